@@ -1,0 +1,7 @@
+"""Keep this Airflow's region up to date with main: the DAG of sterna, set up by section [sterna] of Airflow's configuration."""
+
+from __future__ import annotations
+
+from sterna.airflow.dags import sync_dag
+
+dag = sync_dag()

@@ -1,0 +1,38 @@
+"""`airflow sterna …`: the same commands as the console script `sterna`, for this Airflow's own region and registry."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import entry_points
+
+from sterna.airflow.core import delegating_command
+from sterna.airflow.settings import SECTION
+
+COMMANDS = ("demo", "plan", "registry", "status", "sync", "verify")
+_DESCRIPTION = f"""\
+The commands of the console script `sterna`: {", ".join(COMMANDS)}; `airflow sterna COMMAND --help` explains each.
+Region and registry are those of section [sterna] in Airflow's configuration, unless an option or STERNA_REGION and STERNA_REGISTRY
+name others."""
+
+
+def get_commands() -> list[object]:
+    """Return what sterna adds to Airflow's command line."""
+    return [delegating_command("sterna", "Replicate Iceberg tables between regions", _DESCRIPTION, run)]
+
+
+def run(arguments: list[str]) -> None:
+    """Run one of sterna's commands.
+
+    Args:
+        arguments: as behind `sterna` on a command line; none shows the help.
+    """
+    from airflow.sdk import conf
+
+    from sterna.airflow.secrets import command_secrets
+
+    for option in ("region", "registry"):
+        if value := conf.get(SECTION, option, fallback=""):
+            os.environ.setdefault(f"STERNA_{option.upper()}", value)
+    # Through its entry point: the command line is this package's sibling, and neither knows the other's modules.
+    (script,) = entry_points(group="console_scripts", name="sterna")
+    script.load()(arguments or ["--help"], secrets=command_secrets)

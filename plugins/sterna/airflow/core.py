@@ -1,0 +1,55 @@
+"""Every use of Airflow that its task SDK does not offer stands here, and nowhere else.
+
+These names are Airflow's own internals: each minor release may move them. One file to check, then.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+if TYPE_CHECKING:
+    from airflow.cli.cli_config import ActionCommand
+
+__all__ = ["BaseEventTrigger", "TriggerEvent", "delegating_command", "trigger_event"]
+
+
+def trigger_event(payload: dict[str, str]) -> TriggerEvent:
+    """Return what a trigger yields."""
+    event: Any = TriggerEvent  # Airflow leaves it untyped
+    fired: TriggerEvent = event(payload)
+    return fired
+
+
+def delegating_command(name: str, summary: str, description: str, main: Callable[[list[str]], object]) -> ActionCommand:
+    """Return an `airflow <name> …` command that hands everything behind its name to a function.
+
+    Args:
+        name: the word behind `airflow`.
+        summary: one line for `airflow --help`.
+        description: for `airflow <name> --help`.
+        main: takes the list of arguments, as the console script of that name does.
+    """
+    # The command line's configuration is heavy, and only `airflow …` commands need it.
+    from airflow.cli.cli_config import ActionCommand, Arg
+
+    def run(args: Any) -> None:
+        main(list(args.arguments))
+
+    given: Any = Arg  # Airflow leaves it untyped
+    arguments = given(("arguments",), nargs=argparse.REMAINDER, help="a command and its options", metavar="COMMAND …", type=str)
+    return ActionCommand(name=name, help=summary, description=description, func=run, args=(arguments,))
+
+
+def find_connection(id: str) -> Any:
+    """Return a connection as an `airflow` command finds it, from any secrets backend or the database; None where there is none."""
+    from airflow.models.connection import Connection
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    try:
+        return Connection.get_connection_from_secrets(id)
+    except AirflowNotFoundException:
+        return None

@@ -1,0 +1,189 @@
+"""The DAGs: wiring and schedule; no network and no disk while they are parsed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param, XComArg
+
+from sterna.airflow.assets import main_asset
+from sterna.airflow.operators import (
+    RUN,
+    SternaAnnounceOperator,
+    SternaCopyOperator,
+    SternaLagOperator,
+    SternaLocalizeOperator,
+    SternaPlanOperator,
+    SternaPublishOperator,
+)
+from sterna.airflow.retry import RemedyRetryPolicy
+from sterna.airflow.settings import number, seconds, text
+from sterna.sync.model import Options
+
+_SYNC_DOC = """\
+### Bring region `{region}` up to date with `main`
+
+| task | what it does |
+|---|---|
+| plan | compares `main` with the region's replica branch; its log explains what will be done and what is held, and why |
+| copy | copies the files that lie in other regions, a task a batch, and proves each of them present |
+| localize | writes this region's own copy of every file that holds paths |
+| publish | makes the whole batch visible in one commit on the replica branch |
+| announce | updates the assets `sterna://{region}/<key>` of the tables that became fresh |
+
+A commit on `main` starts a run, and so does the clock, as a net. With nothing to do a run ends after `plan`.
+A failed run leaves the replica as it was; the next one takes up what was copied.
+
+**By hand**: *Trigger* offers which tables, a dry run (the plan's log tells what would be done), and the size of batches.
+
+**When it fails**: the last lines of the failed task name what is wrong. Errors that time may cure were repeated; the others
+(registry, credentials, a branch changed by somebody else) wait for you.
+"""
+
+_LAG_DOC = """\
+### Alert when region `{region}` lags behind `main`
+
+Fails when the oldest commit on `main` that this region does not serve yet is older than `[sterna] lag_limit`. It looks at
+the catalog and not at the runs of the sync, so it also tells when no run happens at all. Put your notifier into
+`on_failure_callback`, or alert on the metric `sterna.lag_seconds`.
+"""
+
+
+def sync_dag(
+    *,
+    region: str | None = None,
+    registry: str | None = None,
+    dag_id: str = "sterna_sync",
+    schedule: str | None = None,
+    poll_interval: float | None = None,
+    **kwargs: Any,
+) -> DAG:
+    """Return the DAG that keeps a region's replica up to date; the module that calls it holds it in a variable.
+
+    Args:
+        region: name of the region; None for `[sterna] region`.
+        registry: path of the registry; None for `[sterna] registry`.
+        dag_id: the DAG's id; one a region.
+        schedule: cron expression (UTC) of the runs that catch what events missed, "" for none; None for `[sterna] schedule`.
+        poll_interval: seconds between two looks at the head of `main`; None for `[sterna] poll_interval`.
+        kwargs: see `DAG`; they go before what is set here.
+
+    Raises:
+        UsageError: a setting is missing or wrong.
+    """
+    region, registry = region or text("region"), registry or text("registry")
+    head = main_asset(region, registry, poll_interval or number("poll_interval"))
+    cron = text("schedule") if schedule is None else schedule
+    settings: dict[str, Any] = {
+        "description": f"Replicate the tables of main into region {region}",
+        "doc_md": _SYNC_DOC.format(region=region),
+        "schedule": AssetOrTimeSchedule(timetable=CronTriggerTimetable(cron, timezone="UTC"), assets=[head]) if cron else [head],
+        "params": _params(),
+        **_common(),
+    }
+    with DAG(dag_id, **{**settings, **kwargs}) as dag:
+        _sync_tasks(region, registry)
+    return dag
+
+
+def lag_dag(
+    *,
+    region: str | None = None,
+    registry: str | None = None,
+    limit: timedelta | None = None,
+    dag_id: str = "sterna_lag_alert",
+    **kwargs: Any,
+) -> DAG:
+    """Return a DAG that fails while a region lags behind `main` by more than a limit.
+
+    Args:
+        region: name of the region; None for `[sterna] region`.
+        registry: path of the registry; None for `[sterna] registry`.
+        limit: the lag from which on it fails; None for `[sterna] lag_limit`.
+        dag_id: the DAG's id; one a region.
+        kwargs: see `DAG`; they go before what is set here.
+
+    Raises:
+        UsageError: a setting is missing or wrong.
+    """
+    region, registry = region or text("region"), registry or text("registry")
+    settings: dict[str, Any] = {
+        "description": f"Alert when region {region} lags behind main",
+        "doc_md": _LAG_DOC.format(region=region),
+        "schedule": CronTriggerTimetable("*/5 * * * *", timezone="UTC"),
+        **_common(),
+    }
+    with DAG(dag_id, **{**settings, **kwargs}) as dag:
+        SternaLagOperator(
+            task_id="lag", region=region, registry=registry, limit=limit or seconds("lag_limit"), execution_timeout=timedelta(minutes=2)
+        )
+    return dag
+
+
+def _sync_tasks(region: str, registry: str) -> None:
+    common: dict[str, Any] = {"region": region, "registry": registry}
+    plan = SternaPlanOperator(task_id="plan", options="{{ params | tojson }}", execution_timeout=seconds("plan_timeout"), **common)
+    run: Any = XComArg(plan, key=RUN)
+    copy = SternaCopyOperator.partial(
+        task_id="copy",
+        run=run,
+        map_index_template=SternaCopyOperator.label_template,
+        max_active_tis_per_dagrun=int(number("copy_slots")),
+        execution_timeout=seconds("copy_timeout"),
+        **common,
+    ).expand(batch=plan.output)
+    copied: Any = copy.output
+    localize = SternaLocalizeOperator(task_id="localize", run=run, copied=copied, execution_timeout=seconds("localize_timeout"), **common)
+    localized: Any = localize.output
+    deadline = seconds("publish_timeout")
+    publish = SternaPublishOperator(task_id="publish", run=run, copied=copied, localized=localized, execution_timeout=deadline, **common)
+    # After a run with nothing to do as well: an earlier announcement may have been killed.
+    publish >> SternaAnnounceOperator(task_id="announce", execution_timeout=deadline, **common)
+
+
+def _common() -> dict[str, Any]:
+    owner, link = text("owner"), text("owner_link")
+    return {
+        "catchup": False,
+        "max_active_runs": 1,
+        "tags": ["sterna"],
+        "default_args": {
+            "owner": owner,
+            "retries": int(number("retries")),
+            "retry_delay": timedelta(seconds=10),
+            "retry_policy": RemedyRetryPolicy(),
+        },
+        "owner_links": {owner: link} if link else {},
+    }
+
+
+def _params() -> dict[str, Param]:
+    default = Options()
+    return {
+        "tables": Param(
+            [],
+            type="array",
+            items={"type": "string"},
+            title="Tables",
+            description_md="Only these: keys, or patterns with `*` (one name) and `**` (several). Empty: all.",
+        ),
+        "dry_run": Param(
+            False,
+            type="boolean",
+            title="Dry run",
+            description_md="Only explain, in the log of `plan`, what would be done; the plan stays beside the replica as evidence.",
+        ),
+        "everything": Param(
+            False, type="boolean", title="Compare everything", description_md="Look at every table, not only at those that changed."
+        ),
+        "bytes_per_batch": Param(
+            default.bytes_per_batch, type="integer", minimum=1, title="Bytes per copy batch", section="Size of batches"
+        ),
+        "files_per_batch": Param(
+            default.files_per_batch, type="integer", minimum=1, title="Files per copy batch", section="Size of batches"
+        ),
+        "seed_group": Param(
+            default.seed_group, type="integer", minimum=1, title="Tables published at once by a first seed", section="Size of batches"
+        ),
+    }

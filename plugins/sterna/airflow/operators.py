@@ -1,0 +1,368 @@
+"""The stages of a sync as operators: thin, so that users' own DAGs can string them together as well.
+
+    plan → copy (one task a batch) → localize → publish → announce
+
+XComs carry the URI of the run's folder, batch numbers and counts; the plan and its list of files stay in that folder.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, SkipMixin
+
+from sterna.airflow.assets import announcements, main_asset, region_asset, replica_asset
+from sterna.airflow.metrics import record_lag, record_sync
+from sterna.airflow.retry import RemedyRetryPolicy
+from sterna.airflow.settings import text
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context as TaskContext
+    from pydantic import JsonValue
+
+    from sterna.sync.context import Context
+    from sterna.sync.model import Options, Report, StageReport
+
+# What one task hands to the next, besides what it returns.
+RUN = "run"
+
+
+class SternaOperator(BaseOperator):
+    """What the operators of all stages share: their region and how its view of the registry is opened.
+
+    Args:
+        region: name of the region; None for `[sterna] region`.
+        registry: path of the registry; None for `[sterna] registry`.
+        kwargs: see `BaseOperator`. Without a `retry_policy` failures are repeated as their errors say.
+    """
+
+    template_fields: Sequence[str] = ("region", "registry")
+    ui_color = "#e8f1f8"
+
+    def __init__(self, *, region: str | None = None, registry: str | None = None, **kwargs: Any) -> None:
+        # A mapped task passes each setting that nobody gave, as None.
+        kwargs["retry_policy"] = kwargs.get("retry_policy") or RemedyRetryPolicy()
+        super().__init__(**kwargs)
+        self.region = region
+        self.registry = registry
+
+    def open(self) -> Context:
+        """Return the region's view of the registry, with credentials from Airflow's connections."""
+        from sterna.airflow.secrets import airflow_secrets
+        from sterna.sync.context import open_context
+
+        # Spark's bridge tells of each connection that it closes, between the lines that a person wants to read.
+        logging.getLogger("py4j").setLevel(logging.WARNING)
+        return open_context(self.registry or text("registry"), self.region or text("region"), airflow_secrets)
+
+    def say(self, line: str) -> None:
+        """Write one line of progress to the task's log."""
+        self.log.info("%s", line)
+
+
+class SternaPlanOperator(SternaOperator, SkipMixin):
+    """Plan a sync, explain it in the log, and return its copy batches, to map `SternaCopyOperator` over.
+
+    The XCom `run` is the URI of the run's folder. When there is nothing to do, and in a dry run, the sterna tasks behind this
+    one are skipped; after nothing to do `SternaAnnounceOperator` still runs.
+
+    Args:
+        options: what to sync, a mapping or its JSON text: fields of `sterna.sync.model.Options`, and `dry_run`.
+        kwargs: see `SternaOperator`.
+    """
+
+    template_fields = (*SternaOperator.template_fields, "options")
+    # Clearing a skipped task alone must not run it: Airflow then looks at what this one skipped.
+    inherits_from_skipmixin = True
+
+    def __init__(self, *, options: Mapping[str, Any] | str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.options = options or {}
+
+    def execute(self, context: TaskContext) -> list[dict[str, Any]]:
+        """Plan, explain, and skip what has nothing to do."""
+        from sterna.sync import run
+
+        region = self.open()
+        options, dry_run = read_options(self.options)
+        planned = run.plan(region, options, self.say)
+        if planned.report is not None:
+            record_sync(planned.report)
+            self._skip_stages(context, dry_run)
+            return []
+        self._explain(region, planned.run)
+        if dry_run:
+            self._skip_stages(context, dry_run)
+        context["ti"].xcom_push(RUN, planned.run)
+        return [{"number": batch.number, "origin": batch.origin, "files": batch.files, "bytes": batch.bytes} for batch in planned.batches]
+
+    def _explain(self, region: Context, run: str) -> None:
+        from sterna.sync.explain import explain, explain_text
+        from sterna.sync.store import load_files, load_plan
+
+        for line in explain_text(explain(region, load_plan(region, run), load_files(region, run))).splitlines():
+            self.say(line)
+
+    def _skip_stages(self, context: TaskContext, dry_run: bool) -> None:
+        stages = (SternaCopyOperator, SternaLocalizeOperator, SternaPublishOperator)
+        skipped = (*stages, SternaAnnounceOperator) if dry_run else stages
+        behind = [task for task in self.get_flat_relatives(upstream=False) if issubclass(_operator(task), skipped)]
+        # Raises where there is something to skip: Airflow then ends this task well, and starts no process for those.
+        self.skip(context["ti"], behind)
+
+
+class SternaCopyOperator(SternaOperator):
+    """Copy one batch of foreign files and prove each of them present; return the counts.
+
+    Args:
+        run: URI of the run's folder.
+        batch: one of the batches that the plan returned.
+        kwargs: see `SternaOperator`.
+    """
+
+    template_fields = (*SternaOperator.template_fields, "run")
+    label_template = "{{ task.label }}"
+
+    def __init__(self, *, run: str, batch: Mapping[str, Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.run = run
+        self.batch = batch
+
+    @property
+    def label(self) -> str:
+        """The batch in a few words, such as `us-lake 120 files 3.1 GB`."""
+        return f"{self.batch['origin']} {self.batch['files']} files {_size(self.batch['bytes'])}"
+
+    def execute(self, context: TaskContext) -> str:
+        """Copy the batch."""
+        from sterna.sync import run, store
+
+        # rclone gets the task's own deadline, so that it is ended in an orderly way.
+        limit = {"deadline": self.execution_timeout.total_seconds()} if self.execution_timeout else {}
+        return store.to_json(run.copy(self.open(), self.run, self.batch["number"], self.say, **limit))
+
+
+class SternaLocalizeOperator(SternaOperator):
+    """Write this region's own copy of every path-bearing file of a plan; return the counts.
+
+    Args:
+        run: URI of the run's folder.
+        copied: what the copy tasks returned.
+        kwargs: see `SternaOperator`.
+    """
+
+    template_fields = (*SternaOperator.template_fields, "run", "copied")
+
+    def __init__(self, *, run: str, copied: Iterable[str] | None = None, **kwargs: Any) -> None:
+        super().__init__(**_after_skipped(kwargs))
+        self.run = run
+        self.copied = copied
+
+    def execute(self, context: TaskContext) -> str:
+        """Localize the plan's files."""
+        from sterna.sync import run, store
+
+        return store.to_json(run.localize(self.open(), self.run, add_up(self.copied), self.say))
+
+
+class SternaPublishOperator(SternaOperator):
+    """Publish a plan in one commit on the replica branch; return in short how the sync ended.
+
+    When it left more to do, it updates the asset of `main`, which starts the next run at once.
+
+    Args:
+        run: URI of the run's folder.
+        copied: what the copy tasks returned.
+        localized: what the localize task returned.
+        kwargs: see `SternaOperator`.
+    """
+
+    template_fields = (*SternaOperator.template_fields, "run", "copied", "localized")
+
+    def __init__(self, *, run: str, copied: Iterable[str] | None = None, localized: str, **kwargs: Any) -> None:
+        super().__init__(**_announcing(_after_skipped(kwargs)))
+        self.run = run
+        self.copied = copied
+        self.localized = localized
+
+    def execute(self, context: TaskContext) -> dict[str, Any]:
+        """Publish the plan."""
+        from sterna.sync import run
+
+        report = run.publish(self.open(), self.run, add_up(self.copied), add_up([self.localized]), self.say)
+        record_sync(report)
+        if report.more:
+            self.say("more is to be done: the next run starts at once")
+            context["outlet_events"][announcements()].add(main_asset(report.region), extra={"reason": "the last sync left more to do"})
+        return in_short(report)
+
+
+class SternaAnnounceOperator(SternaOperator):
+    """Announce as assets what became fresh on the replica branch since the last announcement, by whichever run.
+
+    The last announcement is the newest event of the region's own asset: Airflow stores it together with this task's
+    success and the tables' events, so that a task killed in between announces everything again, and nothing is left out.
+
+    Args:
+        region: name of the region; not a template, because the asset has to be known before any task runs.
+        kwargs: see `SternaOperator`.
+    """
+
+    template_fields = ("registry",)
+
+    def __init__(self, *, region: str, **kwargs: Any) -> None:
+        kwargs["inlets"] = [*(kwargs.get("inlets") or ()), region_asset(region)]
+        super().__init__(region=region, **_announcing(_after_skipped(kwargs)))
+        self.replica = region_asset(region)
+
+    def execute(self, context: TaskContext) -> int:
+        """Announce, and return the number of tables."""
+        from sterna.sync import announce
+
+        region = self.open()
+        events, name = context["outlet_events"][announcements()], region.region.name
+        newest = context["inlet_events"][self.replica].ascending(False).limit(1)
+        last = str((newest[0].extra or {}).get("replica_hash", "")) if len(newest) else None
+        news = announce.since(region, last)
+        for fresh in news.tables:
+            self.say(f"fresh: {fresh.key} at snapshot {fresh.snapshot_id}")
+            extra: dict[str, JsonValue] = {
+                "replica_hash": fresh.replica_hash,
+                "source_hash": fresh.source_hash,
+                "snapshot_id": fresh.snapshot_id,
+            }
+            events.add(replica_asset(name, fresh.key), extra=extra)
+        if news.head != last:
+            events.add(self.replica, extra={"replica_hash": news.head})
+        return len(news.tables)
+
+
+class SternaSyncOperator(SternaOperator):
+    """All stages in one task, for a DAG of one's own; return in short how the sync ended.
+
+    Args:
+        options: as for `SternaPlanOperator`; `dry_run` is not for this operator.
+        kwargs: see `SternaOperator`.
+    """
+
+    template_fields = (*SternaOperator.template_fields, "options")
+
+    def __init__(self, *, options: Mapping[str, Any] | str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.options = options or {}
+
+    def execute(self, context: TaskContext) -> dict[str, Any]:
+        """Run all stages, again while there is more to do."""
+        from sterna.errors import UsageError
+        from sterna.sync import run
+
+        options, dry_run = read_options(self.options)
+        if dry_run:
+            raise UsageError("dry_run is not for this operator, which syncs", hint="use SternaPlanOperator")
+        report = run.sync(self.open(), options, self.say)
+        record_sync(report)
+        return in_short(report)
+
+
+class SternaLagOperator(SternaOperator):
+    """Fail when a region lags behind `main` by more than a limit, so that Airflow's own alerts tell somebody.
+
+    Args:
+        limit: the lag from which on the task fails.
+        kwargs: see `SternaOperator`.
+    """
+
+    def __init__(self, *, limit: timedelta, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.limit = limit
+
+    def execute(self, context: TaskContext) -> float:
+        """Measure the lag, report it as a metric, and return it in seconds."""
+        from airflow.sdk.exceptions import AirflowFailException
+
+        from sterna.sync.status import read_status
+
+        status = read_status(self.open())
+        for item in status.held:
+            self.say(f"held: {item.held.key}: {item.held.reason}; {item.do}")
+        if status.problem or status.lag_seconds is None:
+            raise AirflowFailException(status.problem)
+        record_lag(status.region, status.lag_seconds, len(status.held))
+        if status.lag_seconds > self.limit.total_seconds():
+            raise AirflowFailException(
+                f"{status.region} lags {status.lag_seconds:.0f} s behind main: {status.branch} stands for main@{status.watermark}"
+            )
+        return status.lag_seconds
+
+
+def read_options(given: Mapping[str, Any] | str) -> tuple[Options, bool]:
+    """Return what a mapping, or its JSON text, asks of a sync, and whether it is a dry run only.
+
+    Raises:
+        UsageError: there is no such option.
+    """
+    from dataclasses import fields
+
+    from sterna.errors import UsageError
+    from sterna.sync.model import Options
+
+    options = dict(json.loads(given) if isinstance(given, str) else given)
+    dry_run = bool(options.pop("dry_run", False))
+    options["tables"] = tuple(options.get("tables") or ())
+    known = {field.name for field in fields(Options)}
+    if unknown := sorted(set(options) - known):
+        raise UsageError(f"no such option: {', '.join(unknown)}; there are {', '.join(sorted(known | {'dry_run'}))}")
+    return Options(**options), dry_run
+
+
+def add_up(reports: Iterable[str] | None) -> StageReport:
+    """Return the sum of what tasks of one stage returned; skipped ones returned nothing."""
+    from sterna.sync.model import StageReport
+    from sterna.sync.store import from_json
+
+    # As a slice the XComs of mapped tasks come in one request, and not one by one.
+    texts = list(reports[:]) if isinstance(reports, Sequence) else list(reports or ())
+    return sum((from_json(StageReport, text) for text in texts if text), StageReport())
+
+
+def in_short(report: Report) -> dict[str, Any]:
+    """Return a report for an XCom: counts instead of names."""
+    return {
+        "run_id": report.run_id,
+        "outcome": report.outcome,
+        "source_hash": report.source_hash,
+        "replica_hash": report.replica_hash,
+        "published": len(report.published),
+        "held": len(report.held),
+        "copied_files": report.copied.files,
+        "copied_bytes": report.copied.sent,
+        "lag_seconds": report.lag_seconds,
+        "more": report.more,
+    }
+
+
+def _after_skipped(kwargs: dict[str, Any]) -> dict[str, Any]:
+    # With nothing to copy no copy task runs: that counts as skipped, and the stages behind go on. A failed one stops them.
+    return {"trigger_rule": "none_failed", **kwargs}
+
+
+def _announcing(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {**kwargs, "outlets": [*(kwargs.get("outlets") or ()), announcements()]}
+
+
+def _operator(task: Any) -> type:
+    # A mapped task stands for its operator without being one.
+    kind: type = task.operator_class if task.is_mapped else type(task)
+    return kind
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"

@@ -1,0 +1,11 @@
+"""The Airflow plugin; found through the entry point `airflow.plugins`, or by `plugins/sterna_plugin.py`."""
+
+from __future__ import annotations
+
+from airflow.sdk.plugins_manager import AirflowPlugin
+
+
+class SternaPlugin(AirflowPlugin):
+    """Makes sterna known to Airflow."""
+
+    name = "sterna"

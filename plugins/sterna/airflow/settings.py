@@ -1,0 +1,90 @@
+"""Section [sterna] of Airflow's configuration: what can be set there, and reading it.
+
+The table is here and not in the provider's description, because a folder dropped into `plugins/` has no provider.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from sterna.errors import UsageError
+
+SECTION = "sterna"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of the section.
+
+    Args:
+        description: what it is for.
+        kind: its type, as Airflow names it.
+        default: what holds when it is not set; None: it has to be set.
+        example: a value that one would write.
+    """
+
+    description: str
+    kind: Literal["string", "integer", "float"] = "string"
+    default: str | None = None
+    example: str | None = None
+
+
+OPTIONS = {
+    "region": Option("The region that this Airflow serves, by its name in the registry.", example="eu"),
+    "registry": Option("Path of the storage registry, the same file in every region.", example="/opt/airflow/storage_registry.yaml"),
+    "poll_interval": Option("Seconds between two looks at the head of main for a new commit.", "float", "5"),
+    "schedule": Option(
+        "Cron expression (UTC) of the runs that catch what the commits' events missed; empty: only commits start a run.",
+        default="*/15 * * * *",
+    ),
+    "copy_slots": Option("How many copy tasks of one run work at once.", "integer", "4"),
+    "retries": Option("How often a task is repeated after an error that repeating can cure.", "integer", "5"),
+    "plan_timeout": Option("Deadline of the plan task, in seconds.", "integer", "3600"),
+    "copy_timeout": Option("Deadline of one copy task, in seconds.", "integer", "21600"),
+    "localize_timeout": Option("Deadline of the localize task, in seconds.", "integer", "21600"),
+    "publish_timeout": Option("Deadline of the publish task and of the announce task, in seconds.", "integer", "1800"),
+    "lag_limit": Option("Seconds of lag from which on the example DAG sterna_lag_alert fails.", "integer", "3600"),
+    "owner": Option("Owner shown on the DAGs.", default="sterna"),
+    "owner_link": Option(
+        "Where a click on the owner leads, such as a run book; empty: nowhere.", default="", example="https://example.com/run-book"
+    ),
+}
+
+
+def text(name: str) -> str:
+    """Return an option's value.
+
+    Raises:
+        UsageError: it is not set and has no default.
+    """
+    from airflow.sdk import conf
+
+    value = conf.get(SECTION, name, fallback=OPTIONS[name].default)
+    if value is None or (not value and OPTIONS[name].default is None):
+        variable = f"AIRFLOW__{SECTION.upper()}__{name.upper()}"
+        raise UsageError(f"[{SECTION}] {name} is not set in Airflow's configuration", hint=f"set it there, or {variable}")
+    return str(value)
+
+
+def number(name: str) -> float:
+    """Return an option's value as a number.
+
+    Raises:
+        UsageError: it is none.
+    """
+    value = text(name)
+    try:
+        return float(value)
+    except ValueError:
+        raise UsageError(f"[{SECTION}] {name} in Airflow's configuration is {value!r}: expected a number") from None
+
+
+def seconds(name: str) -> timedelta:
+    """Return an option's value, a number of seconds.
+
+    Raises:
+        UsageError: it is no number.
+    """
+    return timedelta(seconds=number(name))

@@ -1,0 +1,94 @@
+"""The trigger behind the asset of `main`: an event for each new commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from sterna.airflow.core import BaseEventTrigger, TriggerEvent, trigger_event
+from sterna.airflow.metrics import count_watch_error
+from sterna.errors import BranchChanged
+
+if TYPE_CHECKING:
+    from sterna.sync.context import Context
+
+_LONGEST_PAUSE = 60.0
+
+
+class NessieCommitTrigger(BaseEventTrigger):
+    """Fire when the head of `main` is not the commit that the region's replica stands for, and then at each new commit.
+
+    It remembers nothing: where it starts from is the watermark on the replica branch. So a triggerer that dies before its
+    event is stored loses none, and the price is at most one run with nothing to do.
+
+    Args:
+        region: name of the region whose catalog is polled.
+        registry: path of the registry. Credentials are found by the ids in it, none is kept here.
+        poll_interval: seconds between two looks.
+    """
+
+    def __init__(self, *, region: str, registry: str, poll_interval: float = 5.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+        self.region = region
+        self.registry = registry
+        self.poll_interval = poll_interval
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments that make this trigger again."""
+        kwargs = {"region": self.region, "registry": self.registry, "poll_interval": self.poll_interval}
+        return (f"{type(self).__module__}.{type(self).__qualname__}", kwargs)
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield an event for each new head; never end and never raise: Airflow would start it anew at once, and show nobody."""
+        seen: str | None = None
+        failures = 0
+        watch: _Watch | None = None
+        while True:
+            try:
+                # Blocking calls go to a thread: one loop carries all triggers.
+                if watch is None:
+                    watch = await asyncio.to_thread(_Watch, self.region, self.registry)
+                if seen is None:
+                    seen = await asyncio.to_thread(watch.watermark)
+                head = await asyncio.to_thread(watch.head)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next look may succeed; it is logged and counted
+                if watch is not None:
+                    watch.close()
+                watch = None  # the registry or a connection may have been corrected meanwhile
+                failures += 1
+                count_watch_error(self.region)
+                self.log.warning("can't look at the head of main (failure %d in a row): %s: %s", failures, type(error).__name__, error)
+                await asyncio.sleep(min(self.poll_interval * 2 ** min(failures, 16), _LONGEST_PAUSE))
+                continue
+            failures = 0
+            if head != seen:
+                yield trigger_event({"region": self.region, "from": seen, "to": head})
+                seen = head
+            await asyncio.sleep(self.poll_interval)
+
+
+class _Watch:
+    """A region's catalog, as far as the trigger looks at it; blocking."""
+
+    def __init__(self, region: str, registry: str) -> None:
+        from sterna.airflow.secrets import airflow_secrets
+        from sterna.sync.context import open_context
+
+        self._context: Context = open_context(registry, region, airflow_secrets)
+
+    def close(self) -> None:
+        self._context.close()
+
+    def head(self) -> str:
+        from sterna.registry.model import SOURCE_BRANCH
+
+        return self._context.catalog.reference(SOURCE_BRANCH).hash
+
+    def watermark(self) -> str:
+        from sterna.sync.head import read_head
+
+        try:
+            return read_head(self._context.catalog, self._context.region.replica_branch).watermark
+        except BranchChanged:
+            return ""  # the run that this starts says so, where somebody sees it

@@ -1,0 +1,91 @@
+"""Probing what a registry names: catalogs, stores, rclone and Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from sterna.edges.catalog import Catalog
+from sterna.edges.secrets import Secrets
+from sterna.errors import SternaError, UnsafeUri
+from sterna.registry.model import SOURCE_BRANCH, Location
+from sterna.sync.context import Context, open_context, read_registry
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One thing that was tried, and whether it works."""
+
+    region: str
+    what: str
+    good: bool
+    message: str = ""
+    exit_code: int = 0
+
+
+def check_registry(path: Path, region: str | None, secrets: Secrets, progress: Callable[[str], None]) -> list[Probe]:
+    """Read a registry and try everything in it, from this machine and with this machine's credentials.
+
+    Args:
+        path: the registry file.
+        region: only what this region needs; None: all regions.
+        secrets: finds credentials.
+        progress: called with each thing that is tried.
+
+    Raises:
+        RegistryError: the file itself is wrong.
+        UsageError: there is no such region.
+    """
+    registry = read_registry(path)
+    probes: list[Probe] = []
+    for name in [region] if region else registry.region_names:
+        with open_context(path, name, secrets) as context:
+            probes += _probe_region(context, progress)
+    return probes
+
+
+def _probe_region(context: Context, progress: Callable[[str], None]) -> list[Probe]:
+    tries: dict[str, Callable[[], str]] = {
+        f"catalog {context.region.catalog.read}": lambda: _catalog(context.catalog),
+        f"catalog {context.region.catalog.write}": lambda: _catalog(context.primary),
+        **{f"store {item.prefix}": partial(_store, context, item) for item in context.registry.locations},
+        "rclone": _rclone,
+        f"Spark {context.region.spark}": partial(_spark, context),
+    }
+    return [_probe(context.region.name, what, attempt, progress) for what, attempt in tries.items()]
+
+
+def _probe(region: str, what: str, attempt: Callable[[], str], progress: Callable[[str], None]) -> Probe:
+    progress(f"{region}: {what}")
+    try:
+        return Probe(region, what, True, attempt())
+    except SternaError as error:
+        return Probe(region, what, False, str(error), error.exit_code)
+
+
+def _catalog(catalog: Catalog) -> str:
+    reference = catalog.reference(SOURCE_BRANCH)
+    return f"{reference.name}@{reference.hash[:12]}"
+
+
+def _store(context: Context, location: Location) -> str:
+    with suppress(UnsafeUri):  # somebody's odd key: it was listed all the same
+        next(iter(context.objects.list(location.prefix)), None)
+    return "can be listed"
+
+
+def _rclone() -> str:
+    from sterna.edges.rclone import rclone_version
+
+    return rclone_version()
+
+
+def _spark(context: Context) -> str:
+    from sterna.edges.spark import close_session
+    from sterna.sync.run import open_spark
+
+    close_session(open_spark(context))
+    return "has what its workers need"

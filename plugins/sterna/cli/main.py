@@ -1,0 +1,203 @@
+"""The command line: thin; what the exit codes mean stands in its help."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sterna.cli.output import EXIT_INTERRUPTED, Output
+from sterna.edges.secrets import Secrets, environment_secrets
+from sterna.errors import SternaError
+from sterna.sync.context import Context
+
+app = typer.Typer(
+    name="sterna",
+    help="Geo-distributed replication of Apache Iceberg tables.",
+    epilog="Exit codes: 0 good; 1 unexpected; 2 wrong registry, option or name; 3 credential missing or refused; 4 something does not "
+    "answer, a later run resumes; 5 tables are held; 6 the replica branch was changed by somebody else, or main has diverged; "
+    "7 verify found faults; 130 interrupted. Errors go to stderr, with --json as one JSON object.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+registry_app = typer.Typer(help="Work with the storage registry.", no_args_is_help=True)
+app.add_typer(registry_app, name="registry")
+
+RegistryPath = Annotated[Path, typer.Option("--registry", envvar="STERNA_REGISTRY", help="The registry file, YAML or JSON.")]
+RegionName = Annotated[str, typer.Option("--region", envvar="STERNA_REGION", help="The region to work for.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on one line.")]
+Tables = Annotated[list[str] | None, typer.Option("--table", help="Only this table, or pattern such as 'sales.*'; repeat for more.")]
+Everything = Annotated[bool, typer.Option("--everything", help="Compare all tables, not only those that changed on main.")]
+DEFAULT_REGISTRY = Path("storage_registry.yaml")
+_finder: ContextVar[Secrets | None] = ContextVar("secrets", default=None)
+EXIT_HELD = 5
+EXIT_FAULTS = 7
+
+
+@app.command(epilog="Example: sterna plan --region eu")
+def plan(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    tables: Tables = None,
+    everything: Everything = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a sync would do: tables, files, bytes, price, and what is held and why. Changes nothing."""
+    from sterna.sync.explain import explain, explain_text
+    from sterna.sync.model import Options
+    from sterna.sync.plan import make_plan
+
+    output = Output(as_json)
+    with _context(registry, region) as context, output.progress("plan") as progress:
+        made, files = make_plan(context, Options(tables=tuple(tables or ()), everything=everything), progress)
+    explained = explain(context, made, files)
+    output.result(explained, explain_text(explained))
+
+
+@app.command(epilog="Example: sterna sync --region eu --table 'flights.*'")
+def sync(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    tables: Tables = None,
+    everything: Everything = False,
+    once: Annotated[bool, typer.Option("--once", help="Stop after one plan, even when a seed has more groups.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring the region's replica branch up to main: plan, copy, localize, publish. Safe to repeat and to interrupt."""
+    from sterna.sync.model import Options
+    from sterna.sync.run import sync as run_sync
+
+    output = Output(as_json)
+    with _context(registry, region) as context, output.progress("sync") as progress:
+        report = run_sync(context, Options(tables=tuple(tables or ()), everything=everything), progress, again=not once)
+    held = "".join(f"\n  held {item.key}: {item.kind}: {item.reason} {item.file}".rstrip() for item in report.held)
+    text = (
+        f"{report.outcome}: {context.region.replica_branch} stands for main@{report.watermark[:12] or 'nothing yet'}; "
+        f"{len(report.published)} keys changed; "
+        f"{report.copied.files} files, {report.copied.bytes} bytes copied; lag {report.lag_seconds:.1f} s; {report.seconds:.1f} s"
+    )
+    output.result(report, text + held)
+    if report.held:
+        raise typer.Exit(EXIT_HELD)
+
+
+@app.command(epilog="Example: sterna status --region eu --json")
+def status(region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, as_json: AsJson = False) -> None:
+    """Show where a region stands: watermark, lag, held tables, last run."""
+    from sterna.sync.status import read_status
+
+    output = Output(as_json)
+    with _context(registry, region) as context:
+        found = read_status(context)
+    lag = "unknown" if found.lag_seconds is None else f"{found.lag_seconds:.1f} s" + ("" if found.watermark else ", being seeded")
+    lines = [
+        f"{found.branch}: stands for main@{found.watermark[:12] or 'nothing'}, main is at {found.source_hash[:12]}; lag {lag}",
+        f"  last commit {found.last_commit or 'never'} by run {found.last_run or '-'}",
+        *(f"  held {item.held.key} since {item.held.since}: {item.held.reason} {item.held.file} -> {item.do}" for item in found.held),
+        *(f"  region {name} runs another registry" for name in found.other_registry),
+        *([f"  {found.problem}"] if found.problem else []),
+    ]
+    output.result(found, "\n".join(lines))
+    if found.problem:
+        raise typer.Exit(6)
+
+
+@app.command(epilog="Example: sterna verify --region eu --table nyc.flights")
+def verify(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    tables: Tables = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that every path the replica branch reaches is in the region, exists and has its size."""
+    from sterna.verify.structure import verify_structure
+
+    output = Output(as_json)
+    with _context(registry, region) as context, output.progress("verify") as progress:
+        found = verify_structure(context, tables or (), progress)
+    lines = [f"{found.tables} tables and views, {found.files} files, {found.bytes} bytes: {len(found.findings)} faults"]
+    lines += [f"  {item.table}: {item.kind}: {item.file}: {item.message}" for item in found.findings]
+    output.result(found, "\n".join(lines))
+    if found.findings:
+        raise typer.Exit(EXIT_FAULTS)
+
+
+@registry_app.command("check", epilog="Example: sterna registry check --registry storage_registry.yaml")
+def registry_check(
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    region: Annotated[str | None, typer.Option("--region", envvar="STERNA_REGION", help="Only what this region needs.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read the registry, then probe every catalog, store and Spark that it names, and say what works."""
+    from sterna.cli.check import check_registry
+
+    output = Output(as_json)
+    with output.progress("check") as progress:
+        probes = check_registry(registry, region, _secrets(), progress)
+    lines = [
+        f"{'ok  ' if probe.good else 'FAIL'} {probe.region}: {probe.what}{': ' + probe.message if probe.message else ''}"
+        for probe in probes
+    ]
+    output.result({"ok": all(probe.good for probe in probes), "probes": [vars(probe) for probe in probes]}, "\n".join(lines))
+    failed = [probe for probe in probes if not probe.good]
+    if failed:
+        raise typer.Exit(max(probe.exit_code for probe in failed))
+
+
+@app.command(epilog="Example: sterna demo --stay")
+def demo(
+    stay: Annotated[bool, typer.Option("--stay", help="Leave everything running and print the addresses; Ctrl-C ends it.")] = False,
+    work: Annotated[
+        Path | None, typer.Option("--work", help="Keep everything in this folder, new or empty; default: a temporary one.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run two whole regions on this machine: real Airflow, Nessie, Postgres, S3 endpoints, rclone and Spark."""
+    from sterna.local.demo import run_demo
+
+    output = Output(as_json)
+    result = run_demo(work, stay, output.line)
+    output.result(result, "ok" if result.ok else "failed:\n" + "\n".join(f"  {line}" for line in result.failures))
+    if not result.ok:
+        raise typer.Exit(1)
+
+
+def _secrets() -> Secrets:
+    return _finder.get() or environment_secrets()
+
+
+def _context(registry: Path, region: str) -> Context:
+    from sterna.sync.context import open_context
+
+    return open_context(registry, region, _secrets())
+
+
+def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> None:
+    """Run the command line; every error of sterna becomes one message and its exit code.
+
+    Args:
+        argv: the arguments; None: the process's own.
+        secrets: finds credentials; None: the environment's `AIRFLOW_CONN_*`.
+    """
+    _finder.set(secrets)
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    output = Output("--json" in arguments)
+    try:
+        app(args=arguments, prog_name="sterna")
+    except SternaError as error:
+        output.error(error)
+        sys.exit(error.exit_code)
+    except SystemExit as ended:
+        if ended.code == EXIT_INTERRUPTED:
+            sys.stderr.write("interrupted; a later run resumes\n")
+        raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""One way out for every command: text for people, or one JSON object on the last line; progress and errors go to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from sterna.errors import SternaError
+
+EXIT_INTERRUPTED = 130
+
+
+class Output:
+    """Prints results to stdout and everything else to stderr.
+
+    Args:
+        as_json: print results as one JSON object on one line instead of text.
+    """
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self._out = Console(highlight=False, soft_wrap=True)
+        self._err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+    def result(self, value: Any, text: str) -> None:
+        """Print a command's result: `value` as JSON, or `text`."""
+        if self.as_json:
+            sys.stdout.write(json.dumps(plain(value), ensure_ascii=False) + "\n")
+            sys.stdout.flush()
+        else:
+            self._out.print(text, markup=False)
+
+    def line(self, text: str) -> None:
+        """Print a line of a command's running text; to stderr when the result is JSON."""
+        (self._err if self.as_json else self._out).print(text, markup=False)
+
+    @contextmanager
+    def progress(self, title: str) -> Iterator[Callable[[str], None]]:
+        """Show progress: on a terminal a moving line with the last news under the finished ones, else plain lines."""
+        if not self._err.is_terminal:
+            yield lambda text: self._err.print(text, markup=False)
+            return
+        with self._err.status(title) as status:
+
+            def show(text: str) -> None:
+                status.update(escape(f"{title}: {text}"))
+                self._err.print(f"[dim]{escape(text)}[/dim]")
+
+            yield show
+
+    def error(self, error: SternaError) -> None:
+        """Print an error with what to do about it."""
+        if self.as_json:
+            fields = {"error": type(error).__name__, "message": error.message, "table": error.table, "file": error.file}
+            sys.stderr.write(json.dumps({**fields, "hint": error.hint, "remedy": error.remedy.value}, ensure_ascii=False) + "\n")
+        else:
+            self._err.print(f"sterna: {error}", style="red", markup=False)
+            self._err.print(f"{type(error).__name__}: {error.remedy.value}", style="dim", markup=False)
+
+
+def plain(value: Any) -> Any:
+    """Return dataclasses as plain data, at any depth."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return value

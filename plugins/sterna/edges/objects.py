@@ -1,0 +1,354 @@
+"""Reading, writing and finding objects, each with its own location's endpoint and credential."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from sterna.edges.secrets import Secrets
+from sterna.errors import EngineError, ObjectMissing, SternaError, StoreDenied, StoreUnreachable, UnsafeUri, Unsupported
+from sterna.registry.credential import Credential, address_of, store_address, store_options
+from sterna.registry.mapping import Mapping
+from sterna.registry.model import Location, Registry
+
+READ_LIMIT = 1 << 30
+_CONNECT_SECONDS = 5
+_RETRIES = 4
+_WHOLE_CALL = 10  # times the timeout: a large body that keeps flowing may take longer than one that stalls
+_PAGE = 1000
+# A listing is given up when it took more requests than this share of the HEADs that it stands for.
+_HEADS_PER_PAGE = 20
+_FEW = 10
+_LATER = "a later run resumes"
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+@dataclass(frozen=True)
+class _Store:
+    """An opened location: obstore's client, and the key of the location's prefix."""
+
+    client: Any
+    base: str
+    location: Location
+    credential: Credential | None = field(repr=False)
+
+    def key(self, path: str) -> str:
+        return f"{self.base}/{path}" if self.base and path else self.base or path
+
+
+class Objects:
+    """The objects of all locations: source URIs and URIs below the replica root alike.
+
+    It holds no secret until it opens a location, may be used by any number of threads, and pickles by its arguments.
+
+    Args:
+        mapping: finds the location of a URI, and refuses those that must not be followed.
+        secrets: finds a location's credential.
+        timeout: seconds that a store may stay silent, and within which failed requests are tried again.
+        workers: requests under way at once where there are many to make.
+    """
+
+    def __init__(self, mapping: Mapping, secrets: Secrets, *, timeout: float = 60.0, workers: int = 32) -> None:
+        self.mapping = mapping
+        self.secrets = secrets
+        self.timeout = timeout
+        self.workers = workers
+        self._stores: dict[str, _Store] = {}
+        self._opening = threading.Lock()
+
+    @classmethod
+    def from_spec(cls, spec: dict[str, Any], secrets: Secrets) -> Objects:
+        """Build from what `spec` returned, in another process; credentials are found there."""
+        registry = Registry.model_validate(spec["registry"])
+        mapping = Mapping(registry, registry.region(spec["region"]))
+        return cls(mapping, secrets, timeout=spec["timeout"], workers=spec["workers"])
+
+    def spec(self) -> dict[str, Any]:
+        """Return plain JSON data, without secrets, from which another process can build the same."""
+        registry = self.mapping.registry.model_dump(mode="json")
+        return {"registry": registry, "region": self.mapping.region.name, "timeout": self.timeout, "workers": self.workers}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (self.mapping.registry, self.mapping.region.name, self.secrets, self.timeout, self.workers))
+
+    def read(self, uri: str, *, limit: int = READ_LIMIT) -> bytes:
+        """Return an object's content.
+
+        Args:
+            uri: the object.
+            limit: bytes; a larger object is refused before it is read.
+
+        Raises:
+            ObjectMissing, StoreUnreachable, StoreDenied: it can't be read.
+            Unsupported: it is larger than the limit.
+            UnregisteredUri, UnsafeUri: as `Mapping.locate`.
+        """
+        import obstore
+
+        store, key = self._find(uri)
+
+        def get() -> bytes:
+            result = obstore.get(store.client, key)
+            size = result.meta["size"]
+            if size > limit:
+                raise Unsupported(f"the file has {size} bytes, {limit} is the limit", file=uri)
+            data = bytes(result.bytes())
+            if len(data) != size:
+                raise StoreUnreachable(f"{address_of(store.location)} sent {len(data)} of {size} bytes; {_LATER}", file=uri)
+            return data
+
+        return _call(store, uri, get)
+
+    def read_many(self, uris: Iterable[str], workers: int | None = None) -> Iterator[tuple[str, bytes | SternaError]]:
+        """Yield each URI with its content, or with the error that kept it from being read, in the order asked for.
+
+        Args:
+            uris: the objects.
+            workers: how many are read at once; about as many more wait in memory. Default: the object's own.
+        """
+
+        def attempt(uri: str) -> tuple[str, bytes | SternaError]:
+            try:
+                return uri, self.read(uri)
+            except SternaError as error:
+                return uri, error
+
+        return _in_order(attempt, uris, workers or self.workers)
+
+    def size(self, uri: str) -> int | None:
+        """Return an object's size in bytes, None where there is no such object.
+
+        Raises:
+            StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
+        """
+        store, key = self._find(uri)
+        return _head(store, key, uri)
+
+    def sizes(self, uris: Iterable[str]) -> dict[str, int | None]:
+        """Return the size of each object, None where there is none, with few requests.
+
+        The keys of a store are sorted and cut into runs. A run is listed from its first key on; a listing that needs more than
+        one request for 20 keys is given up, and what it has not passed by then is asked for one by one. So there are at most
+        1.05 requests a key, and one in a thousand where the keys lie side by side (or where all of them are missing).
+
+        Raises:
+            StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`; for the first URI that they happen to.
+        """
+        spellings: dict[tuple[str, str], list[str]] = {}
+        stores: dict[str, _Store] = {}
+        for uri in uris:
+            store, key = self._find(uri)
+            stores[store.location.id] = store
+            spellings.setdefault((store.location.id, key), []).append(uri)
+        found: dict[tuple[str, str], int | None] = {}
+        runs = [(stores[id], run) for id in stores for run in _runs(stores[id], sorted(key for at, key in spellings if at == id))]
+        for (store, _), sizes in zip(runs, self._map(lambda run: _list_run(*run), runs), strict=True):
+            found.update({(store.location.id, key): size for key, size in sizes.items()})
+        left = [place for place in spellings if place not in found]
+        heads = self._map(lambda place: _head(stores[place[0]], place[1], spellings[place][0]), left)
+        found.update(zip(left, heads, strict=True))
+        return {uri: found[place] for place, spelled in spellings.items() for uri in spelled}
+
+    def write_new(self, uri: str, data: bytes) -> int:
+        """Write an object unless one is there already, which stays as it is.
+
+        Returns:
+            The length in bytes of the object that is there now.
+
+        Raises:
+            StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, NotSupportedError
+
+        # Looked for first, since some stores (`rclone serve s3`) take a conditional request for a plain one; written
+        # conditionally all the same, since between the two somebody else may write.
+        store, key = self._find(uri)
+        there = _head(store, key, uri)
+        if there is not None:
+            return there
+
+        def put() -> int:
+            try:
+                obstore.put(store.client, key, data, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                there = _head(store, key, uri)
+                if there is None:
+                    raise ObjectMissing("somebody else wrote the object and took it away again", file=uri) from None
+                return there
+            except NotSupportedError:
+                obstore.put(store.client, key, data, use_multipart=False)
+            return len(data)
+
+        return _call(store, uri, put)
+
+    def list(self, uri_prefix: str) -> Iterator[tuple[str, int, datetime]]:
+        """Yield URI, size in bytes and time of last change of every object below a folder, spelled as the folder is.
+
+        Raises:
+            StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
+        """
+        import obstore
+
+        folder = uri_prefix.rstrip("/")
+        place = self.mapping.locate(folder)
+        store = self._open(place.location)
+        start = folder[: len(folder) - len(place.path)].rstrip("/")
+        pages = _call(store, folder, lambda: iter(obstore.list(store.client, store.key(place.path) or None, chunk_size=_PAGE)))
+        skip = len(store.base) + 1 if store.base else 0
+        while (page := _call(store, folder, lambda: next(pages, None))) is not None:
+            for item in page:
+                yield f"{start}/{item['path'][skip:]}", item["size"], item["last_modified"]
+
+    def _find(self, uri: str) -> tuple[_Store, str]:
+        place = self.mapping.locate(uri)
+        if not place.path:
+            raise UnsafeUri("the URI names a location, not a file", file=uri)
+        store = self._open(place.location)
+        return store, store.key(place.path)
+
+    def _open(self, location: Location) -> _Store:
+        _refuse_fork()
+        with self._opening:
+            if location.id not in self._stores:
+                credential = self.secrets(location.credential_id) if location.credential_id else None
+                self._stores[location.id] = _open(location, credential, self.timeout)
+            return self._stores[location.id]
+
+    def _map(self, function: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
+        return _in_order(function, items, self.workers) if len(items) > 1 else map(function, items)
+
+
+def _rebuild(registry: Registry, region: str, secrets: Secrets, timeout: float, workers: int) -> Objects:
+    return Objects(Mapping(registry, registry.region(region)), secrets, timeout=timeout, workers=workers)
+
+
+def _open(location: Location, credential: Credential | None, timeout: float) -> _Store:
+    from obstore.store import AzureStore, GCSStore, LocalStore, S3Store
+
+    address = store_address(location)
+    if location.remote.type == "local":
+        return _Store(LocalStore(), address.path, location, None)
+    options = store_options(location, credential)
+    retries = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=timeout)}
+    client = {
+        "connect_timeout": timedelta(seconds=min(_CONNECT_SECONDS, timeout)),
+        "read_timeout": timedelta(seconds=timeout),
+        "timeout": timedelta(seconds=_WHOLE_CALL * timeout),
+        "allow_http": any(str(options.get(name, "")).startswith("http://") for name in ("endpoint", "base_url")),
+    }
+    kinds: dict[str, Any] = {"s3": S3Store, "google cloud storage": GCSStore, "azureblob": AzureStore}
+    kind = kinds[location.remote.type]
+    # Keys are joined here, not by the client's own prefix: listings then name whole keys, whatever the backend.
+    return _Store(kind(address.bucket, client_options=client, retry_config=retries, **options), address.path, location, credential)
+
+
+_runtime_process: int | None = None
+
+
+def _refuse_fork() -> None:
+    """Stop a process that was forked from one which used obstore: its threads are gone, and calls would wait for ever."""
+    global _runtime_process
+    if _runtime_process is None:
+        _runtime_process = os.getpid()
+    elif _runtime_process != os.getpid():
+        raise EngineError("this process was forked from one that had opened object stores already", hint="start it by spawn instead")
+
+
+def _call(store: _Store, uri: str, function: Callable[[], _R]) -> _R:
+    """Call obstore and turn its errors into ours."""
+    from obstore.exceptions import BaseError, InvalidPathError, PermissionDeniedError, UnauthenticatedError
+
+    where = address_of(store.location)
+    try:
+        return function()
+    except FileNotFoundError as error:
+        if "NoSuchBucket" in str(error):
+            raise StoreUnreachable(f"{where}: there is no such bucket; {_LATER}", file=uri) from None
+        raise ObjectMissing(f"no such object in {where}", file=uri) from None
+    except (BaseError, OSError, ValueError) as error:
+        reason = _reason(store, error)
+        if isinstance(error, InvalidPathError):
+            raise UnsafeUri(f"{where} holds an object whose key can't be a path: {reason}", file=uri) from None
+        # A refused listing comes as a general error, told by its status alone.
+        if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or re.search(r"status code: 40[13]\b", reason):
+            name = store.location.credential_id
+            whose = f"credential {name!r}" if name else "the machine's own credential"
+            raise StoreDenied(f"{where} refuses {whose}: {reason}", file=uri) from None
+        raise StoreUnreachable(f"{where} can't be used: {reason}; {_LATER}", file=uri) from None
+
+
+def _reason(store: _Store, error: BaseException) -> str:
+    # The first paragraph; what follows is the client's own debugging output. A signed request's query is a secret.
+    text = str(error).partition("\n\nDebug source")[0].replace("\n", " ")
+    text = " ".join(word.partition("?")[0] if word.startswith("http") else word for word in text.split())[:500]
+    return store.credential.scrub(text) if store.credential else text
+
+
+def _head(store: _Store, key: str, uri: str) -> int | None:
+    import obstore
+
+    try:
+        return int(_call(store, uri, lambda: obstore.head(store.client, key))["size"])
+    except ObjectMissing:
+        return None
+
+
+def _runs(store: _Store, keys: list[str]) -> Iterator[list[str]]:
+    """Cut a store's sorted keys into runs that are worth listing."""
+    if store.location.remote.type == "local":
+        return  # a file's size is one system call
+    # Only S3's listings can start in the middle; the others pass over everything before.
+    step = _PAGE if store.location.remote.type == "s3" else max(len(keys), 1)
+    yield from (keys[at : at + step] for at in range(0, len(keys), step) if len(keys[at : at + step]) >= _FEW)
+
+
+def _list_run(store: _Store, keys: list[str]) -> dict[str, int | None]:
+    """Return the sizes of those keys of a run that a listing passed; None for those that it proves missing."""
+    import obstore
+
+    folder = os.path.commonprefix([keys[0], keys[-1]]).rpartition("/")[0]  # noqa: RUF071 - cut at the last slash right here
+    # Any string just below the first key will do; obstore takes no path that ends in a "." segment.
+    offset = keys[0][:-1].rstrip("./") if store.location.remote.type == "s3" else None
+    where = f"{store.location.prefix}/…"
+    pages = _call(store, where, lambda: iter(obstore.list(store.client, folder or None, offset=offset or None, chunk_size=_PAGE)))
+    sizes: dict[str, int] = {}
+    last = ""
+    for _ in range(max(1, len(keys) // _HEADS_PER_PAGE)):
+        try:
+            page = _call(store, where, lambda: next(pages, None))
+        except UnsafeUri:
+            return {}  # somebody's key that no path can be: the listing ends there, and tells nothing of ours
+        names = [item["path"] for item in page or ()]
+        if names != sorted(names) or (names and names[0] < last):
+            return {}  # not in the order of keys (S3 directory buckets): absence can't be told
+        sizes.update((item["path"], item["size"]) for item in page or ())
+        if len(names) < _PAGE:
+            return {key: sizes.get(key) for key in keys}
+        last = names[-1]
+        if last >= keys[-1]:
+            break
+    return {key: sizes.get(key) for key in keys if key <= last}
+
+
+def _in_order(function: Callable[[_T], _R], items: Iterable[_T], workers: int) -> Iterator[_R]:
+    """Call a function on each item in threads and yield the results in the items' order, never far ahead of the reader."""
+    pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="sterna-objects")
+    waiting: deque[Future[_R]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) >= 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,228 @@
+"""Every error sterna raises, as one tree.
+
+    SternaError
+    ├── RegistryError            the registry file is missing, wrong or contradicts the catalog     stop
+    ├── CredentialError          a credential is missing or incomplete                              stop
+    ├── UsageError               the caller named something that does not exist                     stop
+    ├── CatalogError
+    │   ├── CatalogUnreachable   no answer, or a 5xx that says "later"                              retry
+    │   ├── CatalogConflict      another commit moved the reference first                           retry
+    │   ├── CatalogStateUnknown  the answer to a commit was lost: it may have happened              retry
+    │   ├── CatalogDenied        401 or 403                                                         stop
+    │   ├── ReferenceNotFound    no such branch, tag or hash                                        stop
+    │   ├── CatalogRefused       the server understood and said no                                  stop
+    │   ├── BranchChanged        somebody else committed to a replica branch                        stop
+    │   └── Diverged             the watermark is no ancestor of main's head                        stop
+    ├── StoreError
+    │   ├── StoreUnreachable     an endpoint does not answer, or throttles                          retry
+    │   ├── StoreDenied          the endpoint refuses our credential                                stop
+    │   └── ObjectMissing        an object that must be there is not                                retry
+    ├── EngineError              rclone or Spark is missing, too old or failed as a whole           retry
+    └── TableError               one table can't be localized now: it is held, the others go on     hold
+        ├── UnregisteredUri      a URI outside the registry
+        ├── UnsafeUri            a URI that must not be followed
+        ├── Unsupported          a feature that this version does not localize
+        ├── BrokenMetadata       a metadata file that does not parse, or contradicts itself
+        ├── SourceGone           a listed file is gone at its source
+        ├── NotCopied            a listed file is at its source and yet does not arrive
+        └── SizeDiffers          an object's real size is not the one that its metadata says
+
+What to do stands on each class as `remedy`; the command line turns `exit_code` into its own.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import ClassVar
+
+
+class Remedy(Enum):
+    """What the operator, or Airflow for him, should do about an error."""
+
+    RETRY = "retry"
+    HOLD = "hold"
+    STOP = "stop"
+
+
+class SternaError(Exception):
+    """The root of the tree: what failed, on which table and file, and why.
+
+    Args:
+        message: what failed and why, without secrets.
+        table: the key of the table it happened on, or "".
+        file: the URI or path of the file it happened on, or "".
+        hint: what the operator should do beyond the class's remedy, or "".
+    """
+
+    remedy: ClassVar[Remedy] = Remedy.STOP
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, table: str = "", file: str = "", hint: str = "") -> None:
+        file = without_secrets(file)
+        super().__init__(message, table, file, hint)
+        self.message = message
+        self.table = table
+        self.file = file
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions cross process borders (Spark workers, Airflow): keyword-only arguments need help there.
+        return (_rebuild, (type(self), self.message, self.table, self.file, self.hint))
+
+    def __str__(self) -> str:
+        where = "".join(f" [{name} {value}]" for name, value in (("table", self.table), ("file", self.file)) if value)
+        return f"{self.message}{where}" + (f" ({self.hint})" if self.hint else "")
+
+
+_USER_INFO = re.compile(r"(?<=://)[^/@]*@")
+
+
+def without_secrets(uri: str) -> str:
+    """Return a URI for people to read: without a query, where signatures stand, and without user-info.
+
+    Azure's `container@account` is no user-info: it stays.
+    """
+    shown = uri.partition("?")[0]
+    return shown if shown.startswith(("abfs", "wasb")) else _USER_INFO.sub("", shown)
+
+
+def _rebuild(kind: type[SternaError], message: str, table: str, file: str, hint: str) -> SternaError:
+    return kind(message, table=table, file=file, hint=hint)
+
+
+class RegistryError(SternaError):
+    """The registry file is missing, wrong, or contradicts what the catalog remembers."""
+
+    exit_code = 2
+
+
+class UsageError(SternaError):
+    """The caller named a region, table or run that does not exist."""
+
+    exit_code = 2
+
+
+class CredentialError(SternaError):
+    """A credential is missing or incomplete; the message names its id and where it was looked for."""
+
+    exit_code = 3
+
+
+class CatalogError(SternaError):
+    """Anything that went wrong at Nessie."""
+
+
+class CatalogUnreachable(CatalogError):
+    """Nessie gave no usable answer in time; nothing is known to have changed."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class CatalogConflict(CatalogError):
+    """Another commit moved the reference first; nothing of ours was committed."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class CatalogStateUnknown(CatalogError):
+    """The answer to a commit was lost: it may or may not have happened."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class CatalogDenied(CatalogError):
+    """Nessie refused our credential, or the role lacks a right."""
+
+    exit_code = 3
+
+
+class ReferenceNotFound(CatalogError):
+    """No such branch, tag or commit."""
+
+    exit_code = 2
+
+
+class CatalogRefused(CatalogError):
+    """Nessie understood the request and said no: our request, or the server's state, is wrong."""
+
+
+class BranchChanged(CatalogError):
+    """A replica branch carries a commit that sterna did not make."""
+
+    exit_code = 6
+
+
+class Diverged(CatalogError):
+    """The watermark is no ancestor of main's head: main was reassigned, reset or rewritten."""
+
+    exit_code = 6
+
+
+class StoreError(SternaError):
+    """Anything that went wrong at an object store."""
+
+
+class StoreUnreachable(StoreError):
+    """An endpoint does not answer in time, or throttles."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class StoreDenied(StoreError):
+    """An endpoint refuses our credential."""
+
+    exit_code = 3
+
+
+class ObjectMissing(StoreError):
+    """An object that must be there is not."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class EngineError(SternaError):
+    """rclone or Spark is missing, too old, or failed as a whole."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class TableError(SternaError):
+    """One table can't be localized now: it is held at its last good version."""
+
+    remedy = Remedy.HOLD
+    exit_code = 5
+
+
+class UnregisteredUri(TableError):
+    """A URI lies outside every prefix of the registry."""
+
+
+class UnsafeUri(TableError):
+    """A URI that must not be followed: traversal, user-info, a query, or a key the copy can't carry."""
+
+
+class Unsupported(TableError):
+    """A feature that this version of sterna does not localize."""
+
+
+class BrokenMetadata(TableError):
+    """A metadata file that does not parse, or contradicts itself."""
+
+
+class SourceGone(TableError):
+    """A listed file is gone at its source."""
+
+
+class NotCopied(TableError):
+    """A listed file is at its source and yet does not arrive, while others do."""
+
+
+class SizeDiffers(TableError):
+    """An object's real size is not the size that its metadata says."""

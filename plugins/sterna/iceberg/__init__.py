@@ -1,0 +1,4 @@
+"""Iceberg's own files and the paths inside them: bytes in, bytes out."""
+
+LOCALIZER_VERSION = 1
+"""Part of a localized metadata.json's name: a change in what localizing writes counts it up, so that tables are written anew."""

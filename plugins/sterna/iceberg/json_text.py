@@ -1,0 +1,188 @@
+"""Editing JSON by tokens: a replaced value changes its own characters and no others.
+
+The standard library's decoder parses one value at a given place, and says where it ends. That is enough to walk the few objects
+whose members are of interest and to step over everything else, whatever it holds.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from sterna.errors import BrokenMetadata
+from sterna.iceberg.files import MAX_FILE_BYTES, MAX_JSON_BYTES
+
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+@dataclass(frozen=True)
+class Token:
+    """One parsed value, and where its text stands.
+
+    Args:
+        value: the value as the standard library decodes it.
+        start: index of its first character.
+        end: index after its last character.
+    """
+
+    value: Any
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Put `text` in the place of the characters from `start` to `end`."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Document:
+    """A JSON file as text, with what is needed to write it back as it came.
+
+    Args:
+        text: the whole file, decompressed and decoded.
+        uri: the file's name, for errors.
+        zipped: whether the file is stored with gzip.
+    """
+
+    text: str
+    uri: str
+    zipped: bool
+
+    def broken(self, reason: str) -> BrokenMetadata:
+        """Return the error that names this file."""
+        return BrokenMetadata(reason, file=self.uri)
+
+    def root(self) -> Token:
+        """Parse the whole document, which must be one object.
+
+        Raises:
+            BrokenMetadata: the text is no JSON object, or nests too deep.
+        """
+        token = self._value(_after_space(self.text, 0))
+        if _after_space(self.text, token.end) != len(self.text):
+            raise self.broken("text after the end of the JSON document")
+        if not isinstance(token.value, dict):
+            raise self.broken("not a JSON object")
+        return token
+
+    def members(self, token: Token) -> dict[str, Token]:
+        """Return where each member of an object stands.
+
+        Raises:
+            BrokenMetadata: not an object, or a key stands twice, so that two readers could see two different files.
+        """
+        if not isinstance(token.value, dict):
+            raise self.broken("not an object where one must be")
+        found: dict[str, Token] = {}
+        for key, value in self._walk_members(token):
+            if key in found:
+                raise self.broken(f"the key {key!r} stands twice in one object")
+            found[key] = value
+        return found
+
+    def elements(self, token: Token) -> list[Token]:
+        """Return where each element of an array stands."""
+        found: list[Token] = []
+        at = _after_space(self.text, token.start + 1)
+        while self.text[at] != "]":
+            found.append(self._value(at))
+            at = self._after_comma(found[-1].end)
+        return found
+
+    def write(self, edits: list[Edit]) -> bytes:
+        """Apply the edits and return the file in the form it came in. Same input, same bytes."""
+        pieces: list[str] = []
+        at = 0
+        for edit in sorted(edits, key=lambda edit: edit.start):
+            pieces += (self.text[at : edit.start], edit.text)
+            at = edit.end
+        data = "".join((*pieces, self.text[at:])).encode()
+        return gzip.compress(data, mtime=0) if self.zipped else data
+
+    def _walk_members(self, token: Token) -> Iterator[tuple[str, Token]]:
+        at = _after_space(self.text, token.start + 1)
+        while self.text[at] != "}":
+            key = self._value(at)
+            colon = _after_space(self.text, key.end)
+            value = self._value(_after_space(self.text, colon + 1))
+            yield key.value, value
+            at = self._after_comma(value.end)
+
+    def _after_comma(self, at: int) -> int:
+        # The whole document parsed before, so that here stands a comma or the closing bracket.
+        at = _after_space(self.text, at)
+        return _after_space(self.text, at + 1) if self.text[at] == "," else at
+
+    def _value(self, at: int) -> Token:
+        try:
+            value, end = _DECODER.raw_decode(self.text, at)
+        except RecursionError:
+            raise self.broken("JSON nests too deep") from None
+        except ValueError as error:
+            raise self.broken(f"not valid JSON: {error}") from error
+        return Token(value, at, end)
+
+
+def read_document(data: bytes, uri: str) -> Document:
+    """Decompress and decode a JSON file.
+
+    Args:
+        data: the file's bytes; gzip is recognised by its first bytes.
+        uri: the file's name, for errors.
+
+    Returns:
+        The document, not parsed yet.
+
+    Raises:
+        BrokenMetadata: over the size limits, no gzip where the name says so, or not UTF-8.
+    """
+    if len(data) > MAX_FILE_BYTES:
+        raise BrokenMetadata(f"a metadata file of {len(data)} bytes is over the limit of {MAX_FILE_BYTES}", file=uri)
+    zipped = data.startswith(_GZIP_MAGIC)
+    if not zipped and uri.endswith((".gz.metadata.json", ".metadata.json.gz")):
+        raise BrokenMetadata("the name says gzip, the content does not", file=uri)
+    if zipped:
+        data = _gunzip(data, uri)
+    if len(data) > MAX_JSON_BYTES:
+        raise BrokenMetadata(f"over {MAX_JSON_BYTES} bytes of JSON", file=uri)
+    try:
+        return Document(data.decode("utf-8"), uri, zipped)
+    except UnicodeDecodeError as error:
+        raise BrokenMetadata(f"not UTF-8 at byte {error.start}", file=uri) from error
+
+
+def quote(value: str) -> str:
+    """Return a string as a JSON token; ASCII only, so that any string can be written."""
+    return json.dumps(value)
+
+
+def _gunzip(data: bytes, uri: str) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+            return stream.read(MAX_JSON_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise BrokenMetadata(f"not valid gzip: {error}", file=uri) from error
+
+
+def _after_space(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return match.end() if match else at

@@ -1,0 +1,92 @@
+"""Manifests: their entries, and their localized copy.
+
+Source of the fields: Iceberg specification, "Manifests" (v1 and v2). What changes in an entry is decided in `entry`; the entries are
+read and written by `manifest_walk`, or by `manifest_general` for schemas that the walk does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from sterna.iceberg import manifest_walk
+from sterna.iceberg.avro import Container, open_iceberg
+from sterna.iceberg.entry import Columns, UriMapping
+from sterna.iceberg.files import Written
+from sterna.iceberg.program import NotWalkable
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+def read_entries(data: bytes, uri: str) -> pyarrow.Table:
+    """Read what a plan needs of a manifest's entries.
+
+    Args:
+        data: the manifest's bytes.
+        uri: its URI, for errors.
+
+    Returns:
+        A table with the columns status (int8: 0 existing, 1 added, 2 deleted), content (int8: 0 data, 1 position deletes,
+        2 equality deletes), file_path, file_format (upper case; both string) and file_size (int64, bytes): one row an entry, in order.
+
+    Raises:
+        Unsupported: format v3 or newer, deletion vectors, position deletes that are not Parquet, encryption, an unknown codec.
+        BrokenMetadata: the file does not parse, or is over a limit.
+    """
+    import pyarrow as pa
+
+    container = open_iceberg(data, uri, "manifest")
+    schema = pa.schema(
+        [("status", pa.int8()), ("content", pa.int8()), ("file_path", pa.string()), ("file_format", pa.string()), ("file_size", pa.int64())]
+    )
+    batches = []
+    for columns in _columns(container):
+        columns.check(uri)
+        values = (columns.status, columns.content, columns.file_path, columns.file_format, columns.file_size)
+        arrays = [pa.array(column, kind) for column, kind in zip(values, schema.types, strict=True)]
+        batches.append(pa.record_batch(arrays, schema=schema))
+    return pa.Table.from_batches(batches, schema=schema)
+
+
+def localize_manifest(
+    data: bytes,
+    uri: str,
+    *,
+    content: Callable[[str], str],
+    deletes: Mapping[str, Written],
+    mapped: Callable[[str], str],
+) -> bytes | None:
+    """Return a manifest's localized copy.
+
+    Args:
+        data: the manifest's bytes.
+        uri: its URI, for errors.
+        content: maps the URI of a content file.
+        deletes: source URI of each live position delete file to its localized copy.
+        mapped: maps a URI to its place below the replica root, be it local or not; for position delete files of DELETED entries,
+            which may be gone and are never opened.
+
+    Returns:
+        The new file, or None when nothing changes and so the manifest keeps its URI.
+
+    Raises:
+        Unsupported, BrokenMetadata: as `read_entries`; also when `deletes` lacks a live position delete file.
+    """
+    container = open_iceberg(data, uri, "manifest")
+    mapping = UriMapping(content, deletes, mapped)
+    try:
+        return manifest_walk.localize(container, mapping)
+    except NotWalkable:
+        from sterna.iceberg import manifest_general
+
+        return manifest_general.localize(container, mapping)
+
+
+def _columns(container: Container) -> Iterator[Columns]:
+    try:
+        yield from manifest_walk.columns(container)
+    except NotWalkable:
+        from sterna.iceberg import manifest_general
+
+        yield from manifest_general.columns(container)

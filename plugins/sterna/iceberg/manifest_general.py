@@ -1,0 +1,149 @@
+"""Reading and rewriting a manifest's entries as whole records, for schemas that the walk does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sterna.iceberg import entry as ids
+from sterna.iceberg.avro import Container
+from sterna.iceberg.entry import Columns, Entry, UriMapping, change
+from sterna.iceberg.general import Record, field_names, records, rewrite_records
+
+_NAMES: Final = {want.id: want.names[0] for want in (*ids.FILE_WANTS, *ids.DELETE_WANTS)}
+_TOP_NAMES: Final = {ids.STATUS: "status", ids.DATA_FILE: "data_file"}
+_BOUNDS: Final = (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)
+_LAYOUT: Final = (ids.COLUMN_SIZES, ids.SPLIT_OFFSETS)
+
+
+def columns(container: Container) -> Iterator[Columns]:
+    """Read all entries.
+
+    Raises:
+        BrokenMetadata: the bytes don't fit the schema, or a required field is missing.
+    """
+    fields = _fields(container)
+    found = Columns([], [], [], [], [], [], [])
+    for record in records(container):
+        found.status.append(fields.integer(record, ids.STATUS))
+        data_file = fields.data_file(record)
+        found.content.append(fields.integer(data_file, ids.CONTENT) if fields.has(data_file, ids.CONTENT) else ids.DATA)
+        found.file_path.append(fields.string(data_file, ids.FILE_PATH))
+        found.file_format.append(fields.string(data_file, ids.FILE_FORMAT).upper())
+        found.file_size.append(fields.integer(data_file, ids.FILE_SIZE))
+        found.encrypted.append(fields.has(data_file, ids.KEY_METADATA))
+        found.has_offset.append(fields.has(data_file, ids.CONTENT_OFFSET))
+    if min(found.file_size, default=0) < 0:
+        raise container.broken("an entry with a negative file size")
+    yield found
+
+
+def localize(container: Container, mapping: UriMapping) -> bytes | None:
+    """Return the localized manifest, or None when nothing changes.
+
+    Raises:
+        Unsupported, BrokenMetadata: as `manifest.localize_manifest`.
+    """
+    fields = _fields(container)
+    for found in columns(container):
+        found.check(container.uri)
+    return rewrite_records(container, lambda record: _edit(container, fields, record, mapping))
+
+
+def _edit(container: Container, fields: _Fields, record: Record, mapping: UriMapping) -> bool:
+    data_file = fields.data_file(record)
+    entry = Entry(
+        status=fields.integer(record, ids.STATUS),
+        content=fields.integer(data_file, ids.CONTENT) if fields.has(data_file, ids.CONTENT) else ids.DATA,
+        path=fields.string(data_file, ids.FILE_PATH),
+        size=fields.integer(data_file, ids.FILE_SIZE),
+        referenced=fields.string(data_file, ids.REFERENCED_DATA_FILE) if fields.has(data_file, ids.REFERENCED_DATA_FILE) else None,
+        lower=fields.bound(data_file, ids.LOWER_BOUNDS),
+        upper=fields.bound(data_file, ids.UPPER_BOUNDS),
+    )
+    new = change(entry, mapping, container.uri)
+    before = dict(data_file)
+    fields.put(data_file, ids.FILE_PATH, new.path)
+    fields.put(data_file, ids.FILE_SIZE, new.size)
+    if new.referenced is not None:
+        fields.put(data_file, ids.REFERENCED_DATA_FILE, new.referenced)
+    if entry.content == ids.POSITION_DELETES:
+        for number in _BOUNDS:
+            fields.put_bound(data_file, number, new.bound)
+    if new.drop_layout:
+        for number in _LAYOUT:
+            fields.put(data_file, number, None)
+    return data_file != before
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """Access to a record's fields by Iceberg field id.
+
+    Args:
+        container: the manifest, for errors.
+        top: field id → name, in an entry.
+        inner: field id → name, in its data file.
+    """
+
+    container: Container
+    top: dict[int, str]
+    inner: dict[int, str]
+
+    def data_file(self, record: Record) -> Record:
+        value = record.get(self.top.get(ids.DATA_FILE, ""))
+        if not isinstance(value, dict):
+            raise self.container.broken("an entry without a data file")
+        return value
+
+    def _get(self, record: Record, number: int) -> Any:
+        names = self.top if number == ids.STATUS else self.inner
+        return record.get(names[number]) if number in names else None
+
+    def has(self, record: Record, number: int) -> bool:
+        return self._get(record, number) is not None
+
+    def integer(self, record: Record, number: int) -> int:
+        value = self._get(record, number)
+        if not isinstance(value, int):
+            raise self.container.broken(f"field {number} of an entry is not an integer")
+        return value
+
+    def string(self, record: Record, number: int) -> str:
+        value = self._get(record, number)
+        if not isinstance(value, str):
+            raise self.container.broken(f"field {number} of an entry is not a string")
+        return value
+
+    def put(self, record: Record, number: int, value: Any) -> None:
+        if number in self.inner:
+            record[self.inner[number]] = value
+
+    def bound(self, record: Record, number: int) -> bytes | None:
+        return next((item["value"] for item in self._items(record, number) if item["key"] == ids.PATH_COLUMN), None)
+
+    def put_bound(self, record: Record, number: int, value: bytes | None) -> None:
+        items = self._items(record, number)
+        kept = [{**item, "value": value} if item["key"] == ids.PATH_COLUMN else item for item in items]
+        if kept:
+            self.put(record, number, [item for item in kept if item["value"] is not None])
+
+    def _items(self, record: Record, number: int) -> list[dict[str, Any]]:
+        items = self._get(record, number) or []
+        if not isinstance(items, list) or not all(isinstance(item, dict) and {"key", "value"} <= item.keys() for item in items):
+            raise self.container.broken(f"field {number} of an entry is not a map of bounds")
+        return items
+
+
+def _fields(container: Container) -> _Fields:
+    schema = container.schema
+    if not isinstance(schema, dict) or not isinstance(schema.get("fields"), list):
+        raise container.broken("the Avro schema is not a record")
+    top = field_names(schema, _TOP_NAMES)
+    kind = next((item["type"] for item in schema["fields"] if item.get("name") == top.get(ids.DATA_FILE)), None)
+    branches = kind if isinstance(kind, list) else [kind]
+    inner = next((branch for branch in branches if isinstance(branch, dict) and isinstance(branch.get("fields"), list)), None)
+    if inner is None:
+        raise container.broken("the Avro schema has no data file record")
+    return _Fields(container, top, field_names(inner, _NAMES))

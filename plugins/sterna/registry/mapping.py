@@ -1,0 +1,241 @@
+"""From a URI to its location, to its place in a region's replica, and back (DESIGN: Mapping URIs)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from urllib.parse import unquote
+
+from sterna.errors import RegistryError, UnregisteredUri, UnsafeUri, Unsupported
+from sterna.registry.model import Location, Policy, Region, Registry, canonical, digest, inside, respell
+
+_METADATA_ENDINGS = (".gz.metadata.json", ".metadata.json.gz", ".metadata.json")
+_LOCALIZED = "_localized"  # no location id begins with "_"
+_KEY_LIMIT = 1024  # bytes of an object key in S3, GCS and Azure
+_NAME_LIMIT = 255  # bytes of a file name
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a URI lies: its location, the alias it is spelled with ("" for the registry's spelling), the rest of the path."""
+
+    location: Location
+    alias: str
+    path: str
+
+
+@dataclass(frozen=True)
+class _Spelling:
+    prefix: str
+    location: Location
+    alias: str
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """The mapping of one region: which URIs are local, and where the others' copies stand.
+
+    The mapping is injective and `source` inverts it; the rest of a path is kept byte for byte.
+    """
+
+    registry: Registry
+    region: Region
+
+    @cached_property
+    def _spellings(self) -> tuple[_Spelling, ...]:
+        found = [spelling for location in self.registry.locations for spelling in _spellings_of(location)]
+        own = {spelling.prefix for spelling in found if not spelling.alias}
+        # A spelling that the registry uses for a location of its own is no alias of another.
+        usable = [spelling for spelling in found if not spelling.alias or spelling.prefix not in own]
+        return tuple(sorted(usable, key=lambda spelling: len(spelling.prefix), reverse=True))
+
+    @cached_property
+    def _by_folder(self) -> dict[str, _Spelling]:
+        return {_folder(spelling.location, spelling.alias): spelling for spelling in self._spellings}
+
+    @cached_property
+    def _roots(self) -> tuple[str, ...]:
+        return tuple(spelled for region in self.registry.regions for spelled in respell(region.replica_root).values())
+
+    @cached_property
+    def _kept(self) -> dict[str, str]:
+        return {}
+
+    def locate(self, uri: str) -> Place:
+        """Find the location of a URI.
+
+        Raises:
+            UnregisteredUri: no prefix of the registry matches.
+            UnsafeUri: the path must not be followed (DESIGN section 3.8).
+        """
+        for spelling in self._spellings:
+            if inside(uri, spelling.prefix):
+                path = uri[len(spelling.prefix) + 1 :]
+                _check_path(uri, path)
+                return Place(spelling.location, spelling.alias, path)
+        raise UnregisteredUri(
+            "the URI lies in no location of the registry", file=uri, hint="register its prefix, then the next sync takes it up"
+        )
+
+    def is_local(self, uri: str) -> bool:
+        """Tell whether a URI's location is in this region."""
+        return self.locate(uri).location.region == self.region.name
+
+    def replica(self, uri: str) -> str:
+        """Return the place below the replica root where the copy of a content file stands.
+
+        Raises:
+            UnregisteredUri, UnsafeUri: as `locate`; also for a mapped key that the store can't hold.
+            Unsupported: the URI lies below a replica root already (a promotion with tables).
+        """
+        return self._file(self.region.replica_root, uri)
+
+    def localized(self, uri: str) -> str:
+        """Return the place below the replica root where the localized copy of a path-bearing file stands.
+
+        Apart from where copies stand: else a table that lists another one's manifest or position deletes as a data file would put
+        the original where the localized file belongs.
+
+        Raises:
+            UnregisteredUri, UnsafeUri, Unsupported: as `replica`.
+        """
+        return self._file(f"{self.region.replica_root}/{_LOCALIZED}", uri)
+
+    def replica_folder(self, uri: str) -> str:
+        """Return what `replica` returns, for a folder such as a table's `location`: a trailing slash and a bare prefix are fine."""
+        return self._folder(self.region.replica_root, uri)
+
+    def _file(self, root: str, uri: str) -> str:
+        if uri.endswith("/") or not self.locate(uri).path:
+            raise UnsafeUri("the URI names a folder, not a file", file=uri)
+        mapped = self._folder(root, uri)
+        _check_key(uri, mapped)
+        return mapped
+
+    def _folder(self, root: str, uri: str) -> str:
+        if self.below_replica_root(uri):
+            raise Unsupported("the URI lies below a replica root; taking it back to its origin is not built yet", file=uri)
+        trailing = "/" if uri.endswith("/") else ""
+        place = self.locate(uri[:-1] if trailing else uri)
+        return "/".join(filter(None, (root, _folder(place.location, place.alias), place.path))) + trailing
+
+    def content(self, uri: str) -> str:
+        """Return where this region reads a content file: the URI itself when local, else its place below the replica root."""
+        known = self._kept.get(uri)
+        if known is None:
+            replica = self.replica(uri)
+            known = uri if self.is_local(uri) else replica
+            if len(self._kept) < 100_000:
+                self._kept[uri] = known
+        return known
+
+    def known(self, value: str) -> str | None:
+        """Map a property's or summary's value when the whole value is a URI with a registered prefix, else return None."""
+        try:
+            return self.replica_folder(value) if any(inside(value.rstrip("/"), spelling.prefix) for spelling in self._spellings) else None
+        except (UnsafeUri, Unsupported):
+            raise
+        except UnregisteredUri:
+            return None
+
+    def source(self, uri: str) -> str:
+        """Take a URI below this region's replica root back to its origin; any other URI is its own origin.
+
+        Raises:
+            UnregisteredUri: it lies below the replica root, but under no known id.
+        """
+        if not inside(uri, self.region.replica_root):
+            return uri
+        below = uri[len(self.region.replica_root) + 1 :].removeprefix(f"{_LOCALIZED}/")
+        folder, _, path = below.partition("/")
+        spelling = self._by_folder.get(folder)
+        if spelling is None:
+            raise UnregisteredUri("below the replica root, but under no id of the registry", file=uri)
+        return f"{spelling.prefix}/{path}" if path else spelling.prefix
+
+    def below_replica_root(self, uri: str) -> bool:
+        """Tell whether a URI, in any spelling, lies below the replica root of any region."""
+        return any(inside(uri, root) for root in self._roots)
+
+    def metadata(self, uri: str, policy: Policy, localizer: int) -> str:
+        """Return where the localized copy of a metadata.json stands: `<mapped folder>/<stem>-<digest><ending>`.
+
+        The digest covers the mapping, the table's policy and the localizer's version, so that the content is a function of the URI.
+        Engines read the version number in front and the codec from the ending: both stay.
+        """
+        folder, _, name = self.localized(uri).rpartition("/")
+        ending = next((ending for ending in _METADATA_ENDINGS if name.endswith(ending)), "")
+        mapped = f"{folder}/{name.removesuffix(ending)}-{self.digest(policy, localizer)}{ending}"
+        _check_key(uri, mapped)
+        return mapped
+
+    def digest(self, policy: Policy, localizer: int) -> str:
+        """Return 16 hex digits over everything that decides what a localized metadata.json contains."""
+        history = policy.model_dump(mode="json", exclude={"tables"})
+        return digest([self.registry.bindings(), self.region.name, self.region.replica_root, history, localizer])
+
+
+def check_bindings(registry: Registry, bound: dict[str, str]) -> None:
+    """Compare the registry with the bindings that a replica commit recorded.
+
+    Raises:
+        RegistryError: an id stands for another prefix or region now, or files of a bound prefix would get a second place.
+    """
+    now = {location.id: location for location in registry.locations}
+    for location in registry.locations:
+        before = bound.get(location.id)
+        if before is not None and before != location.binding:
+            raise RegistryError(
+                f"location {location.id!r} is bound to {before!r} by the replica branch, the registry says {location.binding!r}",
+                hint="an id keeps its prefix and region for ever: restore it, or give the new prefix a new id",
+            )
+    # Position deletes would name a file's old place, manifests that are localized from now on its new one.
+    for other, binding in bound.items():
+        prefix = binding.rpartition(" ")[0]
+        splitting = next((item for item in now.values() if item.id not in bound and _claims(item.prefix, prefix)), None)
+        if splitting is not None:
+            raise RegistryError(
+                f"new location {splitting.id!r} ({splitting.prefix}) lies inside {other!r} ({prefix}), which is already replicated"
+            )
+        covering = next((item for item in now.values() if other not in now and _claims(prefix, item.prefix)), None)
+        if covering is not None:
+            raise RegistryError(
+                f"location {other!r} ({prefix}) is bound by the replica branch and gone from the registry, where {covering.id!r} covers it",
+                hint="restore it: an id keeps its prefix for ever",
+            )
+
+
+def _claims(prefix: str, other: str) -> bool:
+    """Tell whether a prefix takes files away from another one: it lies inside it, or is another spelling of it."""
+    return prefix != other and inside(canonical(prefix), canonical(other))
+
+
+def _folder(location: Location, alias: str) -> str:
+    return f"{location.id}~{alias}" if alias else location.id
+
+
+def _spellings_of(location: Location) -> list[_Spelling]:
+    return [_Spelling(prefix, location, alias) for alias, prefix in respell(location.prefix).items()]
+
+
+def _check_path(uri: str, path: str) -> None:
+    if any(ord(letter) < 32 or ord(letter) == 127 for letter in uri):
+        raise UnsafeUri("the URI contains a control character, which a list of files can't carry", file=repr(uri))
+    if any(0xD800 <= ord(letter) <= 0xDFFF for letter in uri):
+        raise UnsafeUri("the URI contains half a surrogate pair, which no object key can hold", file=repr(uri))
+    if "?" in uri:
+        raise UnsafeUri("the URI contains a query", file=uri)
+    for part in path.split("/") if path else ():
+        if part == "":
+            raise UnsafeUri("the URI has an empty path part ('//'), which rclone can't copy", file=uri)
+        if {".", ".."} & set(unquote(part).split("/")):
+            raise UnsafeUri("the URI has a path part that is, or decodes to, '.' or '..'", file=uri)
+
+
+def _check_key(uri: str, mapped: str) -> None:
+    key = mapped.partition("://")[2].partition("/")[2].encode()
+    if mapped.startswith("file:"):
+        if any(len(part) > _NAME_LIMIT for part in key.split(b"/")):
+            raise UnsafeUri(f"its place in the replica has a name longer than {_NAME_LIMIT} bytes", file=uri)
+    elif len(key) > _KEY_LIMIT:
+        raise UnsafeUri(f"its key in the replica would have {len(key)} bytes, {_KEY_LIMIT} is the stores' limit", file=uri)

@@ -1,0 +1,312 @@
+"""What stands in storage_registry.yaml: regions, locations and policies (docs/registry.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import combinations
+from typing import Annotated, Literal
+from urllib.parse import unquote
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+SOURCE_BRANCH = "main"
+
+# rclone and the object stores call a credential by many names; none of them belongs into a file that regions share.
+_SECRET_OPTION = re.compile(
+    r"(secret|password|^pass$|token|access_key|account_key|api_key|customer_key|^key$|sas_url|connection_string|credentials|client_id|_pass$)",
+    re.IGNORECASE,
+)
+
+# Spellings of one place, by the name of the spelling and what stands before the authority; the first of each is the canonical one.
+ALIASES = (
+    {"s3": "s3://", "s3a": "s3a://", "s3n": "s3n://"},
+    {"abfs": "abfs://", "abfss": "abfss://"},
+    {"wasb": "wasb://", "wasbs": "wasbs://"},
+    # Hadoop writes file:/x where others write file:///x.
+    {"file": "file://", "file1": "file:"},
+)
+# Which rclone backend reaches a scheme; schemes that are not named here (oss, cosn, …) may be anything.
+_BACKENDS = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
+    "gs": "google cloud storage",
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "azureblob"),
+    "file": "local",
+}
+
+
+def _plain_uri(value: str) -> str:
+    """Refuse what would make a prefix ambiguous or carry a secret; drop trailing slashes."""
+    scheme, separator, rest = value.partition("://")
+    if not separator or not scheme or not rest.strip("/"):
+        raise ValueError("expected a URI such as s3://bucket/path")
+    authority = rest.partition("/")[0]
+    # Azure's URIs name the container before the "@"; a ":" there would make it user-info.
+    if "@" in authority and (not scheme.startswith(("abfs", "wasb")) or ":" in authority.partition("@")[0]):
+        raise ValueError("user-info in a URI is refused: put the credential into an Airflow connection and name it in credential_id")
+    parts = {decoded for part in rest.split("/") for decoded in unquote(part).split("/")}
+    if "?" in rest or "//" in rest.rstrip("/").removeprefix("/") or {".", ".."} & parts:
+        raise ValueError("a query, an empty path part, '.' or '..' can't stand in a prefix")
+    if any(ord(letter) < 32 or ord(letter) == 127 for letter in value):
+        raise ValueError("a control character can't stand in a prefix")
+    return value.rstrip("/")
+
+
+def _http_uri(value: str) -> str:
+    scheme, separator, rest = value.partition("://")
+    if not separator or scheme not in ("http", "https"):
+        raise ValueError("expected http://… or https://…")
+    if "@" in rest.partition("/")[0]:
+        raise ValueError("user-info in a URI is refused: put the credential into an Airflow connection and name it in credential_id")
+    return value.rstrip("/")
+
+
+Uri = Annotated[str, AfterValidator(_plain_uri)]
+HttpUri = Annotated[str, AfterValidator(_http_uri)]
+# No "~" (it separates an id from an alias's scheme) and no leading "_" (sterna's own folders below a replica root).
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CatalogAddress(_Model):
+    """Where a region reads the catalog and where it commits; the same server in the small.
+
+    Args:
+        read: Nessie API v2 base URI that this region plans and serves from.
+        write: Nessie API v2 base URI that accepts commits; default: the same.
+        credential_id: Airflow connection id with login and password (basic) or password alone (bearer); none: no authentication.
+    """
+
+    read: HttpUri
+    write: HttpUri = ""
+    credential_id: str | None = None
+
+    @model_validator(mode="after")
+    def _same_in_the_small(self) -> CatalogAddress:
+        if not self.write:
+            object.__setattr__(self, "write", self.read)
+        return self
+
+
+class Region(_Model):
+    """One region: its replica branch, where it keeps what it copies, its catalog and its Spark.
+
+    Args:
+        name: short name, as in `--region`.
+        replica_branch: the Nessie branch that sterna alone writes; default `main_replica_<name>`.
+        replica_root: URI prefix below which sterna keeps this region's copies; inside one of the region's own locations.
+        catalog: Nessie addresses.
+        spark: Spark master (`local[2]`, `spark://…`, `yarn`, `k8s://…`) or Spark Connect URL (`sc://host:15002`).
+    """
+
+    name: Name
+    replica_branch: str = ""
+    replica_root: Uri
+    catalog: CatalogAddress
+    spark: str = "local[*]"
+
+    @model_validator(mode="after")
+    def _default_branch(self) -> Region:
+        if not self.replica_branch:
+            object.__setattr__(self, "replica_branch", f"main_replica_{self.name.replace('-', '_')}")
+        if self.replica_branch == SOURCE_BRANCH:
+            raise ValueError(f"replica_branch can't be {SOURCE_BRANCH!r}: sterna never writes there")
+        return self
+
+
+class Remote(_Model):
+    """How rclone and the FileIO reach a location's store; secrets come from `credential_id`, never from here.
+
+    Args:
+        type: rclone backend: s3, "google cloud storage", azureblob or local.
+        options: the backend's options by rclone's names (provider, endpoint, region, force_path_style, …).
+        name: use this remote of an existing rclone.conf for copying; type and options then describe the store to the FileIO.
+        config: path of that rclone.conf; default: rclone's own.
+    """
+
+    type: Literal["s3", "google cloud storage", "azureblob", "local"]
+    options: dict[str, str] = Field(default_factory=dict)
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$")] | None = None
+    config: str | None = None
+
+    @model_validator(mode="after")
+    def _no_secret(self) -> Remote:
+        for option in self.options:
+            if _SECRET_OPTION.search(option):
+                raise ValueError(f"options.{option} looks like a secret: put it into an Airflow connection and name it in credential_id")
+            if "@" in self.options[option].partition("://")[2].partition("/")[0]:
+                raise ValueError(f"options.{option} holds user-info: put it into an Airflow connection and name it in credential_id")
+        return self
+
+
+class Location(_Model):
+    """A URI prefix, the region it lies in, and how to reach it.
+
+    Args:
+        id: short name; bound to the prefix for ever, since replica URIs contain it.
+        prefix: URI prefix, matched by whole path segments.
+        region: name of the region that it lies in.
+        remote: how to reach it.
+        credential_id: Airflow connection id; none: the ambient credential of the machine.
+        egress_per_gb: price of a GB (1e9 bytes) read from another region, by that region's name or `*`.
+        bandwidth: rclone bandwidth timetable for copies from here (`--bwlimit`), such as `08:00,20M 19:00,off`.
+        transfers: files copied from here at once, per batch.
+        checkers: files looked at at once, per batch.
+    """
+
+    id: Name
+    prefix: Uri
+    region: str
+    remote: Remote
+    credential_id: str | None = None
+    egress_per_gb: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    bandwidth: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:,. -]+$")] | None = None
+    transfers: Annotated[int, Field(ge=1, le=1024)] = 16
+    checkers: Annotated[int, Field(ge=1, le=1024)] = 32
+
+    @model_validator(mode="after")
+    def _backend_fits(self) -> Location:
+        scheme = self.prefix.partition("://")[0]
+        expected = _BACKENDS.get(scheme, self.remote.type)
+        if expected != self.remote.type:
+            raise ValueError(f"a {scheme}:// prefix is reached by remote.type {expected!r}, not {self.remote.type!r}")
+        return self
+
+    @property
+    def binding(self) -> str:
+        """What this id stands for and may never change: its prefix and region."""
+        return f"{self.prefix} {self.region}"
+
+
+class Policy(_Model):
+    """Which tables are replicated, and how much of their history; the first policy that matches a table decides.
+
+    Args:
+        tables: patterns over the dotted key (`*` and `?` within one element, `**` over several).
+        replicate: false keeps matching tables and views off every replica branch.
+        history: `full` keeps every snapshot that `main` keeps.
+    """
+
+    tables: list[str] = Field(min_length=1)
+    replicate: bool = True
+    history: Literal["full"] = "full"
+
+    def matches(self, name: str) -> bool:
+        """Tell whether a dotted key name matches one of the patterns."""
+        return any(_pattern(pattern).fullmatch(name) for pattern in self.tables)
+
+
+DEFAULT_POLICY = Policy(tables=["**"])
+
+
+@lru_cache(maxsize=1024)
+def _pattern(pattern: str) -> re.Pattern[str]:
+    wild = {"**": ".*", "*": "[^.]*", "?": "[^.]"}
+    return re.compile("".join(wild.get(piece, re.escape(piece)) for piece in re.split(r"(\*\*|\*|\?)", pattern)), re.DOTALL)
+
+
+class Registry(_Model):
+    """The whole registry, shared by all regions."""
+
+    version: Literal[1] = 1
+    regions: list[Region] = Field(min_length=1)
+    locations: list[Location] = Field(min_length=1)
+    policies: list[Policy] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Registry:
+        problems = list(_contradictions(self))
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    def region(self, name: str) -> Region:
+        """Return the region of that name; KeyError where there is none."""
+        return next(region for region in self.regions if region.name == name) if name in self.region_names else _no_key(name)
+
+    @property
+    def region_names(self) -> list[str]:
+        """The regions' names, in the file's order."""
+        return [region.name for region in self.regions]
+
+    def policy(self, name: str) -> Policy:
+        """Return the first policy that matches a dotted key name, or the default: replicate, full history."""
+        return next((policy for policy in self.policies if policy.matches(name)), DEFAULT_POLICY)
+
+    def digest(self) -> str:
+        """Return a hex digest over everything in the registry, the same for YAML and JSON of the same content."""
+        return digest(self.model_dump(mode="json"))
+
+    def bindings(self) -> dict[str, str]:
+        """Return what each location id is bound to."""
+        return {location.id: location.binding for location in self.locations}
+
+
+def digest(value: object) -> str:
+    """Return 16 hex digits over a JSON value, independent of the order of keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
+
+
+def inside(uri: str, prefix: str) -> bool:
+    """Tell whether a URI is a prefix or lies below it, by whole path segments."""
+    return uri == prefix or uri.startswith(prefix + "/")
+
+
+def respell(prefix: str) -> dict[str, str]:
+    """Return every spelling of a prefix, by the name of its alias; the prefix's own stands under ""."""
+    for family in ALIASES:
+        own = next((name for name in family if prefix.startswith(family[name])), None)
+        if own is not None:
+            rest = prefix.removeprefix(family[own])
+            return {"" if name == own else name: start + rest for name, start in family.items()}
+    return {"": prefix}
+
+
+def canonical(prefix: str) -> str:
+    """Return the one spelling in which two prefixes of the same place are equal."""
+    return min(respell(prefix).values())
+
+
+def _no_key(name: str) -> Region:
+    raise KeyError(name)
+
+
+def _contradictions(registry: Registry) -> Iterator[str]:
+    names = set(registry.region_names)
+    yield from _twice("region", registry.region_names)
+    # rclone reads a remote's settings from RCLONE_CONFIG_<ID>_*, where "-" and "_" are the same.
+    yield from _twice("location id", [location.id.replace("-", "_") for location in registry.locations])
+    yield from _twice("location prefix", [location.prefix for location in registry.locations])
+    yield from _twice("replica_branch", [region.replica_branch for region in registry.regions])
+    for location in registry.locations:
+        if location.region not in names:
+            yield f"location {location.id!r}: region {location.region!r} is not among the regions {sorted(names)}"
+    for region in registry.regions:
+        yield from _misplaced(region, registry.locations)
+    for one, other in combinations(registry.regions, 2):
+        first, second = canonical(one.replica_root), canonical(other.replica_root)
+        if inside(first, second) or inside(second, first):
+            yield f"replica roots {one.replica_root} and {other.replica_root} contain one another"
+
+
+def _misplaced(region: Region, locations: list[Location]) -> Iterator[str]:
+    root = canonical(region.replica_root)
+    around = [location for location in locations if inside(root, canonical(location.prefix))]
+    home = max(around, key=lambda location: len(canonical(location.prefix)), default=None)
+    if home is None or home.region != region.name:
+        yield f"region {region.name!r}: replica_root {region.replica_root} lies in no location of that region"
+    for location in locations:
+        # A location may *be* a replica root (a bucket for replicas alone). One below it would claim what sterna copied there.
+        if canonical(location.prefix) != root and inside(canonical(location.prefix), root):
+            yield f"location {location.id!r} ({location.prefix}) lies below the replica root of region {region.name!r}"
+
+
+def _twice(what: str, values: list[str]) -> Iterator[str]:
+    for value in sorted({value for value in values if values.count(value) > 1}):
+        yield f"{what} {value!r} stands twice"

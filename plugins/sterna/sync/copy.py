@@ -1,0 +1,260 @@
+"""The second stage of a sync: foreign content files are copied below the replica root, and every one is proven present."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from sterna.edges.objects import Objects
+from sterna.edges.rclone import Folder, Transfer, copy_files
+from sterna.edges.secrets import Secrets
+from sterna.errors import EngineError, NotCopied, SizeDiffers, SourceGone, TableError, UnsafeUri
+from sterna.registry.credential import Credential
+from sterna.registry.mapping import Mapping
+
+DEFAULT_DEADLINE = 6 * 3600.0  # seconds
+_MOST_BATCHES = 64
+# What a file costs beyond its bytes: five requests, in bytes that pass meanwhile.
+_FILE_COST = 256 * 1024
+_KEPT_FAILURES = 100
+_TRIES = 2
+
+
+@dataclass(frozen=True)
+class CopyFile:
+    """A foreign content file that a table needs here.
+
+    Args:
+        table: the table's key.
+        source: its URI on `main`.
+        target: its place below the replica root.
+        size: bytes, as the metadata says.
+    """
+
+    table: str
+    source: str
+    target: str
+    size: int
+
+
+@dataclass(frozen=True)
+class CopyProgress:
+    """How far the copy of a batch is.
+
+    Args:
+        files: sent so far.
+        bytes: sent so far.
+        files_total: in the batch, those included that are here already and won't be sent.
+        bytes_total: in the batch, likewise.
+    """
+
+    files: int
+    bytes: int
+    files_total: int
+    bytes_total: int
+
+    def __str__(self) -> str:
+        return f"{self.files} of {self.files_total} files, {self.bytes} of {self.bytes_total} bytes sent"
+
+
+@dataclass(frozen=True)
+class CopyResult:
+    """What a batch came to.
+
+    Args:
+        files: proven present with their size.
+        bytes: of those files.
+        sent: bytes really sent.
+        failures: one a file and table that can't be copied, at most 100 a table.
+        failed: how many failures there are, those included that are not kept.
+    """
+
+    files: int
+    bytes: int
+    sent: int
+    failures: tuple[TableError, ...] = ()
+    failed: int = 0
+
+
+def batches(
+    files: Iterable[CopyFile],
+    mapping: Mapping,
+    *,
+    bytes_per_batch: int = 4 * 1024**3,
+    files_per_batch: int = 5_000,
+    most: int = _MOST_BATCHES,
+) -> list[tuple[CopyFile, ...]]:
+    """Cut files into batches of one origin each, about equal in bytes and count; the same files always give the same batches.
+
+    Args:
+        files: what to copy.
+        mapping: finds the origins.
+        bytes_per_batch: about how many bytes a batch should carry.
+        files_per_batch: about how many files a batch should carry.
+        most: no more batches than this, but one an origin; they get larger instead.
+    """
+    origins: dict[str, list[CopyFile]] = defaultdict(list)
+    for file in files:
+        place = mapping.locate(file.source)
+        origins[f"{place.location.id}~{place.alias}"].append(file)
+    wanted = {
+        origin: max(1, -(-sum(file.size for file in group) // bytes_per_batch), -(-len(group) // files_per_batch))
+        for origin, group in origins.items()
+    }
+    # One an origin, and what is left in proportion.
+    beyond, left = sum(wanted.values()) - len(wanted), max(0, most - len(wanted))
+    counts = {origin: 1 + (count - 1) * min(left, beyond) // max(beyond, 1) for origin, count in wanted.items()}
+    return [batch for origin in sorted(origins) for batch in _balanced(origins[origin], counts[origin])]
+
+
+def copy_batch(
+    files: Sequence[CopyFile],
+    mapping: Mapping,
+    secrets: Secrets,
+    objects: Objects,
+    *,
+    progress: Callable[[CopyProgress], None] = lambda _: None,
+    deadline: float = DEFAULT_DEADLINE,
+) -> CopyResult:
+    """Copy files below the replica root and prove every one of them present with its size.
+
+    Args:
+        files: what to copy; a target that stands there twice is copied once.
+        mapping: finds both sides.
+        secrets: finds their credentials.
+        objects: looks at what arrived.
+        progress: called now and then.
+        deadline: seconds after which the copy is ended.
+
+    Returns:
+        What was copied, and the files that can't be because they are gone or other than their metadata says.
+
+    Raises:
+        StoreUnreachable, StoreDenied: a store can't be used.
+        EngineError: rclone failed and nothing arrived, or the deadline passed; doing it again sends nothing twice that arrived.
+    """
+    end = time.monotonic() + deadline
+    run = _Run(mapping, secrets, objects, progress, end, files)
+    missing, sent = {file.target: file for file in files}, 0
+    failures: dict[tuple[str, str], TableError] = {}
+    for last in (attempt == _TRIES - 1 for attempt in range(_TRIES)):
+        transfers = [run.copy(group, sent) for group in run.by_origin(missing.values())]
+        sent += sum(transfer.bytes for transfer in transfers)
+        sizes = objects.sizes(missing)
+        suspects = [file for file in files if file.target in missing and sizes[file.target] != file.size]
+        # A size that is right for one table's metadata is wrong for another's that says otherwise.
+        failed = run.blame(suspects)
+        failures.update({(error.table, file.target): error for file, error in failed})
+        blamed = {file.target for file, _ in failed}
+        missing = {file.target: file for file in suspects if file.target not in blamed}
+        if not missing:
+            break
+        if last:
+            failures.update(_unexplained(files, missing, transfers))
+    bad = {target for _, target in failures}
+    good = {file.target: file.size for file in files if file.target not in bad}
+    return CopyResult(len(good), sum(good.values()), sent, _kept(failures.values()), len(failures))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What copying one batch needs."""
+
+    mapping: Mapping
+    secrets: Secrets
+    objects: Objects
+    progress: Callable[[CopyProgress], None]
+    end: float
+    files: Sequence[CopyFile]
+
+    def by_origin(self, files: Iterable[CopyFile]) -> list[list[CopyFile]]:
+        groups: dict[str, list[CopyFile]] = defaultdict(list)
+        for file in files:
+            place = self.mapping.locate(file.source)
+            if file.target != self.mapping.replica(file.source):
+                raise UnsafeUri(f"the copy would go to {file.target}, which is not its place", table=file.table, file=file.source)
+            groups[f"{place.location.id}~{place.alias}"].append(file)
+        return [groups[origin] for origin in sorted(groups)]
+
+    def copy(self, files: list[CopyFile], before: int) -> Transfer:
+        """Run rclone over files of one origin; its failure is judged by what arrived."""
+        # Asked first, so that a dark or closed store is named at once and by its address, not by rclone after all its retries.
+        self.objects.size(files[0].source)
+        self.objects.size(files[0].target)
+        place, here = self.mapping.locate(files[0].source), self.mapping.locate(files[0].target)
+        replica = Folder(here.location, self._credential(here.location.credential_id), here.path.removesuffix(f"/{place.path}"))
+        origin = Folder(place.location, self._credential(place.location.credential_id))
+        names = [self.mapping.locate(file.source).path for file in files]
+        size, count = sum({file.target: file.size for file in self.files}.values()), len({file.target for file in self.files})
+        return copy_files(
+            origin,
+            replica,
+            names,
+            progress=lambda sent, done: self.progress(CopyProgress(done, before + sent, count, size)),
+            deadline=max(self.end - time.monotonic(), 0.0),
+        )
+
+    def blame(self, suspects: list[CopyFile]) -> list[tuple[CopyFile, TableError]]:
+        """Return the files whose source explains why they didn't arrive."""
+        sizes = self.objects.sizes({file.source for file in suspects}) if suspects else {}
+        errors = ((file, _fault(file, sizes[file.source])) for file in suspects)
+        return [(file, error) for file, error in errors if error is not None]
+
+    def _credential(self, id: str | None) -> Credential | None:
+        return self.secrets(id) if id else None
+
+
+def _fault(file: CopyFile, size: int | None) -> TableError | None:
+    if size is None:
+        return SourceGone("the file is gone at its source and was not copied before", table=file.table, file=file.source)
+    if size != file.size:
+        return SizeDiffers(f"the file has {size} bytes, its metadata says {file.size}", table=file.table, file=file.source)
+    return None
+
+
+def _unexplained(files: Sequence[CopyFile], missing: dict[str, CopyFile], transfers: list[Transfer]) -> dict[tuple[str, str], TableError]:
+    """Return a failure for each file that is at its source and did not arrive.
+
+    Raises:
+        EngineError: nothing arrived at all: then it isn't the files.
+    """
+    said = next((transfer.errors for transfer in transfers if transfer.errors), "rclone reported no error")
+    if missing.keys() >= {file.target for file in files}:
+        raise EngineError(
+            f"{len(missing)} files were not copied though they are at their source: {said}",
+            table=files[0].table,
+            file=files[0].source,
+            hint="a later run resumes",
+        )
+    return {
+        (file.table, file.target): NotCopied(f"the file is at its source and did not arrive: {said}", table=file.table, file=file.source)
+        for file in files
+        if file.target in missing
+    }
+
+
+def _kept(failures: Iterable[TableError]) -> tuple[TableError, ...]:
+    tables: dict[str, list[TableError]] = defaultdict(list)
+    for failure in failures:
+        if len(tables[failure.table]) < _KEPT_FAILURES:
+            tables[failure.table].append(failure)
+    return tuple(failure for group in tables.values() for failure in group)
+
+
+def _balanced(files: list[CopyFile], count: int) -> list[tuple[CopyFile, ...]]:
+    """Deal files out, the largest first, each to the batch that has the least to do so far."""
+    loads = [(0, number) for number in range(count)]
+    dealt: list[list[CopyFile]] = [[] for _ in range(count)]
+    seen: dict[str, int] = {}
+    for file in sorted(files, key=lambda file: (-file.size, file.target, file.table)):
+        number = seen.get(file.target)
+        if number is None:
+            load, number = heapq.heappop(loads)
+            heapq.heappush(loads, (load + file.size + _FILE_COST, number))
+            seen[file.target] = number
+        # Two batches that send the same file at once would do it twice.
+        dealt[number].append(file)
+    return [tuple(sorted(batch, key=lambda file: (file.target, file.table))) for batch in dealt if batch]

@@ -1,0 +1,75 @@
+"""A plan for people: what it would do, from where, at what price, and what is held and why."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from sterna.edges.catalog import NAMESPACE
+from sterna.sync.context import Context
+from sterna.sync.model import LOCALIZE_ORDER, PROVEN, Held, Plan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def explain(context: Context, plan: Plan, files: pa.Table | None) -> dict[str, Any]:
+    """Return a plan as plain data: tables, files and bytes by table and by origin, price, and what is held.
+
+    Args:
+        context: the region.
+        plan: the plan.
+        files: its list of files, None when it has none.
+    """
+    tables: dict[str, dict[str, int]] = defaultdict(lambda: {"files": 0, "bytes": 0, "localize": 0})
+    for row in files.select(["table", "role", "size", "batch"]).to_pylist() if files is not None else ():
+        entry = tables[row["table"]]
+        if row["batch"] >= 0:
+            entry["files"] += 1
+            entry["bytes"] += row["size"]
+        elif row["role"] in LOCALIZE_ORDER and row["batch"] != PROVEN:
+            entry["localize"] += 1
+    origins: dict[str, dict[str, int]] = defaultdict(lambda: {"batches": 0, "files": 0, "bytes": 0})
+    for batch in plan.batches:
+        origin = origins[batch.origin]
+        origin["batches"] += 1
+        origin["files"] += batch.files
+        origin["bytes"] += batch.bytes
+    return {
+        "region": plan.region,
+        "branch": context.region.replica_branch,
+        "source_hash": plan.source_hash,
+        "watermark": plan.watermark or None,
+        "idle": plan.idle,
+        "seeding": plan.seeding,
+        "more": plan.more,
+        "actions": [
+            {"key": action.key, "kind": action.kind, "change": action.change, **tables.get(action.key, {})} for action in plan.actions
+        ],
+        "left": plan.left,
+        "present": plan.present,
+        "origins": dict(origins),
+        "egress_cost": round(plan.egress, 6),
+        "held": [vars(item) for item in plan.held],
+    }
+
+
+def explain_text(explained: dict[str, Any]) -> str:
+    """Return an explained plan as lines for a terminal or a task's log."""
+    lines = [f"{explained['branch']}: from main@{(explained['watermark'] or 'nothing')[:12]} to main@{explained['source_hash'][:12]}"]
+    if explained["idle"]:
+        lines.append("  nothing to do")
+    for action in explained["actions"]:
+        detail = ""
+        if action["change"] == "put" and action["kind"] != NAMESPACE:
+            detail = f": copy {action.get('files', 0)} files, {action.get('bytes', 0)} bytes; localize {action.get('localize', 0)}"
+        lines.append(f"  {action['change']} {action['kind'].lower()} {action['key']}{detail}")
+    for origin, sums in explained["origins"].items():
+        lines.append(f"  from {origin}: {sums['files']} files, {sums['bytes']} bytes in {sums['batches']} batches")
+    if explained["origins"]:
+        lines.append(f"  estimated egress cost: {explained['egress_cost']}")
+    for item in explained["held"]:
+        lines.append(f"  {Held(**item).line}")
+    if explained["more"]:
+        lines.append("  more tables follow in further groups")
+    return "\n".join(lines)

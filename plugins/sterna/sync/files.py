@@ -1,0 +1,71 @@
+"""The list of files of a plan: one Arrow table, a row for every file that a table's new version needs here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from sterna.sync.model import TO_LOCALIZE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@cache
+def schema() -> pa.Schema:
+    """Columns: table (key name), role, source (URI on `main`), target (URI here), size (bytes; -1 unknown), batch (see `model`)."""
+    import pyarrow as pa
+
+    texts = [(name, pa.string()) for name in ("table", "role", "source", "target")]
+    return pa.schema([*texts, ("size", pa.int64()), ("batch", pa.int32())])
+
+
+def rows(table: str, role: str, files: Iterable[tuple[str, str, int]], batch: int = TO_LOCALIZE) -> pa.Table:
+    """Return rows of one table and role from (source, target, size)."""
+    import pyarrow as pa
+
+    listed = list(files)
+    count = len(listed)
+    columns = [[table] * count, [role] * count, [f[0] for f in listed], [f[1] for f in listed], [f[2] for f in listed], [batch] * count]
+    return pa.table(columns, schema=schema())
+
+
+def joined(parts: Sequence[pa.Table]) -> pa.Table:
+    """Return all rows, each source of a table and role once."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not parts:
+        return schema().empty_table()
+    everything = pa.concat_tables(parts).combine_chunks()
+    numbered = everything.append_column("row", pa.array(range(everything.num_rows), pa.int64()))
+    first = numbered.group_by(["table", "role", "source"]).aggregate([("row", "min")]).column("row_min")
+    return everything.take(first.take(pc.sort_indices(first)))
+
+
+def with_role(files: pa.Table, *roles: str) -> pa.Table:
+    """Return the rows of these roles."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return files.filter(pc.is_in(files.column("role"), pa.array(roles)))
+
+
+def without_tables(files: pa.Table, tables: Iterable[str]) -> pa.Table:
+    """Return the rows of all other tables."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return files.filter(pc.invert(pc.is_in(files.column("table"), pa.array(list(tables), pa.string()))))
+
+
+def with_batches(files: pa.Table, number: Callable[[str], int]) -> pa.Table:
+    """Return the same rows with the batch column filled in from each row's target; rows that aren't to be copied keep theirs."""
+    import pyarrow as pa
+
+    batches = [
+        number(target) if batch >= 0 else batch
+        for target, batch in zip(files.column("target").to_pylist(), files.column("batch").to_pylist(), strict=True)
+    ]
+    return files.set_column(5, "batch", pa.array(batches, pa.int32()))

@@ -1,0 +1,221 @@
+"""Localizing: every path-bearing file of a plan, bottom up, in Spark's Python workers.
+
+Each file is one item of work: read it where it stands, change the paths inside, write the result at its mapped place,
+unless an object is there already. A parent takes the URI and the length of its children from their results.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+from sterna import errors
+from sterna.edges.secrets import environment_secrets
+from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, SternaError, TableError
+from sterna.iceberg.files import Written
+from sterna.registry.mapping import Mapping
+from sterna.registry.model import Registry
+from sterna.sync import files as listing
+from sterna.sync.context import Context, Progress
+from sterna.sync.model import (
+    DELETE_MANIFEST,
+    LOCALIZE_ORDER,
+    MANIFEST,
+    MANIFEST_LIST,
+    METADATA,
+    POSITION_DELETE,
+    PROVEN,
+    VIEW_METADATA,
+    StageReport,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sterna.edges.objects import Objects
+
+# Runs one function over JSON items somewhere and returns the JSON results in order: Spark, or this process in unit tests.
+Engine = Callable[[Callable[[str], str], Sequence[str], str], Iterable[str]]
+
+# Which roles' files a file names.
+_CHILDREN = {DELETE_MANIFEST: (POSITION_DELETE,), MANIFEST_LIST: (MANIFEST, DELETE_MANIFEST), METADATA: (MANIFEST_LIST,)}
+# A table's children go along with each of its files while they are few; many are put beside the plan once, for workers to read.
+_CHILDREN_INLINE = 2_000
+
+Children = dict[str, tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class _Item:
+    """One file to localize.
+
+    Args:
+        role, source, target: as in the plan's list of files.
+        size: what its parent says of its size, -1 when nobody does.
+        children: URI on `main` of each file that it may name, to the localized copy's URI and length; or the URI of a JSON file with that.
+    """
+
+    role: str
+    source: str
+    target: str
+    size: int
+    children: Children | str
+
+
+def localize_files(context: Context, run: str, files: pa.Table, engine: Engine, progress: Progress) -> StageReport:
+    """Localize every path-bearing file of a plan that isn't localized yet.
+
+    Args:
+        context: the region.
+        run: URI of the run's folder.
+        files: the plan's list of files (`sterna.sync.files`), without tables that can't go on.
+        engine: where the work is done.
+        progress: called with lines for people.
+
+    Returns:
+        How many files and bytes stand localized, and the tables that failed; one that failed is left out of the later passes.
+
+    Raises:
+        EngineError, StoreError: the engine or a store does not answer; a later run resumes.
+    """
+    results = _Results(files)
+    function = partial(work, context.registry.model_dump_json(), context.region.name)
+    for role in LOCALIZE_ORDER:
+        rows = [row for row in listing.with_role(files, role).to_pylist() if row["batch"] != PROVEN and row["table"] not in results.failed]
+        if not rows:
+            continue
+        counts = Counter(row["table"] for row in rows)
+        children = {table: _handed(context, run, results.children(table, role), count) for table, count in counts.items()}
+        items = [_Item(role, row["source"], row["target"], row["size"], children[row["table"]]) for row in rows]
+        progress(f"localizing {len(items)} {role} files")
+        for row, answer in zip(rows, engine(function, [json.dumps(vars(item)) for item in items], f"localize {role}"), strict=True):
+            results.take(role, row, json.loads(answer))
+    return StageReport(results.files, results.bytes, results.new, tuple(results.failed.values()))
+
+
+class _Results:
+    """The localized files so far, by table and role."""
+
+    def __init__(self, files: pa.Table) -> None:
+        self.failed: dict[str, tuple[str, str, str, str]] = {}
+        self.files = self.bytes = self.new = 0
+        self._written: dict[tuple[str, str], Children] = defaultdict(dict)
+        for row in listing.with_role(files, *LOCALIZE_ORDER).to_pylist():
+            if row["batch"] == PROVEN:
+                self._written[row["table"], row["role"]][row["source"]] = (row["target"], row["size"])
+
+    def children(self, table: str, role: str) -> Children:
+        return {source: written for below in _CHILDREN.get(role, ()) for source, written in self._written[table, below].items()}
+
+    def take(self, role: str, row: dict[str, Any], answer: dict[str, Any]) -> None:
+        if "error" in answer:
+            kind, message, file = answer["error"]
+            known = getattr(errors, kind)
+            if not issubclass(known, TableError):
+                raise known(message, table=row["table"], file=file)  # not the table's fault: the error itself says what to do
+            self.failed.setdefault(row["table"], (row["table"], kind, message, file or row["source"]))
+            return
+        self._written[row["table"], role][row["source"]] = (answer["uri"], answer["length"])
+        self.files += 1
+        self.bytes += answer["length"]
+        self.new += answer["length"] if answer["new"] else 0
+
+
+def _handed(context: Context, run: str, children: Children, files: int) -> Children | str:
+    """Return a table's children as its files get them: themselves, or where they are written down."""
+    if len(children) * files <= _CHILDREN_INLINE:
+        return children
+    data = json.dumps(children, sort_keys=True).encode()
+    uri = f"{run}/children-{hashlib.sha256(data).hexdigest()[:16]}.json"
+    context.objects.write_new(uri, data)
+    return uri
+
+
+def work(registry: str, region: str, request: str) -> str:
+    """Localize one file; runs in a Spark Python worker, or in this process.
+
+    Args:
+        registry: the registry as JSON.
+        region: name of the region.
+        request: the item as JSON.
+
+    Returns:
+        JSON with uri, length and whether it is new; or with error: class name, message and file.
+    """
+    # Workers live on while credentials change: clients are kept for as long as the variables that they were made from.
+    credentials = hash(frozenset((name, value) for name, value in os.environ.items() if name.startswith("AIRFLOW_CONN_")))
+    objects = _objects(registry, region, credentials)
+    item = _Item(**json.loads(request))
+    try:
+        written, new = _localize(objects, item)
+    except SternaError as error:
+        return json.dumps({"error": [type(error).__name__, error.message, error.file]})
+    return json.dumps({"uri": written.uri, "length": written.length, "new": new})
+
+
+@lru_cache(maxsize=4)
+def _objects(registry: str, region: str, credentials: int) -> Objects:
+    from sterna.edges.objects import Objects
+
+    parsed = Registry.model_validate_json(registry)
+    return Objects(Mapping(parsed, parsed.region(region)), environment_secrets())
+
+
+@lru_cache(maxsize=4)
+def _written_down(objects: Objects, uri: str) -> Children:
+    children: Children = json.loads(objects.read(uri))
+    return children
+
+
+def _localize(objects: Objects, item: _Item) -> tuple[Written, bool]:
+    """Return where the localized file stands, and whether it was written just now."""
+    there = objects.size(item.target)
+    if there is not None:
+        # Its content is a function of its URI: whatever was written there before is what would be written now.
+        return Written(item.target, there), False
+    try:
+        data = objects.read(item.source)
+    except ObjectMissing as error:
+        raise SourceGone("a metadata file is gone", file=item.source) from error
+    if item.size not in (-1, len(data)):
+        raise SizeDiffers(f"the file has {len(data)} bytes, its metadata says {item.size}", file=item.source)
+    localized = _convert(objects, item, data)
+    if localized is None:
+        return Written(item.source, len(data)), False
+    return Written(item.target, objects.write_new(item.target, localized)), True
+
+
+def _convert(objects: Objects, item: _Item, data: bytes) -> bytes | None:
+    """Return the localized bytes, None when the file keeps its URI: it is local and so is everything that it names."""
+    from sterna.iceberg import manifest, manifest_list, metadata, position_deletes, view
+
+    mapping = objects.mapping
+    given = _written_down(objects, item.children) if isinstance(item.children, str) else item.children
+    localized: bytes | None
+    if item.role == POSITION_DELETE:
+        localized = position_deletes.localize_position_deletes(data, item.source, content=mapping.content)
+    elif item.role in (MANIFEST, DELETE_MANIFEST):
+        deletes = {source: Written(*written) for source, written in given.items()}
+        localized = manifest.localize_manifest(data, item.source, content=mapping.content, mapped=mapping.localized, deletes=deletes)
+    elif item.role == MANIFEST_LIST:
+        localized = manifest_list.localize_manifest_list(
+            data, item.source, {source: Written(*written) for source, written in given.items()}
+        )
+    elif item.role == METADATA:
+        lists = {source: uri for source, (uri, _) in given.items()}
+        return metadata.localize_table_metadata(
+            data, item.source, content=mapping.content, root=mapping.replica_folder, known=mapping.known, lists=lists
+        )
+    elif item.role == VIEW_METADATA:
+        return view.localize_view_metadata(data, item.source, root=mapping.replica_folder, known=mapping.known)
+    else:
+        raise BrokenMetadata(f"no such role: {item.role}", file=item.source)
+    if localized is None and not mapping.is_local(item.source):
+        return data  # nothing inside changes, but the file itself is foreign
+    return localized

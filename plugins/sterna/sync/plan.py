@@ -1,0 +1,181 @@
+"""The plan: `main` at one commit against a replica branch (DESIGN: What a sync looks at, What to copy). Reads only."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from sterna.edges.catalog import ICEBERG_TABLE, ICEBERG_VIEW, Content
+from sterna.errors import SourceGone, TableError
+from sterna.iceberg import LOCALIZER_VERSION
+from sterna.registry.mapping import check_bindings
+from sterna.registry.model import digest
+from sterna.sync import files as listing
+from sterna.sync.compare import compare, held_entry, seed_group
+from sterna.sync.context import Context, Progress
+from sterna.sync.copy import CopyFile, batches
+from sterna.sync.head import Head, read_head
+from sterna.sync.look import Look, look
+from sterna.sync.model import CONTENT, PROVEN, Action, Batch, Held, Options, Plan
+from sterna.sync.settle import settle
+from sterna.sync.table import ReplicaLost, read_metadata, table_files, view_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sterna.iceberg.metadata import TableMetadata
+
+_TABLES_AT_ONCE = 8
+
+
+def make_plan(context: Context, options: Options = Options(), progress: Progress = lambda line: None) -> tuple[Plan, pa.Table | None]:  # noqa: B008
+    """Plan a sync; writes nothing anywhere.
+
+    Args:
+        context: the region.
+        options: what the caller asks for.
+        progress: called with lines for people.
+
+    Returns:
+        The plan, and its list of files (`sterna.sync.files`), None when no table or view is to be put.
+
+    Raises:
+        BranchChanged: somebody else committed to the replica branch.
+        Diverged: the watermark is no ancestor of `main`'s head.
+        RegistryError: an id of the registry is bound to something else.
+        CatalogError, StoreError: something does not answer; a later run resumes.
+    """
+    head = read_head(context.primary, context.region.replica_branch)
+    check_bindings(context.registry, head.bindings or {})
+    current = sync_digest(context)
+    seen = look(context, head, current, options)
+    draft = compare(context, head, seen)
+    seeding = not head.watermark and not seen.chosen
+    chosen, more, waiting = seed_group(draft, seen, head, options.seed_group) if seeding else (draft.actions, False, [])
+    progress(
+        f"{len(seen.candidates)} keys compared: {len(draft.actions)} to change, {draft.left} as they should be, {len(draft.held)} held"
+    )
+    actions, parts, faults = _tables(context, chosen, head, seen)
+    since = {action.key: held_entry(action.key, head, seen) for action in actions} | {fault.key: fault for fault in faults}
+    settled = settle(actions, (*draft.held, *waiting, *faults), seen.together, since)
+    held = _carried(settled.held, head, seen)
+    needed = [parts[action.key] for action in settled.actions if action.change == "put" and action.key in parts]
+    # Without a table to bring there is nothing to list, and pyarrow need not be imported: most runs end here.
+    files, cut, present = _to_copy(context, listing.joined(needed), options, progress) if needed else (None, (), 0)
+    plan = Plan(
+        run_id=f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}",
+        region=context.region.name,
+        source_hash=seen.source_hash,
+        watermark=head.watermark,
+        replica_hash=head.hash,
+        digest=current,
+        bindings={**(head.bindings or {}), **context.registry.bindings()},
+        oldest=seen.oldest,
+        seeding=seeding,
+        more=more,
+        filtered=seen.chosen,
+        idle=_idle(head, seen, settled.actions, held, current),
+        actions=settled.actions,
+        held=held,
+        together=seen.together,
+        left=draft.left,
+        batches=cut,
+        egress=_egress(context, cut),
+        present=present,
+        since=tuple(since[action.key] for action in settled.actions),
+    )
+    return plan, files
+
+
+def _idle(head: Head, seen: Look, actions: tuple[Action, ...], held: tuple[Held, ...], current: str) -> bool:
+    if actions or {(item.key, item.kind, item.file) for item in held} != {(item.key, item.kind, item.file) for item in head.held}:
+        return False
+    return seen.chosen or (head.watermark == seen.source_hash and head.digest == current)
+
+
+def sync_digest(context: Context) -> str:
+    """Return the digest that decides whether all keys are compared: over the registry and the localizer's version."""
+    return digest([context.registry.digest(), LOCALIZER_VERSION])
+
+
+def _tables(context: Context, chosen: list[Action], head: Head, seen: Look) -> tuple[tuple[Action, ...], dict[str, pa.Table], list[Held]]:
+    """Read what the tables and views among some actions need here.
+
+    Returns:
+        The actions, with what the metadata added; by key name, the rows of its files; the keys that have a fault.
+    """
+
+    def read(action: Action) -> tuple[Action, pa.Table | Held | None]:
+        if action.change == "drop" or not action.target:
+            return action, None
+        try:
+            return _table(context, action, seen)
+        except TableError as error:
+            return action, held_entry(action.key, head, seen, error)
+
+    with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+        found = list(pool.map(read, chosen))
+    faults = [result for _, result in found if isinstance(result, Held)]
+    parts = {action.key: result for action, result in found if result is not None and not isinstance(result, Held)}
+    return tuple(action for action, _ in found), parts, faults
+
+
+def _table(context: Context, action: Action, seen: Look) -> tuple[Action, pa.Table]:
+    if action.kind == ICEBERG_VIEW:
+        return action, view_files(action.key, action.source, action.target)
+    metadata = read_metadata(context, action.source)
+    here = None if action.replaces else _metadata_here(context, seen.candidates[action.renamed_from or action.key].replica)
+    if here is not None and here.uuid != metadata.uuid:
+        action, here = replace(action, replaces=not action.renamed_from, content_id="", renamed_from=""), None
+    try:
+        files = table_files(context, action.key, action.source, action.target, metadata, here)
+    except ReplicaLost:
+        files = table_files(context, action.key, action.source, action.target, metadata, None)
+    return replace(action, snapshot=metadata.current_snapshot_id), files
+
+
+def _metadata_here(context: Context, replica: Content | None) -> TableMetadata | None:
+    """Return what the replica's metadata.json of a table says; None when there is none, or it is lost and so proves nothing."""
+    if replica is None or replica.kind != ICEBERG_TABLE or not replica.metadata_location:
+        return None
+    try:
+        return read_metadata(context, replica.metadata_location)
+    except SourceGone:
+        return None
+
+
+def _carried(held: tuple[Held, ...], head: Head, seen: Look) -> tuple[Held, ...]:
+    """Add what the head holds and this sync, asked for other tables, didn't look at."""
+    now = {item.key for item in held} | seen.candidates.keys()
+    others = [item for item in head.held if item.key not in now] if seen.chosen else []
+    return tuple(sorted((*held, *others), key=lambda item: item.key))
+
+
+def _to_copy(context: Context, files: pa.Table, options: Options, progress: Progress) -> tuple[pa.Table, tuple[Batch, ...], int]:
+    """Take out what is here already with its right size, and cut the rest into batches; also return how many are here."""
+    columns = (listing.with_role(files, CONTENT).column(name).to_pylist() for name in ("table", "source", "target", "size"))
+    listed = [CopyFile(*row) for row in zip(*columns, strict=True)]
+    sizes = context.objects.sizes({file.target for file in listed}) if listed else {}
+    # One size can't be right for two tables that say different ones: the copy finds out which of them is.
+    missing = {file.target for file in listed if sizes[file.target] != file.size}
+    progress(f"{len(sizes)} foreign files are not proven by the replica's head; {len(missing)} of them are not here")
+    wanted = [file for file in listed if file.target in missing]
+    numbers: dict[str, int] = {}
+    cut: list[Batch] = []
+    grouped = batches(wanted, context.mapping, bytes_per_batch=options.bytes_per_batch, files_per_batch=options.files_per_batch)
+    for number, group in enumerate(grouped):
+        numbers.update({file.target: number for file in group})
+        origin = context.mapping.locate(group[0].source).location.id
+        once = {file.target: file.size for file in group}
+        cut.append(Batch(number, origin, len(once), sum(once.values())))
+    return listing.with_batches(files, lambda target: numbers.get(target, PROVEN)), tuple(cut), len(sizes) - len(missing)
+
+
+def _egress(context: Context, cut: Iterable[Batch]) -> float:
+    prices = {location.id: location.egress_per_gb for location in context.registry.locations}
+    name = context.region.name
+    return sum(batch.bytes / 1e9 * prices[batch.origin].get(name, prices[batch.origin].get("*", 0.0)) for batch in cut)

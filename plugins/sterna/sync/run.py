@@ -1,0 +1,276 @@
+"""The stages of a sync, as a DAG calls them task by task and `sync` strings them together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sterna.errors import UsageError
+from sterna.registry.model import SOURCE_BRANCH
+from sterna.sync import files as listing
+from sterna.sync import store
+from sterna.sync.context import Context, Progress
+from sterna.sync.copy import DEFAULT_DEADLINE, CopyFile, copy_batch
+from sterna.sync.head import read_head
+from sterna.sync.lag import lag_after
+from sterna.sync.localize import Engine, localize_files
+from sterna.sync.model import Batch, Options, Plan, Report, StageReport, failure
+from sterna.sync.plan import make_plan, sync_digest
+from sterna.sync.publish import publish_plan, settle_plan
+from sterna.sync.settle import Settled
+
+if TYPE_CHECKING:
+    from sterna.edges.spark import Session
+
+_PLANS_PER_SYNC = 10_000  # a bound against a bug, not against work: a seed of a million tables in groups of a hundred
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What the plan stage hands on: small enough for an XCom; the list of files stands beside the replica.
+
+    Args:
+        run: URI of the run's folder, `<replica root>/_sterna/runs/<run id>`; "" when there is nothing to do.
+        batches: what to copy.
+        report: how the sync ended, when nothing is to be done.
+    """
+
+    run: str
+    batches: tuple[Batch, ...]
+    report: Report | None = None
+
+
+def plan(context: Context, options: Options, progress: Progress) -> Planned:
+    """Plan a sync and write the plan beside the replica, unless there is nothing to do."""
+    started = time.monotonic()
+    made, files = make_plan(context, options, progress)
+    progress(summarize(made))
+    if made.idle:
+        for item in made.held:
+            progress(item.line)
+        return Planned("", (), _idle_report(context, made, time.monotonic() - started))
+    return Planned(store.save_plan(context, made, files), made.batches)
+
+
+def copy(context: Context, run: str, batch: int, progress: Progress, *, deadline: float = DEFAULT_DEADLINE) -> StageReport:
+    """Copy one batch of a plan and prove every file of it present with its size.
+
+    Args:
+        context: the region.
+        run: URI of the run's folder.
+        batch: the batch's number.
+        progress: called with lines for people.
+        deadline: seconds after which the copy is ended.
+
+    Raises:
+        StoreError, EngineError: it could not be done as a whole; doing it again sends nothing twice that arrived.
+        UsageError: the registry changed since the plan.
+    """
+    _plan_of(context, run)
+    columns = ("table", "source", "target", "size")
+    rows = store.load_files(context, run, batch=batch).select(columns).to_pylist()
+    result = copy_batch(
+        [CopyFile(**row) for row in rows], context.mapping, context.secrets, context.objects, progress=_lines(progress), deadline=deadline
+    )
+    failed = {entry[0]: entry for entry in map(failure, reversed(result.failures))}
+    return StageReport(result.files, result.bytes, result.sent, tuple(failed.values()), len({row["target"] for row in rows}) - result.files)
+
+
+def localize(context: Context, run: str, copied: StageReport, progress: Progress, engine: Engine | None = None) -> StageReport:
+    """Localize what a plan lists, but for tables that failed to be copied; by default on the region's Spark.
+
+    Raises:
+        StoreError, EngineError: it could not be done as a whole; a later run resumes.
+        UsageError: the registry changed since the plan.
+    """
+    _plan_of(context, run)
+    files = listing.without_tables(store.load_files(context, run), [item[0] for item in copied.failed])
+    with _engine(context, progress, engine) as used:
+        return localize_files(context, run, files, used, progress)
+
+
+def publish(context: Context, run: str, copied: StageReport, localized: StageReport, progress: Progress) -> Report:
+    """Publish a plan in one commit, compared-and-swapped on the head that it was made for; write the report beside it.
+
+    Raises:
+        UsageError: the copy reports don't cover the plan's files, or a table isn't localized: something was left out; or the
+            registry changed since the plan.
+    """
+    started = time.monotonic()
+    made = _plan_of(context, run)
+    _count(made, copied)
+    settled = settle_plan(made, copied + localized)
+    _prove_localized(context, settled)
+    new_head = publish_plan(context, made, settled, progress)
+    report = Report(
+        run_id=made.run_id,
+        region=made.region,
+        source_hash=made.source_hash,
+        outcome="published" if new_head else "superseded",
+        replica_hash=new_head or "",
+        watermark=read_head(context.primary, context.region.replica_branch).watermark,
+        published=tuple(action.key for action in settled.actions) if new_head else (),
+        held=settled.held,
+        copied=copied,
+        localized=localized,
+        lag_seconds=lag_after(context, made.oldest, made.more or made.filtered),
+        seconds=time.monotonic() - started,
+        more=made.more or _moved_on(context, made, copied + localized),
+    )
+    store.save_report(context, report)
+    progress(f"{report.outcome}: {len(report.published)} keys, {len(report.held)} held, lag {report.lag_seconds:.1f} s")
+    return report
+
+
+def sync(context: Context, options: Options, progress: Progress, *, again: bool = True, engine: Engine | None = None) -> Report:
+    """Run all stages in this process, again while the plan says that there is more to do.
+
+    Args:
+        context: the region.
+        options: what the caller asks for.
+        progress: called with lines for people.
+        again: follow up at once when a seed has further groups, or `main` moved on while a file was gone.
+        engine: where to localize; default: the region's Spark.
+
+    Returns:
+        The last report, its counts and keys summed up over all of them.
+    """
+    with _engine(context, progress, engine) as used:
+        total = _once(context, options, progress, used)
+        for _ in range(_PLANS_PER_SYNC):
+            if not (total.more and again):
+                break
+            total = _summed(total, _once(context, options, progress, used))
+    return total
+
+
+def summarize(made: Plan) -> str:
+    """Return a plan in one line."""
+    if made.idle:
+        return f"nothing to do: {made.region} stands for main@{made.source_hash[:12]}, {len(made.held)} held"
+    files, size = sum(batch.files for batch in made.batches), sum(batch.bytes for batch in made.batches)
+    changes = sum(1 for action in made.actions if action.target), sum(1 for action in made.actions if action.change == "drop")
+    return (
+        f"main@{made.source_hash[:12]} to {made.region}: {changes[0]} tables and views to put, {changes[1]} to drop, {made.left} left, "
+        f"{len(made.held)} held; {files} files, {size} bytes to copy in {len(made.batches)} batches"
+    )
+
+
+@contextmanager
+def spark_engine(context: Context, progress: Progress) -> Iterator[Engine]:
+    """Yield the engine that works on the region's Spark; it is reached when the first work comes, and left at the end."""
+    opened: list[Session] = []
+
+    def engine(function: Callable[[str], str], items: Sequence[str], label: str) -> Iterable[str]:
+        from sterna.edges.spark import map_items
+
+        if not opened:
+            opened.append(open_spark(context))
+            progress(f"Spark: {context.region.spark}")
+        return map_items(opened[0], function, items, label=label)
+
+    try:
+        yield engine
+    finally:
+        if opened:
+            from sterna.edges.spark import close_session
+
+            close_session(opened[0])
+
+
+def open_spark(context: Context) -> Session:
+    """Open a session on the region's Spark; its workers get the credentials of the registry's locations.
+
+    Raises:
+        EngineError: Spark can't be reached, or its workers lack a package.
+        CredentialError: a credential is missing.
+    """
+    from sterna.edges.secrets import connection_environment
+    from sterna.edges.spark import open_session
+
+    names = [location.credential_id for location in context.registry.locations if location.credential_id]
+    return open_session(context.region.spark, environment=connection_environment(names, context.secrets))
+
+
+def _engine(context: Context, progress: Progress, engine: Engine | None) -> AbstractContextManager[Engine]:
+    return spark_engine(context, progress) if engine is None else nullcontext(engine)
+
+
+def _once(context: Context, options: Options, progress: Progress, engine: Engine) -> Report:
+    started = time.monotonic()
+    planned = plan(context, options, progress)
+    if planned.report is not None:
+        return planned.report
+    copied = StageReport()
+    for batch in planned.batches:
+        progress(
+            f"copying batch {batch.number + 1} of {len(planned.batches)} from {batch.origin}: {batch.files} files, {batch.bytes} bytes"
+        )
+        copied += copy(context, planned.run, batch.number, progress)
+    localized = localize(context, planned.run, copied, progress, engine)
+    report = publish(context, planned.run, copied, localized, progress)
+    return replace(report, seconds=time.monotonic() - started)
+
+
+def _count(made: Plan, copied: StageReport) -> None:
+    wanted = sum(batch.files for batch in made.batches)
+    if copied.files + copied.missing != wanted:
+        raise UsageError(
+            f"{wanted} files were to be copied, {copied.files} are proven present and {copied.missing} failed: a copy batch was left out"
+        )
+
+
+def _plan_of(context: Context, run: str) -> Plan:
+    made = store.load_plan(context, run)
+    if made.digest != sync_digest(context):
+        raise UsageError(
+            "the registry changed since this run's plan was made: where its files belong may be elsewhere now; start a new sync"
+        )
+    return made
+
+
+def _prove_localized(context: Context, settled: Settled) -> None:
+    """See that every metadata.json that is about to be published is there: it is written last of all its table's files."""
+    targets = {action.target: action.key for action in settled.actions if action.target}
+    sizes = context.objects.sizes(targets) if targets else {}
+    for target, key in targets.items():
+        if sizes[target] is None:
+            raise UsageError("the table isn't localized: the localize stage was left out", table=key, file=target)
+
+
+def _moved_on(context: Context, made: Plan, reports: StageReport) -> bool:
+    """A file was gone at its source, and `main` has moved since the plan: the newest metadata may not need it any more."""
+    gone = any(kind == "SourceGone" for _, kind, _, _ in reports.failed)
+    return gone and context.primary.reference(SOURCE_BRANCH).hash != made.source_hash
+
+
+def _idle_report(context: Context, made: Plan, seconds: float) -> Report:
+    return Report(
+        run_id=made.run_id,
+        region=made.region,
+        source_hash=made.source_hash,
+        outcome="idle",
+        replica_hash=made.replica_hash,
+        watermark=made.watermark,
+        held=made.held,
+        lag_seconds=lag_after(context, made.oldest, made.watermark != made.source_hash),
+        seconds=seconds,
+    )
+
+
+def _summed(total: Report, report: Report) -> Report:
+    return replace(
+        report,
+        outcome=total.outcome if report.outcome == "idle" else report.outcome,
+        published=tuple(dict.fromkeys((*total.published, *report.published))),
+        copied=total.copied + report.copied,
+        localized=total.localized + report.localized,
+        seconds=total.seconds + report.seconds,
+    )
+
+
+def _lines(progress: Progress) -> Callable[[object], None]:
+    return lambda state: progress(str(state))

@@ -1,0 +1,110 @@
+"""Where a region stands: watermark, lag, held tables, last run, and regions that run another registry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sterna.errors import BranchChanged, CatalogError
+from sterna.registry.model import SOURCE_BRANCH
+from sterna.sync.context import Context
+from sterna.sync.head import Head, read_head
+from sterna.sync.lag import measure_lag
+from sterna.sync.model import Held
+
+
+@dataclass(frozen=True)
+class HeldNow:
+    """A held key with its own lag, and what to do about it."""
+
+    held: Held
+    lag_seconds: float | None
+    do: str
+
+
+@dataclass(frozen=True)
+class Status:
+    """One region's replica branch against `main`.
+
+    Args:
+        region, branch: which.
+        replica_hash: the branch's head, "" when it doesn't exist yet.
+        watermark: hash of `main` that it stands for, "" while it is being seeded.
+        source_hash: `main`'s head.
+        lag_seconds: from the first commit of `main` on while it is being seeded; None when there is a problem.
+        last_run: id of the run that made the head.
+        last_commit: when (ISO 8601, UTC), "" when never.
+        held: keys that stay behind.
+        other_registry: regions whose last commit was made with another registry than this one.
+        problem: why the branch can't be used, or "".
+    """
+
+    region: str
+    branch: str
+    replica_hash: str
+    watermark: str
+    source_hash: str
+    lag_seconds: float | None
+    last_run: str
+    last_commit: str
+    held: tuple[HeldNow, ...]
+    other_registry: tuple[str, ...]
+    problem: str = ""
+
+
+def read_status(context: Context) -> Status:
+    """Read where a region stands; reads the catalog only.
+
+    Raises:
+        CatalogError: the catalog does not answer.
+    """
+    branch = context.region.replica_branch
+    problem = ""
+    try:
+        head = read_head(context.catalog, branch)
+        lag: float | None = measure_lag(context)
+    except BranchChanged as error:
+        lag, problem = None, str(error)
+        head = Head(context.catalog.reference(branch).hash, exists=True)
+    return Status(
+        region=context.region.name,
+        branch=branch,
+        replica_hash=head.hash if head.exists else "",
+        watermark=head.watermark,
+        source_hash=context.primary.reference(SOURCE_BRANCH).hash,
+        lag_seconds=lag,
+        last_run=head.run_id,
+        last_commit=head.commit_time.isoformat() if head.commit_time else "",
+        held=tuple(_held_now(item) for item in head.held),
+        other_registry=_other_registries(context),
+        problem=problem,
+    )
+
+
+def _held_now(held: Held) -> HeldNow:
+    lag = (datetime.now(UTC) - datetime.fromisoformat(held.since)).total_seconds() if held.since else None
+    return HeldNow(held, lag, _ADVICE.get(held.kind, "it is tried again at every sync"))
+
+
+_ADVICE = {
+    "UnregisteredUri": "register the URI's prefix as a location; the next sync takes the table up",
+    "UnsafeUri": "rewrite the file on main under another name; such a path is never followed",
+    "Unsupported": "this version can't localize it; keep reading it from main",
+    "BrokenMetadata": "repair the table on main",
+    "SourceGone": "restore the file, or expire the snapshots on main that need it",
+    "SizeDiffers": "the file at its origin isn't the one that main describes: repair the table on main",
+    "Waits": "it follows by itself once the table it waits for does",
+}
+
+
+def _other_registries(context: Context) -> tuple[str, ...]:
+    own = context.registry.digest()
+    others = []
+    for region in context.registry.regions:
+        try:
+            registry = read_head(context.catalog, region.replica_branch).registry
+        except CatalogError:
+            continue
+        if registry and registry != own:
+            others.append(region.name)
+    return tuple(others)

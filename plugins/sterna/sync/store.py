@@ -1,0 +1,90 @@
+"""A run's own folder beside the replica, `<replica root>/_sterna/runs/<run id>/`: the plan, its files, the report.
+
+The stages of one run read their plan from it; no other run does, and deleting it loses nothing but evidence.
+"""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import TypeAdapter
+
+from sterna.errors import ObjectMissing, UsageError
+from sterna.sync.context import Context
+from sterna.sync.files import schema
+from sterna.sync.model import Plan, Report
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def to_json(value: object) -> str:
+    """Return one of the model's frozen values as JSON text."""
+    kind: Any = type(value)
+    return _adapter(kind).dump_json(value).decode()
+
+
+def from_json(kind: type[T], text: str | bytes) -> T:
+    """Return the value of that type that `to_json` wrote."""
+    wanted: Any = kind
+    loaded: T = _adapter(wanted).validate_json(text)
+    return loaded
+
+
+def run_uri(context: Context, run_id: str) -> str:
+    """Return the URI of a run's folder."""
+    return f"{context.region.replica_root}/_sterna/runs/{run_id}"
+
+
+def save_plan(context: Context, plan: Plan, files: pa.Table | None) -> str:
+    """Write a plan and its list of files beside the replica; return the URI of the run's folder."""
+    import pyarrow.parquet as pq
+
+    run = run_uri(context, plan.run_id)
+    sink = io.BytesIO()
+    pq.write_table(schema().empty_table() if files is None else files, sink, compression="zstd")
+    context.objects.write_new(f"{run}/files.parquet", sink.getvalue())
+    context.objects.write_new(f"{run}/plan.json", to_json(plan).encode())
+    return run
+
+
+def load_plan(context: Context, run: str) -> Plan:
+    """Read a run's plan back.
+
+    Raises:
+        UsageError: there is no such run.
+    """
+    return from_json(Plan, _read(context, f"{run}/plan.json"))
+
+
+def load_files(context: Context, run: str, *, batch: int | None = None) -> pa.Table:
+    """Read a run's list of files back, all of it or one batch.
+
+    Raises:
+        UsageError: there is no such run.
+    """
+    import pyarrow.parquet as pq
+
+    data = _read(context, f"{run}/files.parquet")
+    return pq.read_table(io.BytesIO(data), filters=None if batch is None else [("batch", "=", batch)])
+
+
+def _read(context: Context, uri: str) -> bytes:
+    try:
+        return context.objects.read(uri)
+    except ObjectMissing as error:
+        raise UsageError("the run's plan is gone: start a new sync", file=uri) from error
+
+
+def save_report(context: Context, report: Report) -> None:
+    """Write a run's report beside its plan."""
+    context.objects.write_new(f"{run_uri(context, report.run_id)}/report.json", to_json(report).encode())

@@ -1,0 +1,212 @@
+"""What one table's new version needs here: its path-bearing files to localize, and its content files to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, StoreError, TableError
+from sterna.iceberg.files import Written
+from sterna.sync import files as listing
+from sterna.sync.context import Context
+from sterna.sync.model import CONTENT, DELETE_MANIFEST, MANIFEST, MANIFEST_LIST, METADATA, POSITION_DELETE, PROVEN, VIEW_METADATA
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sterna.iceberg.manifest_list import ManifestFile
+    from sterna.iceberg.metadata import Snapshot, TableMetadata
+
+_DELETED = 2  # manifest entry status
+_POSITION_DELETES = 1  # content of a data_file
+
+
+class ReplicaLost(Exception):
+    """A file of the replica itself is gone, so that what it would prove has to be looked for."""
+
+
+def read_metadata(context: Context, uri: str) -> TableMetadata:
+    """Read a table's metadata.json from where it stands.
+
+    Raises:
+        TableError: it is gone, broken, unsupported, or must not be read.
+        StoreUnreachable, StoreDenied: its store doesn't answer.
+    """
+    from sterna.iceberg.metadata import read_table_metadata
+
+    return read_table_metadata(_read(context, uri), uri)
+
+
+def table_files(context: Context, table: str, uri: str, target: str, metadata: TableMetadata, here: TableMetadata | None) -> pa.Table:
+    """List what a table needs here, minus what the replica's head proves.
+
+    A manifest that the replica's head reaches proves its live entries; the lists of snapshots that the head's metadata has
+    are reached by it. Only lists and manifests that it doesn't reach are read.
+
+    Args:
+        context: the region.
+        table: key name.
+        uri: its metadata.json on `main`.
+        target: where the localized one goes.
+        metadata: what it says.
+        here: what the replica's current metadata.json of the same table says, None when there is none.
+
+    Returns:
+        Rows as in `sterna.sync.files`: content files that are foreign, path-bearing files that are new, and, with batch
+        `PROVEN`, the lists and manifests whose localized copies the new version takes over.
+
+    Raises:
+        TableError: a file that is needed is gone, broken or unsupported, or a local one isn't what its metadata says.
+        ReplicaLost: the replica's own files that would prove something are gone.
+    """
+    reached = _reached_lists(context, metadata, here)
+    fresh = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in reached]
+    known = _known_manifests(context, metadata, fresh, reached)
+    lists = list(dict.fromkeys(snapshot.manifest_list for snapshot in fresh))
+    manifests = _new_manifests(context, lists, known)
+    kept = {snapshot.manifest_list: reached[snapshot.snapshot_id] for snapshot in metadata.snapshots if snapshot.snapshot_id in reached}
+    mapping = context.mapping
+    parts = [
+        listing.rows(table, METADATA, [(uri, target, -1)]),
+        listing.rows(table, MANIFEST_LIST, [(old, new, -1) for old, new in kept.items()], PROVEN),
+        listing.rows(table, MANIFEST_LIST, [(path, mapping.localized(path), -1) for path in lists]),
+        listing.rows(table, MANIFEST, [(path, written.uri, written.length) for path, written in known.items()], PROVEN),
+        *(
+            listing.rows(
+                table, role, [(item.path, mapping.localized(item.path), item.length) for item in manifests if item.content == content]
+            )
+            for content, role in ((0, MANIFEST), (1, DELETE_MANIFEST))
+        ),
+    ]
+    had = {(item.path, item.length) for item in here.statistics} if here else set()
+    statistics = [(item.path, item.length) for item in metadata.statistics if (mapping.content(item.path), item.length) not in had]
+    local: dict[str, int] = {}
+    parts.append(_content(context, table, statistics, local))
+    lengths = {item.path: item.length for item in manifests}
+    for path, data in _read_many(context, list(lengths)):
+        if len(data) != lengths[path]:
+            raise SizeDiffers(f"the manifest has {len(data)} bytes, its list says {lengths[path]}", file=path)
+        parts += _entries(context, table, path, data, local)
+    _prove_local(context, local)
+    return listing.joined(parts)
+
+
+def view_files(table: str, uri: str, target: str) -> pa.Table:
+    """List what a view needs here: its metadata.json alone."""
+    return listing.rows(table, VIEW_METADATA, [(uri, target, -1)])
+
+
+def _reached_lists(context: Context, metadata: TableMetadata, here: TableMetadata | None) -> dict[int, str]:
+    """Return, by snapshot id, the replica's manifest list of every snapshot that its head has already."""
+    mine = {snapshot.snapshot_id: snapshot.manifest_list for snapshot in here.snapshots} if here else {}
+    return {
+        snapshot.snapshot_id: mine[snapshot.snapshot_id]
+        for snapshot in metadata.snapshots
+        if snapshot.snapshot_id in mine
+        and mine[snapshot.snapshot_id] in (snapshot.manifest_list, context.mapping.localized(snapshot.manifest_list))
+    }
+
+
+def _known_manifests(context: Context, metadata: TableMetadata, fresh: Sequence[Snapshot], reached: dict[int, str]) -> dict[str, Written]:
+    """Return the manifests, by their URI on `main`, that the replica's own lists nearest to the new snapshots name."""
+    if not fresh or not reached:
+        return {}
+    parents = {snapshot.snapshot_id: snapshot.parent_id for snapshot in metadata.snapshots}
+    nearest: set[str] = set()
+    for snapshot in fresh:
+        ancestor = snapshot.parent_id
+        while ancestor is not None and ancestor not in reached:
+            ancestor = parents.pop(ancestor, None)  # each ancestor is passed once: the way on from it has been found
+        if ancestor is not None:
+            nearest.add(reached[ancestor])
+    nearest.add(next(reversed(reached.values())))
+    try:
+        return {context.mapping.source(item.path): Written(item.path, item.length) for item in _read_lists(context, sorted(nearest))}
+    except SourceGone as error:
+        raise ReplicaLost(error.file) from error
+
+
+def _new_manifests(context: Context, lists: Sequence[str], known: dict[str, Written]) -> list[ManifestFile]:
+    manifests = {item.path: item for item in _read_lists(context, lists) if item.path not in known}
+    return list(manifests.values())
+
+
+def _read_lists(context: Context, uris: Sequence[str]) -> Iterable[ManifestFile]:
+    from sterna.iceberg.manifest_list import read_manifest_list
+
+    for uri, data in _read_many(context, uris):
+        yield from read_manifest_list(data, uri)
+
+
+def _entries(context: Context, table: str, uri: str, data: bytes, local: dict[str, int]) -> list[pa.Table]:
+    """Return the rows of one manifest's live entries; content files that are local go into `local` with their sizes."""
+    import pyarrow.compute as pc
+
+    from sterna.iceberg.manifest import read_entries
+
+    entries = read_entries(data, uri)
+    live = entries.filter(pc.not_equal(entries.column("status"), _DELETED))
+    deletes = pc.equal(live.column("content"), _POSITION_DELETES)
+    position = live.filter(deletes)
+    content = live.filter(pc.invert(deletes))
+    return [
+        _content(context, table, zip(content.column("file_path").to_pylist(), content.column("file_size").to_pylist(), strict=True), local),
+        listing.rows(
+            table,
+            POSITION_DELETE,
+            [
+                (path, context.mapping.localized(path), size)
+                for path, size in zip(position.column("file_path").to_pylist(), position.column("file_size").to_pylist(), strict=True)
+            ],
+        ),
+    ]
+
+
+def _content(context: Context, table: str, files: Iterable[tuple[str, int]], local: dict[str, int]) -> pa.Table:
+    """Return rows of the foreign ones among some content files; local ones stay where they are and go into `local`."""
+    foreign = []
+    for path, size in files:
+        target = context.mapping.content(path)
+        if target == path:
+            local[path] = size
+        else:
+            foreign.append((path, target, size))
+    return listing.rows(table, CONTENT, foreign, batch=0)
+
+
+def _prove_local(context: Context, local: dict[str, int]) -> None:
+    """See that files which writers own in this region are there: a head may name nothing that isn't.
+
+    Raises:
+        SourceGone, SizeDiffers: one is gone, or isn't what its metadata says.
+    """
+    sizes = context.objects.sizes(local) if local else {}
+    for path, size in local.items():
+        found = sizes[path]
+        if found is None:
+            raise SourceGone("a file of this region is gone", file=path, hint="restore it, or expire the snapshots that need it")
+        if found != size:
+            raise SizeDiffers(f"a file of this region has {found} bytes, its metadata says {size}", file=path)
+
+
+def _read(context: Context, uri: str) -> bytes:
+    try:
+        return context.objects.read(uri)
+    except ObjectMissing as error:
+        raise _gone(context, uri) from error
+
+
+def _read_many(context: Context, uris: Sequence[str]) -> Iterable[tuple[str, bytes]]:
+    for uri, data in context.objects.read_many(uris):
+        if isinstance(data, ObjectMissing):
+            raise _gone(context, uri) from data
+        if isinstance(data, (TableError, StoreError)):
+            raise data
+        if not isinstance(data, bytes):
+            raise BrokenMetadata(str(data), file=uri)
+        yield uri, data
+
+
+def _gone(context: Context, uri: str) -> SourceGone:
+    hint = "restore it, or expire the snapshots that need it; was retention shorter than the lag?"
+    return SourceGone("a metadata file is gone", file=uri, hint=hint)

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Set up sterna from a clone, with Python 3.11 or newer and nothing else, then run it.
+
+    python3 run.py demo [...]     two regions on this machine; options as in `sterna demo --help`
+    python3 run.py test [...]     the tests; options as pytest takes them
+    python3 run.py sterna [...]   any other command of sterna
+    python3 run.py check          lint, types and import rules
+
+What is installed goes into .venv beside this file, at the versions and hashes of requirements.lock.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+VENV = HERE / ".venv"
+BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
+UV = "uv==0.13.8"
+COMMANDS = {
+    "demo": ["sterna", "demo"],
+    "test": ["pytest"],
+    "sterna": ["sterna"],
+}
+CHECKS = [
+    ["ruff", "check", "."],
+    ["ruff", "format", "--check", "."],
+    ["mypy"],
+    ["lint-imports"],
+]
+
+
+def set_up() -> None:
+    """Bring .venv to what the lock file says; does nothing when it is there already."""
+    wanted = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in ("requirements.lock", "pyproject.toml"))).hexdigest()
+    stamp = VENV / "sterna-installed"
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    print("setting up .venv from requirements.lock (once)", file=sys.stderr, flush=True)
+    python = BIN / "python"
+    if not python.exists():
+        try:
+            venv.create(VENV, with_pip=True, symlinks=os.name != "nt")
+        except subprocess.CalledProcessError:
+            sys.exit("this Python has no pip to start from: install its venv package (on Debian and Ubuntu: python3-venv)")
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", UV], check=True)
+    install = [BIN / "uv", "pip", "install", "--quiet", "--python", python]
+    subprocess.run([*install, "--require-hashes", "--requirements", HERE / "requirements.lock"], check=True)
+    subprocess.run([*install, "--no-deps", "--editable", HERE], check=True)
+    stamp.write_text(wanted)
+
+
+def main() -> int:
+    if sys.version_info < (3, 11):
+        sys.exit(f"sterna needs Python 3.11 or newer; this is {sys.version.split()[0]}")
+    if len(sys.argv) < 2 or sys.argv[1] not in (*COMMANDS, "check"):
+        sys.exit(__doc__)
+    set_up()
+    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}", "VIRTUAL_ENV": str(VENV)}
+    if sys.argv[1] == "check":
+        results = [subprocess.run([BIN / check[0], *check[1:]], cwd=HERE, env=environment).returncode for check in CHECKS]
+        return max(results)
+    command, *arguments = COMMANDS[sys.argv[1]]
+    cwd = HERE if sys.argv[1] == "test" else None
+    os.chdir(cwd or os.getcwd())
+    os.execve(BIN / command, [str(BIN / command), *arguments, *sys.argv[2:]], environment)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

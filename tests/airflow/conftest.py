@@ -1,0 +1,154 @@
+"""Regions us, ap and eu with real servers; eu has an Airflow, whose rclone can be made to fail."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sterna.edges.rclone import find_rclone
+from sterna.edges.secrets import environment_secrets
+from sterna.local.airflow import Airflow
+from sterna.local.spark import add_catalog, spark_environment, start_session
+from sterna.local.stack import Deployment, deployment
+from sterna.sync.context import Context, open_context
+
+DAG = "sterna_sync"
+_DAGS = Path(__file__).parents[2] / "dags"
+_PATIENCE = 240.0
+_ENDED = ("success", "failed")
+# A user's own DAG: it runs when the table is fresh in eu.
+_CONSUMER = """\
+from airflow.sdk import DAG, task
+from sterna.airflow.assets import replica_asset
+
+with DAG("consumer", schedule=[replica_asset("eu", "shop.orders")], catchup=False) as dag:
+    @task
+    def tell(triggering_asset_events=None):
+        return [event.extra for events in triggering_asset_events.values() for event in events]
+
+    tell()
+"""
+# A second region's sync in the same Airflow, which seeds one table at a time; it stays paused until a test wants it.
+_SEED = """\
+from sterna.airflow.dags import sync_dag
+
+# an airflow dag
+dag = sync_dag(region="us", dag_id="seed_us", params={"seed_group": 1}, is_paused_upon_creation=True)
+"""
+# rclone, but for copies while a file named "broken" lies beside it.
+_RCLONE = """\
+#!/bin/sh
+if [ -e "{folder}/broken" ]; then case " $* " in *" copy "*) echo "broken for a test" >&2; exit 7;; esac; fi
+exec "{rclone}" "$@"
+"""
+
+
+@dataclass
+class World:
+    """The deployment, a Spark that writes, and eu's Airflow."""
+
+    stage: Deployment
+    spark: SparkSession
+    airflow: Airflow
+    folder: Path
+
+    @property
+    def context(self) -> Context:
+        return open_context(self.stage.registry, "eu", environment_secrets(self.stage.environment))
+
+    @property
+    def rclone_is_broken(self) -> Path:
+        """As long as this file exists, no copy succeeds."""
+        return self.folder / "broken"
+
+    def sql(self, text: str) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in self.spark.sql(text).collect()]
+
+    def runs(self, dag: str = DAG) -> list[dict[str, Any]]:
+        """A DAG's runs, the newest first."""
+        runs: list[dict[str, Any]] = self.airflow.get(f"/dags/{dag}/dagRuns", order_by="-run_after", limit=100)["dag_runs"]
+        return runs
+
+    def tasks(self, run: str) -> dict[str, list[dict[str, Any]]]:
+        tasks: dict[str, list[dict[str, Any]]] = {}
+        for task in self.airflow.get(f"/dags/{DAG}/dagRuns/{run}/taskInstances", limit=100)["task_instances"]:
+            tasks.setdefault(task["task_id"], []).append(task)
+        return tasks
+
+    def wait_until(self, what: str, answer: Callable[[], Any]) -> Any:
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline:
+            if found := answer():
+                return found
+            time.sleep(0.5)
+        states = [
+            (run["dag_run_id"], run["state"], {k: [t["state"] for t in v] for k, v in self.tasks(run["dag_run_id"]).items()})
+            for run in self.runs()
+        ]
+        raise AssertionError(f"{what}: not within {_PATIENCE:.0f} s; runs: {states}")
+
+    def wait_for_publication(self, before: set[str]) -> dict[str, Any]:
+        """Wait for a run that isn't among those known before, and that published; return it."""
+
+        def published() -> dict[str, Any] | None:
+            for run in self.runs():
+                if run["dag_run_id"] not in before and run["state"] in _ENDED:
+                    assert run["state"] == "success", self.tasks(run["dag_run_id"])
+                    if self.tasks(run["dag_run_id"])["publish"][0]["state"] == "success":
+                        return run
+            return None
+
+        found: dict[str, Any] = self.wait_until("a run that publishes", published)
+        return found
+
+    def wait_until_idle(self) -> set[str]:
+        """Wait until no run is under way; return the ids of all."""
+        self.wait_until("the end of all runs", lambda: self.runs() and all(run["state"] in _ENDED for run in self.runs()))
+        return {run["dag_run_id"] for run in self.runs()}
+
+
+@pytest.fixture(scope="package")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("world")
+    with deployment(folder, ("us", "ap", "eu"), airflow=True) as stage:
+        spark = start_session(spark_environment(folder))
+        for region in stage.regions:
+            add_catalog(spark, f"dag_{region}", stage.nessie.uri, "main", stage.warehouse(region), stage.wide)
+        add_catalog(spark, "dag_replica", stage.nessie.uri, "main_replica_eu", stage.warehouse("eu"), stage.endpoints["eu"])
+        # Both tables are there before eu's Airflow is: its first run finds files in two regions.
+        for region, name in (("us", "orders"), ("ap", "items")):
+            spark.sql(f"CREATE NAMESPACE IF NOT EXISTS dag_{region}.shop")
+            spark.sql(f"CREATE TABLE dag_{region}.shop.{name} USING iceberg AS SELECT id, concat('n', id) AS name FROM range(100)")
+        yield World(stage, spark, stage.start_airflow("eu", _dags(folder), env=_environment(folder, stage)), folder)
+
+
+def _dags(folder: Path) -> Path:
+    dags = folder / "dags"
+    shutil.copytree(_DAGS, dags, ignore=shutil.ignore_patterns("__pycache__"))
+    (dags / "consumer.py").write_text(_CONSUMER)
+    (dags / "seed_us.py").write_text(_SEED)
+    return dags
+
+
+def _environment(folder: Path, stage: Deployment) -> dict[str, str]:
+    shim = folder / "bin" / "rclone"
+    shim.parent.mkdir()
+    shim.write_text(_RCLONE.format(folder=folder, rclone=find_rclone()))
+    shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
+    return {
+        "PATH": os.pathsep.join([str(shim.parent), stage.environment["PATH"]]),
+        "AIRFLOW__STERNA__POLL_INTERVAL": "1",
+        # Airflow's first request of all can take longer than its own five seconds on a busy machine: the task would fail unseen.
+        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
+        # Only commits start runs here.
+        "AIRFLOW__STERNA__SCHEDULE": "",
+    }

@@ -1,0 +1,146 @@
+"""The DAG in a real Airflow: triggered by commits on main, mapped copies, a failing copy repeated, published assets seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from sterna.edges.secrets import environment_secrets
+from sterna.sync.context import open_context
+from sterna.sync.head import read_head
+from sterna.sync.lag import measure_lag
+from tests.airflow.conftest import DAG, World
+
+
+@pytest.fixture(scope="module", autouse=True)
+def first(world: World) -> dict[str, Any]:
+    """The first run: nobody asked for it, `main` was ahead of a replica that didn't exist."""
+    world.airflow.wait_for_dag(DAG)
+    return world.wait_for_publication(set())
+
+
+def test_plugins_and_dags_have_no_import_errors(world: World) -> None:
+    assert world.airflow.get("/importErrors")["import_errors"] == []
+    assert world.airflow.get("/plugins/importErrors")["import_errors"] == []
+    assert [plugin["name"] for plugin in world.airflow.get("/plugins")["plugins"] if plugin["name"] == "sterna"] == ["sterna"]
+
+
+def test_the_first_run_copies_from_both_regions_in_labelled_tasks_of_their_own(world: World, first: dict[str, Any]) -> None:
+    copies = world.tasks(first["dag_run_id"])["copy"]
+    assert [task["state"] for task in copies] == ["success", "success"]
+    assert {task["rendered_map_index"].split()[0] for task in copies} == {"ap-lake", "us-lake"}
+    assert measure_lag(world.context) == 0.0
+    for region, name in (("us", "orders"), ("ap", "items")):
+        rows = f"SELECT * FROM dag_{{}}.shop.{name} ORDER BY id"
+        assert world.sql(rows.format("replica")) == world.sql(rows.format(region))
+
+
+def test_the_log_of_the_plan_explains_it(world: World, first: dict[str, Any]) -> None:
+    run = first["dag_run_id"]
+    (plan,) = world.tasks(run)["plan"]
+    log = str(world.airflow.get(f"/dags/{DAG}/dagRuns/{run}/taskInstances/plan/logs/{plan['try_number']}"))
+    assert "put iceberg_table shop.orders: copy" in log
+    assert "from us-lake" in log
+    assert "XCom not found" not in log
+
+
+def test_a_commit_starts_a_run_and_the_fresh_table_starts_a_user_s_dag(world: World) -> None:
+    before, heard = world.wait_until_idle(), len(world.runs("consumer"))
+    world.sql("INSERT INTO dag_us.shop.orders VALUES (1000, 'new')")
+    run = world.wait_for_publication(before)
+    assert run["run_type"] == "asset_triggered"
+    assert world.sql("SELECT name FROM dag_replica.shop.orders WHERE id = 1000") == [("new",)]
+    consumer = world.wait_until("the user's DAG", lambda: len(world.runs("consumer")) > heard and world.runs("consumer")[0])
+    (event,) = world.airflow.get(f"/dags/consumer/dagRuns/{consumer['dag_run_id']}/upstreamAssetEvents")["asset_events"]
+    assert event["uri"] == "sterna://eu/shop.orders"
+    main, replica = world.context.catalog.reference("main").hash, world.context.catalog.reference("main_replica_eu").hash
+    (snapshot,) = world.sql("SELECT snapshot_id FROM dag_us.shop.orders.snapshots ORDER BY committed_at DESC LIMIT 1")
+    assert event["extra"] == {"source_hash": main, "replica_hash": replica, "snapshot_id": snapshot[0]}
+
+
+def test_a_failing_copy_is_repeated_until_it_succeeds(world: World) -> None:
+    before = world.wait_until_idle()
+    head = world.context.catalog.reference("main_replica_eu").hash
+    world.rclone_is_broken.touch()
+    try:
+        world.sql("INSERT INTO dag_ap.shop.items VALUES (1001, 'late')")
+
+        def repeated() -> bool:
+            new = [run["dag_run_id"] for run in world.runs() if run["dag_run_id"] not in before]
+            return any(task["state"] == "up_for_retry" for run in new for task in world.tasks(run).get("copy", ()))
+
+        world.wait_until("a copy that waits for its next try", repeated)
+        assert world.context.catalog.reference("main_replica_eu").hash == head
+    finally:
+        world.rclone_is_broken.unlink()
+    run = world.wait_for_publication(before)
+    (copy,) = world.tasks(run["dag_run_id"])["copy"]
+    assert copy["try_number"] > 1
+    assert world.sql("SELECT name FROM dag_replica.shop.items WHERE id = 1001") == [("late",)]
+
+
+def test_a_run_by_hand_with_nothing_to_do_ends_after_its_plan(world: World) -> None:
+    world.wait_until_idle()
+    run = world.airflow.post(f"/dags/{DAG}/dagRuns", {"logical_date": None})["dag_run_id"]
+    world.wait_until_idle()
+    states = {name: [task["state"] for task in tasks] for name, tasks in world.tasks(run).items()}
+    assert states == {"plan": ["success"], "copy": ["skipped"], "localize": ["skipped"], "publish": ["skipped"], "announce": ["success"]}
+
+
+def test_a_dry_run_explains_and_changes_nothing(world: World) -> None:
+    world.wait_until_idle()
+    head = world.context.catalog.reference("main_replica_eu").hash
+    conf = {"everything": True, "dry_run": True}
+    run = world.airflow.post(f"/dags/{DAG}/dagRuns", {"logical_date": None, "conf": conf})["dag_run_id"]
+    world.wait_until_idle()
+    assert {tasks[0]["state"] for name, tasks in world.tasks(run).items() if name != "plan"} == {"skipped"}
+    assert world.context.catalog.reference("main_replica_eu").hash == head
+
+
+def test_a_wrong_option_by_hand_fails_at_once_and_names_those_that_exist(world: World) -> None:
+    world.wait_until_idle()
+    run = world.airflow.post(f"/dags/{DAG}/dagRuns", {"logical_date": None, "conf": {"table": "x"}})["dag_run_id"]
+    world.wait_until_idle()
+    (plan,) = world.tasks(run)["plan"]
+    assert (plan["state"], plan["try_number"]) == ("failed", 1)
+
+
+def test_a_seed_in_groups_starts_its_next_run_itself(world: World) -> None:
+    world.wait_until_idle()
+    world.airflow.wait_for_dag("seed_us")
+    world.airflow.patch("/dags/seed_us", {"is_paused": False})
+    with open_context(world.stage.registry, "us", environment_secrets(world.stage.environment)) as us:
+        head = world.context.catalog.reference("main").hash
+        world.wait_until("us to be seeded", lambda: read_head(us.catalog, us.region.replica_branch).watermark == head)
+    runs = world.runs("seed_us")
+    assert len(runs) >= 2
+    causes = [world.airflow.get(f"/dags/seed_us/dagRuns/{run['dag_run_id']}/upstreamAssetEvents")["asset_events"] for run in runs]
+    assert "the last sync left more to do" in {event["extra"].get("reason") for events in causes for event in events}
+
+
+def test_no_secret_is_in_any_row_of_airflows_database(world: World) -> None:
+    """XComs, rendered templates, serialised DAGs, triggers: whatever Airflow keeps, it keeps here."""
+    world.wait_until_idle()
+    assert world.stage.postgres
+    admin = world.stage.postgres.admin
+    found = []
+    with psycopg.connect(host=admin.host, port=admin.port, user=admin.user, password=admin.password, dbname="airflow_eu") as database:
+        tables = [row[0] for row in database.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]
+        assert "xcom" in tables
+        for table in tables:
+            for endpoint in world.stage.endpoints.values():
+                query = sql.SQL("SELECT count(*) FROM {} AS t WHERE strpos(t::text, %s) > 0").format(sql.Identifier(table))
+                row = database.execute(query, (endpoint.secret_key,)).fetchone()
+                found += [table] if row and row[0] else []
+    assert found == []
+
+
+def test_no_secret_is_in_any_log(world: World) -> None:
+    world.wait_until_idle()
+    secrets = [endpoint.secret_key for endpoint in world.stage.endpoints.values()]
+    for log in world.airflow.home.rglob("*.log"):
+        text = log.read_text(errors="replace")
+        assert not [secret for secret in secrets if secret in text], log

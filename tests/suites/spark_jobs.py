@@ -1,0 +1,45 @@
+"""Functions that the Spark suite runs in workers: at the top of a module, so that they are pickled by reference."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import sterna.errors
+
+
+def upper(item: str) -> str:
+    return item.upper()
+
+
+def variable(name: str) -> str:
+    return os.environ.get(name, "")
+
+
+def process(seconds: str) -> str:
+    time.sleep(float(seconds))
+    return str(os.getpid())
+
+
+def source_of_sterna(_: str) -> str:
+    return sterna.errors.__file__
+
+
+def leave_mark(item: str) -> str:
+    """Write a file, and take a while: what is cancelled leaves fewer files than items."""
+    path = json.loads(item)["path"]
+    Path(path).touch()
+    time.sleep(0.5)
+    return path
+
+
+def fail_with(name: str) -> str:
+    if os.environ[name]:
+        raise ValueError(f"can't use {os.environ[name]} and its password {json.loads(os.environ[name])['password']}")
+    return ""
+
+
+def die(_: str) -> str:
+    os._exit(3)

@@ -1,0 +1,274 @@
+"""The DAGs: what they look like to Airflow, and how runs go with the stages played by a stand-in."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sterna.airflow import operators
+from sterna.airflow.dags import sync_dag
+from sterna.airflow.retry import RemedyRetryPolicy
+from sterna.errors import RegistryError, StoreUnreachable, UsageError
+from sterna.sync.announce import Announced, Fresh
+from sterna.sync.model import Batch, Options, Report, StageReport
+
+if TYPE_CHECKING:
+    from airflow.dag_processing.dagbag import DagBag
+    from airflow.models.dagrun import DagRun
+
+RUN = "s3://eu-lake/replica/_sterna/runs/run-1"
+
+
+@pytest.fixture(scope="module")
+def _known_dags(database: None) -> None:
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        session.merge(DagBundleModel(name="tests"))
+    sync_bag_to_db(DagBag(), "tests", None)
+
+
+@pytest.fixture
+def bag(_known_dags: None) -> DagBag:
+    from airflow.dag_processing.dagbag import DagBag
+
+    return DagBag()
+
+
+def test_the_dag_files_have_no_import_errors(bag: Any) -> None:
+    assert bag.import_errors == {}
+    assert sorted(bag.dags) == ["sterna_lag_alert", "sterna_sync"]
+
+
+def test_the_dags_survive_serialization(bag: Any) -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    for dag in bag.dags.values():
+        again = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+        assert [(task.task_id, task.trigger_rule, task.downstream_task_ids) for task in again.tasks] == [
+            (task.task_id, task.trigger_rule, task.downstream_task_ids) for task in dag.tasks
+        ]
+
+
+def test_the_sync_s_shape(bag: Any) -> None:
+    dag = bag.dags["sterna_sync"]
+    assert [task.task_id for task in dag.topological_sort()] == ["plan", "copy", "localize", "publish", "announce"]
+    assert dag.max_active_runs == 1
+    assert not dag.catchup
+    assert dag.tags == {"sterna"}
+    assert "eu" in dag.doc_md
+    assert sorted(dag.params) == ["bytes_per_batch", "dry_run", "everything", "files_per_batch", "seed_group", "tables"]
+    assert all(task.execution_timeout for task in dag.tasks)
+    assert all(task.retries == 5 for task in dag.tasks)
+
+
+def test_commits_and_the_clock_start_it(bag: Any) -> None:
+    schedule = bag.dags["sterna_sync"].schedule
+    (asset,) = schedule.asset_condition.objects
+    assert asset.uri == "sterna://eu/main"
+    assert [watcher.trigger.region for watcher in asset.watchers] == ["eu"]
+    assert schedule.timetable.expression == "*/15 * * * *"
+
+
+def test_a_dag_of_one_s_own_has_its_own_settings() -> None:
+    dag = sync_dag(
+        region="us", registry="/r.yaml", dag_id="mine", schedule="", tags=["lake"], owner_links={"sterna": "https://example.com"}
+    )
+    (asset,) = dag.timetable.asset_condition.objects
+    assert (dag.dag_id, dag.tags, asset.uri) == ("mine", {"lake"}, "sterna://us/main")
+
+
+def test_without_a_region_the_dag_file_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AIRFLOW__STERNA__REGION")
+    with pytest.raises(UsageError, match="AIRFLOW__STERNA__REGION"):
+        sync_dag()
+
+
+def test_parsing_them_imports_nothing_heavy() -> None:
+    heavy = ("pyspark", "pyarrow", "numba", "numpy", "pandas", "pyiceberg", "obstore", "fastavro", "pynessie", "sterna.registry.model")
+    code = "import sys, sterna.airflow.dags as dags; dags.sync_dag(); dags.lag_dag(); print([n for n in sys.argv[1:] if n in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+@dataclass
+class Stages:
+    """Stands for the stages of a sync: notes what they were called with, and answers what it was told to."""
+
+    idle: bool = False
+    batches: int = 2
+    more: bool = False
+    failing: dict[int, list[Exception]] = field(default_factory=dict)
+    head: str = "head-1"
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def plan(self, context: object, options: Options, progress: Any) -> Any:
+        from sterna.sync.run import Planned
+
+        self.calls.append(("plan", options))
+        progress("the plan in one line")
+        if self.idle:
+            return Planned("", (), Report("run-1", "eu", "h", "idle", "r", lag_seconds=0.0))
+        return Planned(RUN, tuple(Batch(number, "us-lake", 10, 1000) for number in range(self.batches)))
+
+    def copy(self, context: object, run: str, batch: int, progress: Any, *, deadline: float) -> StageReport:
+        assert deadline > 0
+        self.calls.append(("copy", run, batch))
+        if self.failing.get(batch):
+            raise self.failing[batch].pop(0)
+        return StageReport(10, 1000, 900)
+
+    def localize(self, context: object, run: str, copied: StageReport, progress: Any) -> StageReport:
+        self.calls.append(("localize", run, copied))
+        return StageReport(3, 30, 30)
+
+    def publish(self, context: object, run: str, copied: StageReport, localized: StageReport, progress: Any) -> Report:
+        self.calls.append(("publish", run, copied, localized))
+        return Report("run-1", "eu", "h", "published", "r", ("shop.orders",), copied=copied, lag_seconds=2.0, more=self.more)
+
+    def since(self, context: object, last: str | None) -> Announced:
+        self.calls.append(("since", last))
+        news = () if last == self.head else (Fresh("shop.orders", "r", "h", 7, "s3://eu-lake/m.json"),)
+        return Announced(self.head, news)
+
+    @property
+    def names(self) -> list[str]:
+        return [call[0] for call in self.calls]
+
+
+@pytest.fixture
+def stages(_known_dags: None, monkeypatch: pytest.MonkeyPatch, metrics: dict[str, float]) -> Stages:
+    from types import SimpleNamespace
+
+    stages = Stages()
+    monkeypatch.setattr("sterna.airflow.dags.RemedyRetryPolicy", partial(RemedyRetryPolicy, delay=timedelta(seconds=0.1)))
+    for name in ("plan", "copy", "localize", "publish"):
+        monkeypatch.setattr(f"sterna.sync.run.{name}", getattr(stages, name))
+    monkeypatch.setattr("sterna.sync.announce.since", stages.since)
+    monkeypatch.setattr(operators.SternaOperator, "open", lambda self: SimpleNamespace(region=SimpleNamespace(name="eu")))
+    monkeypatch.setattr(operators.SternaPlanOperator, "_explain", lambda self, region, run: self.say(f"explained {run}"))
+    return stages
+
+
+@pytest.fixture
+def events() -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """Announced assets, filled in by `_run`; the table of events is empty before and after."""
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+
+    def clear() -> None:
+        with create_session() as session:
+            for event in session.query(AssetEvent):
+                session.delete(event)
+
+    clear()
+    yield []
+    clear()
+
+
+def _events() -> list[tuple[str, dict[str, Any]]]:
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        return [(event.asset.uri, event.extra) for event in session.query(AssetEvent).order_by(AssetEvent.id)]
+
+
+def _run(**conf: Any) -> DagRun:
+    from airflow.dag_processing.dagbag import DagBag
+
+    # Parsed anew each time: a trial run leaves its parameters in the DAG object.
+    return DagBag().dags["sterna_sync"].test(run_conf=conf)
+
+
+def _states(run: Any) -> dict[str, list[str]]:
+    states: dict[str, list[str]] = {}
+    for task in sorted(run.get_task_instances(), key=lambda task: (task.task_id, task.map_index)):
+        states.setdefault(task.task_id, []).append(str(task.state))
+    return states
+
+
+@pytest.mark.usefixtures("events")
+def test_a_sync_goes_through_all_stages(stages: Stages, metrics: dict[str, float]) -> None:
+    run = _run(tables=["o'clock <x>"], files_per_batch=7)
+    assert _states(run) == {
+        "plan": ["success"],
+        "copy": ["success"] * 2,
+        "localize": ["success"],
+        "publish": ["success"],
+        "announce": ["success"],
+    }
+    copied = StageReport(20, 2000, 1800)
+    assert stages.calls[0] == ("plan", Options(tables=("o'clock <x>",), files_per_batch=7))
+    assert sorted(stages.calls[1:3]) == [("copy", RUN, 0), ("copy", RUN, 1)]
+    assert stages.calls[3:] == [("localize", RUN, copied), ("publish", RUN, copied, StageReport(3, 30, 30)), ("since", None)]
+    assert {task.rendered_map_index for task in run.get_task_instances() if task.task_id == "copy"} == {"us-lake 10 files 1 kB"}
+    assert metrics == {"sterna.lag_seconds": 2.0, "sterna.held_tables": 0, "sterna.copied_bytes": 1800}
+    assert _events() == [
+        ("sterna://eu/shop.orders", {"replica_hash": "r", "source_hash": "h", "snapshot_id": 7}),
+        ("sterna://eu/", {"replica_hash": "head-1"}),
+    ]
+
+
+@pytest.mark.usefixtures("events")
+def test_with_nothing_to_copy_the_rest_still_runs(stages: Stages) -> None:
+    stages.batches = 0
+    assert _states(_run())["copy"] == ["skipped"]
+    assert stages.names == ["plan", "localize", "publish", "since"]
+    assert stages.calls[1] == ("localize", RUN, StageReport())
+
+
+@pytest.mark.usefixtures("events")
+def test_with_nothing_to_do_only_a_lost_announcement_is_made_up_for(stages: Stages, metrics: dict[str, float]) -> None:
+    stages.idle = True
+    run = _run()
+    assert stages.names == ["plan", "since"]
+    states = _states(run)
+    assert [states[name] for name in ("copy", "localize", "publish")] == [["skipped"]] * 3
+    assert metrics["sterna.lag_seconds"] == 0.0
+    assert [uri for uri, _ in _events()] == ["sterna://eu/shop.orders", "sterna://eu/"]
+    _run()
+    assert stages.calls[-1] == ("since", "head-1")
+    assert len(_events()) == 2
+
+
+@pytest.mark.usefixtures("events")
+def test_a_dry_run_only_explains(stages: Stages) -> None:
+    run = _run(dry_run=True)
+    assert stages.names == ["plan"]
+    assert str(run.state) == "success"
+    assert _events() == []
+
+
+@pytest.mark.usefixtures("events")
+def test_more_to_do_starts_the_next_run_through_main_s_asset(stages: Stages) -> None:
+    stages.more = True
+    _run()
+    assert "sterna://eu/main" in [uri for uri, _ in _events()]
+
+
+@pytest.mark.usefixtures("events")
+def test_a_batch_that_cannot_be_copied_stops_the_run_before_anything_is_published(stages: Stages) -> None:
+    stages.failing[1] = [RegistryError("the registry is wrong")]
+    run = _run()
+    assert str(run.state) == "failed"
+    assert _states(run)["copy"] == ["success", "failed"]
+    assert stages.names == ["plan", "copy", "copy"]
+    assert _events() == []
+
+
+@pytest.mark.usefixtures("events")
+def test_a_batch_is_repeated_where_that_helps(stages: Stages) -> None:
+    stages.failing[0] = [StoreUnreachable("no answer"), StoreUnreachable("no answer")]
+    run = _run()
+    assert str(run.state) == "success"
+    assert stages.names.count("copy") == 4

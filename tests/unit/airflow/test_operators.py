@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk import ExceptionRetryPolicy
+from airflow.sdk.exceptions import AirflowFailException
+
+from sterna.airflow import operators
+from sterna.airflow.operators import SternaCopyOperator, SternaLagOperator, SternaSyncOperator, add_up, in_short, read_options
+from sterna.airflow.retry import RemedyRetryPolicy
+from sterna.errors import UsageError
+from sterna.sync.model import Held, Options, Report, StageReport
+
+BATCH = {"number": 3, "origin": "us-lake", "files": 120, "bytes": 3_100_000_000}
+
+
+def _report(**changes: Any) -> Report:
+    return Report(
+        "run-1", "eu", "h", "published", "r", published=("shop.orders",), copied=StageReport(2, 20, 10), lag_seconds=1.5, **changes
+    )
+
+
+def test_options_come_as_a_mapping_or_as_json() -> None:
+    given = {"tables": ["shop.*"], "everything": True, "dry_run": True}
+    assert read_options(given) == read_options(json.dumps(given)) == (Options(tables=("shop.*",), everything=True), True)
+    assert read_options({}) == (Options(), False)
+
+
+def test_an_unknown_option_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(UsageError, match=r"no such option: table; there are bytes_per_batch, dry_run"):
+        read_options({"table": "shop.orders"})
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (3_100_000_000, "3.1 GB"), (25_000_000_000_000, "25 TB")]
+)
+def test_a_copy_task_is_labelled_with_origin_files_and_size(size: int, text: str) -> None:
+    task = SternaCopyOperator(task_id="copy", run="s3://eu/run", batch={**BATCH, "bytes": size})
+    assert task.label == f"us-lake 120 files {text}"
+
+
+def test_reports_of_mapped_tasks_add_up_and_skipped_ones_count_nothing() -> None:
+    from sterna.sync.store import to_json
+
+    assert add_up([to_json(StageReport(1, 10, 5)), to_json(StageReport(2, 20, 5))]) == StageReport(3, 30, 10)
+    assert add_up(None) == add_up([]) == StageReport()
+
+
+def test_a_report_in_short_has_counts_and_no_names() -> None:
+    short = in_short(_report(held=(Held("a.b", "Unsupported", "encrypted"),), more=True))
+    assert short == {
+        "run_id": "run-1",
+        "outcome": "published",
+        "source_hash": "h",
+        "replica_hash": "r",
+        "published": 1,
+        "held": 1,
+        "copied_files": 2,
+        "copied_bytes": 10,
+        "lag_seconds": 1.5,
+        "more": True,
+    }
+
+
+def test_every_operator_repeats_as_its_errors_say_unless_told_otherwise() -> None:
+    own = ExceptionRetryPolicy(rules=[])
+    assert isinstance(SternaCopyOperator(task_id="copy", run="r", batch=BATCH, retry_policy=None).retry_policy, RemedyRetryPolicy)
+    assert SternaCopyOperator(task_id="copy", run="r", batch=BATCH, retry_policy=own).retry_policy is own
+
+
+def test_all_stages_in_one_task(monkeypatch: pytest.MonkeyPatch, metrics: dict[str, float]) -> None:
+    asked: list[Options] = []
+
+    def sync(context: object, options: Options, progress: object) -> Report:
+        asked.append(options)
+        return _report()
+
+    monkeypatch.setattr("sterna.sync.run.sync", sync)
+    monkeypatch.setattr(operators.SternaOperator, "open", lambda self: None)
+    assert SternaSyncOperator(task_id="sync", options={"tables": ["a.b"]}).execute({})["outcome"] == "published"
+    assert asked == [Options(tables=("a.b",))]
+    assert metrics == {"sterna.lag_seconds": 1.5, "sterna.held_tables": 0, "sterna.copied_bytes": 10}
+
+
+@pytest.mark.parametrize(("lag", "problem", "fails"), [(59.0, "", False), (61.0, "", True), (None, "changed by somebody", True)])
+def test_lag_over_the_limit_fails(
+    lag: float | None, problem: str, fails: bool, monkeypatch: pytest.MonkeyPatch, metrics: dict[str, float]
+) -> None:
+    from sterna.sync.status import Status
+
+    status = Status("eu", "main_replica_eu", "r", "w", "h", lag, "run-1", "", (), (), problem)
+    monkeypatch.setattr("sterna.sync.status.read_status", lambda context: status)
+    monkeypatch.setattr(operators.SternaOperator, "open", lambda self: None)
+    task = SternaLagOperator(task_id="lag", limit=timedelta(minutes=1))
+    if fails:
+        with pytest.raises(AirflowFailException, match=problem or "eu lags 61 s behind main"):
+            task.execute({})
+    else:
+        assert task.execute({}) == lag
+    assert metrics.get("sterna.lag_seconds") == (lag if not problem else None)

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from sterna.airflow import cli, settings
+from sterna.airflow.provider import get_provider_info
+from sterna.errors import UsageError
+from sterna.registry.credential import rclone_environment
+from sterna.registry.model import Location
+
+_STORES = {
+    "sterna_s3": ("s3", "s3://lake"),
+    "sterna_gcs": ("google cloud storage", "gs://lake"),
+    "sterna_azure": ("azureblob", "abfss://lake@account.dfs.core.windows.net"),
+}
+
+
+def test_airflow_accepts_the_description() -> None:
+    from jsonschema import validate
+
+    validate(get_provider_info(), json.loads(files("airflow").joinpath("provider_info.schema.json").read_text()))
+
+
+def test_airflow_knows_the_connection_forms() -> None:
+    from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
+
+    manager = ProvidersManagerTaskRuntime()
+    for form in get_provider_info()["connection-types"]:
+        hook = manager.hooks[form["connection-type"]]
+        assert hook is not None
+        assert hook.hook_class_name == form["hook-class-name"]
+
+
+@pytest.mark.parametrize("form", [form for form in get_provider_info()["connection-types"] if form["connection-type"] in _STORES], ids=str)
+def test_every_field_of_a_store_s_form_is_one_that_a_credential_reads(form: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    from sterna.airflow.secrets import airflow_secrets
+
+    kind, prefix = _STORES[form["connection-type"]]
+    location = Location(id="lake", prefix=prefix, region="eu", remote={"type": kind}, credential_id="lake")
+    plain = {"login": "name", "password": "pass-word"}
+
+    def settings_of(extra: dict[str, str]) -> dict[str, str]:
+        monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({"conn_type": form["connection-type"], **plain, "extra": extra}))
+        return rclone_environment("lake", location, airflow_secrets("lake"))
+
+    for field in form["conn-fields"]:
+        assert "value-of-it" in " ".join(settings_of({field: "value-of-it"}).values())
+
+
+def test_what_the_forms_call_secret_is_what_airflow_masks() -> None:
+    from airflow.sdk.log import redact
+
+    for form in get_provider_info()["connection-types"]:
+        for field, described in form["conn-fields"].items():
+            assert (redact({field: f"given-as-{field}"}) == {field: "***"}) is (described["schema"].get("format") == "password"), field
+
+
+def test_the_configuration_section_has_its_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings.text("schedule") == "*/15 * * * *"
+    assert settings.number("poll_interval") == 5
+    monkeypatch.setenv("AIRFLOW__STERNA__POLL_INTERVAL", "0.5")
+    assert settings.number("poll_interval") == 0.5
+    monkeypatch.setenv("AIRFLOW__STERNA__POLL_INTERVAL", "soon")
+    with pytest.raises(UsageError, match="poll_interval"):
+        settings.number("poll_interval")
+
+
+def test_a_setting_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AIRFLOW__STERNA__REGION")
+    with pytest.raises(UsageError, match="AIRFLOW__STERNA__REGION"):
+        settings.text("region")
+
+
+def test_airflow_sterna_offers_the_console_script_s_commands() -> None:
+    import typer.main
+
+    from sterna.cli.main import app
+
+    assert sorted(typer.main.get_command(app).commands) == list(cli.COMMANDS)  # type: ignore[attr-defined]
+
+
+def test_airflow_sterna_takes_region_and_registry_from_the_section(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    given: list[list[str]] = []
+    monkeypatch.setattr("sterna.cli.main.main", lambda argv, secrets: given.append([*argv, secrets.__name__]))
+    for name in ("STERNA_REGION", "STERNA_REGISTRY"):
+        monkeypatch.setenv(name, "x")  # so that it is put back afterwards
+        monkeypatch.delenv(name)
+    cli.run(["status", "--json"])
+    assert given == [["status", "--json", "command_secrets"]]
+    assert os.environ["STERNA_REGION"] == "eu"
+    cli.run([])
+    assert given[-1][:1] == ["--help"]

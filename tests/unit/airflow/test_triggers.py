@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from airflow.sdk.module_loading import import_string
+
+from sterna.airflow import triggers
+from sterna.airflow.triggers import NessieCommitTrigger
+from sterna.errors import CatalogUnreachable
+
+
+class _Watch:
+    """Stands for a region's catalog: its heads come from a list, the last one stays; an error in it is raised."""
+
+    opened = 0
+    closed = 0
+
+    def __init__(self, heads: Sequence[str | Exception], watermark: str) -> None:
+        self.heads = list(heads)
+        self._watermark = watermark
+
+    def __call__(self, region: str, registry: str) -> _Watch:
+        self.opened += 1
+        return self
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def head(self) -> str:
+        head = self.heads.pop(0) if len(self.heads) > 1 else self.heads[0]
+        if isinstance(head, Exception):
+            raise head
+        return head
+
+    def watermark(self) -> str:
+        return self._watermark
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    failures: list[str] = []
+    monkeypatch.setattr(triggers, "count_watch_error", failures.append)
+    return failures
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch, counted: list[str]) -> Callable[[_Watch, int], list[dict[str, Any]]]:
+    def collect(watch: _Watch, count: int) -> list[dict[str, Any]]:
+        monkeypatch.setattr(triggers, "_Watch", watch)
+        trigger = NessieCommitTrigger(region="eu", registry="/registry.yaml", poll_interval=0)
+
+        async def run() -> list[dict[str, Any]]:
+            stream = trigger.run()
+            try:
+                return [(await asyncio.wait_for(anext(stream), 10)).payload for _ in range(count)]
+            finally:
+                await stream.aclose()  # type: ignore[attr-defined]
+
+        return asyncio.run(run())
+
+    return collect
+
+
+def test_it_is_made_again_from_what_it_serializes_and_that_holds_no_secret() -> None:
+    path, kwargs = NessieCommitTrigger(region="eu", registry="/registry.yaml", poll_interval=2.5).serialize()
+    assert kwargs == {"region": "eu", "registry": "/registry.yaml", "poll_interval": 2.5}
+    assert import_string(path)(**kwargs).serialize() == (path, kwargs)
+
+
+def test_it_fires_at_once_when_main_is_ahead_of_the_replica(events: Any) -> None:
+    assert events(_Watch(["b"], watermark="a"), 1) == [{"region": "eu", "from": "a", "to": "b"}]
+
+
+def test_it_is_quiet_while_the_replica_stands_for_the_head(events: Any) -> None:
+    assert events(_Watch(["a", "a", "a", "b"], watermark="a"), 1) == [{"region": "eu", "from": "a", "to": "b"}]
+
+
+def test_each_new_head_is_one_event(events: Any) -> None:
+    assert [event["to"] for event in events(_Watch(["b", "b", "c", "c", "d"], watermark=""), 3)] == ["b", "c", "d"]
+
+
+def test_errors_are_counted_and_survived_and_the_registry_is_read_anew(events: Any, counted: list[str]) -> None:
+    watch = _Watch(["a", CatalogUnreachable("no answer"), ValueError("nonsense"), "a", "b"], watermark="a")
+    assert [event["to"] for event in events(watch, 1)] == ["b"]
+    assert counted == ["eu", "eu"]
+    assert watch.opened == 3
+    assert watch.closed == 2

@@ -1,0 +1,35 @@
+"""Credentials from the environment, and handed on to another process."""
+
+import json
+import pickle
+
+import pytest
+
+from sterna.edges.secrets import connection_environment, environment_secrets
+from sterna.errors import CredentialError
+
+TEXT = json.dumps({"conn_type": "aws", "login": "AKIA1", "password": "hunter22"})
+
+
+def test_a_credential_is_found_under_airflows_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = environment_secrets()
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE_US", TEXT)
+    assert secrets("lake_us").login == "AKIA1"
+
+
+@pytest.mark.parametrize("variables", [{}, {"AIRFLOW_CONN_LAKE_US": ""}])
+def test_a_missing_one_names_its_id_and_where_it_was_looked_for(variables: dict[str, str]) -> None:
+    with pytest.raises(CredentialError, match=r"'lake_us'.*AIRFLOW_CONN_LAKE_US"):
+        environment_secrets(variables)("lake_us")
+
+
+def test_the_finder_shows_no_secret_and_pickles() -> None:
+    secrets = environment_secrets({"AIRFLOW_CONN_A": TEXT})
+    assert "hunter22" not in repr(secrets)
+    assert pickle.loads(pickle.dumps(secrets))("a").login == "AKIA1"
+
+
+def test_another_process_finds_what_this_one_hands_on() -> None:
+    handed = connection_environment(["a", "a"], environment_secrets({"AIRFLOW_CONN_A": TEXT}))
+    assert list(handed) == ["AIRFLOW_CONN_A"]
+    assert environment_secrets(handed)("a") == environment_secrets({"AIRFLOW_CONN_A": TEXT})("a")

@@ -1,0 +1,192 @@
+"""metadata.json: read, and localized by tokens."""
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from sterna.errors import BrokenMetadata, Unsupported
+from sterna.iceberg import json_text
+from sterna.iceberg.metadata import StatisticsFile, localize_table_metadata, read_table_metadata
+from sterna.iceberg.view import localize_view_metadata, read_view_metadata
+
+URI = "s3://us/t/metadata/00001-a.metadata.json"
+LISTS = {"s3://us/t/metadata/snap-1.avro": "s3://eu/r/us/t/metadata/snap-1.avro", "s3://eu/t/snap-2.avro": "s3://eu/t/snap-2.avro"}
+
+# Odd on purpose: spacing, escapes, numbers that a re-encoding would change, fields that nobody knows.
+TABLE = r"""{
+  "format-version" : 2, "table-uuid":"f0-1",
+  "location" : "s3:\/\/us\/t", "last-sequence-number":3, "last-updated-ms": 1700000000000, "x-ratio": 1.50e+3,
+  "x": {"location": "s3://us/t", "deep": [[{}]]},
+  "schemas":[{"type":"struct","fields":[{"id":1,"name":"\u00e9\ud83d\ude00 s3://us/t","required":false,"type":"string"}]}],
+  "properties" : {"write.data.path":"s3://us/t/data", "owner":"me",
+    "custom":"s3:\/\/u\u0073/other", "note":"see s3://us/t", "gc.enabled":"true"},
+  "current-snapshot-id": 2,
+  "refs" : {"main":{"snapshot-id":2,"type":"branch"}},
+  "snapshots" : [
+    {"snapshot-id":1,"timestamp-ms":1,"summary":{"operation":"append","origin":"s3://us/x"},"manifest-list":"s3://us/t/metadata/snap-1.avro","schema-id":0},
+    {"snapshot-id":2,"parent-snapshot-id":1,"sequence-number":2,"timestamp-ms":2,"manifest-list":"s3://eu/t/snap-2.avro","x-new":[1,2]}
+  ],
+  "statistics":[{"snapshot-id":1,"statistics-path":"s3://us/t/s.puffin","file-size-in-bytes":10,"file-footer-size-in-bytes":1,"blob-metadata":[]}],
+  "partition-statistics":[{"snapshot-id":1,"statistics-path":"s3://eu/t/p.parquet","file-size-in-bytes":20}],
+  "snapshot-log":[{"timestamp-ms":1,"snapshot-id":1}],
+  "metadata-log" : [ {"timestamp-ms":1,"metadata-file":"s3://us/t/metadata/00000.metadata.json"} ]
+}
+"""
+VIEW = r"""{"view-uuid":"v-1","format-version":1,"location":"s3://us/v","current-version-id":1,"properties":{"comment":"c","write.metadata.path":"s3:\/\/us/v/m","p":"s3://us/z"},
+ "versions":[{"version-id":1,"timestamp-ms":1,"schema-id":0,"summary":{"engine":"spark"},"default-namespace":["db"],
+ "representations":[{"type":"sql","sql":"SELECT * FROM t WHERE p = 's3://us/v'","dialect":"spark"}]}],"schemas":[],"version-log":[],"x":1.0}"""
+
+
+def below(uri: str) -> str:
+    return uri if uri.startswith("s3://eu/r/") else uri.replace("s3://us", "s3://eu/r/us", 1)
+
+
+def known(value: str) -> str | None:
+    return below(value) if value.startswith(("s3://us/", "s3://eu/")) else None
+
+
+def localize(data: bytes | str, uri: str = URI) -> bytes:
+    data = data.encode() if isinstance(data, str) else data
+    return localize_table_metadata(data, uri, content=below, root=lambda path: "s3://eu/r" + path[4:], known=known, lists=LISTS)
+
+
+def table(**changes: Any) -> str:
+    return json.dumps({key: value for key, value in (json.loads(TABLE) | changes).items() if value != "drop"})
+
+
+def test_reads_what_names_other_files():
+    metadata = read_table_metadata(TABLE.encode(), URI)
+    assert (metadata.format_version, metadata.uuid, metadata.location, metadata.current_snapshot_id) == (2, "f0-1", "s3://us/t", 2)
+    assert [snapshot.manifest_list for snapshot in metadata.snapshots] == list(LISTS)
+    assert [(snapshot.parent_id, snapshot.schema_id) for snapshot in metadata.snapshots] == [(None, 0), (1, None)]
+    assert metadata.statistics == (StatisticsFile("s3://us/t/s.puffin", 10), StatisticsFile("s3://eu/t/p.parquet", 20))
+    assert metadata.properties["custom"] == "s3://us/other"
+
+
+def test_changes_the_known_places_and_no_other_character():
+    expected = (
+        TABLE.replace(r'"location" : "s3:\/\/us\/t"', '"location" : "s3://eu/r/us/t"')
+        .replace('"write.data.path":"s3://us/t/data"', '"write.data.path":"s3://eu/r/us/t/data"')
+        .replace(r'"custom":"s3:\/\/u\u0073/other"', '"custom":"s3://eu/r/us/other"')
+        .replace('"gc.enabled":"true"', '"gc.enabled":"false"')
+        .replace('"origin":"s3://us/x"', '"origin":"s3://eu/r/us/x"')
+        .replace('"manifest-list":"s3://us/t/metadata/snap-1.avro"', '"manifest-list":"s3://eu/r/us/t/metadata/snap-1.avro"')
+        .replace('"s3://us/t/s.puffin"', '"s3://eu/r/us/t/s.puffin"')
+        .replace('[ {"timestamp-ms":1,"metadata-file":"s3://us/t/metadata/00000.metadata.json"} ]', "[]")
+    )
+    assert localize(TABLE).decode() == expected
+
+
+def test_local_tables_write_below_the_replica_root_too():
+    local = json.loads(localize(table(location="s3://eu/t", properties={"write.metadata.path": "s3://eu/m", "p": "s3://eu/m"})))
+    assert local["location"] == "s3://eu/r/eu/t"
+    assert local["properties"]["write.metadata.path"] == "s3://eu/r/eu/m"
+
+
+@pytest.mark.parametrize("properties", ["drop", None, {}, {"a": "b"}, {"gc.enabled": True}, {"gc.enabled": "false", "z": "1"}])
+def test_gc_is_always_disabled(properties: Any):
+    done = json.loads(localize(table(properties=properties)))
+    others = properties if isinstance(properties, dict) else {}
+    assert done["properties"] == others | {"gc.enabled": "false"}
+    assert done.keys() >= {"location", "snapshots"}
+
+
+def test_gzip_stays_gzip_and_is_deterministic():
+    data = gzip.compress(TABLE.encode(), mtime=99)
+    uri = "s3://us/t/metadata/00001-a.gz.metadata.json"
+    assert localize(data, uri) == localize(gzip.compress(TABLE.encode(), mtime=1), uri)
+    assert gzip.decompress(localize(data, uri)) == localize(TABLE)
+    assert read_table_metadata(data, uri) == read_table_metadata(TABLE.encode(), URI)
+
+
+def test_format_v1_without_uuid_or_snapshots():
+    data = json.dumps({"format-version": 1, "location": "s3://us/t", "last-updated-ms": 1, "current-snapshot-id": -1}).encode()
+    metadata = read_table_metadata(data, URI)
+    assert (metadata.uuid, metadata.current_snapshot_id, metadata.snapshots) == (None, None, ())
+    assert json.loads(localize(data))["properties"] == {"gc.enabled": "false"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format-version": 3},
+        {"format-version": 4},
+        {"encryption-keys": [{"key-id": "k"}]},
+        {"properties": {"encryption.key-id": "k"}},
+        {"snapshots": [{"snapshot-id": 1, "timestamp-ms": 1, "manifest-list": "l", "key-id": "k"}]},
+        {"snapshots": [{"snapshot-id": 1, "timestamp-ms": 1, "manifests": ["s3://us/m.avro"]}]},
+        {"statistics": [{"statistics-path": "p", "file-size-in-bytes": 1, "key-metadata": "AA=="}]},
+    ],
+)
+def test_unsupported_features_are_refused(changes: dict[str, Any]):
+    for call in (lambda data: read_table_metadata(data, URI), localize):
+        with pytest.raises(Unsupported) as caught:
+            call(table(**changes).encode())
+        assert caught.value.file == URI
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"null",
+        TABLE.encode()[:500],
+        TABLE.encode() + b"{}",
+        b"\xef\xbb\xbf" + TABLE.encode(),
+        TABLE.replace("owner", "own\xff").encode("latin-1"),
+        TABLE.replace("1.50e+3", "NaN").encode(),
+        TABLE.replace('"x-ratio"', '"loc\\u0061tion"').encode(),
+        TABLE.replace('"owner"', '"custom"').encode(),
+        table(location=7).encode(),
+        table(location="drop").encode(),
+        table(properties=[]).encode(),
+        table(snapshots={}).encode(),
+        table(snapshots=[1]).encode(),
+        table(snapshots=[{"snapshot-id": 1, "timestamp-ms": 1}]).encode(),
+        table(snapshots=[{"snapshot-id": 1, "timestamp-ms": 1, "manifest-list": "s3://us/unknown.avro"}]).encode(),
+        table(**{"format-version": True}).encode(),
+        table(**{"format-version": 0}).encode(),
+        table(**{"last-updated-ms": "1"}).encode(),
+        table(properties={"write.data.path": 1}).encode(),
+        ('{"x":' + "[" * 100_000 + "]" * 100_000 + "}").encode(),
+        ('{"x":' + "9" * 5_000 + "}").encode(),
+        gzip.compress(TABLE.encode())[:-9],
+        b"\x1f\x8bgarbage",
+    ],
+    ids=range(26),
+)
+def test_broken_files_are_named(data: bytes):
+    with pytest.raises(BrokenMetadata) as caught:
+        localize(data)
+    assert caught.value.file == URI
+
+
+def test_a_gzip_name_without_gzip_is_broken():
+    with pytest.raises(BrokenMetadata):
+        read_table_metadata(TABLE.encode(), "s3://us/a.gz.metadata.json")
+
+
+def test_gzip_bomb(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(json_text, "MAX_JSON_BYTES", 1 << 20)
+    with pytest.raises(BrokenMetadata, match="over"):
+        read_table_metadata(gzip.compress(b" " * (50 << 20)), URI)
+
+
+def test_view_paths_change_and_sql_stays():
+    data = localize_view_metadata(VIEW.encode(), URI, root=below, known=known)
+    expected = VIEW.replace('"location":"s3://us/v"', '"location":"s3://eu/r/us/v"').replace(r"s3:\/\/us/v/m", "s3://eu/r/us/v/m")
+    assert data.decode() == expected.replace("s3://us/z", "s3://eu/r/us/z")
+    view = read_view_metadata(VIEW.encode(), URI)
+    assert (view.uuid, view.location, view.properties["p"]) == ("v-1", "s3://us/v", "s3://us/z")
+
+
+def test_newer_or_broken_views_are_refused():
+    with pytest.raises(Unsupported):
+        read_view_metadata(VIEW.replace('"format-version":1', '"format-version":2').encode(), URI)
+    for broken in ("{}", VIEW[:100], VIEW.replace('"view-uuid":"v-1",', "")):
+        with pytest.raises(BrokenMetadata):
+            read_view_metadata(broken.encode(), URI)

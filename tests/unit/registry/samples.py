@@ -1,0 +1,32 @@
+"""Registries that the tests share."""
+
+from typing import Any
+
+from sterna.registry.mapping import Mapping
+from sterna.registry.model import Registry
+
+
+def location(id: str, prefix: str, region: str = "us", **more: Any) -> dict[str, Any]:
+    kind = {"gs": "google cloud storage", "file": "local"}.get(prefix.partition(":")[0], "s3")
+    kind = "azureblob" if prefix.startswith(("abfs", "wasb")) else kind
+    return {"id": id, "prefix": prefix, "region": region, "remote": {"type": kind}, **more}
+
+
+def region(name: str, root: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "replica_root": root, "catalog": {"read": "http://127.0.0.1:19120/api/v2"}, **more}
+
+
+def content(locations: list[dict[str, Any]] | None = None, regions: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    return {
+        "regions": regions or [region("us", "s3://us-bucket/replica"), region("eu", "s3://eu-bucket/replica")],
+        "locations": [location("us", "s3://us-bucket"), location("eu", "s3://eu-bucket", "eu"), *(locations or [])],
+    }
+
+
+def registry(locations: list[dict[str, Any]] | None = None, regions: list[dict[str, Any]] | None = None) -> Registry:
+    return Registry.model_validate(content(locations, regions))
+
+
+def mapping(*locations: dict[str, Any], name: str = "eu") -> Mapping:
+    made = registry(list(locations))
+    return Mapping(made, made.region(name))

@@ -1,0 +1,235 @@
+"""DESIGN sections 3.8 and 4, "Mapping URIs"."""
+
+import pickle
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from sterna.errors import RegistryError, TableError, UnregisteredUri, UnsafeUri, Unsupported, without_secrets
+from sterna.registry.mapping import check_bindings
+from sterna.registry.model import Policy
+from tests.unit.registry import samples
+
+# Nested prefixes, prefixes that differ in their last letters only, two spellings registered as two locations, every store.
+MAPPING = samples.mapping(
+    samples.location("lake", "s3://lake"),
+    samples.location("lake-old", "s3://lake-old", "eu"),
+    samples.location("deep", "s3://lake/a/b", "eu"),
+    samples.location("spelled", "s3a://lake/a"),
+    samples.location("blue", "abfss://c@acc.dfs.core.windows.net/w"),
+    samples.location("google", "gs://g/w"),
+    samples.location("disk", "file:///data/w"),
+)
+STARTS = [
+    "s3://lake",
+    "s3a://lake",
+    "s3n://lake",
+    "s3://lake-old",
+    "s3a://lake-old",
+    "s3://lake/a",
+    "s3a://lake/a",
+    "s3n://lake/a",
+    "s3://lake/a/b",
+    "s3a://lake/a/b",
+    "abfss://c@acc.dfs.core.windows.net/w",
+    "abfs://c@acc.dfs.core.windows.net/w",
+    "gs://g/w",
+    "file:///data/w",
+    "file:/data/w",
+    "s3://us-bucket",
+    "s3://eu-bucket",
+    "s3a://eu-bucket/replica2",
+]
+PARTS = st.one_of(
+    st.sampled_from(
+        ["a", "b", "lake~s3a", "%20", "%2F", "%2e", "..", "%2E%2e", "x%2f..", "#", "a+b=c", "é", "e\u0301", "-x", "$(x)", "`", "'", ""]
+    ),
+    st.text(min_size=1, max_size=8),
+)
+URIS = st.builds(lambda start, parts: "/".join((start, *parts)), st.sampled_from(STARTS), st.lists(PARTS, min_size=1, max_size=4))
+
+
+def mapped(uri: str) -> str | None:
+    try:
+        return MAPPING.replica(uri)
+    except TableError:
+        return None
+
+
+@given(URIS)
+def test_the_mapping_is_inverted(uri: str) -> None:
+    target = mapped(uri)
+    assume(target is not None)
+    assert target is not None
+    assert MAPPING.source(target) == uri
+    assert target.startswith("s3://eu-bucket/replica/")
+
+
+@given(URIS, URIS)
+@example("s3://lake/a/x", "s3a://lake/a/x")
+@example("file:///data/w/x", "file:/data/w/x")
+def test_two_uris_never_share_a_place(one: str, other: str) -> None:
+    assume(one != other)
+    first, second = mapped(one), mapped(other)
+    assert first is None or first != second
+
+
+@given(URIS)
+def test_a_uri_is_mapped_or_refused_with_a_table_error_and_its_name(uri: str) -> None:
+    try:
+        MAPPING.replica(uri)
+    except TableError as error:
+        assert error.file in (without_secrets(uri), without_secrets(repr(uri)))
+
+
+@given(URIS)
+def test_what_is_mapped_has_no_part_that_is_dots_even_decoded(uri: str) -> None:
+    target = mapped(uri)
+    assume(target is not None)
+    assert target is not None
+    parts = target.partition("://")[2].lower().replace("%2e", ".").replace("%2f", "/").split("/")
+    assert not {".", ".."} & set(parts)
+
+
+@pytest.mark.parametrize(
+    ("uri", "target"),
+    [
+        ("s3://lake/t/f.parquet", "lake/t/f.parquet"),
+        ("s3://lake-old/t/f", "lake-old/t/f"),
+        ("s3a://lake-old/t/f", "lake-old~s3a/t/f"),
+        ("s3://lake/a/bc/f", "spelled~s3/bc/f"),
+        ("s3://lake/a/b/f", "deep/f"),
+        ("s3n://lake/a/b/f", "deep~s3n/f"),
+        ("s3a://lake/a/x", "spelled/x"),
+        ("abfs://c@acc.dfs.core.windows.net/w/x", "blue~abfs/x"),
+        ("s3://lake/p=a%20b/%2F#+é/x", "lake/p=a%20b/%2F#+é/x"),
+        ("s3://us-bucket/x", "us/x"),
+    ],
+)
+def test_the_place_of_a_uri(uri: str, target: str) -> None:
+    assert MAPPING.replica(uri) == f"s3://eu-bucket/replica/{target}"
+
+
+@pytest.mark.parametrize("uri", ["s3://lake2/x", "s3://lak", "s3:/lake/x", "S3://lake/x", "/lake/x", "", "gs://g/w2/x", "http://lake/x"])
+def test_a_uri_outside_the_registry_is_refused(uri: str) -> None:
+    with pytest.raises(UnregisteredUri):
+        MAPPING.replica(uri)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://lake/../x",
+        "s3://lake/./x",
+        "s3://lake/a/..",
+        "s3://lake/%2e%2e/x",
+        "s3://lake/%2E./x",
+        "s3://lake/a%2F..%2Fb",
+        "s3://lake//x",
+        "s3://lake/a//x",
+        "s3://lake/x?versionId=1",
+        "s3://lake/a\nb",
+        "s3://lake/a\x7f",
+        "s3://lake/a\ud800",
+        "s3://lake/",
+        "s3://lake",
+        "s3a://lake-old",
+        "s3://lake/x/",
+        "s3://lake/" + "x" * 1012,
+        "s3://lake/" + "é" * 506,
+    ],
+)
+def test_an_unsafe_uri_is_refused(uri: str) -> None:
+    with pytest.raises(UnsafeUri):
+        MAPPING.replica(uri)
+
+
+@pytest.mark.parametrize("uri", ["s3://user:pw@lake/x", "s3://user@lake/x"])
+def test_user_info_makes_a_uri_an_unregistered_one(uri: str) -> None:
+    with pytest.raises(UnregisteredUri):
+        MAPPING.locate(uri)
+
+
+def test_an_encoded_dot_is_decoded_once_only() -> None:
+    assert MAPPING.replica("s3://lake/%252e%252e/x").endswith("/lake/%252e%252e/x")
+
+
+def test_a_uri_below_any_replica_root_is_held_in_every_spelling() -> None:
+    for uri in ("s3://eu-bucket/replica/lake/x", "s3a://us-bucket/replica/lake/x"):
+        with pytest.raises(Unsupported):
+            MAPPING.replica(uri)
+    assert not MAPPING.below_replica_root("s3://eu-bucket/replica2/x")
+
+
+def test_a_content_file_stays_where_it_is_when_local() -> None:
+    assert MAPPING.content("s3://lake-old/x") == "s3://lake-old/x"
+    assert MAPPING.content("s3a://lake-old/x") == "s3a://lake-old/x"
+    assert MAPPING.content("s3://lake/x") == "s3://eu-bucket/replica/lake/x"
+
+
+def test_folders_keep_their_trailing_slash() -> None:
+    assert MAPPING.replica_folder("s3://lake") == "s3://eu-bucket/replica/lake"
+    assert MAPPING.replica_folder("s3://lake/") == "s3://eu-bucket/replica/lake/"
+    assert MAPPING.replica_folder("s3://lake/t/") == "s3://eu-bucket/replica/lake/t/"
+
+
+def test_only_whole_values_with_a_registered_prefix_are_known() -> None:
+    assert MAPPING.known("s3://lake/t") == "s3://eu-bucket/replica/lake/t"
+    assert MAPPING.known("see s3://lake/t") is None
+    assert MAPPING.known("s3://elsewhere/t") is None
+    with pytest.raises(UnsafeUri):
+        MAPPING.known("s3://lake/../t")
+
+
+def test_below_the_replica_root_but_under_no_id() -> None:
+    for uri in ("s3://eu-bucket/replica/nobody/x", "s3://eu-bucket/replica", "s3://eu-bucket/replica/lake~gs/x"):
+        with pytest.raises(UnregisteredUri):
+            MAPPING.source(uri)
+    assert MAPPING.source("s3://lake/x") == "s3://lake/x"
+
+
+@pytest.mark.parametrize("ending", [".metadata.json", ".gz.metadata.json", ".metadata.json.gz"])
+def test_metadata_keeps_version_and_codec_and_gets_the_digest(ending: str) -> None:
+    place = MAPPING.metadata(f"s3://lake/t/metadata/00003-uuid{ending}", Policy(tables=["**"]), 1)
+    assert place == f"s3://eu-bucket/replica/_localized/lake/t/metadata/00003-uuid-{MAPPING.digest(Policy(tables=['**']), 1)}{ending}"
+    assert place != MAPPING.metadata(f"s3://lake/t/metadata/00003-uuid{ending}", Policy(tables=["**"]), 2)
+
+
+def test_the_digest_depends_on_bindings_and_not_on_how_a_policy_names_its_tables() -> None:
+    one, other = Policy(tables=["**"]), Policy(tables=["a.*"])
+    assert MAPPING.digest(one, 1) == MAPPING.digest(other, 1)
+    assert MAPPING.digest(one, 1) != samples.mapping().digest(one, 1)
+
+
+def test_a_mapping_pickles() -> None:
+    MAPPING.replica("s3://lake/x")
+    assert pickle.loads(pickle.dumps(MAPPING)).replica("s3://lake/x") == MAPPING.replica("s3://lake/x")
+
+
+class TestBindings:
+    def test_a_registry_agrees_with_itself(self) -> None:
+        made = samples.registry([samples.location("lake", "s3://lake")])
+        check_bindings(made, made.bindings())
+        check_bindings(samples.registry([samples.location("lake", "s3://lake"), samples.location("new", "s3://new")]), made.bindings())
+
+    @pytest.mark.parametrize(
+        ("locations", "said"),
+        [
+            ([samples.location("lake", "s3://other")], ["s3://lake us", "s3://other us"]),
+            ([samples.location("lake", "s3://lake", "eu")], ["s3://lake us", "s3://lake eu"]),
+            ([samples.location("lake", "s3://lake"), samples.location("in", "s3://lake/x")], ["'in'", "s3://lake/x", "'lake'"]),
+            ([samples.location("lake", "s3://lake"), samples.location("in", "s3a://lake/x")], ["'in'", "s3a://lake/x", "'lake'"]),
+            ([samples.location("lake", "s3://lake"), samples.location("same", "s3n://lake")], ["'same'", "s3n://lake", "'lake'"]),
+        ],
+    )
+    def test_a_bound_prefix_keeps_its_files(self, locations: list, said: list[str]) -> None:
+        bound = samples.registry([samples.location("lake", "s3://lake")]).bindings()
+        with pytest.raises(RegistryError) as raised:
+            check_bindings(samples.registry(locations), bound)
+        assert all(text in str(raised.value) for text in said)
+
+    def test_a_bound_location_can_not_vanish_into_the_one_around_it(self) -> None:
+        bound = samples.registry([samples.location("lake", "s3://lake"), samples.location("in", "s3://lake/x")]).bindings()
+        with pytest.raises(RegistryError, match="'in'"):
+            check_bindings(samples.registry([samples.location("lake", "s3://lake")]), bound)

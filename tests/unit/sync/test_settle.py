@@ -1,0 +1,66 @@
+"""What goes ahead when something is held."""
+
+from sterna.edges.catalog import ICEBERG_TABLE, NAMESPACE
+from sterna.sync.look import merge
+from sterna.sync.model import Action, Held
+from sterna.sync.settle import settle
+
+
+def put(key: str, **fields) -> Action:
+    return Action(key, ICEBERG_TABLE, "put", **fields)
+
+
+def drop(key: str, kind: str = ICEBERG_TABLE) -> Action:
+    return Action(key, kind, "drop")
+
+
+def fault(key: str) -> Held:
+    return Held(key, "Unsupported", "no", since="2026-01-01T00:00:00+00:00")
+
+
+def run(actions, held=(), together=()):
+    templates = {action.key: Held(action.key, "", "", since="2026-01-02T00:00:00+00:00", good="w") for action in actions}
+    return settle(tuple(actions), tuple(held), tuple(together), templates)
+
+
+def test_everything_goes_when_nothing_is_held():
+    settled = run([put("a"), drop("b")], together=[("a", "b")])
+    assert [action.key for action in settled.actions] == ["a", "b"]
+    assert settled.held == ()
+
+
+def test_what_was_committed_together_with_a_held_table_waits_for_it():
+    settled = run([put("b"), put("c")], held=[fault("a")], together=[("a", "b")])
+    assert [action.key for action in settled.actions] == ["c"]
+    assert [(item.key, item.waits_for, item.good) for item in settled.held] == [("a", "", ""), ("b", "a", "w")]
+
+
+def test_a_renamed_table_and_its_old_name_move_together_or_not_at_all():
+    settled = run([put("new", renamed_from="old"), drop("old")], held=[fault("new")])
+    assert settled.actions == ()
+    assert {item.key: item.waits_for for item in settled.held} == {"new": "", "old": "new"}
+
+
+def test_a_namespace_stays_while_a_table_in_it_has_to():
+    settled = run([drop("ns", NAMESPACE), drop("ns.t"), put("x")], held=[fault("x")], together=[("ns.t", "x")])
+    assert settled.actions == ()
+    assert {item.key: item.waits_for for item in settled.held} == {"ns": "ns.t", "ns.t": "x", "x": ""}
+
+
+def test_a_neighbour_with_the_same_beginning_does_not_keep_a_namespace():
+    settled = run([drop("ns", NAMESPACE), drop("nst.t")], held=[fault("x")], together=[("nst.t", "x")])
+    assert [action.key for action in settled.actions] == ["ns"]
+
+
+def test_groups_that_share_a_table_are_one():
+    assert merge([{"a", "b"}, {"c", "d"}, {"b", "c"}, {"x", "y"}]) == (("a", "b", "c", "d"), ("x", "y"))
+
+
+def test_all_faults_of_a_group_are_remembered_as_one():
+    settled = run([put("c")], held=[fault("a"), fault("b")], together=[("a", "b", "c")])
+    assert {item.key: item.group for item in settled.held} == {"a": "a", "b": "a", "c": "a"}
+
+
+def test_a_fault_of_its_own_moves_alone():
+    settled = run([put("c")], held=[fault("a")])
+    assert [(item.key, item.group) for item in settled.held] == [("a", "")]

@@ -1,4 +1,4 @@
-"""Position delete files: every row mapped, order and schema right, same input same bytes."""
+"""Position delete files in Parquet: every row mapped, order and schema right, same input same bytes."""
 
 import contextlib
 import random
@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sterna.errors import BrokenMetadata, UnregisteredUri, Unsupported
-from sterna.iceberg import position_deletes
+from sterna.iceberg import position_deletes_parquet, position_deletes_rows
 from sterna.iceberg.position_deletes import localize_position_deletes
+from tests.unit.iceberg.delete_files import expected, golden
 
 URI = "s3://us/t/data/d1.parquet"
 METADATA = {"delete-type": "position", "iceberg.schema": '{"type":"struct"}'}
@@ -137,6 +138,71 @@ def test_the_callers_errors_pass_through():
         localize_position_deletes(parquet(rows()), URI, content=refuse)
 
 
+@pytest.mark.parametrize("name", ["rows.parquet", "with-row.parquet"])
+def test_rows_of_java(name: str):
+    before, after = file_of(golden(name)), file_of(localized(golden(name)))
+    found = [[(row["file_path"], row["pos"], row.get("row")) for row in file.read().to_pylist()] for file in (before, after)]
+    assert found[1] == expected(found[0])
+    assert after.schema.equals(before.schema)
+    assert after.schema_arrow.equals(before.schema_arrow, check_metadata=True)
+    assert after.metadata.metadata == before.metadata.metadata
+    assert after.metadata.metadata[b"delete-type"] == b"position"
+
+
+def test_paths_that_are_stored_as_dictionary_or_without_their_logical_type():
+    mapped = [content(row["file_path"]) for row in rows()]
+    table = pa.Table.from_pylist(rows(), schema=pa.schema(PLAIN))
+    for kind in (pa.dictionary(pa.int32(), pa.string()), pa.large_string(), pa.binary()):
+        other = table.set_column(0, PLAIN[0].with_type(kind), table.column(0).cast(kind))
+        sink = pa.BufferOutputStream()
+        pq.write_table(other, sink)
+        before, after = file_of(sink.getvalue()), file_of(localized(sink.getvalue().to_pybytes()))
+        assert after.schema_arrow.equals(before.schema_arrow, check_metadata=True)
+        assert after.read().column(0).cast(pa.string()).to_pylist() == sorted(mapped)
+
+
+def test_page_index_and_statistics_follow_each_row_group():
+    last = file_of(localized(parquet(rows()))).metadata
+    groups = [last.row_group(number) for number in range(last.num_row_groups)]
+    assert len(groups) == 8
+    for number, group in enumerate(groups):
+        paths = file_of(localized(parquet(rows()))).read_row_group(number).column(0).to_pylist()
+        assert (group.column(0).statistics.min, group.column(0).statistics.max) == (paths[0], paths[-1])
+        assert group.column(0).has_offset_index and group.column(0).has_column_index
+
+
+def test_rows_that_can_t_be_written_back_are_named():
+    at = field("row", pa.struct([field("at", pa.timestamp("ns"), 1, True)]), 2147483544, True)
+    data = parquet([row | {"row": {"at": 1}} for row in rows()], [*PLAIN, at], use_deprecated_int96_timestamps=True)
+    with pytest.raises(Unsupported, match="can't be written back"):
+        localize_position_deletes(data, URI, content=content)
+
+
+def test_strings_that_grow_over_the_limit(monkeypatch: pytest.MonkeyPatch):
+    text = field("row", pa.struct([field("text", pa.string(), 1, True)]), 2147483544, True)
+    data = parquet([row | {"row": {"text": "x" * 10_000}} for row in rows(3000)], [*PLAIN, text], compression="zstd", row_group_size=3000)
+    assert len(data) < 50_000
+    assert len(localized(data)) > 0
+    monkeypatch.setattr(position_deletes_parquet, "MAX_DELETE_BYTES", 10_000_000)
+    monkeypatch.setattr(position_deletes_rows, "MAX_DELETE_BYTES", 10_000_000)
+    with pytest.raises(BrokenMetadata, match="over the limit"):
+        localize_position_deletes(data, URI, content=content)
+
+
+def test_a_chunk_whose_metadata_is_damaged_does_not_end_the_process():
+    damaged = bytearray(golden("with-row.parquet"))
+    assert damaged[3985] == 12
+    damaged[3985] = 0  # the Thrift type of an element in the size statistics of a chunk
+    with pytest.raises(BrokenMetadata):
+        localize_position_deletes(bytes(damaged), URI, content=content)
+
+
+def test_two_columns_of_one_name():
+    data = parquet([], [PLAIN[0], PLAIN[1], field("pos", pa.int64(), 9)])
+    with pytest.raises(BrokenMetadata, match="one name"):
+        localize_position_deletes(data, URI, content=content)
+
+
 def test_broken_files_are_named(monkeypatch: pytest.MonkeyPatch):
     data = parquet(rows())
     null_path = parquet([{"file_path": None, "pos": 1}], [PLAIN[0].with_nullable(True), PLAIN[1]])
@@ -148,7 +214,7 @@ def test_broken_files_are_named(monkeypatch: pytest.MonkeyPatch):
         assert caught.value.file == URI
     with pytest.raises(Unsupported):
         localize_position_deletes(data[:-4] + b"PARE", URI, content=content)
-    monkeypatch.setattr(position_deletes, "MAX_DELETE_ROWS", 100)
+    monkeypatch.setattr(position_deletes_rows, "MAX_DELETE_ROWS", 100)
     with pytest.raises(BrokenMetadata, match="over the limit"):
         localize_position_deletes(data, URI, content=content)
 

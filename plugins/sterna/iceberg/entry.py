@@ -32,6 +32,10 @@ PATH_COLUMN: Final = 2147483546
 """The reserved field id of `file_path` in position delete files, and so the key of its bounds."""
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
+PUFFIN: Final = "PUFFIN"
+ROW_FORMATS: Final = ("PARQUET", "ORC", "AVRO")
+"""Formats of position deletes that hold their paths in rows; deletion vectors have PUFFIN."""
+
 ADDED_OR_EXISTING: Final = (0, 1)
 DELETED: Final = 2
 
@@ -66,6 +70,7 @@ class Columns:
         file_size: in bytes.
         encrypted: whether the entry has key metadata.
         has_offset: whether it points into a file, as deletion vectors do.
+        refers: whether it names the data file that all its deletes are for.
     """
 
     status: list[int]
@@ -75,12 +80,14 @@ class Columns:
     file_size: list[int]
     encrypted: list[bool]
     has_offset: list[bool]
+    refers: list[bool]
 
     def check(self, uri: str) -> None:
         """Refuse what this version does not localize; see `check_entry`."""
         # Entries are many and their kinds are few.
-        for kind in set(zip(self.status, self.content, self.file_format, self.encrypted, self.has_offset, strict=True)):
-            check_entry(*kind, uri)
+        kinds = zip(self.status, self.content, self.file_format, self.encrypted, self.has_offset, self.refers, strict=True)
+        for kind in set(kinds):
+            check_entry(uri, *kind)
 
 
 @dataclass(frozen=True)
@@ -89,8 +96,8 @@ class UriMapping:
 
     Args:
         content: maps the URI of a content file.
-        deletes: source URI of each live position delete file to its localized copy.
-        mapped: maps any URI to its place below the replica root; for DELETED position deletes, whose file may be gone.
+        deletes: source URI of each live position delete file, or Puffin with deletion vectors, to its localized copy.
+        mapped: maps the URI of such a file in a DELETED entry: it may be gone and is never opened.
     """
 
     content: Callable[[str], str]
@@ -107,6 +114,7 @@ class Entry:
         content: 0 data, 1 position deletes, 2 equality deletes.
         path: `file_path`.
         size: `file_size_in_bytes`.
+        vector: whether it is a deletion vector: one blob of its file.
         referenced: `referenced_data_file`, or None.
         lower: the lower bound of the deleted rows' `file_path`, or None.
         upper: its upper bound, or None.
@@ -116,6 +124,7 @@ class Entry:
     content: int
     path: str
     size: int
+    vector: bool
     referenced: str | None
     lower: bytes | None
     upper: bytes | None
@@ -129,14 +138,16 @@ class Change:
         path: the new `file_path`.
         size: the new `file_size_in_bytes`.
         referenced: the new `referenced_data_file`, or None.
-        bound: both bounds of `file_path`, or None: then neither may stay.
+        lower: the new lower bound of `file_path`, or None: then there may be none.
+        upper: the new upper bound, likewise.
         drop_layout: whether `split_offsets` and `column_sizes` describe bytes that are not there any more.
     """
 
     path: str
     size: int
     referenced: str | None
-    bound: bytes | None
+    lower: bytes | None
+    upper: bytes | None
     drop_layout: bool
 
 
@@ -144,7 +155,7 @@ def change(entry: Entry, mapping: UriMapping, uri: str) -> Change:
     """Decide what localizing changes in one entry.
 
     A position delete that stands at another URI counts as rewritten, so its split offsets and column sizes go: both are optional,
-    and a rewritten file may happen to have its old length.
+    and a rewritten file may happen to have its old length. In a Puffin every blob stays where it was.
 
     Args:
         entry: the entry.
@@ -154,32 +165,28 @@ def change(entry: Entry, mapping: UriMapping, uri: str) -> Change:
     Raises:
         BrokenMetadata: a live position delete is missing in `mapping.deletes`, or a bound is not UTF-8.
     """
+    referenced = None if entry.referenced is None else mapping.content(entry.referenced)
     if entry.content != POSITION_DELETES:
-        referenced = None if entry.referenced is None else mapping.content(entry.referenced)
-        return Change(mapping.content(entry.path), entry.size, referenced, None, False)
+        return Change(mapping.content(entry.path), entry.size, referenced, entry.lower, entry.upper, False)
     if entry.status == DELETED:
         written = Written(mapping.mapped(entry.path), entry.size)
     elif entry.path in mapping.deletes:
         written = mapping.deletes[entry.path]
     else:
         raise BrokenMetadata(f"the position delete file {entry.path} was not localized", file=uri)
-    return Change(
-        path=written.uri,
-        size=written.length,
-        referenced=None if entry.referenced is None else mapping.content(entry.referenced),
-        bound=_bound(entry, mapping, uri),
-        drop_layout=entry.status != DELETED and written.uri != entry.path,
-    )
+    moved = written.uri != entry.path
+    lower, upper = _bounds(entry, mapping, moved, uri)
+    return Change(written.uri, written.length, referenced, lower, upper, moved and entry.status != DELETED and not entry.vector)
 
 
-def check_entry(status: int, content: int, file_format: str, encrypted: bool, has_offset: bool, uri: str) -> None:
+def check_entry(uri: str, status: int, content: int, file_format: str, encrypted: bool, has_offset: bool, refers: bool) -> None:
     """Refuse what this version does not localize.
 
     DELETED entries are only mapped, never opened: there no format is refused.
 
     Raises:
-        Unsupported: a live deletion vector, position deletes that are not Parquet, an encrypted file, an unknown content.
-        BrokenMetadata: no such status.
+        Unsupported: an encrypted file, an unknown content, position deletes in an unknown format.
+        BrokenMetadata: no such status, a Puffin that is no deletion vector, a deletion vector that lacks what it needs.
     """
     if status == DELETED:
         return
@@ -187,19 +194,29 @@ def check_entry(status: int, content: int, file_format: str, encrypted: bool, ha
         raise BrokenMetadata(f"an entry of status {status}", file=uri)
     if encrypted:
         raise Unsupported("encrypted data or delete files", file=uri)
-    if has_offset or file_format == "PUFFIN":
-        raise Unsupported("deletion vectors", file=uri)
     if content not in (DATA, POSITION_DELETES, EQUALITY_DELETES):
         raise Unsupported(f"a file of content {content}", file=uri)
-    if content == POSITION_DELETES and file_format != "PARQUET":
+    if has_offset != (file_format == PUFFIN):
+        raise BrokenMetadata(f"a {file_format} file {'with' if has_offset else 'without'} a content offset", file=uri)
+    if file_format == PUFFIN:
+        _check_vector(content, refers, uri)
+    elif content == POSITION_DELETES and file_format not in ROW_FORMATS:
         raise Unsupported(f"position deletes in {file_format}", file=uri)
 
 
-def _bound(entry: Entry, mapping: UriMapping, uri: str) -> bytes | None:
-    # Equal bounds are one whole path. Anything else may be cut, and two prefixes may change the order: no bound is safe then.
+def _check_vector(content: int, refers: bool, uri: str) -> None:
+    if content != POSITION_DELETES:
+        raise BrokenMetadata(f"a Puffin file of content {content}", file=uri)
+    if not refers:
+        raise BrokenMetadata("a deletion vector that does not name its data file", file=uri)
+
+
+def _bounds(entry: Entry, mapping: UriMapping, moved: bool, uri: str) -> tuple[bytes | None, bytes | None]:
+    # Equal bounds are one whole path. Others may be cut, and two prefixes may change the order: they hold for the source's rows alone.
     if entry.lower is None or entry.lower != entry.upper:
-        return None
+        return (None, None) if moved else (entry.lower, entry.upper)
     try:
-        return mapping.content(entry.lower.decode("utf-8")).encode()
+        bound = mapping.content(entry.lower.decode("utf-8")).encode()
     except UnicodeDecodeError:
         raise BrokenMetadata("a path bound that is not UTF-8", file=uri) from None
+    return bound, bound

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-NEWEST_FORMAT: Final = 2
+NEWEST_FORMAT: Final = 3
 """The newest table format version that is localized."""
 
 MIB: Final = 1 << 20

@@ -69,9 +69,15 @@ def field_names(schema: Any, names: Mapping[int, str]) -> dict[int, str]:
     """
     fields = [item for item in schema["fields"] if isinstance(item, dict)]
     if any("field-id" in item for item in fields):
-        return {item["field-id"]: item["name"] for item in fields if isinstance(item.get("field-id"), int)}
+        return {item["field-id"]: str(item.get("name")) for item in fields if isinstance(item.get("field-id"), int)}
     present = {item.get("name") for item in fields}
     return {number: name for number, name in names.items() if name in present}
+
+
+def nullable_fields(schema: Any) -> frozenset[str]:
+    """Return the names of the fields of an Avro record that may be null."""
+    fields = [item for item in schema["fields"] if isinstance(item, dict)]
+    return frozenset(str(item.get("name")) for item in fields if isinstance(item.get("type"), list) and "null" in item["type"])
 
 
 def _parse(container: Container) -> Any:

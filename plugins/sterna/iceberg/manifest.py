@@ -1,6 +1,6 @@
 """Manifests: their entries, and their localized copy.
 
-Source of the fields: Iceberg specification, "Manifests" (v1 and v2). What changes in an entry is decided in `entry`; the entries are
+Source of the fields: Iceberg specification, "Manifests" (v1 to v3). What changes in an entry is decided in `entry`; the entries are
 read and written by `manifest_walk`, or by `manifest_general` for schemas that the walk does not know.
 """
 
@@ -29,10 +29,11 @@ def read_entries(data: bytes, uri: str) -> pyarrow.Table:
     Returns:
         A table with the columns status (int8: 0 existing, 1 added, 2 deleted), content (int8: 0 data, 1 position deletes,
         2 equality deletes), file_path, file_format (upper case; both string) and file_size (int64, bytes): one row an entry, in order.
+        Deletion vectors are position deletes in PUFFIN; several may share a file.
 
     Raises:
-        Unsupported: format v3 or newer, deletion vectors, position deletes that are not Parquet, encryption, an unknown codec.
-        BrokenMetadata: the file does not parse, or is over a limit.
+        Unsupported: format v4 or newer, position deletes in an unknown format, encryption, an unknown content or codec.
+        BrokenMetadata: the file does not parse, contradicts itself, or is over a limit.
     """
     import pyarrow as pa
 
@@ -63,9 +64,8 @@ def localize_manifest(
         data: the manifest's bytes.
         uri: its URI, for errors.
         content: maps the URI of a content file.
-        deletes: source URI of each live position delete file to its localized copy.
-        mapped: maps a URI to its place below the replica root, be it local or not; for position delete files of DELETED entries,
-            which may be gone and are never opened.
+        deletes: source URI of each live position delete file, or Puffin with deletion vectors, to its localized copy.
+        mapped: maps the URI of such a file in a DELETED entry: it may be gone and is never opened.
 
     Returns:
         The new file, or None when nothing changes and so the manifest keeps its URI.

@@ -9,7 +9,7 @@ from typing import Any, Final
 from sterna.iceberg import entry as ids
 from sterna.iceberg.avro import Container
 from sterna.iceberg.entry import Columns, Entry, UriMapping, change
-from sterna.iceberg.general import Record, field_names, records, rewrite_records
+from sterna.iceberg.general import Record, field_names, nullable_fields, records, rewrite_records
 
 _NAMES: Final = {want.id: want.names[0] for want in (*ids.FILE_WANTS, *ids.DELETE_WANTS)}
 _TOP_NAMES: Final = {ids.STATUS: "status", ids.DATA_FILE: "data_file"}
@@ -24,7 +24,7 @@ def columns(container: Container) -> Iterator[Columns]:
         BrokenMetadata: the bytes don't fit the schema, or a required field is missing.
     """
     fields = _fields(container)
-    found = Columns([], [], [], [], [], [], [])
+    found = Columns([], [], [], [], [], [], [], [])
     for record in records(container):
         found.status.append(fields.integer(record, ids.STATUS))
         data_file = fields.data_file(record)
@@ -34,6 +34,7 @@ def columns(container: Container) -> Iterator[Columns]:
         found.file_size.append(fields.integer(data_file, ids.FILE_SIZE))
         found.encrypted.append(fields.has(data_file, ids.KEY_METADATA))
         found.has_offset.append(fields.has(data_file, ids.CONTENT_OFFSET))
+        found.refers.append(fields.has(data_file, ids.REFERENCED_DATA_FILE))
     if min(found.file_size, default=0) < 0:
         raise container.broken("an entry with a negative file size")
     yield found
@@ -58,6 +59,7 @@ def _edit(container: Container, fields: _Fields, record: Record, mapping: UriMap
         content=fields.integer(data_file, ids.CONTENT) if fields.has(data_file, ids.CONTENT) else ids.DATA,
         path=fields.string(data_file, ids.FILE_PATH),
         size=fields.integer(data_file, ids.FILE_SIZE),
+        vector=fields.has(data_file, ids.CONTENT_OFFSET),
         referenced=fields.string(data_file, ids.REFERENCED_DATA_FILE) if fields.has(data_file, ids.REFERENCED_DATA_FILE) else None,
         lower=fields.bound(data_file, ids.LOWER_BOUNDS),
         upper=fields.bound(data_file, ids.UPPER_BOUNDS),
@@ -68,12 +70,12 @@ def _edit(container: Container, fields: _Fields, record: Record, mapping: UriMap
     fields.put(data_file, ids.FILE_SIZE, new.size)
     if new.referenced is not None:
         fields.put(data_file, ids.REFERENCED_DATA_FILE, new.referenced)
-    if entry.content == ids.POSITION_DELETES:
-        for number in _BOUNDS:
-            fields.put_bound(data_file, number, new.bound)
+    for number, old, bound in zip(_BOUNDS, (entry.lower, entry.upper), (new.lower, new.upper), strict=True):
+        if bound != old:
+            fields.put_bound(data_file, number, bound)
     if new.drop_layout:
         for number in _LAYOUT:
-            fields.put(data_file, number, None)
+            fields.empty(data_file, number)
     return data_file != before
 
 
@@ -85,11 +87,13 @@ class _Fields:
         container: the manifest, for errors.
         top: field id → name, in an entry.
         inner: field id → name, in its data file.
+        nullable: the names of the data file's fields that may be null.
     """
 
     container: Container
     top: dict[int, str]
     inner: dict[int, str]
+    nullable: frozenset[str]
 
     def data_file(self, record: Record) -> Record:
         value = record.get(self.top.get(ids.DATA_FILE, ""))
@@ -120,14 +124,22 @@ class _Fields:
         if number in self.inner:
             record[self.inner[number]] = value
 
+    def empty(self, record: Record, number: int) -> None:
+        value = self._get(record, number)
+        if value is None or self.inner[number] in self.nullable:
+            self.put(record, number, None)
+        elif isinstance(value, list | dict):
+            self.put(record, number, type(value)())
+        else:
+            raise self.container.broken(f"field {number} of an entry can't be emptied")
+
     def bound(self, record: Record, number: int) -> bytes | None:
-        return next((item["value"] for item in self._items(record, number) if item["key"] == ids.PATH_COLUMN), None)
+        values = [item["value"] for item in self._items(record, number) if item["key"] == ids.PATH_COLUMN]
+        return values[-1] if values else None
 
     def put_bound(self, record: Record, number: int, value: bytes | None) -> None:
-        items = self._items(record, number)
-        kept = [{**item, "value": value} if item["key"] == ids.PATH_COLUMN else item for item in items]
-        if kept:
-            self.put(record, number, [item for item in kept if item["value"] is not None])
+        items = [{**item, "value": value} if item["key"] == ids.PATH_COLUMN else item for item in self._items(record, number)]
+        self.put(record, number, [item for item in items if item["value"] is not None])
 
     def _items(self, record: Record, number: int) -> list[dict[str, Any]]:
         items = self._get(record, number) or []
@@ -146,4 +158,4 @@ def _fields(container: Container) -> _Fields:
     inner = next((branch for branch in branches if isinstance(branch, dict) and isinstance(branch.get("fields"), list)), None)
     if inner is None:
         raise container.broken("the Avro schema has no data file record")
-    return _Fields(container, top, field_names(inner, _NAMES))
+    return _Fields(container, top, field_names(inner, _NAMES), nullable_fields(inner))

@@ -1,6 +1,6 @@
 """Manifest lists: the manifests of a snapshot, and their localized copy.
 
-Source of the fields: Iceberg specification, "Manifest Lists" (v1 and v2).
+Source of the fields: Iceberg specification, "Manifest Lists" (v1 to v3).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def read_manifest_list(data: bytes, uri: str) -> tuple[ManifestFile, ...]:
         Its manifests, in order.
 
     Raises:
-        Unsupported: format v3 or newer, encryption, an unknown codec or content.
+        Unsupported: format v4 or newer, encryption, an unknown codec or content.
         BrokenMetadata: the file does not parse, or is over a limit.
     """
     container = open_iceberg(data, uri, "manifest list")

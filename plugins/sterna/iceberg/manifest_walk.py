@@ -47,8 +47,7 @@ def localize(container: Container, mapping: UriMapping) -> bytes | None:
         located = locate(program, group, container)
         found = _read(container, group, located)
         found.check(container.uri)
-        referenced = any(at >= 0 for at in located.column(ids.REFERENCED_DATA_FILE, 0))
-        if ids.POSITION_DELETES not in found.content and not referenced:
+        if ids.POSITION_DELETES not in found.content and not any(found.refers):
             return _path_splices(located, found.file_path, mapping.content)
         return _EntrySplices(container, group, program, located, empty).all(found, mapping)
 
@@ -79,6 +78,7 @@ def _read(container: Container, group: Group, located: Located) -> Columns:
         file_size=sizes,
         encrypted=[start >= 0 for start in located.column(ids.KEY_METADATA, 0)],
         has_offset=[start >= 0 for start in located.column(ids.CONTENT_OFFSET, 0)],
+        refers=[start >= 0 for start in located.column(ids.REFERENCED_DATA_FILE, 0)],
     )
 
 
@@ -137,6 +137,7 @@ class _EntrySplices:
                 content=found.content[row],
                 path=path,
                 size=found.file_size[row],
+                vector=found.has_offset[row],
                 referenced=self.text(referenced[row], places[ids.REFERENCED_DATA_FILE][1]),
                 lower=bounds[0].get(ids.PATH_COLUMN),
                 upper=bounds[1].get(ids.PATH_COLUMN),
@@ -152,10 +153,9 @@ class _EntrySplices:
             values[ids.FILE_SIZE] = encode_long(new.size)
         if new.referenced is not None and new.referenced != entry.referenced:
             values[ids.REFERENCED_DATA_FILE] = string_bytes(new.referenced)
-        if entry.content == ids.POSITION_DELETES:
-            for number, old, held in zip(_BOUNDS, (entry.lower, entry.upper), bounds, strict=True):
-                if old is not None and old != new.bound:
-                    values[number] = held.encode(ids.PATH_COLUMN, new.bound)
+        for number, held, old, bound in zip(_BOUNDS, bounds, (entry.lower, entry.upper), (new.lower, new.upper), strict=True):
+            if bound != old:
+                values[number] = held.encode(ids.PATH_COLUMN, bound)
         if new.drop_layout:
             values |= self.empty
         return sorted((*places[number], value) for number, value in values.items() if places[number][0] >= 0)

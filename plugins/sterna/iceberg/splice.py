@@ -116,8 +116,8 @@ class IntMap:
     items: tuple[tuple[int, bytes], ...]
 
     def get(self, key: int) -> bytes | None:
-        """Return the value of a key, or None."""
-        return next((value for number, value in self.items if number == key), None)
+        """Return the value of a key, or None; of a key that stands twice the last one, which is what readers take."""
+        return dict(self.items).get(key)
 
     def encode(self, key: int, value: bytes | None) -> bytes:
         """Return the field with one key's value replaced, or without the key where `value` is None."""

@@ -13,7 +13,18 @@ from sterna.iceberg.avro import encode_long
 from sterna.iceberg.files import Written
 from sterna.iceberg.manifest import localize_manifest, read_entries
 from sterna.iceberg.manifest_list import read_manifest_list
-from tests.unit.iceberg.avro_files import CODECS, SYNC, avro_file, container, data_file_fields, encode, entry, manifest_schema, path_bounds
+from tests.unit.iceberg.avro_files import (
+    CODECS,
+    SYNC,
+    avro_file,
+    container,
+    data_file_fields,
+    encode,
+    entry,
+    manifest_schema,
+    path_bounds,
+    vector,
+)
 
 URI = "s3://us/m.avro"
 GOOD = avro_file(
@@ -48,8 +59,8 @@ def refused(data: bytes, error: type[TableError] = BrokenMetadata) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_any_damage_gives_an_error_of_the_tree_or_a_result(codec: str):
-    records = [entry(f"s3://us/{number}", content=number % 3, **path_bounds("s3://us/a")) for number in range(6)]
-    good = avro_file(manifest_schema(), records, codec)
+    records = [entry(f"s3://us/{number}", content=number % 3, version=3, **path_bounds("s3://us/a")) for number in range(5)]
+    good = avro_file(manifest_schema(3), [*records, vector("s3://us/5", "s3://us/0")], codec, format_version="3")
     rng = random.Random(1)
     for _ in range(150):
         damaged = bytearray(good)
@@ -126,6 +137,14 @@ def test_schemas_that_are_none():
         schema = manifest_schema()
         data_file_fields(schema).append({"name": "odd", "type": kind, "field-id": 9_009})
         refused(container(schema, []))
+
+
+def test_schemas_that_only_the_general_path_would_take():
+    for fields in ([{"type": "int", "field-id": 100}], [1, {"name": 7, "type": ["null", "int"]}], [{"name": "file_path"}], []):
+        schema = manifest_schema()
+        data_file = next(field for field in schema["fields"] if field["name"] == "data_file")
+        data_file["type"] = ["null", {"type": "record", "name": "r2", "fields": fields}]
+        refused(container(schema, [[b"\x00"]]))
 
 
 def test_recursive_and_exploding_schemas():

@@ -1,4 +1,4 @@
-"""Manifests and manifest lists: what changes, what stays, what is refused."""
+"""Manifests of data files: what changes, what stays, what is refused."""
 
 from typing import Any
 
@@ -7,52 +7,18 @@ from pyiceberg.types import NestedField, StringType, StructType
 
 from sterna.errors import BrokenMetadata, Unsupported
 from sterna.iceberg.avro import open_container
-from sterna.iceberg.entry import UriMapping
-from sterna.iceberg.files import Written
 from sterna.iceberg.manifest import localize_manifest, read_entries
-from sterna.iceberg.manifest_general import localize as localize_general
-from sterna.iceberg.manifest_list import ManifestFile, localize_manifest_list, read_manifest_list
-from tests.unit.iceberg.avro_files import (
-    CODECS,
-    PATH_COLUMN,
-    avro_file,
-    data_file_fields,
-    decode,
-    entry,
-    manifest_list_schema,
-    manifest_schema,
-    path_bounds,
-)
+from tests.unit.iceberg.avro_files import CODECS, avro_file, data_file_fields, decode, entry, manifest_schema
+from tests.unit.iceberg.manifest_cases import URI, content, mapped
 
-URI = "s3://us/t/metadata/m0.avro"
-DELETE = "s3://us/t/data/d1.parquet"
-DELETES = {DELETE: Written("s3://eu/r/us/t/data/d1.parquet", 555)}
-
-
-def content(uri: str) -> str:
-    return uri.replace("s3://us/", "s3://eu/r/us/", 1)
-
-
-def mapped(uri: str) -> str:
-    return content(uri) if uri.startswith("s3://us/") else uri.replace("s3://eu/", "s3://eu/r/eu/", 1)
+FILE = "s3://us/t/data/1.parquet"
 
 
 def localize(data: bytes) -> bytes | None:
-    return localize_manifest(data, URI, content=content, deletes=DELETES, mapped=mapped)
+    return localize_manifest(data, URI, content=content, deletes={}, mapped=mapped)
 
 
-def one(data_file: dict[str, Any], **arguments: Any) -> dict[str, Any]:
-    """The data file of a manifest's only entry, localized by the walk and by the general path."""
-    data = avro_file(manifest_schema(), [entry(data_file.pop("path", DELETE), **arguments, **data_file)], content="deletes")
-    walked = localize(data)
-    general = localize_general(open_container(data, URI), UriMapping(content, DELETES, mapped))
-    assert walked is not None
-    assert general is not None
-    assert decode(walked) == decode(general)
-    return decode(walked)[1][0]["data_file"]
-
-
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize("codec", CODECS)
 def test_data_manifest_changes_its_paths_alone(version: int, codec: str):
     records = [entry(f"s3://{where}/t/{i}.parquet", version=version, status=i % 3) for i in range(7) for where in ("us", "eu")]
@@ -102,48 +68,6 @@ def test_names_count_where_the_schema_has_no_ids():
     assert decode(done)[1][0]["data_file"]["file_path"] == "s3://eu/r/us/t/1.parquet"
 
 
-def test_rewritten_position_delete():
-    file = one({"referenced_data_file": "s3://us/t/1.parquet", **path_bounds("s3://us/t/1.parquet")}, content=1)
-    expected = entry(
-        DELETES[DELETE].uri,
-        content=1,
-        size=555,
-        referenced_data_file="s3://eu/r/us/t/1.parquet",
-        **path_bounds("s3://eu/r/us/t/1.parquet"),
-        column_sizes=None,
-        split_offsets=None,
-    )
-    assert file == expected["data_file"]
-
-
-def test_unequal_bounds_are_dropped():
-    file = one({**path_bounds("s3://us/a", "s3://us/b")}, content=1)
-    keys = [item["key"] for bounds in ("lower_bounds", "upper_bounds") for item in file[bounds]]
-    assert keys == [2147483545, 2147483545]
-    assert one({**path_bounds("s3://us/a", "s3://us/b", extra=False)}, content=1)["lower_bounds"] == []
-
-
-def test_a_single_bound_is_dropped():
-    file = one({"lower_bounds": [{"key": PATH_COLUMN, "value": b"s3://us/a"}], "upper_bounds": None}, content=1)
-    assert (file["lower_bounds"], file["upper_bounds"]) == ([], None)
-
-
-def test_deleted_position_delete_is_mapped_and_never_looked_up():
-    file = one({"path": "s3://eu/gone.parquet", **path_bounds("s3://us/t/1.parquet")}, content=1, status=2)
-    old = entry("s3://eu/r/eu/gone.parquet", status=2, content=1, **path_bounds("s3://eu/r/us/t/1.parquet"))
-    assert file == old["data_file"]
-
-
-def test_equality_deletes_are_content_files():
-    file = one({"path": "s3://us/e.parquet", **path_bounds("s3://us/a", "s3://us/b")}, content=2)
-    assert file == entry("s3://eu/r/us/e.parquet", content=2, **path_bounds("s3://us/a", "s3://us/b"))["data_file"]
-
-
-def test_an_unlisted_position_delete_is_an_error():
-    with pytest.raises(BrokenMetadata, match=r"d9\.parquet"):
-        localize(avro_file(manifest_schema(), [entry("s3://us/d9.parquet", content=1)]))
-
-
 def test_shapes_that_the_walk_does_not_know_take_the_general_path():
     schema = manifest_schema()
     next(field for field in data_file_fields(schema) if field["name"] == "file_size_in_bytes")["type"] = ["string", "long"]
@@ -171,84 +95,43 @@ def test_read_entries():
 
 
 @pytest.mark.parametrize(
-    ("changes", "arguments"),
+    ("changes", "arguments", "error"),
     [
-        ({"key_metadata": b"k"}, {}),
-        ({"file_format": "PUFFIN"}, {"content": 1}),
-        ({"file_format": "ORC"}, {"content": 1}),
-        ({"file_format": "avro"}, {"content": 1}),
-        ({}, {"content": 3}),
+        ({"key_metadata": b"k"}, {}, Unsupported),
+        ({}, {"content": 3}, Unsupported),
+        ({"file_format": "LATER"}, {"content": 1}, Unsupported),
+        ({"file_format": "PUFFIN"}, {"content": 1}, BrokenMetadata),
+        ({"file_format": "puffin"}, {}, BrokenMetadata),
+        ({"file_format": "PUFFIN", "content_offset": 4, "referenced_data_file": FILE}, {}, BrokenMetadata),
+        ({"file_format": "PUFFIN", "content_offset": 4}, {"content": 1}, BrokenMetadata),
+        ({"content_offset": 4}, {}, BrokenMetadata),
+        ({"content_offset": 4, "referenced_data_file": FILE}, {"content": 1}, BrokenMetadata),
     ],
 )
-def test_unsupported_files_are_refused(changes: dict[str, Any], arguments: dict[str, Any]):
-    data = avro_file(manifest_schema(), [entry(DELETE, **arguments, **changes)])
+@pytest.mark.parametrize("walkable", [True, False])
+def test_files_that_are_refused(changes: dict[str, Any], arguments: dict[str, Any], error: type[Exception], walkable: bool):
+    schema = manifest_schema(3)
+    if not walkable:
+        next(field for field in data_file_fields(schema) if field["name"] == "file_size_in_bytes")["type"] = ["string", "long"]
+    data = avro_file(schema, [entry(FILE, version=3), entry(FILE, version=3, **arguments, **changes)], format_version="3")
     for call in (localize, lambda data: read_entries(data, URI)):
-        with pytest.raises(Unsupported) as caught:
+        with pytest.raises(error) as caught:
             call(data)
         assert caught.value.file == URI
+    gone = avro_file(schema, [entry(FILE, version=3, status=2, **arguments, **changes)], format_version="3")
+    done = localize(gone)
+    assert done is not None
+    assert decode(done)[1][0]["data_file"]["file_path"] == content(FILE)
+    assert read_entries(gone, URI).num_rows == 1
 
 
-def test_deletion_vectors_newer_formats_and_other_codecs_are_refused():
-    schema = manifest_schema()
-    data_file_fields(schema).append({"name": "content_offset", "field-id": 144, "type": ["null", "long"]})
+def test_later_formats_and_other_codecs_are_refused():
     for data in (
-        avro_file(schema, [entry(DELETE, content=1, content_offset=4)]),
-        avro_file(manifest_schema(), [entry(DELETE)], format_version="3"),
-        avro_file(manifest_schema(), [entry(DELETE)], "xz"),
+        avro_file(manifest_schema(3), [entry(FILE, version=3)], format_version="4"),
+        avro_file(manifest_schema(3), [], format_version="12345678901"),
+        avro_file(manifest_schema(), [entry(FILE)], "xz"),
     ):
         with pytest.raises(Unsupported):
             localize(data)
         with pytest.raises(Unsupported):
             read_entries(data, URI)
-    assert localize(avro_file(schema, [entry(DELETE, content_offset=None)])) is not None
-
-
-def manifest(path: str, length: int = 100, **changes: Any) -> dict[str, Any]:
-    counts = {f"{kind}_{what}_count": number for number, kind in enumerate(("added", "existing", "deleted")) for what in ("files", "rows")}
-    partitions = [{"contains_null": False, "contains_nan": None, "lower_bound": b"s3://us", "upper_bound": None}]
-    ids = {"partition_spec_id": 0, "content": 0, "sequence_number": 1, "min_sequence_number": 0, "added_snapshot_id": 2**62 + 3}
-    return {"manifest_path": path, "manifest_length": length, **ids, **counts, "partitions": partitions, "key_metadata": None} | changes
-
-
-@pytest.mark.parametrize("codec", CODECS)
-def test_manifest_list_changes_paths_and_lengths(codec: str):
-    rows = [manifest("s3://us/m1"), manifest("s3://eu/m2", 7, content=1), manifest("s3://us/m3", 2**40)]
-    data = avro_file(manifest_list_schema(), rows, codec, block=2)
-    assert read_manifest_list(data, URI) == (
-        ManifestFile("s3://us/m1", 100, 0, 2**62 + 3, 0, 1),
-        ManifestFile("s3://eu/m2", 7, 1, 2**62 + 3, 0, 1),
-        ManifestFile("s3://us/m3", 2**40, 0, 2**62 + 3, 0, 1),
-    )
-    written = {
-        "s3://us/m1": Written("s3://eu/r/m1", 99),
-        "s3://eu/m2": Written("s3://eu/m2", 7),
-        "s3://us/m3": Written("s3://eu/r/m3", 2**40),
-    }
-    done = localize_manifest_list(data, URI, written)
-    assert done is not None
-    rows[0] |= {"manifest_path": "s3://eu/r/m1", "manifest_length": 99}
-    rows[2] |= {"manifest_path": "s3://eu/r/m3"}
-    assert decode(done) == (decode(data)[0], rows)
-    same = {row["manifest_path"]: Written(row["manifest_path"], row["manifest_length"]) for row in rows}
-    assert localize_manifest_list(done, URI, same) is None
-
-
-def test_manifest_list_of_format_v1():
-    data = avro_file(manifest_list_schema(1), [manifest("s3://us/m1", added_files_count=None)], format_version="1")
-    assert read_manifest_list(data, URI) == (ManifestFile("s3://us/m1", 100, 0, 2**62 + 3, 0, None),)
-
-
-@pytest.mark.parametrize(
-    ("changes", "error"),
-    [({"key_metadata": b"k"}, Unsupported), ({"content": 2}, Unsupported), ({"manifest_length": -1}, BrokenMetadata)],
-)
-def test_manifest_list_refusals(changes: dict[str, Any], error: type[Exception]):
-    with pytest.raises(error):
-        read_manifest_list(avro_file(manifest_list_schema(), [manifest("s3://us/m1", **changes)]), URI)
-
-
-def test_manifest_list_needs_every_manifest():
-    with pytest.raises(BrokenMetadata, match="s3://us/m1"):
-        localize_manifest_list(avro_file(manifest_list_schema(), [manifest("s3://us/m1")]), URI, {})
-    with pytest.raises(BrokenMetadata):
-        read_manifest_list(avro_file(manifest_schema(), [entry("s3://us/a")]), URI)

@@ -1,4 +1,4 @@
 """Iceberg's own files and the paths inside them: bytes in, bytes out."""
 
-LOCALIZER_VERSION = 1
+LOCALIZER_VERSION = 2
 """Part of a localized metadata.json's name: a change in what localizing writes counts it up, so that tables are written anew."""

@@ -11,7 +11,7 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -42,6 +42,14 @@ class Token:
     value: Any
     start: int
     end: int
+
+
+@dataclass(frozen=True)
+class Element:
+    """One object of an array, with where each of its members stands."""
+
+    token: Token
+    members: dict[str, Token]
 
 
 @dataclass(frozen=True)
@@ -108,6 +116,77 @@ class Document:
             at = self._after_comma(found[-1].end)
         return found
 
+    def objects(self, token: Token) -> list[Element]:
+        """Return the elements of an array of objects.
+
+        Raises:
+            BrokenMetadata: not an array of objects.
+        """
+        if not isinstance(token.value, list):
+            raise self.broken("not an array where one must be")
+        return [Element(element, self.members(element)) for element in self.elements(token)]
+
+    def string(self, members: Mapping[str, Token], key: str) -> str:
+        """Return the string that must stand under a key.
+
+        Raises:
+            BrokenMetadata: the key is missing or holds something else.
+        """
+        value = members[key].value if key in members else None
+        if not isinstance(value, str):
+            raise self.broken(f"{key!r} is missing or not a string")
+        return value
+
+    def integer(self, members: Mapping[str, Token], key: str) -> int:
+        """Return the integer that must stand under a key.
+
+        Raises:
+            BrokenMetadata: the key is missing or holds something else.
+        """
+        value = self.optional_integer(members, key)
+        if value is None:
+            raise self.broken(f"{key!r} is missing")
+        return value
+
+    def optional_integer(self, members: Mapping[str, Token], key: str) -> int | None:
+        """Return the integer under a key, None when there is none.
+
+        Raises:
+            BrokenMetadata: the key holds something else.
+        """
+        value: Any = members[key].value if key in members else None
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            raise self.broken(f"{key!r} is not an integer")
+        return value
+
+    def string_map(self, token: Token | None) -> dict[str, str]:
+        """Return the string values of an object that may be absent.
+
+        Raises:
+            BrokenMetadata: not an object, or a key stands twice.
+        """
+        if token is None or token.value is None:
+            return {}
+        return {key: member.value for key, member in self.members(token).items() if isinstance(member.value, str)}
+
+    def removed(self, elements: Sequence[Token], gone: Collection[int]) -> list[Edit]:
+        """Return the edits that take elements out of an array, each with one comma; the space around them stays.
+
+        Args:
+            elements: all elements of the array, in order.
+            gone: the indexes of those to take out.
+        """
+        last_kept = max((index for index in range(len(elements)) if index not in gone), default=-1)
+        edits: list[Edit] = []
+        for index in sorted(gone):
+            edits.append(Edit(elements[index].start, elements[index].end, ""))
+            # The comma behind it; where nothing stays behind it, the one in front.
+            before = index if index < last_kept else index - 1
+            if before >= 0:
+                comma = _after_space(self.text, elements[before].end)
+                edits.append(Edit(comma, comma + 1, ""))
+        return edits
+
     def write(self, edits: list[Edit]) -> bytes:
         """Apply the edits and return the file in the form it came in. Same input, same bytes."""
         pieces: list[str] = []
@@ -173,6 +252,11 @@ def read_document(data: bytes, uri: str) -> Document:
 def quote(value: str) -> str:
     """Return a string as a JSON token; ASCII only, so that any string can be written."""
     return json.dumps(value)
+
+
+def replaced(token: Token, value: str) -> list[Edit]:
+    """Return the edit that gives a string another value; none when it has that value already."""
+    return [] if token.value == value else [Edit(token.start, token.end, quote(value))]
 
 
 def _gunzip(data: bytes, uri: str) -> bytes:

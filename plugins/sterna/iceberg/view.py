@@ -11,7 +11,7 @@ from typing import Final
 
 from sterna.errors import Unsupported
 from sterna.iceberg.json_text import Document, Edit, Token, quote, read_document
-from sterna.iceberg.metadata import map_property, object_members, required_string, string_map, summary_edits
+from sterna.iceberg.metadata_edits import property_edits, summary_edits
 
 _NEWEST_FORMAT: Final = 1
 
@@ -59,9 +59,9 @@ def _parse(document: Document, members: Mapping[str, Token]) -> ViewMetadata:
         raise Unsupported(f"view format version {version}", file=document.uri)
     return ViewMetadata(
         format_version=version,
-        uuid=required_string(document, members, "view-uuid"),
-        location=required_string(document, members, "location"),
-        properties=string_map(document, members.get("properties")),
+        uuid=document.string(members, "view-uuid"),
+        location=document.string(members, "location"),
+        properties=document.string_map(members.get("properties")),
     )
 
 
@@ -88,8 +88,8 @@ def localize_view_metadata(data: bytes, uri: str, *, root: Callable[[str], str],
     properties = members.get("properties")
     if properties is not None and properties.value:
         for key, token in document.members(properties).items():
-            edits += map_property(document, key, token, root, known)
+            edits += property_edits(document, key, token, root, known)
     versions = members.get("versions")
-    for version in object_members(document, versions) if versions is not None else []:
-        edits += summary_edits(document, version.get("summary"), known)
+    for version in document.objects(versions) if versions is not None else []:
+        edits += summary_edits(document, version.members.get("summary"), known)
     return document.write(edits)

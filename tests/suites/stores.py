@@ -60,16 +60,20 @@ ODD = [
     "\uff0f",
     "\U0001f426",
 ]
+# `rclone serve s3` takes two names that differ in Unicode normalization alone for one, and one with its quoting character for the
+# name without it as soon as it reads its folder again, a second later.
+RCLONE_ALIKE = frozenset({"e\u0301", "\u201bq"})
 
 
 @dataclass(frozen=True)
 class Stores:
-    """Two regions' stores: `us` is read, `eu` is this region."""
+    """Two regions' stores: `us` is read, `eu` is this region; names that one of them takes for others are `alike`."""
 
     objects: Objects
     us: str
     eu: str
     endpoints: tuple[Endpoint, ...] = ()
+    alike: frozenset[str] = frozenset()
 
     @property
     def mapping(self) -> Mapping:
@@ -77,6 +81,12 @@ class Stores:
 
     def put(self, uri: str, data: bytes) -> None:
         assert self.objects.write_new(uri, data) == len(data)
+
+    def respelled(self, uri: str) -> str:
+        """Return a URI in another spelling of the same place; itself where its scheme has but one."""
+        for start, other in (("s3://", "s3a://"), ("abfss://", "abfs://"), ("file:///", "file:/")):
+            uri = uri.replace(start, other)
+        return uri
 
     def with_location(self, id: str, secret: str = SECRET, **changes: Any) -> Stores:
         """Return the same stores with one location changed in the registry, and possibly another secret."""
@@ -99,7 +109,7 @@ def make(prefixes: dict[str, str], remotes: dict[str, dict[str, Any]], endpoints
             for name, prefix in prefixes.items()
         ],
     }
-    return Stores(_objects(content), prefixes["us"], prefixes["eu"], endpoints)
+    return Stores(_objects(content), prefixes["us"], prefixes["eu"], endpoints, RCLONE_ALIKE if endpoints else frozenset())
 
 
 def _objects(content: dict[str, Any], timeout: float = 20.0, secret: str = SECRET) -> Objects:

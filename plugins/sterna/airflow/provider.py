@@ -61,6 +61,7 @@ def _connection_types() -> list[dict[str, Any]]:
             fields={
                 "keyfile_dict": _secret("Key of a service account", "The whole key file, as JSON."),
                 "token": _secret("Access token", "An OAuth 2 token, instead of a key."),
+                "is_anonymous": {"label": "Anonymous", "description": "For public buckets.", "schema": {"type": ["boolean", "null"]}},
             },
         ),
         _connection(
@@ -71,6 +72,7 @@ def _connection_types() -> list[dict[str, Any]]:
             fields={
                 "tenant_id": {"label": "Tenant id", "description": "With a service principal.", "schema": {"type": ["string", "null"]}},
                 "sas_token": _secret("SAS token", "Instead of login and password."),
+                "connection_string": _secret("Connection string", "Instead of everything else."),
             },
         ),
         _connection(

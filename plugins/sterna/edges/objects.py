@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from sterna.edges.secrets import Secrets
-from sterna.errors import EngineError, ObjectMissing, SternaError, StoreDenied, StoreUnreachable, UnsafeUri, Unsupported
+from sterna.errors import CredentialError, EngineError, ObjectMissing, SternaError, StoreDenied, StoreUnreachable, UnsafeUri, Unsupported
 from sterna.registry.credential import Credential, address_of, store_address, store_options
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Location, Registry
@@ -26,7 +26,13 @@ _PAGE = 1000
 # A listing is given up when it took more requests than this share of the HEADs that it stands for.
 _HEADS_PER_PAGE = 20
 _FEW = 10
+# Stores whose listings can start in the middle; Azure's pass over everything before.
+_SEEKABLE = ("s3", "google cloud storage")
+# What Azure takes for another name: a backslash for a slash, and a full stop at a part's end for nothing.
+_AZURE_ALTERS = re.compile(r"\\|\.(/|$)")
 _LATER = "a later run resumes"
+# Variables that obstore takes for more than a service account's key, and no option turns off.
+_RIVALS = ("GOOGLE_BEARER_TOKEN", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "SERVICE_ACCOUNT")
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -212,6 +218,8 @@ class Objects:
         place = self.mapping.locate(uri)
         if not place.path:
             raise UnsafeUri("the URI names a location, not a file", file=uri)
+        if place.location.remote.type == "azureblob" and _AZURE_ALTERS.search(place.path):
+            raise UnsafeUri("Azure would take the key for another one's: it has a backslash, or a part that ends in a full stop", file=uri)
         store = self._open(place.location)
         return store, store.key(place.path)
 
@@ -232,12 +240,14 @@ def _rebuild(registry: Registry, region: str, secrets: Secrets, timeout: float, 
 
 
 def _open(location: Location, credential: Credential | None, timeout: float) -> _Store:
+    from obstore.exceptions import BaseError
     from obstore.store import AzureStore, GCSStore, LocalStore, S3Store
 
     address = store_address(location)
     if location.remote.type == "local":
         return _Store(LocalStore(), address.path, location, None)
     options = store_options(location, credential)
+    _refuse_rivals(location, options)
     retries = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=timeout)}
     client = {
         "connect_timeout": timedelta(seconds=min(_CONNECT_SECONDS, timeout)),
@@ -246,9 +256,24 @@ def _open(location: Location, credential: Credential | None, timeout: float) -> 
         "allow_http": any(str(options.get(name, "")).startswith("http://") for name in ("endpoint", "base_url")),
     }
     kinds: dict[str, Any] = {"s3": S3Store, "google cloud storage": GCSStore, "azureblob": AzureStore}
-    kind = kinds[location.remote.type]
+    try:
+        opened = kinds[location.remote.type](address.bucket, client_options=client, retry_config=retries, **options)
+    except (BaseError, ValueError) as error:
+        # Not chained: the client's error may repeat the credential.
+        where, reason = f"location {location.id!r}", _reason(credential, error)
+        raise CredentialError(f"{where} can't be opened with {_whose(location)}: {reason}") from None
     # Keys are joined here, not by the client's own prefix: listings then name whole keys, whatever the backend.
-    return _Store(kind(address.bucket, client_options=client, retry_config=retries, **options), address.path, location, credential)
+    return _Store(opened, address.path, location, credential)
+
+
+def _refuse_rivals(location: Location, options: dict[str, Any]) -> None:
+    for name in _RIVALS if "service_account_key" in options else ():
+        if name in os.environ:
+            raise CredentialError(f"the variable {name} of this process would take the place of {_whose(location)}", hint="unset it")
+
+
+def _whose(location: Location) -> str:
+    return f"credential {location.credential_id!r}" if location.credential_id else "the machine's own credential"
 
 
 _runtime_process: int | None = None
@@ -271,26 +296,24 @@ def _call(store: _Store, uri: str, function: Callable[[], _R]) -> _R:
     try:
         return function()
     except FileNotFoundError as error:
-        if "NoSuchBucket" in str(error):
+        if re.search(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>", str(error)):
             raise StoreUnreachable(f"{where}: there is no such bucket; {_LATER}", file=uri) from None
         raise ObjectMissing(f"no such object in {where}", file=uri) from None
     except (BaseError, OSError, ValueError) as error:
-        reason = _reason(store, error)
+        reason = _reason(store.credential, error)
         if isinstance(error, InvalidPathError):
             raise UnsafeUri(f"{where} holds an object whose key can't be a path: {reason}", file=uri) from None
         # A refused listing comes as a general error, told by its status alone.
         if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or re.search(r"status code: 40[13]\b", reason):
-            name = store.location.credential_id
-            whose = f"credential {name!r}" if name else "the machine's own credential"
-            raise StoreDenied(f"{where} refuses {whose}: {reason}", file=uri) from None
+            raise StoreDenied(f"{where} refuses {_whose(store.location)}: {reason}", file=uri) from None
         raise StoreUnreachable(f"{where} can't be used: {reason}; {_LATER}", file=uri) from None
 
 
-def _reason(store: _Store, error: BaseException) -> str:
+def _reason(credential: Credential | None, error: BaseException) -> str:
     # The first paragraph; what follows is the client's own debugging output. A signed request's query is a secret.
     text = str(error).partition("\n\nDebug source")[0].replace("\n", " ")
     text = " ".join(word.partition("?")[0] if word.startswith("http") else word for word in text.split())[:500]
-    return store.credential.scrub(text) if store.credential else text
+    return credential.scrub(text) if credential else text
 
 
 def _head(store: _Store, key: str, uri: str) -> int | None:
@@ -306,8 +329,7 @@ def _runs(store: _Store, keys: list[str]) -> Iterator[list[str]]:
     """Cut a store's sorted keys into runs that are worth listing."""
     if store.location.remote.type == "local":
         return  # a file's size is one system call
-    # Only S3's listings can start in the middle; the others pass over everything before.
-    step = _PAGE if store.location.remote.type == "s3" else max(len(keys), 1)
+    step = _PAGE if store.location.remote.type in _SEEKABLE else max(len(keys), 1)
     yield from (keys[at : at + step] for at in range(0, len(keys), step) if len(keys[at : at + step]) >= _FEW)
 
 
@@ -317,7 +339,7 @@ def _list_run(store: _Store, keys: list[str]) -> dict[str, int | None]:
 
     folder = os.path.commonprefix([keys[0], keys[-1]]).rpartition("/")[0]  # noqa: RUF071 - cut at the last slash right here
     # Any string just below the first key will do; obstore takes no path that ends in a "." segment.
-    offset = keys[0][:-1].rstrip("./") if store.location.remote.type == "s3" else None
+    offset = keys[0][:-1].rstrip("./") if store.location.remote.type in _SEEKABLE else None
     where = f"{store.location.prefix}/…"
     pages = _call(store, where, lambda: iter(obstore.list(store.client, folder or None, offset=offset or None, chunk_size=_PAGE)))
     sizes: dict[str, int] = {}

@@ -73,6 +73,28 @@ def test_nothing_shows_a_secret() -> None:
     assert scrubbed == "a *** b *** c *** d"
 
 
+def test_parts_of_a_secret_are_secret_in_every_spelling() -> None:
+    signature = "s/i+g1n=="
+    credential = Credential("c", extra={"sas_token": "?sv=2021&sig=s%2Fi%2Bg1n%3D%3D"})
+    assert credential.scrub(f"Get https://h/c?comp=list&sv=2021&sig=s%2Fi%2Bg1n%3D%3D: {signature}") == "Get https://h/c?comp=list&***: ***"
+    text = f"AccountName=acc;AccountKey={SECRET}==;SharedAccessSignature=sv=2021&sig=s%2Fi%2Bg1n%3D%3D"
+    scrubbed = Credential("c", extra={"connection_string": text}).scrub(f"acc {SECRET}== sig=s%2Fi%2Bg1n%3D%3D {signature}")
+    assert scrubbed == "acc *** sig=*** ***"
+    keyfile = json.dumps({"type": "service_account", "private_key": "private-1"})
+    assert Credential("c", extra={"keyfile_dict": keyfile}).scrub("a service_account's private-1") == "a service_account's ***"
+
+
+@pytest.mark.parametrize("secret", ["????", "?a&b;c", ";;;;", "&sig=", "{oops", "{}{}"])
+def test_an_odd_secret_hides_nothing_else(secret: str) -> None:
+    assert Credential("c", password=secret).scrub(f"a b c {secret} d") == "a b c *** d"
+
+
+def test_what_a_key_file_says_in_public_stays_readable() -> None:
+    public = {"type": "service_account", "client_email": "me@p.iam", "token_uri": "https://oauth2.googleapis.com/token"}
+    credential = Credential("c", extra={"keyfile_dict": {**public, "private_key": "private-1"}})
+    assert credential.scrub("me@p.iam at oauth2.googleapis.com: private-1") == "me@p.iam at oauth2.googleapis.com: ***"
+
+
 @pytest.mark.parametrize(
     ("prefix", "address"),
     [
@@ -152,12 +174,11 @@ class TestGoogle:
     @pytest.mark.parametrize("keyfile", [{"type": "service_account"}, '{"type": "service_account"}'])
     def test_a_service_account(self, keyfile: Any) -> None:
         credential = Credential("c", extra={"keyfile_dict": keyfile})
-        assert (
-            rclone_environment("x", self.location, credential)["RCLONE_CONFIG_X_SERVICE_ACCOUNT_CREDENTIALS"]
-            == '{"type": "service_account"}'
-        )
+        settings = rclone_environment("x", self.location, credential)
+        assert settings["RCLONE_CONFIG_X_SERVICE_ACCOUNT_CREDENTIALS"] == '{"type": "service_account"}'
         assert store_options(self.location, credential) == {
             "base_url": "http://h:4443",
+            "skip_signature": False,
             "service_account_key": '{"type": "service_account"}',
         }
         assert fileio_properties(self.location, credential) == {"gcs.service.host": "http://h:4443", "gcs.project-id": "7"}
@@ -166,24 +187,61 @@ class TestGoogle:
         credential = Credential("c", extra={"token": "t"})
         assert rclone_environment("x", self.location, credential)["RCLONE_CONFIG_X_ACCESS_TOKEN"] == "t"
         assert store_options(self.location, credential)["credential_provider"]() == {"token": "t", "expires_at": None}
-        assert fileio_properties(self.location, credential)["gcs.oauth2.token"] == "t"
+        properties = fileio_properties(self.location, credential)
+        assert properties["gcs.oauth2.token"] == "t"
+        assert int(properties["gcs.oauth2.token-expires-at"]) > 4_000_000_000_000  # PyIceberg takes no token without it
 
-    def test_ambient_anonymous_and_incomplete(self) -> None:
+    def test_copies_say_nothing_of_access_lists(self) -> None:
+        # A bucket with uniform access, which is what Google makes by default, refuses every request that does.
+        assert rclone_environment("x", self.location, None)["RCLONE_CONFIG_X_BUCKET_POLICY_ONLY"] == "true"
+
+    @pytest.mark.parametrize("endpoint", ["http://h:4443", "http://h:4443/", "http://h:4443/storage/v1", "http://h:4443/storage/v1/"])
+    def test_every_reader_gets_the_endpoint_in_its_own_form(self, endpoint: str) -> None:
+        location = at("gs://b/p", endpoint=endpoint)
+        assert rclone_environment("x", location, None)["RCLONE_CONFIG_X_ENDPOINT"] == "http://h:4443/storage/v1/"
+        assert store_options(location, None)["base_url"] == "http://h:4443"
+        assert fileio_properties(location, None)["gcs.service.host"] == "http://h:4443"
+
+    def test_google_itself(self) -> None:
+        # Named, so that no variable of the process can name another one.
+        assert store_options(at("gs://b"), None)["base_url"] == "https://storage.googleapis.com"
+        assert "RCLONE_CONFIG_X_ENDPOINT" not in rclone_environment("x", at("gs://b"), None)
+        assert fileio_properties(at("gs://b"), None) == {}
+
+    @pytest.mark.parametrize(
+        ("location", "credential"),
+        [
+            (at("gs://b", anonymous="true"), None),
+            (at("gs://b"), Credential("c", extra={"is_anonymous": True})),
+            (at("gs://b"), Credential("c", extra={"is_anonymous": "true", "token": "t"})),
+        ],
+    )
+    def test_anonymous(self, location: Location, credential: Credential | None) -> None:
+        settings = rclone_environment("x", location, credential)
+        assert settings["RCLONE_CONFIG_X_ANONYMOUS"] == "true" and "RCLONE_CONFIG_X_ACCESS_TOKEN" not in settings
+        assert store_options(location, credential) == {"base_url": "https://storage.googleapis.com", "skip_signature": True}
+        assert fileio_properties(location, credential) == {"gcs.no-auth": "true"}
+
+    def test_ambient_and_incomplete(self) -> None:
         assert rclone_environment("x", self.location, None)["RCLONE_CONFIG_X_ENV_AUTH"] == "true"
-        assert store_options(at("gs://b", anonymous="true"), None) == {"skip_signature": True}
-        assert fileio_properties(at("gs://b", anonymous="true"), None) == {"gcs.no-auth": "true"}
-        with pytest.raises(CredentialError, match="keyfile_dict"):
-            store_options(self.location, KEYS.__class__("c", "a", "b"))
+        for extra in ({}, {"is_anonymous": False}):
+            with pytest.raises(CredentialError, match="keyfile_dict"):
+                store_options(self.location, Credential("c", "a", "b", extra))
 
 
 class TestAzure:
     location = at("abfss://c@acc.dfs.core.windows.net/p")
+    emulator = at("abfss://c@acc.dfs.core.windows.net/p", endpoint="http://127.0.0.1:10000/acc")
+    client = Credential("c", "client-1", SECRET, {"tenant_id": "tenant-1"})
 
     def test_an_account_key(self) -> None:
         credential = Credential("c", "acc", SECRET)
         settings = rclone_environment("x", self.location, credential)
         assert (settings["RCLONE_CONFIG_X_ACCOUNT"], settings["RCLONE_CONFIG_X_KEY"]) == ("acc", SECRET)
-        assert store_options(self.location, credential) == {"account_name": "acc", "account_key": SECRET}
+        assert settings["RCLONE_CONFIG_X_NO_CHECK_CONTAINER"] == "true"  # looking for it, or making it, takes a right that a copy needs not
+        options = store_options(self.location, credential)
+        assert (options["account_name"], options["endpoint"]) == ("acc", "https://acc.blob.core.windows.net")
+        assert options["credential_provider"]() == {"access_key": SECRET, "expires_at": None}
         properties = fileio_properties(self.location, credential)
         assert properties["adls.auth.shared-key.account.key"] == properties["adls.account-key"] == SECRET
 
@@ -191,22 +249,83 @@ class TestAzure:
         credential = Credential("c", extra={"sas_token": "?sv=1&sig=2"})
         url = rclone_environment("x", self.location, credential)["RCLONE_CONFIG_X_SAS_URL"]
         assert url == "https://acc.blob.core.windows.net/c?sv=1&sig=2"
-        assert store_options(self.location, credential)["sas_key"] == "sv=1&sig=2"
+        assert store_options(self.location, credential)["credential_provider"]() == {"sas_token": "sv=1&sig=2", "expires_at": None}
         assert fileio_properties(self.location, credential)["adls.sas-token.acc.dfs.core.windows.net"] == "sv=1&sig=2"
 
     def test_a_service_principal(self) -> None:
-        credential = Credential("c", "client-1", SECRET, {"tenant_id": "tenant-1"})
-        settings = rclone_environment("x", self.location, credential)
+        settings = rclone_environment("x", self.location, self.client)
         names = ("TENANT", "CLIENT_ID", "CLIENT_SECRET")
         assert [settings[f"RCLONE_CONFIG_X_{name}"] for name in names] == ["tenant-1", "client-1", SECRET]
-        assert store_options(self.location, credential)["client_secret"] == SECRET
-        assert fileio_properties(self.location, credential)["adls.client-id"] == "client-1"
+        options = store_options(self.location, self.client)
+        assert (options["client_secret"], options["credential_type"]) == (SECRET, "client_secret")
+        assert fileio_properties(self.location, self.client)["adls.client-id"] == "client-1"
+
+    def test_a_connection_string(self) -> None:
+        text = f"DefaultEndpointsProtocol=https;AccountName=acc;AccountKey={SECRET}==;EndpointSuffix=core.windows.net"
+        credential = Credential("c", extra={"connection_string": text})
+        for location in (self.location, at("abfss://c/p")):
+            settings = rclone_environment("x", location, credential)
+            assert (settings["RCLONE_CONFIG_X_ACCOUNT"], settings["RCLONE_CONFIG_X_KEY"]) == ("acc", f"{SECRET}==")
+            options = store_options(location, credential)
+            assert options["endpoint"] == settings["RCLONE_CONFIG_X_ENDPOINT"] == "https://acc.blob.core.windows.net"
+            assert options["credential_provider"]()["access_key"] == f"{SECRET}=="
+            assert fileio_properties(location, credential)["adls.account-key"] == f"{SECRET}=="
+
+    def test_a_connection_string_with_a_signature_and_an_address(self) -> None:
+        text = "BlobEndpoint=http://127.0.0.1:10000/acc/;SharedAccessSignature=?sv=1&sig=2%3D"
+        credential = Credential("c", extra={"connection_string": text})
+        url = rclone_environment("x", self.location, credential)["RCLONE_CONFIG_X_SAS_URL"]
+        assert url == "http://127.0.0.1:10000/acc/c?sv=1&sig=2%3D"
+        options = store_options(self.location, credential)
+        assert options["endpoint"] == "http://127.0.0.1:10000/acc"
+        assert options["credential_provider"]()["sas_token"] == "sv=1&sig=2%3D"
+        assert store_options(self.emulator, credential)["endpoint"] == "http://127.0.0.1:10000/acc"
+
+    def test_the_registry_s_endpoint_reaches_every_reader(self) -> None:
+        credential = Credential("c", "acc", SECRET)
+        assert rclone_environment("x", self.emulator, credential)["RCLONE_CONFIG_X_ENDPOINT"] == "http://127.0.0.1:10000/acc"
+        assert store_options(self.emulator, credential)["endpoint"] == "http://127.0.0.1:10000/acc"
+        properties = fileio_properties(self.emulator, credential)
+        # PyIceberg takes an endpoint in a connection string alone; Java's property of that name is the endpoint itself.
+        assert properties["adls.connection-string"] == f"AccountName=acc;AccountKey={SECRET};BlobEndpoint=http://127.0.0.1:10000/acc;"
+        assert properties["adls.connection-string.acc.dfs.core.windows.net"] == "http://127.0.0.1:10000/acc"
+        private = fileio_properties(
+            at("abfss://c@acc.dfs.core.windows.net/p", endpoint="acc.privatelink.blob.core.windows.net"), self.client
+        )
+        assert private["adls.account-host"] == "acc.privatelink.blob.core.windows.net"
+        assert private["adls.connection-string.acc.dfs.core.windows.net"] == "https://acc.privatelink.dfs.core.windows.net"
+
+    @pytest.mark.parametrize(
+        ("prefix", "endpoint"),
+        [
+            ("abfss://c@acc.dfs.core.usgovcloudapi.net/p", "https://acc.blob.core.usgovcloudapi.net"),
+            ("wasbs://c@acc.blob.core.chinacloudapi.cn/p", "https://acc.blob.core.chinacloudapi.cn"),
+            ("abfss://w@onelake.dfs.fabric.microsoft.com/p", "https://onelake.blob.fabric.microsoft.com"),
+        ],
+    )
+    def test_another_cloud_is_named_by_the_prefix(self, prefix: str, endpoint: str) -> None:
+        credential = Credential("c", extra={"sas_token": "sv=1&sig=2"})
+        assert store_options(at(prefix), credential)["endpoint"] == endpoint
+        assert rclone_environment("x", at(prefix), credential)["RCLONE_CONFIG_X_ENDPOINT"] == endpoint
+        host = prefix.partition("@")[2].partition("/")[0]
+        assert fileio_properties(at(prefix), credential)[f"adls.sas-token.{host}"] == "sv=1&sig=2"
 
     def test_ambient_and_incomplete(self) -> None:
         assert rclone_environment("x", self.location, None)["RCLONE_CONFIG_X_ENV_AUTH"] == "true"
-        assert store_options(self.location, None) == {"account_name": "acc"}
-        with pytest.raises(CredentialError, match="sas_token"):
-            store_options(self.location, Credential("c", "acc"))
+        options = store_options(self.location, None)
+        assert not {"credential_provider", "credential_type"} & options.keys()
+        for extra in ({}, {"connection_string": f"AccountName={SECRET}"}, {"connection_string": SECRET}):
+            with pytest.raises(CredentialError, match="sas_token") as raised:
+                store_options(self.location, Credential("c", "acc", extra=extra))
+            assert SECRET not in str(raised.value)
+        with pytest.raises(CredentialError, match="login"):
+            store_options(self.location, Credential("c", "", SECRET, {"tenant_id": "t"}))
+        with pytest.raises(CredentialError, match="account"):
+            store_options(at("abfss://c/p"), Credential("c", extra={"sas_token": "sv=1&sig=2"}))
+
+    def test_no_variable_of_the_process_has_a_say(self) -> None:
+        options = store_options(self.location, Credential("c", "acc", SECRET))
+        assert (options["use_emulator"], options["use_fabric_endpoint"], options["skip_signature"]) == (False, False, False)
 
 
 def test_local_files_need_nothing() -> None:

@@ -1,0 +1,161 @@
+"""One credential, as an Airflow connection says it, and where in its store a location lies: what every kind of store builds on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from sterna.errors import CredentialError
+from sterna.registry.model import Location
+
+_HIDDEN = "***"
+# What a connection or a service account's key file says in public: hiding it would only make messages unreadable.
+_NOT_SECRET = frozenset(
+    {
+        "region_name", "region", "endpoint_url", "host", "tenant_id", "tenantId", "tenant", "account_name", "anonymous", "is_anonymous",
+        "project", "project_id", "type", "client_email", "auth_uri", "token_uri", "auth_provider_x509_cert_url", "client_x509_cert_url",
+        "universe_domain",
+    }
+)  # fmt: skip
+_SECRET_PARTS = ("sig", "AccountKey", "SharedAccessSignature")
+_SHORTEST_SECRET = 4
+
+
+@dataclass(frozen=True)
+class Credential:
+    """What an Airflow connection says; only its id may be shown.
+
+    Args:
+        id: the connection's id.
+        login: access key id, account name or client id.
+        password: secret access key, account key or client secret.
+        extra: further fields, such as `session_token`, `keyfile_dict` or `sas_token`.
+    """
+
+    id: str
+    login: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def scrub(self, text: str) -> str:
+        """Return a text with every secret of this credential replaced."""
+        values = [self.password, *(value for name, value in self.extra.items() if name not in _NOT_SECRET)]
+        spellings = {spelling for secret in _texts(values) for spelling in _spellings(secret) if len(spelling) >= _SHORTEST_SECRET}
+        for spelling in sorted(spellings, key=len, reverse=True):
+            text = text.replace(spelling, _HIDDEN)
+        return text
+
+    def text(self) -> str:
+        """Return the credential as `parse_credential` reads it."""
+        content = {"conn_type": "generic", "login": self.login, "password": self.password, "extra": dict(self.extra)}
+        return json.dumps(content)
+
+
+@dataclass(frozen=True)
+class StoreAddress:
+    """Where in its store a location's prefix lies.
+
+    Args:
+        bucket: bucket or container; "" for local files.
+        path: the key prefix, without slashes at its ends; for local files the absolute path without the first slash.
+        account: Azure's storage account, else "".
+    """
+
+    bucket: str
+    path: str
+    account: str = ""
+
+
+def parse_credential(id: str, text: str) -> Credential:
+    """Read what Airflow keeps in `AIRFLOW_CONN_<ID>`.
+
+    Args:
+        id: the connection's id.
+        text: JSON (`conn_type`, `login`, `password`, `extra` as an object or as JSON in a string), or Airflow's URI form.
+
+    Raises:
+        CredentialError: the text is neither; the message names the id alone.
+
+    Source: Airflow, "Managing Connections", JSON and URI format.
+    """
+    try:
+        content = json.loads(text) if text.lstrip().startswith("{") else _from_uri(text)
+        extra = content.get("extra") or {}
+        extra = json.loads(extra) if isinstance(extra, str) else extra
+        if not isinstance(extra, dict):
+            raise ValueError
+        return Credential(id, str(content.get("login") or ""), str(content.get("password") or ""), extra)
+    except ValueError:
+        # Not chained: the parser's error repeats the text.
+        raise CredentialError(f"connection {id!r} is neither JSON with login, password and extra nor a connection URI") from None
+
+
+def store_address(location: Location) -> StoreAddress:
+    """Take a location's prefix apart into bucket and path."""
+    authority, _, path = location.prefix.partition("://")[2].partition("/")
+    container, at, host = authority.partition("@")
+    if at:
+        return StoreAddress(container, path, host.partition(".")[0])
+    return StoreAddress(authority, path)
+
+
+@dataclass(frozen=True)
+class Static:
+    """A credential provider for obstore: always the same keys, never those of the process's environment."""
+
+    value: dict[str, Any] = field(repr=False)
+
+    def __call__(self) -> dict[str, Any]:
+        return self.value
+
+
+def _from_uri(text: str) -> dict[str, Any]:
+    parts = urlsplit(text)
+    if not parts.scheme:
+        raise ValueError
+    extra: dict[str, Any] = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if "__extra__" in extra:
+        extra = json.loads(extra["__extra__"])
+    # urlsplit lowers the host's case alone: login and password keep theirs.
+    return {"login": unquote(parts.username or ""), "password": unquote(parts.password or ""), "extra": extra}
+
+
+def text_of(credential: Credential, *names: str) -> str:
+    """Return the first of some fields of a connection's `extra` that holds something, as text."""
+    return next((str(credential.extra[name]) for name in names if credential.extra.get(name)), "")
+
+
+def _texts(values: Any) -> list[str]:
+    """Return every text within nested values that is long enough to be a secret."""
+    if isinstance(values, dict):
+        return _texts([value for name, value in values.items() if name not in _NOT_SECRET])
+    if isinstance(values, list):
+        return [text for value in values for text in _texts(value)]
+    if not isinstance(values, str) or len(values) < _SHORTEST_SECRET:
+        return []
+    nested = _parsed(values) if values.lstrip().startswith("{") else None
+    return [values, *(_texts(nested) if isinstance(nested, dict) else ())]
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _spellings(secret: str) -> Iterator[str]:
+    """Yield a secret as it may stand in a message: a signed query or connection string also in part, and decoded."""
+    yield from (secret, secret.lstrip("?"))
+    for part in secret.replace("&", ";").split(";"):
+        name, _, value = part.lstrip("?").partition("=")
+        if name in _SECRET_PARTS and len(value) >= _SHORTEST_SECRET:
+            yield from (value, unquote(value), quote(value, safe=""), *_spellings(value))
+
+
+def incomplete(location: Location, credential: Credential, needed: str) -> CredentialError:
+    """Return the error for a connection that lacks what a location's store needs."""
+    return CredentialError(f"connection {credential.id!r} is incomplete for location {location.id!r}: it needs {needed}")

@@ -1,0 +1,175 @@
+"""DESIGN section 4, "Mapping URIs", from every scheme into a region of every scheme; test_mapping.py has the single cases."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from sterna.errors import TableError, UnregisteredUri, UnsafeUri, Unsupported
+from sterna.registry.mapping import Mapping
+from sterna.registry.model import Policy, Registry, respell
+from sterna.sync.copy import CopyFile, batches
+from tests.unit.registry.samples import location, region
+
+# A store of every scheme, each with a region's replica root in it. Ids and prefixes look like one another on purpose.
+STORES = {
+    "s3": "s3://lake",
+    "gs": "gs://lake",
+    "blue": "abfss://lake@acc.dfs.core.windows.net",
+    "old-blue": "wasbs://lake@acc.blob.core.windows.net",
+    "disk": "file:///lake",
+    "oss": "oss://lake",
+    "cosn": "cosn://lake",
+}
+REGISTRY = Registry.model_validate(
+    {
+        "regions": [region(name, f"{prefix}/replica") for name, prefix in STORES.items()],
+        "locations": [
+            *(location(name, prefix, name) for name, prefix in STORES.items()),
+            *(location(f"{name}-in", f"{prefix}/in", "s3") for name, prefix in STORES.items() if name != "s3"),
+            location("spelled", "s3a://lake/a", "gs"),
+        ],
+    }
+)
+MAPPINGS = {name: Mapping(REGISTRY, REGISTRY.region(name)) for name in STORES}
+PREFIXES = [spelled for place in REGISTRY.locations for spelled in respell(place.prefix).values()]
+PARTS = st.one_of(
+    st.sampled_from(
+        ["a", "in", "b", "s3", "gs~s3a", "_localized", "s3~s3a", "%20", "%2F", "%252e", "#", "a+b=c", "é", "e\u0301", "...", "@", ":"]
+    ),
+    st.text(min_size=1, max_size=6),
+)
+PATHS = st.lists(PARTS, min_size=1, max_size=5).map("/".join)
+URIS = st.builds("{}/{}".format, st.sampled_from(PREFIXES), PATHS)
+REGIONS = st.sampled_from(list(MAPPINGS.values()))
+
+
+def always(*strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """`given` without a limit of time an example: the machine may be busy."""
+    return lambda test: settings(deadline=None)(given(*strategies)(test))
+
+
+def tried(function: Callable[[str], str], uri: str) -> str:
+    """Map a URI that can be mapped."""
+    try:
+        return function(uri)
+    except TableError:
+        assume(False)
+        raise
+
+
+@always(REGIONS, URIS)
+@example(MAPPINGS["disk"], "file:/lake/a")
+@example(MAPPINGS["s3"], "wasb://lake@acc.blob.core.windows.net/in/a")
+def test_the_origin_of_what_is_mapped_is_the_uri_itself(mapping: Mapping, uri: str) -> None:
+    for function in (mapping.replica, mapping.localized, mapping.replica_folder):
+        target = tried(function, uri)
+        assert mapping.source(target) == uri
+        assert target.startswith(f"{mapping.region.replica_root}/")
+        assert mapping.locate(target).location.region == mapping.region.name
+    place = mapping.locate(uri)
+    assert target.endswith(f"/{place.path}")
+
+
+@always(REGIONS, URIS, URIS)
+@example(MAPPINGS["gs"], "s3://lake/a/x", "s3a://lake/a/x")
+@example(MAPPINGS["gs"], "abfs://lake@acc.dfs.core.windows.net/x", "abfss://lake@acc.dfs.core.windows.net/x")
+@example(MAPPINGS["s3"], "wasb://lake@acc.blob.core.windows.net/x", "wasbs://lake@acc.blob.core.windows.net/x")
+@example(MAPPINGS["blue"], "file:/lake/x", "file:///lake/x")
+@example(MAPPINGS["blue"], "s3://lake/_localized/gs/x", "gs://lake/x")
+def test_no_two_uris_share_a_place_nor_a_copy_and_a_localized_file(mapping: Mapping, one: str, other: str) -> None:
+    assume(one != other)
+    first = {tried(function, one) for function in (mapping.replica, mapping.localized)}
+    second = {tried(function, other) for function in (mapping.replica, mapping.localized)}
+    assert len(first | second) == 4
+
+
+@always(URIS)
+def test_a_content_file_is_local_in_its_own_region_and_copied_in_every_other(uri: str) -> None:
+    homes = [name for name, mapping in MAPPINGS.items() if tried(mapping.content, uri) == uri]
+    assert homes == [MAPPINGS["s3"].locate(uri).location.region]
+
+
+@always(REGIONS, URIS)
+def test_a_metadata_json_keeps_its_folder_and_version(mapping: Mapping, uri: str) -> None:
+    policy = Policy(tables=["**"])
+    place = tried(lambda uri: mapping.metadata(uri, policy, 1), f"{uri}/00007-x.metadata.json")
+    assert re.fullmatch(rf"{re.escape(mapping.localized(f'{uri}/00007-x'))}-[0-9a-f]{{16}}\.metadata\.json", place)
+
+
+def refused(mapping: Mapping, uri: str, *kinds: type[TableError]) -> None:
+    for function in (mapping.replica, mapping.localized, mapping.content):
+        with pytest.raises(kinds or TableError) as raised:
+            function(uri)
+        assert raised.value.file
+
+
+DOTS = st.lists(st.sampled_from([".", "%2e", "%2E"]), min_size=1, max_size=2).map("".join)
+SLASHED = st.builds("{}{}{}".format, st.sampled_from(["", "x%2f", "x%2F"]), DOTS, st.sampled_from(["", "%2fx", "%2F"]))
+
+
+@always(REGIONS, st.sampled_from(PREFIXES), st.lists(PARTS, max_size=3), st.one_of(DOTS, SLASHED), st.lists(PARTS, max_size=3))
+def test_dots_are_refused_wherever_they_stand(mapping: Mapping, prefix: str, before: list[str], dots: str, after: list[str]) -> None:
+    refused(mapping, "/".join((prefix, *before, dots, *after)))
+
+
+@always(
+    REGIONS, st.sampled_from(PREFIXES), st.lists(PARTS, max_size=3), st.sampled_from(["", "x\n", "\r", "\t", "\x7f", "?", "a?b=c"]), PATHS
+)
+def test_empty_parts_control_characters_and_queries_are_refused(
+    mapping: Mapping, prefix: str, before: list[str], bad: str, after: str
+) -> None:
+    refused(mapping, "/".join((prefix, *before, bad, after)))
+
+
+@always(REGIONS, st.sampled_from(PREFIXES), st.sampled_from(["user", "user:pw", ":pw", ""]), PATHS)
+def test_user_info_is_refused(mapping: Mapping, prefix: str, user: str, path: str) -> None:
+    scheme, separator, rest = prefix.partition("://")
+    assume(separator and not path.endswith("/"))
+    refused(mapping, f"{scheme}://{user}@{rest}/{path}", UnregisteredUri)
+
+
+@always(REGIONS, st.sampled_from(PREFIXES), st.text("abc%.-~", min_size=1, max_size=4), PATHS)
+def test_what_only_begins_like_a_prefix_is_unregistered(mapping: Mapping, prefix: str, more: str, path: str) -> None:
+    assume(not path.endswith("/") and not any(f"{prefix}{more}/".startswith(f"{other}/") for other in PREFIXES))
+    refused(mapping, f"{prefix}{more}/{path}", UnregisteredUri)
+    assert mapping.known(f"{prefix}{more}/{path}") is None
+
+
+@always(REGIONS, st.sampled_from(sorted(STORES)), st.integers(0, 3), PATHS)
+def test_what_lies_below_any_replica_root_in_any_spelling_is_refused(mapping: Mapping, owner: str, spelling: int, path: str) -> None:
+    roots = sorted(respell(REGISTRY.region(owner).replica_root).values())
+    uri = f"{roots[spelling % len(roots)]}/{path}"
+    tried(lambda uri: mapping.locate(uri).path, uri)
+    refused(mapping, uri, Unsupported, UnsafeUri)
+
+
+@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_key_may_be_as_long_as_the_store_allows_and_not_a_byte_longer(name: str, prefix: str) -> None:
+    mapping = MAPPINGS[name]
+    if name == "disk":
+        fits = f"{prefix}/{'é' * 127}x"
+    else:
+        taken = len(mapping.localized(f"{prefix}/x").partition("://")[2].partition("/")[2])
+        fits = f"{prefix}/{'é' * ((1025 - taken) // 2)}{'x' * ((1025 - taken) % 2)}"
+    assert mapping.source(mapping.localized(fits)) == fits
+    with pytest.raises(UnsafeUri, match="longer than 255 bytes" if name == "disk" else "1025 bytes"):
+        mapping.localized(f"{fits}x")
+
+
+@always(REGIONS, st.lists(URIS, min_size=1, max_size=30, unique=True))
+def test_a_batch_has_files_of_one_origin_and_spelling(mapping: Mapping, uris: list[str]) -> None:
+    files = [CopyFile("t", uri, tried(mapping.replica, uri), 1) for uri in uris]
+    cut = batches(files, mapping, files_per_batch=2)
+    assert sorted(file.source for batch in cut for file in batch) == sorted(uris)
+    for batch in cut:
+        places = [mapping.locate(file.source) for file in batch]
+        assert len({(place.location.id, place.alias) for place in places}) == 1
+        roots = {file.target.removesuffix(f"/{place.path}") for file, place in zip(batch, places, strict=True)}
+        assert len(roots) == 1  # what a copy takes for the batch's folder

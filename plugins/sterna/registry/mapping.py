@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import unquote
 
 from sterna.errors import RegistryError, UnregisteredUri, UnsafeUri, Unsupported
-from sterna.registry.model import Location, Policy, Region, Registry, canonical, digest, inside, respell
+from sterna.registry.model import Location, Region, Registry, canonical, digest, inside, respell
+from sterna.registry.policy import Policy
 
 _METADATA_ENDINGS = (".gz.metadata.json", ".metadata.json.gz", ".metadata.json")
 _LOCALIZED = "_localized"  # no location id begins with "_"
 _KEY_LIMIT = 1024  # bytes of an object key in S3, GCS and Azure
 _NAME_LIMIT = 255  # bytes of a file name
+# Azure makes "/" of a backslash, and drops the dots that a part ends with: two keys would be one object.
+_NOT_IN_AZURE = re.compile(r"\\|\.(/|$)")
+_AZURE = ("abfs", "wasb")
 
 
 @dataclass(frozen=True)
@@ -129,6 +134,10 @@ class Mapping:
                 self._kept[uri] = known
         return known
 
+    def unopened(self, uri: str) -> str:
+        """Return what stands for a path-bearing file that was deleted and may be gone: nobody opens it, here or there."""
+        return uri if self.is_local(uri) else self.localized(uri)
+
     def known(self, value: str) -> str | None:
         """Map a property's or summary's value when the whole value is a URI with a registered prefix, else return None."""
         try:
@@ -171,8 +180,9 @@ class Mapping:
 
     def digest(self, policy: Policy, localizer: int) -> str:
         """Return 16 hex digits over everything that decides what a localized metadata.json contains."""
-        history = policy.model_dump(mode="json", exclude={"tables"})
-        return digest([self.registry.bindings(), self.region.name, self.region.replica_root, history, localizer])
+        return digest(
+            [self.registry.bindings(), self.region.name, self.region.replica_root, policy.history.model_dump(mode="json"), localizer]
+        )
 
 
 def check_bindings(registry: Registry, bound: dict[str, str]) -> None:
@@ -219,6 +229,7 @@ def _spellings_of(location: Location) -> list[_Spelling]:
 
 
 def _check_path(uri: str, path: str) -> None:
+    _check_azure(uri, uri)
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in uri):
         raise UnsafeUri("the URI contains a control character, which a list of files can't carry", file=repr(uri))
     if any(0xD800 <= ord(letter) <= 0xDFFF for letter in uri):
@@ -232,7 +243,13 @@ def _check_path(uri: str, path: str) -> None:
             raise UnsafeUri("the URI has a path part that is, or decodes to, '.' or '..'", file=uri)
 
 
+def _check_azure(uri: str, place: str) -> None:
+    if place.startswith(_AZURE) and _NOT_IN_AZURE.search(place):
+        raise UnsafeUri("a backslash, or a path part that ends with a dot, is another key in Azure's stores", file=uri)
+
+
 def _check_key(uri: str, mapped: str) -> None:
+    _check_azure(uri, mapped)
     key = mapped.partition("://")[2].partition("/")[2].encode()
     if mapped.startswith("file:"):
         if any(len(part) > _NAME_LIMIT for part in key.split(b"/")):

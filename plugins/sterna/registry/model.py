@@ -6,12 +6,13 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import combinations
 from typing import Annotated, Literal
 from urllib.parse import unquote
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+
+from sterna.registry.policy import DEFAULT_POLICY, Policy, Residency, StrictModel, matching
 
 SOURCE_BRANCH = "main"
 
@@ -70,11 +71,7 @@ HttpUri = Annotated[str, AfterValidator(_http_uri)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class CatalogAddress(_Model):
+class CatalogAddress(StrictModel):
     """Where a region reads the catalog and where it commits; the same server in the small.
 
     Args:
@@ -94,7 +91,7 @@ class CatalogAddress(_Model):
         return self
 
 
-class Region(_Model):
+class Region(StrictModel):
     """One region: its replica branch, where it keeps what it copies, its catalog and its Spark.
 
     Args:
@@ -120,7 +117,7 @@ class Region(_Model):
         return self
 
 
-class Remote(_Model):
+class Remote(StrictModel):
     """How rclone and the FileIO reach a location's store; secrets come from `credential_id`, never from here.
 
     Args:
@@ -145,7 +142,7 @@ class Remote(_Model):
         return self
 
 
-class Location(_Model):
+class Location(StrictModel):
     """A URI prefix, the region it lies in, and how to reach it.
 
     Args:
@@ -184,40 +181,14 @@ class Location(_Model):
         return f"{self.prefix} {self.region}"
 
 
-class Policy(_Model):
-    """Which tables are replicated, and how much of their history; the first policy that matches a table decides.
-
-    Args:
-        tables: patterns over the dotted key (`*` and `?` within one element, `**` over several).
-        replicate: false keeps matching tables and views off every replica branch.
-        history: `full` keeps every snapshot that `main` keeps.
-    """
-
-    tables: list[str] = Field(min_length=1)
-    replicate: bool = True
-    history: Literal["full"] = "full"
-
-    def matches(self, name: str) -> bool:
-        """Tell whether a dotted key name matches one of the patterns."""
-        return any(_pattern(pattern).fullmatch(name) for pattern in self.tables)
-
-
-DEFAULT_POLICY = Policy(tables=["**"])
-
-
-@lru_cache(maxsize=1024)
-def _pattern(pattern: str) -> re.Pattern[str]:
-    wild = {"**": ".*", "*": "[^.]*", "?": "[^.]"}
-    return re.compile("".join(wild.get(piece, re.escape(piece)) for piece in re.split(r"(\*\*|\*|\?)", pattern)), re.DOTALL)
-
-
-class Registry(_Model):
+class Registry(StrictModel):
     """The whole registry, shared by all regions."""
 
     version: Literal[1] = 1
     regions: list[Region] = Field(min_length=1)
     locations: list[Location] = Field(min_length=1)
     policies: list[Policy] = Field(default_factory=list)
+    residency: list[Residency] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _consistent(self) -> Registry:
@@ -238,6 +209,18 @@ class Registry(_Model):
     def policy(self, name: str) -> Policy:
         """Return the first policy that matches a dotted key name, or the default: replicate, full history."""
         return next((policy for policy in self.policies if policy.matches(name)), DEFAULT_POLICY)
+
+    def refusal(self, name: str, region: str, *, namespace: bool = False) -> str:
+        """Return why a key of `main` has no replica in a region, "" when it has one; policies are for tables and views alone."""
+        policy = self.policy(name)
+        if not namespace and not policy.replicate:
+            return f"policy {matching(policy.tables, name)!r}: replicate is false"
+        return next((found for found in (rule.refusal(name, region) for rule in self.residency) if found), "")
+
+    @property
+    def refuses(self) -> bool:
+        """Whether some key could be refused in some region."""
+        return bool(self.residency) or any(not policy.replicate for policy in self.policies)
 
     def digest(self) -> str:
         """Return a hex digest over everything in the registry, the same for YAML and JSON of the same content."""
@@ -289,6 +272,10 @@ def _contradictions(registry: Registry) -> Iterator[str]:
             yield f"location {location.id!r}: region {location.region!r} is not among the regions {sorted(names)}"
     for region in registry.regions:
         yield from _misplaced(region, registry.locations)
+    for number, rule in enumerate(registry.residency):
+        for name in (*(rule.only or ()), *rule.never):
+            if name not in names:
+                yield f"residency[{number}]: region {name!r} is not among the regions {sorted(names)}"
     for one, other in combinations(registry.regions, 2):
         first, second = canonical(one.replica_root), canonical(other.replica_root)
         if inside(first, second) or inside(second, first):

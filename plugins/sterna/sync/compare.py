@@ -95,7 +95,7 @@ def _actions(context: Context, name: str, candidate: Candidate, renamed: Candida
         TableError: it can't be localized: a kind or URI that this version doesn't take.
     """
     source, replica = candidate.source, candidate.replica
-    if source is None or (source.kind != NAMESPACE and not context.registry.policy(name).replicate):
+    if source is None or context.registry.refusal(name, context.region.name, namespace=source.kind == NAMESPACE):
         return [Action(name, replica.kind, "drop")] if replica else []
     wanted = _wanted(context, name, source)
     if replica is not None and replica.with_id(None) == wanted:

@@ -25,6 +25,7 @@ from sterna.sync import files as listing
 from sterna.sync.context import Context, Progress
 from sterna.sync.model import (
     DELETE_MANIFEST,
+    INLINE_MANIFEST,
     LOCALIZE_ORDER,
     MANIFEST,
     MANIFEST_LIST,
@@ -34,6 +35,7 @@ from sterna.sync.model import (
     VIEW_METADATA,
     StageReport,
 )
+from sterna.sync.table import kept
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +46,11 @@ if TYPE_CHECKING:
 Engine = Callable[[Callable[[str], str], Sequence[str], str], Iterable[str]]
 
 # Which roles' files a file names.
-_CHILDREN = {DELETE_MANIFEST: (POSITION_DELETE,), MANIFEST_LIST: (MANIFEST, DELETE_MANIFEST), METADATA: (MANIFEST_LIST,)}
+_CHILDREN = {
+    DELETE_MANIFEST: (POSITION_DELETE,),
+    MANIFEST_LIST: (MANIFEST, DELETE_MANIFEST),
+    METADATA: (MANIFEST_LIST, INLINE_MANIFEST),
+}
 # A table's children go along with each of its files while they are few; many are put beside the plan once, for workers to read.
 _CHILDREN_INLINE = 2_000
 
@@ -56,11 +62,12 @@ class _Item:
     """One file to localize.
 
     Args:
-        role, source, target: as in the plan's list of files.
+        table, role, source, target: as in the plan's list of files.
         size: what its parent says of its size, -1 when nobody does.
         children: URI on `main` of each file that it may name, to the localized copy's URI and length; or the URI of a JSON file with that.
     """
 
+    table: str
     role: str
     source: str
     target: str
@@ -92,7 +99,7 @@ def localize_files(context: Context, run: str, files: pa.Table, engine: Engine, 
             continue
         counts = Counter(row["table"] for row in rows)
         children = {table: _handed(context, run, results.children(table, role), count) for table, count in counts.items()}
-        items = [_Item(role, row["source"], row["target"], row["size"], children[row["table"]]) for row in rows]
+        items = [_Item(row["table"], role, row["source"], row["target"], row["size"], children[row["table"]]) for row in rows]
         progress(f"localizing {len(items)} {role} files")
         for row, answer in zip(rows, engine(function, [json.dumps(vars(item)) for item in items], f"localize {role}"), strict=True):
             results.take(role, row, json.loads(answer))
@@ -200,17 +207,24 @@ def _convert(objects: Objects, item: _Item, data: bytes) -> bytes | None:
     localized: bytes | None
     if item.role == POSITION_DELETE:
         localized = position_deletes.localize_position_deletes(data, item.source, content=mapping.content)
-    elif item.role in (MANIFEST, DELETE_MANIFEST):
+    elif item.role in (MANIFEST, DELETE_MANIFEST, INLINE_MANIFEST):
         deletes = {source: Written(*written) for source, written in given.items()}
-        localized = manifest.localize_manifest(data, item.source, content=mapping.content, mapped=mapping.localized, deletes=deletes)
+        localized = manifest.localize_manifest(data, item.source, content=mapping.content, mapped=mapping.unopened, deletes=deletes)
     elif item.role == MANIFEST_LIST:
         localized = manifest_list.localize_manifest_list(
             data, item.source, {source: Written(*written) for source, written in given.items()}
         )
     elif item.role == METADATA:
-        lists = {source: uri for source, (uri, _) in given.items()}
+        children = {source: uri for source, (uri, _) in given.items()}
         return metadata.localize_table_metadata(
-            data, item.source, content=mapping.content, root=mapping.replica_folder, known=mapping.known, lists=lists
+            data,
+            item.source,
+            content=mapping.content,
+            root=mapping.replica_folder,
+            known=mapping.known,
+            lists=children,
+            manifests=children,
+            keep=partial(kept, mapping.registry.policy(item.table)),
         )
     elif item.role == VIEW_METADATA:
         return view.localize_view_metadata(data, item.source, root=mapping.replica_folder, known=mapping.known)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from sterna.edges.catalog import NAMESPACE, Commit, Content, Delete, Key, Put, key_name, parse_key
 from sterna.errors import Diverged, UsageError
-from sterna.registry.model import SOURCE_BRANCH, Policy
+from sterna.registry.model import SOURCE_BRANCH
+from sterna.registry.policy import Policy
 from sterna.sync.context import Context
 from sterna.sync.head import Head
 from sterna.sync.model import Options

@@ -15,10 +15,11 @@ CONTENT = "content"
 POSITION_DELETE = "position-delete"
 MANIFEST = "manifest"
 DELETE_MANIFEST = "delete-manifest"
+INLINE_MANIFEST = "inline-manifest"  # named by a format v1 snapshot itself, which has no manifest list
 MANIFEST_LIST = "manifest-list"
 METADATA = "metadata"
 VIEW_METADATA = "view-metadata"
-LOCALIZE_ORDER = (POSITION_DELETE, DELETE_MANIFEST, MANIFEST, MANIFEST_LIST, METADATA, VIEW_METADATA)
+LOCALIZE_ORDER = (POSITION_DELETE, DELETE_MANIFEST, MANIFEST, INLINE_MANIFEST, MANIFEST_LIST, METADATA, VIEW_METADATA)
 
 # In the column `batch` of a plan's files: this one is localized, not copied; this one is proven here already.
 TO_LOCALIZE = -1

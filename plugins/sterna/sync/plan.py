@@ -22,7 +22,7 @@ from sterna.sync.head import Head, read_head
 from sterna.sync.look import Look, look
 from sterna.sync.model import CONTENT, PROVEN, Action, Batch, Held, Options, Plan
 from sterna.sync.settle import settle
-from sterna.sync.table import ReplicaLost, read_metadata, table_files, view_files
+from sterna.sync.table import ReplicaLost, kept, read_metadata, table_files, view_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,7 +127,10 @@ def _tables(context: Context, chosen: list[Action], head: Head, seen: Look) -> t
 def _table(context: Context, action: Action, seen: Look) -> tuple[Action, pa.Table]:
     if action.kind == ICEBERG_VIEW:
         return action, view_files(action.key, action.source, action.target)
+    from sterna.iceberg.history import pruned
+
     metadata = read_metadata(context, action.source)
+    metadata = pruned(metadata, kept(context.registry.policy(action.key), metadata))
     here = None if action.replaces else _metadata_here(context, seen.candidates[action.renamed_from or action.key].replica)
     if here is not None and here.uuid != metadata.uuid:
         action, here = replace(action, replaces=not action.renamed_from, content_id="", renamed_from=""), None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from sterna.edges.catalog import NAMESPACE, key_name
 from sterna.errors import BranchChanged, CatalogError
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.sync.context import Context
@@ -23,6 +24,14 @@ class HeldNow:
 
 
 @dataclass(frozen=True)
+class Refused:
+    """A key of `main` that may have no replica in a region, and the rule that says so."""
+
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Status:
     """One region's replica branch against `main`.
 
@@ -37,6 +46,7 @@ class Status:
         held: keys that stay behind.
         other_registry: regions whose last commit was made with another registry than this one.
         problem: why the branch can't be used, or "".
+        refused: keys of `main` that policies or residency keep off this region.
     """
 
     region: str
@@ -50,6 +60,7 @@ class Status:
     held: tuple[HeldNow, ...]
     other_registry: tuple[str, ...]
     problem: str = ""
+    refused: tuple[Refused, ...] = ()
 
 
 def read_status(context: Context) -> Status:
@@ -77,8 +88,20 @@ def read_status(context: Context) -> Status:
         last_commit=head.commit_time.isoformat() if head.commit_time else "",
         held=tuple(_held_now(item) for item in head.held),
         other_registry=_other_registries(context),
+        refused=_refused(context),
         problem=problem,
     )
+
+
+def _refused(context: Context) -> tuple[Refused, ...]:
+    """Return what the registry keeps off this region; `main` is listed only where it could keep something off."""
+    if not context.registry.refuses:
+        return ()
+    catalog = context.primary
+    entries = catalog.entries(SOURCE_BRANCH, catalog.reference(SOURCE_BRANCH).hash)
+    keys = ((key_name(key), content.kind == NAMESPACE) for key, content in entries)
+    reasons = ((key, context.registry.refusal(key, context.region.name, namespace=namespace)) for key, namespace in keys)
+    return tuple(sorted((Refused(key, reason) for key, reason in reasons if reason), key=lambda item: item.key))
 
 
 def _held_now(held: Held) -> HeldNow:

@@ -7,9 +7,20 @@ from typing import TYPE_CHECKING
 
 from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, StoreError, TableError
 from sterna.iceberg.files import Written
+from sterna.registry.policy import Policy
 from sterna.sync import files as listing
 from sterna.sync.context import Context
-from sterna.sync.model import CONTENT, DELETE_MANIFEST, MANIFEST, MANIFEST_LIST, METADATA, POSITION_DELETE, PROVEN, VIEW_METADATA
+from sterna.sync.model import (
+    CONTENT,
+    DELETE_MANIFEST,
+    INLINE_MANIFEST,
+    MANIFEST,
+    MANIFEST_LIST,
+    METADATA,
+    POSITION_DELETE,
+    PROVEN,
+    VIEW_METADATA,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +48,13 @@ def read_metadata(context: Context, uri: str) -> TableMetadata:
     return read_table_metadata(_read(context, uri), uri)
 
 
+def kept(policy: Policy, metadata: TableMetadata) -> frozenset[int]:
+    """Return the ids of the snapshots that a replica has under a policy: the same when planning and when localizing."""
+    from sterna.iceberg.history import kept_snapshots
+
+    return kept_snapshots(metadata, latest=policy.history.latest, since_ms=policy.history.since_ms)
+
+
 def table_files(context: Context, table: str, uri: str, target: str, metadata: TableMetadata, here: TableMetadata | None) -> pa.Table:
     """List what a table needs here, minus what the replica's head proves.
 
@@ -48,7 +66,7 @@ def table_files(context: Context, table: str, uri: str, target: str, metadata: T
         table: key name.
         uri: its metadata.json on `main`.
         target: where the localized one goes.
-        metadata: what it says.
+        metadata: what it says, without the history that the replica doesn't keep.
         here: what the replica's current metadata.json of the same table says, None when there is none.
 
     Returns:
@@ -62,33 +80,52 @@ def table_files(context: Context, table: str, uri: str, target: str, metadata: T
     reached = _reached_lists(context, metadata, here)
     fresh = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in reached]
     known = _known_manifests(context, metadata, fresh, reached)
-    lists = list(dict.fromkeys(snapshot.manifest_list for snapshot in fresh))
+    lists = list(dict.fromkeys(snapshot.manifest_list for snapshot in fresh if snapshot.manifest_list is not None))
+    inline = list(dict.fromkeys(path for snapshot in fresh for path in snapshot.manifests))
     manifests = _new_manifests(context, lists, known)
-    kept = {snapshot.manifest_list: reached[snapshot.snapshot_id] for snapshot in metadata.snapshots if snapshot.snapshot_id in reached}
-    mapping = context.mapping
+    had = {(item.path, item.length) for item in here.statistics} if here else set()
+    statistics = [(item.path, item.length) for item in metadata.statistics if (context.mapping.content(item.path), item.length) not in had]
+    local: dict[str, int] = {}
     parts = [
         listing.rows(table, METADATA, [(uri, target, -1)]),
-        listing.rows(table, MANIFEST_LIST, [(old, new, -1) for old, new in kept.items()], PROVEN),
-        listing.rows(table, MANIFEST_LIST, [(path, mapping.localized(path), -1) for path in lists]),
-        listing.rows(table, MANIFEST, [(path, written.uri, written.length) for path, written in known.items()], PROVEN),
-        *(
-            listing.rows(
-                table, role, [(item.path, mapping.localized(item.path), item.length) for item in manifests if item.content == content]
-            )
-            for content, role in ((0, MANIFEST), (1, DELETE_MANIFEST))
-        ),
+        *_proven(table, metadata, reached, known),
+        *_new(context, table, lists, inline, manifests),
+        _content(context, table, statistics, local),
     ]
-    had = {(item.path, item.length) for item in here.statistics} if here else set()
-    statistics = [(item.path, item.length) for item in metadata.statistics if (mapping.content(item.path), item.length) not in had]
-    local: dict[str, int] = {}
-    parts.append(_content(context, table, statistics, local))
-    lengths = {item.path: item.length for item in manifests}
+    lengths = {path: -1 for path in inline if path not in known} | {item.path: item.length for item in manifests}
     for path, data in _read_many(context, list(lengths)):
-        if len(data) != lengths[path]:
+        if lengths[path] not in (-1, len(data)):
             raise SizeDiffers(f"the manifest has {len(data)} bytes, its list says {lengths[path]}", file=path)
         parts += _entries(context, table, path, data, local)
     _prove_local(context, local)
     return listing.joined(parts)
+
+
+def _proven(table: str, metadata: TableMetadata, reached: dict[int, str], known: dict[str, Written]) -> list[pa.Table]:
+    """Return rows of the lists and manifests whose localized copies the new version takes over."""
+    lists = [
+        (item.manifest_list, reached[item.snapshot_id])
+        for item in metadata.snapshots
+        if item.manifest_list is not None and item.snapshot_id in reached
+    ]
+    return [
+        listing.rows(table, MANIFEST_LIST, [(old, new, -1) for old, new in lists], PROVEN),
+        listing.rows(table, MANIFEST, [(path, written.uri, written.length) for path, written in known.items()], PROVEN),
+    ]
+
+
+def _new(context: Context, table: str, lists: Sequence[str], inline: Sequence[str], manifests: Sequence[ManifestFile]) -> list[pa.Table]:
+    """Return rows of the lists and manifests that are to be localized."""
+    localized = context.mapping.localized
+    parts = [
+        listing.rows(table, MANIFEST_LIST, [(path, localized(path), -1) for path in lists]),
+        listing.rows(table, INLINE_MANIFEST, [(path, localized(path), -1) for path in inline]),
+    ]
+    for content, role in ((0, MANIFEST), (1, DELETE_MANIFEST)):
+        parts.append(
+            listing.rows(table, role, [(item.path, localized(item.path), item.length) for item in manifests if item.content == content])
+        )
+    return parts
 
 
 def view_files(table: str, uri: str, target: str) -> pa.Table:
@@ -98,11 +135,12 @@ def view_files(table: str, uri: str, target: str) -> pa.Table:
 
 def _reached_lists(context: Context, metadata: TableMetadata, here: TableMetadata | None) -> dict[int, str]:
     """Return, by snapshot id, the replica's manifest list of every snapshot that its head has already."""
-    mine = {snapshot.snapshot_id: snapshot.manifest_list for snapshot in here.snapshots} if here else {}
+    mine = {snapshot.snapshot_id: snapshot.manifest_list for snapshot in here.snapshots if snapshot.manifest_list} if here else {}
     return {
         snapshot.snapshot_id: mine[snapshot.snapshot_id]
         for snapshot in metadata.snapshots
-        if snapshot.snapshot_id in mine
+        if snapshot.manifest_list is not None
+        and snapshot.snapshot_id in mine
         and mine[snapshot.snapshot_id] in (snapshot.manifest_list, context.mapping.localized(snapshot.manifest_list))
     }
 

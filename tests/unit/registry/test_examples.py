@@ -9,7 +9,8 @@ from pydantic import BaseModel
 
 from sterna.registry.credential import fileio_properties, parse_credential, rclone_environment, store_options
 from sterna.registry.load import parse_registry
-from sterna.registry.model import CatalogAddress, Location, Policy, Region, Registry, Remote
+from sterna.registry.model import CatalogAddress, Location, Region, Registry, Remote
+from sterna.registry.policy import Policy, Residency
 
 ROOT = Path(__file__).parents[3]
 DOC = (ROOT / "docs" / "registry.md").read_text()
@@ -22,6 +23,7 @@ HEADINGS: dict[str, type[BaseModel]] = {
     "`locations[]`": Location,
     "`locations[].remote`": Remote,
     "`policies[]`": Policy,
+    "`residency[]`": Residency,
 }
 
 
@@ -56,7 +58,7 @@ def test_documented_defaults_are_those_of_the_model(heading: str) -> None:
 
 def test_the_full_example_uses_every_setting_and_every_kind_of_store_but_local() -> None:
     registry = parse_registry(DOC_EXAMPLE, "docs/registry.md")
-    models = [registry, *registry.regions, *registry.locations, *registry.policies]
+    models = [registry, *registry.regions, *registry.locations, *registry.policies, *registry.residency]
     models += [region.catalog for region in registry.regions] + [location.remote for location in registry.locations]
     for kind in HEADINGS.values():
         used = {name for model in models if type(model) is kind for name in model.model_fields_set}

@@ -168,6 +168,6 @@ def test_a_bucket_for_replicas_alone_is_fine() -> None:
     ],
 )
 def test_a_policy_matches_within_elements(pattern: str, name: str, matches: bool) -> None:
-    from sterna.registry.model import Policy
+    from sterna.registry.policy import Policy
 
     assert Policy(tables=[pattern]).matches(name) is matches

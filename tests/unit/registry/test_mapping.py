@@ -7,8 +7,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from sterna.errors import RegistryError, TableError, UnregisteredUri, UnsafeUri, Unsupported, without_secrets
-from sterna.registry.mapping import check_bindings
-from sterna.registry.model import Policy
+from sterna.registry.mapping import Mapping, check_bindings
+from sterna.registry.policy import Policy
 from tests.unit.registry import samples
 
 # Nested prefixes, prefixes that differ in their last letters only, two spellings registered as two locations, every store.
@@ -233,3 +233,16 @@ class TestBindings:
         bound = samples.registry([samples.location("lake", "s3://lake"), samples.location("in", "s3://lake/x")]).bindings()
         with pytest.raises(RegistryError, match="'in'"):
             check_bindings(samples.registry([samples.location("lake", "s3://lake")]), bound)
+
+
+@pytest.mark.parametrize("name", ["a\\b", "a./b", "b."])
+def test_names_of_which_azure_makes_others_are_refused_there(name: str) -> None:
+    azure = "abfss://files@account.dfs.core.windows.net/x"
+    there = samples.mapping(samples.location("az", azure))
+    with pytest.raises(UnsafeUri, match="Azure"):
+        there.replica(f"{azure}/{name}")
+    assert there.replica(f"s3://us-bucket/{name}").endswith(name)
+    regions = [samples.region("us", "s3://us-bucket/replica"), samples.region("eu", f"{azure}/replica")]
+    made = samples.registry([samples.location("az", azure, "eu")], regions)
+    with pytest.raises(UnsafeUri, match="Azure"):
+        Mapping(made, made.region("eu")).replica(f"s3://us-bucket/{name}")

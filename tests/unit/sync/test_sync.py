@@ -9,7 +9,7 @@ import pytest
 
 from sterna.edges.catalog import Content, Delete, Put, namespace_content
 from sterna.errors import BranchChanged, CatalogUnreachable, Diverged, UsageError
-from sterna.registry.model import Policy
+from sterna.registry.policy import Policy
 from sterna.sync import announce, store
 from sterna.sync.explain import explain, explain_text
 from sterna.sync.head import read_head

@@ -1,0 +1,116 @@
+"""Which tables are replicated where, and with how much history: policies and residency rules of the registry (docs/registry.md)."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_DURATION = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
+_ELEMENT = r"(?:\\.|[^.\\])"  # a letter of one name in a dotted key; `\.` is a dot inside a name
+_ELEMENTS = re.compile(f"{_ELEMENT}+")
+
+
+class StrictModel(BaseModel):
+    """What everything in the registry is made of: frozen, and a setting that nobody knows is a fault."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class History(StrictModel):
+    """How much of a table's history a replica keeps; refs and their snapshots always stay.
+
+    Args:
+        latest: the current snapshot and the ancestors before it, this many together; None: no such limit.
+        since: what is no older than this before the current snapshot, such as `7d` (s, m, h, d, w); None: no such limit.
+    """
+
+    latest: Annotated[int, Field(ge=1)] | None = None
+    since: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelled(cls, value: Any) -> Any:
+        if value == "full":
+            return {}
+        given = {name: item for name, item in value.items() if item is not None} if isinstance(value, dict) else None
+        since = (given or {}).get("since")
+        if given is None or len(given) > 1 or (since is not None and not _DURATION.fullmatch(str(since))):
+            raise ValueError("expected full, {latest: 5} or {since: 7d} (units s, m, h, d, w)")
+        return given
+
+    @property
+    def since_ms(self) -> int | None:
+        """`since` in milliseconds."""
+        found = _DURATION.fullmatch(self.since or "")
+        return int(found[1]) * _UNITS[found[2]] * 1000 if found else None
+
+
+class Policy(StrictModel):
+    """Which tables are replicated, and how much of their history; the first policy that matches a table decides.
+
+    Args:
+        tables: patterns over the dotted key (`*` and `?` within one element, `**` over several).
+        replicate: false keeps matching tables and views off every replica branch.
+        history: `full` keeps every snapshot that `main` keeps; `{latest: 5}` and `{since: 7d}` keep less.
+    """
+
+    tables: list[str] = Field(min_length=1)
+    replicate: bool = True
+    history: History = History()
+
+    def matches(self, name: str) -> bool:
+        """Tell whether a dotted key name matches one of the patterns."""
+        return matching(self.tables, name) is not None
+
+
+class Residency(StrictModel):
+    """Where keys may be replicated to; every rule that matches a key counts. A rule that matches a namespace covers all that is in it.
+
+    Args:
+        tables: patterns over the dotted keys of tables, views and namespaces.
+        only: names of the regions that may have a replica of them; an empty list: none may.
+        never: names of the regions that may have none.
+    """
+
+    tables: list[str] = Field(min_length=1)
+    only: list[str] | None = None
+    never: list[str] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Residency:
+        if (self.only is None) == (not self.never):
+            raise ValueError("expected either only (regions that may have a replica) or never (regions that may have none)")
+        return self
+
+    def refusal(self, name: str, region: str) -> str:
+        """Return why a key has no replica in a region, "" when it may have one."""
+        if region not in self.never and (self.only is None or region in self.only):
+            return ""
+        pattern = next((found for found in (matching(self.tables, part) for part in enclosing(name)) if found is not None), None)
+        if pattern is None:
+            return ""
+        rule = f"never in {', '.join(self.never)}" if self.never else f"only in {', '.join(self.only or ()) or 'no region'}"
+        return f"residency {pattern!r}: {rule}"
+
+
+DEFAULT_POLICY = Policy(tables=["**"])
+
+
+def matching(patterns: list[str], name: str) -> str | None:
+    """Return the first pattern that matches a dotted key name, or None."""
+    return next((pattern for pattern in patterns if _compiled(pattern).fullmatch(name)), None)
+
+
+def enclosing(name: str) -> list[str]:
+    r"""Return the names of the namespaces that a dotted key lies in, outermost first, and its own: `a.b` gives `a` and `a.b`."""
+    return [name[: found.end()] for found in _ELEMENTS.finditer(name)]
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    wild = {"**": ".*", "*": f"{_ELEMENT}*", "?": _ELEMENT}
+    return re.compile("".join(wild.get(piece, re.escape(piece)) for piece in re.split(r"(\*\*|\*|\?)", pattern)), re.DOTALL)

@@ -100,6 +100,7 @@ def status(region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, as_jso
         f"{found.branch}: stands for main@{found.watermark[:12] or 'nothing'}, main is at {found.source_hash[:12]}; lag {lag}",
         f"  last commit {found.last_commit or 'never'} by run {found.last_run or '-'}",
         *(f"  held {item.held.key} since {item.held.since}: {item.held.reason} {item.held.file} -> {item.do}" for item in found.held),
+        *(f"  refused {item.key}: {item.reason}" for item in found.refused),
         *(f"  region {name} runs another registry" for name in found.other_registry),
         *([f"  {found.problem}"] if found.problem else []),
     ]
@@ -108,23 +109,36 @@ def status(region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, as_jso
         raise typer.Exit(6)
 
 
-@app.command(epilog="Example: sterna verify --region eu --table nyc.flights")
+@app.command(epilog="Example: sterna verify --region eu --table 'nyc.*' --sample 1/30")
 def verify(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     tables: Tables = None,
+    structure: Annotated[
+        bool, typer.Option("--structure", help="Every path reachable is local, exists and has its size: what is always done.")
+    ] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Also compare every file with its source on main, which must be reachable.")] = False,
+    sample: Annotated[
+        str | None, typer.Option("--sample", metavar="N/M", help="As --deep, with N of M parts of the files, others each day: 1/30.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that every path the replica branch reaches is in the region, exists and has its size."""
-    from sterna.verify.structure import verify_structure
+    """Check a replica: that it is closed and agrees with itself, and on request that its content is the source's. Changes nothing."""
+    from datetime import UTC, datetime
 
+    from sterna.verify.run import Depth
+    from sterna.verify.run import verify as run_verify
+    from sterna.verify.sample import parse_sample
+
+    share = None if sample is None else parse_sample(sample, datetime.now(UTC).date())
     output = Output(as_json)
     with _context(registry, region) as context, output.progress("verify") as progress:
-        found = verify_structure(context, tables or (), progress)
-    lines = [f"{found.tables} tables and views, {found.files} files, {found.bytes} bytes: {len(found.findings)} faults"]
+        found = run_verify(context, Depth(deep or share is not None, share), tables or (), progress)
+    compared = f", {found.compared} files compared with main, {found.not_comparable} not comparable" if deep or share else ""
+    lines = [f"{found.tables} tables and views, {found.files} files, {found.bytes} bytes{compared}: {found.faults} faults"]
     lines += [f"  {item.table}: {item.kind}: {item.file}: {item.message}" for item in found.findings]
     output.result(found, "\n".join(lines))
-    if found.findings:
+    if found.faults:
         raise typer.Exit(EXIT_FAULTS)
 
 

@@ -1,0 +1,222 @@
+"""Reading manifests and manifest lists into Arrow columns, one row a record, for tables with very many files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from fastavro.schema import SchemaParseException
+
+from sterna.iceberg import general
+from sterna.iceberg.avro import Container, Group, open_container
+from sterna.iceberg.locate import locate
+from sterna.iceberg.program import NotWalkable, Program, Take, Want, compile_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PATH_COLUMN: Final = 2147483546
+"""The reserved field id of `file_path` in position delete files, and so the key of its bounds."""
+
+_DATA_FILE: Final = 2
+# What reading raises on values of an unexpected shape.
+_MISFITS: Final = (ValueError, TypeError, KeyError, IndexError, EOFError)
+
+# Field ids: Iceberg specification, "Manifests" and "Manifest Lists". Format v1 calls some counts "data files".
+_LIST: Final = (
+    Want(500, ("manifest_path",), Take.BYTES),
+    Want(501, ("manifest_length",), Take.LONG),
+    Want(502, ("partition_spec_id",), Take.LONG),
+    Want(517, ("content",), Take.LONG),
+    Want(515, ("sequence_number",), Take.LONG),
+    Want(516, ("min_sequence_number",), Take.LONG),
+    Want(503, ("added_snapshot_id",), Take.LONG),
+    Want(504, ("added_files_count", "added_data_files_count"), Take.LONG),
+    Want(505, ("existing_files_count", "existing_data_files_count"), Take.LONG),
+    Want(506, ("deleted_files_count", "deleted_data_files_count"), Take.LONG),
+    Want(512, ("added_rows_count",), Take.LONG),
+    Want(513, ("existing_rows_count",), Take.LONG),
+    Want(514, ("deleted_rows_count",), Take.LONG),
+)
+_ENTRY: Final = (
+    Want(0, ("status",), Take.LONG),
+    Want(1, ("snapshot_id",), Take.LONG),
+    Want(3, ("sequence_number",), Take.LONG),
+)
+_FILE: Final = (
+    Want(134, ("content",), Take.LONG),
+    Want(100, ("file_path",), Take.BYTES),
+    Want(101, ("file_format",), Take.BYTES),
+    Want(103, ("record_count",), Take.LONG),
+    Want(104, ("file_size_in_bytes",), Take.LONG),
+    Want(143, ("referenced_data_file",), Take.BYTES),
+    Want(144, ("content_offset",), Take.LONG),
+    Want(145, ("content_size_in_bytes",), Take.LONG),
+    Want(125, ("lower_bounds",), Take.SPAN),
+    Want(128, ("upper_bounds",), Take.SPAN),
+)
+
+
+def read_list(data: bytes, uri: str) -> tuple[dict[str, bytes], pa.Table]:
+    """Read a manifest list.
+
+    Args:
+        data: the file's bytes.
+        uri: its URI, for errors.
+
+    Returns:
+        The header's metadata, and a table with a column for each field that verify looks at, named as the specification does.
+
+    Raises:
+        Unsupported: an unknown codec.
+        BrokenMetadata: the file does not parse, or is over a limit.
+    """
+    container = open_container(data, uri)
+    table = _columns(container, _LIST, ())
+    return container.metadata, _required(container, table, "manifest_path", "manifest_length", "partition_spec_id")
+
+
+def read_manifest(data: bytes, uri: str) -> tuple[dict[str, bytes], pa.Table]:
+    """Read a manifest, of any format version.
+
+    Args:
+        data: the file's bytes.
+        uri: its URI, for errors.
+
+    Returns:
+        As `read_list`; the bounds columns hold the bound of a position delete's `file_path` alone, null where there is none.
+
+    Raises:
+        Unsupported, BrokenMetadata: as `read_list`.
+    """
+    container = open_container(data, uri)
+    table = _columns(container, _ENTRY, _FILE)
+    return container.metadata, _required(container, table, "status", "file_path", "file_format", "file_size_in_bytes", "record_count")
+
+
+def _required(container: Container, table: pa.Table, *names: str) -> pa.Table:
+    for name in names:
+        if table.column(name).null_count:
+            raise container.broken(f"a record lacks the required field {name}")
+    return table
+
+
+def _columns(container: Container, top: tuple[Want, ...], nested: tuple[Want, ...]) -> pa.Table:
+    import pyarrow as pa
+
+    schema = pa.schema([(want.names[0], _type(want)) for want in (*top, *nested)])
+    try:
+        wants: dict[int | None, tuple[Want, ...]] = {None: top} | ({_DATA_FILE: nested} if nested else {})
+        program = compile_schema(container.schema, wants, {_DATA_FILE: "data_file"} if nested else {}, container.uri)
+        batches = [_batch(container, group, program, (*top, *nested), schema) for group in container.groups()]
+        return pa.Table.from_batches(batches, schema)
+    except NotWalkable:
+        return _general(container, top, nested, schema)
+    except pa.ArrowInvalid:
+        raise container.broken("a text that is not UTF-8") from None
+
+
+def _type(want: Want) -> pa.DataType:
+    import pyarrow as pa
+
+    return {Take.LONG: pa.int64(), Take.BYTES: pa.string(), Take.SPAN: pa.binary()}[want.take]
+
+
+def _batch(container: Container, group: Group, program: Program, wants: Sequence[Want], schema: pa.Schema) -> pa.RecordBatch:
+    import numpy as np
+    import pyarrow as pa
+
+    located = locate(program, group, container)
+    cells = np.asarray(located.cells, dtype=np.int64).reshape(-1, max(located.records, 1))
+    arrays: dict[str, pa.Array] = {}
+    for want in wants:
+        if want.id not in program.columns:
+            arrays[want.names[0]] = pa.nulls(located.records, _type(want))
+            continue
+        start, value, end = cells[program.columns[want.id] : program.columns[want.id] + 3]
+        if want.take is Take.LONG:
+            arrays[want.names[0]] = pa.array(value, mask=start < 0)
+        elif want.take is Take.BYTES:
+            arrays[want.names[0]] = _texts(group.data, start, value, end)
+        else:
+            is_delete = arrays["content"].fill_null(0).to_numpy() == 1
+            arrays[want.names[0]] = _path_bounds(container, group.data, program.types[want.id], start, end, is_delete)
+    return pa.record_batch([arrays[field.name] for field in schema], schema=schema)
+
+
+def _texts(data: bytes, start: Any, value: Any, end: Any) -> pa.Array:
+    import pyarrow as pa
+
+    if (start < 0).any():
+        listed = [None if at < 0 else data[first:last] for at, first, last in zip(start, value, end, strict=True)]
+    else:
+        listed = [data[first:last] for first, last in zip(value.tolist(), end.tolist(), strict=True)]
+    return pa.array(listed, pa.binary()).cast(pa.string())
+
+
+def _path_bounds(container: Container, data: bytes, kind: Any, start: Any, end: Any, is_delete: Any) -> pa.Array:
+    """Return the bound of `file_path` in each position delete's bounds; other entries are not looked into."""
+    import fastavro
+    import pyarrow as pa
+
+    found: list[bytes | None] = [None] * len(start)
+    # A null takes one byte, the number of its branch; deletion vectors have nothing else.
+    rows = (is_delete & (end - start > 1)).nonzero()[0].tolist()
+    try:
+        schema: Any = fastavro.parse_schema(kind) if rows else None
+    except SchemaParseException as error:
+        raise NotWalkable("the type of bounds stands elsewhere") from error
+    for row in rows:
+        try:
+            value = fastavro.schemaless_reader(io.BytesIO(data[start[row] : end[row]]), schema, None)
+            found[row] = bounds(value).get(PATH_COLUMN)
+        except _MISFITS as error:
+            raise container.broken(f"bounds that don't fit the schema: {type(error).__name__}") from error
+    return pa.array(found, pa.binary())
+
+
+def bounds(value: Any) -> dict[int, bytes]:
+    """Return a bounds field, as fastavro decodes it, as field id → bound."""
+    pairs = value.items() if isinstance(value, dict) else ((item["key"], item["value"]) for item in value or ())
+    return {int(key): bound for key, bound in pairs}
+
+
+def data_file_fields(container: Container, names: dict[int, str]) -> tuple[str, dict[int, str]]:
+    """Return what a manifest's schema calls an entry's file, and the fields of that file.
+
+    Args:
+        container: the manifest.
+        names: field id → name, for a schema without ids.
+
+    Raises:
+        BrokenMetadata: it has no such record.
+    """
+    try:
+        name = general.field_names(container.schema, {_DATA_FILE: "data_file"})[_DATA_FILE]
+        kind = next(item["type"] for item in container.schema["fields"] if item["name"] == name)
+        record = next(branch for branch in (kind if isinstance(kind, list) else [kind]) if isinstance(branch, dict))
+        return name, general.field_names(record, names)
+    except (*_MISFITS, StopIteration) as error:
+        raise container.broken("the schema is not a manifest's") from error
+
+
+def _general(container: Container, top: tuple[Want, ...], nested: tuple[Want, ...], schema: pa.Schema) -> pa.Table:
+    """Read whole records, for schemas in which a wanted field has a shape that the walk does not take down."""
+    import pyarrow as pa
+
+    names = general.field_names(container.schema, {want.id: want.names[0] for want in top})
+    file_name, inner = data_file_fields(container, {want.id: want.names[0] for want in nested}) if nested else ("", {})
+    rows = []
+    try:
+        for record in general.records(container):
+            row = {want.names[0]: record.get(names.get(want.id, "")) for want in top}
+            file = record[file_name] if nested else {}
+            rows.append(row | {want.names[0]: _value(want, file.get(inner.get(want.id, ""))) for want in nested})
+        return pa.Table.from_pylist(rows, schema)
+    except (*_MISFITS, AttributeError, pa.ArrowException) as error:
+        raise container.broken(f"records that are not a manifest's: {type(error).__name__}") from error
+
+
+def _value(want: Want, value: Any) -> Any:
+    return bounds(value).get(PATH_COLUMN) if want.take is Take.SPAN else value

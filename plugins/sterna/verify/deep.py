@@ -1,0 +1,183 @@
+"""Comparing a replica's files with those on `main` that they were made from: bytes of copies, meaning of rewritten files.
+
+Files that stay in place are `main`'s own. A source that is gone by now, expired since the copy was made, can't be compared with: it
+is counted, and no fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Final, TypeVar
+
+from sterna.edges.catalog import Content
+from sterna.errors import BrokenMetadata, ObjectMissing, TableError
+from sterna.iceberg import LOCALIZER_VERSION
+from sterna.sync.context import Context
+from sterna.verify.findings import DIFFERS, UNREADABLE, Findings
+from sterna.verify.hashing import sha256_of
+from sterna.verify.metadata import read_json
+from sterna.verify.places import Places
+from sterna.verify.same_avro import list_differences, manifest_differences
+from sterna.verify.same_deletes import delete_differences
+from sterna.verify.same_json import metadata_differences
+from sterna.verify.table import Reached
+
+_REWRITTEN_AT_ONCE: Final = 2  # both sides of each are in memory
+_COPIES_AT_ONCE: Final = 8
+_WAITING: Final = 256
+_SHOWN: Final = 3  # differences of one file
+_NEWS: Final = 1_000  # files between two lines of progress
+
+Differences = Callable[[bytes, str, bytes, str, Places], Iterator[str]]
+"""Yields the differences between a file of the replica and its source: bytes and URI of the one, then of the other."""
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+@dataclass(frozen=True)
+class _Rewritten:
+    """A file whose meaning is to be compared; source None: nobody can tell what it was made from."""
+
+    uri: str
+    source: str | None
+    compare: Differences
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What comparing one file came to.
+
+    Args:
+        uri: the file.
+        size: its size, None when it could not be compared.
+        faults: what is wrong with it.
+        kind: of these faults.
+        lost: the replica's own file is gone, which is a fault of structure.
+    """
+
+    uri: str
+    size: int | None = None
+    faults: tuple[str, ...] = ()
+    kind: str = DIFFERS
+    lost: bool = False
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How the files of one table are compared.
+
+    Args:
+        context: the region.
+        places: its judgement of URIs.
+        takes: tells whether a file is to be compared.
+        progress: called now and then.
+    """
+
+    context: Context
+    places: Places
+    takes: Callable[[str], bool]
+    progress: Callable[[str], None]
+
+    def table(self, reached: Reached, origin: Content | None, found: Findings) -> None:
+        """Compare the files of one table or view below the replica root with their sources.
+
+        Args:
+            reached: what the table reaches, as the check of its structure found it.
+            origin: what `main` held when the replica's version was made, None where nobody can tell any more.
+            found: takes the faults, and counts.
+
+        Raises:
+            StoreUnreachable, StoreDenied: a store can't be used, this region's or the source's.
+        """
+        rewritten = (item for item in self._rewritten(reached, origin) if self._wanted(item.uri))
+        content = (uri for batch in reached.content or () for uri in batch.to_pylist())
+        copies = (uri for uri in content if uri not in reached.deletes and self._wanted(uri))
+        self._take(_mapped(self._compare_meaning, rewritten, _REWRITTEN_AT_ONCE), found)
+        self._take(_mapped(self._compare_bytes, copies, _COPIES_AT_ONCE), found)
+
+    def _wanted(self, uri: str) -> bool:
+        return self.places.below_root(uri) and self.takes(uri)
+
+    def _take(self, outcomes: Iterator[_Outcome], found: Findings) -> None:
+        for outcome in outcomes:
+            if outcome.lost:
+                continue
+            if outcome.size is None:
+                found.not_comparable += 1
+            else:
+                found.compared += 1
+                found.compared_bytes += outcome.size
+            for message in outcome.faults:
+                found.add(outcome.kind, outcome.uri, message)
+            if (found.compared + found.not_comparable) % _NEWS == 0:
+                self.progress(f"{found.table}: {found.compared} files, {found.compared_bytes} bytes compared")
+
+    def _rewritten(self, reached: Reached, origin: Content | None) -> Iterator[_Rewritten]:
+        source = origin.metadata_location if origin else None
+        yield _Rewritten(reached.metadata, source, partial(_document_differences, self._pruned(reached, source)))
+        listed: tuple[tuple[str, Differences], ...] = (
+            *((uri, list_differences) for uri in reached.lists),
+            *((uri, manifest_differences) for uri in reached.manifests),
+            *((uri, partial(delete_differences, file_format)) for uri, file_format in reached.deletes.items()),
+        )
+        for uri, compare in listed:
+            yield _Rewritten(uri, self.places.origin(uri), compare)
+
+    def _pruned(self, reached: Reached, source: str | None) -> bool:
+        """Tell whether a policy may have taken snapshots out: today's, or another one when the file was made under another."""
+        policy = self.context.registry.policy(reached.name)
+        if policy.history.latest is not None or policy.history.since is not None:
+            return True
+        return source is not None and self.context.mapping.metadata(source, policy, LOCALIZER_VERSION) != reached.metadata
+
+    def _compare_meaning(self, item: _Rewritten) -> _Outcome:
+        objects = self.context.objects
+        try:
+            replica = objects.read(item.uri)
+        except (ObjectMissing, TableError):
+            return _Outcome(item.uri, lost=True)
+        try:
+            source = objects.read(item.source) if item.source else None
+            if item.source is None or source is None:
+                return _Outcome(item.uri)
+            found = tuple(islice(item.compare(replica, item.uri, source, item.source, self.places), _SHOWN))
+        except ObjectMissing:
+            return _Outcome(item.uri)
+        except TableError as error:
+            # Of a source that can't be read nobody can say what the replica should be.
+            return _Outcome(item.uri, len(replica), (error.message,), UNREADABLE) if error.file == item.uri else _Outcome(item.uri)
+        return _Outcome(item.uri, len(replica), found)
+
+    def _compare_bytes(self, uri: str) -> _Outcome:
+        source = self.places.origin(uri)
+        try:
+            size, mine = sha256_of(self.context.objects, uri)
+        except (ObjectMissing, TableError):
+            return _Outcome(uri, lost=True)
+        try:
+            theirs = sha256_of(self.context.objects, source)[1] if source else None
+        except (ObjectMissing, TableError):
+            theirs = None
+        if theirs is None:
+            return _Outcome(uri)
+        return _Outcome(uri, size, () if mine == theirs else (f"its content is not that of {source}: SHA-256 {mine}, there {theirs}",))
+
+
+def _document_differences(pruned: bool, replica: bytes, uri: str, source: bytes, source_uri: str, places: Places) -> Iterator[str]:
+    mine, theirs = read_json(replica, uri), read_json(source, source_uri)
+    try:
+        yield from metadata_differences(mine, theirs, places, pruned=pruned)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise BrokenMetadata(f"not a table's or view's metadata: {type(error).__name__}", file=uri) from error
+
+
+def _mapped(function: Callable[[_T], _R], items: Iterator[_T], workers: int) -> Iterator[_R]:
+    """Call a function on each item in threads and yield the results in order, never far ahead of the reader."""
+    with ThreadPoolExecutor(workers, thread_name_prefix="sterna-verify") as pool:
+        while part := list(islice(items, _WAITING)):
+            yield from pool.map(function, part)

@@ -1,0 +1,103 @@
+"""Position deletes and deletion vectors: every path that they hold, and whether their manifests describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from sterna.errors import TableError
+from sterna.verify.findings import DISAGREES, STRAY, UNREADABLE, UNSORTED, Findings
+from sterna.verify.places import Places
+from sterna.verify.puffin import REFERENCED, read_puffin
+from sterna.verify.rows import distinct_paths, read_rows, unsorted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PUFFIN = "PUFFIN"
+
+Entry = dict[str, Any]
+"""A live entry of a delete file, as `avro.read_manifest` names its columns."""
+
+
+def check_delete_file(data: bytes, uri: str, entries: list[Entry], places: Places, found: Findings) -> None:
+    """Check a position delete file or a Puffin file with deletion vectors.
+
+    A data file that is named and that no manifest lists is no fault: deletes outlive the files that they were written for, on
+    `main` too. One that is named at a place where this region reads no data file is: that delete would hit nothing.
+
+    Args:
+        data: its bytes.
+        uri: its URI.
+        entries: the live entries that name it; more than one for a Puffin file with several vectors.
+        places: judges URIs.
+        found: takes the faults.
+    """
+    try:
+        if entries[0]["file_format"].upper() == PUFFIN:
+            _check_vectors(data, uri, entries, places, found)
+        else:
+            _check_rows(read_rows(data, entries[0]["file_format"].upper(), uri), uri, entries, places, found)
+    except TableError as error:
+        found.add(UNREADABLE, uri, error.message)
+
+
+def _check_rows(table: pa.Table, uri: str, entries: list[Entry], places: Places, found: Findings) -> None:
+    named = distinct_paths(table)
+    foreign = places.foreign(named)
+    found.add_foreign(uri, foreign, places.region)
+    listed = named.to_pylist()
+    _check_strays(uri, set(listed) - set(foreign), places, found)
+    # A file that stays in place is main's own: what its rows hold otherwise is not the replica's fault.
+    if places.below_root(uri):
+        if unsorted(table):
+            found.add(UNSORTED, uri, "its rows are not in the order of (file_path, pos)")
+        for count in sorted({entry["record_count"] for entry in entries} - {table.num_rows}):
+            found.add(DISAGREES, uri, f"{table.num_rows} rows, a manifest says {count}")
+    for message in _wrong_description(listed, entries):
+        found.add(DISAGREES, uri, message)
+
+
+def _wrong_description(paths: list[str], entries: Iterable[Entry]) -> Iterator[str]:
+    """Engines trust what a manifest says of a delete file: where it is wrong, rows come back."""
+    keys = [path.encode() for path in paths]
+    for entry in entries:
+        referenced, lower, upper = entry["referenced_data_file"], entry["lower_bounds"], entry["upper_bounds"]
+        if referenced is not None and set(paths) - {referenced}:
+            yield f"holds deletes of {sorted(set(paths) - {referenced})[0]}, a manifest says of {referenced} alone"
+        if keys and lower is not None and min(keys) < lower:
+            yield f"holds deletes of {min(keys).decode()}, below the lower bound that a manifest has"
+        if keys and upper is not None and max(keys) > upper:
+            yield f"holds deletes of {max(keys).decode()}, above the upper bound that a manifest has"
+
+
+def _check_vectors(data: bytes, uri: str, entries: list[Entry], places: Places, found: Findings) -> None:
+    vectors = read_puffin(data, uri).vectors
+    named = {str((blob.get("properties") or {}).get(REFERENCED)) for blob in vectors}
+    foreign = {path for path in named if not places.is_local(path)}
+    found.add_foreign(uri, sorted(foreign), places.region)
+    _check_strays(uri, named - foreign, places, found)
+    blobs = {(blob["offset"], blob["length"]): blob.get("properties") or {} for blob in vectors}
+    for entry in entries:
+        place = (entry["content_offset"], entry["content_size_in_bytes"])
+        properties = blobs.get(place)
+        if properties is None:
+            found.add(DISAGREES, uri, f"no deletion vector at offset {place[0]} with {place[1]} bytes, as a manifest says")
+            continue
+        if properties.get(REFERENCED) != entry["referenced_data_file"]:
+            found.add(
+                DISAGREES,
+                uri,
+                f"the vector at {place[0]} is of {properties.get(REFERENCED)}, a manifest says of {entry['referenced_data_file']}",
+            )
+        if properties.get("cardinality") != str(entry["record_count"]):
+            found.add(
+                DISAGREES,
+                uri,
+                f"the vector at {place[0]} deletes {properties.get('cardinality')} rows, a manifest says {entry['record_count']}",
+            )
+
+
+def _check_strays(uri: str, named: set[str], places: Places, found: Findings) -> None:
+    for path in sorted(path for path in named if places.is_stray(path)):
+        found.add(STRAY, uri, f"deletes rows of {path}, where this region reads no data file: it hits nothing")

@@ -1,0 +1,33 @@
+"""Hashing objects of any size without having them in memory."""
+
+from __future__ import annotations
+
+import hashlib
+
+from sterna.edges.objects import Objects, _call
+from sterna.errors import StoreUnreachable
+
+_CHUNK = 8 << 20
+
+
+def sha256_of(objects: Objects, uri: str) -> tuple[int, str]:
+    """Return an object's size and the SHA-256 of its content.
+
+    Raises:
+        ObjectMissing, StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `Objects.read`.
+    """
+    import obstore
+
+    store, key = objects._find(uri)
+
+    def stream() -> tuple[int, str]:
+        result = obstore.get(store.client, key)
+        hashed, size = hashlib.sha256(), 0
+        for chunk in result.stream(min_chunk_size=_CHUNK):
+            hashed.update(chunk)
+            size += len(chunk)
+        if size != result.meta["size"]:
+            raise StoreUnreachable(f"{size} of {result.meta['size']} bytes came", file=uri)
+        return size, hashed.hexdigest()
+
+    return _call(store, uri, stream)

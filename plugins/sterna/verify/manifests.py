@@ -1,0 +1,182 @@
+"""Manifest lists and manifests: what they name, and whether the one says of the other what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from sterna.verify.findings import DISAGREES, SIZE, Findings
+from sterna.verify.places import Places
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+EXISTING, ADDED, DELETED = 0, 1, 2
+DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
+
+_STATUS_NAMES: Final = {ADDED: "added", EXISTING: "existing", DELETED: "deleted"}
+_UNSET: Final = -1  # as a snapshot id
+_COLUMNS: Final = (
+    "manifest_path",
+    "manifest_length",
+    "partition_spec_id",
+    "content",
+    "sequence_number",
+    "min_sequence_number",
+    "added_snapshot_id",
+    "added_files_count",
+    "existing_files_count",
+    "deleted_files_count",
+    "added_rows_count",
+    "existing_rows_count",
+    "deleted_rows_count",
+)
+
+
+@dataclass(frozen=True)
+class Named:
+    """What a manifest list says of a manifest; None where it says nothing, as snapshots with inline manifests do of all but the path."""
+
+    path: str
+    length: int | None = None
+    spec: int | None = None
+    content: int | None = None
+    sequence_number: int | None = None
+    min_sequence_number: int | None = None
+    snapshot: int | None = None
+    added_files: int | None = None
+    existing_files: int | None = None
+    deleted_files: int | None = None
+    added_rows: int | None = None
+    existing_rows: int | None = None
+    deleted_rows: int | None = None
+
+    def counts(self, status: int) -> tuple[int | None, int | None]:
+        """Return the files and rows that it claims of one status."""
+        return {
+            ADDED: (self.added_files, self.added_rows),
+            EXISTING: (self.existing_files, self.existing_rows),
+            DELETED: (self.deleted_files, self.deleted_rows),
+        }[status]
+
+
+def named_by(rows: pa.Table) -> Iterator[Named]:
+    """Yield the rows of a manifest list, as `avro.read_list` returns them."""
+    columns = [rows.column(name).to_pylist() for name in _COLUMNS]
+    return (Named(*row) for row in zip(*columns, strict=True))
+
+
+def check_list(header: dict[str, bytes], rows: list[Named], uri: str, snapshot: int, sequence_number: int, found: Findings) -> None:
+    """Check that a manifest list is the one of its snapshot, and no manifest in it is from its future.
+
+    Args:
+        header: the list's Avro metadata.
+        rows: its rows.
+        uri: its URI.
+        snapshot, sequence_number: of the snapshot that names it; 0 in format v1.
+        found: takes the faults.
+    """
+    own = header.get("snapshot-id", b"").decode("ascii", "replace")
+    if own.lstrip("-").isdigit() and int(own) != snapshot:
+        found.add(DISAGREES, uri, f"is the manifest list of snapshot {own}, and named by snapshot {snapshot}")
+    for row in rows:
+        if sequence_number and row.sequence_number is not None and row.sequence_number > sequence_number:
+            found.add(DISAGREES, uri, f"{row.path} has sequence number {row.sequence_number}, the snapshot {sequence_number}")
+
+
+def check_length(uri: str, size: int, named: dict[Named, str], found: Findings) -> None:
+    """Check a manifest's size against what lists say of it: engines read as much of it, and no more."""
+    for row, file in named.items():
+        if row.length not in (None, size):
+            found.add(SIZE, uri, f"{size} bytes, {file} says {row.length}")
+
+
+def check_manifest(uri: str, header: dict[str, bytes], entries: pa.Table, named: dict[Named, str], found: Findings) -> None:
+    """Check a manifest against everything that lists say of it.
+
+    Args:
+        uri: its URI.
+        header: its Avro metadata.
+        entries: its entries, as `avro.read_manifest` returns them.
+        named: what lists say of it, each with the list's URI.
+        found: takes the faults.
+    """
+    for message in _own_faults(header, entries):
+        found.add(DISAGREES, uri, message)
+    holds = {status: _count(entries, status) for status in _STATUS_NAMES}
+    for row, file in named.items():
+        for message in (*_wrong_counts(row, holds), *_wrong_header(row, header), *_wrong_numbers(row, entries)):
+            found.add(DISAGREES, uri, f"{message} ({file})")
+
+
+def paths(entries: pa.Table) -> list[pa.ChunkedArray]:
+    """Return everything in a manifest's entries, those of deleted files too, that names a file: as columns of URIs."""
+    return [entries.column("file_path"), entries.column("referenced_data_file")]
+
+
+def foreign_bounds(entries: pa.Table, places: Places) -> list[str]:
+    """Return the foreign URIs among the bounds that position deletes have for the paths in their rows.
+
+    A bound may be cut (then it is no whole URI, and the two differ): such a one counts when it lies in a foreign location.
+    """
+    import pyarrow.compute as pc
+
+    either = pc.or_(entries.column("lower_bounds").is_valid(), entries.column("upper_bounds").is_valid())
+    rows = entries.filter(either)
+    pairs = set(zip(rows.column("lower_bounds").to_pylist(), rows.column("upper_bounds").to_pylist(), strict=True))
+    found: set[str] = set()
+    for lower, upper in pairs:
+        texts = {bound.decode("utf-8", "replace") for bound in (lower, upper) if bound is not None}
+        found |= {text for text in texts if (places.is_foreign(text) if lower != upper else not places.is_local(text))}
+    return sorted(found)
+
+
+def _own_faults(header: dict[str, bytes], entries: pa.Table) -> Iterator[str]:
+    import pyarrow.compute as pc
+
+    contents = set(pc.unique(entries.column("content").fill_null(DATA)).to_pylist())
+    if header.get("content") == b"data" and contents - {DATA}:
+        yield "a data manifest that lists delete files"
+    if header.get("content") == b"deletes" and DATA in contents:
+        yield "a delete manifest that lists data files"
+    strange = set(pc.unique(entries.column("status")).to_pylist()) - _STATUS_NAMES.keys()
+    if strange:
+        yield f"entries of status {sorted(strange)}"
+
+
+def _count(entries: pa.Table, status: int) -> tuple[int, int]:
+    import pyarrow.compute as pc
+
+    rows = entries.filter(pc.equal(entries.column("status"), status))
+    return rows.num_rows, pc.sum(rows.column("record_count")).as_py() or 0
+
+
+def _wrong_counts(row: Named, holds: dict[int, tuple[int, int]]) -> Iterator[str]:
+    for status, name in _STATUS_NAMES.items():
+        for what, claimed, real in zip(("files", "rows"), row.counts(status), holds[status], strict=True):
+            if claimed is not None and claimed != real:
+                yield f"holds {real} {name} {what}, its list says {claimed}"
+
+
+def _wrong_header(row: Named, header: dict[str, bytes]) -> Iterator[str]:
+    spec = header.get("partition-spec-id", b"").decode("ascii", "replace")
+    if row.spec is not None and spec.isdigit() and int(spec) != row.spec:
+        yield f"was written for partition spec {spec}, its list says {row.spec}"
+    content = {b"data": 0, b"deletes": 1}.get(header.get("content", b""))
+    if content is not None and row.content is not None and content != row.content:
+        yield f"has content {content}, its list says {row.content}"
+
+
+def _wrong_numbers(row: Named, entries: pa.Table) -> Iterator[str]:
+    import pyarrow.compute as pc
+
+    added = entries.filter(pc.equal(entries.column("status"), ADDED))
+    others = set(added.column("snapshot_id").drop_null().unique().to_pylist()) - {row.snapshot, _UNSET}
+    if row.snapshot is not None and others:
+        yield f"entries added by snapshot {sorted(others)[0]}, its list says {row.snapshot}"
+    live = entries.filter(pc.not_equal(entries.column("status"), DELETED))
+    # An added entry without a number has its manifest's.
+    oldest = pc.min(live.column("sequence_number")).as_py()
+    if oldest is not None and row.min_sequence_number is not None and oldest < row.min_sequence_number:
+        yield f"an entry of sequence number {oldest}, its list says that there is none below {row.min_sequence_number}"

@@ -1,0 +1,93 @@
+"""Judging URIs by the registry's prefixes: local or foreign, below the replica root or not, and what they were copied from."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from sterna.errors import TableError
+from sterna.registry.mapping import Mapping
+from sterna.registry.model import inside, respell
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# What only `Mapping.locate` can judge: control characters, queries, empty path parts, and "." or ".." as a path part, spelled out or not.
+_ODD = r"[\x00-\x1f\x7f?]|[^:/]//|/[^/]*://|(?i:%2[ef])|/\.{0,2}$|/\.{1,2}/"
+
+
+class Places:
+    """One region's judgement of URIs.
+
+    Args:
+        mapping: the region's mapping; only its prefixes and its inverse are used.
+    """
+
+    def __init__(self, mapping: Mapping) -> None:
+        self.mapping = mapping
+        self.region = mapping.region.name
+        self._root = mapping.region.replica_root
+
+    def is_local(self, uri: str) -> bool:
+        """Tell whether a URI is in this region; one that is in no location at all, or must not be followed, is not."""
+        try:
+            return self.mapping.is_local(uri)
+        except TableError:
+            return False
+
+    def is_foreign(self, value: str) -> bool:
+        """Tell whether a text that need not be a URI is one of another region."""
+        registered = any(inside(value.rstrip("/"), prefix) for prefix, _ in self._prefixes)
+        return registered and not self.is_local(value.removesuffix("/"))
+
+    def below_root(self, uri: str) -> bool:
+        """Tell whether a URI is below this region's replica root."""
+        return inside(uri, self._root)
+
+    def foreign(self, uris: pa.Array | pa.ChunkedArray) -> list[str]:
+        """Return the distinct ones among many URIs that are not in this region; nulls are passed over."""
+        import pyarrow.compute as pc
+
+        # Nothing but copies lies below the replica root, so nearly all of a replica's URIs are judged by this one prefix.
+        odd = pc.match_substring_regex(uris, _ODD)
+        plain = pc.and_not(pc.starts_with(uris, f"{self._root}/"), odd)
+        found: list[str] = []
+        left = uris.filter(pc.invert(plain))
+        odd = odd.filter(pc.invert(plain))
+        found += [uri for uri in left.filter(odd).unique().to_pylist() if not self.is_local(uri)]
+        left = left.filter(pc.invert(odd))
+        for prefix, local in self._prefixes:
+            here = pc.starts_with(left, f"{prefix}/")
+            found += [] if local else left.filter(here).unique().to_pylist()
+            left = left.filter(pc.invert(here))
+        return [*found, *left.unique().to_pylist()]
+
+    def origin(self, uri: str) -> str | None:
+        """Return what a URI of the replica stands for on `main`; None when that can't be told."""
+        try:
+            return self.mapping.source(uri)
+        except TableError:
+            return None
+
+    def is_stray(self, uri: str) -> bool:
+        """Tell whether this region reads the data file that a local URI stands for at another place, or at none.
+
+        A delete that names such a URI hits nothing. One that names a right place where no data file is any more proves nothing:
+        deletes outlive the files that they were written for, on `main` too.
+        """
+        origin = self.origin(uri)
+        try:
+            return origin is None or self.mapping.content(origin) != uri
+        except TableError:
+            return True
+
+    @cached_property
+    def _prefixes(self) -> list[tuple[str, bool]]:
+        """Every spelling of every location's prefix, longest first, and whether it is in this region."""
+        found: dict[str, bool] = {}
+        for location in self.mapping.registry.locations:
+            for alias, prefix in respell(location.prefix).items():
+                # A spelling that the registry uses for a location of its own is no alias of another.
+                if not alias or prefix not in found:
+                    found[prefix] = location.region == self.region
+        return sorted(found.items(), key=lambda item: len(item[0]), reverse=True)

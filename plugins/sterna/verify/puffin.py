@@ -1,0 +1,68 @@
+"""Reading a Puffin file's footer (Puffin specification, "File structure")."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sterna.errors import BrokenMetadata
+
+DELETION_VECTOR: Final = "deletion-vector-v1"
+REFERENCED: Final = "referenced-data-file"
+
+_MAGIC: Final = b"PFA1"
+_TAIL: Final = 12  # payload size, flags, magic
+_COMPRESSED: Final = 1
+_MAX_FOOTER: Final = 64 << 20
+
+
+@dataclass(frozen=True)
+class Puffin:
+    """A Puffin file.
+
+    Args:
+        footer: the footer's JSON.
+        body: where the footer begins, and the blobs end.
+    """
+
+    footer: dict[str, Any]
+    body: int
+
+    @property
+    def vectors(self) -> list[dict[str, Any]]:
+        """The footer's entries of deletion vectors."""
+        return [blob for blob in self.footer["blobs"] if blob.get("type") == DELETION_VECTOR]
+
+
+def read_puffin(data: bytes, uri: str) -> Puffin:
+    """Read the footer of a Puffin file.
+
+    Raises:
+        BrokenMetadata: no Puffin file, or its footer does not parse, or a blob lies outside the file.
+    """
+    if len(data) < 2 * len(_MAGIC) + _TAIL or not data.startswith(_MAGIC) or not data.endswith(_MAGIC):
+        raise BrokenMetadata("not a Puffin file", file=uri)
+    size = int.from_bytes(data[-_TAIL:-8], "little")
+    start = len(data) - _TAIL - size
+    if start < 2 * len(_MAGIC) or size > _MAX_FOOTER or data[start - 4 : start] != _MAGIC:
+        raise BrokenMetadata("a Puffin footer of a wrong size", file=uri)
+    try:
+        footer = json.loads(_payload(data[start:-_TAIL], data[-8]))
+        inside = all(4 <= blob["offset"] <= blob["offset"] + blob["length"] <= start - 4 for blob in footer["blobs"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BrokenMetadata(f"a Puffin footer that does not parse: {type(error).__name__}", file=uri) from error
+    if not inside:
+        raise BrokenMetadata("a Puffin blob outside its file", file=uri)
+    return Puffin(footer, start - 4)
+
+
+def _payload(data: bytes, flags: int) -> bytes:
+    if not flags & _COMPRESSED:
+        return data
+    import cramjam
+
+    try:
+        return bytes(cramjam.lz4.decompress(data))
+    except cramjam.DecompressionError as error:
+        raise ValueError("not valid LZ4") from error

@@ -1,0 +1,134 @@
+"""Reading position delete files, whichever format they have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sterna.errors import BrokenMetadata, Unsupported
+from sterna.iceberg import general
+from sterna.iceberg.avro import open_container
+from sterna.iceberg.files import MAX_DELETE_ROWS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Field ids: Iceberg specification, "Position Delete Files".
+_IDS: Final = {2147483546: "file_path", 2147483545: "pos"}
+_ID_KEYS: Final = (b"PARQUET:field_id", b"iceberg.id")
+
+
+def read_rows(data: bytes, file_format: str, uri: str, *, whole: bool = False) -> pa.Table:
+    """Read a position delete file.
+
+    Args:
+        data: the file's bytes.
+        file_format: PARQUET, ORC or AVRO, as its manifest says.
+        uri: its URI, for errors.
+        whole: all columns (the deleted rows too), not the two that every file has alone.
+
+    Returns:
+        Columns file_path (dictionary of strings), pos (int64), and the others under their own names.
+
+    Raises:
+        Unsupported: another format.
+        BrokenMetadata: the file does not parse, or is over a limit.
+    """
+    import pyarrow as pa
+
+    readers = {"PARQUET": _parquet, "ORC": _orc, "AVRO": _avro}
+    if file_format not in readers:
+        raise Unsupported(f"position deletes in {file_format}", file=uri)
+    try:
+        table = readers[file_format](data, uri, whole)
+        path = table.column("file_path").cast(pa.string()).dictionary_encode()
+        table = table.set_column(table.schema.get_field_index("file_path"), "file_path", path).unify_dictionaries().combine_chunks()
+        pos = table.column("pos").cast(pa.int64())
+        table = table.set_column(table.schema.get_field_index("pos"), "pos", pos)
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise BrokenMetadata(f"not readable as {file_format}: {type(error).__name__}", file=uri) from error
+    if table.column("file_path").null_count or table.column("pos").null_count:
+        raise BrokenMetadata("a position delete without path or position", file=uri)
+    return table
+
+
+def distinct_paths(table: pa.Table) -> pa.Array:
+    """Return the distinct paths in a file's rows."""
+    return table.column("file_path").unique().cast("string")
+
+
+def unsorted(table: pa.Table) -> bool:
+    """Tell whether rows are not in the order of (file_path, pos).
+
+    Java compares strings by UTF-16 units, others by bytes: either order is one.
+    """
+    encodings = ("utf-8", "utf-16-be")
+    return table.num_rows > 1 and all(_unsorted(table, encoding) for encoding in encodings)
+
+
+def _unsorted(table: pa.Table, encoding: str) -> bool:
+    import numpy as np
+
+    column = table.column("file_path").combine_chunks()
+    column = column.chunk(0) if hasattr(column, "chunk") else column
+    texts = [text.encode(encoding) for text in column.dictionary.to_pylist()]
+    ranks = np.empty(len(texts), dtype=np.int64)
+    ranks[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(len(texts))
+    path, pos = ranks[column.indices.to_numpy()], table.column("pos").to_numpy()
+    later = (path[1:] > path[:-1]) | ((path[1:] == path[:-1]) & (pos[1:] >= pos[:-1]))
+    return not bool(later.all())
+
+
+def _limit(rows: int, uri: str) -> None:
+    if rows > MAX_DELETE_ROWS:
+        raise BrokenMetadata(f"a position delete file of {rows} rows is over the limit", file=uri)
+
+
+def _parquet(data: bytes, uri: str, whole: bool) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pq.ParquetFile(pa.BufferReader(data)).schema_arrow
+    names = _names(schema)
+    path = next((name for name, wanted in names.items() if wanted == "file_path"), "file_path")
+    file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=[path])
+    _limit(file.metadata.num_rows, uri)
+    return _renamed(file.read(columns=None if whole else list(names)), names)
+
+
+def _orc(data: bytes, uri: str, whole: bool) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import orc
+
+    file = orc.ORCFile(pa.BufferReader(data))
+    _limit(file.nrows, uri)
+    names = _names(file.schema)
+    return _renamed(file.read(columns=None if whole else list(names)), names)
+
+
+def _avro(data: bytes, uri: str, whole: bool) -> pa.Table:
+    import pyarrow as pa
+
+    container = open_container(data, uri)
+    own = general.field_names(container.schema, _IDS)
+    paths: list[Any] = []
+    positions: list[Any] = []
+    others: list[str] = []
+    for record in general.records(container):
+        _limit(len(paths), uri)
+        paths.append(record.pop(own[2147483546]))
+        positions.append(record.pop(own[2147483545]))
+        others.append(repr(record))
+    columns = {"file_path": pa.array(paths, pa.string()), "pos": pa.array(positions, pa.int64())}
+    return pa.table(columns | ({"row": pa.array(others, pa.string())} if whole else {}))
+
+
+def _names(schema: pa.Schema) -> dict[str, str]:
+    """Return what the columns of path and position are called in a file; by name where it has no field ids."""
+    ids = {field.name: next((int(field.metadata[key]) for key in _ID_KEYS if key in (field.metadata or {})), None) for field in schema}
+    if any(value is not None for value in ids.values()):
+        return {name: _IDS[value] for name, value in ids.items() if value in _IDS}
+    return {name: name for name in ids if name in _IDS.values()}
+
+
+def _renamed(table: pa.Table, names: dict[str, str]) -> pa.Table:
+    return table.rename_columns([names.get(name, name) for name in table.column_names])

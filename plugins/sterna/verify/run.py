@@ -1,0 +1,95 @@
+"""Verifying a replica branch: its structure always, and as much of its content as was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from sterna.edges.catalog import ICEBERG_TABLE, ICEBERG_VIEW, Content, key_name
+from sterna.errors import UsageError
+from sterna.registry.policy import Policy
+from sterna.sync.context import Context
+from sterna.sync.head import read_head
+from sterna.verify.deep import Comparison
+from sterna.verify.findings import Findings, Verified, summed
+from sterna.verify.origins import find_origins
+from sterna.verify.places import Places
+from sterna.verify.sample import Sample
+from sterna.verify.table import check_structure
+
+_TABLES_AT_ONCE = 4
+_SHOWN = 20  # names in a message
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How much of a replica is verified beside its structure.
+
+    Args:
+        deep: also compare the files below the replica root with those on `main` that they were made from.
+        sample: of those, only these; None: all.
+    """
+
+    deep: bool = False
+    sample: Sample | None = None
+
+
+def verify(context: Context, depth: Depth, tables: Iterable[str] = (), progress: Callable[[str], None] = lambda line: None) -> Verified:
+    """Verify a region's replica branch, as its head is now.
+
+    Args:
+        context: the region.
+        depth: how much is verified.
+        tables: key names or patterns, as in a policy; default: all tables and views.
+        progress: called with a line per table, and now and then while many files are compared.
+
+    Returns:
+        Counts and findings; no finding means that nothing is wrong with what was looked at.
+
+    Raises:
+        UsageError: a name or pattern fits no table or view on the branch; the message names those that are.
+        CatalogError, StoreError: something does not answer.
+    """
+    head = read_head(context.catalog, context.region.replica_branch)
+    listed = context.catalog.entries(context.region.replica_branch, head.hash) if head.exists else ()
+    entries = {key_name(key): content for key, content in listed if content.kind in (ICEBERG_TABLE, ICEBERG_VIEW)}
+    chosen = _chosen(context, entries, list(tables))
+    places = Places(context.mapping)
+    origins = find_origins(context, head, chosen, places)
+    takes = depth.sample.takes if depth.sample else lambda uri: True
+    comparison = Comparison(context, places, takes, progress) if depth.deep else None
+
+    def one(name: str) -> Findings:
+        found = Findings(name)
+        reached = check_structure(context, places, chosen[name], origins.get(name), found, listed=depth.deep)
+        if comparison is not None:
+            comparison.table(reached, origins.get(name), found)
+        return found
+
+    parts = []
+    pool = ThreadPoolExecutor(_TABLES_AT_ONCE, thread_name_prefix="sterna-tables")
+    try:
+        for future in [pool.submit(one, name) for name in chosen]:
+            parts.append(future.result())
+            progress(_line(parts[-1], depth))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return summed(parts)
+
+
+def _line(found: Findings, depth: Depth) -> str:
+    compared = f", {found.compared} compared, {found.not_comparable} not comparable" if depth.deep else ""
+    return f"{found.table}: {found.files} files{compared}, {found.faults} faults"
+
+
+def _chosen(context: Context, entries: dict[str, Content], names: list[str]) -> dict[str, Content]:
+    """Return the entries that names or patterns ask for, sorted; all where there are none."""
+    wanted = {text: {name for name in entries if name == text or Policy(tables=[text]).matches(name)} for text in names}
+    for text, fitting in wanted.items():
+        if not fitting:
+            there = sorted(entries)
+            shown = ", ".join(there[:_SHOWN]) + (f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else "")
+            raise UsageError(f"no table {text!r} on {context.region.replica_branch}: there are {shown or 'none'}")
+    chosen = set().union(*wanted.values()) if names else set(entries)
+    return {name: entries[name] for name in sorted(chosen)}

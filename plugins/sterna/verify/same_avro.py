@@ -1,0 +1,99 @@
+"""Whether a replica's manifests and manifest lists say what their sources say, record by record, decoded by fastavro."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import Any, Final
+
+from sterna.iceberg import general
+from sterna.iceberg.avro import Container, open_container
+from sterna.verify.avro import PATH_COLUMN, bounds, data_file_fields
+from sterna.verify.manifests import POSITION_DELETES
+from sterna.verify.places import Places
+from sterna.verify.same_json import differences
+
+_LIST_NAMES: Final = {500: "manifest_path", 501: "manifest_length"}
+_FILE_NAMES: Final = {
+    100: "file_path",
+    104: "file_size_in_bytes",
+    108: "column_sizes",
+    125: "lower_bounds",
+    128: "upper_bounds",
+    132: "split_offsets",
+    134: "content",
+    143: "referenced_data_file",
+}
+_PATHS: Final = (100, 143)
+_BOUNDS: Final = (125, 128)
+# What follows from a rewritten delete file's bytes; that its size is right is a matter of structure.
+_LAYOUT: Final = (104, 108, 132)
+
+
+def list_differences(replica: bytes, uri: str, source: bytes, source_uri: str, places: Places) -> Iterator[str]:
+    """Yield where a manifest list differs from its source: paths are taken back to `main`, lengths are left out.
+
+    Raises:
+        Unsupported, BrokenMetadata: one of the two can't be read; the error names it.
+    """
+
+    mine, theirs = open_container(replica, uri), open_container(source, source_uri)
+    yield from _header(mine, theirs)
+    yield from _compared(_manifests(mine, places), _manifests(theirs, places), "manifest")
+
+
+def manifest_differences(replica: bytes, uri: str, source: bytes, source_uri: str, places: Places) -> Iterator[str]:
+    """Yield where a manifest differs from its source: paths are taken back to `main`, and what describes a rewritten delete is left out.
+
+    Raises:
+        Unsupported, BrokenMetadata: as `list_differences`.
+    """
+    mine, theirs = open_container(replica, uri), open_container(source, source_uri)
+    yield from _header(mine, theirs)
+    yield from _compared(_entries(mine, places), _entries(theirs, places), "entry")
+
+
+def _header(mine: Container, theirs: Container) -> Iterator[str]:
+    for key in dict.fromkeys((*mine.metadata, *theirs.metadata)):
+        if mine.metadata.get(key) != theirs.metadata.get(key):
+            yield f"the header's {key} differs"
+
+
+def _compared(mine: Iterator[Any], theirs: Iterator[Any], what: str) -> Iterator[str]:
+    left = right = 0
+    for number, (one, other) in enumerate(zip_longest(mine, theirs)):
+        left += one is not None
+        right += other is not None
+        if one is not None and other is not None:
+            yield from differences(one, other, f"{what} {number}")
+    if left != right:
+        yield f"{left} records, the source has {right}"
+
+
+def _manifests(container: Container, places: Places) -> Iterator[dict[str, Any]]:
+    names = general.field_names(container.schema, _LIST_NAMES)
+    for record in general.records(container):
+        path = record.pop(names.get(500, ""), None)
+        record.pop(names.get(501, ""), None)
+        yield record | {"manifest_path": None if path is None else places.origin(path)}
+
+
+def _entries(container: Container, places: Places) -> Iterator[dict[str, Any]]:
+    name, names = data_file_fields(container, _FILE_NAMES)
+    for record in general.records(container):
+        _neutral(record[name], names, places)
+        yield record
+
+
+def _neutral(file: dict[str, Any], names: dict[int, str], places: Places) -> None:
+    """Change an entry's data_file to what it is on both sides."""
+    for number in _PATHS:
+        if file.get(names.get(number, "")) is not None:
+            file[names[number]] = places.origin(file[names[number]])
+    if file.get(names.get(134, "")) != POSITION_DELETES:
+        return
+    for number in _LAYOUT:
+        file.pop(names.get(number, ""), None)
+    for name in (names[number] for number in _BOUNDS if number in names):
+        # Bounds of paths may be dropped; that they cover the rows is a matter of structure.
+        file[name] = {key: value for key, value in bounds(file[name]).items() if key != PATH_COLUMN}

@@ -1,0 +1,104 @@
+"""Whether a replica's metadata.json says what its source says, apart from places and the few values that are changed on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from sterna.verify.places import Places
+
+_ON_PURPOSE: Final = "gc.enabled"
+_STATISTICS: Final = ("statistics", "partition-statistics")
+
+
+def metadata_differences(replica: dict[str, Any], source: dict[str, Any], places: Places, *, pruned: bool) -> Iterator[str]:
+    """Yield where a table's or view's metadata.json differs from its source.
+
+    Args:
+        replica: the replica's, parsed.
+        source: the source's, parsed.
+        places: takes URIs of the replica back to `main`.
+        pruned: a policy may have taken snapshots out.
+    """
+    gone = _ids(source) - _ids(replica)
+    wanted = _without(source, gone if pruned else gone & _staged(source))
+    yield from differences(_comparable(_origins(replica, places)), _comparable(wanted), "")
+
+
+def differences(replica: Any, source: Any, path: str) -> Iterator[str]:
+    """Yield where two values differ, each with the path to it; dictionaries and lists at any depth."""
+    if isinstance(replica, dict) and isinstance(source, dict):
+        for key in dict.fromkeys((*replica, *source)):
+            where = f"{path}.{key}" if path else str(key)
+            if key not in replica or key not in source:
+                yield f"{where} is {'missing' if key not in replica else 'not in the source'}"
+            else:
+                yield from differences(replica[key], source[key], where)
+    elif isinstance(replica, list) and isinstance(source, list):
+        if len(replica) != len(source):
+            yield f"{path} has {len(replica)} elements, the source {len(source)}"
+        for number, (mine, theirs) in enumerate(zip(replica, source, strict=False)):
+            yield from differences(mine, theirs, f"{path}[{number}]")
+    elif type(replica) is not type(source) or repr(replica) != repr(source):  # a NaN is itself here
+        yield f"{path} is {_shown(replica)}, in the source {_shown(source)}"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def _origins(document: dict[str, Any], places: Places) -> dict[str, Any]:
+    """Return a replica's document with every URI of the replica in a place where URIs stand taken back to `main`."""
+
+    def back(value: Any) -> Any:
+        return (places.origin(value) or value) if isinstance(value, str) else value
+
+    def texts(values: Any) -> Any:
+        return {name: back(value) for name, value in values.items()} if isinstance(values, dict) else values
+
+    def members(items: Any, names: tuple[str, ...]) -> Any:
+        return [
+            {name: back(value) if name in names else texts(value) if name == "summary" else value for name, value in item.items()}
+            for item in items
+        ]
+
+    changed = dict(document) | {"location": back(document.get("location")), "properties": texts(document.get("properties"))}
+    for name in ("snapshots", "versions"):
+        if document.get(name):
+            changed[name] = members(document[name], ("manifest-list",))
+            for item in changed[name]:
+                item.update({"manifests": [back(path) for path in item["manifests"]]} if "manifests" in item else {})
+    return changed | {name: members(document[name], ("statistics-path",)) for name in _STATISTICS if document.get(name)}
+
+
+def _comparable(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document without what is changed on purpose."""
+    properties = {name: value for name, value in (document.get("properties") or {}).items() if name != _ON_PURPOSE}
+    return {name: value for name, value in document.items() if name != "metadata-log"} | {"properties": properties}
+
+
+def _ids(document: dict[str, Any]) -> set[Any]:
+    return {item["snapshot-id"] for item in document.get("snapshots") or ()}
+
+
+def _staged(document: dict[str, Any]) -> set[Any]:
+    """Return the snapshots that were written for an audit and not published: no replica has them before they are."""
+    staged = {item["snapshot-id"] for item in document.get("snapshots") or () if "wap.id" in (item.get("summary") or {})}
+    published = {item["snapshot-id"] for item in document.get("snapshot-log") or ()}
+    return staged - published - {ref.get("snapshot-id") for ref in (document.get("refs") or {}).values()}
+
+
+def _without(document: dict[str, Any], gone: set[Any]) -> dict[str, Any]:
+    """Return a table's document without some snapshots, as Iceberg's own expiry leaves it."""
+    if not gone:
+        return document
+    changed = dict(document)
+    for name in ("snapshots", *_STATISTICS):
+        if name in document:
+            changed[name] = [item for item in document[name] or () if item.get("snapshot-id") not in gone]
+    log = document.get("snapshot-log") or []
+    present = _ids(changed)
+    # An entry whose snapshot is gone ends the history before it.
+    start = next((index + 1 for index in reversed(range(len(log))) if log[index].get("snapshot-id") not in present), 0)
+    return changed | ({"snapshot-log": log[start:]} if "snapshot-log" in document else {})

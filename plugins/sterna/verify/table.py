@@ -1,0 +1,221 @@
+"""The structure of one table of a replica: every path that it reaches is in this region, exists, and has its size.
+
+Shares no code with localizing beyond reading files, so that it can catch localizing's faults: URIs are judged by the
+registry's prefixes alone, and position deletes are read row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sterna.edges.catalog import ICEBERG_VIEW, Content
+from sterna.errors import ObjectMissing, SternaError, TableError
+from sterna.sync.context import Context
+from sterna.verify.avro import read_list, read_manifest
+from sterna.verify.deletes import Entry, check_delete_file
+from sterna.verify.findings import DISAGREES, MISSING, UNREADABLE, Findings
+from sterna.verify.manifests import (
+    DELETED,
+    POSITION_DELETES,
+    Named,
+    check_length,
+    check_list,
+    check_manifest,
+    foreign_bounds,
+    named_by,
+    paths,
+)
+from sterna.verify.metadata import TableFile, check_table, check_view, parse_table, read_json
+from sterna.verify.origins import stands_for
+from sterna.verify.places import Places
+from sterna.verify.sizes import Claims
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_AT_ONCE = 8  # manifests or delete files that are read at once; about as many wait in memory
+
+
+@dataclass
+class Reached:
+    """The files that one table or view of a replica reaches.
+
+    Args:
+        name: key name.
+        metadata: URI of its metadata.json.
+        lists, manifests: URIs of its manifest lists and manifests.
+        deletes: format of each position delete file and Puffin file with deletion vectors, by URI.
+        content: URIs of all files that manifests and statistics name, in batches; None while nobody asks for them.
+    """
+
+    name: str
+    metadata: str
+    lists: list[str] = field(default_factory=list)
+    manifests: list[str] = field(default_factory=list)
+    deletes: dict[str, str] = field(default_factory=dict)
+    content: list[pa.Array] | None = None
+
+
+def check_structure(
+    context: Context, places: Places, content: Content, origin: Content | None, found: Findings, *, listed: bool = False
+) -> Reached:
+    """Check the structure of one table or view.
+
+    Args:
+        context: the region.
+        places: its judgement of URIs.
+        content: what the replica branch holds.
+        origin: what `main` held when that was made, None where nobody can tell any more.
+        found: takes the faults, and counts.
+        listed: whether the caller wants the content files too.
+
+    Returns:
+        The files that it reaches.
+    """
+    uri = content.metadata_location or ""
+    if origin is not None and not stands_for(content, origin, places):
+        found.add(DISAGREES, uri, f"does not stand for what main had under this key: {origin.metadata_location}")
+    check = _Check(context, places, found, Reached(found.table, uri, content=[] if listed else None))
+    check.run(content)
+    return check.reached
+
+
+@dataclass
+class _Check:
+    """The check of one table."""
+
+    context: Context
+    places: Places
+    found: Findings
+    reached: Reached
+    claims: Claims = field(default_factory=Claims)
+    deletes: list[pa.Table] = field(default_factory=list)
+
+    def run(self, content: Content) -> None:
+        uri = self.reached.metadata
+        data = next((data for _, data in self.read(self.local([uri], uri), lambda _: self.reached.name)), None)
+        if data is None:
+            return
+        try:
+            document = read_json(data, uri)
+            if content.kind == ICEBERG_VIEW:
+                check_view(document, uri, self.places, self.found)
+                return
+            table = parse_table(document, uri)
+            check_table(document, table, uri, self.places, self.found)
+        except TableError as error:
+            self.found.add(UNREADABLE, uri, error.message)
+            return
+        except (TypeError, AttributeError, KeyError) as error:
+            self.found.add(UNREADABLE, uri, f"not a table's metadata: {type(error).__name__} {error}")
+            return
+        self.manifests(self.lists(table), table)
+        self.statistics(table)
+        self.claims.check(self.context.objects, self.found, self.reached.content)
+        self.delete_files()
+
+    def lists(self, table: TableFile) -> dict[str, dict[Named, str]]:
+        """Read the manifest lists; return what they say of each manifest, by its URI."""
+        uri = self.reached.metadata
+        versions = {version.manifest_list: version for version in table.snapshots if version.manifest_list}
+        inline = [path for version in table.snapshots for path in version.manifests]
+        named: dict[str, dict[Named, str]] = {path: {Named(path): uri} for path in self.local(inline, uri)}
+        self.reached.lists = self.local(versions, uri)
+        for path, data in self.read(self.reached.lists, lambda _: uri):
+            try:
+                header, table_of_rows = read_list(data, path)
+            except TableError as error:
+                self.found.add(UNREADABLE, path, error.message)
+                continue
+            rows = list(named_by(table_of_rows))
+            check_list(header, rows, path, versions[path].id, versions[path].sequence_number, self.found)
+            named |= {new: {} for new in self.local((row.path for row in rows if row.path not in named), path)}
+            for row in rows:
+                if row.path in named:
+                    named[row.path].setdefault(row, path)
+        return named
+
+    def manifests(self, named: dict[str, dict[Named, str]], table: TableFile) -> None:
+        """Read the manifests, and collect what they list."""
+        self.reached.manifests = list(named)
+        for uri, data in self.read(list(named), lambda uri: next(iter(named[uri].values()))):
+            check_length(uri, len(data), named[uri], self.found)
+            try:
+                header, entries = read_manifest(data, uri)
+            except TableError as error:
+                self.found.add(UNREADABLE, uri, error.message)
+                continue
+            check_manifest(uri, header, entries, named[uri], self.found)
+            unknown = {row.spec for row in named[uri]} - {None, *table.specs}
+            if table.specs and unknown:
+                self.found.add(DISAGREES, uri, f"partition spec {sorted(map(str, unknown))[0]} is not among the table's")
+            self.collect(uri, entries)
+
+    def collect(self, uri: str, entries: pa.Table) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        foreign = {path for column in paths(entries) for path in self.places.foreign(column)}
+        self.found.add_foreign(uri, sorted({*foreign, *foreign_bounds(entries, self.places)}), self.places.region)
+        live = entries.filter(pc.not_equal(entries.column("status"), DELETED))
+        if foreign:
+            live = live.filter(pc.invert(pc.is_in(live.column("file_path"), pa.array(sorted(foreign)))))
+        self.claims.add(uri, live.column("file_path"), live.column("file_size_in_bytes"))
+        deletes = live.filter(pc.equal(live.column("content").fill_null(0), POSITION_DELETES))
+        if deletes.num_rows:
+            self.deletes.append(deletes.drop_columns(["status", "snapshot_id", "sequence_number", "content", "file_size_in_bytes"]))
+
+    def statistics(self, table: TableFile) -> None:
+        import pyarrow as pa
+
+        local = set(self.local((path for path, _ in table.statistics), self.reached.metadata))
+        files = [(path, size) for path, size in table.statistics if path in local]
+        paths, sizes = [path for path, _ in files], [size for _, size in files]
+        self.claims.add(self.reached.metadata, pa.chunked_array([paths], pa.string()), pa.chunked_array([sizes], pa.int64()))
+
+    def delete_files(self) -> None:
+        """Read the files of position deletes and deletion vectors."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not self.deletes:
+            return
+        rows = pa.concat_tables(self.deletes).sort_by("file_path")
+        self.deletes.clear()
+        runs = pc.run_end_encode(rows.column("file_path").combine_chunks())
+        ends = runs.run_ends.to_pylist()
+        spans = dict(zip(runs.values.to_pylist(), zip([0, *ends], ends, strict=False), strict=True))
+        for uri, data in self.context.objects.read_many(spans, _AT_ONCE):
+            start, end = spans[uri]
+            entries: list[Entry] = rows.slice(start, end - start).to_pylist()
+            self.reached.deletes[uri] = entries[0]["file_format"].upper()
+            if isinstance(data, bytes):
+                check_delete_file(data, uri, entries, self.places, self.found)
+            elif not isinstance(data, ObjectMissing):  # found already
+                self.unreadable(uri, data)
+
+    def read(self, uris: list[str], named_by: Callable[[str], str]) -> Iterator[tuple[str, bytes]]:
+        """Yield the local files that can be read, in order; the others are faults."""
+        for uri, data in self.context.objects.read_many(uris, _AT_ONCE):
+            if isinstance(data, bytes):
+                self.found.files += 1
+                self.found.bytes += len(data)
+                yield uri, data
+            elif isinstance(data, ObjectMissing):
+                self.found.add(MISSING, uri, f"named by {named_by(uri)}")
+            else:
+                self.unreadable(uri, data)
+
+    def unreadable(self, uri: str, error: SternaError) -> None:
+        """Take down a file that can't be read, unless it is the store that can't be."""
+        if not isinstance(error, TableError):
+            raise error
+        self.found.add(UNREADABLE, uri, error.message)
+
+    def local(self, uris: Iterable[str], namer: str) -> list[str]:
+        """Return those of some URIs that are in this region, each once; the others are faults of who names them."""
+        known = {uri: self.places.is_local(uri) for uri in uris}
+        self.found.add_foreign(namer, [uri for uri, local in known.items() if not local], self.places.region)
+        return [uri for uri, local in known.items() if local]

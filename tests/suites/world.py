@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from sterna.edges.catalog import Content, Key, key_name
 from sterna.edges.environment import environment
 from sterna.edges.nessie import NessieCatalog
 from sterna.edges.secrets import environment_secrets
+from sterna.local.s3 import Endpoint
 from sterna.local.spark import add_catalog
 from sterna.local.stack import Deployment
 from sterna.sync.context import Context, open_context
 from sterna.sync.model import Options, Report
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
+from tests.suites.answers import ask, ask_pyiceberg, data_rows, differences
 
-MERGE_ON_READ = (
-    "TBLPROPERTIES ('format-version'='2', 'write.delete.mode'='merge-on-read', "
-    "'write.update.mode'='merge-on-read', 'write.merge.mode'='merge-on-read')"
-)
+
+def merge_on_read(version: int) -> str:
+    """Properties of a table of a format version, whose rows Spark deletes and updates with delete files."""
+    modes = ", ".join(f"'write.{mode}.mode'='merge-on-read'" for mode in ("delete", "update", "merge"))
+    return f"TBLPROPERTIES ('format-version'='{version}', {modes})"
+
+
+MERGE_ON_READ = merge_on_read(2)
 
 
 @dataclass
@@ -49,12 +56,9 @@ class World:
     def snapshots(self, table: str) -> list[int]:
         return [row[0] for row in self.sql(f"SELECT snapshot_id FROM {table}.snapshots ORDER BY committed_at, snapshot_id")]
 
-    def history(self, table: str) -> dict[int | str, list[tuple[Any, ...]]]:
-        """The rows of a table, sorted, now and at every snapshot it retains."""
-        rows: dict[int | str, list[tuple[Any, ...]]] = {"now": _sorted(self.sql(f"SELECT * FROM {table}"))}
-        for snapshot in self.snapshots(table):
-            rows[snapshot] = _sorted(self.sql(f"SELECT * FROM {table} VERSION AS OF {snapshot}"))
-        return rows
+    def history(self, table: str) -> dict[str, list[str]]:
+        """The rows of a table, now, at every snapshot and at every ref."""
+        return ask(self.spark, table).rows
 
     @contextmanager
     def dark(self, region: str) -> Iterator[None]:
@@ -67,17 +71,42 @@ class World:
             self.stage.endpoints[region].start()
             self.stage.wide.start()
 
-    def assert_equal(self, *tables: str, region: str = "eu") -> None:
-        """Replica and main hold the same rows at every snapshot, with the other region dark; and the replica is closed."""
+    def assert_equal(
+        self, *tables: str, region: str = "eu", pyiceberg: bool = False, pruned: bool = False, without: Collection[str] = ()
+    ) -> None:
+        """Replica and main answer the same, with the other region dark; and the replica is closed.
+
+        Args:
+            tables: key names.
+            region: the replica's.
+            pyiceberg: PyIceberg is asked for the replica's rows too.
+            pruned: the replica keeps a part of main's history; what it keeps is compared.
+            without: metadata tables that Iceberg itself can't answer for these tables.
+        """
         other = "us" if region == "eu" else "eu"
-        wanted = {table: self.history(f"main_{other}.{table}") for table in tables}
-        with self.dark(other):
+        wanted = {table: ask(self.spark, f"main_{other}.{table}", without) for table in tables}
+        with self.dark(other), self.context(region) as context:
             for table in tables:
-                assert self.history(f"replica_{region}.{table}") == wanted[table], table
-            with self.context(region) as context:
-                found = verify_structure(context, tables)
-        assert found.findings == ()
-        assert found.foreign == 0
+                replica = ask(self.spark, f"replica_{region}.{table}", without)
+                found = differences(wanted[table], replica, context.mapping, pruned=pruned)
+                assert not found, f"{table} in {region}:\n" + "\n".join(found)
+                if pyiceberg:
+                    assert self._pyiceberg(table, region) == data_rows(replica), f"{table} in {region}, by PyIceberg"
+            verified = verify_structure(context, tables)
+        assert verified.findings == (), verified.findings
+        assert verified.foreign == 0
+
+    def sync_and_compare(self, *tables: str, region: str = "eu", **options: Any) -> None:
+        """Sync a region; see that tables that changed were published, and `assert_equal` with its options."""
+        report = self.sync(region)
+        held = [item for item in report.held if item.key in tables]
+        assert not held, held
+        assert set(tables) <= set(report.published), report.published
+        self.assert_equal(*tables, region=region, **options)
+
+    def _pyiceberg(self, table: str, region: str) -> dict[str, list[str]]:
+        location = self.replica(region)[table].metadata_location or ""
+        return ask_pyiceberg(StaticTable.from_metadata(location, pyiceberg_properties(self.stage.endpoints[region])))
 
     @contextmanager
     def namespace(self, name: str) -> Iterator[str]:
@@ -97,8 +126,15 @@ class World:
         return self.catalog.contents("main", self.catalog.reference("main").hash, [key])[key]
 
 
-def _sorted(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    return sorted(rows, key=repr)
+def pyiceberg_properties(endpoint: Endpoint) -> dict[str, str]:
+    """The settings with which PyIceberg reads and writes at one endpoint."""
+    return {
+        "s3.endpoint": endpoint.url,
+        "s3.access-key-id": endpoint.access_key,
+        "s3.secret-access-key": endpoint.secret_key,
+        "s3.region": endpoint.region,
+        "s3.force-virtual-addressing": "false",
+    }
 
 
 @contextmanager

@@ -35,7 +35,9 @@ from sterna.verify.sizes import Claims
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_AT_ONCE = 8  # manifests or delete files that are read at once; about as many wait in memory
+_AT_ONCE = 32  # files that are read at once; about as many wait in memory
+_MEMORY = 256 << 20  # bytes that those may take
+_USUAL = 4 << 20  # bytes of a manifest or list whose size nobody tells
 
 
 @dataclass
@@ -95,7 +97,7 @@ class _Check:
 
     def run(self, content: Content) -> None:
         uri = self.reached.metadata
-        data = next((data for _, data in self.read(self.local([uri], uri), lambda _: self.reached.name)), None)
+        data = next((data for _, data in self.read(self.local([uri], uri), _USUAL, lambda _: self.reached.name)), None)
         if data is None:
             return
         try:
@@ -123,7 +125,7 @@ class _Check:
         inline = [path for version in table.snapshots for path in version.manifests]
         named: dict[str, dict[Named, str]] = {path: {Named(path): uri} for path in self.local(inline, uri)}
         self.reached.lists = self.local(versions, uri)
-        for path, data in self.read(self.reached.lists, lambda _: uri):
+        for path, data in self.read(self.reached.lists, _USUAL, lambda _: uri):
             try:
                 header, table_of_rows = read_list(data, path)
             except TableError as error:
@@ -140,7 +142,8 @@ class _Check:
     def manifests(self, named: dict[str, dict[Named, str]], table: TableFile) -> None:
         """Read the manifests, and collect what they list."""
         self.reached.manifests = list(named)
-        for uri, data in self.read(list(named), lambda uri: next(iter(named[uri].values()))):
+        largest = max((row.length or _USUAL for rows in named.values() for row in rows), default=0)
+        for uri, data in self.read(list(named), largest, lambda uri: next(iter(named[uri].values()))):
             check_length(uri, len(data), named[uri], self.found)
             try:
                 header, entries = read_manifest(data, uri)
@@ -165,7 +168,7 @@ class _Check:
         self.claims.add(uri, live.column("file_path"), live.column("file_size_in_bytes"))
         deletes = live.filter(pc.equal(live.column("content").fill_null(0), POSITION_DELETES))
         if deletes.num_rows:
-            self.deletes.append(deletes.drop_columns(["status", "snapshot_id", "sequence_number", "content", "file_size_in_bytes"]))
+            self.deletes.append(deletes.drop_columns(["status", "snapshot_id", "sequence_number", "content"]))
 
     def statistics(self, table: TableFile) -> None:
         import pyarrow as pa
@@ -187,7 +190,8 @@ class _Check:
         runs = pc.run_end_encode(rows.column("file_path").combine_chunks())
         ends = runs.run_ends.to_pylist()
         spans = dict(zip(runs.values.to_pylist(), zip([0, *ends], ends, strict=False), strict=True))
-        for uri, data in self.context.objects.read_many(spans, _AT_ONCE):
+        workers = _workers(pc.max(rows.column("file_size_in_bytes")).as_py())
+        for uri, data in self.context.objects.read_many(spans, workers):
             start, end = spans[uri]
             entries: list[Entry] = rows.slice(start, end - start).to_pylist()
             self.reached.deletes[uri] = entries[0]["file_format"].upper()
@@ -196,9 +200,9 @@ class _Check:
             elif not isinstance(data, ObjectMissing):  # found already
                 self.unreadable(uri, data)
 
-    def read(self, uris: list[str], named_by: Callable[[str], str]) -> Iterator[tuple[str, bytes]]:
-        """Yield the local files that can be read, in order; the others are faults."""
-        for uri, data in self.context.objects.read_many(uris, _AT_ONCE):
+    def read(self, uris: list[str], largest: int, named_by: Callable[[str], str]) -> Iterator[tuple[str, bytes]]:
+        """Yield the local files, of at most so many bytes each, that can be read; the others are faults."""
+        for uri, data in self.context.objects.read_many(uris, _workers(largest)):
             if isinstance(data, bytes):
                 self.found.files += 1
                 self.found.bytes += len(data)
@@ -219,3 +223,8 @@ class _Check:
         known = {uri: self.places.is_local(uri) for uri in uris}
         self.found.add_foreign(namer, [uri for uri, local in known.items() if not local], self.places.region)
         return [uri for uri, local in known.items() if local]
+
+
+def _workers(largest: int) -> int:
+    """Return how many files of at most so many bytes may be read at once; as many again wait for their turn."""
+    return max(1, min(_AT_ONCE, _MEMORY // max(2 * largest, 1)))

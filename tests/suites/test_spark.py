@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from sterna.edges import spark, spark_start
@@ -135,6 +136,39 @@ def test_a_call_that_takes_too_long_is_given_up() -> None:
     with pytest.raises(EngineError, match="slow Spark did not answer"):
         spark_start.within(0.05, given_up.wait, given_up.set, "slow Spark")
     assert given_up.is_set()
+
+
+def test_ctrl_c_while_the_jvm_is_starting_leaves_none_of_its_programs(tmp_path: Path) -> None:
+    """Spark's launcher is a shell script that asks one JVM how to start the other; here that one hangs."""
+    code = """
+import os, signal, threading, time
+from sterna.edges.spark import open_session
+
+def interrupt():
+    while not os.path.exists(os.environ["JAVA_HOME"] + "/bin/java-hangs"):
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+open_session("local[1]")
+"""
+    home, java = find_java(SPARK_MINIMUM_JAVA).home, tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    hang = 'case "$*" in *org.apache.spark.launcher.Main*) touch "$0-hangs"; sleep 600;; esac'
+    java.write_text(f'#!/bin/sh\n{hang}\nexec {home}/bin/java "$@"\n')
+    java.chmod(0o755)
+    (tmp_path / "release").write_text((home / "release").read_text())
+    env = {**os.environ, "JAVA_HOME": str(tmp_path), "STERNA_TEST_MARK": str(tmp_path)}
+    answer = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
+    assert answer.stderr.splitlines()[-1] == "KeyboardInterrupt", answer.stderr
+    assert [process for process in psutil.process_iter() if _has_mark(process, str(tmp_path))] == []
+
+
+def _has_mark(process: psutil.Process, mark: str) -> bool:
+    try:
+        return process.environ().get("STERNA_TEST_MARK") == mark
+    except psutil.Error:
+        return False
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ _GRACE_SECONDS = 10.0  # for a call to end after it was given up
 _GROUP = "spark.jobGroup.id"  # settings of a session become properties of its jobs
 _CONNECT_PORT = 15002
 _LOOPBACK = "127.0.0.1"
+_LAUNCH_VARIABLE = "_PYSPARK_DRIVER_CONN_INFO_PATH"  # by which the JVM tells PySpark its port
 _starting = threading.Lock()
 
 
@@ -283,4 +284,21 @@ def _kill_jvm() -> None:
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None:
         process.kill()
+    _kill_launching()
     SparkContext._gateway = SparkContext._jvm = None
+
+
+def _kill_launching() -> None:
+    """End what PySpark is starting its JVM with: it tells nobody of the process before the JVM has answered."""
+    import psutil
+
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if _LAUNCH_VARIABLE not in child.environ():
+                continue
+            family = [child]
+            for member in family:
+                member.suspend()  # so that it starts no other
+                family += member.children()
+            for member in family:
+                member.kill()

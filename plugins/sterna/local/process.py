@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+import psutil
+
 from sterna.errors import EngineError
 
 LOOPBACK = "127.0.0.1"
@@ -70,7 +72,7 @@ class Process:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def stop(self, grace: float = 15.0) -> None:
-        """End the child and whatever it started in its process group.
+        """End the child and whatever it started in its session: Airflow and Spark give their workers process groups of their own.
 
         Args:
             grace: seconds between asking and killing.
@@ -82,7 +84,12 @@ class Process:
         # Waited for without reaping: as long as the child is unreaped its id can't be given to a stranger's group.
         while not _has_exited(self.pid) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
-        _signal_group(self.pid, signal.SIGKILL)
+        deadline = time.monotonic() + grace
+        while (members := _session(self.pid)) and time.monotonic() < deadline:
+            for member in members:
+                with suppress(ProcessLookupError):
+                    os.kill(member, signal.SIGKILL)
+            time.sleep(_POLL_SECONDS)
         self.popen.wait()
 
 
@@ -222,6 +229,16 @@ def _has_exited(pid: int) -> bool:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
         return True
+
+
+def _session(leader: int) -> list[int]:
+    """Return the processes of a session that have not ended."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(OSError, psutil.Error):
+            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return found
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:

@@ -22,7 +22,7 @@ BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 UV = "uv==0.13.8"
 COMMANDS = {
     "demo": ["sterna", "demo"],
-    "test": ["pytest"],
+    "test": ["pytest", "-n", "2", "--dist", "loadfile"],
     "sterna": ["sterna"],
 }
 CHECKS = [

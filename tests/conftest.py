@@ -1,31 +1,8 @@
-"""Options of the test suites, and which of them are left out unless they are asked for."""
+"""Options of the test suites."""
 
 from __future__ import annotations
 
 import pytest
-
-# `python3 run.py test -m long` runs these alone, `-m ''` everything.
-LONG = {
-    "test_catalog_content",
-    "test_histories",
-    "test_residency",
-    "test_tables_broken",
-    "test_tables_deletes",
-    "test_tables_evolution",
-    "test_tables_formats",
-    "test_tables_history",
-    "test_tables_locations",
-    "test_tables_odd_keys",
-    "test_tables_statistics",
-    "test_tables_writers",
-    "test_verify",
-}
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the long ones."""
-    if item.path.stem in LONG:
-        item.add_marker("long")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -25,6 +25,7 @@ _JAVA_OPTIONS = (
     "-Daws.requestChecksumCalculation=when_required",
     "-Daws.responseChecksumValidation=when_required",
     "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",  # what runs here is over before the optimizing compiler has paid for itself
 )
 # Errors only: Iceberg's procedures warn with a stack trace whenever a table is named without its catalog.
 ERRORS_ONLY = """\

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
@@ -68,6 +69,20 @@ def read_head(catalog: Catalog, branch: str) -> Head:
         return Head(reference.hash, exists=True)
     refuse_foreign(branch, commit)
     return head_of(commit)
+
+
+def is_recorded(head: Head, held: Iterable[Held], source_hash: str, digest: str, *, filtered: bool) -> bool:
+    """Say whether a sync that changes no key would tell the branch anything that its head doesn't say already.
+
+    Args:
+        head: the branch's head.
+        held: keys that stay behind.
+        source_hash, digest: what the sync stands for; of no account when it was `filtered`, for then the watermark stays.
+        filtered: only some keys were looked at.
+    """
+    if {(item.key, item.kind, item.file) for item in held} != {(item.key, item.kind, item.file) for item in head.held}:
+        return False
+    return filtered or (head.watermark == source_hash and head.digest == digest)
 
 
 def refuse_foreign(branch: str, commit: Commit) -> None:

@@ -18,7 +18,7 @@ from sterna.sync import files as listing
 from sterna.sync.compare import compare, held_entry, seed_group
 from sterna.sync.context import Context, Progress
 from sterna.sync.copy import CopyFile, batches
-from sterna.sync.head import Head, read_head
+from sterna.sync.head import Head, is_recorded, read_head
 from sterna.sync.look import Look, look
 from sterna.sync.model import CONTENT, PROVEN, Action, Batch, Held, Options, Plan
 from sterna.sync.settle import settle
@@ -78,7 +78,7 @@ def make_plan(context: Context, options: Options = Options(), progress: Progress
         seeding=seeding,
         more=more,
         filtered=seen.chosen,
-        idle=_idle(head, seen, settled.actions, held, current),
+        idle=not settled.actions and is_recorded(head, held, seen.source_hash, current, filtered=seen.chosen),
         actions=settled.actions,
         held=held,
         together=seen.together,
@@ -89,12 +89,6 @@ def make_plan(context: Context, options: Options = Options(), progress: Progress
         since=tuple(since[action.key] for action in settled.actions),
     )
     return plan, files
-
-
-def _idle(head: Head, seen: Look, actions: tuple[Action, ...], held: tuple[Held, ...], current: str) -> bool:
-    if actions or {(item.key, item.kind, item.file) for item in held} != {(item.key, item.kind, item.file) for item in head.held}:
-        return False
-    return seen.chosen or (head.watermark == seen.source_hash and head.digest == current)
 
 
 def sync_digest(context: Context) -> str:

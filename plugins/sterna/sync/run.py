@@ -19,7 +19,7 @@ from sterna.sync.lag import lag_after
 from sterna.sync.localize import Engine, localize_files
 from sterna.sync.model import Batch, Options, Plan, Report, StageReport, failure
 from sterna.sync.plan import make_plan, sync_digest
-from sterna.sync.publish import publish_plan, settle_plan
+from sterna.sync.publish import changes_nothing, publish_plan, settle_plan
 from sterna.sync.settle import Settled
 
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ def localize(context: Context, run: str, copied: StageReport, progress: Progress
 def publish(context: Context, run: str, copied: StageReport, localized: StageReport, progress: Progress) -> Report:
     """Publish a plan in one commit, compared-and-swapped on the head that it was made for; write the report beside it.
 
+    Where every table failed as it did the last time there is nothing to commit.
+
     Raises:
         UsageError: the copy reports don't cover the plan's files, or a table isn't localized: something was left out; or the
             registry changed since the plan.
@@ -104,12 +106,14 @@ def publish(context: Context, run: str, copied: StageReport, localized: StageRep
     _count(made, copied)
     settled = settle_plan(made, copied + localized)
     _prove_localized(context, settled)
-    new_head = publish_plan(context, made, settled, progress)
+    head = read_head(context.primary, context.region.replica_branch)
+    idle = changes_nothing(head, made, settled)
+    new_head = head.hash if idle else publish_plan(context, made, settled, progress)
     report = Report(
         run_id=made.run_id,
         region=made.region,
         source_hash=made.source_hash,
-        outcome="published" if new_head else "superseded",
+        outcome="idle" if idle else "published" if new_head else "superseded",
         replica_hash=new_head or "",
         watermark=read_head(context.primary, context.region.replica_branch).watermark,
         published=tuple(action.key for action in settled.actions) if new_head else (),

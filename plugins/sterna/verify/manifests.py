@@ -173,7 +173,8 @@ def _wrong_numbers(row: Named, entries: pa.Table) -> Iterator[str]:
 
     added = entries.filter(pc.equal(entries.column("status"), ADDED))
     others = set(added.column("snapshot_id").drop_null().unique().to_pylist()) - {row.snapshot, _UNSET}
-    if row.snapshot is not None and others:
+    # In v1 Iceberg itself says of a manifest that was inline that the first snapshot to list it had added it.
+    if row.snapshot is not None and row.sequence_number and others:
         yield f"entries added by snapshot {sorted(others)[0]}, its list says {row.snapshot}"
     live = entries.filter(pc.not_equal(entries.column("status"), DELETED))
     # An added entry without a number has its manifest's.

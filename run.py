@@ -4,6 +4,7 @@
     python3 run.py demo [...]     two regions on this machine; options as in `sterna demo --help`
     python3 run.py test [...]     the tests; options as pytest takes them
     python3 run.py sterna [...]   any other command of sterna
+    python3 run.py bench [...]    the measurements, each beside its rival; see bench/README.md
     python3 run.py check          lint, types and import rules
 
 What is installed goes into .venv beside this file, at the versions and hashes of requirements.lock.
@@ -23,6 +24,7 @@ UV = "uv==0.13.8"
 COMMANDS = {
     "demo": ["sterna", "demo"],
     "test": ["pytest", "-n", "2", "--dist", "loadfile"],
+    "bench": ["python", "-m", "bench"],
     "sterna": ["sterna"],
 }
 CHECKS = [
@@ -64,7 +66,7 @@ def main() -> int:
         results = [subprocess.run([BIN / check[0], *check[1:]], cwd=HERE, env=environment).returncode for check in CHECKS]
         return max(results)
     command, *arguments = COMMANDS[sys.argv[1]]
-    cwd = HERE if sys.argv[1] == "test" else None
+    cwd = HERE if sys.argv[1] in ("bench", "test") else None
     os.chdir(cwd or os.getcwd())
     os.execve(BIN / command, [str(BIN / command), *arguments, *sys.argv[2:]], environment)
     return 0

@@ -28,7 +28,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
     return start_session(spark_environment(tmp_path_factory.mktemp("spark")))
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[World]:
     """Two regions with real servers; tests share them, so each module uses a namespace of its own."""
     with deployment(tmp_path_factory.mktemp("world"), postgres=False, count_requests=True) as stage, world_of(stage, spark) as made:

@@ -69,7 +69,8 @@ def run_history(world: World, seed: int, features: Collection[str] = FEATURES) -
     history = History(seed, f"h{seed}")
     rng = Random(seed)
     began = time.monotonic()
-    with _namespaces(world, history.namespace) as namespaces:
+    # Small as these tables are, every second history is localized on Spark.
+    with _namespaces(world, history.namespace) as namespaces, world.localizing("spark" if seed % 2 else "auto"):
         try:
             _play(world, history, rng, namespaces, frozenset(features))
         except Exception as error:

@@ -73,7 +73,7 @@ def test_a_spark_that_does_not_answer_is_named_and_nothing_is_published(world: W
     address = f"sc://127.0.0.1:{free_port()}"
     world.sql("INSERT INTO main_us.cli.t VALUES (11)")
     before = {reference.name: reference.hash for reference in world.catalog.references()}
-    answer = sterna(world, "sync", "--region", "eu", registry=changed(world, tmp_path, spark=address))
+    answer = sterna(world, "sync", "--region", "eu", registry=changed(world, tmp_path, spark=address, localize="spark"))
     assert answer.returncode == 4, answer.stderr
     assert address in answer.stderr
     assert {reference.name: reference.hash for reference in world.catalog.references()} == before

@@ -17,7 +17,8 @@ from tests.suites.world import MERGE_ON_READ, World
 
 @pytest.fixture(scope="module")
 def ns(world: World) -> Iterator[str]:
-    with world.namespace("s") as name:
+    """The tables here are small: Spark localizes them because it has to, as it would large ones."""
+    with world.namespace("s") as name, world.localizing("spark"):
         yield name
 
 
@@ -34,6 +35,18 @@ def test_an_appended_table_arrives_with_its_history(world: World, ns: str):
     assert report.outcome == "published"
     assert table in report.published
     assert report.held == ()
+    world.assert_same_rows(table)
+
+
+def test_small_changes_are_localized_without_spark(world: World, ns: str):
+    table = make(world, "small")
+    world.sync()
+    assert any("on Spark" in line for line in world.lines)
+    world.sql(f"DELETE FROM main_us.{table} WHERE id = 5")
+    with world.localizing("auto"):
+        world.sync()
+    assert not any("Spark:" in line for line in world.lines), "a session was opened"
+    assert sum("localizing" in line and "here: up to 64 files" in line for line in world.lines) == 5, world.lines
     world.assert_same_rows(table)
 
 

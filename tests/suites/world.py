@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyiceberg.table import StaticTable
@@ -41,9 +41,20 @@ class World:
     spark: SparkSession
     catalog: NessieCatalog
     lines: list[str] = field(default_factory=list)
+    localize: str = "auto"
 
     def context(self, region: str = "eu") -> Context:
-        return open_context(self.stage.registry, region, environment_secrets())
+        context = open_context(self.stage.registry, region, environment_secrets())
+        return replace(context, region=context.region.model_copy(update={"localize": self.localize}))
+
+    @contextmanager
+    def localizing(self, where: str) -> Iterator[None]:
+        """Let syncs localize on Spark or here, whatever there is to do."""
+        self.localize = where
+        try:
+            yield
+        finally:
+            self.localize = "auto"
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in self.spark.sql(text).collect()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -24,6 +25,7 @@ from sterna.errors import EngineError
 LOOPBACK = "127.0.0.1"
 _PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.05
+_PORTS = range(10_000, 32_000)
 # The kernel sends the "parent died" signal when the *thread* that forked ends. Servers are started from short-lived
 # threads, so one thread that lives as long as this process does all the forking.
 _spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sterna-spawner")
@@ -208,11 +210,15 @@ def start_together(stack: ExitStack, *starters: Callable[[], _Server]) -> list[_
 
 
 def free_port() -> int:
-    """Return a TCP port that nothing listens on at the loopback address."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a TCP port that nothing listens on at the loopback address.
+
+    It is below those that systems give to outgoing connections: one of them could take it before its server does.
+    """
+    while True:
+        port = random.choice(_PORTS)  # noqa: S311 - any will do
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            return port
 
 
 def _filter_output(popen: subprocess.Popen[bytes], log: Path, keep_line: Callable[[bytes], bool]) -> None:

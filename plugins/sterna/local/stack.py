@@ -185,6 +185,8 @@ def _write_registry(work: Path, nessie: Nessie, endpoints: Mapping[str, Endpoint
                 "replica_root": f"s3://{bucket(region)}/replica",
                 "catalog": {"read": nessie.uri},
                 "spark": connect_url(spark_ports[region]) if region in spark_ports else "local[2]",
+                # Who asks for a Spark Connect server wants to see it used: nothing here is large enough to need it.
+                "localize": "spark" if region in spark_ports else "auto",
             }
             for region in endpoints
         ],

@@ -100,6 +100,7 @@ class Region(StrictModel):
         replica_root: URI prefix below which sterna keeps this region's copies; inside one of the region's own locations.
         catalog: Nessie addresses.
         spark: Spark master (`local[2]`, `spark://…`, `yarn`, `k8s://…`) or Spark Connect URL (`sc://host:15002`).
+        localize: `spark`; `here`, in the process or Airflow task that runs the stage; or `auto`: here where there is little to do.
     """
 
     name: Name
@@ -107,6 +108,7 @@ class Region(StrictModel):
     replica_root: Uri
     catalog: CatalogAddress
     spark: str = "local[*]"
+    localize: Literal["auto", "spark", "here"] = "auto"
 
     @model_validator(mode="after")
     def _default_branch(self) -> Region:

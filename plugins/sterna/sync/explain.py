@@ -6,8 +6,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from sterna.edges.catalog import NAMESPACE
+from sterna.sync import files as listing
 from sterna.sync.context import Context
 from sterna.sync.model import LOCALIZE_ORDER, PROVEN, Held, Plan
+from sterna.sync.place import Place, places
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,10 +50,15 @@ def explain(context: Context, plan: Plan, files: pa.Table | None) -> dict[str, A
         ],
         "left": plan.left,
         "present": plan.present,
+        "localize": [vars(place) for place in _places(context, files)],
         "origins": dict(origins),
         "egress_cost": round(plan.egress, 6),
         "held": [vars(item) for item in plan.held],
     }
+
+
+def _places(context: Context, files: pa.Table | None) -> list[Place]:
+    return [] if files is None else places(context.region, listing.with_role(files, *LOCALIZE_ORDER).to_pylist())
 
 
 def explain_text(explained: dict[str, Any]) -> str:
@@ -66,6 +73,7 @@ def explain_text(explained: dict[str, Any]) -> str:
         lines.append(f"  {action['change']} {action['kind'].lower()} {action['key']}{detail}")
     for origin, sums in explained["origins"].items():
         lines.append(f"  from {origin}: {sums['files']} files, {sums['bytes']} bytes in {sums['batches']} batches")
+    lines += [f"  {Place(**place).line}" for place in explained["localize"]]
     if explained["origins"]:
         lines.append(f"  estimated egress cost: {explained['egress_cost']}")
     for item in explained["held"]:

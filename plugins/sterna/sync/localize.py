@@ -1,4 +1,4 @@
-"""Localizing: every path-bearing file of a plan, bottom up, in Spark's Python workers.
+"""Localizing: every path-bearing file of a plan, bottom up, in Spark's Python workers, or here where there is little to do.
 
 Each file is one item of work: read it where it stands, change the paths inside, write the result at its mapped place,
 unless an object is there already. A parent takes the URI and the length of its children from their results.
@@ -11,6 +11,7 @@ import json
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ from sterna.sync.model import (
     VIEW_METADATA,
     StageReport,
 )
+from sterna.sync.place import place_of
 from sterna.sync.table import kept
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 
     from sterna.edges.objects import Objects
 
-# Runs one function over JSON items somewhere and returns the JSON results in order: Spark, or this process in unit tests.
+# Runs one function over JSON items somewhere and returns the JSON results in order.
 Engine = Callable[[Callable[[str], str], Sequence[str], str], Iterable[str]]
 
 # Which roles' files a file names.
@@ -53,6 +55,7 @@ _CHILDREN = {
 }
 # A table's children go along with each of its files while they are few; many are put beside the plan once, for workers to read.
 _CHILDREN_INLINE = 2_000
+_HERE_AT_ONCE = 8
 
 Children = dict[str, tuple[str, int]]
 
@@ -82,7 +85,7 @@ def localize_files(context: Context, run: str, files: pa.Table, engine: Engine, 
         context: the region.
         run: URI of the run's folder.
         files: the plan's list of files (`sterna.sync.files`), without tables that can't go on.
-        engine: where the work is done.
+        engine: does what is too much to be done here.
         progress: called with lines for people.
 
     Returns:
@@ -100,8 +103,11 @@ def localize_files(context: Context, run: str, files: pa.Table, engine: Engine, 
         counts = Counter(row["table"] for row in rows)
         children = {table: _handed(context, run, results.children(table, role), count) for table, count in counts.items()}
         items = [_Item(row["table"], role, row["source"], row["target"], row["size"], children[row["table"]]) for row in rows]
-        progress(f"localizing {len(items)} {role} files")
-        for row, answer in zip(rows, engine(function, [json.dumps(vars(item)) for item in items], f"localize {role}"), strict=True):
+        requests = [json.dumps(vars(item)) for item in items]
+        place = place_of(context.region, role, rows)
+        progress(place.line)
+        answers = _here(context.objects, requests) if place.where == "here" else engine(function, requests, f"localize {role}")
+        for row, answer in zip(rows, answers, strict=True):
             results.take(role, row, json.loads(answer))
     return StageReport(results.files, results.bytes, results.new, tuple(results.failed.values()))
 
@@ -145,7 +151,7 @@ def _handed(context: Context, run: str, children: Children, files: int) -> Child
 
 
 def work(registry: str, region: str, request: str) -> str:
-    """Localize one file; runs in a Spark Python worker, or in this process.
+    """Localize one file; runs in a Spark Python worker.
 
     Args:
         registry: the registry as JSON.
@@ -157,7 +163,16 @@ def work(registry: str, region: str, request: str) -> str:
     """
     # Workers live on while credentials change: clients are kept for as long as the variables that they were made from.
     credentials = hash(frozenset((name, value) for name, value in os.environ.items() if name.startswith("AIRFLOW_CONN_")))
-    objects = _objects(registry, region, credentials)
+    return _answer(_objects(registry, region, credentials), request)
+
+
+def _here(objects: Objects, requests: Sequence[str]) -> list[str]:
+    """Localize some files in this process."""
+    with ThreadPoolExecutor(_HERE_AT_ONCE) as pool:
+        return list(pool.map(partial(_answer, objects), requests))
+
+
+def _answer(objects: Objects, request: str) -> str:
     item = _Item(**json.loads(request))
     try:
         written, new = _localize(objects, item)

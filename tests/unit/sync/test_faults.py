@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -245,7 +246,8 @@ def test_many_snapshots_hand_their_children_over_once(world: World):
     for _ in range(60):
         location = world.write("a", rows=1)
     world.commit(a=location)
-    context = world.context()
+    context = replace(world.context(), region=world.context().region.model_copy(update={"localize": "spark"}))
+    vars(context)["catalog"] = vars(context)["primary"] = world.catalog
     made = plan(context, Options(), quiet)
     copied = sum((copy(context, made.run, batch.number, quiet) for batch in made.batches), StageReport())
     sent: list[int] = []

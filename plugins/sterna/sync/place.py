@@ -1,0 +1,70 @@
+"""Where a pass of localizing is done: on the region's Spark, or here, in the process that runs the stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sterna.registry.model import Region
+from sterna.sync.model import LOCALIZE_ORDER, PROVEN
+
+# Measured on two cores (bench/README.md, "place"): with so much to do this process is done before a Spark that has to be started
+# would be, and about when one that is warm would be. Position deletes and manifests take some tens of times their size in memory.
+HERE_FILES = 64
+HERE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the files of one role are localized, and why.
+
+    Args:
+        role: their role.
+        files: how many.
+        bytes: their size as far as their parents tell it.
+        where: `spark` or `here`.
+        why: the reason, for people.
+    """
+
+    role: str
+    files: int
+    bytes: int
+    where: str
+    why: str
+
+    @property
+    def line(self) -> str:
+        """The place in one line."""
+        return (
+            f"localizing {self.files} {self.role} files, {self.bytes} bytes, {'on Spark' if self.where == 'spark' else 'here'}: {self.why}"
+        )
+
+
+def place_of(region: Region, role: str, rows: Iterable[dict[str, Any]]) -> Place:
+    """Decide where the files of one role are localized.
+
+    Args:
+        region: its setting `localize` decides, if it isn't `auto`.
+        role: their role.
+        rows: their rows in the plan's list of files.
+    """
+    sizes = [max(row["size"], 0) for row in rows]
+    files, size = len(sizes), sum(sizes)
+    if region.localize != "auto":
+        return Place(role, files, size, region.localize, f"the registry says localize: {region.localize}")
+    if files <= HERE_FILES and size <= HERE_BYTES:
+        return Place(role, files, size, "here", f"up to {HERE_FILES} files and {HERE_BYTES >> 20} MiB take less time than reaching Spark")
+    return Place(role, files, size, "spark", f"more than {HERE_FILES} files or {HERE_BYTES >> 20} MiB")
+
+
+def places(region: Region, rows: Iterable[dict[str, Any]]) -> list[Place]:
+    """Return the place of each role that a plan has something to localize of, in the order of the passes.
+
+    Args:
+        region: the region.
+        rows: the plan's list of files, as dicts with role, size and batch.
+    """
+    waiting = [row for row in rows if row["role"] in LOCALIZE_ORDER and row["batch"] != PROVEN]
+    by_role = {role: [row for row in waiting if row["role"] == role] for role in LOCALIZE_ORDER}
+    return [place_of(region, role, found) for role, found in by_role.items() if found]

@@ -21,7 +21,7 @@ _DELETED = 2
 # What follows from a rewritten position delete file's own bytes.
 _REWRITTEN = ("file_size_in_bytes", "column_sizes", "split_offsets")
 # The catalog's own, and what is changed on purpose on every replica (DESIGN section 4).
-_OWN_PROPERTIES = ("nessie.commit.id", "gc.enabled")
+_OWN_PROPERTIES = ("nessie.commit.id", "nessie.gc.no-warning", "gc.enabled")
 _TIME = "yyyy-MM-dd HH:mm:ss.SSSSSS"
 _FORMAT = f"map('timestampFormat', '{_TIME}', 'timestampNTZFormat', '{_TIME}', 'ignoreNullFields', 'false')"
 

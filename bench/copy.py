@@ -1,0 +1,146 @@
+"""Copying content files between two S3 endpoints: the batches of a sync, against plain `rclone copy` of the same tree at its best flags.
+
+Ours includes what the rival leaves out: each file is looked up by name, and every one is proven present with its size.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from bench.common import Result, alternate, report, rounded
+from bench.regions import folder_of, say, settle
+from sterna.edges.environment import environment
+from sterna.edges.rclone import Folder, child_environment, find_rclone
+from sterna.edges.secrets import environment_secrets
+from sterna.local.stack import Deployment, deployment
+from sterna.sync.context import Context, open_context
+from sterna.sync.copy import CopyFile, batches, copy_batch
+
+GOAL = 0.9
+_TREE = "s3://us-lake/tree"
+_FILES_PER_FOLDER = 1000
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is copied.
+
+    Args:
+        files: how many files.
+        size: bytes of each.
+        flags: what the rival is tried with; the fastest in the warm-up is measured.
+    """
+
+    files: int
+    size: int
+    flags: tuple[str, ...]
+
+    @property
+    def case(self) -> str:
+        """Its name in the results."""
+        return f"{self.files} x {self.size // 1024} KiB"
+
+
+_MANY = tuple(f"--checksum --transfers {count} --checkers {2 * count}" for count in (8, 16, 32, 64))
+_LARGE = tuple(
+    f"--checksum --transfers {count} {streams}"
+    for count, streams in product(
+        (2, 4, 16), ("--multi-thread-streams 0", "--multi-thread-cutoff 64Mi --multi-thread-streams 4 --s3-chunk-size 16Mi")
+    )
+)
+LOADS = {"many": Load(10_000, 64 * 1024, _MANY), "large": Load(16, 256 * 1024**2, _LARGE)}
+
+
+def bench(loads: Sequence[Load], rounds: int, work: Path | None) -> None:
+    """Measure some loads."""
+    with folder_of(work) as folder, deployment(folder, postgres=False) as stage, environment(stage.environment):
+        context = open_context(stage.registry, "eu", environment_secrets())
+        for load in loads:
+            measure(stage, context, load, rounds)
+
+
+def measure(stage: Deployment, context: Context, load: Load, rounds: int) -> None:
+    """Measure one load and report it."""
+    files = make_tree(stage, context, load)
+    tried = {flags: rival(stage, context, load, flags) for flags in load.flags}
+    best = min(tried, key=lambda flags: tried[flags])
+    say("\n".join(f"{seconds:.2f} s with {flags}" for flags, seconds in tried.items()))
+    sides = {"sterna copy": lambda: ours(stage, context, files), "rclone copy": lambda: rival(stage, context, load, best)}
+    found = alternate(sides, rounds, say)
+    megabytes = load.files * load.size / 1e6
+    details = {
+        "flags of the rival": best,
+        "tried": {flags: rounded(seconds) for flags, seconds in tried.items()},
+        "MB per second": {name: rounded(megabytes / sorted(seconds)[len(seconds) // 2]) for name, seconds in found.items()},
+    }
+    report(Result("copy", load.case, GOAL, "at least", "times", found, details=details))
+    shutil.rmtree(_path(stage, _TREE))
+
+
+def make_tree(stage: Deployment, context: Context, load: Load) -> list[CopyFile]:
+    """Write a load's files in us, of bytes that don't compress, and return them."""
+    files = []
+    content = os.urandom(load.size)
+    for number in range(load.files):
+        source = f"{_TREE}/{number // _FILES_PER_FOLDER:04}/{number:06}.parquet"
+        path = _path(stage, source)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        files.append(CopyFile("bench.copy", source, context.mapping.replica(source), load.size))
+    settle()
+    return files
+
+
+def ours(stage: Deployment, context: Context, files: list[CopyFile]) -> float:
+    """Copy as a sync does, batch by batch; return the seconds."""
+    started = time.monotonic()
+    proven = 0
+    for batch in batches(files, context.mapping):
+        result = copy_batch(batch, context.mapping, context.secrets, context.objects)
+        assert not result.failures, result.failures[:3]
+        proven += result.files
+    seconds = time.monotonic() - started
+    assert proven == len(files), proven
+    _clear(stage, context)
+    return seconds
+
+
+def rival(stage: Deployment, context: Context, load: Load, flags: str) -> float:
+    """Copy the whole tree with one rclone, to the same place; return the seconds."""
+    command = [str(find_rclone()), "copy", "sterna_origin:", "sterna_replica:", *flags.split()]
+    variables = _remotes(context)
+    started = time.monotonic()
+    subprocess.run(command, env=variables, check=True, capture_output=True)
+    seconds = time.monotonic() - started
+    arrived = sum(len(names) for _, _, names in os.walk(_path(stage, context.mapping.replica(_TREE))))
+    assert arrived == load.files, arrived
+    _clear(stage, context)
+    return seconds
+
+
+def _remotes(context: Context) -> Mapping[str, str]:
+    """Return the rival's environment: the same remotes as ours, both at the tree."""
+    sides = []
+    for uri in (_TREE, context.mapping.replica(_TREE)):
+        place = context.mapping.locate(uri)
+        sides.append(Folder(place.location, context.secrets(place.location.credential_id or ""), place.path))
+    return child_environment(*sides)
+
+
+def _path(stage: Deployment, uri: str) -> Path:
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    folder = stage.endpoints[bucket.removesuffix("-lake")].folder
+    assert folder is not None
+    return folder / bucket / key
+
+
+def _clear(stage: Deployment, context: Context) -> None:
+    shutil.rmtree(_path(stage, context.region.replica_root), ignore_errors=True)
+    stage.endpoints["eu"].start()  # it would go on believing in what was written through it

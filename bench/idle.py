@@ -1,0 +1,69 @@
+"""A sync with nothing to do: in a process that is warm already, as a command, and one round trip to the catalog beside them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from bench.common import Result, alternate, report, rounded
+from bench.regions import MAIN, Regions, regions, say
+from sterna.registry.model import SOURCE_BRANCH
+from sterna.sync import run as stages
+from sterna.sync.model import Options
+
+GOAL = 0.5
+
+
+def bench(tables: int, rounds: int, work: Path | None) -> None:
+    """Measure a catalog of a few tables, all of them replicated."""
+    with regions(work, memory="1g", postgres=True) as world:
+        world.spark.sql(f"CREATE NAMESPACE {MAIN}.bench")
+        for number in range(tables):
+            world.spark.sql(f"CREATE TABLE {MAIN}.bench.t{number} USING iceberg AS SELECT * FROM range(10)")
+        with world.context() as context:
+            stages.sync(context, Options(), say)
+        measure(world, tables, rounds)
+
+
+def measure(world: Regions, tables: int, rounds: int) -> None:
+    """Measure and report."""
+    with world.context() as context:
+        sides = {
+            "sync, warm": timed(lambda: _idle(stages.sync(context, Options(), lambda line: None).outcome)),
+            "Nessie round trip": timed(lambda: context.primary.reference(SOURCE_BRANCH)),
+            "sterna sync, a process": timed(lambda: command(world)),
+            "sterna --help, a process": timed(lambda: _run("--help")),
+        }
+        found = alternate(sides, rounds, say)
+    trips = [sync / trip for sync, trip in zip(found["sync, warm"], found["Nessie round trip"], strict=True)]
+    details = {"tables": tables, "in Nessie round trips": rounded(median(trips))}
+    report(Result("idle", f"{tables} tables", GOAL, "at most", "s", found, details=details))
+
+
+def timed(call: Callable[[], object]) -> Callable[[], float]:
+    """Return a run of a call."""
+
+    def run() -> float:
+        started = time.monotonic()
+        call()
+        return time.monotonic() - started
+
+    return run
+
+
+def command(world: Regions) -> None:
+    """Run `sterna sync` as a process of its own."""
+    said = _run("sync", "--registry", str(world.stage.registry), "--region", "eu", "--json")
+    assert '"idle"' in said, said
+
+
+def _run(*arguments: str) -> str:
+    return subprocess.run([sys.executable, "-m", "sterna.cli.main", *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def _idle(outcome: str) -> None:
+    assert outcome == "idle", outcome

@@ -1,0 +1,112 @@
+"""Two real regions to measure in: catalog, an S3 endpoint each, and one Spark that runs both sides."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from sterna.edges.environment import environment
+from sterna.edges.nessie import NessieCatalog
+from sterna.edges.secrets import environment_secrets
+from sterna.local.spark import add_catalog, spark_environment, start_session
+from sterna.local.stack import Deployment, deployment
+from sterna.sync.context import Context, open_context
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MAIN = "main_us"
+"""The catalog of `main` in Spark, over us's own endpoint: no proxy stands between Spark and the store."""
+_QUICK_START = "-XX:TieredStopAtLevel=1"
+_STORE_SEES_SECONDS = 1.5  # until an endpoint sees what was put into its folder
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Regions us and eu; tables are born in us and replicated to eu.
+
+    Args:
+        stage: the deployment.
+        spark: the session; its application is also the one that sterna localizes with.
+        catalog: the catalog.
+        environ: variables with which another process finds the same Spark.
+    """
+
+    stage: Deployment
+    spark: SparkSession
+    catalog: NessieCatalog
+    environ: dict[str, str]
+
+    def context(self, localize: Literal["auto", "spark", "here"] = "auto") -> Context:
+        """Return eu, as a command or a task opens it; where it localizes is as in the registry."""
+        opened = open_context(self.stage.registry, "eu", environment_secrets())
+        return replace(opened, region=opened.region.model_copy(update={"localize": localize}))
+
+    def path(self, uri: str) -> Path:
+        """Return where a URI's object stands on disk."""
+        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        folder = self.stage.endpoints[bucket.removesuffix("-lake")].folder
+        assert folder is not None
+        return folder / bucket / key
+
+    def remove(self, *uris: str) -> None:
+        """Take away whatever stands below some URIs."""
+        for uri in uris:
+            shutil.rmtree(self.path(uri), ignore_errors=True)
+        for bucket in {uri.removeprefix("s3://").partition("/")[0] for uri in uris}:
+            # An endpoint goes on believing in what was written through it and taken away behind its back.
+            self.stage.endpoints[bucket.removesuffix("-lake")].start()
+
+
+def settle() -> None:
+    """Wait until the endpoints see what was put into their folders."""
+    time.sleep(_STORE_SEES_SECONDS)
+
+
+@contextmanager
+def regions(work: Path | None, *, cores: int = 2, memory: str = "4g", postgres: bool = False) -> Iterator[Regions]:
+    """Bring up both regions and Spark.
+
+    Args:
+        work: a folder for everything, new or empty; None for a temporary one, removed at the end.
+        cores: how many tasks Spark runs at once.
+        memory: the heap of Spark's JVM.
+        postgres: keep the catalog in Postgres, as a real one is; else in memory.
+    """
+    with folder_of(work) as folder, deployment(folder, postgres=postgres) as stage, environment(stage.environment):
+        environ = spark_environment(folder, memory=memory)
+        # The embedded deployment starts quickly; a rival that runs for a minute gets the whole compiler.
+        settings = Path(environ["SPARK_CONF_DIR"], "spark-defaults.conf")
+        settings.write_text(settings.read_text().replace(_QUICK_START, ""))
+        with environment(environ), NessieCatalog(stage.nessie.uri) as catalog:
+            spark = start_session(environ, cores=cores, name="bench")
+            try:
+                add_catalog(spark, MAIN, stage.nessie.uri, "main", stage.warehouse("us"), stage.endpoints["us"])
+                yield Regions(stage, spark, catalog, environ)
+            finally:
+                spark.stop()
+
+
+def say(line: str) -> None:
+    """Tell people how far it is; standard output is for the result."""
+    print(line, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def folder_of(work: Path | None) -> Iterator[Path]:
+    """Yield a folder for everything: the one that was named, or a temporary one that is removed at the end."""
+    if work is not None:
+        yield work
+        return
+    folder = tempfile.mkdtemp(prefix="sterna-bench-")
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

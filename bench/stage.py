@@ -1,0 +1,59 @@
+"""One stage of a sync in a process of its own, as an Airflow task or the command line has it; it says how much memory it took.
+
+`python -m bench.stage {"stage": "plan", "registry": "…"}` prints one JSON line; see `bench.memory`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from sterna.edges.secrets import environment_secrets
+from sterna.sync import run as stages
+from sterna.sync.context import open_context
+from sterna.sync.model import Options, StageReport
+
+
+def main() -> None:
+    """Run the stage that the argument names."""
+    job = json.loads(sys.argv[1])
+    with open_context(job["registry"], "eu", environment_secrets()) as context:
+        said = _run(job, context)
+    print(json.dumps({**said, "peak": peak()}), flush=True)
+
+
+def peak() -> float:
+    """Return the most memory that this process ever had, in MiB."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found
+    return int(found[1]) / 1024
+
+
+def _run(job: dict[str, Any], context: Any) -> dict[str, Any]:
+    run = job.get("run", "")
+    if job["stage"] == "sync":
+        done = stages.sync(context, Options(), _say)
+        return {"outcome": done.outcome, "held": len(done.held)}
+    if job["stage"] == "plan":
+        planned = stages.plan(context, Options(), _say)
+        return {"run": planned.run, "batches": len(planned.batches), "files": sum(batch.files for batch in planned.batches)}
+    if job["stage"] == "copy":
+        copied = stages.copy(context, run, 0, lambda line: None)
+        return {"files": copied.files, "missing": copied.missing}
+    if job["stage"] == "localize":
+        localized = stages.localize(context, run, StageReport(), _say)
+        return {"files": localized.files, "failed": localized.failed}
+    # All batches count as copied: only one was.
+    published = stages.publish(context, run, StageReport(files=job["files"]), StageReport(), _say)
+    return {"outcome": published.outcome, "held": len(published.held)}
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

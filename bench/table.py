@@ -1,0 +1,50 @@
+"""The README's table of last results, made from bench/results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bench.common import RESULTS, latest
+
+README = Path(__file__).with_name("README.md")
+START, END = "<!-- results: written by `python3 run.py bench table` -->", "<!-- end of results -->"
+_NOT_YET = "not yet measured"
+_CASES = {
+    "localize": ("100000 entries", "1000000 entries"),
+    "place": ("4 manifests of 100 entries", "16 manifests of 100 entries", "64 manifests of 100 entries"),
+    "plan": ("100000 entries", "1000000 entries"),
+    "copy": ("10000 x 64 KiB", "16 x 262144 KiB"),
+    "idle": ("20 tables",),
+    "verify": ("1000000 files",),
+    "memory": ("1000000 files",),
+}
+
+
+def write_table(readme: Path = README, results: Path = RESULTS) -> None:
+    """Put the last result of each case, and the plots that there are, into the README."""
+    head, _, rest = readme.read_text().partition(START)
+    _, _, tail = rest.partition(END)
+    readme.write_text(f"{head}{START}\n\n{table(results)}\n{END}{tail}")
+
+
+def table(results: Path) -> str:
+    """Return the table, and after it the plots, as Markdown."""
+    lines = ["| bench | case | result | goal | both sides, median | measured |", "|---|---|---|---|---|---|"]
+    plots = []
+    for name, wanted in _CASES.items():
+        path = results / f"{name}.json"
+        found = {line["case"]: line for line in latest(path)}
+        lines += [_row(name, case, found.get(case)) for case in dict.fromkeys((*wanted, *found))]
+        plots += [f"![{name}]({results.name}/{name}.svg)\n"] if found else []
+    return "\n".join([*lines, "", *plots])
+
+
+def _row(name: str, case: str, line: dict[str, Any] | None) -> str:
+    if line is None:
+        return f"| {name} | {case} | {_NOT_YET} | | | |"
+    unit = "MiB" if line["unit"] == "MiB" else "s"
+    sides = "; ".join(f"{side} {values['median']:g} {unit}" for side, values in line["sides"].items())
+    verdict = f"{line['figure']:g} {line['unit']}, {'met' if line['met'] else '**missed**'}"
+    where = f"{line['at']}, {line['cores']} cores, {line['rounds']} rounds, sterna {line['versions']['sterna']}"
+    return f"| {name} | {case} | {verdict} | {line['goal']} | {sides} | {where} |"

@@ -15,11 +15,14 @@ _METADATA_ENDINGS = (".gz.metadata.json", ".metadata.json.gz", ".metadata.json")
 _LOCALIZED = "_localized"  # no location id begins with "_"
 _KEY_LIMIT = 1024  # bytes of an object key in S3, GCS and Azure
 _NAME_LIMIT = 255  # bytes of a file name
+_SURELY_FITS = 255  # characters of a whole URI, in ASCII
+_FOLDERS_KEPT = 100_000
 # Azure makes "/" of a backslash, and drops the dots that a part ends with: two keys would be one object.
 _NOT_IN_AZURE = re.compile(r"\\|\.(/|$)")
 _AZURE = ("abfs", "wasb")
 # What hardly any URI contains, and each that `_check_path` refuses: a plan looks at millions.
 _SUSPICIOUS = re.compile(r"[\x00-\x1f\x7f?\\\ud800-\udfff]|\.(?:/|$)")
+_ODD_NAME = re.compile(r"[\x00-\x1f\x7f?\\\ud800-\udfff]|^\.|\.$|%2[eEfF]")
 _SUSPICIOUS_PATH = re.compile(r"^/|//|/$|(?:^|/)\.|%2[eEfF]")
 
 
@@ -66,8 +69,20 @@ class Mapping:
         return tuple(spelled for region in self.registry.regions for spelled in respell(region.replica_root).values())
 
     @cached_property
-    def _kept(self) -> dict[str, str]:
+    def _edges(self) -> frozenset[str]:
+        return frozenset((*self._roots, *(spelling.prefix for spelling in self._spellings)))
+
+    @cached_property
+    def _located(self) -> dict[str, _Spelling]:
         return {}
+
+    @cached_property
+    def _contents(self) -> dict[str, tuple[str, bool]]:
+        return {}
+
+    def _like_its_folder(self, uri: str, name: str) -> bool:
+        """Tell whether a URI fares as every other in its folder does: what was found out for one of them holds for it."""
+        return bool(name) and not _ODD_NAME.search(name) and uri not in self._edges
 
     def locate(self, uri: str) -> Place:
         """Find the location of a URI.
@@ -76,10 +91,16 @@ class Mapping:
             UnregisteredUri: no prefix of the registry matches.
             UnsafeUri: the path must not be followed (DESIGN section 3.8).
         """
+        folder, _, name = uri.rpartition("/")
+        known = self._located.get(folder)
+        if known is not None and self._like_its_folder(uri, name):
+            return Place(known.location, known.alias, uri[len(known.prefix) + 1 :])
         for spelling in self._spellings:
             if inside(uri, spelling.prefix):
                 path = uri[len(spelling.prefix) + 1 :]
                 _check_path(uri, path)
+                if path and len(self._located) < _FOLDERS_KEPT:
+                    self._located[folder] = spelling
                 return Place(spelling.location, spelling.alias, path)
         raise UnregisteredUri(
             "the URI lies in no location of the registry", file=uri, hint="register its prefix, then the next sync takes it up"
@@ -129,13 +150,17 @@ class Mapping:
 
     def content(self, uri: str) -> str:
         """Return where this region reads a content file: the URI itself when local, else its place below the replica root."""
-        known = self._kept.get(uri)
-        if known is None:
-            replica = self.replica(uri)
-            known = uri if self.is_local(uri) else replica
-            if len(self._kept) < 100_000:
-                self._kept[uri] = known
-        return known
+        folder, _, name = uri.rpartition("/")
+        known = self._contents.get(folder)
+        if known is None or not self._like_its_folder(uri, name):
+            replica, local = self.replica(uri), self.is_local(uri)
+            if len(self._contents) < _FOLDERS_KEPT:
+                self._contents[folder] = replica.rpartition("/")[0], local
+        else:
+            replica, local = f"{known[0]}/{name}", known[1]
+            if len(replica) > _SURELY_FITS or not replica.isascii():
+                _check_key(uri, replica)
+        return uri if local else replica
 
     def unopened(self, uri: str) -> str:
         """Return what stands for a path-bearing file that was deleted and may be gone: nobody opens it, here or there."""

@@ -89,6 +89,33 @@ def test_no_two_uris_share_a_place_nor_a_copy_and_a_localized_file(mapping: Mapp
     assert len(first | second) == 4
 
 
+ODD_NAMES = st.sampled_from(
+    ["", ".", "..", "%2e", "x%2f..", "a?b", "x\n", "a.", "b\\c", ".hidden", "in", "a", "replica", "x" * 1024, "é" * 200]
+)
+
+
+@always(REGIONS, st.sampled_from(PREFIXES), st.one_of(PATHS, st.just("")), st.lists(st.one_of(PARTS, ODD_NAMES), min_size=2, max_size=4))
+@example(MAPPINGS["s3"], "gs://lake", "", ["x", "in"])
+@example(MAPPINGS["gs"], "gs://lake", "", ["x", "replica"])
+@example(MAPPINGS["gs"], "s3a://lake", "", ["x", "a"])
+@example(MAPPINGS["gs"], "s3://lake", "", ["x", "x" * 1024])
+@example(MAPPINGS["disk"], "s3://lake", "", ["x", "é" * 200])
+def test_what_was_found_out_for_one_file_of_a_folder_misleads_no_other(mapping: Mapping, prefix: str, path: str, names: list[str]) -> None:
+    folder = "/".join(filter(None, (prefix, path)))
+    warm = Mapping(mapping.registry, mapping.region)
+    for name in names:
+        uri = f"{folder}/{name}"
+        for method in ("locate", "content"):
+            assert answer(warm, method, uri) == answer(Mapping(mapping.registry, mapping.region), method, uri)
+
+
+def answer(mapping: Mapping, method: str, uri: str) -> object:
+    try:
+        return getattr(mapping, method)(uri)
+    except TableError as error:
+        return type(error), str(error)
+
+
 @always(URIS)
 def test_a_content_file_is_local_in_its_own_region_and_copied_in_every_other(uri: str) -> None:
     homes = [name for name, mapping in MAPPINGS.items() if tried(mapping.content, uri) == uri]

@@ -23,7 +23,7 @@ BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 UV = "uv==0.13.8"
 COMMANDS = {
     "demo": ["sterna", "demo"],
-    "test": ["pytest", "-n", "2", "--dist", "loadfile"],
+    "test": ["pytest", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"],
     "bench": ["python", "-m", "bench"],
     "sterna": ["sterna"],
 }

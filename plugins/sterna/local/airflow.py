@@ -22,7 +22,7 @@ from sterna.local.postgres import Database, Postgres
 from sterna.local.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
 
 _MIGRATE_SECONDS = 300.0
-_START_SECONDS = 180.0
+_START_SECONDS = 300.0
 _REQUEST_SECONDS = 60.0
 # The log servers would listen on every address; the API server reads the same folder.
 _COMPONENTS: Mapping[str, tuple[str, ...]] = {
@@ -129,7 +129,7 @@ class Airflow:
             raise EngineError(f"Airflow of {self.region} answered {answer.status_code} to {method} {path}: {answer.text[:500]}")
         return answer.json() if answer.content else None
 
-    def wait_for_dag(self, dag: str, *, timeout: float = 90.0) -> None:
+    def wait_for_dag(self, dag: str, *, timeout: float = 180.0) -> None:
         """Wait until the DAG processor has brought in a DAG.
 
         Args:

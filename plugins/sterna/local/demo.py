@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 DAG = "sterna_sync"
-_CONVERGE_SECONDS = 300.0
+_CONVERGE_SECONDS = 600.0
 _EU_MONTHS = range(7, 13)
 _WIDE_SECONDS = 1.5  # until the endpoint that serves all regions' buckets shows what was written at a region's own
 

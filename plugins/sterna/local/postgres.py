@@ -18,7 +18,7 @@ from urllib.parse import quote
 from sterna.errors import EngineError
 from sterna.local.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
 
-_START_SECONDS = 60.0
+_START_SECONDS = 120.0
 _INITDB_SECONDS = 120.0
 _UNPRIVILEGED = "nobody"
 # What a crash loses here can be made again: no waiting for the disk. Few, small connections: everything on one machine.

@@ -25,7 +25,7 @@ CLIENT_ENVIRONMENT = {
     "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
     "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
 }
-_START_SECONDS = 30.0
+_START_SECONDS = 60.0
 _MARK = "sterna-mark-"
 _MARK_SECONDS = 10.0
 # What the server's log says of each request, and what S3 calls it.

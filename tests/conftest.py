@@ -10,3 +10,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--histories", type=int, default=15, help="how many random histories to play (15)")
     group.addoption("--history-minutes", type=float, help="start no further history after so many minutes")
     group.addoption("--history-seed", type=int, help="play the history of this seed, and no other")
+    fuzzing = parser.getgroup("fuzz", "damaged metadata")
+    fuzzing.addoption("--fuzz-seconds", type=float, default=60, help="how long to damage files, all kinds together (60)")
+    fuzzing.addoption("--fuzz-seed", type=int, help="the one file of this seed")

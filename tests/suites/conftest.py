@@ -25,7 +25,9 @@ def nessie_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nessie]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
     """The one Spark session of this process: it writes tables, and sterna localizes with it."""
-    return start_session(spark_environment(tmp_path_factory.mktemp("spark")))
+    # Hundreds of queries, each of a whole table's history, would fill the heap with what the web UI could show of them.
+    kept = {f"spark.{name}": "10" for name in ("sql.ui.retainedExecutions", "ui.retainedJobs", "ui.retainedStages", "ui.retainedTasks")}
+    return start_session(spark_environment(tmp_path_factory.mktemp("spark"), memory="2g"), settings=kept)
 
 
 @pytest.fixture(scope="session")

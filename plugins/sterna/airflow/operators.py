@@ -101,10 +101,10 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
         return [{"number": batch.number, "origin": batch.origin, "files": batch.files, "bytes": batch.bytes} for batch in planned.batches]
 
     def _explain(self, region: Context, run: str) -> None:
-        from sterna.sync.explain import explain, explain_text
-        from sterna.sync.store import load_files, load_plan
+        from sterna.sync.explain import explain_text
+        from sterna.sync.store import load_explained
 
-        for line in explain_text(explain(region, load_plan(region, run), load_files(region, run))).splitlines():
+        for line in explain_text(load_explained(region, run)).splitlines():
             self.say(line)
 
     def _skip_stages(self, context: TaskContext, dry_run: bool) -> None:

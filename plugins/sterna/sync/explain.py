@@ -23,14 +23,7 @@ def explain(context: Context, plan: Plan, files: pa.Table | None) -> dict[str, A
         plan: the plan.
         files: its list of files, None when it has none.
     """
-    tables: dict[str, dict[str, int]] = defaultdict(lambda: {"files": 0, "bytes": 0, "localize": 0})
-    for row in files.select(["table", "role", "size", "batch"]).to_pylist() if files is not None else ():
-        entry = tables[row["table"]]
-        if row["batch"] >= 0:
-            entry["files"] += 1
-            entry["bytes"] += row["size"]
-        elif row["role"] in LOCALIZE_ORDER and row["batch"] != PROVEN:
-            entry["localize"] += 1
+    tables = {} if files is None else _tables(files)
     origins: dict[str, dict[str, int]] = defaultdict(lambda: {"batches": 0, "files": 0, "bytes": 0})
     for batch in plan.batches:
         origin = origins[batch.origin]
@@ -55,6 +48,21 @@ def explain(context: Context, plan: Plan, files: pa.Table | None) -> dict[str, A
         "egress_cost": round(plan.egress, 6),
         "held": [vars(item) for item in plan.held],
     }
+
+
+def _tables(files: pa.Table) -> dict[str, dict[str, int]]:
+    """Return, by table, the files and bytes to copy and the files to localize."""
+    import pyarrow.compute as pc
+
+    copied = files.filter(pc.greater_equal(files.column("batch"), 0))
+    waiting = listing.with_role(files, *LOCALIZE_ORDER)
+    waiting = waiting.filter(pc.not_equal(waiting.column("batch"), PROVEN))
+    found: dict[str, dict[str, int]] = defaultdict(lambda: {"files": 0, "bytes": 0, "localize": 0})
+    for row in copied.group_by("table").aggregate([("size", "count"), ("size", "sum")]).to_pylist():
+        found[row["table"]].update({"files": row["size_count"], "bytes": row["size_sum"]})
+    for row in waiting.group_by("table").aggregate([("size", "count")]).to_pylist():
+        found[row["table"]]["localize"] = row["size_count"]
+    return found
 
 
 def _places(context: Context, files: pa.Table | None) -> list[Place]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,17 @@ def with_role(files: pa.Table, *roles: str) -> pa.Table:
     import pyarrow.compute as pc
 
     return files.filter(pc.is_in(files.column("role"), pa.array(roles)))
+
+
+def by_batch(files: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the number and the rows of each batch to be copied."""
+    import pyarrow.compute as pc
+
+    ordered = files.filter(pc.greater_equal(files.column("batch"), 0)).sort_by("batch")
+    at = 0
+    for batch, count in sorted((item["values"], item["counts"]) for item in ordered.column("batch").value_counts().to_pylist()):
+        yield batch, ordered.slice(at, count)
+        at += count
 
 
 def without_tables(files: pa.Table, tables: Iterable[str]) -> pa.Table:

@@ -31,7 +31,7 @@ from sterna.errors import EngineError
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-_TASKS_PER_SLOT = 8  # enough that one heavy item does not keep the other cores waiting
+_TASKS_PER_SLOT = 3  # so that one heavy item does not keep the other cores waiting; each task costs some 0.1 s
 _PROGRESS_SECONDS = 0.5
 _DEFAULT_REDACTION = "(?i)secret|password|token|access[.]?key"
 
@@ -119,7 +119,7 @@ def map_items(
         function: defined at the top of a module that the workers can import; it may run more than once for an item.
         items: what it is called with, without secrets.
         environment: secret variables that the function sees while it runs; None for the session's.
-        parallelism: the number of tasks; None for one an item, up to eight times what runs at once.
+        parallelism: the number of tasks; None for one an item, up to three times what runs at once.
         label: what Spark's pages call the job.
         on_done: called with the number of items done so far, estimated from finished tasks.
 

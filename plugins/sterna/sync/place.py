@@ -9,8 +9,8 @@ from typing import Any
 from sterna.registry.model import Region
 from sterna.sync.model import LOCALIZE_ORDER, PROVEN
 
-# Measured on two cores (bench/README.md, "place"): with so much to do this process is done before a Spark that has to be started
-# would be, and about when one that is warm would be. Position deletes and manifests take some tens of times their size in memory.
+# Measured on two cores (bench/README.md, "place"): this process is done with 64 manifests in a sixth of the time that a warm Spark takes.
+# Not higher, since a stage's process has one core's worth of Python, and manifests take some tens of times their size in memory.
 HERE_FILES = 64
 HERE_BYTES = 16 << 20
 

@@ -97,7 +97,7 @@ def check_home(world: World, table: str, uri: str, rows: int) -> None:
     """The file stays where its writer put it, for that writer's region; the other one gets a copy."""
     for region in ("eu", "us"):
         world.sync(region)
-        world.assert_same_rows(table, region=region)
+        world.assert_equal(table, region=region)
         assert world.sql(f"SELECT count(*) FROM replica_{region}.{table}") == [(rows,)]
     assert uri in {row[0] for row in world.sql(f"SELECT file_path FROM replica_eu.{table}.files")}
     assert uri not in {row[0] for row in world.sql(f"SELECT file_path FROM replica_us.{table}.files")}

@@ -16,7 +16,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 
 from sterna.edges import spark, spark_start
@@ -25,6 +24,7 @@ from sterna.edges.spark_worker import SECRETS_KEY, redact
 from sterna.errors import EngineError
 from sterna.local.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
 from tests.suites.spark_child import CANARY, CONNECTION, ENVIRONMENT
+from tests.suites.test_demo import left_running
 
 ROOT = Path(__file__).parents[2]
 
@@ -158,17 +158,10 @@ open_session("local[1]")
     java.write_text(f'#!/bin/sh\n{hang}\nexec {home}/bin/java "$@"\n')
     java.chmod(0o755)
     (tmp_path / "release").write_text((home / "release").read_text())
-    env = {**os.environ, "JAVA_HOME": str(tmp_path), "STERNA_TEST_MARK": str(tmp_path)}
+    env = {**os.environ, "JAVA_HOME": str(tmp_path)}
     answer = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
     assert answer.stderr.splitlines()[-1] == "KeyboardInterrupt", answer.stderr
-    assert [process for process in psutil.process_iter() if _has_mark(process, str(tmp_path))] == []
-
-
-def _has_mark(process: psutil.Process, mark: str) -> bool:
-    try:
-        return process.environ().get("STERNA_TEST_MARK") == mark
-    except psutil.Error:
-        return False
+    assert left_running(tmp_path) == []
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_an_appended_table_arrives_with_its_history(world: World, ns: str):
     assert report.outcome == "published"
     assert table in report.published
     assert report.held == ()
-    world.assert_same_rows(table)
+    world.assert_equal(table)
 
 
 def test_small_changes_are_localized_without_spark(world: World, ns: str):
@@ -48,7 +48,7 @@ def test_small_changes_are_localized_without_spark(world: World, ns: str):
     assert not any("Spark:" in line for line in world.lines), "a session was opened"
     passes = [line.split() for line in world.lines if line.startswith("localizing") and "here: up to 64 files" in line]
     assert [words[2] for words in passes] == ["position-delete", "delete-manifest", "manifest-list", "metadata"]
-    world.assert_same_rows(table)
+    world.assert_equal(table)
 
 
 def test_a_sync_with_nothing_to_do_commits_nothing(world: World, ns: str):
@@ -65,10 +65,10 @@ def test_row_level_deletes_updates_and_merges(world: World, ns: str):
     world.sql(f"UPDATE main_us.{table} SET name = 'changed' WHERE id % 7 = 1")
     assert world.sql(f"SELECT count(*) FROM main_us.{table}.delete_files")[0][0] > 0, "the test needs position deletes"
     world.sync()
-    world.assert_same_rows(table)
+    world.assert_equal(table)
     world.sql(f"DELETE FROM main_us.{table} WHERE id = 5")
     world.sync()
-    world.assert_same_rows(table)
+    world.assert_equal(table)
 
 
 def test_copy_on_write_and_overwrite(world: World, ns: str):
@@ -77,16 +77,16 @@ def test_copy_on_write_and_overwrite(world: World, ns: str):
     world.sync()
     world.sql(f"INSERT OVERWRITE main_us.{table} SELECT id, 'o', 1 FROM range(5)")
     world.sync()
-    world.assert_same_rows(table)
+    world.assert_equal(table)
 
 
 def test_format_version_1(world: World, ns: str):
     table = make(world, "v1", extra="TBLPROPERTIES ('format-version'='1')", partition="PARTITIONED BY (bucket(4, id))")
     world.sync()
-    world.assert_same_rows(table)
+    world.assert_equal(table)
     world.sql(f"INSERT INTO main_us.{table} VALUES (1, 'again', 2)")
     world.sync()
-    world.assert_same_rows(table)
+    world.assert_equal(table)
 
 
 def test_compaction_and_manifest_rewriting_between_syncs(world: World, ns: str):
@@ -98,7 +98,7 @@ def test_compaction_and_manifest_rewriting_between_syncs(world: World, ns: str):
     world.sql(f"CALL main_us.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))")
     world.sql(f"CALL main_us.system.rewrite_manifests('{table}')")
     world.sync()
-    world.assert_same_rows(table)
+    world.assert_equal(table)
 
 
 def test_manifest_rewriting_followed_by_expiry_loses_no_file(world: World, ns: str):
@@ -109,7 +109,7 @@ def test_manifest_rewriting_followed_by_expiry_loses_no_file(world: World, ns: s
     world.sql(f"ALTER TABLE main_us.{table} SET TBLPROPERTIES ('gc.enabled'='true')")
     world.sql(f"CALL main_us.system.expire_snapshots(table => '{table}', older_than => now(), retain_last => 1)")
     world.sync()
-    world.assert_same_rows(table)
+    world.assert_equal(table)
 
 
 def test_schema_and_partition_changes(world: World, ns: str):
@@ -121,7 +121,7 @@ def test_schema_and_partition_changes(world: World, ns: str):
     world.sql(f"INSERT INTO main_us.{table} VALUES (1, 't', 2, 0.5)")
     world.sql(f"ALTER TABLE main_us.{table} DROP COLUMN extra")
     world.sync()
-    world.assert_same_rows(table)
+    world.assert_equal(table)
 
 
 def test_drop_rename_and_recreate(world: World, ns: str):
@@ -140,7 +140,7 @@ def test_drop_rename_and_recreate(world: World, ns: str):
     assert "s.old" not in after
     assert after["s.new"].id == before["s.old"].id
     assert after["s.twice"].id != before["s.twice"].id
-    world.assert_same_rows("s.new", "s.twice")
+    world.assert_equal("s.new", "s.twice")
 
 
 def test_both_directions_at_once_and_files_of_two_regions_in_one_table(world: World, ns: str):
@@ -153,7 +153,7 @@ def test_both_directions_at_once_and_files_of_two_regions_in_one_table(world: Wo
     for region in ("eu", "us"):
         report = world.sync(region)
         assert report.held == ()
-        world.assert_same_rows(table, born_in_eu, region=region)
+        world.assert_equal(table, born_in_eu, region=region)
     paths = {row[0] for row in world.sql(f"SELECT file_path FROM replica_eu.{table}.all_data_files")}
     assert {path.split("/")[3] for path in paths} == {"warehouse", "replica"}, "local data stays in place, foreign data is copied"
 
@@ -166,8 +166,8 @@ def test_both_regions_may_sync_at_the_same_moment(world: World, ns: str):
         said, _ = other.communicate(timeout=300)
     assert json.loads(said.splitlines()[-1])["held"] == []
     assert report.held == ()
-    world.assert_same_rows(from_us, from_eu, region="eu")
-    world.assert_same_rows(from_us, from_eu, region="us")
+    world.assert_equal(from_us, from_eu, region="eu")
+    world.assert_equal(from_us, from_eu, region="us")
 
 
 def test_a_replica_table_can_not_clean_up_mains_files(world: World, ns: str):
@@ -195,7 +195,7 @@ def test_a_second_sync_reads_only_what_is_new(world: World, ns: str):
     assert report.copied.files == 1
     assert (len(data), len(lists), len(manifests)) == (1, 1, 1), read
     assert not [request for request in us.requests(mark) if request.method in ("PUT", "DELETE", "COPY")], "the source is read-only"
-    world.assert_same_rows(table)
+    world.assert_equal(table)
 
 
 def test_two_tables_of_one_commit_become_visible_in_one(world: World, ns: str):
@@ -216,7 +216,7 @@ def test_two_tables_of_one_commit_become_visible_in_one(world: World, ns: str):
         plan, _ = make_plan(context, Options())
     assert (one, two) in plan.together
     world.sync()
-    world.assert_same_rows(one, two)
+    world.assert_equal(one, two)
     newest = next(iter(world.catalog.history("main_replica_eu", operations=True)))
     assert {operation.key for operation in newest.operations or ()} == {("s", "pair_one"), ("s", "pair_two")}
 

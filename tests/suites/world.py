@@ -50,11 +50,11 @@ class World:
     @contextmanager
     def localizing(self, where: str) -> Iterator[None]:
         """Let syncs localize on Spark or here, whatever there is to do."""
-        self.localize = where
+        before, self.localize = self.localize, where
         try:
             yield
         finally:
-            self.localize = "auto"
+            self.localize = before
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in self.spark.sql(text).collect()]
@@ -81,24 +81,6 @@ class World:
         finally:
             self.stage.endpoints[region].start()
             self.stage.wide.start()
-
-    def assert_same_rows(self, *tables: str, region: str = "eu") -> None:
-        """Replica and main hold the same rows at every snapshot, with the other region dark; and the replica is closed."""
-        other = "us" if region == "eu" else "eu"
-        wanted = {table: self._rows(f"main_{other}.{table}") for table in tables}
-        with self.dark(other):
-            for table in tables:
-                assert self._rows(f"replica_{region}.{table}") == wanted[table], table
-            with self.context(region) as context:
-                found = verify_structure(context, tables)
-        assert found.findings == ()
-        assert found.foreign == 0
-
-    def _rows(self, table: str) -> dict[int | str, list[tuple[Any, ...]]]:
-        rows: dict[int | str, list[tuple[Any, ...]]] = {"now": sorted(self.sql(f"SELECT * FROM {table}"), key=repr)}
-        for snapshot in self.snapshots(table):
-            rows[snapshot] = sorted(self.sql(f"SELECT * FROM {table} VERSION AS OF {snapshot}"), key=repr)
-        return rows
 
     def assert_equal(
         self, *tables: str, region: str = "eu", pyiceberg: bool = False, pruned: bool = False, without: Collection[str] = ()

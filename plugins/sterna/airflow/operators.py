@@ -94,18 +94,12 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
             record_sync(planned.report)
             self._skip_stages(context, dry_run)
             return []
-        self._explain(region, planned.run)
+        for line in planned.explained.splitlines():
+            self.say(line)
         if dry_run:
             self._skip_stages(context, dry_run)
         context["ti"].xcom_push(RUN, planned.run)
         return [{"number": batch.number, "origin": batch.origin, "files": batch.files, "bytes": batch.bytes} for batch in planned.batches]
-
-    def _explain(self, region: Context, run: str) -> None:
-        from sterna.sync.explain import explain_text
-        from sterna.sync.store import load_explained
-
-        for line in explain_text(load_explained(region, run)).splitlines():
-            self.say(line)
 
     def _skip_stages(self, context: TaskContext, dry_run: bool) -> None:
         stages = (SternaCopyOperator, SternaLocalizeOperator, SternaPublishOperator)

@@ -278,19 +278,12 @@ def _places(master: str) -> list[tuple[str, int]]:
 
 
 def _kill_jvm() -> None:
-    """End a JVM that did not come up, and let PySpark forget it so that a later try starts another one."""
-    from pyspark import SparkContext
+    """End a JVM that did not come up, and let PySpark forget it so that a later try starts another one.
 
-    process = getattr(SparkContext._gateway, "proc", None)
-    if process is not None:
-        process.kill()
-    _kill_launching()
-    SparkContext._gateway = SparkContext._jvm = None
-
-
-def _kill_launching() -> None:
-    """End what PySpark is starting its JVM with: it tells nobody of the process before the JVM has answered."""
+    PySpark names its process to nobody before the JVM has answered: it, or the script that starts it, is known by its environment.
+    """
     import psutil
+    from pyspark import SparkContext
 
     for child in psutil.Process().children():
         with suppress(psutil.Error):
@@ -302,3 +295,4 @@ def _kill_launching() -> None:
                 family += member.children()
             for member in family:
                 member.kill()
+    SparkContext._gateway = SparkContext._jvm = None

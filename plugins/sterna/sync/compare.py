@@ -98,7 +98,7 @@ def _actions(context: Context, name: str, candidate: Candidate, renamed: Candida
     if source is None or context.registry.refusal(name, context.region.name, namespace=source.kind == NAMESPACE):
         return [Action(name, replica.kind, "drop")] if replica else []
     wanted = _wanted(context, name, source)
-    if replica is not None and _comparable(replica) == _comparable(wanted):
+    if replica is not None and replica.with_id(None) == wanted:
         return []
     if replica is not None and replica.kind != source.kind:
         return [Action(name, replica.kind, "drop", clears=True), _put(name, source, wanted)]
@@ -110,11 +110,6 @@ def _actions(context: Context, name: str, candidate: Candidate, renamed: Candida
     if renamed is not None and renamed.replica is not None:
         return [_put(name, source, wanted, content_id=renamed.replica.id or "", renamed_from=key_name(renamed.key))]
     return [_put(name, source, wanted)]
-
-
-def _comparable(content: Content) -> Content:
-    """Return a content without its id, and without what says the same as nothing: no properties and a field that is missing."""
-    return Content.of({name: value for name, value in content.with_id(None).payload.items() if name != "properties" or value})
 
 
 def _put(name: str, source: Content, wanted: Content, *, content_id: str = "", renamed_from: str = "", replaces: bool = False) -> Action:
@@ -135,9 +130,10 @@ def _wanted(context: Context, name: str, source: Content) -> Content:
     """Return what the replica should hold for a content of `main`, without id."""
     mapping = context.mapping
     if source.kind == NAMESPACE:
-        payload = source.with_id(None).payload
-        properties = {key: _known(mapping, value) for key, value in (payload.get("properties") or {}).items()}
-        return Content.of({**payload, "properties": properties})
+        plain = source.with_id(None)
+        properties = {key: _known(mapping, value) for key, value in (plain.payload.get("properties") or {}).items()}
+        # A namespace without properties stays as it is: the catalog gives an empty field back as a missing one.
+        return Content.of({**plain.payload, "properties": properties}) if properties else plain
     if source.kind not in (ICEBERG_TABLE, ICEBERG_VIEW) or not source.metadata_location:
         raise Unsupported(f"contents of type {source.kind} are not replicated")
     target = mapping.metadata(source.metadata_location, context.registry.policy(name), LOCALIZER_VERSION)

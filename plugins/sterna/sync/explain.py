@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sterna.edges.catalog import NAMESPACE
 from sterna.sync import files as listing
 from sterna.sync.context import Context
-from sterna.sync.model import LOCALIZE_ORDER, PROVEN, Held, Plan
+from sterna.sync.model import Held, Plan
 from sterna.sync.place import Place, places
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def explain(context: Context, plan: Plan, files: pa.Table | None) -> dict[str, A
         ],
         "left": plan.left,
         "present": plan.present,
-        "localize": [vars(place) for place in _places(context, files)],
+        "localize": [vars(place) for place in (places(context.region, files) if files is not None else ())],
         "origins": dict(origins),
         "egress_cost": round(plan.egress, 6),
         "held": [vars(item) for item in plan.held],
@@ -55,18 +55,12 @@ def _tables(files: pa.Table) -> dict[str, dict[str, int]]:
     import pyarrow.compute as pc
 
     copied = files.filter(pc.greater_equal(files.column("batch"), 0))
-    waiting = listing.with_role(files, *LOCALIZE_ORDER)
-    waiting = waiting.filter(pc.not_equal(waiting.column("batch"), PROVEN))
     found: dict[str, dict[str, int]] = defaultdict(lambda: {"files": 0, "bytes": 0, "localize": 0})
     for row in copied.group_by("table").aggregate([("size", "count"), ("size", "sum")]).to_pylist():
         found[row["table"]].update({"files": row["size_count"], "bytes": row["size_sum"]})
-    for row in waiting.group_by("table").aggregate([("size", "count")]).to_pylist():
+    for row in listing.to_localize(files).group_by("table").aggregate([("size", "count")]).to_pylist():
         found[row["table"]]["localize"] = row["size_count"]
     return found
-
-
-def _places(context: Context, files: pa.Table | None) -> list[Place]:
-    return [] if files is None else places(context.region, listing.with_role(files, *LOCALIZE_ORDER).to_pylist())
 
 
 def explain_text(explained: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from sterna.sync.model import TO_LOCALIZE
+from sterna.sync.model import LOCALIZE_ORDER, PROVEN, TO_LOCALIZE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +50,14 @@ def with_role(files: pa.Table, *roles: str) -> pa.Table:
     import pyarrow.compute as pc
 
     return files.filter(pc.is_in(files.column("role"), pa.array(roles)))
+
+
+def to_localize(files: pa.Table, *roles: str) -> pa.Table:
+    """Return the rows of these roles, by default of all that are localized, whose localized copies are not there yet."""
+    import pyarrow.compute as pc
+
+    found = with_role(files, *(roles or LOCALIZE_ORDER))
+    return found.filter(pc.not_equal(found.column("batch"), PROVEN))
 
 
 def by_batch(files: pa.Table) -> Iterator[tuple[int, pa.Table]]:

@@ -97,14 +97,14 @@ def localize_files(context: Context, run: str, files: pa.Table, engine: Engine, 
     results = _Results(files)
     function = partial(work, context.registry.model_dump_json(), context.region.name)
     for role in LOCALIZE_ORDER:
-        rows = [row for row in listing.with_role(files, role).to_pylist() if row["batch"] != PROVEN and row["table"] not in results.failed]
+        rows = [row for row in listing.to_localize(files, role).to_pylist() if row["table"] not in results.failed]
         if not rows:
             continue
         counts = Counter(row["table"] for row in rows)
         children = {table: _handed(context, run, results.children(table, role), count) for table, count in counts.items()}
         items = [_Item(row["table"], role, row["source"], row["target"], row["size"], children[row["table"]]) for row in rows]
         requests = [json.dumps(vars(item)) for item in items]
-        place = place_of(context.region, role, rows)
+        place = place_of(context.region, role, [row["size"] for row in rows])
         progress(place.line)
         answers = _here(context.objects, requests) if place.where == "here" else engine(function, requests, f"localize {role}")
         for row, answer in zip(rows, answers, strict=True):

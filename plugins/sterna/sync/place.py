@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sterna.registry.model import Region
-from sterna.sync.model import LOCALIZE_ORDER, PROVEN
+from sterna.sync import files as listing
+from sterna.sync.model import LOCALIZE_ORDER
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Measured on two cores (bench/README.md, "place"): this process is done with 64 manifests in a sixth of the time that a warm Spark takes.
 # Not higher, since a stage's process has one core's worth of Python, and manifests take some tens of times their size in memory.
@@ -41,16 +45,15 @@ class Place:
         )
 
 
-def place_of(region: Region, role: str, rows: Iterable[dict[str, Any]]) -> Place:
+def place_of(region: Region, role: str, sizes: Sequence[int]) -> Place:
     """Decide where the files of one role are localized.
 
     Args:
         region: its setting `localize` decides, if it isn't `auto`.
         role: their role.
-        rows: their rows in the plan's list of files.
+        sizes: the bytes of each, -1 where nobody tells: a list or metadata.json, which the plan has read already.
     """
-    sizes = [max(row["size"], 0) for row in rows]
-    files, size = len(sizes), sum(sizes)
+    files, size = len(sizes), sum(max(each, 0) for each in sizes)
     if region.localize != "auto":
         return Place(role, files, size, region.localize, f"the registry says localize: {region.localize}")
     if files <= HERE_FILES and size <= HERE_BYTES:
@@ -58,13 +61,12 @@ def place_of(region: Region, role: str, rows: Iterable[dict[str, Any]]) -> Place
     return Place(role, files, size, "spark", f"more than {HERE_FILES} files or {HERE_BYTES >> 20} MiB")
 
 
-def places(region: Region, rows: Iterable[dict[str, Any]]) -> list[Place]:
+def places(region: Region, files: pa.Table) -> list[Place]:
     """Return the place of each role that a plan has something to localize of, in the order of the passes.
 
     Args:
         region: the region.
-        rows: the plan's list of files, as dicts with role, size and batch.
+        files: the plan's list of files (`sterna.sync.files`).
     """
-    waiting = [row for row in rows if row["role"] in LOCALIZE_ORDER and row["batch"] != PROVEN]
-    by_role = {role: [row for row in waiting if row["role"] == role] for role in LOCALIZE_ORDER}
-    return [place_of(region, role, found) for role, found in by_role.items() if found]
+    sizes = {role: listing.to_localize(files, role).column("size").to_pylist() for role in LOCALIZE_ORDER}
+    return [place_of(region, role, found) for role, found in sizes.items() if found]

@@ -13,7 +13,7 @@ from sterna.errors import CatalogConflict, CatalogStateUnknown
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.sync import head as properties
 from sterna.sync.context import Context, Progress
-from sterna.sync.head import Head, encode_held, head_of, is_recorded, read_head, refuse_foreign
+from sterna.sync.head import encode_held, head_of, is_recorded, read_head, refuse_foreign
 from sterna.sync.model import Action, Held, Plan, StageReport
 from sterna.sync.settle import Settled, settle
 
@@ -32,11 +32,12 @@ def settle_plan(plan: Plan, failed: StageReport) -> Settled:
     return settle(plan.actions, (*plan.held, *faults), plan.together, templates)
 
 
-def changes_nothing(head: Head, plan: Plan, settled: Settled) -> bool:
+def changes_nothing(context: Context, plan: Plan, settled: Settled) -> bool:
     """Say whether the replica branch says already all that a settled plan would tell it."""
-    if settled.actions or plan.more or head.hash != plan.replica_hash:
+    if settled.actions or plan.more:
         return False
-    return is_recorded(head, settled.held, plan.source_hash, plan.digest, filtered=plan.filtered)
+    head = read_head(context.primary, context.region.replica_branch)
+    return head.hash == plan.replica_hash and is_recorded(head, settled.held, plan.source_hash, plan.digest, filtered=plan.filtered)
 
 
 def publish_plan(context: Context, plan: Plan, settled: Settled, progress: Progress) -> str | None:

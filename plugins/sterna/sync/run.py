@@ -14,6 +14,7 @@ from sterna.sync import files as listing
 from sterna.sync import store
 from sterna.sync.context import Context, Progress
 from sterna.sync.copy import DEFAULT_DEADLINE, CopyFile, copy_batch
+from sterna.sync.explain import explain, explain_text
 from sterna.sync.head import read_head
 from sterna.sync.lag import lag_after
 from sterna.sync.localize import Engine, localize_files
@@ -36,11 +37,13 @@ class Planned:
         run: URI of the run's folder, `<replica root>/_sterna/runs/<run id>`; "" when there is nothing to do.
         batches: what to copy.
         report: how the sync ended, when nothing is to be done.
+        explained: the plan for people, in lines, when something is.
     """
 
     run: str
     batches: tuple[Batch, ...]
     report: Report | None = None
+    explained: str = ""
 
 
 def plan(context: Context, options: Options, progress: Progress) -> Planned:
@@ -52,7 +55,7 @@ def plan(context: Context, options: Options, progress: Progress) -> Planned:
         for item in made.held:
             progress(item.line)
         return Planned("", (), _idle_report(context, made, time.monotonic() - started))
-    return Planned(store.save_plan(context, made, files), made.batches)
+    return Planned(store.save_plan(context, made, files), made.batches, explained=explain_text(explain(context, made, files)))
 
 
 def copy(context: Context, run: str, batch: int, progress: Progress, *, deadline: float = DEFAULT_DEADLINE) -> StageReport:
@@ -106,9 +109,8 @@ def publish(context: Context, run: str, copied: StageReport, localized: StageRep
     _count(made, copied)
     settled = settle_plan(made, copied + localized)
     _prove_localized(context, settled)
-    head = read_head(context.primary, context.region.replica_branch)
-    idle = changes_nothing(head, made, settled)
-    new_head = head.hash if idle else publish_plan(context, made, settled, progress)
+    idle = changes_nothing(context, made, settled)
+    new_head = made.replica_hash if idle else publish_plan(context, made, settled, progress)
     report = Report(
         run_id=made.run_id,
         region=made.region,

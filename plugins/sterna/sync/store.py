@@ -1,4 +1,4 @@
-"""A run's own folder beside the replica, `<replica root>/_sterna/runs/<run id>/`: plan, explanation, lists of files, report.
+"""A run's own folder beside the replica, `<replica root>/_sterna/runs/<run id>/`: the plan, its lists of files, the report.
 
 The stages of one run read their plan from it; no other run does, and deleting it loses nothing but evidence.
 """
@@ -6,7 +6,6 @@ The stages of one run read their plan from it; no other run does, and deleting i
 from __future__ import annotations
 
 import io
-import json
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,9 +13,8 @@ from pydantic import TypeAdapter
 
 from sterna.errors import ObjectMissing, UsageError
 from sterna.sync.context import Context
-from sterna.sync.explain import explain
 from sterna.sync.files import by_batch, schema, with_role
-from sterna.sync.model import CONTENT, LOCALIZE_ORDER, Plan, Report
+from sterna.sync.model import LOCALIZE_ORDER, Plan, Report
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,17 +46,12 @@ def run_uri(context: Context, run_id: str) -> str:
 
 
 def save_plan(context: Context, plan: Plan, files: pa.Table | None) -> str:
-    """Write a plan, what it explains, and its lists of files beside the replica, so that each task reads what is its own.
-
-    Returns:
-        The URI of the run's folder.
-    """
+    """Write a plan and its lists of files beside the replica, a list a task; return the URI of the run's folder."""
     run = run_uri(context, plan.run_id)
     listed = schema().empty_table() if files is None else files
     _write_files(context, f"{run}/localize.parquet", with_role(listed, *LOCALIZE_ORDER))
-    for batch, rows in by_batch(with_role(listed, CONTENT)):
+    for batch, rows in by_batch(listed):
         _write_files(context, f"{run}/copy-{batch}.parquet", rows)
-    context.objects.write_new(f"{run}/explained.json", json.dumps(explain(context, plan, files)).encode())
     context.objects.write_new(f"{run}/plan.json", to_json(plan).encode())
     return run
 
@@ -70,16 +63,6 @@ def load_plan(context: Context, run: str) -> Plan:
         UsageError: there is no such run.
     """
     return from_json(Plan, _read(context, f"{run}/plan.json"))
-
-
-def load_explained(context: Context, run: str) -> dict[str, Any]:
-    """Read back what a run's plan explains (`sterna.sync.explain`).
-
-    Raises:
-        UsageError: there is no such run.
-    """
-    explained: dict[str, Any] = json.loads(_read(context, f"{run}/explained.json"))
-    return explained
 
 
 def load_files(context: Context, run: str, *, batch: int | None = None) -> pa.Table:

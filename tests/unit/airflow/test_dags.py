@@ -155,7 +155,6 @@ def stages(_known_dags: None, monkeypatch: pytest.MonkeyPatch, metrics: dict[str
         monkeypatch.setattr(f"sterna.sync.run.{name}", getattr(stages, name))
     monkeypatch.setattr("sterna.sync.announce.since", stages.since)
     monkeypatch.setattr(operators.SternaOperator, "open", lambda self: SimpleNamespace(region=SimpleNamespace(name="eu")))
-    monkeypatch.setattr(operators.SternaPlanOperator, "_explain", lambda self, region, run: self.say(f"explained {run}"))
     return stages
 
 

@@ -63,7 +63,6 @@ def test_a_report_is_one_line_and_the_last_one_of_a_case_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(RESULTS_VARIABLE, str(tmp_path))
-    monkeypatch.setattr("bench.common.versions", lambda: {"sterna": "1"})
     for changes in ({}, {"case": "20 entries"}, {"goal": 9.0}):
         report(result(**changes))
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -73,8 +72,7 @@ def test_a_report_is_one_line_and_the_last_one_of_a_case_counts(
     assert (tmp_path / "localize.svg").read_text() == draw([printed[2], printed[1]])
 
 
-def test_a_plot_names_every_side_and_longer_bars_are_larger_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.common.versions", dict)
+def test_a_plot_names_every_side_and_longer_bars_are_larger_figures() -> None:
     tree = ElementTree.fromstring(draw([result().as_json()]))
     texts = [element.text or "" for element in tree.findall(".//{*}text")]
     assert {"ours", "rival <1>"} <= set(texts)
@@ -85,7 +83,6 @@ def test_a_plot_names_every_side_and_longer_bars_are_larger_figures(monkeypatch:
 
 def test_the_table_says_what_was_measured_and_what_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RESULTS_VARIABLE, str(tmp_path))
-    monkeypatch.setattr("bench.common.versions", lambda: {"sterna": "1"})
     report(result(case="100000 entries", goal=10.0))
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n{START}\nold\n{END}\nafter\n")

@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from sterna.iceberg.position_deletes import localize_position_deletes
 from sterna.iceberg.view import localize_view_metadata, read_view_metadata
 from tests.unit.iceberg.avro_files import avro_file, entry, manifest_list_schema, manifest_row, manifest_schema, parts
 from tests.unit.iceberg.metadata_json import VERSIONS, marked
-from tests.unit.iceberg.test_view import VIEW
+from tests.unit.iceberg.test_view import VIEW, below, known
 
 DATA = Path(__file__).parents[2] / "data"
 URI = "s3://us/t/metadata/damaged"
@@ -35,14 +36,6 @@ BYTES = (0x00, 0x01, 0x02, 0x7F, 0x80, 0xFE, 0xFF)
 NUMBERS = (-1, 0, 2**31, 2**63, 2**64, -(2**63), 10**400, 1.5)
 VALUES: tuple[Any, ...] = (None, True, *NUMBERS, "", "x", "s3://us/../x", "\x00", "../" * 50, [], {}, [[]], [None], {"": None})
 Mutate = Callable[[random.Random, bytes], bytes]
-
-
-def below(uri: str) -> str:
-    return uri.replace("s3://us", "s3://eu/r/us", 1)
-
-
-def known(value: str) -> str | None:
-    return below(value) if value.startswith("s3://us/") else None
 
 
 class Every(dict[str, Any]):
@@ -130,7 +123,7 @@ def tree(rng: random.Random, data: bytes) -> bytes:
                 elif kind == 1 and isinstance(node, list):
                     node.append(node[key])
                 else:
-                    node[key] = rng.choice(VALUES)
+                    node[key] = deepcopy(rng.choice(VALUES))
                 break
             node = node[key]
     return json.dumps(document).encode()
@@ -195,6 +188,7 @@ def test_a_damaged_file_is_read_or_refused(name: str, request: pytest.FixtureReq
         except SternaError:
             pass
         except BaseException as error:
-            raise AssertionError(f"{type(error).__name__}: {error}; again: --fuzz-seed {seed} -k {name!r}; the file: {data!r}") from error
+            error.add_note(f"again: --fuzz-seed {seed} -k {name!r}; the file: {data!r}")
+            raise
         if given is not None or time.monotonic() > end:
             return

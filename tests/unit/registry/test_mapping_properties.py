@@ -148,6 +148,7 @@ def test_dots_are_refused_wherever_they_stand(mapping: Mapping, prefix: str, bef
 @always(
     REGIONS, st.sampled_from(PREFIXES), st.lists(PARTS, max_size=3), st.sampled_from(["", "x\n", "\r", "\t", "\x7f", "?", "a?b=c"]), PATHS
 )
+@example(MAPPINGS["s3"], "gs://lake", ["a:"], "", "b")
 def test_empty_parts_control_characters_and_queries_are_refused(
     mapping: Mapping, prefix: str, before: list[str], bad: str, after: str
 ) -> None:

@@ -18,6 +18,19 @@ class Loads(StrEnum):
     """16 files of 256 MiB."""
 
 
+class Kinds(StrEnum):
+    """What grows in the bench `growth`."""
+
+    tables = "tables"
+    """Files in the table."""
+    catalogs = "catalogs"
+    """Tables in the catalog."""
+    histories = "histories"
+    """Snapshots that the table retains."""
+
+
+_GROWTH = {Kinds.tables: [1_000, 100_000, 1_000_000], Kinds.catalogs: [10, 1_000, 10_000], Kinds.histories: [10, 1_440, 43_200]}
+
 app = typer.Typer(
     help="Measure sterna beside its rivals; each bench prints one JSON line a case and adds it to bench/results.",
     no_args_is_help=True,
@@ -106,6 +119,63 @@ def memory(entries: Entries = _MILLION, per_manifest: PerManifest = 1000, work: 
     from bench.memory import bench
 
     bench(entries, per_manifest, work)
+
+
+@app.command(epilog="Example: python3 run.py bench latency --commits 10 --airflow 5")
+def latency(
+    commits: Annotated[int, typer.Option("--commits", min=1, help="Commits by the command line.")] = 50,
+    airflow: Annotated[int, typer.Option("--airflow", min=0, help="Commits through Airflow; 0: none.")] = 50,
+    work: Work = None,
+) -> None:
+    """One small commit to visible: by the command line (goal: at most 2 s over rclone alone), through Airflow (1.2 times an empty DAG)."""
+    from bench.latency import bench
+
+    bench(commits, airflow, work)
+
+
+@app.command(epilog="Example: python3 run.py bench growth --kind tables --size 1000 --size 100000")
+def growth(
+    kind: Annotated[list[Kinds], typer.Option("--kind", help="What grows; repeat for more.")] = list(Kinds),  # noqa: B006
+    size: Annotated[
+        list[int] | None, typer.Option("--size", min=1, help="How large; repeat for more. Default: three sizes a kind.")
+    ] = None,
+    rounds: Rounds = 5,
+    work: Work = None,
+) -> None:
+    """A commit of one file into ever larger tables, catalogs and histories. Goal: at most 1.3 times from the smallest to the largest."""
+    from bench.growth import bench
+
+    for item in kind:
+        bench(item.value, size or _GROWTH[item], rounds, work)
+
+
+@app.command(epilog="Example: python3 run.py bench churn --minutes 1")
+def churn(minutes: Annotated[float, typer.Option("--minutes", help="For how long, each load.")] = 10.0, work: Work = None) -> None:
+    """60 commits a minute over 20 tables, then 30 a minute on one: the lag. Goal: it doesn't grow."""
+    from bench.churn import LOADS, bench
+
+    bench(LOADS, minutes, work)
+
+
+@app.command(epilog="Example: python3 run.py bench seed --tables 20 --rounds 1")
+def seed(
+    tables: Annotated[int, typer.Option("--tables", min=1, help="Tables in the catalog.")] = 200,
+    group: Annotated[int, typer.Option("--group", min=1, help="Tables published at once.")] = 100,
+    rounds: Rounds = 3,
+    work: Work = None,
+) -> None:
+    """A first seed of many small tables: until the first group can be read, and until all can."""
+    from bench.seed import bench
+
+    bench(tables, rounds, group, work)
+
+
+@app.command(epilog="Example: python3 run.py bench distance --rounds 3")
+def distance(rounds: Rounds = 5, work: Work = None) -> None:
+    """us 100 ms and 100 Mbit/s away: a copy, a commit, and a query on main and on the replica."""
+    from bench.distance import bench
+
+    bench(rounds, work)
 
 
 @app.command(epilog="Example: python3 run.py bench table")

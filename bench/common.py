@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -33,7 +34,7 @@ class Result:
     Args:
         name: the bench.
         case: what of it was measured, such as the number of entries.
-        goal: the bound.
+        goal: the bound; None where a figure is shown for what it is.
         bound: whether the figure must be at least or at most the goal.
         unit: what the figure is: `times` (the rival's seconds by ours, pair by pair), `s` (ours) or `MiB`.
         sides: what ran, ours first, and what each round came to, in the unit of the plot.
@@ -43,7 +44,7 @@ class Result:
 
     name: str
     case: str
-    goal: float
+    goal: float | None
     bound: Literal["at least", "at most"]
     unit: Literal["times", "s", "MiB"]
     sides: Mapping[str, tuple[float, ...]]
@@ -52,8 +53,8 @@ class Result:
 
     @cached_property
     def ratio(self) -> float | None:
-        """The median, pair by pair, of the rival's seconds by ours; None where there is no rival."""
-        if self.unit != "times":
+        """The median, pair by pair, of the rival's seconds by ours; None where there is no rival, or the figure is another one."""
+        if self.unit != "times" or self.measured is not None:
             return None
         ours, rival, *_ = self.sides.values()
         return median(theirs / mine for mine, theirs in zip(ours, rival, strict=False))
@@ -68,8 +69,10 @@ class Result:
         return median(next(iter(self.sides.values())))
 
     @property
-    def met(self) -> bool:
-        """Whether the goal was met."""
+    def met(self) -> bool | None:
+        """Whether the goal was met; None without a goal."""
+        if self.goal is None:
+            return None
         return self.figure >= self.goal if self.bound == "at least" else self.figure <= self.goal
 
     def as_json(self) -> dict[str, Any]:
@@ -77,7 +80,7 @@ class Result:
         return {
             "name": self.name,
             "case": self.case,
-            "goal": f"{self.bound} {self.goal:g} {self.unit}",
+            "goal": None if self.goal is None else f"{self.bound} {self.goal:g} {self.unit}",
             "met": self.met,
             "figure": rounded(self.figure),
             "unit": self.unit,
@@ -133,6 +136,11 @@ def alternate(sides: Mapping[str, Run], rounds: int, say: Callable[[str], None],
             if number >= 0:
                 found[name].append(seconds)
     return {name: tuple(values) for name, values in found.items()}
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value that this share of the values doesn't exceed (nearest rank)."""
+    return sorted(values)[max(1, math.ceil(share * len(values))) - 1]
 
 
 def rounded(value: float) -> float:

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -20,8 +20,11 @@ from sterna.edges.environment import environment
 from sterna.edges.rclone import Folder, child_environment, find_rclone
 from sterna.edges.secrets import environment_secrets
 from sterna.local.stack import Deployment, deployment
+from sterna.sync import files as listing
+from sterna.sync.batches import cut
 from sterna.sync.context import Context, open_context
-from sterna.sync.copy import CopyFile, batches, copy_batch
+from sterna.sync.copy import CopyFile, copy_batch
+from sterna.sync.model import CONTENT, Options
 
 GOAL = 0.9
 _TREE = "s3://us-lake/tree"
@@ -101,9 +104,12 @@ def make_tree(stage: Deployment, context: Context, load: Load) -> list[CopyFile]
 def ours(stage: Deployment, context: Context, files: list[CopyFile]) -> float:
     """Copy as a sync does, batch by batch; return the seconds."""
     started = time.monotonic()
+    listed = listing.rows("bench.copy", CONTENT, [(file.source, file.target, file.size) for file in files])
+    numbers, batches = cut(listed, context.region.replica_root, Options())
     proven = 0
-    for batch in batches(files, context.mapping):
-        result = copy_batch(batch, context.mapping, context.secrets, context.objects)
+    for batch in batches:
+        mine = [file for file, number in zip(files, numbers.to_pylist(), strict=True) if number == batch.number]
+        result = copy_batch(mine, context.mapping, context.secrets, context.objects)
         assert not result.failures, result.failures[:3]
         proven += result.files
     seconds = time.monotonic() - started
@@ -114,24 +120,28 @@ def ours(stage: Deployment, context: Context, files: list[CopyFile]) -> float:
 
 def rival(stage: Deployment, context: Context, load: Load, flags: str) -> float:
     """Copy the whole tree with one rclone, to the same place; return the seconds."""
-    command = [str(find_rclone()), "copy", "sterna_origin:", "sterna_replica:", *flags.split()]
-    variables = _remotes(context)
-    started = time.monotonic()
-    subprocess.run(command, env=variables, check=True, capture_output=True)
-    seconds = time.monotonic() - started
+    seconds = plain_copy(context, _TREE, flags)
     arrived = sum(len(names) for _, _, names in os.walk(_path(stage, context.mapping.replica(_TREE))))
     assert arrived == load.files, arrived
     _clear(stage, context)
     return seconds
 
 
-def _remotes(context: Context) -> Mapping[str, str]:
-    """Return the rival's environment: the same remotes as ours, both at the tree."""
-    sides = []
-    for uri in (_TREE, context.mapping.replica(_TREE)):
+def plain_copy(context: Context, tree: str, flags: str) -> float:
+    """Copy a whole folder to its mapped place with one rclone, by the same remotes as ours; return the seconds."""
+    return run_rclone(context, tree, context.mapping.replica(tree), flags.split())
+
+
+def run_rclone(context: Context, source: str, target: str, flags: Sequence[str]) -> float:
+    """Run `rclone copy` from one folder to another; return the seconds."""
+    folders = []
+    for uri in (source, target):
         place = context.mapping.locate(uri)
-        sides.append(Folder(place.location, context.secrets(place.location.credential_id or ""), place.path))
-    return child_environment(*sides)
+        folders.append(Folder(place.location, context.secrets(place.location.credential_id or ""), place.path))
+    command = [str(find_rclone()), "copy", "sterna_origin:", "sterna_replica:", *flags]
+    started = time.monotonic()
+    subprocess.run(command, env=child_environment(*folders), check=True, capture_output=True)
+    return time.monotonic() - started
 
 
 def _path(stage: Deployment, uri: str) -> Path:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
 from bench.common import Result, alternate, report, rounded
-from bench.regions import MAIN, Regions, regions, say
+from bench.regions import MAIN, Regions, regions, run_sterna, say
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.sync import run as stages
 from sterna.sync.model import Options
@@ -36,7 +34,7 @@ def measure(world: Regions, tables: int, rounds: int) -> None:
             "sync, warm": timed(lambda: _idle(stages.sync(context, Options(), lambda line: None).outcome)),
             "Nessie round trip": timed(lambda: context.primary.reference(SOURCE_BRANCH)),
             "sterna sync, a process": timed(lambda: command(world)),
-            "sterna --help, a process": timed(lambda: _run("--help")),
+            "sterna --help, a process": timed(lambda: run_sterna("--help")),
         }
         found = alternate(sides, rounds, say)
     trips = [sync / trip for sync, trip in zip(found["sync, warm"], found["Nessie round trip"], strict=True)]
@@ -57,12 +55,8 @@ def timed(call: Callable[[], object]) -> Callable[[], float]:
 
 def command(world: Regions) -> None:
     """Run `sterna sync` as a process of its own."""
-    said = _run("sync", "--registry", str(world.stage.registry), "--region", "eu", "--json")
+    said = run_sterna("sync", "--registry", str(world.stage.registry), "--region", "eu", "--json")
     assert '"idle"' in said, said
-
-
-def _run(*arguments: str) -> str:
-    return subprocess.run([sys.executable, "-m", "sterna.cli.main", *arguments], check=True, capture_output=True, text=True).stdout
 
 
 def _idle(outcome: str) -> None:

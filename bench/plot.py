@@ -20,7 +20,9 @@ def draw(lines: Sequence[dict[str, Any]]) -> str:
     y = 10
     for line in lines:
         unit = "MiB" if line["unit"] == "MiB" else "s"
-        verdict = f"{line['figure']:g} {line['unit']}; goal {line['goal']}: {'met' if line['met'] else 'missed'}"
+        verdict = f"{line['figure']:g} {line['unit']}"
+        if line["goal"]:
+            verdict += f"; goal {line['goal']}: {'met' if line['met'] else 'missed'}"
         body.append(_text(10, y + 12, f"{line['name']} {line['case']}: {verdict}", weight="bold"))
         y += 22
         largest = max(max(side["rounds"]) for side in line["sides"].values()) or 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -29,20 +30,16 @@ _STORE_SEES_SECONDS = 1.5  # until an endpoint sees what was put into its folder
 
 
 @dataclass(frozen=True)
-class Regions:
+class Pair:
     """Regions us and eu; tables are born in us and replicated to eu.
 
     Args:
         stage: the deployment.
-        spark: the session; its application is also the one that sterna localizes with.
         catalog: the catalog.
-        environ: variables with which another process finds the same Spark.
     """
 
     stage: Deployment
-    spark: SparkSession
     catalog: NessieCatalog
-    environ: dict[str, str]
 
     def context(self, localize: Literal["auto", "spark", "here"] = "auto") -> Context:
         """Return eu, as a command or a task opens it; where it localizes is as in the registry."""
@@ -65,33 +62,75 @@ class Regions:
             self.stage.endpoints[bucket.removesuffix("-lake")].start()
 
 
+@dataclass(frozen=True)
+class Regions(Pair):
+    """The two regions, and a Spark.
+
+    Args:
+        spark: the session; its application is also the one that sterna localizes with.
+        environ: variables with which another process finds the same Spark.
+    """
+
+    spark: SparkSession
+    environ: dict[str, str]
+
+
 def settle() -> None:
     """Wait until the endpoints see what was put into their folders."""
     time.sleep(_STORE_SEES_SECONDS)
 
 
 @contextmanager
-def regions(work: Path | None, *, cores: int = 2, memory: str = "4g", postgres: bool = False) -> Iterator[Regions]:
-    """Bring up both regions and Spark.
+def pair(work: Path | None, *, postgres: bool = True, airflow: bool = False, count_requests: bool = False) -> Iterator[Pair]:
+    """Bring up both regions.
 
     Args:
         work: a folder for everything, new or empty; None for a temporary one, removed at the end.
+        postgres: keep the catalog in Postgres, as a real one is; else in memory.
+        airflow: prepare Airflow's tables.
+        count_requests: let the endpoints count requests; costs some speed.
+    """
+    with (
+        folder_of(work) as folder,
+        deployment(folder, postgres=postgres, airflow=airflow, count_requests=count_requests) as stage,
+        environment(stage.environment),
+        NessieCatalog(stage.nessie.uri) as catalog,
+    ):
+        yield Pair(stage, catalog)
+
+
+@contextmanager
+def regions(
+    work: Path | None, *, cores: int = 2, memory: str = "4g", postgres: bool = False, count_requests: bool = False
+) -> Iterator[Regions]:
+    """Bring up both regions and Spark.
+
+    Args:
+        work, postgres, count_requests: see `pair`.
         cores: how many tasks Spark runs at once.
         memory: the heap of Spark's JVM.
-        postgres: keep the catalog in Postgres, as a real one is; else in memory.
     """
-    with folder_of(work) as folder, deployment(folder, postgres=postgres) as stage, environment(stage.environment):
-        environ = spark_environment(folder, memory=memory)
+    with pair(work, postgres=postgres, count_requests=count_requests) as world:
+        environ = spark_environment(world.stage.work, memory=memory)
         # The embedded deployment starts quickly; a rival that runs for a minute gets the whole compiler.
         settings = Path(environ["SPARK_CONF_DIR"], "spark-defaults.conf")
         settings.write_text(settings.read_text().replace(_QUICK_START, ""))
-        with environment(environ), NessieCatalog(stage.nessie.uri) as catalog:
+        with environment(environ):
             spark = start_session(environ, cores=cores, name="bench")
             try:
-                add_catalog(spark, MAIN, stage.nessie.uri, "main", stage.warehouse("us"), stage.endpoints["us"])
-                yield Regions(stage, spark, catalog, environ)
+                add_catalog(spark, MAIN, world.stage.nessie.uri, "main", world.stage.warehouse("us"), world.stage.endpoints["us"])
+                yield Regions(world.stage, world.catalog, spark, environ)
             finally:
                 spark.stop()
+
+
+def run_sterna(*arguments: str) -> str:
+    """Run the command line as a process of its own, and return what it said.
+
+    Raises:
+        CalledProcessError: it failed.
+    """
+    return subprocess.run([sys.executable, "-m", "sterna.cli.main", *arguments], check=True, capture_output=True, text=True).stdout
 
 
 def say(line: str) -> None:

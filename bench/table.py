@@ -45,6 +45,6 @@ def _row(name: str, case: str, line: dict[str, Any] | None) -> str:
         return f"| {name} | {case} | {_NOT_YET} | | | |"
     unit = "MiB" if line["unit"] == "MiB" else "s"
     sides = "; ".join(f"{side} {values['median']:g} {unit}" for side, values in line["sides"].items())
-    verdict = f"{line['figure']:g} {line['unit']}, {'met' if line['met'] else '**missed**'}"
+    verdict = f"{line['figure']:g} {line['unit']}" + {True: ", met", False: ", **missed**", None: ""}[line["met"]]
     where = f"{line['at']}, {line['cores']} cores, {line['rounds']} rounds, sterna {line['versions']['sterna']}"
-    return f"| {name} | {case} | {verdict} | {line['goal']} | {sides} | {where} |"
+    return f"| {name} | {case} | {verdict} | {line['goal'] or ''} | {sides} | {where} |"

@@ -171,13 +171,23 @@ class _Variant:
     rows: int
 
 
-def _create(world: Regions, name: str) -> None:
-    columns = ", ".join(f"c{index} {kind}" for index, kind in enumerate(COLUMNS))
+def insert_row(world: Regions, name: str) -> None:
+    """Commit one data file of one row to a table.
+
+    Args:
+        world: where.
+        name: the table's name in Spark's SQL.
+    """
     # One value for every kind: 7 as a number, and by way of text as a time or a text.
     values = ", ".join(f"CAST('2024-01-07 07:00:00' AS {kind})" if kind == "timestamp" else f"CAST(7 AS {kind})" for kind in COLUMNS)
+    world.spark.sql(f"INSERT INTO {name} SELECT {_NO_PART}, {values}")
+
+
+def _create(world: Regions, name: str) -> None:
+    columns = ", ".join(f"c{index} {kind}" for index, kind in enumerate(COLUMNS))
     world.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {MAIN}.bench")
     world.spark.sql(f"CREATE TABLE {name} (part int, {columns}) USING iceberg PARTITIONED BY (part) TBLPROPERTIES ('format-version'='2')")
-    world.spark.sql(f"INSERT INTO {name} SELECT {_NO_PART}, {values}")
+    insert_row(world, name)
 
 
 def _write_list(world: Regions, table: BigTable, uri: str) -> str:

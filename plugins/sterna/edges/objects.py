@@ -225,6 +225,9 @@ class Objects:
 
     def _open(self, location: Location) -> _Store:
         _refuse_fork()
+        opened = self._stores.get(location.id)
+        if opened is not None:
+            return opened
         with self._opening:
             if location.id not in self._stores:
                 credential = self.secrets(location.credential_id) if location.credential_id else None

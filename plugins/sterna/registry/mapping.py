@@ -20,6 +20,8 @@ _FOLDERS_KEPT = 100_000
 # Azure makes "/" of a backslash, and drops the dots that a part ends with: two keys would be one object.
 _NOT_IN_AZURE = re.compile(r"\\|\.(/|$)")
 _AZURE = ("abfs", "wasb")
+# What nearly every file name is: told in a fraction of the time that looking for each odd thing takes.
+_PLAIN = re.compile(r"[A-Za-z0-9_=-]+(?:\.[A-Za-z0-9_=-]+)*")
 # What hardly any path contains, and each that `_check_path` refuses: a plan looks at millions.
 _ODD = re.compile(r"[\x00-\x1f\x7f?\\\ud800-\udfff]|^/|//|/$|(?:^|/)\.|\.(?:/|$)|%2[eEfF]")
 
@@ -80,7 +82,8 @@ class Mapping:
 
     def _like_its_folder(self, uri: str, name: str) -> bool:
         """Tell whether a URI fares as every other in its folder does: what was found out for one of them holds for it."""
-        return bool(name) and not _ODD.search(name) and uri not in self._edges
+        plain = _PLAIN.fullmatch(name) or (name and not _ODD.search(name))
+        return bool(plain) and uri not in self._edges
 
     def locate(self, uri: str) -> Place:
         """Find the location of a URI.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -16,9 +15,6 @@ from sterna.registry.credential import Credential
 from sterna.registry.mapping import Mapping
 
 DEFAULT_DEADLINE = 6 * 3600.0  # seconds
-_MOST_BATCHES = 64
-# What a file costs beyond its bytes: five requests, in bytes that pass meanwhile.
-_FILE_COST = 256 * 1024
 _KEPT_FAILURES = 100
 _TRIES = 2
 
@@ -77,37 +73,6 @@ class CopyResult:
     sent: int
     failures: tuple[TableError, ...] = ()
     failed: int = 0
-
-
-def batches(
-    files: Iterable[CopyFile],
-    mapping: Mapping,
-    *,
-    bytes_per_batch: int = 4 * 1024**3,
-    files_per_batch: int = 5_000,
-    most: int = _MOST_BATCHES,
-) -> list[tuple[CopyFile, ...]]:
-    """Cut files into batches of one origin each, about equal in bytes and count; the same files always give the same batches.
-
-    Args:
-        files: what to copy.
-        mapping: finds the origins.
-        bytes_per_batch: about how many bytes a batch should carry.
-        files_per_batch: about how many files a batch should carry.
-        most: no more batches than this, but one an origin; they get larger instead.
-    """
-    origins: dict[str, list[CopyFile]] = defaultdict(list)
-    for file in files:
-        place = mapping.locate(file.source)
-        origins[f"{place.location.id}~{place.alias}"].append(file)
-    wanted = {
-        origin: max(1, -(-sum(file.size for file in group) // bytes_per_batch), -(-len(group) // files_per_batch))
-        for origin, group in origins.items()
-    }
-    # One an origin, and what is left in proportion.
-    beyond, left = sum(wanted.values()) - len(wanted), max(0, most - len(wanted))
-    counts = {origin: 1 + (count - 1) * min(left, beyond) // max(beyond, 1) for origin, count in wanted.items()}
-    return [batch for origin in sorted(origins) for batch in _balanced(origins[origin], counts[origin])]
 
 
 def copy_batch(
@@ -242,19 +207,3 @@ def _kept(failures: Iterable[TableError]) -> tuple[TableError, ...]:
         if len(tables[failure.table]) < _KEPT_FAILURES:
             tables[failure.table].append(failure)
     return tuple(failure for group in tables.values() for failure in group)
-
-
-def _balanced(files: list[CopyFile], count: int) -> list[tuple[CopyFile, ...]]:
-    """Deal files out, the largest first, each to the batch that has the least to do so far."""
-    loads = [(0, number) for number in range(count)]
-    dealt: list[list[CopyFile]] = [[] for _ in range(count)]
-    seen: dict[str, int] = {}
-    for file in sorted(files, key=lambda file: (-file.size, file.target, file.table)):
-        number = seen.get(file.target)
-        if number is None:
-            load, number = heapq.heappop(loads)
-            heapq.heappush(loads, (load + file.size + _FILE_COST, number))
-            seen[file.target] = number
-        # Two batches that send the same file at once would do it twice.
-        dealt[number].append(file)
-    return [tuple(sorted(batch, key=lambda file: (file.target, file.table))) for batch in dealt if batch]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -32,16 +32,22 @@ def rows(table: str, role: str, files: Iterable[tuple[str, str, int]], batch: in
 
 
 def joined(parts: Sequence[pa.Table]) -> pa.Table:
-    """Return all rows, each source of a table and role once."""
+    """Return all rows."""
+    import pyarrow as pa
+
+    return pa.concat_tables(parts) if parts else schema().empty_table()
+
+
+def distinct(files: pa.Table) -> pa.Table:
+    """Return the rows of one table, each source of a role once."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not parts:
-        return schema().empty_table()
-    everything = pa.concat_tables(parts).combine_chunks()
-    numbered = everything.append_column("row", pa.array(range(everything.num_rows), pa.int64()))
-    first = numbered.group_by(["table", "role", "source"]).aggregate([("row", "min")]).column("row_min")
-    return everything.take(first.take(pc.sort_indices(first)))
+    if pc.count_distinct(files.column("source")).as_py() == files.num_rows:
+        return files
+    numbered = files.append_column("row", pa.array(range(files.num_rows), pa.int64()))
+    first = numbered.group_by(["role", "source"]).aggregate([("row", "min")]).column("row_min")
+    return files.take(first.take(pc.sort_indices(first)))
 
 
 def with_role(files: pa.Table, *roles: str) -> pa.Table:
@@ -64,11 +70,9 @@ def by_batch(files: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     """Yield the number and the rows of each batch to be copied."""
     import pyarrow.compute as pc
 
-    ordered = files.filter(pc.greater_equal(files.column("batch"), 0)).sort_by("batch")
-    at = 0
-    for batch, count in sorted((item["values"], item["counts"]) for item in ordered.column("batch").value_counts().to_pylist()):
-        yield batch, ordered.slice(at, count)
-        at += count
+    for batch in sorted(number for number in files.column("batch").unique().to_pylist() if number >= 0):
+        # One after the other: together they would be another copy of all rows.
+        yield batch, files.filter(pc.equal(files.column("batch"), batch))
 
 
 def without_tables(files: pa.Table, tables: Iterable[str]) -> pa.Table:
@@ -77,14 +81,3 @@ def without_tables(files: pa.Table, tables: Iterable[str]) -> pa.Table:
     import pyarrow.compute as pc
 
     return files.filter(pc.invert(pc.is_in(files.column("table"), pa.array(list(tables), pa.string()))))
-
-
-def with_batches(files: pa.Table, number: Callable[[str], int]) -> pa.Table:
-    """Return the same rows with the batch column filled in from each row's target; rows that aren't to be copied keep theirs."""
-    import pyarrow as pa
-
-    batches = [
-        number(target) if batch >= 0 else batch
-        for target, batch in zip(files.column("target").to_pylist(), files.column("batch").to_pylist(), strict=True)
-    ]
-    return files.set_column(5, "batch", pa.array(batches, pa.int32()))

@@ -15,12 +15,12 @@ from sterna.iceberg import LOCALIZER_VERSION
 from sterna.registry.mapping import check_bindings
 from sterna.registry.model import digest
 from sterna.sync import files as listing
+from sterna.sync.batches import cut
 from sterna.sync.compare import compare, held_entry, seed_group
 from sterna.sync.context import Context, Progress
-from sterna.sync.copy import CopyFile, batches
 from sterna.sync.head import Head, is_recorded, read_head
 from sterna.sync.look import Look, look
-from sterna.sync.model import CONTENT, PROVEN, Action, Batch, Held, Options, Plan
+from sterna.sync.model import CONTENT, LOCALIZE_ORDER, PROVEN, Action, Batch, Held, Options, Plan
 from sterna.sync.settle import settle
 from sterna.sync.table import ReplicaLost, kept, read_metadata, table_files, view_files
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sterna.iceberg.metadata import TableMetadata
 
 _TABLES_AT_ONCE = 8
+_LOOKED_UP_AT_ONCE = 50_000  # each takes about a KiB meanwhile
 
 
 def make_plan(context: Context, options: Options = Options(), progress: Progress = lambda line: None) -> tuple[Plan, pa.Table | None]:  # noqa: B008
@@ -65,7 +66,7 @@ def make_plan(context: Context, options: Options = Options(), progress: Progress
     held = _carried(settled.held, head, seen)
     needed = [parts[action.key] for action in settled.actions if action.change == "put" and action.key in parts]
     # Without a table to bring there is nothing to list, and pyarrow need not be imported: most runs end here.
-    files, cut, present = _to_copy(context, listing.joined(needed), options, progress) if needed else (None, (), 0)
+    files, batches, present = _to_copy(context, listing.joined(needed), options, progress) if needed else (None, (), 0)
     plan = Plan(
         run_id=f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}",
         region=context.region.name,
@@ -83,8 +84,8 @@ def make_plan(context: Context, options: Options = Options(), progress: Progress
         held=held,
         together=seen.together,
         left=draft.left,
-        batches=cut,
-        egress=_egress(context, cut),
+        batches=batches,
+        egress=_egress(context, batches),
         present=present,
         since=tuple(since[action.key] for action in settled.actions),
     )
@@ -154,25 +155,38 @@ def _carried(held: tuple[Held, ...], head: Head, seen: Look) -> tuple[Held, ...]
 
 def _to_copy(context: Context, files: pa.Table, options: Options, progress: Progress) -> tuple[pa.Table, tuple[Batch, ...], int]:
     """Take out what is here already with its right size, and cut the rest into batches; also return how many are here."""
-    columns = (listing.with_role(files, CONTENT).column(name).to_pylist() for name in ("table", "source", "target", "size"))
-    listed = [CopyFile(*row) for row in zip(*columns, strict=True)]
-    sizes = context.objects.sizes({file.target for file in listed}) if listed else {}
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    content = listing.with_role(files, CONTENT)
+    targets, found = _sizes_here(context, content.column("target"))
+    here = pc.equal(found.take(pc.index_in(content.column("target"), targets)), content.column("size"))
     # One size can't be right for two tables that say different ones: the copy finds out which of them is.
-    missing = {file.target for file in listed if sizes[file.target] != file.size}
-    progress(f"{len(sizes)} foreign files are not proven by the replica's head; {len(missing)} of them are not here")
-    wanted = [file for file in listed if file.target in missing]
-    numbers: dict[str, int] = {}
-    cut: list[Batch] = []
-    grouped = batches(wanted, context.mapping, bytes_per_batch=options.bytes_per_batch, files_per_batch=options.files_per_batch)
-    for number, group in enumerate(grouped):
-        numbers.update({file.target: number for file in group})
-        origin = context.mapping.locate(group[0].source).location.id
-        once = {file.target: file.size for file in group}
-        cut.append(Batch(number, origin, len(once), sum(once.values())))
-    return listing.with_batches(files, lambda target: numbers.get(target, PROVEN)), tuple(cut), len(sizes) - len(missing)
+    missing = content.filter(pc.invert(pc.fill_null(here, False))).column("target").unique()
+    progress(f"{len(targets)} foreign files are not proven by the replica's head; {len(missing)} of them are not here")
+    wanted = pc.is_in(content.column("target"), missing)
+    numbers, batches = cut(content.filter(wanted), context.region.replica_root, options)
+    marks = pc.replace_with_mask(pa.repeat(pa.scalar(PROVEN, pa.int32()), content.num_rows), wanted.combine_chunks(), numbers)
+    listed = content.set_column(content.schema.get_field_index("batch"), "batch", marks)
+    return listing.joined([listing.with_role(files, *LOCALIZE_ORDER), listed]), batches, len(targets) - len(missing)
 
 
-def _egress(context: Context, cut: Iterable[Batch]) -> float:
+def _sizes_here(context: Context, targets: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
+    """Return each target once, sorted, and the size of what stands there (int64, null: nothing)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    once = targets.unique()
+    once = once.take(pc.sort_indices(once))
+    found = [pa.array([], pa.int64())]
+    for start in range(0, len(once), _LOOKED_UP_AT_ONCE):
+        names = once.slice(start, _LOOKED_UP_AT_ONCE).to_pylist()
+        sizes = context.objects.sizes(names)
+        found.append(pa.array([sizes[name] for name in names], pa.int64()))
+    return once, pa.concat_arrays(found)
+
+
+def _egress(context: Context, batches: Iterable[Batch]) -> float:
     prices = {location.id: location.egress_per_gb for location in context.registry.locations}
     name = context.region.name
-    return sum(batch.bytes / 1e9 * prices[batch.origin].get(name, prices[batch.origin].get("*", 0.0)) for batch in cut)
+    return sum(batch.bytes / 1e9 * prices[batch.origin].get(name, prices[batch.origin].get("*", 0.0)) for batch in batches)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _DELETED = 2  # manifest entry status
 _POSITION_DELETES = 1  # content of a data_file
+_LEAST_AT_ONCE, _MOST_AT_ONCE = 4, 32
+_BYTES_AT_ONCE = 64 * 1024**2
 
 
 class ReplicaLost(Exception):
@@ -93,12 +95,12 @@ def table_files(context: Context, table: str, uri: str, target: str, metadata: T
         _content(context, table, statistics, local),
     ]
     lengths = {path: -1 for path in inline if path not in known} | {item.path: item.length for item in manifests}
-    for path, data in _read_many(context, list(lengths)):
+    for path, data in _read_many(context, list(lengths), max(lengths.values(), default=0)):
         if lengths[path] not in (-1, len(data)):
             raise SizeDiffers(f"the manifest has {len(data)} bytes, its list says {lengths[path]}", file=path)
         parts += _entries(context, table, path, data, local)
     _prove_local(context, local)
-    return listing.joined(parts)
+    return listing.distinct(listing.joined(parts))
 
 
 def _proven(table: str, metadata: TableMetadata, reached: dict[int, str], known: dict[str, Written]) -> list[pa.Table]:
@@ -234,8 +236,10 @@ def _read(context: Context, uri: str) -> bytes:
         raise _gone(context, uri) from error
 
 
-def _read_many(context: Context, uris: Sequence[str]) -> Iterable[tuple[str, bytes]]:
-    for uri, data in context.objects.read_many(uris):
+def _read_many(context: Context, uris: Sequence[str], largest: int = 0) -> Iterable[tuple[str, bytes]]:
+    """Read files that must be there; few at once where they are large, for about twice as many stand in memory."""
+    at_once = max(_LEAST_AT_ONCE, min(_MOST_AT_ONCE, _BYTES_AT_ONCE // max(largest, 1)))
+    for uri, data in context.objects.read_many(uris, at_once):
         if isinstance(data, ObjectMissing):
             raise _gone(context, uri) from data
         if isinstance(data, (TableError, StoreError)):

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from sterna.errors import TableError, UnregisteredUri, UnsafeUri, Unsupported
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Policy, Registry, respell
-from sterna.sync.copy import CopyFile, batches
+from sterna.sync import files as listing
+from sterna.sync.batches import cut
+from sterna.sync.model import CONTENT, Options
 from tests.unit.registry.samples import location, region
 
 # A store of every scheme, each with a region's replica root in it. Ids and prefixes look like one another on purpose.
@@ -193,11 +195,12 @@ def test_a_key_may_be_as_long_as_the_store_allows_and_not_a_byte_longer(name: st
 
 @always(REGIONS, st.lists(URIS, min_size=1, max_size=30, unique=True))
 def test_a_batch_has_files_of_one_origin_and_spelling(mapping: Mapping, uris: list[str]) -> None:
-    files = [CopyFile("t", uri, tried(mapping.replica, uri), 1) for uri in uris]
-    cut = batches(files, mapping, files_per_batch=2)
-    assert sorted(file.source for batch in cut for file in batch) == sorted(uris)
-    for batch in cut:
-        places = [mapping.locate(file.source) for file in batch]
-        assert len({(place.location.id, place.alias) for place in places}) == 1
-        roots = {file.target.removesuffix(f"/{place.path}") for file, place in zip(batch, places, strict=True)}
-        assert len(roots) == 1  # what a copy takes for the batch's folder
+    targets = [tried(mapping.replica, uri) for uri in uris]
+    listed = listing.rows("t", CONTENT, [(uri, target, 1) for uri, target in zip(uris, targets, strict=True)], 0)
+    numbers, batches = cut(listed, mapping.region.replica_root, Options(files_per_batch=2))
+    for batch in batches:
+        mine = [
+            (mapping.locate(uri), target) for uri, target, at in zip(uris, targets, numbers.to_pylist(), strict=True) if at == batch.number
+        ]
+        assert len({(place.location.id, place.alias) for place, _ in mine}) == 1
+        assert len({target.removesuffix(f"/{place.path}") for place, target in mine}) == 1  # what a copy takes for the batch's folder

@@ -1,62 +1,93 @@
-"""How files to copy are dealt out to batches."""
+"""How files to copy are cut into batches."""
 
-from hypothesis import given
+import random
+
+import pyarrow as pa
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sterna.sync.copy import CopyFile, batches
+from sterna.sync import files as listing
+from sterna.sync.batches import cut
+from sterna.sync.model import CONTENT, Batch, Options
 from tests.unit.registry import samples
 
 MAPPING = samples.mapping(samples.location("lake", "s3://lake"), samples.location("old", "s3://lake-old"))
+ROOT = MAPPING.region.replica_root
 
+Row = tuple[str, str, int]
+"""Table, source and size."""
 
-def file(uri: str, size: int, table: str = "t") -> CopyFile:
-    return CopyFile(table, uri, MAPPING.replica(uri), size)
-
-
-FILES = st.lists(
-    st.builds(
-        file,
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["t", "u"]),
         st.builds("{}/{}".format, st.sampled_from(["s3://lake", "s3a://lake", "s3://lake-old"]), st.integers(0, 500)),
         st.integers(0, 1 << 40),
-        st.sampled_from(["t", "u"]),
     ),
     max_size=60,
+    unique_by=lambda row: row[:2],
 )
 
 
-def origin(one: CopyFile) -> str:
-    return one.target.split("/")[4]
+def made(rows: list[Row], most: int = 64, **options: int) -> tuple[dict[Row, int], tuple[Batch, ...]]:
+    """The number of each row, and the batches."""
+    table = listing.joined([listing.rows(name, CONTENT, [(source, MAPPING.replica(source), size)], 0) for name, source, size in rows])
+    numbers, batches = cut(table, ROOT, Options(**options), most)
+    assert numbers.type == pa.int32()
+    return dict(zip(rows, numbers.to_pylist(), strict=True)), batches
 
 
-@given(FILES, st.integers(1, 1 << 41), st.integers(1, 70), st.integers(1, 10))
-def test_every_file_is_in_one_batch_of_its_origin(files: list[CopyFile], size: int, count: int, most: int) -> None:
-    made = batches(files, MAPPING, bytes_per_batch=size, files_per_batch=count, most=most)
-    assert sorted(map(repr, files)) == sorted(repr(one) for batch in made for one in batch)
-    assert all(len({origin(one) for one in batch}) == 1 and batch for batch in made)
-    assert len(made) <= max(most, len({origin(one) for one in files}))
-    targets = [{one.target for one in batch} for batch in made]
-    assert sum(map(len, targets)) == len({one.target for one in files})
+def target(row: Row) -> str:
+    return MAPPING.replica(row[1])
 
 
-@given(FILES, st.randoms())
-def test_the_order_of_files_does_not_matter(files: list[CopyFile], random) -> None:
-    shuffled = random.sample(files, len(files))
-    limits = {"bytes_per_batch": 1 << 40, "files_per_batch": 7}
-    assert batches(files, MAPPING, **limits) == batches(shuffled, MAPPING, **limits)
+def folder(row: Row) -> str:
+    return target(row).removeprefix(f"{ROOT}/").partition("/")[0]
+
+
+@settings(deadline=None)
+@given(ROWS, st.integers(1, 1 << 41), st.integers(1, 70), st.integers(1, 10))
+def test_every_file_is_in_one_batch_of_its_origin(rows: list[Row], size: int, count: int, most: int) -> None:
+    numbers, batches = made(rows, most, bytes_per_batch=size, files_per_batch=count)
+    assert sorted({*numbers.values()}) == [batch.number for batch in batches] == list(range(len(batches)))
+    assert len(batches) <= max(most, len({folder(row) for row in rows}))
+    assert len({(target(row), number) for row, number in numbers.items()}) == len({target(row) for row in rows})
+    for batch in batches:
+        mine = [row for row, number in numbers.items() if number == batch.number]
+        assert {folder(row) for row in mine} in ({batch.origin}, {f"{batch.origin}~s3a"})
+        assert batch.files == len({target(row) for row in mine})
+        assert min(row[2] for row in mine) <= batch.bytes <= sum(row[2] for row in mine)
+
+
+@settings(deadline=None)
+@given(ROWS)
+def test_a_batch_is_a_stretch_of_neighbours(rows: list[Row]) -> None:
+    numbers, _ = made(rows, files_per_batch=3)
+    assert [numbers[row] for row in sorted(rows, key=lambda row: (target(row), row[0]))] == sorted(numbers.values())
+
+
+@settings(deadline=None)
+@given(ROWS, st.integers())
+def test_the_order_of_files_does_not_matter(rows: list[Row], seed: int) -> None:
+    shuffled = random.Random(seed).sample(rows, len(rows))
+    assert made(rows, files_per_batch=7) == made(shuffled, files_per_batch=7)
 
 
 def test_batches_are_balanced_by_bytes_and_by_count() -> None:
-    large = [file(f"s3://lake/large/{number}", 1 << 30) for number in range(8)]
-    small = [file(f"s3://lake/small/{number}", 1 << 10) for number in range(8000)]
-    made = batches([*large, *small], MAPPING, bytes_per_batch=1 << 31, files_per_batch=5000)
-    assert len(made) == 5
-    sizes = [sum(one.size for one in batch) for batch in made]
-    assert max(sizes) <= 2 * (1 << 30) + (1 << 24)
-    even = batches(small, MAPPING, files_per_batch=1000)
-    assert [len(batch) for batch in even] == [1000] * 8
+    large = [("t", f"s3://lake/large/{number}", 1 << 30) for number in range(8)]
+    small = [("t", f"s3://lake/small/{number}", 1 << 10) for number in range(8000)]
+    _, batches = made([*large, *small], bytes_per_batch=1 << 31, files_per_batch=5000)
+    assert len(batches) == 5
+    assert max(batch.bytes for batch in batches) <= 2 * (1 << 30) + (1 << 24)
+    _, even = made(small, files_per_batch=1000)
+    assert [batch.files for batch in even] == [1000] * 8
+
+
+def test_one_huge_file_leaves_no_empty_batch() -> None:
+    _, batches = made([("t", "s3://lake/a", 1 << 40), *(("t", f"s3://lake/b{number}", 1) for number in range(20))], files_per_batch=2)
+    assert all(batch.files for batch in batches)
 
 
 def test_there_are_never_many_batches() -> None:
-    made = batches([file(f"s3://lake/{number}", 1 << 20) for number in range(3000)], MAPPING, files_per_batch=1)
-    assert len(made) == 64
-    assert batches([], MAPPING) == []
+    _, batches = made([("t", f"s3://lake/{number}", 1 << 20) for number in range(3000)], files_per_batch=1)
+    assert len(batches) == 64
+    assert made([])[1] == ()

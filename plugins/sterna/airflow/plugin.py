@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from airflow.sdk.plugins_manager import AirflowPlugin
 
+from sterna.airflow import preload
+
 
 class SternaPlugin(AirflowPlugin):
     """Makes sterna known to Airflow."""
 
     name = "sterna"
+    listeners = [preload]  # noqa: RUF012 - declared so by Airflow

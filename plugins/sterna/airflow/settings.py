@@ -34,7 +34,7 @@ class Option:
 OPTIONS = {
     "region": Option("The region that this Airflow serves, by its name in the registry.", example="eu"),
     "registry": Option("Path of the storage registry, the same file in every region.", example="/opt/airflow/storage_registry.yaml"),
-    "poll_interval": Option("Seconds between two looks at the head of main for a new commit.", "float", "5"),
+    "poll_interval": Option("Seconds between two looks at the head of main for a new commit.", "float", "1"),
     "schedule": Option(
         "Cron expression (UTC) of the runs that catch what the commits' events missed; empty: only commits start a run.",
         default="*/15 * * * *",

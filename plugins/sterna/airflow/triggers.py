@@ -28,7 +28,7 @@ class NessieCommitTrigger(BaseEventTrigger):
         poll_interval: seconds between two looks.
     """
 
-    def __init__(self, *, region: str, registry: str, poll_interval: float = 5.0, **kwargs: Any) -> None:
+    def __init__(self, *, region: str, registry: str, poll_interval: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
         self.region = region
         self.registry = registry

@@ -187,8 +187,10 @@ def _secrets() -> Secrets:
 
 
 def _context(registry: Path, region: str) -> Context:
+    from sterna.edges.pandas_import import leave_pandas_out
     from sterna.sync.context import open_context
 
+    leave_pandas_out()
     return open_context(registry, region, _secrets())
 
 

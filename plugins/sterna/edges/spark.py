@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from sterna.edges.pandas_import import let_pandas_in
 from sterna.edges.spark_code import prepare_workers
 from sterna.edges.spark_start import LATER, address, cancel, failures, is_connect, run_aside, start_classic, start_connect, summary, tagged
 from sterna.edges.spark_worker import (
@@ -73,6 +74,7 @@ def open_session(
     Raises:
         EngineError: Spark can't be started or reached, or its workers lack packages.
     """
+    let_pandas_in()
     try:
         import pyspark  # noqa: F401
     except ImportError as error:

@@ -62,7 +62,7 @@ def test_what_the_forms_call_secret_is_what_airflow_masks() -> None:
 
 def test_the_configuration_section_has_its_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.text("schedule") == "*/15 * * * *"
-    assert settings.number("poll_interval") == 5
+    assert settings.number("poll_interval") == 1
     monkeypatch.setenv("AIRFLOW__STERNA__POLL_INTERVAL", "0.5")
     assert settings.number("poll_interval") == 0.5
     monkeypatch.setenv("AIRFLOW__STERNA__POLL_INTERVAL", "soon")

@@ -1,0 +1,44 @@
+"""What the tasks of a sync need, imported once in the scheduler: a LocalExecutor forks its tasks from there.
+
+Otherwise each of the four tasks between a commit and its publication imports the same libraries anew, which takes longer than their work.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from importlib import import_module
+
+from airflow.listeners import hookimpl
+
+# None of them starts a thread, or opens a connection, before it is used.
+_MODULES = (
+    "httpx",
+    "obstore.store",
+    "pandas",  # pyarrow imports it where it is installed
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "sterna.airflow.operators",
+    "sterna.iceberg.history",
+    "sterna.iceberg.manifest",
+    "sterna.iceberg.manifest_list",
+    "sterna.iceberg.metadata",
+    "sterna.iceberg.position_deletes",
+    "sterna.iceberg.view",
+    "sterna.sync.announce",
+    "sterna.sync.run",
+)
+
+
+@hookimpl
+def on_starting(component: object) -> None:
+    """Import the modules, if this process is a scheduler."""
+    # The component tells its kind only later.
+    if sys.argv[1:2] != ["scheduler"]:
+        return
+    for name in _MODULES:
+        try:
+            import_module(name)
+        except ImportError as error:  # tasks may run elsewhere, with other packages
+            logging.getLogger(__name__).info("sterna's tasks start slower: %s", error)
+            return

@@ -75,7 +75,7 @@ async def _listen(link: Link) -> asyncio.Server:
     there, back = _Lane(link), _Lane(link)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
+        with suppress(OSError, asyncio.CancelledError):
             far_reader, far_writer = await asyncio.open_connection(LOOPBACK, link.port)
             # A connection costs a round trip before the first byte is under way.
             await asyncio.sleep(link.round_trip)

@@ -194,6 +194,7 @@ def test_a_second_sync_reads_only_what_is_new(world: World, ns: str):
     manifests = {key for key in read if key.endswith(".avro") and "/snap-" not in key}
     assert report.copied.files == 1
     assert (len(data), len(lists), len(manifests)) == (1, 1, 1), read
+    assert len(read) == len(set(read)), "each file crosses the wide network once"
     assert not [request for request in us.requests(mark) if request.method in ("PUT", "DELETE", "COPY")], "the source is read-only"
     world.assert_equal(table)
 

@@ -60,15 +60,18 @@ class Objects:
         secrets: finds a location's credential.
         timeout: seconds that a store may stay silent, and within which failed requests are tried again.
         workers: requests under way at once where there are many to make.
+        stores: whose opened locations are shared; None: nobody's.
     """
 
-    def __init__(self, mapping: Mapping, secrets: Secrets, *, timeout: float = 60.0, workers: int = 32) -> None:
+    def __init__(
+        self, mapping: Mapping, secrets: Secrets, *, timeout: float = 60.0, workers: int = 32, stores: Objects | None = None
+    ) -> None:
         self.mapping = mapping
         self.secrets = secrets
         self.timeout = timeout
         self.workers = workers
-        self._stores: dict[str, _Store] = {}
-        self._opening = threading.Lock()
+        self._stores: dict[str, _Store] = stores._stores if stores else {}
+        self._opening: threading.Lock = stores._opening if stores else threading.Lock()
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any], secrets: Secrets) -> Objects:
@@ -163,8 +166,13 @@ class Objects:
         found.update(zip(left, heads, strict=True))
         return {uri: found[place] for place, spelled in spellings.items() for uri in spelled}
 
-    def write_new(self, uri: str, data: bytes) -> int:
+    def write_new(self, uri: str, data: bytes, *, looked: bool = False) -> int:
         """Write an object unless one is there already, which stays as it is.
+
+        Args:
+            uri: the object.
+            data: its content.
+            looked: the caller has just seen that nothing is there, and whoever else writes there would write the same.
 
         Returns:
             The length in bytes of the object that is there now.
@@ -178,7 +186,7 @@ class Objects:
         # Looked for first, since some stores (`rclone serve s3`) take a conditional request for a plain one; written
         # conditionally all the same, since between the two somebody else may write.
         store, key = self._find(uri)
-        there = _head(store, key, uri)
+        there = None if looked else _head(store, key, uri)
         if there is not None:
             return there
 

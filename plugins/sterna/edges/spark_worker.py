@@ -10,7 +10,9 @@ import sys
 import traceback
 import zipimport
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -24,6 +26,8 @@ SECRETS_KEY = "spark.sterna.secret.environment"
 RESULT_SCHEMA = "index long, result string"
 PROBE_SCHEMA = "report string"
 FAILURE_MARK = "sterna-failure "
+# While one item waits for a store, others work. Few, for each may hold a large manifest several times over.
+_AT_ONCE = 4
 _TRACEBACK_LINES = 12
 _TRACEBACK_CHARACTERS = 1500
 _PUBLIC_FIELDS = frozenset({"conn_type", "description", "host", "port", "schema"})
@@ -35,10 +39,10 @@ class WorkerError(Exception):
 
 
 def run_items(function: Callable[[str], str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run a function over a partition of items, with the secrets of its job in the worker's environment.
+    """Run a function over a partition of items, a few at once, with the secrets of its job in the worker's environment.
 
     Args:
-        function: takes one item and returns its result.
+        function: takes one item and returns its result; called from several threads.
         batches: Arrow batches with the columns index and item.
 
     Yields:
@@ -49,10 +53,11 @@ def run_items(function: Callable[[str], str], batches: Iterable[pa.RecordBatch])
     """
     import pyarrow as pa
 
-    with _secrets_in_environment() as secrets:
+    with _secrets_in_environment() as secrets, ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sterna-items") as pool:
         for batch in batches:
-            for index, item in zip(batch.column("index").to_pylist(), batch.column("item").to_pylist(), strict=True):
-                yield pa.RecordBatch.from_pydict({"index": [index], "result": [_call(function, item, secrets)]})
+            results = pool.map(partial(_call, function, environment=secrets), batch.column("item").to_pylist())
+            for index, result in zip(batch.column("index").to_pylist(), results, strict=True):
+                yield pa.RecordBatch.from_pydict({"index": [index], "result": [result]})
     _forget_zips()
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -59,6 +60,18 @@ class Context:
         from sterna.edges.objects import Objects
 
         return Objects(self.mapping, self.secrets)
+
+    @contextmanager
+    def fetching(self, run: str) -> Iterator[None]:
+        """Let the objects keep, below a run's folder, what they read of other regions meanwhile."""
+        from sterna.sync.fetched import FetchingObjects
+
+        plain = self.objects
+        vars(self)["objects"] = FetchingObjects(plain, run)
+        try:
+            yield
+        finally:
+            vars(self)["objects"] = plain
 
     def __enter__(self) -> Context:
         return self

@@ -24,6 +24,7 @@ from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
 from sterna.sync import files as listing
 from sterna.sync.context import Context, Progress
+from sterna.sync.fetched import read_fetched
 from sterna.sync.model import (
     DELETE_MANIFEST,
     INLINE_MANIFEST,
@@ -68,6 +69,7 @@ class _Item:
         table, role, source, target: as in the plan's list of files.
         size: what its parent says of its size, -1 when nobody does.
         children: URI on `main` of each file that it may name, to the localized copy's URI and length; or the URI of a JSON file with that.
+        run: URI of the run's folder.
     """
 
     table: str
@@ -76,6 +78,7 @@ class _Item:
     target: str
     size: int
     children: Children | str
+    run: str
 
 
 def localize_files(context: Context, run: str, files: pa.Table, engine: Engine, progress: Progress) -> StageReport:
@@ -102,7 +105,7 @@ def localize_files(context: Context, run: str, files: pa.Table, engine: Engine, 
             continue
         counts = Counter(row["table"] for row in rows)
         children = {table: _handed(context, run, results.children(table, role), count) for table, count in counts.items()}
-        items = [_Item(row["table"], role, row["source"], row["target"], row["size"], children[row["table"]]) for row in rows]
+        items = [_Item(row["table"], role, row["source"], row["target"], row["size"], children[row["table"]], run) for row in rows]
         requests = [json.dumps(vars(item)) for item in items]
         place = place_of(context.region, role, [row["size"] for row in rows])
         progress(place.line)
@@ -202,7 +205,8 @@ def _localize(objects: Objects, item: _Item) -> tuple[Written, bool]:
         # Its content is a function of its URI: whatever was written there before is what would be written now.
         return Written(item.target, there), False
     try:
-        data = objects.read(item.source)
+        # Position deletes alone are not read by plans.
+        data = objects.read(item.source) if item.role == POSITION_DELETE else read_fetched(objects, item.run, item.source)
     except ObjectMissing as error:
         raise SourceGone("a metadata file is gone", file=item.source) from error
     if item.size not in (-1, len(data)):
@@ -210,7 +214,7 @@ def _localize(objects: Objects, item: _Item) -> tuple[Written, bool]:
     localized = _convert(objects, item, data)
     if localized is None:
         return Written(item.source, len(data)), False
-    return Written(item.target, objects.write_new(item.target, localized)), True
+    return Written(item.target, objects.write_new(item.target, localized, looked=True)), True
 
 
 def _convert(objects: Objects, item: _Item, data: bytes) -> bytes | None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sterna.edges.catalog import ICEBERG_TABLE, ICEBERG_VIEW, Content
@@ -22,6 +20,7 @@ from sterna.sync.head import Head, is_recorded, read_head
 from sterna.sync.look import Look, look
 from sterna.sync.model import CONTENT, LOCALIZE_ORDER, PROVEN, Action, Batch, Held, Options, Plan
 from sterna.sync.settle import settle
+from sterna.sync.store import new_run_id
 from sterna.sync.table import ReplicaLost, kept, read_metadata, table_files, view_files
 
 if TYPE_CHECKING:
@@ -33,13 +32,19 @@ _TABLES_AT_ONCE = 8
 _LOOKED_UP_AT_ONCE = 50_000  # each takes about a KiB meanwhile
 
 
-def make_plan(context: Context, options: Options = Options(), progress: Progress = lambda line: None) -> tuple[Plan, pa.Table | None]:  # noqa: B008
+def make_plan(
+    context: Context,
+    options: Options = Options(),  # noqa: B008
+    progress: Progress = lambda line: None,
+    run_id: str = "",
+) -> tuple[Plan, pa.Table | None]:
     """Plan a sync; writes nothing anywhere.
 
     Args:
         context: the region.
         options: what the caller asks for.
         progress: called with lines for people.
+        run_id: the run's name; "" for a new one.
 
     Returns:
         The plan, and its list of files (`sterna.sync.files`), None when no table or view is to be put.
@@ -68,7 +73,7 @@ def make_plan(context: Context, options: Options = Options(), progress: Progress
     # Without a table to bring there is nothing to list, and pyarrow need not be imported: most runs end here.
     files, batches, present = _to_copy(context, listing.joined(needed), options, progress) if needed else (None, (), 0)
     plan = Plan(
-        run_id=f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}",
+        run_id=run_id or new_run_id(),
         region=context.region.name,
         source_hash=seen.source_hash,
         watermark=head.watermark,

@@ -49,7 +49,9 @@ class Planned:
 def plan(context: Context, options: Options, progress: Progress) -> Planned:
     """Plan a sync and write the plan beside the replica, unless there is nothing to do."""
     started = time.monotonic()
-    made, files = make_plan(context, options, progress)
+    run_id = store.new_run_id()
+    with context.fetching(store.run_uri(context, run_id)):
+        made, files = make_plan(context, options, progress, run_id)
     progress(summarize(made))
     if made.idle:
         for item in made.held:

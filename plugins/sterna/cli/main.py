@@ -33,6 +33,12 @@ RegistryPath = Annotated[Path, typer.Option("--registry", envvar="STERNA_REGISTR
 RegionName = Annotated[str, typer.Option("--region", envvar="STERNA_REGION", help="The region to work for.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on one line.")]
 Tables = Annotated[list[str] | None, typer.Option("--table", help="Only this table, or pattern such as 'sales.*'; repeat for more.")]
+Reassert = Annotated[
+    bool,
+    typer.Option(
+        "--reassert", help="Put right what somebody else committed to the replica branch, by a commit on top; compare all tables."
+    ),
+]
 Everything = Annotated[bool, typer.Option("--everything", help="Compare all tables, not only those that changed on main.")]
 DEFAULT_REGISTRY = Path("storage_registry.yaml")
 _finder: ContextVar[Secrets | None] = ContextVar("secrets", default=None)
@@ -60,12 +66,13 @@ def plan(
     output.result(explained, explain_text(explained))
 
 
-@app.command(epilog="Example: sterna sync --region eu --table 'flights.*'")
+@app.command(epilog="Examples: sterna sync --region eu --table 'flights.*'; sterna sync --region eu --reassert")
 def sync(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     tables: Tables = None,
     everything: Everything = False,
+    reassert: Reassert = False,
     once: Annotated[bool, typer.Option("--once", help="Stop after one plan, even when a seed has more groups.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -75,7 +82,8 @@ def sync(
 
     output = Output(as_json)
     with _context(registry, region) as context, output.progress("sync") as progress:
-        report = run_sync(context, Options(tables=tuple(tables or ()), everything=everything), progress, again=not once)
+        options = Options(tables=tuple(tables or ()), everything=everything, reassert=reassert)
+        report = run_sync(context, options, progress, again=not once)
     held = "".join(f"\n  held {item.key}: {item.kind}: {item.reason} {item.file}".rstrip() for item in report.held)
     text = (
         f"{report.outcome}: {context.region.replica_branch} stands for main@{report.watermark[:12] or 'nothing yet'}; "

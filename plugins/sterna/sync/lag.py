@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from itertools import islice
 
+from sterna.errors import BranchChanged
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.sync.context import Context
 from sterna.sync.head import read_head
@@ -32,6 +33,10 @@ def lag_after(context: Context, oldest: str, behind: bool) -> float:
         oldest: commit time of the oldest commit that was not served before the sync, or "".
         behind: the sync left the watermark where it was.
     """
+    since = (datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds() if oldest else 0.0
     if behind and oldest:
-        return (datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds()
-    return measure_lag(context)
+        return since
+    try:
+        return measure_lag(context)
+    except BranchChanged:  # the catalog that this region reads doesn't show yet that the branch was reasserted
+        return since

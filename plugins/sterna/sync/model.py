@@ -33,6 +33,7 @@ class Options:
     Args:
         tables: only these key names (patterns as in a policy), as if nothing else had changed; empty: all. The watermark stays.
         everything: compare every key of `main`, not only those that changed since the watermark.
+        reassert: first put back what others changed on the replica branch, and then compare every key.
         bytes_per_batch: how many bytes one copy batch should carry.
         files_per_batch: how many files one copy batch should carry.
         seed_group: how many tables a first seed publishes at once.
@@ -40,6 +41,7 @@ class Options:
 
     tables: tuple[str, ...] = ()
     everything: bool = False
+    reassert: bool = False
     bytes_per_batch: int = 4 * 1024**3
     files_per_batch: int = 5_000
     seed_group: int = 50
@@ -148,6 +150,7 @@ class Plan:
         egress: estimated price of the copies.
         present: how many foreign files, not proven by the replica's head, are here already.
         since: for each action's key, its entry in case it has to be held.
+        reasserts: the commits of others that this one puts right, for people; "" when there are none.
     """
 
     run_id: str
@@ -170,6 +173,7 @@ class Plan:
     egress: float = 0.0
     present: int = 0
     since: tuple[Held, ...] = ()
+    reasserts: str = ""
 
 
 @dataclass(frozen=True)

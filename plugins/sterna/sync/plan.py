@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sterna.edges.catalog import ICEBERG_TABLE, ICEBERG_VIEW, Content
@@ -22,6 +20,7 @@ from sterna.sync.head import Head, is_recorded, read_head
 from sterna.sync.look import Look, look
 from sterna.sync.model import CONTENT, PROVEN, Action, Batch, Held, Options, Plan
 from sterna.sync.settle import settle
+from sterna.sync.store import new_run_id
 from sterna.sync.table import ReplicaLost, kept, read_metadata, table_files, view_files
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def make_plan(context: Context, options: Options = Options(), progress: Progress
     # Without a table to bring there is nothing to list, and pyarrow need not be imported: most runs end here.
     files, cut, present = _to_copy(context, listing.joined(needed), options, progress) if needed else (None, (), 0)
     plan = Plan(
-        run_id=f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}",
+        run_id=new_run_id(),
         region=context.region.name,
         source_hash=seen.source_hash,
         watermark=head.watermark,

@@ -6,6 +6,8 @@ The stages of one run read their plan from it; no other run does, and deleting i
 from __future__ import annotations
 
 import io
+import uuid
+from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,6 +40,11 @@ def from_json(kind: type[T], text: str | bytes) -> T:
     wanted: Any = kind
     loaded: T = _adapter(wanted).validate_json(text)
     return loaded
+
+
+def new_run_id() -> str:
+    """Return a name for a run: when it began, and letters that make it the only one of that name."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
 
 
 def run_uri(context: Context, run_id: str) -> str:

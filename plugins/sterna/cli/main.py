@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,9 @@ from sterna.cli.output import EXIT_INTERRUPTED, Output
 from sterna.edges.secrets import Secrets, environment_secrets
 from sterna.errors import SternaError
 from sterna.sync.context import Context
+
+if TYPE_CHECKING:
+    from sterna.sync.model import Report
 
 app = typer.Typer(
     name="sterna",
@@ -84,15 +87,50 @@ def sync(
     with _context(registry, region) as context, output.progress("sync") as progress:
         options = Options(tables=tuple(tables or ()), everything=everything, reassert=reassert)
         report = run_sync(context, options, progress, again=not once)
+    _tell_sync(output, report, context.region.replica_branch)
+
+
+def _tell_sync(output: Output, report: Report, branch: str) -> None:
     held = "".join(f"\n  held {item.key}: {item.kind}: {item.reason} {item.file}".rstrip() for item in report.held)
     text = (
-        f"{report.outcome}: {context.region.replica_branch} stands for main@{report.watermark[:12] or 'nothing yet'}; "
+        f"{report.outcome}: {branch} stands for main@{report.watermark[:12] or 'nothing yet'}; "
         f"{len(report.published)} keys changed; "
         f"{report.copied.files} files, {report.copied.bytes} bytes copied; lag {report.lag_seconds:.1f} s; {report.seconds:.1f} s"
     )
     output.result(report, text + held)
     if report.held:
         raise typer.Exit(EXIT_HELD)
+
+
+@app.command(epilog="Example: sterna reseed --region eu --from 4f3c0c37b1fb9b2e6b1f4e1e9d8a7c6b5a4f3c0c37b1fb9b2e6b1f4e1e9d8a7c")
+def reseed(
+    region: RegionName,
+    accepted: Annotated[
+        str, typer.Option("--from", metavar="HASH", help="The commit of main that you take for the truth: its head, or one just before it.")
+    ],
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would do.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Follow main after it was reassigned, reset or rewritten behind the watermark: compare all tables, publish on top of what is there.
+
+    A sync stops there (exit 6) and shows both hashes: main may have lost commits by mistake, and the replica then still has them.
+    """
+    from sterna.sync.explain import explain, explain_text
+    from sterna.sync.model import Options
+    from sterna.sync.plan import make_plan
+    from sterna.sync.run import sync as run_sync
+
+    output, options = Output(as_json), Options(reseed_from=accepted)
+    with _context(registry, region) as context, output.progress("reseed") as progress:
+        if dry_run:
+            explained = explain(context, *make_plan(context, options, progress))
+            output.result(explained, explain_text(explained))
+            return
+        report = run_sync(context, options, progress, again=False)
+        if report.more:
+            report = run_sync(context, Options(), progress)
+    _tell_sync(output, report, context.region.replica_branch)
 
 
 @app.command(epilog="Example: sterna status --region eu --json")

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sterna.edges.catalog import NAMESPACE, Commit, Content, Delete, Key, Put, key_name, parse_key
-from sterna.errors import Diverged, UsageError
+from sterna.errors import UsageError
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.registry.policy import Policy
 from sterna.sync.context import Context
+from sterna.sync.fork import accepted, diverged, follows
 from sterna.sync.head import Head
 from sterna.sync.model import Options
 
@@ -44,6 +45,7 @@ class Look:
         oldest: commit time of the oldest commit after W, "" when there is none.
         newest: commit time of H.
         chosen: only some tables were asked for.
+        reseeded_from: W, where an operator gave his word that `main` has left it; else "".
     """
 
     source_hash: str
@@ -53,6 +55,7 @@ class Look:
     oldest: str = ""
     newest: str = ""
     chosen: bool = False
+    reseeded_from: str = ""
 
 
 def look(context: Context, head: Head, digest: str, options: Options) -> Look:
@@ -66,13 +69,17 @@ def look(context: Context, head: Head, digest: str, options: Options) -> Look:
 
     Raises:
         Diverged: the watermark is no ancestor of `main`'s head.
+        UsageError: a table isn't there, or the hash to reseed from isn't where `main` stands.
     """
     catalog = context.primary
     source_hash = catalog.reference(SOURCE_BRANCH).hash
     known = bool(head.watermark) and catalog.exists(head.watermark)
-    commits = _commits(context, source_hash, head.watermark) if known else _newest(context, source_hash)
-    history = commits if known else []
-    if known and head.digest == digest and not options.everything:
+    if options.reseed_from:
+        history = accepted(context, source_hash, head.watermark if known else "", options.reseed_from)
+    else:
+        history = _commits(context, source_hash, head.watermark) if known else []
+    commits = history if history or (known and not options.reseed_from) else _newest(context, source_hash)
+    if known and head.digest == digest and not options.everything and not options.reseed_from:
         candidates = _changed(context, head, source_hash)
     else:
         candidates = _all(context, head, source_hash)
@@ -88,6 +95,7 @@ def look(context: Context, head: Head, digest: str, options: Options) -> Look:
         oldest=history[-1].commit_time.isoformat() if history else (commits[0].commit_time.isoformat() if commits and not known else ""),
         newest=commits[0].commit_time.isoformat() if commits else "",
         chosen=bool(options.tables),
+        reseeded_from=head.watermark if known and not follows(history, source_hash, head.watermark) else "",
     )
 
 
@@ -97,10 +105,7 @@ def _commits(context: Context, source_hash: str, watermark: str) -> list[Commit]
         return []
     commits = list(context.primary.history(f"{SOURCE_BRANCH}@{source_hash}", operations=True, until=watermark))
     if not commits or commits[-1].parent != watermark:
-        raise Diverged(
-            f"{SOURCE_BRANCH} is at {source_hash}; {watermark}, which {context.region.replica_branch} stands for, is none of its ancestors",
-            hint=f"{SOURCE_BRANCH} was reassigned, reset or rewritten: find out by whom; the replica stays as it is",
-        )
+        raise diverged(context, source_hash, watermark)
     return commits
 
 

@@ -86,6 +86,7 @@ def make_plan(context: Context, options: Options = Options(), progress: Progress
         egress=_egress(context, cut),
         present=present,
         since=tuple(since[action.key] for action in settled.actions),
+        reseeded_from=seen.reseeded_from,
     )
     return plan, files
 

@@ -173,6 +173,7 @@ def _properties(context: Context, plan: Plan, settled: Settled) -> dict[str, str
         properties.COUNTS: json.dumps(dict(Counter(f"{action.change} {action.kind}" for action in settled.actions)), sort_keys=True),
         properties.VERSION: sterna_version(),
         properties.REASSERTED: plan.replica_hash if plan.reasserts else "",
+        properties.RESEEDED: plan.reseeded_from,
     }
     return {name: value for name, value in found.items() if value}
 
@@ -187,6 +188,8 @@ def sterna_version() -> str:
 
 def _message(plan: Plan, settled: Settled) -> str:
     what = f"reasserts the branch over {plan.reasserts}" if plan.reasserts else f"{SOURCE_BRANCH}@{plan.source_hash[:12]}"
+    if plan.reseeded_from:
+        what = f"{what}, reseeded from {plan.reseeded_from[:12]},"
     return f"sterna: {what} in {plan.region}: {_counts_text(settled.actions)}, {len(settled.held)} held"
 
 

@@ -28,11 +28,8 @@ def measure_lag(context: Context, now: datetime | None = None) -> float:
     oldest = None
     for commit in islice(context.primary.history(f"{SOURCE_BRANCH}@{head}", operations=False, until=watermark or None), _LOOKED_AT):
         oldest = commit
-    if (
-        watermark
-        and context.primary.exists(watermark)
-        and (oldest.parent if oldest else head) == context.primary.no_ancestor() != watermark
-    ):
+    last = oldest.parent if oldest else head
+    if watermark and last != watermark and last == context.primary.no_ancestor() and context.primary.exists(watermark):
         raise diverged(context, head, watermark)
     return ((now or datetime.now(UTC)) - oldest.commit_time).total_seconds() if oldest else 0.0
 

@@ -23,7 +23,7 @@ app = typer.Typer(
     help="Geo-distributed replication of Apache Iceberg tables.",
     epilog="Exit codes: 0 good; 1 unexpected; 2 wrong registry, option or name; 3 credential missing or refused; 4 something does not "
     "answer, a later run resumes; 5 tables are held; 6 the replica branch was changed by somebody else, or main has diverged; "
-    "7 verify found faults; 130 interrupted. Errors go to stderr, with --json as one JSON object.",
+    "7 verify found faults, or repair left some; 130 interrupted. Errors go to stderr, with --json as one JSON object.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -185,6 +185,30 @@ def verify(
     lines += [f"  {item.table}: {item.kind}: {item.file}: {item.message}" for item in found.findings]
     output.result(found, "\n".join(lines))
     if found.faults:
+        raise typer.Exit(EXIT_FAULTS)
+
+
+@app.command(epilog="Example: sterna repair --region eu --table 'nyc.*' --deep --yes")
+def repair(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    tables: Tables = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Compare every file with its source on main, too: finds a flipped byte.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Verify a replica, and bring wrong and missing files below the replica root anew from main, over what is there."""
+    from sterna.repair.run import repair as run_repair
+
+    output = Output(as_json)
+    with _context(registry, region) as context, output.progress("repair") as progress:
+        found = run_repair(context, tables or (), progress, deep=deep, apply=yes)
+    said = "brought anew" if found.applied else "could be brought anew, by --yes"
+    lines = [f"{found.faults} faults: {len(found.mends)} files {said}; {found.faults_left} faults left"]
+    lines += [f"  {item.table}: {item.how}: {item.file} from {item.source}: {item.why}" for item in found.mends]
+    lines += [f"  {item.table}: left: {item.file}: {item.fault} -> {item.why}" for item in found.left]
+    output.result(found, "\n".join(lines))
+    if found.faults_left:
         raise typer.Exit(EXIT_FAULTS)
 
 

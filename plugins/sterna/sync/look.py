@@ -40,7 +40,8 @@ class Look:
     Args:
         source_hash: H.
         candidates: by key name.
-        together: groups of key names that commits of `main` changed together.
+        together: groups of key names that commits of `main` changed together; those with a relaxed table among them not joined to others.
+        relaxed: those among them that wait for no other (`atomic: relaxed`).
         since: by key name, commit time of the oldest commit after W that changed it.
         oldest: commit time of the oldest commit after W, "" when there is none.
         newest: commit time of H.
@@ -51,6 +52,7 @@ class Look:
     source_hash: str
     candidates: dict[str, Candidate]
     together: tuple[tuple[str, ...], ...] = ()
+    relaxed: tuple[str, ...] = ()
     since: dict[str, str] = field(default_factory=dict)
     oldest: str = ""
     newest: str = ""
@@ -83,7 +85,7 @@ def look(context: Context, head: Head, digest: str, options: Options) -> Look:
         candidates = _changed(context, head, source_hash)
     else:
         candidates = _all(context, head, source_hash)
-    together = _together(history, head)
+    together, relaxed = _together(context, history, head)
     if options.tables:
         _check_names(context, source_hash, candidates, options.tables)
         candidates = _chosen(candidates, together, Policy(tables=list(options.tables)))
@@ -91,6 +93,7 @@ def look(context: Context, head: Head, digest: str, options: Options) -> Look:
         source_hash=source_hash,
         candidates=candidates,
         together=together,
+        relaxed=relaxed,
         since={key_name(key): commit.commit_time.isoformat() for commit in history for key in _keys(commit)},
         oldest=history[-1].commit_time.isoformat() if history else (commits[0].commit_time.isoformat() if commits and not known else ""),
         newest=commits[0].commit_time.isoformat() if commits else "",
@@ -147,10 +150,16 @@ def _keys(commit: Commit) -> Iterator[Key]:
             yield operation.key
 
 
-def _together(commits: list[Commit], head: Head) -> tuple[tuple[str, ...], ...]:
-    groups = [{key_name(key) for key in _keys(commit)} for commit in commits]
-    groups += [{item.key, item.group} for item in head.held if item.group]
-    return merge(group for group in groups if len(group) > 1)
+def _together(context: Context, commits: list[Commit], head: Head) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+    """Return what was committed together, and which of these tables are relaxed."""
+    groups = {frozenset(key_name(key) for key in _keys(commit)) for commit in commits}
+    groups |= {frozenset((item.key, item.group)) for item in head.held if item.group}
+    shared = {group for group in groups if len(group) > 1}
+    relaxed = {name for name in frozenset().union(*shared) if context.registry.policy(name).atomic == "relaxed"}
+    # A relaxed table joins two commits only while it is held itself, which nobody knows yet.
+    mixed = {group for group in shared if group & relaxed}
+    joined = merge(set(group) for group in shared - mixed)
+    return (*joined, *sorted(tuple(sorted(group)) for group in mixed)), tuple(sorted(relaxed))
 
 
 def merge(groups: Iterable[set[str]]) -> tuple[tuple[str, ...], ...]:
@@ -190,7 +199,7 @@ def _chosen(candidates: dict[str, Candidate], together: tuple[tuple[str, ...], .
     """Keep the tables asked for, those that were committed together with them, and their namespaces."""
     # Namespaces are only dropped by a sync of everything: who lives in them is not looked at here.
     names = {name for name, candidate in candidates.items() if wanted.matches(name) and not _gone_namespace(candidate)}
-    names |= {name for group in together if names & set(group) for name in group}
+    names |= {name for group in merge(map(set, together)) if names & set(group) for name in group}
     parents = {
         key_name(candidates[name].key[:depth]) for name in names & candidates.keys() for depth in range(1, len(candidates[name].key))
     }

@@ -146,7 +146,8 @@ class Plan:
         idle: nothing is to be done and nothing to be recorded.
         actions: keys to change.
         held: keys that can't be taken up now.
-        together: for each key name, those that a commit of `main` changed together with it (`atomic: strict`).
+        together: groups of key names that a commit of `main` changed together.
+        relaxed: those among them that wait for no other (`atomic: relaxed`).
         left: how many of the compared keys are as they should be.
         batches: what will be copied.
         egress: estimated price of the copies.
@@ -171,6 +172,7 @@ class Plan:
     actions: tuple[Action, ...] = ()
     held: tuple[Held, ...] = ()
     together: tuple[tuple[str, ...], ...] = ()
+    relaxed: tuple[str, ...] = ()
     left: int = 0
     batches: tuple[Batch, ...] = ()
     egress: float = 0.0

@@ -29,7 +29,7 @@ def settle_plan(plan: Plan, failed: StageReport) -> Settled:
         for key, kind, message, file in failed.failed
         if key in templates
     ]
-    return settle(plan.actions, (*plan.held, *faults), plan.together, templates)
+    return settle(plan.actions, (*plan.held, *faults), plan.together, templates, plan.relaxed)
 
 
 def changes_nothing(context: Context, plan: Plan, settled: Settled) -> bool:

@@ -177,6 +177,12 @@ def _params() -> dict[str, Param]:
         "everything": Param(
             False, type="boolean", title="Compare everything", description_md="Look at every table, not only at those that changed."
         ),
+        "reassert": Param(
+            False,
+            type="boolean",
+            title="Reassert",
+            description_md="Put right what somebody else committed to the replica branch; the log of `plan` names it. Not in a dry run.",
+        ),
         "bytes_per_batch": Param(
             default.bytes_per_batch, type="integer", minimum=1, title="Bytes per copy batch", section="Size of batches"
         ),

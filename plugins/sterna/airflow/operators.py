@@ -308,6 +308,8 @@ def read_options(given: Mapping[str, Any] | str) -> tuple[Options, bool]:
     dry_run = bool(options.pop("dry_run", False))
     options["tables"] = tuple(options.get("tables") or ())
     known = {field.name for field in fields(Options)}
+    if dry_run:
+        options.pop("reassert", None)  # it commits before it plans
     if unknown := sorted(set(options) - known):
         raise UsageError(f"no such option: {', '.join(unknown)}; there are {', '.join(sorted(known | {'dry_run'}))}")
     return Options(**options), dry_run

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,12 +15,15 @@ from sterna.edges.secrets import Secrets, environment_secrets
 from sterna.errors import SternaError
 from sterna.sync.context import Context
 
+if TYPE_CHECKING:
+    from sterna.sync.model import Report
+
 app = typer.Typer(
     name="sterna",
     help="Geo-distributed replication of Apache Iceberg tables.",
     epilog="Exit codes: 0 good; 1 unexpected; 2 wrong registry, option or name; 3 credential missing or refused; 4 something does not "
     "answer, a later run resumes; 5 tables are held; 6 the replica branch was changed by somebody else, or main has diverged; "
-    "7 verify found faults; 130 interrupted. Errors go to stderr, with --json as one JSON object.",
+    "7 verify found faults, or repair left some; 130 interrupted. Errors go to stderr, with --json as one JSON object.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -33,6 +36,12 @@ RegistryPath = Annotated[Path, typer.Option("--registry", envvar="STERNA_REGISTR
 RegionName = Annotated[str, typer.Option("--region", envvar="STERNA_REGION", help="The region to work for.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on one line.")]
 Tables = Annotated[list[str] | None, typer.Option("--table", help="Only this table, or pattern such as 'sales.*'; repeat for more.")]
+Reassert = Annotated[
+    bool,
+    typer.Option(
+        "--reassert", help="Put right what somebody else committed to the replica branch, by a commit on top; compare all tables."
+    ),
+]
 Everything = Annotated[bool, typer.Option("--everything", help="Compare all tables, not only those that changed on main.")]
 DEFAULT_REGISTRY = Path("storage_registry.yaml")
 _finder: ContextVar[Secrets | None] = ContextVar("secrets", default=None)
@@ -60,12 +69,13 @@ def plan(
     output.result(explained, explain_text(explained))
 
 
-@app.command(epilog="Example: sterna sync --region eu --table 'flights.*'")
+@app.command(epilog="Examples: sterna sync --region eu --table 'flights.*'; sterna sync --region eu --reassert")
 def sync(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     tables: Tables = None,
     everything: Everything = False,
+    reassert: Reassert = False,
     once: Annotated[bool, typer.Option("--once", help="Stop after one plan, even when a seed has more groups.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -75,16 +85,52 @@ def sync(
 
     output = Output(as_json)
     with _context(registry, region) as context, output.progress("sync") as progress:
-        report = run_sync(context, Options(tables=tuple(tables or ()), everything=everything), progress, again=not once)
+        options = Options(tables=tuple(tables or ()), everything=everything, reassert=reassert)
+        report = run_sync(context, options, progress, again=not once)
+    _tell_sync(output, report, context.region.replica_branch)
+
+
+def _tell_sync(output: Output, report: Report, branch: str) -> None:
     held = "".join(f"\n  held {item.key}: {item.kind}: {item.reason} {item.file}".rstrip() for item in report.held)
     text = (
-        f"{report.outcome}: {context.region.replica_branch} stands for main@{report.watermark[:12] or 'nothing yet'}; "
+        f"{report.outcome}: {branch} stands for main@{report.watermark[:12] or 'nothing yet'}; "
         f"{len(report.published)} keys changed; "
         f"{report.copied.files} files, {report.copied.bytes} bytes copied; lag {report.lag_seconds:.1f} s; {report.seconds:.1f} s"
     )
     output.result(report, text + held)
     if report.held:
         raise typer.Exit(EXIT_HELD)
+
+
+@app.command(epilog="Example: sterna reseed --region eu --from 4f3c0c37b1fb9b2e6b1f4e1e9d8a7c6b5a4f3c0c37b1fb9b2e6b1f4e1e9d8a7c")
+def reseed(
+    region: RegionName,
+    accepted: Annotated[
+        str, typer.Option("--from", metavar="HASH", help="The commit of main that you take for the truth: its head, or one just before it.")
+    ],
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would do.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Follow main after it was reassigned, reset or rewritten behind the watermark: compare all tables, publish on top of what is there.
+
+    A sync stops there (exit 6) and shows both hashes: main may have lost commits by mistake, and the replica then still has them.
+    """
+    from sterna.sync.explain import explain, explain_text
+    from sterna.sync.model import Options
+    from sterna.sync.plan import make_plan
+    from sterna.sync.run import sync as run_sync
+
+    output, options = Output(as_json), Options(reseed_from=accepted)
+    with _context(registry, region) as context, output.progress("reseed") as progress:
+        if dry_run:
+            explained = explain(context, *make_plan(context, options, progress))
+            output.result(explained, explain_text(explained))
+            return
+        report = run_sync(context, options, progress, again=False)
+        if report.more:
+            report = run_sync(context, Options(), progress)
+    _tell_sync(output, report, context.region.replica_branch)
 
 
 @app.command(epilog="Example: sterna status --region eu --json")
@@ -139,6 +185,30 @@ def verify(
     lines += [f"  {item.table}: {item.kind}: {item.file}: {item.message}" for item in found.findings]
     output.result(found, "\n".join(lines))
     if found.faults:
+        raise typer.Exit(EXIT_FAULTS)
+
+
+@app.command(epilog="Example: sterna repair --region eu --table 'nyc.*' --deep --yes")
+def repair(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    tables: Tables = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Compare every file with its source on main, too: finds a flipped byte.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Verify a replica, and bring wrong and missing files below the replica root anew from main, over what is there."""
+    from sterna.repair.run import repair as run_repair
+
+    output = Output(as_json)
+    with _context(registry, region) as context, output.progress("repair") as progress:
+        found = run_repair(context, tables or (), progress, deep=deep, apply=yes)
+    said = "brought anew" if found.applied else "could be brought anew, by --yes"
+    lines = [f"{found.faults} faults: {len(found.mends)} files {said}; {found.faults_left} faults left"]
+    lines += [f"  {item.table}: {item.how}: {item.file} from {item.source}: {item.why}" for item in found.mends]
+    lines += [f"  {item.table}: left: {item.file}: {item.fault} -> {item.why}" for item in found.left]
+    output.result(found, "\n".join(lines))
+    if found.faults_left:
         raise typer.Exit(EXIT_FAULTS)
 
 

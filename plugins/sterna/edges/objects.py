@@ -16,7 +16,7 @@ from sterna.edges.secrets import Secrets
 from sterna.errors import CredentialError, EngineError, ObjectMissing, SternaError, StoreDenied, StoreUnreachable, UnsafeUri, Unsupported
 from sterna.registry.credential import Credential, address_of, store_address, store_options
 from sterna.registry.mapping import Mapping
-from sterna.registry.model import Location, Registry
+from sterna.registry.model import Location, Registry, inside
 
 READ_LIMIT = 1 << 30
 _CONNECT_SECONDS = 5
@@ -203,6 +203,21 @@ class Objects:
             return len(data)
 
         return _call(store, uri, put)
+
+    def overwrite(self, uri: str, data: bytes) -> int:
+        """Write an object of the replica over a wrong one that is there (for `repair` alone); return its length.
+
+        Raises:
+            UnsafeUri: it isn't below this region's replica root.
+            StoreUnreachable, StoreDenied, UnregisteredUri: as `read`.
+        """
+        import obstore
+
+        if not inside(uri, self.mapping.region.replica_root):
+            raise UnsafeUri("only what sterna wrote below the replica root is ever written over", file=uri)
+        store, key = self._find(uri)
+        _call(store, uri, lambda: obstore.put(store.client, key, data, use_multipart=False))
+        return len(data)
 
     def list(self, uri_prefix: str) -> Iterator[tuple[str, int, datetime]]:
         """Yield URI, size in bytes and time of last change of every object below a folder, spelled as the folder is.

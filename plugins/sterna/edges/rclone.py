@@ -93,7 +93,13 @@ class Transfer:
 
 
 def copy_files(
-    origin: Folder, replica: Folder, names: Sequence[str], *, progress: Callable[[int, int], None], deadline: float | None = None
+    origin: Folder,
+    replica: Folder,
+    names: Sequence[str],
+    *,
+    progress: Callable[[int, int], None],
+    deadline: float | None = None,
+    anew: bool = False,
 ) -> Transfer:
     """Copy files that have the same name on both sides; what is there already, of the same size and hash, is not sent again.
 
@@ -103,6 +109,7 @@ def copy_files(
         names: paths below both folders.
         progress: called with the bytes and files sent so far.
         deadline: seconds after which the copy is ended; None: no end.
+        anew: send everything, whatever is there.
 
     Returns:
         What was sent, and what rclone complained about.
@@ -113,7 +120,11 @@ def copy_files(
     """
     if not names:
         return Transfer(0, 0)  # rclone takes an empty list for "everything"
-    job = {"source": f"{_ORIGIN}:", "target": f"{_REPLICA}:", "args": [*_ARGS, *_limits(origin.location)]}
+    job = {
+        "source": f"{_ORIGIN}:",
+        "target": f"{_REPLICA}:",
+        "args": [*_ARGS, *(["--ignore-times"] if anew else []), *_limits(origin.location)],
+    }
     environment = {**child_environment(origin, replica), "PATH": _path(find_rclone())}
     with tempfile.TemporaryDirectory(prefix="sterna-copy-") as folder:
         Path(folder, _LIST).write_text("".join(f"{name}\n" for name in names), encoding="utf-8", newline="")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -56,11 +56,13 @@ class Policy(StrictModel):
         tables: patterns over the dotted key (`*` and `?` within one element, `**` over several).
         replicate: false keeps matching tables and views off every replica branch.
         history: `full` keeps every snapshot that `main` keeps; `{latest: 5}` and `{since: 7d}` keep less.
+        atomic: `strict`: a table waits for every held one that a commit of `main` changed together with it; `relaxed`: it waits for none.
     """
 
     tables: list[str] = Field(min_length=1)
     replicate: bool = True
     history: History = History()
+    atomic: Literal["strict", "relaxed"] = "strict"
 
     def matches(self, name: str) -> bool:
         """Tell whether a dotted key name matches one of the patterns."""

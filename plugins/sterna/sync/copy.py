@@ -83,6 +83,7 @@ def copy_batch(
     *,
     progress: Callable[[CopyProgress], None] = lambda _: None,
     deadline: float = DEFAULT_DEADLINE,
+    anew: bool = False,
 ) -> CopyResult:
     """Copy files below the replica root and prove every one of them present with its size.
 
@@ -93,6 +94,7 @@ def copy_batch(
         objects: looks at what arrived.
         progress: called now and then.
         deadline: seconds after which the copy is ended.
+        anew: send every file, whatever stands in its place (for `repair` alone).
 
     Returns:
         What was copied, and the files that can't be because they are gone or other than their metadata says.
@@ -102,7 +104,7 @@ def copy_batch(
         EngineError: rclone failed and nothing arrived, or the deadline passed; doing it again sends nothing twice that arrived.
     """
     end = time.monotonic() + deadline
-    run = _Run(mapping, secrets, objects, progress, end, files)
+    run = _Run(mapping, secrets, objects, progress, end, files, anew)
     missing, sent = {file.target: file for file in files}, 0
     failures: dict[tuple[str, str], TableError] = {}
     for last in (attempt == _TRIES - 1 for attempt in range(_TRIES)):
@@ -134,6 +136,7 @@ class _Run:
     progress: Callable[[CopyProgress], None]
     end: float
     files: Sequence[CopyFile]
+    anew: bool
 
     def by_origin(self, files: Iterable[CopyFile]) -> list[list[CopyFile]]:
         groups: dict[str, list[CopyFile]] = defaultdict(list)
@@ -160,6 +163,7 @@ class _Run:
             names,
             progress=lambda sent, done: self.progress(CopyProgress(done, before + sent, count, size)),
             deadline=max(self.end - time.monotonic(), 0.0),
+            anew=self.anew,
         )
 
     def blame(self, suspects: list[CopyFile]) -> list[tuple[CopyFile, TableError]]:

@@ -24,6 +24,8 @@ BINDINGS = "sterna.bindings"
 HELD = "sterna.held"
 COUNTS = "sterna.counts"
 VERSION = "sterna.version"
+REASSERTED = "sterna.reasserted-over"
+RESEEDED = "sterna.reseeded-from"
 _HELD_FIELDS = frozenset(item.name for item in fields(Held))
 
 
@@ -64,11 +66,16 @@ def read_head(catalog: Catalog, branch: str) -> Head:
         reference = catalog.reference(branch)
     except ReferenceNotFound:
         return Head(catalog.no_ancestor(), exists=False)
-    commit = next(iter(catalog.history(f"{branch}@{reference.hash}", operations=False)), None)
+    commit = newest_commit(catalog, f"{branch}@{reference.hash}")
     if commit is None:
         return Head(reference.hash, exists=True)
     refuse_foreign(branch, commit)
     return head_of(commit)
+
+
+def newest_commit(catalog: Catalog, branch: str) -> Commit | None:
+    """Return a branch's newest commit, whoever made it; None on an empty branch."""
+    return next(iter(catalog.history(branch, operations=False)), None)
 
 
 def is_recorded(head: Head, held: Iterable[Held], source_hash: str, digest: str, *, filtered: bool) -> bool:
@@ -89,10 +96,14 @@ def refuse_foreign(branch: str, commit: Commit) -> None:
     """Raise BranchChanged when a commit on a replica branch was not made by sterna."""
     if RUN_ID not in commit.properties:
         raise BranchChanged(
-            f"{branch} was changed by somebody else: commit {commit.hash} by {commit.author or 'unknown'} "
-            f"at {commit.commit_time.isoformat()}: {commit.message[:200]!r}",
-            hint="only sterna may commit there: reset the branch to the commit before it, and withdraw that writer's right",
+            f"{branch} was changed by somebody else: {described(commit)}",
+            hint="only sterna may commit there: withdraw that writer's right, then `sterna sync --reassert` puts right what he changed",
         )
+
+
+def described(commit: Commit) -> str:
+    """Return for people which commit it is, who made it, when, and what he said."""
+    return f"commit {commit.hash} by {commit.author or 'unknown'} at {commit.commit_time.isoformat()}: {commit.message[:200]!r}"
 
 
 def head_of(commit: Commit) -> Head:

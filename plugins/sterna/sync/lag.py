@@ -5,15 +5,22 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from itertools import islice
 
+from sterna.errors import BranchChanged, Diverged
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.sync.context import Context
+from sterna.sync.fork import diverged
 from sterna.sync.head import read_head
 
 _LOOKED_AT = 100_000  # commits; further back the lag is "at least"
 
 
 def measure_lag(context: Context, now: datetime | None = None) -> float:
-    """Return a region's lag in seconds, 0 when it serves everything; while it is being seeded it serves nothing yet."""
+    """Return a region's lag in seconds, 0 when it serves everything; while it is being seeded it serves nothing yet.
+
+    Raises:
+        BranchChanged: somebody else committed to the replica branch.
+        Diverged: the watermark is no ancestor of `main`'s head.
+    """
     watermark = read_head(context.catalog, context.region.replica_branch).watermark
     head = context.primary.reference(SOURCE_BRANCH).hash
     if watermark == head:
@@ -21,6 +28,9 @@ def measure_lag(context: Context, now: datetime | None = None) -> float:
     oldest = None
     for commit in islice(context.primary.history(f"{SOURCE_BRANCH}@{head}", operations=False, until=watermark or None), _LOOKED_AT):
         oldest = commit
+    last = oldest.parent if oldest else head
+    if watermark and last != watermark and last == context.primary.no_ancestor() and context.primary.exists(watermark):
+        raise diverged(context, head, watermark)
     return ((now or datetime.now(UTC)) - oldest.commit_time).total_seconds() if oldest else 0.0
 
 
@@ -32,6 +42,10 @@ def lag_after(context: Context, oldest: str, behind: bool) -> float:
         oldest: commit time of the oldest commit that was not served before the sync, or "".
         behind: the sync left the watermark where it was.
     """
+    since = (datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds() if oldest else 0.0
     if behind and oldest:
-        return (datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds()
-    return measure_lag(context)
+        return since
+    try:
+        return measure_lag(context)
+    except (BranchChanged, Diverged):  # the catalog that this region reads doesn't show yet that it was put right
+        return since

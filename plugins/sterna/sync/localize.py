@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -54,6 +54,8 @@ _CHILDREN = {
     MANIFEST_LIST: (MANIFEST, DELETE_MANIFEST),
     METADATA: (MANIFEST_LIST, INLINE_MANIFEST),
 }
+# Which roles' lengths a file states.
+_LENGTHS_OF = {role: _CHILDREN[role] for role in (DELETE_MANIFEST, MANIFEST_LIST)}
 # A table's children go along with each of its files while they are few; many are put beside the plan once, for workers to read.
 _CHILDREN_INLINE = 2_000
 _HERE_AT_ONCE = 8
@@ -70,6 +72,7 @@ class _Item:
         size: what its parent says of its size, -1 when nobody does.
         children: URI on `main` of each file that it may name, to the localized copy's URI and length; or the URI of a JSON file with that.
         run: URI of the run's folder.
+        anew: what stands at the target is not to be trusted: it is written over, unless it is what would be written.
     """
 
     table: str
@@ -79,9 +82,12 @@ class _Item:
     size: int
     children: Children | str
     run: str
+    anew: bool
 
 
-def localize_files(context: Context, run: str, files: pa.Table, engine: Engine, progress: Progress) -> StageReport:
+def localize_files(
+    context: Context, run: str, files: pa.Table, engine: Engine, progress: Progress, anew: Collection[str] | None = None
+) -> StageReport:
     """Localize every path-bearing file of a plan that isn't localized yet.
 
     Args:
@@ -90,6 +96,8 @@ def localize_files(context: Context, run: str, files: pa.Table, engine: Engine, 
         files: the plan's list of files (`sterna.sync.files`), without tables that can't go on.
         engine: does what is too much to be done here.
         progress: called with lines for people.
+        anew: targets that hold something wrong and are written over, and so are their parents whose lengths that changes (for
+            `repair` alone); None: what is there stays.
 
     Returns:
         How many files and bytes stand localized, and the tables that failed; one that failed is left out of the later passes.
@@ -105,7 +113,12 @@ def localize_files(context: Context, run: str, files: pa.Table, engine: Engine, 
             continue
         counts = Counter(row["table"] for row in rows)
         children = {table: _handed(context, run, results.children(table, role), count) for table, count in counts.items()}
-        items = [_Item(row["table"], role, row["source"], row["target"], row["size"], children[row["table"]], run) for row in rows]
+        items = [
+            _Item(
+                row["table"], role, row["source"], row["target"], row["size"], children[row["table"]], run, results.is_anew(row, role, anew)
+            )
+            for row in rows
+        ]
         requests = [json.dumps(vars(item)) for item in items]
         place = place_of(context.region, role, [row["size"] for row in rows])
         progress(place.line)
@@ -121,6 +134,7 @@ class _Results:
     def __init__(self, files: pa.Table) -> None:
         self.failed: dict[str, tuple[str, str, str, str]] = {}
         self.files = self.bytes = self.new = 0
+        self._rewritten: set[tuple[str, str]] = set()
         self._written: dict[tuple[str, str], Children] = defaultdict(dict)
         for row in listing.with_role(files, *LOCALIZE_ORDER).to_pylist():
             if row["batch"] == PROVEN:
@@ -128,6 +142,10 @@ class _Results:
 
     def children(self, table: str, role: str) -> Children:
         return {source: written for below in _CHILDREN.get(role, ()) for source, written in self._written[table, below].items()}
+
+    def is_anew(self, row: dict[str, Any], role: str, anew: Collection[str] | None) -> bool:
+        below = {(row["table"], child) for child in _LENGTHS_OF.get(role, ())}
+        return anew is not None and (row["target"] in anew or bool(below & self._rewritten))
 
     def take(self, role: str, row: dict[str, Any], answer: dict[str, Any]) -> None:
         if "error" in answer:
@@ -140,7 +158,9 @@ class _Results:
         self._written[row["table"], role][row["source"]] = (answer["uri"], answer["length"])
         self.files += 1
         self.bytes += answer["length"]
-        self.new += answer["length"] if answer["new"] else 0
+        if answer["new"]:
+            self.new += answer["length"]
+            self._rewritten.add((row["table"], role))
 
 
 def _handed(context: Context, run: str, children: Children, files: int) -> Children | str:
@@ -201,7 +221,7 @@ def _written_down(objects: Objects, uri: str) -> Children:
 def _localize(objects: Objects, item: _Item) -> tuple[Written, bool]:
     """Return where the localized file stands, and whether it was written just now."""
     there = objects.size(item.target)
-    if there is not None:
+    if there is not None and not item.anew:
         # Its content is a function of its URI: whatever was written there before is what would be written now.
         return Written(item.target, there), False
     try:
@@ -214,7 +234,11 @@ def _localize(objects: Objects, item: _Item) -> tuple[Written, bool]:
     localized = _convert(objects, item, data)
     if localized is None:
         return Written(item.source, len(data)), False
-    return Written(item.target, objects.write_new(item.target, localized, looked=True)), True
+    if there is None:
+        return Written(item.target, objects.write_new(item.target, localized, looked=True)), True
+    if objects.read(item.target) == localized:
+        return Written(item.target, there), False
+    return Written(item.target, objects.overwrite(item.target, localized)), True
 
 
 def _convert(objects: Objects, item: _Item, data: bytes) -> bytes | None:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sterna.edges.catalog import NAMESPACE, Commit, Content, Delete, Key, Put, key_name, parse_key
-from sterna.errors import Diverged, UsageError
+from sterna.errors import UsageError
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.registry.policy import Policy
 from sterna.sync.context import Context
+from sterna.sync.fork import accepted, diverged, follows
 from sterna.sync.head import Head
 from sterna.sync.model import Options
 
@@ -39,20 +40,24 @@ class Look:
     Args:
         source_hash: H.
         candidates: by key name.
-        together: groups of key names that commits of `main` changed together.
+        together: groups of key names that commits of `main` changed together; those with a relaxed table among them not joined to others.
+        relaxed: those among them that wait for no other (`atomic: relaxed`).
         since: by key name, commit time of the oldest commit after W that changed it.
         oldest: commit time of the oldest commit after W, "" when there is none.
         newest: commit time of H.
         chosen: only some tables were asked for.
+        reseeded_from: W, where an operator gave his word that `main` has left it; else "".
     """
 
     source_hash: str
     candidates: dict[str, Candidate]
     together: tuple[tuple[str, ...], ...] = ()
+    relaxed: tuple[str, ...] = ()
     since: dict[str, str] = field(default_factory=dict)
     oldest: str = ""
     newest: str = ""
     chosen: bool = False
+    reseeded_from: str = ""
 
 
 def look(context: Context, head: Head, digest: str, options: Options) -> Look:
@@ -66,17 +71,21 @@ def look(context: Context, head: Head, digest: str, options: Options) -> Look:
 
     Raises:
         Diverged: the watermark is no ancestor of `main`'s head.
+        UsageError: a table isn't there, or the hash to reseed from isn't where `main` stands.
     """
     catalog = context.primary
     source_hash = catalog.reference(SOURCE_BRANCH).hash
     known = bool(head.watermark) and catalog.exists(head.watermark)
-    commits = _commits(context, source_hash, head.watermark) if known else _newest(context, source_hash)
-    history = commits if known else []
-    if known and head.digest == digest and not options.everything:
+    if options.reseed_from:
+        history = accepted(context, source_hash, head.watermark if known else "", options.reseed_from)
+    else:
+        history = _commits(context, source_hash, head.watermark) if known else []
+    commits = history if history or (known and not options.reseed_from) else _newest(context, source_hash)
+    if known and head.digest == digest and not options.everything and not options.reseed_from:
         candidates = _changed(context, head, source_hash)
     else:
         candidates = _all(context, head, source_hash)
-    together = _together(history, head)
+    together, relaxed = _together(context, history, head)
     if options.tables:
         _check_names(context, source_hash, candidates, options.tables)
         candidates = _chosen(candidates, together, Policy(tables=list(options.tables)))
@@ -84,10 +93,12 @@ def look(context: Context, head: Head, digest: str, options: Options) -> Look:
         source_hash=source_hash,
         candidates=candidates,
         together=together,
+        relaxed=relaxed,
         since={key_name(key): commit.commit_time.isoformat() for commit in history for key in _keys(commit)},
         oldest=history[-1].commit_time.isoformat() if history else (commits[0].commit_time.isoformat() if commits and not known else ""),
         newest=commits[0].commit_time.isoformat() if commits else "",
         chosen=bool(options.tables),
+        reseeded_from=head.watermark if known and not follows(history, source_hash, head.watermark) else "",
     )
 
 
@@ -97,10 +108,7 @@ def _commits(context: Context, source_hash: str, watermark: str) -> list[Commit]
         return []
     commits = list(context.primary.history(f"{SOURCE_BRANCH}@{source_hash}", operations=True, until=watermark))
     if not commits or commits[-1].parent != watermark:
-        raise Diverged(
-            f"{SOURCE_BRANCH} is at {source_hash}; {watermark}, which {context.region.replica_branch} stands for, is none of its ancestors",
-            hint=f"{SOURCE_BRANCH} was reassigned, reset or rewritten: find out by whom; the replica stays as it is",
-        )
+        raise diverged(context, source_hash, watermark)
     return commits
 
 
@@ -142,10 +150,16 @@ def _keys(commit: Commit) -> Iterator[Key]:
             yield operation.key
 
 
-def _together(commits: list[Commit], head: Head) -> tuple[tuple[str, ...], ...]:
-    groups = [{key_name(key) for key in _keys(commit)} for commit in commits]
-    groups += [{item.key, item.group} for item in head.held if item.group]
-    return merge(group for group in groups if len(group) > 1)
+def _together(context: Context, commits: list[Commit], head: Head) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+    """Return what was committed together, and which of these tables are relaxed."""
+    groups = {frozenset(key_name(key) for key in _keys(commit)) for commit in commits}
+    groups |= {frozenset((item.key, item.group)) for item in head.held if item.group}
+    shared = {group for group in groups if len(group) > 1}
+    relaxed = {name for name in frozenset().union(*shared) if context.registry.policy(name).atomic == "relaxed"}
+    # A relaxed table joins two commits only while it is held itself, which nobody knows yet.
+    mixed = {group for group in shared if group & relaxed}
+    joined = merge(set(group) for group in shared - mixed)
+    return (*joined, *sorted(tuple(sorted(group)) for group in mixed)), tuple(sorted(relaxed))
 
 
 def merge(groups: Iterable[set[str]]) -> tuple[tuple[str, ...], ...]:
@@ -185,7 +199,7 @@ def _chosen(candidates: dict[str, Candidate], together: tuple[tuple[str, ...], .
     """Keep the tables asked for, those that were committed together with them, and their namespaces."""
     # Namespaces are only dropped by a sync of everything: who lives in them is not looked at here.
     names = {name for name, candidate in candidates.items() if wanted.matches(name) and not _gone_namespace(candidate)}
-    names |= {name for group in together if names & set(group) for name in group}
+    names |= {name for group in merge(map(set, together)) if names & set(group) for name in group}
     parents = {
         key_name(candidates[name].key[:depth]) for name in names & candidates.keys() for depth in range(1, len(candidates[name].key))
     }

@@ -33,6 +33,8 @@ class Options:
     Args:
         tables: only these key names (patterns as in a policy), as if nothing else had changed; empty: all. The watermark stays.
         everything: compare every key of `main`, not only those that changed since the watermark.
+        reassert: first put back what others changed on the replica branch, and then compare every key.
+        reseed_from: the commit of `main` that an operator takes for the truth, though `main` has left the watermark; "" for none.
         bytes_per_batch: how many bytes one copy batch should carry.
         files_per_batch: how many files one copy batch should carry.
         seed_group: how many tables a first seed publishes at once.
@@ -40,6 +42,8 @@ class Options:
 
     tables: tuple[str, ...] = ()
     everything: bool = False
+    reassert: bool = False
+    reseed_from: str = ""
     bytes_per_batch: int = 4 * 1024**3
     files_per_batch: int = 5_000
     seed_group: int = 50
@@ -142,12 +146,15 @@ class Plan:
         idle: nothing is to be done and nothing to be recorded.
         actions: keys to change.
         held: keys that can't be taken up now.
-        together: for each key name, those that a commit of `main` changed together with it (`atomic: strict`).
+        together: groups of key names that a commit of `main` changed together.
+        relaxed: those among them that wait for no other (`atomic: relaxed`).
         left: how many of the compared keys are as they should be.
         batches: what will be copied.
         egress: estimated price of the copies.
         present: how many foreign files, not proven by the replica's head, are here already.
         since: for each action's key, its entry in case it has to be held.
+        reasserts: the commits of others that this one puts right, for people; "" when there are none.
+        reseeded_from: the watermark that `main` has left, where an operator gave his word for it; else "".
     """
 
     run_id: str
@@ -165,11 +172,14 @@ class Plan:
     actions: tuple[Action, ...] = ()
     held: tuple[Held, ...] = ()
     together: tuple[tuple[str, ...], ...] = ()
+    relaxed: tuple[str, ...] = ()
     left: int = 0
     batches: tuple[Batch, ...] = ()
     egress: float = 0.0
     present: int = 0
     since: tuple[Held, ...] = ()
+    reasserts: str = ""
+    reseeded_from: str = ""
 
 
 @dataclass(frozen=True)

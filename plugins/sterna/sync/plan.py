@@ -67,7 +67,7 @@ def make_plan(
     )
     actions, parts, faults = _tables(context, chosen, head, seen)
     since = {action.key: held_entry(action.key, head, seen) for action in actions} | {fault.key: fault for fault in faults}
-    settled = settle(actions, (*draft.held, *waiting, *faults), seen.together, since)
+    settled = settle(actions, (*draft.held, *waiting, *faults), seen.together, since, seen.relaxed)
     held = _carried(settled.held, head, seen)
     needed = [parts[action.key] for action in settled.actions if action.change == "put" and action.key in parts]
     # Without a table to bring there is nothing to list, and pyarrow need not be imported: most runs end here.
@@ -88,11 +88,13 @@ def make_plan(
         actions=settled.actions,
         held=held,
         together=seen.together,
+        relaxed=seen.relaxed,
         left=draft.left,
         batches=batches,
         egress=_egress(context, batches),
         present=present,
         since=tuple(since[action.key] for action in settled.actions),
+        reseeded_from=seen.reseeded_from,
     )
     return plan, files
 

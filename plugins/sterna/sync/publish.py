@@ -13,7 +13,7 @@ from sterna.errors import CatalogConflict, CatalogStateUnknown
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.sync import head as properties
 from sterna.sync.context import Context, Progress
-from sterna.sync.head import encode_held, head_of, is_recorded, read_head, refuse_foreign
+from sterna.sync.head import encode_held, head_of, is_recorded, newest_commit, read_head, refuse_foreign
 from sterna.sync.model import Action, Held, Plan, StageReport
 from sterna.sync.settle import Settled, settle
 
@@ -29,7 +29,7 @@ def settle_plan(plan: Plan, failed: StageReport) -> Settled:
         for key, kind, message, file in failed.failed
         if key in templates
     ]
-    return settle(plan.actions, (*plan.held, *faults), plan.together, templates)
+    return settle(plan.actions, (*plan.held, *faults), plan.together, templates, plan.relaxed)
 
 
 def changes_nothing(context: Context, plan: Plan, settled: Settled) -> bool:
@@ -58,7 +58,7 @@ def publish_plan(context: Context, plan: Plan, settled: Settled, progress: Progr
     """
     branch = context.region.replica_branch
     found = _properties(context, plan, settled)
-    message = f"sterna: {SOURCE_BRANCH}@{plan.source_hash[:12]} in {plan.region}: {_counts_text(settled.actions)}, {len(settled.held)} held"
+    message = _message(plan, settled)
     cleared = _cleared(settled.actions)
     progress(f"publishing {len(settled.actions)} changes on {branch}")
     try:
@@ -83,16 +83,16 @@ def _clear(context: Context, plan: Plan, cleared: list[Action], message: str, fo
     half made goes on with the second.
     """
     branch, run_id = context.region.replica_branch, _half_of(plan)
-    head = read_head(context.primary, branch)
-    if head.run_id == run_id:
+    head = newest_commit(context.primary, branch)
+    if head is not None and head.properties.get(properties.RUN_ID) == run_id:
         return head.hash
     half = {**found, properties.RUN_ID: run_id, properties.SOURCE_HASH: plan.watermark, properties.DIGEST: ""}
     try:
         properties_of_half = {name: value for name, value in half.items() if value}
         return context.primary.commit(branch, plan.replica_hash, _deletes(cleared), message, properties_of_half)
     except CatalogStateUnknown:
-        head = read_head(context.primary, branch)
-        if head.run_id != run_id:
+        head = newest_commit(context.primary, branch)
+        if head is None or head.properties.get(properties.RUN_ID) != run_id:
             raise
         return head.hash
 
@@ -172,6 +172,8 @@ def _properties(context: Context, plan: Plan, settled: Settled) -> dict[str, str
         properties.HELD: encode_held(settled.held),
         properties.COUNTS: json.dumps(dict(Counter(f"{action.change} {action.kind}" for action in settled.actions)), sort_keys=True),
         properties.VERSION: sterna_version(),
+        properties.REASSERTED: plan.replica_hash if plan.reasserts else "",
+        properties.RESEEDED: plan.reseeded_from,
     }
     return {name: value for name, value in found.items() if value}
 
@@ -182,6 +184,13 @@ def sterna_version() -> str:
         return version("sterna")
     except PackageNotFoundError:
         return "unknown"
+
+
+def _message(plan: Plan, settled: Settled) -> str:
+    what = f"reasserts the branch over {plan.reasserts}" if plan.reasserts else f"{SOURCE_BRANCH}@{plan.source_hash[:12]}"
+    if plan.reseeded_from:
+        what = f"{what}, reseeded from {plan.reseeded_from[:12]},"
+    return f"sterna: {what} in {plan.region}: {_counts_text(settled.actions)}, {len(settled.held)} held"
 
 
 def _counts_text(actions: Iterable[Action]) -> str:

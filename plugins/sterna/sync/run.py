@@ -21,6 +21,7 @@ from sterna.sync.localize import Engine, localize_files
 from sterna.sync.model import Batch, Options, Plan, Report, StageReport, failure
 from sterna.sync.plan import make_plan, sync_digest
 from sterna.sync.publish import changes_nothing, publish_plan, settle_plan
+from sterna.sync.reassert import reassert
 from sterna.sync.settle import Settled
 
 if TYPE_CHECKING:
@@ -47,8 +48,11 @@ class Planned:
 
 
 def plan(context: Context, options: Options, progress: Progress) -> Planned:
-    """Plan a sync and write the plan beside the replica, unless there is nothing to do."""
+    """Plan a sync and write the plan beside the replica, unless there is nothing to do; where it was asked for, reassert first."""
     started = time.monotonic()
+    if options.reassert:
+        reassert(context, progress)
+        options = replace(options, everything=True)
     run_id = store.new_run_id()
     with context.fetching(store.run_uri(context, run_id)):
         made, files = make_plan(context, options, progress, run_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from sterna.edges.catalog import NAMESPACE, Key, key_name, parse_key
@@ -17,29 +18,37 @@ class Settled:
     held: tuple[Held, ...]
 
 
-def settle(actions: tuple[Action, ...], held: tuple[Held, ...], together: tuple[tuple[str, ...], ...], since: dict[str, Held]) -> Settled:
-    """Hold back what was committed together with a held key (`atomic: strict`).
+def settle(
+    actions: tuple[Action, ...],
+    held: tuple[Held, ...],
+    together: tuple[tuple[str, ...], ...],
+    since: dict[str, Held],
+    relaxed: Collection[str] = (),
+) -> Settled:
+    """Hold back what was committed together with a held key.
 
     Args:
         actions: everything that could be published.
         held: keys with a fault of their own.
         together: groups of key names committed together.
         since: for every key of an action, its entry should it have to be held (reason and waits_for are filled in here).
+        relaxed: key names that wait for no other; a strict one waits for them all the same while they are held.
 
     Returns:
         The actions that remain, and all held keys, sorted.
     """
     entries = {item.key: replace(item, group="") for item in held}
     wanted = {action.key for action in actions}
-    for group in _with_renames(together, actions):
+    for group in _groups(together, actions, set(relaxed) - entries.keys()):
         leader = next((name for name in group if name in entries), None)
         if leader is None:
             continue
-        for name in group:
-            if name in entries:
-                entries[name] = replace(entries[name], group=leader)
-            elif name in wanted:
-                entries[name] = _waiting(since[name], leader, f"committed together with {leader}, which is held")
+        stay = [name for name in group if name in entries or name in wanted]
+        # What they have in common has to outlast a relaxed one's recovery.
+        label = next((name for name in stay if name not in relaxed), leader)
+        for name in stay:
+            entry = entries.get(name) or _waiting(since[name], leader, f"committed together with {leader}, which is held")
+            entries[name] = replace(entry, group=label)
     kept = {parse_key(action.key): action.key for action in actions if action.change == "drop" and action.key in entries}
     for action in actions:
         child = _child(action, kept)
@@ -57,9 +66,11 @@ def _waiting(template: Held, leader: str, reason: str) -> Held:
     return Held(template.key, "Waits", reason, "", template.since, template.good, waits_for=leader, group=leader)
 
 
-def _with_renames(together: tuple[tuple[str, ...], ...], actions: tuple[Action, ...]) -> tuple[tuple[str, ...], ...]:
+def _groups(together: tuple[tuple[str, ...], ...], actions: tuple[Action, ...], free: set[str]) -> tuple[tuple[str, ...], ...]:
+    """Return what moves together or not at all; a free one is in none, but that a new name never goes without the old one."""
     renames = [{action.key, action.renamed_from} for action in actions if action.renamed_from]
-    return merge([*(set(group) for group in together), *renames])
+    bound = (set(group) - free for group in together)
+    return merge([*(group for group in bound if group), *renames])
 
 
 def _held_parent(action: Action, entries: dict[str, Held]) -> str | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sterna.edges.catalog import NAMESPACE, key_name
-from sterna.errors import BranchChanged, CatalogError
+from sterna.errors import BranchChanged, CatalogError, Diverged
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.sync.context import Context
 from sterna.sync.head import Head, read_head
@@ -70,13 +70,13 @@ def read_status(context: Context) -> Status:
         CatalogError: the catalog does not answer.
     """
     branch = context.region.replica_branch
-    problem = ""
+    problem, lag, head = "", None, Head("", exists=False)
     try:
         head = read_head(context.catalog, branch)
-        lag: float | None = measure_lag(context)
-    except BranchChanged as error:
-        lag, problem = None, str(error)
-        head = Head(context.catalog.reference(branch).hash, exists=True)
+        lag = measure_lag(context)
+    except (BranchChanged, Diverged) as error:
+        problem = str(error)
+        head = head if head.exists else Head(context.catalog.reference(branch).hash, exists=True)
     return Status(
         region=context.region.name,
         branch=branch,

@@ -57,7 +57,9 @@ def kept(policy: Policy, metadata: TableMetadata) -> frozenset[int]:
     return kept_snapshots(metadata, latest=policy.history.latest, since_ms=policy.history.since_ms)
 
 
-def table_files(context: Context, table: str, uri: str, target: str, metadata: TableMetadata, here: TableMetadata | None) -> pa.Table:
+def table_files(
+    context: Context, table: str, uri: str, target: str, metadata: TableMetadata, here: TableMetadata | None, *, prove: bool = True
+) -> pa.Table:
     """List what a table needs here, minus what the replica's head proves.
 
     A manifest that the replica's head reaches proves its live entries; the lists of snapshots that the head's metadata has
@@ -70,6 +72,7 @@ def table_files(context: Context, table: str, uri: str, target: str, metadata: T
         target: where the localized one goes.
         metadata: what it says, without the history that the replica doesn't keep.
         here: what the replica's current metadata.json of the same table says, None when there is none.
+        prove: see that files of this region that stay in place are there.
 
     Returns:
         Rows as in `sterna.sync.files`: content files that are foreign, path-bearing files that are new, and, with batch
@@ -99,7 +102,8 @@ def table_files(context: Context, table: str, uri: str, target: str, metadata: T
         if lengths[path] not in (-1, len(data)):
             raise SizeDiffers(f"the manifest has {len(data)} bytes, its list says {lengths[path]}", file=path)
         parts += _entries(context, table, path, data, local)
-    _prove_local(context, local)
+    if prove:
+        _prove_local(context, local)
     return listing.distinct(listing.joined(parts))
 
 

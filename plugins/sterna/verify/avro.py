@@ -205,10 +205,10 @@ def _general(container: Container, top: tuple[Want, ...], nested: tuple[Want, ..
     """Read whole records, for schemas in which a wanted field has a shape that the walk does not take down."""
     import pyarrow as pa
 
-    names = general.field_names(container.schema, {want.id: want.names[0] for want in top})
     file_name, inner = data_file_fields(container, {want.id: want.names[0] for want in nested}) if nested else ("", {})
     rows = []
     try:
+        names = general.field_names(container.schema, {want.id: want.names[0] for want in top})
         for record in general.records(container):
             row = {want.names[0]: record.get(names.get(want.id, "")) for want in top}
             file = record[file_name] if nested else {}

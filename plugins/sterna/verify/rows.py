@@ -44,7 +44,8 @@ def read_rows(data: bytes, file_format: str, uri: str, *, whole: bool = False) -
         table = table.set_column(table.schema.get_field_index("file_path"), "file_path", path).unify_dictionaries().combine_chunks()
         pos = table.column("pos").cast(pa.int64())
         table = table.set_column(table.schema.get_field_index("pos"), "pos", pos)
-    except (pa.ArrowException, OSError, KeyError) as error:
+        table.validate(full=True)  # a path may be no text at all
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise BrokenMetadata(f"not readable as {file_format}: {type(error).__name__}", file=uri) from error
     if table.column("file_path").null_count or table.column("pos").null_count:
         raise BrokenMetadata("a position delete without path or position", file=uri)

@@ -71,6 +71,8 @@ def _compared(mine: Iterator[Any], theirs: Iterator[Any], what: str) -> Iterator
 
 
 def _manifests(container: Container, places: Places) -> Iterator[dict[str, Any]]:
+    if not isinstance(container.schema, dict) or "fields" not in container.schema:
+        raise container.broken("the schema is not a manifest list's")
     names = general.field_names(container.schema, _LIST_NAMES)
     for record in general.records(container):
         path = record.pop(names.get(500, ""), None)
@@ -81,7 +83,10 @@ def _manifests(container: Container, places: Places) -> Iterator[dict[str, Any]]
 def _entries(container: Container, places: Places) -> Iterator[dict[str, Any]]:
     name, names = data_file_fields(container, _FILE_NAMES)
     for record in general.records(container):
-        _neutral(record[name], names, places)
+        try:
+            _neutral(record[name], names, places)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise container.broken(f"an entry that is not a manifest's: {type(error).__name__}") from error
         yield record
 
 

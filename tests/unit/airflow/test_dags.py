@@ -66,7 +66,7 @@ def test_the_sync_s_shape(bag: Any) -> None:
     assert not dag.catchup
     assert dag.tags == {"sterna"}
     assert "eu" in dag.doc_md
-    assert sorted(dag.params) == ["bytes_per_batch", "dry_run", "everything", "files_per_batch", "seed_group", "tables"]
+    assert sorted(dag.params) == ["bytes_per_batch", "dry_run", "everything", "files_per_batch", "reassert", "seed_group", "tables"]
     assert all(task.execution_timeout for task in dag.tasks)
     assert all(task.retries == 5 for task in dag.tasks)
 

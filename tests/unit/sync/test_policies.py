@@ -12,6 +12,7 @@ from pyiceberg.table import StaticTable
 
 from sterna.registry.model import Registry
 from sterna.sync.status import Refused, read_status
+from tests.unit.sync.test_faults import gone
 from tests.unit.sync.test_sync import run
 from tests.unit.sync.world import World
 
@@ -138,3 +139,49 @@ def test_a_refused_table_is_not_waited_for(world: World) -> None:
     assert "ns.a" in report.published
     newest = next(iter(world.catalog.history("main_replica_eu", operations=False)))
     assert "secret" not in json.dumps(newest.properties)
+
+
+def atomic(world: World, spelled: str, *names: str) -> World:
+    return ruled(world, policies=[{"tables": [f"ns.{name}" for name in names], "atomic": spelled}])
+
+
+def test_a_relaxed_table_does_not_wait_for_what_was_committed_with_it(world: World) -> None:
+    world = atomic(world, "relaxed", "r")
+    world.commit(a=world.write("a"), b=world.write("b"), r=world.write("r"))
+    run(world)
+    world.commit(a=gone(world, "a"), b=world.write("b"), r=world.write("r"))
+    report = run(world)
+    assert report.published == ("ns.r",)
+    assert {item.key: item.waits_for for item in report.held} == {"ns.a": "", "ns.b": "ns.a"}
+    assert run(world).outcome == "idle"
+    world.commit(a=world.write("a"))
+    assert set(run(world).published) == {"ns.a", "ns.b"}
+
+
+def test_a_strict_table_waits_for_a_relaxed_one_that_fails_only_while_it_is_copied(world: World) -> None:
+    world = atomic(world, "relaxed", "r")
+    world.commit(x=world.write("x"))
+    run(world)
+    world.commit(a=world.write("a"), r=world.write("r"))
+    for path in (world.folder / "us" / "lake" / "r").rglob("*.parquet"):
+        path.unlink()
+    report = run(world)
+    assert {item.key: item.waits_for for item in report.held} == {"ns.r": "", "ns.a": "ns.r"}
+    assert run(world, tables=("ns.a",)).published == ()
+
+
+def test_atomic_says_nothing_of_what_a_metadata_json_contains(world: World) -> None:
+    world.commit(a=world.write("a"), r=world.write("r"))
+    run(world)
+    before = world.replica()
+    relaxed = atomic(world, "relaxed", "**")
+    uri = "file:///x/metadata/v1.metadata.json".replace("/x", f"{world.folder}/us/lake/x")
+    names = {each.context().mapping.metadata(uri, each.registry.policy("ns.r"), 1) for each in (world, relaxed)}
+    assert len(names) == 1
+    assert run(relaxed).published == ()
+    assert world.replica() == before
+
+
+def test_any_other_atomic_is_refused(world: World) -> None:
+    with pytest.raises(ValueError, match="atomic"):
+        atomic(world, "loose", "r")

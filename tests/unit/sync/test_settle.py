@@ -18,9 +18,9 @@ def fault(key: str) -> Held:
     return Held(key, "Unsupported", "no", since="2026-01-01T00:00:00+00:00")
 
 
-def run(actions, held=(), together=()):
+def run(actions, held=(), together=(), relaxed=()):
     templates = {action.key: Held(action.key, "", "", since="2026-01-02T00:00:00+00:00", good="w") for action in actions}
-    return settle(tuple(actions), tuple(held), tuple(together), templates)
+    return settle(tuple(actions), tuple(held), tuple(together), templates, relaxed)
 
 
 def test_everything_goes_when_nothing_is_held():
@@ -64,3 +64,44 @@ def test_all_faults_of_a_group_are_remembered_as_one():
 def test_a_fault_of_its_own_moves_alone():
     settled = run([put("c")], held=[fault("a")])
     assert [(item.key, item.group) for item in settled.held] == [("a", "")]
+
+
+def going(settled) -> list[str]:
+    return [action.key for action in settled.actions]
+
+
+def test_a_relaxed_table_goes_on_while_strict_ones_wait():
+    settled = run([put("b"), put("r")], held=[fault("a")], together=[("a", "b", "r")], relaxed=["r"])
+    assert going(settled) == ["r"]
+    assert {item.key: item.waits_for for item in settled.held} == {"a": "", "b": "a"}
+
+
+def test_a_strict_table_waits_for_a_relaxed_one_that_is_held():
+    settled = run([put("b"), put("r")], held=[fault("q")], together=[("b", "q", "r")], relaxed=["q", "r"])
+    assert going(settled) == ["r"]
+    assert {item.key: item.waits_for for item in settled.held} == {"q": "", "b": "q"}
+
+
+def test_a_relaxed_table_that_is_well_joins_no_two_commits():
+    settled = run([put("b"), put("r")], held=[fault("a")], together=[("a", "r"), ("b", "r")], relaxed=["r"])
+    assert going(settled) == ["b", "r"]
+
+
+def test_a_relaxed_table_alone_with_relaxed_ones():
+    assert going(run([put("r")], held=[fault("q")], together=[("q", "r")], relaxed=["q", "r"])) == ["r"]
+    assert going(run([put("q"), put("r")], together=[("q", "r")], relaxed=["q", "r"])) == ["q", "r"]
+
+
+def test_a_renamed_relaxed_table_never_goes_without_its_old_name():
+    settled = run([put("r", renamed_from="old"), drop("old")], held=[fault("r")], relaxed=["r", "old"])
+    assert going(settled) == []
+
+
+def test_what_waited_for_a_relaxed_table_stays_together_when_that_is_well():
+    first = run([put("b"), put("c")], held=[fault("a")], together=[("a", "b", "c")], relaxed=["a"])
+    (group,) = {item.group for item in first.held}
+    assert group == "b", "a strict one: a relaxed one that is well holds nothing together"
+    remembered = [(item.key, item.group) for item in first.held if item.key != item.group]
+    again = run([put("a"), put("b")], held=[fault("c")], together=remembered, relaxed=["a"])
+    assert going(again) == ["a"]
+    assert {item.key for item in again.held} == {"b", "c"}

@@ -254,3 +254,27 @@ def test_of_very_many_faults_the_number_is_told_and_the_first_are_kept(world: Wo
     (world.folder / "eu" / "replica" / "us-lake" / "a" / "metadata" / "stats.puffin").unlink()
     found = verify(world.context(), Depth())
     assert (len(found.findings), found.faults) == (2, 3)
+
+
+def test_a_flipped_byte_anywhere_is_a_finding_or_says_nothing_but_never_a_crash(world: World):
+    source(world, "a")
+    commit(world, "a")
+    run(world)
+    files = sorted(path for path in (world.folder / "eu" / "replica").rglob("*") if path.is_file() and "_sterna" not in path.parts)
+    found = set()
+    for number, path in enumerate(files * 8):
+        data = path.read_bytes()
+        at = (number * 7919) % len(data)
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0x40]) + data[at + 1 :])
+        found |= {path for finding in deep(world).findings if finding.file == f"file://{path}"}
+        path.write_bytes(data)
+    assert found == set(files)
+
+
+def test_a_delete_that_names_no_text_is_unreadable(world: World):
+    source(world, "a")
+    commit(world, "a")
+    run(world)
+    (path,) = (world.folder / "eu" / "replica").rglob("deletes-b.orc")
+    path.write_bytes(path.read_bytes().replace(b"file:///", b"\xffile:///", 1))
+    assert ("unreadable", f"file://{path}") in {(finding.kind, finding.file) for finding in deep(world).findings}

@@ -1,0 +1,171 @@
+"""What can be done about the faults that verify found: which files are brought anew from `main`, and which can't be."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from sterna.edges.catalog import ICEBERG_VIEW, Content, key_name
+from sterna.errors import TableError
+from sterna.iceberg import LOCALIZER_VERSION
+from sterna.iceberg.metadata_model import TableMetadata
+from sterna.sync import files as listing
+from sterna.sync.context import Context
+from sterna.sync.head import read_head
+from sterna.sync.model import CONTENT, METADATA, VIEW_METADATA
+from sterna.sync.table import kept, read_metadata, table_files, view_files
+from sterna.verify.findings import Finding, Verified
+from sterna.verify.origins import source_of
+from sterna.verify.places import Places
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Mend:
+    """One file below the replica root that is brought anew.
+
+    Args:
+        table: key name.
+        file: its URI here.
+        source: the file on `main` that it is made from.
+        how: `copy`, byte for byte, or `localize`.
+        why: what is wrong with it.
+    """
+
+    table: str
+    file: str
+    source: str
+    how: Literal["copy", "localize"]
+    why: str
+
+
+@dataclass(frozen=True)
+class Left:
+    """One fault that stays.
+
+    Args:
+        table: key name.
+        file: the URI that verify names.
+        fault: what verify says of it.
+        why: why it can't be repaired, and what else can be done.
+    """
+
+    table: str
+    file: str
+    fault: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What can be done.
+
+    Args:
+        mends: files that are brought anew.
+        left: faults that stay.
+        files: all files of the tables that something is mended of (`sterna.sync.files`).
+    """
+
+    mends: tuple[Mend, ...]
+    left: tuple[Left, ...]
+    files: pa.Table
+
+
+def diagnose(context: Context, found: Verified) -> Diagnosis:
+    """Find out what can be done about faults; reads `main`'s metadata of the tables that have some, and writes nothing.
+
+    Raises:
+        CatalogError, StoreError: something does not answer.
+    """
+    tables: dict[str, dict[str, list[Finding]]] = defaultdict(lambda: defaultdict(list))
+    for finding in found.findings:
+        tables[finding.table][finding.file].append(finding)
+    head = read_head(context.catalog, context.region.replica_branch)
+    entries = context.catalog.entries(context.region.replica_branch, head.hash)
+    contents = {name: content for name, content in ((key_name(key), content) for key, content in entries) if name in tables}
+    mends: list[Mend] = []
+    left: list[Left] = []
+    parts: list[pa.Table] = []
+    for name, broken in tables.items():
+        if name not in contents:
+            left += [left_over(findings, "its table is no more on the replica branch") for findings in broken.values()]
+            continue
+        try:
+            files = _files(context, name, contents[name], broken)
+        except TableError as error:
+            why = f"its table can't be listed on main: {error}; bring the replica up to date by `sterna sync`, then repair"
+            left += [left_over(findings, why) for findings in broken.values()]
+            continue
+        some, others = _judged(context, name, files, broken)
+        mends, left, parts = [*mends, *some], [*left, *others], [*parts, files]
+    return Diagnosis(tuple(mends), tuple(left), listing.joined(parts))
+
+
+def left_over(findings: list[Finding], why: str) -> Left:
+    """Return the findings of one file as a fault that stays, and why."""
+    return Left(findings[0].table, findings[0].file, _fault(findings), why)
+
+
+def _fault(findings: list[Finding]) -> str:
+    return "; ".join(f"{finding.kind}: {finding.message}" for finding in findings)
+
+
+def _files(context: Context, name: str, content: Content, broken: dict[str, list[Finding]]) -> pa.Table:
+    """List all files that the replica's version of a table has, with their sources."""
+    target = content.metadata_location or ""
+    source = source_of(target, Places(context.mapping)) or ""
+    if content.kind == ICEBERG_VIEW:
+        return view_files(name, source, target)
+    metadata = _metadata(context, name, source, target, trusted=target not in broken)
+    return table_files(context, name, source, target, metadata, None, prove=False)
+
+
+def _metadata(context: Context, name: str, source: str, target: str, *, trusted: bool) -> TableMetadata:
+    """Return a table's metadata in terms of `main`: from the replica's own file when that is sound, since `main`'s may be gone by now."""
+    from sterna.iceberg.history import pruned
+
+    if not trusted:
+        metadata = read_metadata(context, source)
+        return pruned(metadata, kept(context.registry.policy(name), metadata))
+    metadata, back = read_metadata(context, target), context.mapping.source
+    snapshots = (
+        replace(item, manifest_list=item.manifest_list and back(item.manifest_list), manifests=tuple(map(back, item.manifests)))
+        for item in metadata.snapshots
+    )
+    statistics = (replace(item, path=back(item.path)) for item in metadata.statistics)
+    return replace(metadata, snapshots=tuple(snapshots), statistics=tuple(statistics))
+
+
+def _judged(context: Context, name: str, files: pa.Table, broken: dict[str, list[Finding]]) -> tuple[list[Mend], list[Left]]:
+    """Say of each broken file of a table whether it can be brought anew."""
+    rows = {row["target"]: row for row in files.to_pylist() if row["target"] in broken and row["target"] != row["source"]}
+    sizes = context.objects.sizes({row["source"] for row in rows.values()})
+    mends, left = [], []
+    for uri, findings in broken.items():
+        row = rows.get(uri)
+        why = _hindrance(context, name, uri, row, sizes[row["source"]] if row else None)
+        if row is None or why:
+            left.append(left_over(findings, why))
+        else:
+            mends.append(Mend(name, uri, row["source"], "copy" if row["role"] == CONTENT else "localize", _fault(findings)))
+    return mends, left
+
+
+def _hindrance(context: Context, name: str, uri: str, row: dict[str, object] | None, size: int | None) -> str:
+    """Return why a file can't be brought anew, "" when it can."""
+    if not Places(context.mapping).below_root(uri):
+        return "it lies outside the replica root, and is main's own: restore it, or repair the table on main"
+    if row is None:
+        return "main's version of the table has no such file: another file names it wrongly, which --deep finds"
+    source = str(row["source"])
+    if size is None:
+        return f"its source {source} is gone: once main's current version does without it, `sterna sync` takes it off the replica"
+    if row["size"] not in (-1, size):
+        return f"its source {source} has {size} bytes, its metadata says {row['size']}: repair the table on main"
+    made_now = context.mapping.metadata(source, context.registry.policy(name), LOCALIZER_VERSION)
+    if row["role"] in (METADATA, VIEW_METADATA) and uri != made_now:
+        return "it was made under another registry or by another version: `sterna sync --everything` makes a new one"
+    return ""

@@ -1,0 +1,130 @@
+"""Repairing a replica: wrong and missing files below the replica root are brought anew from `main`, and nothing else is touched.
+
+It is the one place where an object of the replica is written over, with what belongs there: the mapping is a function, so the right
+content of each place is known. What is wrong is found by `verify`, before and after.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sterna.repair.diagnose import Diagnosis, Left, Mend, diagnose, left_over
+from sterna.sync import files as listing
+from sterna.sync import store
+from sterna.sync.batches import cut
+from sterna.sync.context import Context, Progress
+from sterna.sync.copy import CopyFile, copy_batch
+from sterna.sync.localize import Engine, localize_files
+from sterna.sync.model import Options
+from sterna.sync.run import spark_engine
+from sterna.verify.findings import Finding, Verified
+from sterna.verify.run import Depth, verify
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """What a repair did, or would do.
+
+    Args:
+        applied: it was done, not only shown.
+        faults: how many verify found at first.
+        mends: files that were, or would be, brought anew.
+        left: faults that stay, at most 1,000 a table.
+        faults_left: how many stay; when nothing was applied, all of them.
+    """
+
+    applied: bool
+    faults: int
+    mends: tuple[Mend, ...]
+    left: tuple[Left, ...]
+    faults_left: int
+
+
+def repair(
+    context: Context,
+    tables: Iterable[str],
+    progress: Progress,
+    *,
+    deep: bool = False,
+    apply: bool = False,
+    engine: Engine | None = None,
+) -> Repaired:
+    """Verify a replica and bring what is wrong anew from `main`, until nothing more can be done.
+
+    Args:
+        context: the region.
+        tables: key names or patterns, as in a policy; none: all.
+        progress: called with lines for people.
+        deep: find files whose content isn't the source's, too.
+        apply: do it; else only say what would be done.
+        engine: where to localize; default: the region's Spark.
+
+    Returns:
+        What was done and what stays. A report of it is left beside the replica, as of every run.
+
+    Raises:
+        UsageError: a name or pattern fits no table or view on the branch.
+        CatalogError, StoreError, EngineError: something does not answer; doing it again goes on.
+    """
+    depth = Depth(deep)
+    found = first = verify(context, depth, tables, progress)
+    diagnosis = diagnose(context, found)
+    if not apply or not first.faults:
+        return Repaired(False, first.faults, diagnosis.mends, diagnosis.left, first.faults)
+    run_id = store.new_run_id()
+    done: dict[str, Mend] = {}
+    failed: dict[str, str] = {}
+    names = sorted({finding.table for finding in first.findings})
+    # A file that is brought anew may lead to others that could not be looked at before.
+    while fresh := [mend for mend in diagnosis.mends if mend.file not in done]:
+        done |= {mend.file: mend for mend in fresh}
+        failed |= _apply(context, store.run_uri(context, run_id), fresh, diagnosis, engine, progress)
+        found = verify(context, depth, names, progress)
+        diagnosis = diagnose(context, found)
+    mended = tuple(mend for mend in done.values() if mend.file not in {finding.file for finding in found.findings})
+    result = Repaired(True, first.faults, mended, _left(found, diagnosis, failed), found.faults)
+    context.objects.write_new(f"{store.run_uri(context, run_id)}/repair.json", store.to_json(result).encode())
+    return result
+
+
+def _apply(
+    context: Context, run: str, mends: list[Mend], diagnosis: Diagnosis, engine: Engine | None, progress: Progress
+) -> dict[str, str]:
+    """Bring files anew; return why, of those that couldn't be."""
+    copies = {mend.file for mend in mends if mend.how == "copy"}
+    anew = {mend.file: mend.table for mend in mends if mend.how == "localize"}
+    failed = _copy(context, diagnosis, copies, progress) if copies else {}
+    if anew:
+        others = set(diagnosis.files.column("table").to_pylist()) - set(anew.values())
+        files = listing.without_tables(diagnosis.files, others)
+        with spark_engine(context, progress) as spark:
+            report = localize_files(context, run, files, engine or spark, progress, anew)
+        failed |= {file: f"{message} {at}".rstrip() for table, _, message, at in report.failed for file in anew if anew[file] == table}
+    return failed
+
+
+def _copy(context: Context, diagnosis: Diagnosis, targets: set[str], progress: Progress) -> dict[str, str]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wanted = diagnosis.files.filter(pc.is_in(diagnosis.files.column("target"), pa.array(sorted(targets), pa.string())))
+    numbers, batches = cut(wanted, context.region.replica_root, Options())
+    failed: dict[str, str] = {}
+    for batch in batches:
+        rows = wanted.filter(pc.equal(numbers, batch.number)).select(["table", "source", "target", "size"]).to_pylist()
+        group = [CopyFile(**row) for row in rows]
+        progress(f"copying {len(group)} files anew")
+        result = copy_batch(group, context.mapping, context.secrets, context.objects, anew=True)
+        failed |= {context.mapping.replica(error.file): str(error) for error in result.failures}
+    return failed
+
+
+def _left(found: Verified, diagnosis: Diagnosis, failed: dict[str, str]) -> tuple[Left, ...]:
+    known = {item.file: item.why for item in diagnosis.left} | failed
+    unhealed = "it is what this version makes of its source: look at the source itself by `sterna verify --deep`"
+    files: dict[tuple[str, str], list[Finding]] = defaultdict(list)
+    for finding in found.findings:
+        files[finding.table, finding.file].append(finding)
+    return tuple(left_over(findings, known.get(file, unhealed)) for (_, file), findings in files.items())

@@ -1,0 +1,113 @@
+"""Reasserting a replica branch: what others changed there is put back, by one more commit on top of theirs.
+
+The branch then says again what sterna's newest commit on it said, for the same commit of `main`, and a sync goes on from there. Nothing
+is reset: the history keeps what happened. A table that is held meanwhile so stands at its last good version, not at what others made of it.
+"""
+
+from __future__ import annotations
+
+import json
+
+from sterna.edges.catalog import NAMESPACE, Commit, Content, DiffEntry, key_name
+from sterna.errors import BranchChanged, ReferenceNotFound
+from sterna.registry.model import inside
+from sterna.sync.context import Context, Progress
+from sterna.sync.head import PLANNED_HASH, RUN_ID, Head, described, head_of
+from sterna.sync.model import Action, Plan
+from sterna.sync.publish import publish_plan
+from sterna.sync.settle import Settled
+from sterna.sync.store import new_run_id
+
+
+def reassert(context: Context, progress: Progress) -> None:
+    """Put back what others changed on the replica branch; nothing is done where its head is sterna's own.
+
+    Where no commit of sterna's is left below (somebody assigned the branch to something else), what doesn't lie below the replica
+    root is taken off, and the next sync seeds the branch anew.
+
+    Args:
+        context: the region.
+        progress: called with lines for people.
+
+    Raises:
+        BranchChanged: somebody else committed once more meanwhile.
+        CatalogError: the catalog does not answer; doing it again goes on.
+    """
+    branch = context.region.replica_branch
+    try:
+        reference = context.primary.reference(branch)
+    except ReferenceNotFound:
+        return
+    newest, count, own = _others(context, f"{branch}@{reference.hash}")
+    if newest is None:
+        return
+    more = f" and {count - 1} more before it" if count > 1 else ""
+    plan = _plan(context, reference.hash, own, f"{described(newest)}{more}")
+    progress(f"reasserting {branch} over {plan.reasserts}")
+    publish_plan(context, plan, Settled(plan.actions, plan.held), progress)
+
+
+def _others(context: Context, branch: str) -> tuple[Commit | None, int, Commit | None]:
+    """Return the newest commit that isn't sterna's, how many there are above sterna's own newest one, and that one."""
+    newest, count = None, 0
+    for commit in context.primary.history(branch, operations=False):
+        if _is_own(commit):
+            return newest, count, commit
+        newest, count = newest or commit, count + 1
+    return newest, count, None
+
+
+def _is_own(commit: Commit) -> bool:
+    try:
+        return RUN_ID in commit.properties and bool(head_of(commit).run_id)
+    except BranchChanged:  # it bears sterna's properties, and they say nothing that sterna writes
+        return False
+
+
+def _plan(context: Context, replica_hash: str, own: Commit | None, others: str) -> Plan:
+    """Return the way back to what sterna's own newest commit said."""
+    head = head_of(own) if own else Head(replica_hash, exists=True)
+    actions = _back(context, own.hash, replica_hash) if own else _strangers(context, replica_hash)
+    return Plan(
+        run_id=new_run_id(),
+        region=context.region.name,
+        source_hash=own.properties.get(PLANNED_HASH, "") if own else "",
+        watermark=head.watermark,
+        replica_hash=replica_hash,
+        digest="",
+        bindings=head.bindings or {},
+        filtered=True,  # the watermark stays, and the next sync looks at everything
+        actions=actions,
+        held=head.held,
+        reasserts=others,
+    )
+
+
+def _back(context: Context, own_hash: str, replica_hash: str) -> tuple[Action, ...]:
+    changed = context.primary.diff(context.region.replica_branch, own_hash, replica_hash)
+    return tuple(action for entry in changed for action in _undone(entry))
+
+
+def _undone(entry: DiffEntry) -> list[Action]:
+    """Return what gives a key back its older content: under the id that it has now, where it still is of the same kind."""
+    name, old, new = key_name(entry.key), entry.old, entry.new
+    if new is not None and (old is None or old.kind != new.kind):
+        drop = [Action(name, new.kind, "drop", clears=old is not None)]
+        return drop if old is None else [*drop, _put(name, old, "")]
+    return [_put(name, old, (new.id or "") if new else "")] if old is not None else []
+
+
+def _put(name: str, content: Content, content_id: str) -> Action:
+    target = content.metadata_location or ""
+    return Action(name, content.kind, "put", json.dumps(content.with_id(None).payload), content_id, target=target)
+
+
+def _strangers(context: Context, replica_hash: str) -> tuple[Action, ...]:
+    """Return drops of all that sterna can't have put there: what stands on a replica branch lies below the replica root."""
+    entries = context.primary.entries(context.region.replica_branch, replica_hash)
+    root = context.region.replica_root
+    return tuple(
+        Action(key_name(key), content.kind, "drop")
+        for key, content in entries
+        if content.kind != NAMESPACE and not inside(content.metadata_location or "", root)
+    )

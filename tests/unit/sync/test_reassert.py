@@ -1,0 +1,186 @@
+"""What somebody else commits to a replica branch stops the sync, and `reassert` puts it right on top of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sterna.edges.catalog import ICEBERG_VIEW, Commit, Content, Delete, Operation, Put, namespace_content
+from sterna.errors import BranchChanged
+from sterna.sync import run as stages
+from sterna.sync.head import REASSERTED, SOURCE_HASH, read_head
+from sterna.sync.lag import measure_lag
+from sterna.sync.model import Options
+from sterna.sync.reassert import reassert
+from sterna.sync.status import read_status
+from sterna.verify.structure import verify_structure
+from tests.unit.sync.test_faults import gone, view
+from tests.unit.sync.test_sync import quiet, run
+from tests.unit.sync.world import World, table
+
+BRANCH = "main_replica_eu"
+
+
+def synced(world: World) -> dict[str, Content]:
+    world.commit(a=world.write("a"), b=world.write("b"))
+    run(world)
+    return world.replica()
+
+
+def meddle(world: World, *operations: Operation) -> str:
+    return world.catalog.commit_as("mallory", BRANCH, operations, "my own way")
+
+
+def history(world: World) -> list[Commit]:
+    return list(world.catalog.history(BRANCH, operations=True))
+
+
+def bare(contents: dict[str, Content]) -> dict[str, Content]:
+    return {name: content.with_id(None) for name, content in contents.items()}
+
+
+def dropped(world: World, now: dict[str, Content]) -> list[Operation]:
+    return [Delete(("ns", "a"))]
+
+
+def changed(world: World, now: dict[str, Content]) -> list[Operation]:
+    return [Put(("ns", "a"), table("s3://nowhere/x.metadata.json", now["ns.a"].id))]
+
+
+def added(world: World, now: dict[str, Content]) -> list[Operation]:
+    return [Put(("mine",), namespace_content(("mine",))), Put(("mine", "t"), table(gone(world, "t")))]
+
+
+def renamed(world: World, now: dict[str, Content]) -> list[Operation]:
+    return [Delete(("ns", "a")), Put(("ns", "z"), now["ns.a"])]
+
+
+def everything_gone(world: World, now: dict[str, Content]) -> list[Operation]:
+    return [Delete(("ns", "a")), Delete(("ns", "b")), Delete(("ns",))]
+
+
+def other_properties(world: World, now: dict[str, Content]) -> list[Operation]:
+    return [Put(("ns",), namespace_content(("ns",), {"owner": "mallory"}, now["ns"].id))]
+
+
+@pytest.mark.parametrize("change", [dropped, changed, added, renamed, everything_gone, other_properties])
+def test_what_somebody_else_changed_is_put_right(world: World, change: Callable[[World, dict[str, Content]], list[Operation]]):
+    before = synced(world)
+    foreign = meddle(world, *change(world, before))
+    with pytest.raises(BranchChanged, match=f"{foreign} by mallory.*my own way.*--reassert"):
+        run(world)
+    assert run(world, reassert=True).held == ()
+    assert bare(world.replica()) == bare(before)
+    assert verify_structure(world.context()).findings == ()
+    assert foreign in [commit.hash for commit in history(world)], "nothing is reset"
+    (mended,) = (commit for commit in history(world) if commit.parent == foreign)
+    assert mended.properties[REASSERTED] == foreign
+    assert f"reasserts the branch over commit {foreign} by mallory" in mended.message
+    assert run(world).outcome == "idle"
+
+
+def test_a_key_that_still_is_there_keeps_the_replicas_id(world: World):
+    before = synced(world)
+    meddle(world, *changed(world, before))
+    run(world, reassert=True)
+    assert world.replica()["ns.a"] == before["ns.a"]
+
+
+def test_a_table_that_somebody_made_a_view_becomes_a_table_again(world: World):
+    before = synced(world)
+    meddle(world, Delete(("ns", "a")))
+    meddle(world, Put(("ns", "a"), Content.of({"type": ICEBERG_VIEW, "metadataLocation": view(world, "v"), "versionId": 1})))
+    run(world, reassert=True)
+    assert bare(world.replica()) == bare(before)
+    assert run(world).outcome == "idle"
+
+
+def test_what_main_did_meanwhile_comes_along(world: World):
+    synced(world)
+    meddle(world, Delete(("ns", "a")))
+    meddle(world, *added(world, {}))
+    head = world.commit(a=world.write("a"), b=None, c=world.write("c"))
+    run(world, reassert=True)
+    assert set(world.replica()) == {"ns", "ns.a", "ns.c"}
+    assert read_head(world.catalog, BRANCH).watermark == head
+    assert verify_structure(world.context()).findings == ()
+
+
+def test_a_held_table_goes_back_to_its_last_good_version(world: World):
+    before = synced(world)
+    world.commit(a=gone(world, "a"))
+    run(world)
+    held = read_head(world.catalog, BRANCH).held
+    meddle(world, *changed(world, before))
+    assert run(world, reassert=True).held == held
+    assert world.replica()["ns.a"] == before["ns.a"]
+
+
+def test_between_the_two_commits_the_branch_stands_for_what_it_stood_for(world: World):
+    before = synced(world)
+    watermark = read_head(world.catalog, BRANCH).watermark
+    meddle(world, *dropped(world, before))
+    world.commit(b=world.write("b"))
+    reassert(world.context(), quiet)
+    assert bare(world.replica()) == bare(before)
+    assert history(world)[0].properties[SOURCE_HASH] == watermark
+    made = stages.plan(world.context(), Options(), quiet)
+    assert made.report is None and "ns.b" in made.explained
+
+
+def test_a_branch_with_no_commit_of_sternas_is_seeded_anew(world: World):
+    before = synced(world)
+    world.catalog.assign(BRANCH, world.catalog.reference("main").hash)
+    with pytest.raises(BranchChanged):
+        run(world)
+    reassert(world.context(), quiet)
+    assert set(world.replica()) == {"ns"}, "main's own locations are no replica"
+    run(world, reassert=True)
+    assert bare(world.replica()) == bare(before)
+    assert run(world).outcome == "idle"
+
+
+def test_a_commit_that_only_looks_like_sternas_is_put_right_too(world: World):
+    before = synced(world)
+    head = world.catalog.reference(BRANCH).hash
+    properties = {**history(world)[0].properties, "sterna.held": "{"}
+    world.catalog.commit(BRANCH, head, dropped(world, before), "sterna", properties)
+    run(world, reassert=True)
+    assert bare(world.replica()) == bare(before)
+
+
+def test_somebody_who_commits_once_more_meanwhile_is_named(world: World, monkeypatch: pytest.MonkeyPatch):
+    before = synced(world)
+    meddle(world, *dropped(world, before))
+    real = world.catalog.diff
+
+    def late(*arguments):
+        late_hash.append(meddle(world, *added(world, before)))
+        return real(*arguments)
+
+    late_hash: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(world.catalog, "diff", late)
+        with pytest.raises(BranchChanged) as raised:
+            reassert(world.context(), quiet)
+    assert late_hash[0] in raised.value.message
+    run(world, reassert=True)
+    assert bare(world.replica()) == bare(before)
+
+
+def test_on_a_branch_of_sternas_own_it_is_a_sync_of_everything(world: World):
+    synced(world)
+    head = world.catalog.reference(BRANCH).hash
+    assert run(world, reassert=True).outcome == "idle"
+    assert world.catalog.reference(BRANCH).hash == head
+    assert run(world, region="us", reassert=True).outcome == "published", "a branch that isn't there yet"
+
+
+def test_status_names_the_commit_and_the_way_out(world: World):
+    before = synced(world)
+    foreign = meddle(world, *dropped(world, before))
+    problem = read_status(world.context()).problem
+    assert foreign in problem and "--reassert" in problem
+    with pytest.raises(BranchChanged):
+        measure_lag(world.context())

@@ -1,0 +1,146 @@
+"""`main` reassigned, reset or rewritten behind the watermark: the sync stops, and follows on an operator's word alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from sterna.errors import Diverged, UsageError
+from sterna.sync.fork import accepted, follows
+from sterna.sync.head import RESEEDED, SOURCE_HASH, read_head
+from sterna.sync.lag import measure_lag
+from sterna.sync.status import read_status
+from sterna.verify.structure import verify_structure
+from tests.unit.sync.test_faults import gone
+from tests.unit.sync.test_sync import planned, run
+from tests.unit.sync.world import World
+
+BRANCH = "main_replica_eu"
+
+
+def line(world: World, count: int = 3) -> list[str]:
+    """Commit a table again and again and sync; return the hashes of main."""
+    hashes = [world.commit(**{f"t{number}": world.write(f"t{number}")}) for number in range(count)]
+    run(world)
+    return hashes
+
+
+def newest(world: World) -> dict[str, str]:
+    return dict(next(iter(world.catalog.history(BRANCH, operations=False))).properties)
+
+
+def test_main_reset_to_an_older_commit(world: World):
+    hashes = line(world)
+    before = len(list(world.catalog.history(BRANCH, operations=False)))
+    world.catalog.assign("main", hashes[0])
+    with pytest.raises(Diverged, match=rf"main is at {hashes[0]}; {hashes[2]}.*reseed --from {hashes[0]}"):
+        run(world)
+    assert run(world, reseed_from=hashes[0]).outcome == "published"
+    assert set(world.replica()) == {"ns", "ns.t0"}
+    assert read_head(world.catalog, BRANCH).watermark == hashes[0]
+    assert (newest(world)[RESEEDED], newest(world)[SOURCE_HASH]) == (hashes[2], hashes[0])
+    assert len(list(world.catalog.history(BRANCH, operations=False))) == before + 1, "nothing is reset here"
+    assert run(world).outcome == "idle"
+    assert verify_structure(world.context()).findings == ()
+
+
+def test_main_rewritten_on_an_old_base(world: World):
+    hashes = line(world)
+    world.catalog.assign("main", hashes[1])
+    middle = world.commit(t1=world.write("t1", rows=9))
+    head = world.commit(other=world.write("other"))
+    with pytest.raises(Diverged):
+        run(world)
+    assert run(world, reseed_from=middle).watermark == head
+    assert set(world.replica()) == {"ns", "ns.t0", "ns.t1", "ns.other"}
+    assert newest(world)[RESEEDED] == hashes[2]
+    assert run(world).outcome == "idle"
+    assert verify_structure(world.context()).findings == ()
+
+
+@pytest.mark.parametrize("chosen", ["watermark", "fork", "older", "unknown", "prefix"])
+def test_a_hash_that_does_not_say_where_main_stands_is_refused_with_where_it_does(world: World, chosen: str):
+    hashes = line(world)
+    world.catalog.assign("main", hashes[1])
+    head = world.commit(other=world.write("other"))
+    wrong = {"watermark": hashes[2], "fork": hashes[1], "older": hashes[0], "unknown": "ab" * 32, "prefix": head[:12]}[chosen]
+    before = world.replica()
+    with pytest.raises(UsageError, match=f"{wrong} is not where main stands: it is at {head}"):
+        run(world, reseed_from=wrong)
+    assert world.replica() == before
+    with pytest.raises(Diverged):
+        run(world)
+
+
+def test_where_main_has_not_left_the_watermark_it_is_a_sync_of_everything(world: World):
+    hashes = line(world)
+    assert run(world, reseed_from=hashes[2]).outcome == "idle", "a second time after a first one that was killed too late"
+    head = world.commit(t0=world.write("t0"))
+    assert run(world, reseed_from=hashes[2]).published == ("ns.t0",)
+    assert RESEEDED not in newest(world)
+    assert read_head(world.catalog, BRANCH).watermark == head
+    with pytest.raises(UsageError):
+        run(world, reseed_from=hashes[0])
+
+
+def test_a_watermark_that_the_catalog_lost_needs_no_word_and_takes_it(world: World):
+    hashes = line(world)
+    world.catalog.assign("main", hashes[1])
+    world.catalog.forget(hashes[2])
+    assert measure_lag(world.context()) > 0
+    with pytest.raises(UsageError):
+        run(world, reseed_from=hashes[2])
+    assert run(world, reseed_from=hashes[0]).outcome == "published"
+    assert set(world.replica()) == {"ns", "ns.t0", "ns.t1"}
+    assert run(world).outcome == "idle"
+
+
+def test_a_main_emptied_altogether(world: World):
+    line(world, 1)
+    empty = world.catalog.no_ancestor()
+    world.catalog.assign("main", empty)
+    with pytest.raises(Diverged):
+        measure_lag(world.context())
+    run(world, reseed_from=empty)
+    assert world.replica() == {}
+    assert run(world).outcome == "idle"
+
+
+def test_what_the_new_line_changed_in_one_commit_waits_together(world: World):
+    hashes = line(world)
+    world.catalog.assign("main", hashes[1])
+    head = world.commit(t0=gone(world, "t0"), t1=world.write("t1", rows=9))
+    before = world.replica()
+    report = run(world, reseed_from=head)
+    assert {item.key: item.waits_for for item in report.held} == {"ns.t0": "", "ns.t1": "ns.t0"}
+    assert {name: world.replica()[name] for name in ("ns.t0", "ns.t1")} == {name: before[name] for name in ("ns.t0", "ns.t1")}
+    assert "ns.t2" not in world.replica()
+
+
+def test_a_plan_of_it_changes_nothing(world: World):
+    hashes = line(world)
+    world.catalog.assign("main", hashes[0])
+    plan = planned(world, reseed_from=hashes[0])
+    assert (plan.reseeded_from, plan.watermark, plan.source_hash) == (hashes[2], hashes[2], hashes[0])
+    assert {action.key for action in plan.actions} == {"ns.t1", "ns.t2"}
+    assert read_head(world.catalog, BRANCH).watermark == hashes[2]
+
+
+@pytest.mark.parametrize(("old", "new"), [(0, 0), (0, 3), (3, 0), (5, 2), (2, 5), (1, 1)])
+def test_the_fork_is_found_however_long_each_line_is(world: World, old: int, new: int):
+    base = line(world, 2)[-1]
+    ends = []
+    for name, count in (("old", old), ("new", new)):
+        world.catalog.assign("main", base)
+        ends.append([world.commit(**{name: f"s3://x/{number}.metadata.json"}) for number in range(count)])
+    watermark, head = (end[-1] if end else base for end in ends)
+    commits = accepted(world.context(), head, watermark, head)
+    assert [commit.hash for commit in commits] == ends[1][::-1]
+    assert follows(commits, head, watermark) == (old == 0)
+
+
+def test_status_says_that_main_has_left_the_watermark_and_the_way_out(world: World):
+    hashes = line(world)
+    world.catalog.assign("main", hashes[0])
+    found = read_status(world.context())
+    assert hashes[0] in found.problem and hashes[2] in found.problem and "reseed --from" in found.problem
+    assert (found.lag_seconds, found.watermark) == (None, hashes[2])

@@ -20,7 +20,7 @@ app = typer.Typer(
     help="Geo-distributed replication of Apache Iceberg tables.",
     epilog="Exit codes: 0 good; 1 unexpected; 2 wrong registry, option or name; 3 credential missing or refused; 4 something does not "
     "answer, a later run resumes; 5 tables are held; 6 the replica branch was changed by somebody else, or main has diverged; "
-    "7 verify found faults; 130 interrupted. Errors go to stderr, with --json as one JSON object.",
+    "7 verify found faults, or collect a file that it can't read; 130 interrupted. Errors go to stderr, with --json as one JSON object.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -36,6 +36,7 @@ Tables = Annotated[list[str] | None, typer.Option("--table", help="Only this tab
 Everything = Annotated[bool, typer.Option("--everything", help="Compare all tables, not only those that changed on main.")]
 DEFAULT_REGISTRY = Path("storage_registry.yaml")
 _finder: ContextVar[Secrets | None] = ContextVar("secrets", default=None)
+EXIT_LATER = 4
 EXIT_HELD = 5
 EXIT_FAULTS = 7
 
@@ -140,6 +141,34 @@ def verify(
     output.result(found, "\n".join(lines))
     if found.faults:
         raise typer.Exit(EXIT_FAULTS)
+
+
+@app.command(epilog="Example: sterna collect --region eu --keep 7d --grace 24h --yes")
+def collect(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    keep: Annotated[str, typer.Option("--keep", help="Keep what heads of the replica branch that are no older than this reach.")] = "7d",
+    grace: Annotated[
+        str, typer.Option("--grace", help="Delete what has been unreachable, and is old, for this long: longer than any run or query.")
+    ] = "24h",
+    evict: Annotated[
+        bool, typer.Option("--evict", help="Files of tables that policies or residency refuse go at once, whatever --keep and --grace say.")
+    ] = False,
+    wait: Annotated[str, typer.Option("--wait", help="Wait this long for a sync that is between its plan and its publication.")] = "10m",
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it the files are only counted, and written down for later.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete what no kept head of the replica branch reaches, below the replica root only; in two passes, grace apart."""
+    from sterna.cli.collecting import as_text, options_of
+    from sterna.collect.run import collect as run_collect
+
+    options = options_of(keep, grace, wait, delete=yes, evict=evict)
+    output = Output(as_json)
+    with _context(registry, region) as context, output.progress("collect") as progress:
+        found = run_collect(context, options, progress)
+    output.result(found, as_text(found, evict))
+    if found.failed:
+        raise typer.Exit(EXIT_LATER)
 
 
 @registry_app.command("check", epilog="Example: sterna registry check --registry storage_registry.yaml")

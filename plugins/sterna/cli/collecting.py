@@ -7,6 +7,7 @@ from datetime import timedelta
 from sterna.collect.model import Amount, Collected, Options
 from sterna.errors import UsageError
 from sterna.registry.policy import duration
+from sterna.sync.status import Refused
 
 
 def options_of(keep: str, grace: str, wait: str, *, delete: bool, evict: bool) -> Options:
@@ -37,6 +38,13 @@ def as_text(found: Collected, evict: bool) -> str:
         *(f"  failed {item.file}: {item.message}" for item in found.failures),
     ]
     return "\n".join(lines)
+
+
+def left_of(refused: Refused) -> str:
+    """Return what a region still holds of a refused table, "" when that is nothing."""
+    if not refused.files:
+        return ""
+    return f"; {_size(Amount(refused.files, refused.bytes or 0))} still here: sterna collect --evict --yes deletes them"
 
 
 def _size(amount: Amount) -> str:

@@ -34,7 +34,7 @@ _AZURE_ALTERS = re.compile(r"\\|\.(/|$)")
 _LATER = "a later run resumes"
 # Variables that obstore takes for more than a service account's key, and no option turns off.
 _RIVALS = ("GOOGLE_BEARER_TOKEN", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "SERVICE_ACCOUNT")
-_PLAIN_KEY = re.compile(r"[A-Za-z0-9/._=~-]+")
+_PLAIN_KEY = re.compile(r"[\w/.=~'-]+(?: [\w/.=~'-]+)*", re.ASCII)
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 

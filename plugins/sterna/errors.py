@@ -18,6 +18,8 @@
     │   ├── StoreDenied          the endpoint refuses our credential                                stop
     │   └── ObjectMissing        an object that must be there is not                                retry
     ├── EngineError              rclone or Spark is missing, too old or failed as a whole           retry
+    ├── Busy                     a sync or a clean-up is at work, and the other has to wait for it  retry
+    ├── ReplicaBroken            a file that a kept head of the replica needs can't be read         stop
     └── TableError               one table can't be localized now: it is held, the others go on     hold
         ├── UnregisteredUri      a URI outside the registry
         ├── UnsafeUri            a URI that must not be followed
@@ -191,6 +193,19 @@ class EngineError(SternaError):
 
     remedy = Remedy.RETRY
     exit_code = 4
+
+
+class Busy(SternaError):
+    """A sync or a clean-up is at work in the region, and the other has to wait until it is over."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class ReplicaBroken(SternaError):
+    """A file that a kept head of the replica needs can't be read: what it names is unknown, so nothing may be deleted."""
+
+    exit_code = 7
 
 
 class TableError(SternaError):

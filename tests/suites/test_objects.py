@@ -152,6 +152,33 @@ def test_list_names_objects_as_the_folder_is_spelled(stores: Stores, here: str) 
     assert list(stores.objects.list(f"{here}/none")) == []
 
 
+def test_delete_takes_away_what_it_was_told_and_nothing_else(stores: Stores, request: pytest.FixtureRequest) -> None:
+    root = f"{stores.mapping.region.replica_root}/{request.node.name.partition('[')[0]}"
+    names = [*(f"many/{number}" for number in range(30)), *(f"odd/{number}/{name}" for number, name in enumerate(ODD))]
+    uris = [f"{root}/{name}" for name in names if name.split("/", 2)[-1] not in stores.alike]
+    for uri in uris:
+        stores.put(uri, b"x")
+    gone = uris[::2]
+    assert stores.objects.delete([*gone, f"{root}/many/never there"]) == {}
+    assert {uri for uri, _, _ in stores.objects.list(root)} == set(uris) - set(gone)
+    assert stores.objects.delete(gone) == {}, "what is gone already is no failure"
+    assert stores.objects.delete([]) == {}
+
+
+def test_delete_stays_below_the_replica_root(stores: Stores, here: str) -> None:
+    root = stores.mapping.region.replica_root
+    inside = f"{root}/delete/f"
+    for uri in (f"{here}/f", f"{root}-old/f", inside):
+        stores.put(uri, b"x")
+    for uri in (f"{here}/f", f"{root}-old/f", f"{root}/../f", f"{root}/a/%2e%2e/f", root):
+        with pytest.raises(UnsafeUri):
+            stores.objects.delete([inside, uri])
+    assert stores.objects.size(inside) == 1, "not even what might be deleted"
+    assert stores.objects.size(f"{root}-old/f") == 1
+    assert list(stores.objects.delete([inside], proceed=lambda: False)) == [inside]
+    assert stores.objects.size(inside) == 1
+
+
 def test_an_alias_is_the_same_object_under_its_own_spelling(stores: Stores, here: str) -> None:
     stores.put(f"{here}/f", b"x")
     other = stores.respelled(here)

@@ -37,6 +37,8 @@ from tests.suites.test_objects import (  # noqa: F401
     test_an_empty_object_is_there,
     test_an_object_is_never_replaced,
     test_another_process_finds_the_credentials_in_its_environment,
+    test_delete_stays_below_the_replica_root,
+    test_delete_takes_away_what_it_was_told_and_nothing_else,
     test_it_can_be_rebuilt_elsewhere_from_plain_data_or_a_pickle,
     test_list_names_objects_as_the_folder_is_spelled,
     test_many_threads_share_one_and_open_each_location_once,

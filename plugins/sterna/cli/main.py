@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sterna.cli.output import EXIT_INTERRUPTED, Output
+from sterna.cli.output import EXIT_INTERRUPTED, Output, plain
 from sterna.edges.secrets import Secrets, environment_secrets
 from sterna.errors import SternaError
 from sterna.sync.context import Context
@@ -23,7 +23,8 @@ app = typer.Typer(
     help="Geo-distributed replication of Apache Iceberg tables.",
     epilog="Exit codes: 0 good; 1 unexpected; 2 wrong registry, option or name; 3 credential missing or refused; 4 something does not "
     "answer, a later run resumes; 5 tables are held; 6 the replica branch was changed by somebody else, or main has diverged; "
-    "7 verify found faults, or repair left some; 130 interrupted. Errors go to stderr, with --json as one JSON object.",
+    "7 verify found faults, repair left some, or collect met a file that it can't read; 130 interrupted. Errors go to stderr, with --json "
+    "as one JSON object.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -45,6 +46,7 @@ Reassert = Annotated[
 Everything = Annotated[bool, typer.Option("--everything", help="Compare all tables, not only those that changed on main.")]
 DEFAULT_REGISTRY = Path("storage_registry.yaml")
 _finder: ContextVar[Secrets | None] = ContextVar("secrets", default=None)
+EXIT_LATER = 4
 EXIT_HELD = 5
 EXIT_FAULTS = 7
 
@@ -136,21 +138,26 @@ def reseed(
 @app.command(epilog="Example: sterna status --region eu --json")
 def status(region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, as_json: AsJson = False) -> None:
     """Show where a region stands: watermark, lag, held tables, last run."""
+    from sterna.cli.collecting import left_of
+    from sterna.collect.refused import with_sizes
+    from sterna.sync.retention import short_retention
     from sterna.sync.status import read_status
 
     output = Output(as_json)
     with _context(registry, region) as context:
-        found = read_status(context)
+        found = with_sizes(context, read_status(context))
+        short = short_retention(context, found)
     lag = "unknown" if found.lag_seconds is None else f"{found.lag_seconds:.1f} s" + ("" if found.watermark else ", being seeded")
     lines = [
         f"{found.branch}: stands for main@{found.watermark[:12] or 'nothing'}, main is at {found.source_hash[:12]}; lag {lag}",
         f"  last commit {found.last_commit or 'never'} by run {found.last_run or '-'}",
         *(f"  held {item.held.key} since {item.held.since}: {item.held.reason} {item.held.file} -> {item.do}" for item in found.held),
-        *(f"  refused {item.key}: {item.reason}" for item in found.refused),
+        *(f"  refused {item.key}: {item.reason}{left_of(item)}" for item in found.refused),
+        *(f"  {item.line}" for item in short),
         *(f"  region {name} runs another registry" for name in found.other_registry),
         *([f"  {found.problem}"] if found.problem else []),
     ]
-    output.result(found, "\n".join(lines))
+    output.result({**plain(found), "short_retention": [plain(item) for item in short]}, "\n".join(lines))
     if found.problem:
         raise typer.Exit(6)
 
@@ -210,6 +217,34 @@ def repair(
     output.result(found, "\n".join(lines))
     if found.faults_left:
         raise typer.Exit(EXIT_FAULTS)
+
+
+@app.command(epilog="Example: sterna collect --region eu --keep 7d --grace 24h --yes")
+def collect(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    keep: Annotated[str, typer.Option("--keep", help="Keep what heads of the replica branch that are no older than this reach.")] = "7d",
+    grace: Annotated[
+        str, typer.Option("--grace", help="Delete what has been unreachable, and is old, for this long: longer than any run or query.")
+    ] = "24h",
+    evict: Annotated[
+        bool, typer.Option("--evict", help="Files of tables that policies or residency refuse go at once, whatever --keep and --grace say.")
+    ] = False,
+    wait: Annotated[str, typer.Option("--wait", help="Wait this long for a sync that is between its plan and its publication.")] = "10m",
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; without it the files are only counted, and written down for later.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete what no kept head of the replica branch reaches, below the replica root only; in two passes, grace apart."""
+    from sterna.cli.collecting import as_text, options_of
+    from sterna.collect.run import collect as run_collect
+
+    options = options_of(keep, grace, wait, delete=yes, evict=evict)
+    output = Output(as_json)
+    with _context(registry, region) as context, output.progress("collect") as progress:
+        found = run_collect(context, options, progress)
+    output.result(found, as_text(found, evict))
+    if found.failed:
+        raise typer.Exit(EXIT_LATER)
 
 
 @registry_app.command("check", epilog="Example: sterna registry check --registry storage_registry.yaml")

@@ -26,6 +26,7 @@ _PAGE = 1000
 # A listing is given up when it took more requests than this share of the HEADs that it stands for.
 _HEADS_PER_PAGE = 20
 _FEW = 10
+_HOPELESS = 3  # deletions that failed one after another, and no other succeeded: it is the store
 # Stores whose listings can start in the middle; Azure's pass over everything before.
 _SEEKABLE = ("s3", "google cloud storage")
 # What Azure takes for another name: a backslash for a slash, and a full stop at a part's end for nothing.
@@ -33,6 +34,7 @@ _AZURE_ALTERS = re.compile(r"\\|\.(/|$)")
 _LATER = "a later run resumes"
 # Variables that obstore takes for more than a service account's key, and no option turns off.
 _RIVALS = ("GOOGLE_BEARER_TOKEN", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "SERVICE_ACCOUNT")
+_PLAIN_KEY = re.compile(r"[\w/.=~'-]+(?: [\w/.=~'-]+)*", re.ASCII)
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -219,6 +221,34 @@ class Objects:
         _call(store, uri, lambda: obstore.put(store.client, key, data, use_multipart=False))
         return len(data)
 
+    def delete(self, uris: Sequence[str], *, proceed: Callable[[], bool] = lambda: True) -> dict[str, SternaError]:
+        """Delete objects below this region's replica root; sterna deletes nowhere else. One that is gone already is no failure.
+
+        Args:
+            uris: the objects, a few thousand at most.
+            proceed: asked before each request; what is left when it says no is not deleted.
+
+        Returns:
+            The error of each object that may still be there.
+
+        Raises:
+            UnsafeUri: one of them lies elsewhere, or must not be followed: then none is deleted.
+        """
+        root = self.mapping.region.replica_root
+        outside = next((uri for uri in uris if not uri.startswith(f"{root}/")), None)
+        if outside is not None:
+            raise UnsafeUri(f"not below the replica root {root}: sterna deletes nothing there", file=outside)
+        found = [(uri, *self._find(uri)) for uri in uris]
+        # No location lies below a replica root, so that all of them are in one store. A list of keys travels as XML, where some
+        # servers read odd ones as others: those go one by one.
+        plain = [item for item in found if _PLAIN_KEY.fullmatch(item[2])]
+        groups = [plain[at : at + _PAGE] for at in range(0, len(plain), _PAGE)]
+        groups += [[item] for item in found if not _PLAIN_KEY.fullmatch(item[2])]
+        failures: dict[str, SternaError] = {}
+        for failed in self._map(lambda group: _delete(group, proceed), groups):
+            failures |= failed
+        return failures
+
     def list(self, uri_prefix: str) -> Iterator[tuple[str, int, datetime]]:
         """Yield URI, size in bytes and time of last change of every object below a folder, spelled as the folder is.
 
@@ -340,6 +370,31 @@ def _reason(credential: Credential | None, error: BaseException) -> str:
     text = str(error).partition("\n\nDebug source")[0].replace("\n", " ")
     text = " ".join(word.partition("?")[0] if word.startswith("http") else word for word in text.split())[:500]
     return credential.scrub(text) if credential else text
+
+
+def _delete(found: Sequence[tuple[str, _Store, str]], proceed: Callable[[], bool]) -> dict[str, SternaError]:
+    """Delete objects of one store in one request; where that fails, one by one, so that each has an error of its own."""
+    import obstore
+
+    uri, store, key = found[0]
+    if not proceed():
+        late = StoreUnreachable(f"{address_of(store.location)} took too long over the deletions before; {_LATER}")
+        return {each: late for each, _, _ in found}
+    try:
+        _call(store, uri, lambda: obstore.delete(store.client, [item[2] for item in found] if len(found) > 1 else key))
+        return {}
+    except ObjectMissing:
+        if len(found) == 1:
+            return {}
+    except SternaError as error:
+        if len(found) == 1:
+            return {uri: error}
+    failures: dict[str, SternaError] = {}
+    for number, item in enumerate(found, 1):
+        failures |= _delete([item], proceed)
+        if len(failures) == number == _HOPELESS:
+            return {each: next(iter(failures.values())) for each, _, _ in found}
+    return failures
 
 
 def _head(store: _Store, key: str, uri: str) -> int | None:

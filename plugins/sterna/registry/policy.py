@@ -14,6 +14,12 @@ _ELEMENT = r"(?:\\.|[^.\\])"  # a letter of one name in a dotted key; `\.` is a 
 _ELEMENTS = re.compile(f"{_ELEMENT}+")
 
 
+def duration(text: str) -> int | None:
+    """Return the seconds of a duration such as `7d` (s, m, h, d, w), None where it is none."""
+    found = _DURATION.fullmatch(text)
+    return int(found[1]) * _UNITS[found[2]] if found else None
+
+
 class StrictModel(BaseModel):
     """What everything in the registry is made of: frozen, and a setting that nobody knows is a fault."""
 
@@ -45,8 +51,8 @@ class History(StrictModel):
     @property
     def since_ms(self) -> int | None:
         """`since` in milliseconds."""
-        found = _DURATION.fullmatch(self.since or "")
-        return int(found[1]) * _UNITS[found[2]] * 1000 if found else None
+        seconds = duration(self.since or "")
+        return None if seconds is None else seconds * 1000
 
 
 class Policy(StrictModel):

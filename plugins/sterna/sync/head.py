@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from sterna.edges.catalog import Catalog, Commit
@@ -26,6 +26,9 @@ COUNTS = "sterna.counts"
 VERSION = "sterna.version"
 REASSERTED = "sterna.reasserted-over"
 RESEEDED = "sterna.reseeded-from"
+# Stands in the head while `collect` deletes files: what a plan finds present meanwhile may be gone when it is published.
+COLLECTING = "sterna.collecting"
+COLLECTING_SECONDS = 900.0  # after that a clean-up is taken for dead; a living one deletes for a small part of it
 _HELD_FIELDS = frozenset(item.name for item in fields(Held))
 
 
@@ -43,6 +46,7 @@ class Head:
         held: keys that stay behind, by key name.
         run_id: run that made the commit.
         commit_time: when, or None on an empty branch.
+        collecting: id of the clean-up that deletes files right now, or "".
     """
 
     hash: str
@@ -54,6 +58,14 @@ class Head:
     held: tuple[Held, ...] = ()
     run_id: str = ""
     commit_time: datetime | None = None
+    collecting: str = ""
+
+    @property
+    def deleting(self) -> bool:
+        """Whether a clean-up is deleting files; one that was killed stops counting after a while."""
+        if not self.collecting or self.commit_time is None:
+            return False
+        return (datetime.now(UTC) - self.commit_time).total_seconds() < COLLECTING_SECONDS
 
 
 def read_head(catalog: Catalog, branch: str) -> Head:
@@ -119,6 +131,7 @@ def head_of(commit: Commit) -> Head:
         held=tuple(_held(item) for item in _json(commit, HELD, "[]")),
         run_id=properties[RUN_ID],
         commit_time=commit.commit_time,
+        collecting=properties.get(COLLECTING, ""),
     )
 
 

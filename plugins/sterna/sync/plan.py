@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sterna.edges.catalog import ICEBERG_TABLE, ICEBERG_VIEW, Content
-from sterna.errors import SourceGone, TableError
+from sterna.errors import Busy, SourceGone, TableError
 from sterna.iceberg import LOCALIZER_VERSION
 from sterna.registry.mapping import check_bindings
 from sterna.registry.model import digest
@@ -53,9 +53,12 @@ def make_plan(
         BranchChanged: somebody else committed to the replica branch.
         Diverged: the watermark is no ancestor of `main`'s head.
         RegistryError: an id of the registry is bound to something else.
+        Busy: a clean-up is deleting files; it is over within seconds.
         CatalogError, StoreError: something does not answer; a later run resumes.
     """
     head = read_head(context.primary, context.region.replica_branch)
+    if head.deleting:
+        raise Busy(f"clean-up {head.collecting} is deleting files here: what is present now may be gone in a moment")
     check_bindings(context.registry, head.bindings or {})
     current = sync_digest(context)
     seen = look(context, head, current, options)

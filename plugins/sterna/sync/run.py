@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from sterna.errors import UsageError
+from sterna.errors import Busy, UsageError
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.sync import files as listing
 from sterna.sync import store
@@ -27,6 +27,8 @@ from sterna.sync.settle import Settled
 if TYPE_CHECKING:
     from sterna.edges.spark import Session
 
+T = TypeVar("T")
+_PATIENCE = 120.0  # seconds that a sync waits for a clean-up, which deletes for half a minute at a time
 _PLANS_PER_SYNC = 10_000  # a bound against a bug, not against work: a seed of a million tables in groups of a hundred
 
 
@@ -55,7 +57,7 @@ def plan(context: Context, options: Options, progress: Progress) -> Planned:
         options = replace(options, everything=True)
     run_id = store.new_run_id()
     with context.fetching(store.run_uri(context, run_id)):
-        made, files = make_plan(context, options, progress, run_id)
+        made, files = _when_nothing_is_deleted(lambda: make_plan(context, options, progress, run_id), progress)
     progress(summarize(made))
     if made.idle:
         for item in made.held:
@@ -117,20 +119,23 @@ def publish(context: Context, run: str, copied: StageReport, localized: StageRep
     _prove_localized(context, settled)
     idle = changes_nothing(context, made, settled)
     new_head = made.replica_hash if idle else publish_plan(context, made, settled, progress)
+    head = read_head(context.primary, context.region.replica_branch)
+    # Whoever was first need not have brought what this run planned: a clean-up brings nothing.
+    overtaken = new_head is None and head.watermark != made.source_hash
     report = Report(
         run_id=made.run_id,
         region=made.region,
         source_hash=made.source_hash,
         outcome="idle" if idle else "published" if new_head else "superseded",
         replica_hash=new_head or "",
-        watermark=read_head(context.primary, context.region.replica_branch).watermark,
+        watermark=head.watermark,
         published=tuple(action.key for action in settled.actions) if new_head else (),
         held=settled.held,
         copied=copied,
         localized=localized,
         lag_seconds=lag_after(context, made.oldest, made.more or made.filtered),
         seconds=time.monotonic() - started,
-        more=made.more or _moved_on(context, made, copied + localized),
+        more=made.more or overtaken or _moved_on(context, made, copied + localized),
     )
     store.save_report(context, report)
     progress(f"{report.outcome}: {len(report.published)} keys, {len(report.held)} held, lag {report.lag_seconds:.1f} s")
@@ -209,6 +214,19 @@ def open_spark(context: Context) -> Session:
 
 def _engine(context: Context, progress: Progress, engine: Engine | None) -> AbstractContextManager[Engine]:
     return spark_engine(context, progress) if engine is None else nullcontext(engine)
+
+
+def _when_nothing_is_deleted(make: Callable[[], T], progress: Progress) -> T:
+    """Do something once no clean-up deletes files; wait for it a while."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return make()
+        except Busy as error:
+            if time.monotonic() > end:
+                raise
+            progress(f"waiting: {error.message}")
+            time.sleep(1.0)
 
 
 def _once(context: Context, options: Options, progress: Progress, engine: Engine) -> Report:

@@ -25,10 +25,18 @@ class HeldNow:
 
 @dataclass(frozen=True)
 class Refused:
-    """A key of `main` that may have no replica in a region, and the rule that says so."""
+    """A key of `main` that may have no replica in a region.
+
+    Args:
+        key: key name.
+        reason: the rule that says so.
+        files, bytes: what the region still holds of it, from the time before the rule; None where nobody looked.
+    """
 
     key: str
     reason: str
+    files: int | None = None
+    bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,134 @@
+"""Which versions of which tables must stay readable: those of the heads that are kept, by what the catalog says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sterna.edges.catalog import NAMESPACE, Catalog, Commit, Content, Key, Put, key_name
+from sterna.errors import Busy, ReferenceNotFound, UsageError
+from sterna.registry.mapping import check_bindings
+from sterna.registry.model import inside, respell
+from sterna.sync.context import Context
+from sterna.sync.head import Head, read_head
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a table or view: its key name, its content type, and its metadata.json."""
+
+    key: str
+    kind: str
+    metadata: str
+
+
+@dataclass
+class Heads:
+    """What the kept heads hold below the replica root.
+
+    Args:
+        head: the replica branch's head.
+        kept: versions whose files stay.
+        refused: versions, on the replica branch but no more at its head, of keys that the registry refuses now.
+        still_shown: refused keys that the head still shows.
+    """
+
+    head: Head
+    kept: set[Version] = field(default_factory=set)
+    refused: set[Version] = field(default_factory=set)
+    still_shown: tuple[str, ...] = ()
+
+
+def kept_heads(context: Context, since: datetime, *, whole_history: bool) -> Heads:
+    """Find the versions that must stay readable.
+
+    These are what the replica branch's head holds and what each of its heads since a moment held; and what any other branch or
+    tag holds below this replica root: a tag that somebody set there, `main` itself after a promotion.
+
+    Args:
+        context: the region.
+        since: heads that the branch had from this moment on are kept, the one that it had at this moment included.
+        whole_history: look for versions of refused keys in older commits, too.
+
+    Raises:
+        UsageError: there is no replica branch, so that nobody knows what is needed.
+        BranchChanged, RegistryError: the branch's head isn't sterna's, or was made for other prefixes.
+    """
+    catalog, branch = context.primary, context.region.replica_branch
+    head = read_head(catalog, branch)
+    if head.commit_time is None:
+        raise UsageError(f"there is no replica branch {branch} with a commit: nobody knows what must stay", hint="sync the region first")
+    check_bindings(context.registry, head.bindings or {})
+    heads = Heads(head)
+    shown = set(_versions(context, catalog.entries(branch, head.hash)))
+    for version in _held_since(context, head, since, heads.refused if whole_history else None):
+        (heads.refused if _refused(context, version.key) else heads.kept).add(version)
+    heads.kept |= shown | set(_elsewhere(context))
+    heads.refused -= heads.kept
+    heads.still_shown = tuple(sorted({version.key for version in shown if _refused(context, version.key)}))
+    return heads
+
+
+def versions_since(context: Context, older: str, newer: str) -> set[Version]:
+    """Return the versions that commits of the replica branch after one head, up to another, put there.
+
+    Raises:
+        Busy: the branch was reset meanwhile: what the older head stood for may not be known any more.
+    """
+    if older == newer:
+        return set()
+    commits = list(context.primary.history(f"{context.region.replica_branch}@{newer}", operations=True, until=older))
+    if not commits or commits[-1].parent != older:
+        raise Busy(f"{context.region.replica_branch} was reset while it was looked at", hint="start again")
+    return {version for commit in commits for version in _put(context, commit)}
+
+
+def refused_versions(context: Context, commits: Iterable[Commit]) -> set[Version]:
+    """Return the versions of refused keys that some commits put on the replica branch."""
+    return {version for commit in commits for version in _put(context, commit) if _refused(context, version.key)}
+
+
+def _held_since(context: Context, head: Head, since: datetime, older: set[Version] | None) -> Iterator[Version]:
+    """Yield what the heads since a moment put, and what the first of them held; put refused versions from before into `older`."""
+    commits = iter(context.primary.history(f"{context.region.replica_branch}@{head.hash}", operations=True))
+    for commit in commits:
+        yield from _put(context, commit)
+        if commit.commit_time < since:
+            yield from _versions(context, context.primary.entries(context.region.replica_branch, commit.hash))
+            break
+    if older is not None:
+        older |= refused_versions(context, commits)
+
+
+def _elsewhere(context: Context) -> Iterator[Version]:
+    """Yield what lies below this replica root and is shown by other references, or by the region's own, older copy of the catalog."""
+    branch = context.region.replica_branch
+    for reference in context.primary.references():
+        if reference.name != branch:
+            yield from _versions(context, context.primary.entries(reference.name, reference.hash))
+    if context.catalog is not context.primary:
+        yield from _served(context, context.catalog, branch)
+
+
+def _served(context: Context, catalog: Catalog, branch: str) -> Iterator[Version]:
+    try:
+        yield from _versions(context, catalog.entries(branch, catalog.reference(branch).hash))
+    except ReferenceNotFound:
+        return  # the copy has not got it yet: nobody reads it there
+
+
+def _put(context: Context, commit: Commit) -> Iterator[Version]:
+    return _versions(context, ((put.key, put.content) for put in commit.operations or () if isinstance(put, Put)))
+
+
+def _versions(context: Context, entries: Iterable[tuple[Key, Content]]) -> Iterator[Version]:
+    roots = list(respell(context.region.replica_root).values())
+    for key, content in entries:
+        uri = content.metadata_location
+        if content.kind != NAMESPACE and uri and any(inside(uri, root) for root in roots):
+            yield Version(key_name(key), content.kind, uri)
+
+
+def _refused(context: Context, key: str) -> bool:
+    return bool(context.registry.refusal(key, context.region.name))

@@ -19,6 +19,7 @@ from sterna.sync.context import Context
 from sterna.sync.model import Options, Report
 from sterna.sync.run import sync
 from tests.doubles.catalog import InMemoryCatalog
+from tests.faults.simulation.actor import Actor
 from tests.faults.simulation.catalog import ActorsCatalog
 from tests.faults.simulation.clock import Clock
 from tests.faults.simulation.invariants import Invariants
@@ -47,7 +48,9 @@ class World:
         self.faults = self._faults()
         region = registry().region("eu")
         self.region = region
-        self.syncs = [Syncing(name, self.rng, self._context(name), self._options(), self.tell) for name in ("A", "B")]
+        self.syncs = [Syncing(name, self._context(name), self.tell, self.rng, self._options()) for name in ("A", "B")]
+        self.syncs[0].others, self.syncs[1].others = self.syncs[1:], self.syncs[:1]
+        self.actors: list[Actor] = [*self.syncs]
         self.invariants = Invariants(self.catalog, self.store, self.main, region.replica_branch, self.syncs[0].context.mapping.source)
 
     def tell(self, line: str) -> None:
@@ -68,8 +71,8 @@ class World:
                     self.invariants.check()
                 self._settle()
             finally:
-                for syncing in self.syncs:
-                    syncing.end()
+                for actor in self.actors:
+                    actor.end()
 
     def _write(self) -> None:
         main = self.main
@@ -79,7 +82,7 @@ class World:
         self.main.purge(self._may_go)
 
     def _go_on(self) -> None:
-        self.rng.choice(self.syncs).go_on(self.syncs)
+        self.rng.choice(self.actors).go_on()
 
     def _disturb(self) -> None:
         self.rng.choices((self.main.lose, self.main.restore, self._arrive), (1, 1, 2))[0]()
@@ -102,9 +105,9 @@ class World:
 
     def _settle(self) -> None:
         """Nothing goes wrong any more: one sync has to catch up, and the next one to find nothing to do."""
-        for syncing in self.syncs:
-            syncing.end()
-            syncing.turn.faults = Faults()
+        for actor in self.actors:
+            actor.end()
+            actor.turn.faults = Faults()
         while self.late:
             self._arrive()
             self.invariants.check()
@@ -173,7 +176,7 @@ class World:
             yield
 
     def _copy_files(self, *arguments: Any, **options: Any) -> Transfer:
-        running = next((item for item in self.syncs if item.running), self.syncs[0])
+        running = next((actor for actor in self.actors if actor.running), self.actors[0])
         return running.objects.copy_files(*arguments, **options)
 
 

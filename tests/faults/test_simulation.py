@@ -15,7 +15,7 @@ from tests.faults.simulation.world import World
 ENOUGH = 300  # seeds
 HAPPENS = (
     *("dies before", "dies after", "no answer", "the commit is made later", "late commit", "and is refused", "fails: "),
-    *("starts it again", "gives its run up", "superseded", "committed together", "SourceGone"),
+    *("starts it again", "gives its run up", "superseded", ": Waits", "SourceGone"),
     *("purged: s3://us-", "purged: s3://eu-", "lost: ", "restored: ", ": rename: ", ": drop: ", "drop namespace"),
     *("localizing 1 position-delete", "from us-lake"),
 )
@@ -25,6 +25,7 @@ HAPPENS = (
     ("bug", "broken"),
     [
         (bugs.copy_sets_from_deltas, "closure: missing"),
+        (bugs.clean_up_without_grace, "closure: missing"),
         (bugs.publish_before_proof, "closure: missing"),
         (bugs.deletes_copied_as_they_are, "closure: in another region"),
         (bugs.commits_torn, "order"),

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from sterna.collect.fence import Fence
 from sterna.iceberg.metadata import TableMetadata
 from sterna.sync import copy as copying
 from sterna.sync import look as looking
@@ -61,6 +62,23 @@ def held_once_held_forever() -> AbstractContextManager[Any]:
     """What is held is not looked at again."""
     real = looking._changed
     return patch("sterna.sync.look._changed", lambda context, head, hash: real(context, replace(head, held=()), hash))
+
+
+@contextmanager
+def clean_up_without_grace() -> Iterator[None]:
+    """What nothing reaches goes at once, though a sync may be about to publish it."""
+
+    @contextmanager
+    def no_fence(context: Context, replica_hash: str, pass_id: str) -> Iterator[Fence]:
+        yield Fence(replica_hash)
+
+    with (
+        patch("sterna.collect.run.garbage", lambda unreachable, rules: unreachable),
+        patch("sterna.collect.delete.runs_in_flight", lambda *_: ()),
+        patch("sterna.collect.delete.fence", no_fence),
+        patch.object(Fence, "_age", lambda fence: 0.0),
+    ):
+        yield
 
 
 def _added_by(context: Context, metadata: TableMetadata) -> dict[str, int]:

@@ -20,6 +20,9 @@ class Clock:
     def go_on(self, seconds: float) -> None:
         self._now += timedelta(seconds=seconds)
 
+    def seconds(self) -> float:
+        return self._now.timestamp()
+
     def as_datetime(self) -> type[datetime]:
         """A class to stand in for `datetime` in a module: its `now` is this clock's."""
         clock = self

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
 from sterna.edges.catalog import NAMESPACE, Commit, Content, Key, key_name, parse_key
 from sterna.sync.head import PLANNED_HASH, Head, head_of
-from sterna.sync.model import Held
 from tests.doubles.catalog import InMemoryCatalog
+from tests.faults.simulation.cleaning import KEEP
 from tests.faults.simulation.main import Main
 from tests.faults.simulation.reader import Reached, prove, read_table
 from tests.faults.simulation.store import Store, Violation
@@ -33,6 +34,8 @@ class Invariants:
         self._origin = origin
         self._hash = catalog.no_ancestor()
         self._deleted = 0
+        self.commits = 0
+        self._older: list[tuple[datetime, dict[str, int | None]]] = []
         self._runs: set[str] = set()
         self._read: dict[str, Reached] = {}
         self._shown: dict[str, Reached] = {}
@@ -53,12 +56,21 @@ class Invariants:
             Violation: something doesn't hold.
         """
         for commit in reversed(list(self._new_commits())):
+            self._older.append((commit.commit_time, self._below_root()))
             self._check_commit(commit)
             self._hash = commit.hash
+            self.commits += 1
         if self._deleted != self._store.deleted:
             self._deleted = self._store.deleted
             for table in self._shown.values():
                 prove(self._store, table.files)
+            for until, files in self._older:
+                if until > self._store.now() - KEEP:
+                    prove(self._store, files)
+
+    def _below_root(self) -> dict[str, int | None]:
+        """What the head that is replaced now reaches and a clean-up leaves there for a while; `main` may remove the rest."""
+        return {uri: size for table in self._shown.values() for uri, size in table.files.items() if self._store.is_below_root(uri)}
 
     def _new_commits(self) -> list[Commit]:
         if self._branch not in {reference.name for reference in self._catalog.references()}:
@@ -70,10 +82,11 @@ class Invariants:
 
     def _check_commit(self, commit: Commit) -> None:
         head = head_of(commit)
-        if head.run_id in self._runs:
+        # A clean-up commits when it begins to delete and when it is done.
+        if head.run_id in self._runs and not head.run_id.startswith("collect-"):
             raise Violation(f"a second commit of run {head.run_id}")
         self._runs.add(head.run_id)
-        self._main.tell(f"replica: W = {self._position(head.watermark)}, held {[item.key for item in head.held]}")
+        self._main.tell(f"replica: W = {self._position(head.watermark)}, held {[f'{item.key}: {item.kind}' for item in head.held]}")
         watermark = self._position(head.watermark)
         if watermark < self.watermark:
             raise Violation(f"order: the watermark goes back from {self.watermark} to {watermark}")
@@ -112,7 +125,7 @@ class Invariants:
             at = held[key].good if key in held else head.watermark
             positions[key] = self._position(at)
             self._check_key(key, contents.get(key), self._main.at(at).get(key))
-        self._check_order(positions, held)
+        self._check_order(positions)
 
     def _check_unplaced(self, key: Key, content: Content | None) -> int:
         """A held key with no last good commit shows nothing; or what a group of the first seed brought, whatever the commit."""
@@ -143,10 +156,10 @@ class Invariants:
         here = self._read[content.metadata_location or ""]
         return (here.uuid, here.current, here.tags, here.rows) == (table.uuid, table.current, table.tags, table.rows())
 
-    def _check_order(self, positions: dict[Key, int], held: dict[Key, Held]) -> None:
+    def _check_order(self, positions: dict[Key, int]) -> None:
         """No key goes back, and what one commit of `main` changed together is seen together."""
         for key, position in positions.items():
-            if position < self._positions.get(key, -1) and key in held:
+            if position < self._positions.get(key, -1):
                 raise Violation(f"order: {key_name(key)} goes back from {self._positions[key]} to {position}")
         self._positions = positions
         # While a branch is seeded its tables appear in groups, and those that can't be taken up are left behind.

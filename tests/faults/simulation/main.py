@@ -34,7 +34,6 @@ class Main:
         self.versions: dict[str, Table] = {}
         self.heads = [catalog.no_ancestor()]
         self.changed: list[tuple[Key, ...]] = [()]
-        self.added_by: dict[str, int] = {}
         self.lost: dict[str, bytes] = {}
         self._at: dict[str, dict[Key, Content]] = {}
         self.condemned: list[tuple[str, int]] = []
@@ -139,8 +138,6 @@ class Main:
         for uri, data in table.files().items():
             if uri not in self.store.objects and uri not in self.lost:
                 self.store.put(uri, data)
-        for snapshot in table.snapshots:
-            self.added_by.update((file.path, file.snapshot) for file in snapshot.live)
 
     def _reachable(self) -> set[str]:
         return {uri for table in self.tables().values() for uri in table.files()}

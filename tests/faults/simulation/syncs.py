@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from sterna.errors import UsageError
 from sterna.sync import run as stages
 from sterna.sync.context import Context
 from sterna.sync.model import Options, StageReport
@@ -47,7 +48,13 @@ class Syncing(Actor):
         elif self._run is not None and self._rng.random() < 0.3:
             self.tell("gives its run up")
             self._run = None
-        self._stages()
+        try:
+            self._stages()
+        except UsageError as error:
+            if "plan is gone" not in error.message:
+                raise
+            self.tell("its run is so old that the clean-up took it away")
+            self._run = None
 
     def _stages(self) -> None:
         context = self.context

@@ -103,13 +103,18 @@ class Turn:
 
     def call(self, what: str, uri: str = "") -> None:
         """Stand before a call: others may go on first, or the call may never happen."""
-        if self.chance(self.faults.switch) and self.fiber is not None:
-            self.fiber.pause()
+        if self.chance(self.faults.switch):
+            self.rest()
         self.tell(f"{what} {uri}" if uri else what)
         self.die("before")
         if self.chance(self.faults.unreachable):
             self.tell("  no answer")
             raise (StoreUnreachable if uri else CatalogUnreachable)("the simulation says no", file=uri)
+
+    def rest(self) -> None:
+        """Let the others go on, as a process does that sleeps."""
+        if self.fiber is not None:
+            self.fiber.pause()
 
     def die(self, when: str) -> None:
         """Perhaps die right here."""

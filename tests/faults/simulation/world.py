@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from random import Random
 from types import SimpleNamespace
@@ -11,16 +11,20 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
+from sterna.collect.fence import Fence
+from sterna.collect.model import LEAST_GRACE
 from sterna.edges.rclone import Transfer
 from sterna.errors import CatalogConflict
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
 from sterna.sync.context import Context
+from sterna.sync.head import COLLECTING_SECONDS
 from sterna.sync.model import Options, Report
 from sterna.sync.run import sync
 from tests.doubles.catalog import InMemoryCatalog
 from tests.faults.simulation.actor import Actor
 from tests.faults.simulation.catalog import ActorsCatalog
+from tests.faults.simulation.cleaning import KEEP, Cleaning
 from tests.faults.simulation.clock import Clock
 from tests.faults.simulation.invariants import Invariants
 from tests.faults.simulation.main import Main
@@ -50,7 +54,8 @@ class World:
         self.region = region
         self.syncs = [Syncing(name, self._context(name), self.tell, self.rng, self._options()) for name in ("A", "B")]
         self.syncs[0].others, self.syncs[1].others = self.syncs[1:], self.syncs[:1]
-        self.actors: list[Actor] = [*self.syncs]
+        self.cleaning = Cleaning("C", self._context("C"), self.tell, lambda: self.invariants.commits > 0)
+        self.actors: list[Actor] = [*self.syncs, self.cleaning]
         self.invariants = Invariants(self.catalog, self.store, self.main, region.replica_branch, self.syncs[0].context.mapping.source)
 
     def tell(self, line: str) -> None:
@@ -82,7 +87,7 @@ class World:
         self.main.purge(self._may_go)
 
     def _go_on(self) -> None:
-        self.rng.choice(self.actors).go_on()
+        self.rng.choices(self.actors, (3, 3, 2))[0].go_on()
 
     def _disturb(self) -> None:
         self.rng.choices((self.main.lose, self.main.restore, self._arrive), (1, 1, 2))[0]()
@@ -112,6 +117,7 @@ class World:
             self._arrive()
             self.invariants.check()
         self.tell("no faults any more")
+        self.clock.go_on(COLLECTING_SECONDS)  # a clean-up that was killed is waited for no longer
         report = self._last_sync()
         if report.watermark != self.main.heads[-1]:
             raise Violation(f"progress: the last sync stands for {report.watermark}, main is at {self.main.heads[-1]}: {report}")
@@ -124,6 +130,17 @@ class World:
             report = self._last_sync()
         if report.held:
             raise Violation(f"progress: held though nothing is lost: {report.held}")
+        self._clean()
+
+    def _clean(self) -> None:
+        """Nobody syncs any more: two clean-ups, long enough after that, leave what the replica's head reaches, and nothing else."""
+        for _ in range(2):
+            self.clock.go_on((KEEP + 2 * LEAST_GRACE).total_seconds())
+            self.cleaning.work()
+            self.invariants.check()
+        files = {uri for uri in self.store.objects if self.store.is_below_root(uri) and not uri.startswith(f"{_ROOT}/_sterna/")}
+        if files - self.invariants.reached:
+            raise Violation(f"progress: the clean-up leaves {sorted(files - self.invariants.reached)}")
 
     def _last_sync(self) -> Report:
         report = sync(self.syncs[0].context, Options(), self.tell, engine=no_engine)
@@ -165,19 +182,36 @@ class World:
     def _doubles(self) -> Iterator[None]:
         """Put the clock, the seed and rclone's double where sterna would reach for the real ones."""
         time = self.clock.as_datetime()
-        with (
-            patch("sterna.sync.plan.datetime", time),
-            patch("sterna.sync.lag.datetime", time),
-            patch("sterna.sync.plan.uuid", SimpleNamespace(uuid4=self._uuid)),
-            patch("sterna.sync.plan.ThreadPoolExecutor", Serial),
-            patch("sterna.sync.localize.ThreadPoolExecutor", Serial),
-            patch("sterna.sync.copy.copy_files", self._copy_files),
-        ):
+        seconds = SimpleNamespace(time=self.clock.seconds, monotonic=self.clock.seconds, sleep=self._sleep)
+        with ExitStack() as stack:
+            for patched in (
+                patch("sterna.sync.plan.datetime", time),
+                patch("sterna.sync.lag.datetime", time),
+                patch("sterna.sync.head.datetime", time),
+                patch("sterna.collect.run.datetime", time),
+                patch("sterna.collect.fence.Fence", self._fence),
+                patch("sterna.collect.run.uuid", SimpleNamespace(uuid4=self._uuid)),
+                *(patch(f"sterna.{module}.time", seconds) for module in ("sync.run", "collect.delete", "collect.fence")),
+                patch("sterna.sync.plan.uuid", SimpleNamespace(uuid4=self._uuid)),
+                patch("sterna.sync.plan.ThreadPoolExecutor", Serial),
+                patch("sterna.sync.localize.ThreadPoolExecutor", Serial),
+                patch("sterna.sync.copy.copy_files", self._copy_files),
+            ):
+                stack.enter_context(patched)
             yield
 
     def _copy_files(self, *arguments: Any, **options: Any) -> Transfer:
-        running = next((actor for actor in self.actors if actor.running), self.actors[0])
-        return running.objects.copy_files(*arguments, **options)
+        return self._running().objects.copy_files(*arguments, **options)
+
+    def _fence(self) -> Fence:
+        return Fence(_wall=self.clock.seconds(), _steady=self.clock.seconds())
+
+    def _sleep(self, seconds: float) -> None:
+        self.clock.go_on(seconds)
+        self._running().turn.rest()
+
+    def _running(self) -> Actor:
+        return next((actor for actor in self.actors if actor.running), self.actors[0])
 
 
 class Serial:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from sterna.edges.catalog import NAMESPACE, Commit, Content, Delete, DiffEntry, Key, Operation, Put, Reference, key_name
 from sterna.errors import CatalogConflict, CatalogError, CatalogRefused, CatalogStateUnknown, ReferenceNotFound, SternaError
@@ -32,11 +32,13 @@ class InMemoryCatalog:
     Args:
         clock: gives each commit its time.
         author: who commits; `commit_as` names another one for a single commit.
+        uuids: what hashes and content ids are made from.
     """
 
-    def __init__(self, clock: Callable[[], datetime] = _now, author: str = "sterna") -> None:
+    def __init__(self, clock: Callable[[], datetime] = _now, author: str = "sterna", uuids: Callable[[], UUID] = uuid4) -> None:
         self._clock = clock
         self._author = author
+        self._uuids = uuids
         self._lock = threading.RLock()
         self._references = {"main": Reference("main", NO_ANCESTOR, "BRANCH")}
         self._commits: dict[str, _Stored] = {}
@@ -135,8 +137,8 @@ class InMemoryCatalog:
             raise CatalogRefused(f"a commit to {branch} needs at least one operation")
         with self._lock:
             head = self._head_if(branch, expected_hash)
-            contents, kept = _apply(self._contents_at(head), operations)
-            new_hash = hashlib.sha256(uuid4().bytes).hexdigest()
+            contents, kept = _apply(self._contents_at(head), operations, self._uuids)
+            new_hash = hashlib.sha256(self._uuids().bytes).hexdigest()
             commit = Commit(new_hash, head, self._clock(), self._author, message, dict(properties or {}), kept)
             self._commits[new_hash] = _Stored(commit, contents)
             self._references[branch] = Reference(branch, new_hash, "BRANCH")
@@ -185,7 +187,9 @@ class InMemoryCatalog:
         return {} if hash == NO_ANCESTOR else self._stored(hash).contents
 
 
-def _apply(before: Mapping[Key, Content], operations: Sequence[Operation]) -> tuple[dict[Key, Content], tuple[Operation, ...]]:
+def _apply(
+    before: Mapping[Key, Content], operations: Sequence[Operation], uuids: Callable[[], UUID]
+) -> tuple[dict[Key, Content], tuple[Operation, ...]]:
     """Return the contents after a commit and the operations that the history keeps, or raise CatalogRefused."""
     deletes = [operation for operation in operations if isinstance(operation, Delete)]
     puts = [operation for operation in operations if isinstance(operation, Put)]
@@ -194,7 +198,7 @@ def _apply(before: Mapping[Key, Content], operations: Sequence[Operation]) -> tu
     for key in deleted - before.keys():
         raise _refusal(f"key {key_name(key)} does not exist")
     after = {key: content for key, content in before.items() if key not in deleted}
-    stored = [Put(put.key, _stored_content(put, before, deleted)) for put in puts]
+    stored = [Put(put.key, _stored_content(put, before, deleted, uuids)) for put in puts]
     after |= {put.key: put.content for put in stored}
     _check_namespaces(before, after, stored, deleted)
     rewritten = {put.key for put in stored}
@@ -209,7 +213,7 @@ def _refuse_duplicates(operations: Sequence[Operation], deleted: set[Key]) -> No
             raise _refusal(f"duplicate key {key_name(key)}")
 
 
-def _stored_content(put: Put, before: Mapping[Key, Content], deleted: set[Key]) -> Content:
+def _stored_content(put: Put, before: Mapping[Key, Content], deleted: set[Key], uuids: Callable[[], UUID]) -> Content:
     """Return a put's content under the id it is stored with."""
     given, existing = put.content.id, before.get(put.key)
     if existing is None and given is not None:
@@ -219,7 +223,7 @@ def _stored_content(put: Put, before: Mapping[Key, Content], deleted: set[Key]) 
     if existing is not None and existing.kind != put.content.kind:
         raise _refusal(f"{key_name(put.key)} can't turn from {existing.kind} into {put.content.kind} within one commit")
     if existing is None or (given is None and put.key in deleted):
-        return put.content.with_id(str(uuid4()))
+        return put.content.with_id(str(uuids()))
     if given != existing.id:
         raise _refusal(f"key {key_name(put.key)} has content id {existing.id}, not {given}")
     return put.content

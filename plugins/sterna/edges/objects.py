@@ -8,20 +8,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
+from sterna.edges.open_store import LATER, OpenStore, call_store, head, open_store, refuse_fork
 from sterna.edges.secrets import Secrets
-from sterna.errors import CredentialError, EngineError, ObjectMissing, SternaError, StoreDenied, StoreUnreachable, UnsafeUri, Unsupported
-from sterna.registry.credential import Credential, address_of, store_address, store_options
+from sterna.errors import ObjectMissing, SternaError, StoreUnreachable, UnsafeUri, Unsupported
+from sterna.registry.credential import address_of
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Location, Registry, inside
 
 READ_LIMIT = 1 << 30
-_CONNECT_SECONDS = 5
-_RETRIES = 4
-_WHOLE_CALL = 10  # times the timeout: a large body that keeps flowing may take longer than one that stalls
 _PAGE = 1000
 # A listing is given up when it took more requests than this share of the HEADs that it stands for.
 _HEADS_PER_PAGE = 20
@@ -31,25 +28,9 @@ _HOPELESS = 3  # deletions that failed one after another, and no other succeeded
 _SEEKABLE = ("s3", "google cloud storage")
 # What Azure takes for another name: a backslash for a slash, and a full stop at a part's end for nothing.
 _AZURE_ALTERS = re.compile(r"\\|\.(/|$)")
-_LATER = "a later run resumes"
-# Variables that obstore takes for more than a service account's key, and no option turns off.
-_RIVALS = ("GOOGLE_BEARER_TOKEN", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "SERVICE_ACCOUNT")
 _PLAIN_KEY = re.compile(r"[\w/.=~'-]+(?: [\w/.=~'-]+)*", re.ASCII)
 _T = TypeVar("_T")
 _R = TypeVar("_R")
-
-
-@dataclass(frozen=True)
-class _Store:
-    """An opened location: obstore's client, and the key of the location's prefix."""
-
-    client: Any
-    base: str
-    location: Location
-    credential: Credential | None = field(repr=False)
-
-    def key(self, path: str) -> str:
-        return f"{self.base}/{path}" if self.base and path else self.base or path
 
 
 class Objects:
@@ -62,18 +43,18 @@ class Objects:
         secrets: finds a location's credential.
         timeout: seconds that a store may stay silent, and within which failed requests are tried again.
         workers: requests under way at once where there are many to make.
-        stores: whose opened locations are shared; None: nobody's.
+        opened: whose opened locations are shared; None: nobody's.
     """
 
     def __init__(
-        self, mapping: Mapping, secrets: Secrets, *, timeout: float = 60.0, workers: int = 32, stores: Objects | None = None
+        self, mapping: Mapping, secrets: Secrets, *, timeout: float = 60.0, workers: int = 32, opened: Objects | None = None
     ) -> None:
         self.mapping = mapping
         self.secrets = secrets
         self.timeout = timeout
         self.workers = workers
-        self._stores: dict[str, _Store] = stores._stores if stores else {}
-        self._opening: threading.Lock = stores._opening if stores else threading.Lock()
+        self._stores: dict[str, OpenStore] = opened._stores if opened else {}
+        self._opening: threading.Lock = opened._opening if opened else threading.Lock()
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any], secrets: Secrets) -> Objects:
@@ -89,6 +70,12 @@ class Objects:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (self.mapping.registry, self.mapping.region.name, self.secrets, self.timeout, self.workers))
+
+    def fetching(self, run: str) -> Objects:
+        """Return the same objects, but that what they read of other regions is kept below a run's folder."""
+        from sterna.edges.fetched import FetchingObjects
+
+        return FetchingObjects(self, run)
 
     def read(self, uri: str, *, limit: int = READ_LIMIT) -> bytes:
         """Return an object's content.
@@ -113,10 +100,10 @@ class Objects:
                 raise Unsupported(f"the file has {size} bytes, {limit} is the limit", file=uri)
             data = bytes(result.bytes())
             if len(data) != size:
-                raise StoreUnreachable(f"{address_of(store.location)} sent {len(data)} of {size} bytes; {_LATER}", file=uri)
+                raise StoreUnreachable(f"{address_of(store.location)} sent {len(data)} of {size} bytes; {LATER}", file=uri)
             return data
 
-        return _call(store, uri, get)
+        return call_store(store, uri, get)
 
     def read_many(self, uris: Iterable[str], workers: int | None = None) -> Iterator[tuple[str, bytes | SternaError]]:
         """Yield each URI with its content, or with the error that kept it from being read, in the order asked for.
@@ -141,7 +128,7 @@ class Objects:
             StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
         """
         store, key = self._find(uri)
-        return _head(store, key, uri)
+        return head(store, key, uri)
 
     def sizes(self, uris: Iterable[str]) -> dict[str, int | None]:
         """Return the size of each object, None where there is none, with few requests.
@@ -154,7 +141,7 @@ class Objects:
             StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`; for the first URI that they happen to.
         """
         spellings: dict[tuple[str, str], list[str]] = {}
-        stores: dict[str, _Store] = {}
+        stores: dict[str, OpenStore] = {}
         for uri in uris:
             store, key = self._find(uri)
             stores[store.location.id] = store
@@ -164,7 +151,7 @@ class Objects:
         for (store, _), sizes in zip(runs, self._map(lambda run: _list_run(*run), runs), strict=True):
             found.update({(store.location.id, key): size for key, size in sizes.items()})
         left = [place for place in spellings if place not in found]
-        heads = self._map(lambda place: _head(stores[place[0]], place[1], spellings[place][0]), left)
+        heads = self._map(lambda place: head(stores[place[0]], place[1], spellings[place][0]), left)
         found.update(zip(left, heads, strict=True))
         return {uri: found[place] for place, spelled in spellings.items() for uri in spelled}
 
@@ -188,7 +175,7 @@ class Objects:
         # Looked for first, since some stores (`rclone serve s3`) take a conditional request for a plain one; written
         # conditionally all the same, since between the two somebody else may write.
         store, key = self._find(uri)
-        there = None if looked else _head(store, key, uri)
+        there = None if looked else head(store, key, uri)
         if there is not None:
             return there
 
@@ -196,7 +183,7 @@ class Objects:
             try:
                 obstore.put(store.client, key, data, mode="create", use_multipart=False)
             except AlreadyExistsError:
-                there = _head(store, key, uri)
+                there = head(store, key, uri)
                 if there is None:
                     raise ObjectMissing("somebody else wrote the object and took it away again", file=uri) from None
                 return there
@@ -204,7 +191,7 @@ class Objects:
                 obstore.put(store.client, key, data, use_multipart=False)
             return len(data)
 
-        return _call(store, uri, put)
+        return call_store(store, uri, put)
 
     def overwrite(self, uri: str, data: bytes) -> int:
         """Write an object of the replica over a wrong one that is there (for `repair` alone); return its length.
@@ -218,7 +205,7 @@ class Objects:
         if not inside(uri, self.mapping.region.replica_root):
             raise UnsafeUri("only what sterna wrote below the replica root is ever written over", file=uri)
         store, key = self._find(uri)
-        _call(store, uri, lambda: obstore.put(store.client, key, data, use_multipart=False))
+        call_store(store, uri, lambda: obstore.put(store.client, key, data, use_multipart=False))
         return len(data)
 
     def delete(self, uris: Sequence[str], *, proceed: Callable[[], bool] = lambda: True) -> dict[str, SternaError]:
@@ -261,13 +248,13 @@ class Objects:
         place = self.mapping.locate(folder)
         store = self._open(place.location)
         start = folder[: len(folder) - len(place.path)].rstrip("/")
-        pages = _call(store, folder, lambda: iter(obstore.list(store.client, store.key(place.path) or None, chunk_size=_PAGE)))
+        pages = call_store(store, folder, lambda: iter(obstore.list(store.client, store.key(place.path) or None, chunk_size=_PAGE)))
         skip = len(store.base) + 1 if store.base else 0
-        while (page := _call(store, folder, lambda: next(pages, None))) is not None:
+        while (page := call_store(store, folder, lambda: next(pages, None))) is not None:
             for item in page:
                 yield f"{start}/{item['path'][skip:]}", item["size"], item["last_modified"]
 
-    def _find(self, uri: str) -> tuple[_Store, str]:
+    def _find(self, uri: str) -> tuple[OpenStore, str]:
         place = self.mapping.locate(uri)
         if not place.path:
             raise UnsafeUri("the URI names a location, not a file", file=uri)
@@ -276,15 +263,15 @@ class Objects:
         store = self._open(place.location)
         return store, store.key(place.path)
 
-    def _open(self, location: Location) -> _Store:
-        _refuse_fork()
+    def _open(self, location: Location) -> OpenStore:
+        refuse_fork()
         opened = self._stores.get(location.id)
         if opened is not None:
             return opened
         with self._opening:
             if location.id not in self._stores:
                 credential = self.secrets(location.credential_id) if location.credential_id else None
-                self._stores[location.id] = _open(location, credential, self.timeout)
+                self._stores[location.id] = open_store(location, credential, self.timeout)
             return self._stores[location.id]
 
     def _map(self, function: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
@@ -295,93 +282,16 @@ def _rebuild(registry: Registry, region: str, secrets: Secrets, timeout: float, 
     return Objects(Mapping(registry, registry.region(region)), secrets, timeout=timeout, workers=workers)
 
 
-def _open(location: Location, credential: Credential | None, timeout: float) -> _Store:
-    from obstore.exceptions import BaseError
-    from obstore.store import AzureStore, GCSStore, LocalStore, S3Store
-
-    address = store_address(location)
-    if location.remote.type == "local":
-        return _Store(LocalStore(), address.path, location, None)
-    options = store_options(location, credential)
-    _refuse_rivals(location, options)
-    retries = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=timeout)}
-    client = {
-        "connect_timeout": timedelta(seconds=min(_CONNECT_SECONDS, timeout)),
-        "read_timeout": timedelta(seconds=timeout),
-        "timeout": timedelta(seconds=_WHOLE_CALL * timeout),
-        "allow_http": any(str(options.get(name, "")).startswith("http://") for name in ("endpoint", "base_url")),
-    }
-    kinds: dict[str, Any] = {"s3": S3Store, "google cloud storage": GCSStore, "azureblob": AzureStore}
-    try:
-        opened = kinds[location.remote.type](address.bucket, client_options=client, retry_config=retries, **options)
-    except (BaseError, ValueError) as error:
-        # Not chained: the client's error may repeat the credential.
-        where, reason = f"location {location.id!r}", _reason(credential, error)
-        raise CredentialError(f"{where} can't be opened with {_whose(location)}: {reason}") from None
-    # Keys are joined here, not by the client's own prefix: listings then name whole keys, whatever the backend.
-    return _Store(opened, address.path, location, credential)
-
-
-def _refuse_rivals(location: Location, options: dict[str, Any]) -> None:
-    for name in _RIVALS if "service_account_key" in options else ():
-        if name in os.environ:
-            raise CredentialError(f"the variable {name} of this process would take the place of {_whose(location)}", hint="unset it")
-
-
-def _whose(location: Location) -> str:
-    return f"credential {location.credential_id!r}" if location.credential_id else "the machine's own credential"
-
-
-_runtime_process: int | None = None
-
-
-def _refuse_fork() -> None:
-    """Stop a process that was forked from one which used obstore: its threads are gone, and calls would wait for ever."""
-    global _runtime_process
-    if _runtime_process is None:
-        _runtime_process = os.getpid()
-    elif _runtime_process != os.getpid():
-        raise EngineError("this process was forked from one that had opened object stores already", hint="start it by spawn instead")
-
-
-def _call(store: _Store, uri: str, function: Callable[[], _R]) -> _R:
-    """Call obstore and turn its errors into ours."""
-    from obstore.exceptions import BaseError, InvalidPathError, PermissionDeniedError, UnauthenticatedError
-
-    where = address_of(store.location)
-    try:
-        return function()
-    except FileNotFoundError as error:
-        if re.search(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>", str(error)):
-            raise StoreUnreachable(f"{where}: there is no such bucket; {_LATER}", file=uri) from None
-        raise ObjectMissing(f"no such object in {where}", file=uri) from None
-    except (BaseError, OSError, ValueError) as error:
-        reason = _reason(store.credential, error)
-        if isinstance(error, InvalidPathError):
-            raise UnsafeUri(f"{where} holds an object whose key can't be a path: {reason}", file=uri) from None
-        # A refused listing comes as a general error, told by its status alone.
-        if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or re.search(r"status code: 40[13]\b", reason):
-            raise StoreDenied(f"{where} refuses {_whose(store.location)}: {reason}", file=uri) from None
-        raise StoreUnreachable(f"{where} can't be used: {reason}; {_LATER}", file=uri) from None
-
-
-def _reason(credential: Credential | None, error: BaseException) -> str:
-    # The first paragraph; what follows is the client's own debugging output. A signed request's query is a secret.
-    text = str(error).partition("\n\nDebug source")[0].replace("\n", " ")
-    text = " ".join(word.partition("?")[0] if word.startswith("http") else word for word in text.split())[:500]
-    return credential.scrub(text) if credential else text
-
-
-def _delete(found: Sequence[tuple[str, _Store, str]], proceed: Callable[[], bool]) -> dict[str, SternaError]:
+def _delete(found: Sequence[tuple[str, OpenStore, str]], proceed: Callable[[], bool]) -> dict[str, SternaError]:
     """Delete objects of one store in one request; where that fails, one by one, so that each has an error of its own."""
     import obstore
 
     uri, store, key = found[0]
     if not proceed():
-        late = StoreUnreachable(f"{address_of(store.location)} took too long over the deletions before; {_LATER}")
+        late = StoreUnreachable(f"{address_of(store.location)} took too long over the deletions before; {LATER}")
         return {each: late for each, _, _ in found}
     try:
-        _call(store, uri, lambda: obstore.delete(store.client, [item[2] for item in found] if len(found) > 1 else key))
+        call_store(store, uri, lambda: obstore.delete(store.client, [item[2] for item in found] if len(found) > 1 else key))
         return {}
     except ObjectMissing:
         if len(found) == 1:
@@ -397,16 +307,7 @@ def _delete(found: Sequence[tuple[str, _Store, str]], proceed: Callable[[], bool
     return failures
 
 
-def _head(store: _Store, key: str, uri: str) -> int | None:
-    import obstore
-
-    try:
-        return int(_call(store, uri, lambda: obstore.head(store.client, key))["size"])
-    except ObjectMissing:
-        return None
-
-
-def _runs(store: _Store, keys: list[str]) -> Iterator[list[str]]:
+def _runs(store: OpenStore, keys: list[str]) -> Iterator[list[str]]:
     """Cut a store's sorted keys into runs that are worth listing."""
     if store.location.remote.type == "local":
         return  # a file's size is one system call
@@ -414,7 +315,7 @@ def _runs(store: _Store, keys: list[str]) -> Iterator[list[str]]:
     yield from (keys[at : at + step] for at in range(0, len(keys), step) if len(keys[at : at + step]) >= _FEW)
 
 
-def _list_run(store: _Store, keys: list[str]) -> dict[str, int | None]:
+def _list_run(store: OpenStore, keys: list[str]) -> dict[str, int | None]:
     """Return the sizes of those keys of a run that a listing passed; None for those that it proves missing."""
     import obstore
 
@@ -422,12 +323,12 @@ def _list_run(store: _Store, keys: list[str]) -> dict[str, int | None]:
     # Any string just below the first key will do; obstore takes no path that ends in a "." segment.
     offset = keys[0][:-1].rstrip("./") if store.location.remote.type in _SEEKABLE else None
     where = f"{store.location.prefix}/…"
-    pages = _call(store, where, lambda: iter(obstore.list(store.client, folder or None, offset=offset or None, chunk_size=_PAGE)))
+    pages = call_store(store, where, lambda: iter(obstore.list(store.client, folder or None, offset=offset or None, chunk_size=_PAGE)))
     sizes: dict[str, int] = {}
     last = ""
     for _ in range(max(1, len(keys) // _HEADS_PER_PAGE)):
         try:
-            page = _call(store, where, lambda: next(pages, None))
+            page = call_store(store, where, lambda: next(pages, None))
         except UnsafeUri:
             return {}  # somebody's key that no path can be: the listing ends there, and tells nothing of ours
         names = [item["path"] for item in page or ()]

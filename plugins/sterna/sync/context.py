@@ -64,10 +64,8 @@ class Context:
     @contextmanager
     def fetching(self, run: str) -> Iterator[None]:
         """Let the objects keep, below a run's folder, what they read of other regions meanwhile."""
-        from sterna.sync.fetched import FetchingObjects
-
         plain = self.objects
-        vars(self)["objects"] = FetchingObjects(plain, run)
+        vars(self)["objects"] = plain.fetching(run)
         try:
             yield
         finally:

@@ -17,6 +17,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from sterna import errors
+from sterna.edges.fetched import read_fetched
 from sterna.edges.secrets import environment_secrets
 from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, SternaError, TableError
 from sterna.iceberg.files import Written
@@ -24,7 +25,6 @@ from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
 from sterna.sync import files as listing
 from sterna.sync.context import Context, Progress
-from sterna.sync.fetched import read_fetched
 from sterna.sync.model import (
     DELETE_MANIFEST,
     INLINE_MANIFEST,

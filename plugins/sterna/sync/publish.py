@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from sterna.edges.catalog import NAMESPACE, Commit, Content, Delete, Operation, Put, Unchanged, parse_key
@@ -178,6 +179,7 @@ def _properties(context: Context, plan: Plan, settled: Settled) -> dict[str, str
     return {name: value for name, value in found.items() if value}
 
 
+@cache
 def sterna_version() -> str:
     """Return sterna's version; "unknown" where the folder was dropped in without its wheel."""
     try:

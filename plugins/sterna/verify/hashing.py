@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-from sterna.edges.objects import Objects, _call
+from sterna.edges.objects import Objects
+from sterna.edges.open_store import call_store
 from sterna.errors import StoreUnreachable
 
 _CHUNK = 8 << 20
@@ -30,4 +31,4 @@ def sha256_of(objects: Objects, uri: str) -> tuple[int, str]:
             raise StoreUnreachable(f"{size} of {result.meta['size']} bytes came", file=uri)
         return size, hashed.hexdigest()
 
-    return _call(store, uri, stream)
+    return call_store(store, uri, stream)

@@ -270,6 +270,19 @@ def test_a_localize_stage_that_was_left_out_is_noticed(world: World):
         publish(context, made.run, copied, StageReport(), quiet)
 
 
+def test_a_run_that_was_overtaken_is_superseded_whatever_is_left_of_it(world: World):
+    world.commit(a=world.write("a"))
+    context = world.context()
+    made = plan(context, Options(), quiet)
+    copied = copy(context, made.run, 0, quiet)
+    localized = localize(context, made.run, copied, quiet, here)
+    world.commit(a=world.write("a"))
+    (mine,) = (world.folder / "eu" / "replica").rglob("*.metadata.json")
+    run(world)
+    mine.unlink()  # as a clean-up does once nothing reaches it
+    assert publish(context, made.run, copied, localized, quiet).outcome == "superseded"
+
+
 def test_a_registry_that_changed_in_the_middle_of_a_run_is_noticed(world: World):
     world.commit(a=world.write("a"))
     made = plan(world.context(), Options(), quiet)

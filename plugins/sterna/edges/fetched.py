@@ -21,14 +21,14 @@ class FetchingObjects(Objects):
     """
 
     def __init__(self, objects: Objects, run: str) -> None:
-        super().__init__(objects.mapping, objects.secrets, timeout=objects.timeout, workers=objects.workers, stores=objects)
+        super().__init__(objects.mapping, objects.secrets, timeout=objects.timeout, workers=objects.workers, opened=objects)
         self._run = run
 
     def read(self, uri: str, *, limit: int = READ_LIMIT) -> bytes:
         """Return an object's content; see `Objects.read`."""
         data = super().read(uri, limit=limit)
         if not self.mapping.is_local(uri):
-            self.write_new(_place(self._run, uri), data, looked=True)
+            self.write_new(fetched_uri(self._run, uri), data, looked=True)
         return data
 
 
@@ -45,9 +45,10 @@ def read_fetched(objects: Objects, run: str, uri: str) -> bytes:
     """
     if not objects.mapping.is_local(uri):
         with suppress(ObjectMissing):
-            return objects.read(_place(run, uri))
+            return objects.read(fetched_uri(run, uri))
     return objects.read(uri)
 
 
-def _place(run: str, uri: str) -> str:
+def fetched_uri(run: str, uri: str) -> str:
+    """Return where a run keeps what it read at a URI."""
     return f"{run}/fetched/{hashlib.sha256(uri.encode()).hexdigest()[:32]}"

@@ -123,12 +123,12 @@ def sort_out(listing: Iterable[Listed], rules: Rules, kept: Reached, refused: Re
         objects += Amount(len(chunk), sum(size for _, size, _ in chunk))
         kinds = [rules.kind(uri) for uri, _, _ in chunk]
         strange += Amount(kinds.count(STRANGE), sum(item[1] for item, kind in zip(chunk, kinds, strict=True) if kind == STRANGE))
-        files = [
-            item for item, kind in zip(chunk, kinds, strict=True) if kind == FILE or (kind == EVIDENCE and rules.spent(item[0], item[2]))
-        ]
+        files = [item for item, kind in zip(chunk, kinds, strict=True) if kind == FILE]
+        spent = [item for item, kind in zip(chunk, kinds, strict=True) if kind == EVIDENCE and rules.spent(item[0], item[2])]
         lost = _filtered(files, kept, wanted=False)
         only_refused.append(_table(_filtered(lost, refused, wanted=True)))
-        unreachable.append(_table(_filtered(lost, refused, wanted=False)))
+        # No head names evidence; if one should, it stays.
+        unreachable.append(_table(_filtered([*lost, *_filtered(spent, kept, wanted=False)], refused, wanted=False)))
     return Found(objects, strange, pa.concat_tables(unreachable).combine_chunks(), pa.concat_tables(only_refused).combine_chunks())
 
 

@@ -1,4 +1,4 @@
-"""What an operator puts right on real servers: a replica branch that somebody else changed, and a main that left the watermark."""
+"""What an operator puts right on real servers: a changed replica branch, a main that left the watermark, wrong files, relaxed tables."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@
         ├── BrokenMetadata       a metadata file that does not parse, or contradicts itself
         ├── SourceGone           a listed file is gone at its source
         ├── NotCopied            a listed file is at its source and yet does not arrive
-        └── SizeDiffers          an object's real size is not the one that its metadata says
+        ├── SizeDiffers          an object's real size is not the one that its metadata says
+        └── Damaged              a file of the replica that its head reaches is not what sterna wrote
 
 What to do stands on each class as `remedy`; the command line turns `exit_code` into its own.
 """
@@ -241,3 +242,7 @@ class NotCopied(TableError):
 
 class SizeDiffers(TableError):
     """An object's real size is not the size that its metadata says."""
+
+
+class Damaged(TableError):
+    """A file of the replica that its head reaches is not what sterna wrote: `repair` alone writes over it."""

@@ -1,4 +1,4 @@
-"""What an operator puts right on real servers: a replica branch that somebody else changed, and a main that left the watermark."""
+"""What an operator puts right on real servers: a changed replica branch, a main that left the watermark, wrong files, relaxed tables."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sterna.edges.catalog import Delete, Operation
+from sterna.edges.catalog import Delete, Operation, Put
 from sterna.sync.head import REASSERTED, RESEEDED, read_head
-from tests.suites.own_region import OwnRegion, own_region
+from tests.suites.own_region import OwnRegion, own_region, put_object, read_object, remove_object
 from tests.suites.world import MERGE_ON_READ, World
 
 
@@ -125,3 +125,74 @@ def test_main_reset_and_main_rewritten_are_followed_on_the_operators_word(world:
     newest = next(iter(world.catalog.history(own.branch, operations=False)))
     assert newest.properties[RESEEDED] == behind
     assert own.sync().outcome == "idle"
+
+
+def changed(data: bytes, kind: str) -> bytes:
+    """Data with a byte flipped in the middle, or without its last one."""
+    at = len(data) // 2
+    return data[:-1] if kind == "cut" else data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def test_wrong_and_missing_files_of_a_replica_are_repaired(world: World, own: OwnRegion):
+    table, other = make(world, "mend"), make(world, "mend_other")
+    own.sync()
+    with own.context() as context:
+        mapping = context.mapping
+    copied = [mapping.content(str(row[0])) for row in world.sql(f"SELECT file_path FROM main_us.{table}.data_files ORDER BY 1")]
+    deletes = [mapping.localized(str(row[0])) for row in world.sql(f"SELECT file_path FROM main_us.{table}.delete_files ORDER BY 1")]
+    manifests = [mapping.localized(str(row[0])) for row in world.sql(f"SELECT path FROM main_us.{table}.manifests ORDER BY path")]
+    lists = [mapping.localized(str(row[0])) for row in world.sql(f"SELECT manifest_list FROM main_us.{table}.snapshots")]
+    metadata = own.replica()[table].metadata_location or ""
+    before = {uri: read_object(world, uri) for uri in (*copied, *deletes, *manifests, *lists, metadata)}
+    data = copied[0]
+    # A flipped byte of a copy: only a comparison with main shows it.
+    put_object(world, data, changed(before[data], "flipped"))
+    assert sterna(own, "repair", "--table", table).returncode == 0
+    shown = sterna(own, "repair", "--table", "op.mend*", "--deep", "--json")
+    assert shown.returncode == 7, shown.stderr
+    (mend,) = json.loads(shown.stdout.splitlines()[-1])["mends"]
+    assert (mend["table"], mend["file"], mend["how"]) == (table, data, "copy")
+    assert read_object(world, data) != before[data], "without --yes nothing is touched"
+    done = sterna(own, "repair", "--table", "op.mend*", "--deep", "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert read_object(world, data) == before[data]
+    # All of its files at once, gone or cut.
+    for number, uri in enumerate(before):
+        remove_object(world, uri) if number % 2 else put_object(world, uri, changed(before[uri], "cut"))
+    mark = len(world.stage.endpoints["us"].requests())
+    done = sterna(own, "repair", "--yes", "--table", table, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    # A list that was cut behind the broken metadata.json is written anew with its manifests, before verify sees it.
+    assert set(before) - set(lists) <= {item["file"] for item in json.loads(done.stdout.splitlines()[-1])["mends"]} <= set(before)
+    assert {uri: read_object(world, uri) for uri in before} == before
+    writes = [request for request in world.stage.endpoints["us"].requests(mark) if request.method in ("PUT", "DELETE", "COPY")]
+    assert not writes, "the source is read-only"
+    own.assert_equal(table, other)
+    assert own.sync().outcome == "idle"
+
+
+def test_a_relaxed_table_goes_on_while_its_partner_is_held(world: World, own: OwnRegion):
+    strict, relaxed = make(world, "pair_strict"), make(world, "pair_relaxed")
+    own.registry["policies"] = [{"tables": ["op.pair_relaxed"], "atomic": "relaxed"}]
+    own.sync()
+    before = own.replica()
+    catalog = world.catalog
+    keys = [("op", "pair_strict"), ("op", "pair_relaxed")]
+    base = catalog.reference("main").hash
+    catalog.create_branch("pairs", base)
+    for name in ("pair_strict", "pair_relaxed"):
+        world.sql(f"INSERT INTO main_us.op.`{name}@pairs` VALUES (900)")
+    contents = catalog.contents("pairs", catalog.reference("pairs").hash, keys)
+    catalog.commit("main", base, [Put(key, contents[key]) for key in keys], "both at once")
+    lost = contents["op", "pair_strict"].metadata_location or ""
+    data = read_object(world, lost)
+    remove_object(world, lost)
+    try:
+        report = own.sync()
+        assert [(item.key, item.kind) for item in report.held if item.key.startswith("op.pair")] == [(strict, "SourceGone")]
+        assert own.replica()[strict] == before[strict]
+        own.assert_equal(relaxed)
+    finally:
+        put_object(world, lost, data)
+    assert strict in own.sync().published
+    own.assert_equal(strict, relaxed)

@@ -151,7 +151,20 @@ def _judged(context: Context, name: str, files: pa.Table, broken: dict[str, list
             left.append(left_over(findings, why))
         else:
             mends.append(Mend(name, uri, row["source"], "copy" if row["role"] == CONTENT else "localize", _fault(findings)))
+    if any(mend.how == "localize" for mend in mends):
+        mends += _unseen(context, name, files, broken)
     return mends, left
+
+
+def _unseen(context: Context, name: str, files: pa.Table, broken: dict[str, list[Finding]]) -> list[Mend]:
+    """Return files that are gone as well, and that verify could not see as missing behind those that are broken."""
+    foreign = {
+        row["target"]: row["source"]
+        for row in listing.to_localize(files).to_pylist()
+        if row["target"] not in broken and not context.mapping.is_local(row["source"])  # a local one may stay in place
+    }
+    sizes = context.objects.sizes(foreign) if foreign else {}
+    return [Mend(name, uri, source, "localize", "missing") for uri, source in foreign.items() if sizes[uri] is None]
 
 
 def _hindrance(context: Context, name: str, uri: str, row: dict[str, object] | None, size: int | None) -> str:

@@ -30,7 +30,8 @@ class Repaired:
     Args:
         applied: it was done, not only shown.
         faults: how many verify found at first.
-        mends: files that were, or would be, brought anew.
+        mends: files that were, or would be, brought anew. Lists and manifests of deletes that name such files are written anew with them,
+            where that changes them, without being named here.
         left: faults that stay, at most 1,000 a table.
         faults_left: how many stay; when nothing was applied, all of them.
     """

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sterna.edges.catalog import ICEBERG_TABLE, ICEBERG_VIEW, Content
-from sterna.errors import Busy, SourceGone, TableError
+from sterna.errors import Busy, Damaged, SourceGone, TableError
 from sterna.iceberg import LOCALIZER_VERSION
 from sterna.registry.mapping import check_bindings
-from sterna.registry.model import digest
+from sterna.registry.model import digest, inside
 from sterna.sync import files as listing
-from sterna.sync.batches import cut
 from sterna.sync.compare import compare, held_entry, seed_group
 from sterna.sync.context import Context, Progress
 from sterna.sync.head import Head, is_recorded, read_head
 from sterna.sync.look import Look, look
-from sterna.sync.model import CONTENT, LOCALIZE_ORDER, PROVEN, Action, Batch, Held, Options, Plan
-from sterna.sync.settle import settle
+from sterna.sync.model import Action, Batch, Held, Options, Plan
+from sterna.sync.present import Listed, look_up, to_copy
+from sterna.sync.settle import Settled, settle
 from sterna.sync.store import new_run_id
-from sterna.sync.table import ReplicaLost, kept, read_metadata, table_files, view_files
+from sterna.sync.table import ReplicaLost, kept, reached_content, read_metadata, table_files, view_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from sterna.iceberg.metadata import TableMetadata
 
 _TABLES_AT_ONCE = 8
-_LOOKED_UP_AT_ONCE = 50_000  # each takes about a KiB meanwhile
 
 
 def make_plan(
@@ -70,11 +70,15 @@ def make_plan(
     )
     actions, parts, faults = _tables(context, chosen, head, seen)
     since = {action.key: held_entry(action.key, head, seen) for action in actions} | {fault.key: fault for fault in faults}
-    settled = settle(actions, (*draft.held, *waiting, *faults), seen.together, since, seen.relaxed)
+    blamed = (*draft.held, *waiting, *faults)
+    settled = settle(actions, blamed, seen.together, since, seen.relaxed)
+    listed = _listed(context, settled, parts)
+    damaged = _damaged(context, settled, listed, since, seen) if listed else []
+    if damaged:
+        settled = settle(actions, (*blamed, *damaged), seen.together, since, seen.relaxed)
+        listed = _listed(context, settled, parts)
     held = _carried(settled.held, head, seen)
-    needed = [parts[action.key] for action in settled.actions if action.change == "put" and action.key in parts]
-    # Without a table to bring there is nothing to list, and pyarrow need not be imported: most runs end here.
-    files, batches, present = _to_copy(context, listing.joined(needed), options, progress) if needed else (None, (), 0)
+    files, batches, present = to_copy(listed, context.region.replica_root, options, progress) if listed else (None, (), 0)
     plan = Plan(
         run_id=run_id or new_run_id(),
         region=context.region.name,
@@ -120,13 +124,18 @@ def _tables(context: Context, chosen: list[Action], head: Head, seen: Look) -> t
         try:
             return _table(context, action, seen)
         except TableError as error:
-            return action, held_entry(action.key, head, seen, error)
+            return action, held_entry(action.key, head, seen, _own_fault(context, error))
 
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         found = list(pool.map(read, chosen))
     faults = [result for _, result in found if isinstance(result, Held)]
     parts = {action.key: result for action, result in found if result is not None and not isinstance(result, Held)}
     return tuple(action for action, _ in found), parts, faults
+
+
+def _own_fault(context: Context, error: TableError) -> TableError:
+    """Return a table's error, or that the replica is damaged where it is about one of the replica's own files."""
+    return Damaged(error.message, file=error.file) if inside(error.file, context.region.replica_root) else error
 
 
 def _table(context: Context, action: Action, seen: Look) -> tuple[Action, pa.Table]:
@@ -163,37 +172,33 @@ def _carried(held: tuple[Held, ...], head: Head, seen: Look) -> tuple[Held, ...]
     return tuple(sorted((*held, *others), key=lambda item: item.key))
 
 
-def _to_copy(context: Context, files: pa.Table, options: Options, progress: Progress) -> tuple[pa.Table, tuple[Batch, ...], int]:
-    """Take out what is here already with its right size, and cut the rest into batches; also return how many are here."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    content = listing.with_role(files, CONTENT)
-    targets, found = _sizes_here(context, content.column("target"))
-    here = pc.equal(found.take(pc.index_in(content.column("target"), targets)), content.column("size"))
-    # One size can't be right for two tables that say different ones: the copy finds out which of them is.
-    missing = content.filter(pc.invert(pc.fill_null(here, False))).column("target").unique()
-    progress(f"{len(targets)} foreign files are not proven by the replica's head; {len(missing)} of them are not here")
-    wanted = pc.is_in(content.column("target"), missing)
-    numbers, batches = cut(content.filter(wanted), context.region.replica_root, options)
-    marks = pc.replace_with_mask(pa.repeat(pa.scalar(PROVEN, pa.int32()), content.num_rows), wanted.combine_chunks(), numbers)
-    listed = content.set_column(content.schema.get_field_index("batch"), "batch", marks)
-    return listing.joined([listing.with_role(files, *LOCALIZE_ORDER), listed]), batches, len(targets) - len(missing)
+def _listed(context: Context, settled: Settled, parts: dict[str, pa.Table]) -> Listed | None:
+    """Return the files of what goes ahead, looked up; None where there is nothing to bring."""
+    needed = [parts[action.key] for action in settled.actions if action.change == "put" and action.key in parts]
+    # Without a table to bring there is nothing to list, and pyarrow need not be imported: most runs end here.
+    return look_up(context, listing.joined(needed)) if needed else None
 
 
-def _sizes_here(context: Context, targets: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
-    """Return each target once, sorted, and the size of what stands there (int64, null: nothing)."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+def _damaged(context: Context, settled: Settled, listed: Listed, since: dict[str, Held], seen: Look) -> list[Held]:
+    """Hold tables of whose own version on the replica a file is here with a wrong size: readers have it, and somebody must be told.
 
-    once = targets.unique()
-    once = once.take(pc.sort_indices(once))
-    found = [pa.array([], pa.int64())]
-    for start in range(0, len(once), _LOOKED_UP_AT_ONCE):
-        names = once.slice(start, _LOOKED_UP_AT_ONCE).to_pylist()
-        sizes = context.objects.sizes(names)
-        found.append(pa.array([sizes[name] for name in names], pa.int64()))
-    return once, pa.concat_arrays(found)
+    One that nobody reads yet is what a killed copy left, and copied anew.
+    """
+    suspects = listed.wrong()
+    # Where the source isn't as large as main says either, it is main that is wrong: the copy finds that out.
+    sources = context.objects.sizes({file.source for file in suspects}) if suspects else {}
+    wrong: dict[str, set[str]] = defaultdict(set)
+    for file in suspects:
+        if sources[file.source] in (None, file.size):
+            wrong[file.table].add(file.target)
+    found = []
+    for action in settled.actions if wrong else ():
+        here = _metadata_here(context, seen.candidates[action.renamed_from or action.key].replica) if action.key in wrong else None
+        reached = reached_content(context, here, wrong[action.key]) if here else set()
+        if reached:
+            error = Damaged(f"{len(reached)} files that the replica's readers use have a wrong size", file=min(reached))
+            found.append(replace(since[action.key], kind=type(error).__name__, reason=error.message, file=error.file))
+    return found
 
 
 def _egress(context: Context, batches: Iterable[Batch]) -> float:

@@ -124,6 +124,8 @@ _ADVICE = {
     "BrokenMetadata": "repair the table on main",
     "SourceGone": "restore the file, or expire the snapshots on main that need it",
     "SizeDiffers": "the file at its origin isn't the one that main describes: repair the table on main",
+    "Damaged": "somebody wrote below the replica root: `sterna repair --deep` shows what is wrong, with --yes it mends it",
+    "NotCopied": "see what the store says of that object: an archive class, a key of its own, a right that is missing",
     "Waits": "it follows by itself once the table it waits for does",
 }
 

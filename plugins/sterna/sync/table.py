@@ -107,6 +107,34 @@ def table_files(
     return listing.distinct(listing.joined(parts))
 
 
+def reached_content(context: Context, here: TableMetadata, targets: set[str]) -> set[str]:
+    """Return those of some content files that a version of the replica's own has; all of them where its files don't tell.
+
+    Args:
+        context: the region.
+        here: what the replica's metadata.json says.
+        targets: URIs below the replica root.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from sterna.iceberg.manifest import read_entries
+
+    found = targets & {item.path for item in here.statistics}
+    wanted = pa.array(sorted(targets), pa.string())
+    try:
+        lists = {snapshot.manifest_list for snapshot in here.snapshots if snapshot.manifest_list}
+        manifests = {path for snapshot in here.snapshots for path in snapshot.manifests}
+        manifests |= {item.path for item in _read_lists(context, sorted(lists))}
+        for uri, data in _read_many(context, sorted(manifests)):
+            entries = read_entries(data, uri)
+            live = entries.filter(pc.not_equal(entries.column("status"), _DELETED)).column("file_path")
+            found |= set(live.filter(pc.is_in(live, wanted)).to_pylist())
+    except TableError:
+        return targets
+    return found
+
+
 def _proven(table: str, metadata: TableMetadata, reached: dict[int, str], known: dict[str, Written]) -> list[pa.Table]:
     """Return rows of the lists and manifests whose localized copies the new version takes over."""
     lists = [

@@ -114,8 +114,10 @@ def test_without_yes_it_is_only_shown(world: World):
     assert sorted((world.folder / "eu" / "replica" / "_sterna").rglob("*")) == runs
     assert (result.applied, result.faults_left) == (False, result.faults)
     assert [(item.how, item.file) for item in result.mends] == [("localize", f"file://{manifest}")], "the other one can't be seen yet"
+    gone(next(path for path in replica(world) if path.name == "snap-2.avro"))
+    assert [item.why.partition(":")[0] for item in mend(world, apply=False).mends] == ["missing", "missing"], "a manifest behind its list"
     assert result.mends[0].source == sides(world, "a")[0].uri("metadata/m-data.avro")
-    assert len(mend(world).mends) == 2
+    assert len(mend(world).mends) == 3
     assert deep(world) == ()
 
 

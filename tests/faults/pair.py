@@ -1,0 +1,124 @@
+"""Two regions with real servers, small tables that PyIceberg writes in us, and what a replica of them must show in eu."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import yaml
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import StaticTable
+
+from sterna.edges.catalog import Commit, key_name
+from sterna.edges.environment import environment
+from sterna.edges.nessie import NessieCatalog
+from sterna.edges.secrets import environment_secrets
+from sterna.local.stack import Deployment, deployment
+from sterna.registry.model import SOURCE_BRANCH
+from sterna.sync.context import Context, open_context
+from sterna.sync.head import RUN_ID
+from sterna.sync.model import Options, Report
+from sterna.sync.run import sync
+from sterna.verify.structure import verify_structure
+from tests.suites.world import pyiceberg_properties
+
+NAMESPACE = "faults"
+BRANCH = "main_replica_eu"
+
+
+@dataclass
+class Pair:
+    """Regions us and eu.
+
+    Args:
+        stage: the deployment.
+        catalog: the catalog, past all proxies.
+        writer: PyIceberg's view of `main`.
+    """
+
+    stage: Deployment
+    catalog: NessieCatalog
+    writer: Catalog
+    _numbers: Iterator[int] = field(default_factory=count)
+
+    def create(self, name: str = "") -> str:
+        """Make a table in us with a few rows; return its name."""
+        table = f"{NAMESPACE}.{name or f't{next(self._numbers)}'}"
+        self.writer.create_namespace_if_not_exists(NAMESPACE)
+        self.writer.create_table(table, self._rows().schema)
+        self.append(table)
+        return table
+
+    def append(self, table: str) -> None:
+        """Commit one data file."""
+        self.writer.load_table(table).append(self._rows())
+
+    def sync(self, context: Context | None = None) -> Report:
+        """Sync eu in this process."""
+        if context is not None:
+            return sync(context, Options(), lambda line: None)
+        with self.context() as own:
+            return sync(own, Options(), lambda line: None)
+
+    def context(self, **addresses: str) -> Context:
+        """Return eu; `us`, `eu` and `catalog` may be reached by other addresses than their own."""
+        registry = yaml.safe_load(self.stage.registry.read_text())
+        for location in registry["locations"]:
+            options = location["remote"]["options"]
+            options["endpoint"] = addresses.get(location["region"], options["endpoint"])
+        for region in registry["regions"]:
+            region["catalog"]["read"] = addresses.get("catalog", region["catalog"]["read"])
+        path = self.stage.work / f"registry-{next(self._numbers)}.yaml"
+        path.write_text(yaml.safe_dump(registry))
+        return open_context(path, "eu", environment_secrets())
+
+    def assert_equal(self) -> None:
+        """The replica stands for the head of `main`, is closed, shows the same rows, and tells of each run once."""
+        with self.context() as context:
+            assert verify_structure(context).findings == ()
+        main, replica = (self._tables(branch) for branch in (SOURCE_BRANCH, BRANCH))
+        assert replica.keys() == main.keys()
+        for name, location in main.items():
+            assert self.rows(replica[name], "eu") == self.rows(location, "us"), name
+        runs = [commit.properties[RUN_ID] for commit in self.commits()]
+        assert len(runs) == len(set(runs)), "a run was committed twice"
+
+    def commits(self) -> list[Commit]:
+        """Return the commits on eu's replica branch, newest first."""
+        return list(self.catalog.history(f"{BRANCH}@{self.catalog.reference(BRANCH).hash}", operations=False))
+
+    def rows(self, location: str, region: str) -> list[tuple[Any, ...]]:
+        """Return a table's rows, read at one region's own endpoint alone."""
+        table = StaticTable.from_metadata(location, pyiceberg_properties(self.stage.endpoints[region])).scan().to_arrow()
+        return sorted(zip(*table.to_pydict().values(), strict=True))
+
+    def copied(self, since: int = 0) -> list[str]:
+        """Return the keys of data files that were written in eu, each as often as it was."""
+        written = (request for request in self.stage.endpoints["eu"].requests(since) if request.method in ("PUT", "COMPLETE"))
+        return [request.key for request in written if request.key.endswith(".parquet") and "/_sterna/" not in request.key]
+
+    def _tables(self, branch: str) -> dict[str, str]:
+        entries = self.catalog.entries(branch, self.catalog.reference(branch).hash)
+        return {key_name(key): content.metadata_location for key, content in entries if content.metadata_location}
+
+    def _rows(self) -> pa.Table:
+        number = next(self._numbers)
+        return pa.table({"id": pa.array([number, number + 1], pa.int64()), "name": [f"row {number}", "x" * 50]})
+
+
+@contextmanager
+def pair_in(folder: Path) -> Iterator[Pair]:
+    """Bring up both regions in a folder."""
+    with (
+        deployment(folder, postgres=False, count_requests=True) as stage,
+        environment(stage.environment),
+        NessieCatalog(stage.nessie.uri) as catalog,
+    ):
+        settings = pyiceberg_properties(stage.endpoints["us"])
+        writer = load_catalog("main", type="rest", uri=f"{stage.nessie.iceberg_uri}/main", warehouse="us", **settings)
+        yield Pair(stage, catalog, writer)

@@ -123,11 +123,11 @@ def sort_out(listing: Iterable[Listed], rules: Rules, kept: Reached, refused: Re
         objects += Amount(len(chunk), sum(size for _, size, _ in chunk))
         kinds = [rules.kind(uri) for uri, _, _ in chunk]
         strange += Amount(kinds.count(STRANGE), sum(item[1] for item, kind in zip(chunk, kinds, strict=True) if kind == STRANGE))
-        files = [item for item, kind in zip(chunk, kinds, strict=True) if kind == FILE]
-        lost = _filtered(files, kept, wanted=False)
-        only_refused.append(_table(_filtered(lost, refused, wanted=True)))
-        spent = [item for item, kind in zip(chunk, kinds, strict=True) if kind == EVIDENCE and rules.spent(item[0], item[2])]
-        unreachable.append(_table([*_filtered(lost, refused, wanted=False), *spent]))
+        lost = _filtered([item for item, kind in zip(chunk, kinds, strict=True) if kind != STRANGE], kept, wanted=False)
+        files = [item for item in lost if rules.kind(item[0]) == FILE]
+        only_refused.append(_table(_filtered(files, refused, wanted=True)))
+        others = _filtered(lost, refused, wanted=False)
+        unreachable.append(_table([item for item in others if rules.kind(item[0]) == FILE or rules.spent(item[0], item[2])]))
     return Found(objects, strange, pa.concat_tables(unreachable).combine_chunks(), pa.concat_tables(only_refused).combine_chunks())
 
 

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+# A slow machine proves nothing: the first example of a test also pays for its imports.
+settings.register_profile("sterna", deadline=None)
+settings.load_profile("sterna")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -67,6 +67,21 @@ def test_pyiceberg_appends_overwrites_and_deletes(world: World, ns: str, rest: C
     world.sync_and_compare(born, spark_born, pyiceberg=True)
 
 
+def test_a_commit_through_nessies_rest_costs_what_it_changed_though_it_has_no_history(world: World, ns: str, rest: Catalog):
+    table = "writers.no_history"
+    rest.create_table(table, rows(1).schema)
+    for number in range(5):
+        rest.load_table(table).append(rows(number))
+    world.sync()
+    rest.load_table(table).append(rows(100))
+    us = world.stage.endpoints["us"]
+    mark = len(us.requests())
+    assert world.sync().copied.files == 1
+    read = [request.key for request in us.requests(mark) if request.method == "GET"]
+    assert len([key for key in read if key.endswith(".avro") and "/snap-" not in key]) == 1, read
+    world.assert_equal(table)
+
+
 def test_spark_through_iceberg_rest(world: World, ns: str, spark_rest: str):
     table = "writers.rest"
     world.sql(

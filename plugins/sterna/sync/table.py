@@ -84,7 +84,7 @@ def table_files(
     """
     reached = _reached_lists(context, metadata, here)
     fresh = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in reached]
-    known = _known_manifests(context, metadata, fresh, reached)
+    known = _known_manifests(context, metadata, fresh, reached, here) if here else {}
     lists = list(dict.fromkeys(snapshot.manifest_list for snapshot in fresh if snapshot.manifest_list is not None))
     inline = list(dict.fromkeys(path for snapshot in fresh for path in snapshot.manifests))
     manifests = _new_manifests(context, lists, known)
@@ -179,9 +179,11 @@ def _reached_lists(context: Context, metadata: TableMetadata, here: TableMetadat
     }
 
 
-def _known_manifests(context: Context, metadata: TableMetadata, fresh: Sequence[Snapshot], reached: dict[int, str]) -> dict[str, Written]:
-    """Return the manifests, by their URI on `main`, that the replica's own lists nearest to the new snapshots name."""
-    if not fresh or not reached:
+def _known_manifests(
+    context: Context, metadata: TableMetadata, fresh: Sequence[Snapshot], reached: dict[int, str], here: TableMetadata
+) -> dict[str, Written]:
+    """Return the manifests, by their URI on `main`, that the replica's own lists nearest to the new snapshots name, and its newest one."""
+    if not fresh:
         return {}
     parents = {snapshot.snapshot_id: snapshot.parent_id for snapshot in metadata.snapshots}
     nearest: set[str] = set()
@@ -191,7 +193,8 @@ def _known_manifests(context: Context, metadata: TableMetadata, fresh: Sequence[
             ancestor = parents.pop(ancestor, None)  # each ancestor is passed once: the way on from it has been found
         if ancestor is not None:
             nearest.add(reached[ancestor])
-    nearest.add(next(reversed(reached.values())))
+    # Also where no snapshot has stayed: what is committed through Nessie's Iceberg REST has no history.
+    nearest |= {item.manifest_list for item in here.snapshots if item.snapshot_id == here.current_snapshot_id and item.manifest_list}
     try:
         return {context.mapping.source(item.path): Written(item.path, item.length) for item in _read_lists(context, sorted(nearest))}
     except SourceGone as error:

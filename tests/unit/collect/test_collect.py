@@ -415,6 +415,23 @@ def test_a_tag_on_an_older_head_keeps_its_files(world: World):
     assert files(world) == before
 
 
+def test_what_is_published_while_the_store_is_listed_is_not_taken_for_unreachable(world: World, monkeypatch: pytest.MonkeyPatch):
+    world.commit(a=world.write("a"))
+    run(world)
+    listing = Objects.list
+
+    def slow(self: Objects, prefix: str) -> Any:
+        if prefix.endswith("/replica") and not files(world, "/b/"):
+            world.commit(b=world.write("b"))
+            run(world)
+        return listing(self, prefix)
+
+    monkeypatch.setattr(Objects, "list", slow)
+    found = clean(world, START, delete=False)
+    assert files(world, "/b/")
+    assert found.unreachable.files == 0
+
+
 def test_without_a_replica_branch_nothing_is_touched(world: World):
     world.commit(a=world.write("a"))
     folder = stages.plan(world.context(), SyncOptions(), quiet).run

@@ -3,7 +3,7 @@
 import random
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.sync import files as listing
@@ -44,7 +44,6 @@ def folder(row: Row) -> str:
     return target(row).removeprefix(f"{ROOT}/").partition("/")[0]
 
 
-@settings(deadline=None)
 @given(ROWS, st.integers(1, 1 << 41), st.integers(1, 70), st.integers(1, 10))
 def test_every_file_is_in_one_batch_of_its_origin(rows: list[Row], size: int, count: int, most: int) -> None:
     numbers, batches = made(rows, most, bytes_per_batch=size, files_per_batch=count)
@@ -58,14 +57,12 @@ def test_every_file_is_in_one_batch_of_its_origin(rows: list[Row], size: int, co
         assert min(row[2] for row in mine) <= batch.bytes <= sum(row[2] for row in mine)
 
 
-@settings(deadline=None)
 @given(ROWS)
 def test_a_batch_is_a_stretch_of_neighbours(rows: list[Row]) -> None:
     numbers, _ = made(rows, files_per_batch=3)
     assert [numbers[row] for row in sorted(rows, key=lambda row: (target(row), row[0]))] == sorted(numbers.values())
 
 
-@settings(deadline=None)
 @given(ROWS, st.integers())
 def test_the_order_of_files_does_not_matter(rows: list[Row], seed: int) -> None:
     shuffled = random.Random(seed).sample(rows, len(rows))

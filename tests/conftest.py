@@ -18,6 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     fuzzing = parser.getgroup("fuzz", "damaged metadata")
     fuzzing.addoption("--fuzz-seconds", type=float, default=60, help="how long to damage files, all kinds together (60)")
     fuzzing.addoption("--fuzz-seed", type=int, help="the one file of this seed")
-    simulation = parser.getgroup("simulation", "seeded simulation of the stages")
+    simulation = parser.getgroup("simulation", "seeded simulation of the stages, and the soak")
     simulation.addoption("--simulation-seeds", type=int, default=1000, help="how many seeds to play (1000)")
+    simulation.addoption("--soak-minutes", type=float, default=5, help="how long to kill syncs while writers go on (5)")
     simulation.addoption("--simulation-seed", type=int, help="play this seed, and no other")

@@ -14,7 +14,7 @@ import yaml
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import StaticTable
 
-from sterna.edges.catalog import Commit, key_name
+from sterna.edges.catalog import key_name
 from sterna.edges.environment import environment
 from sterna.edges.nessie import NessieCatalog
 from sterna.edges.secrets import environment_secrets
@@ -38,35 +38,35 @@ class Pair:
     Args:
         stage: the deployment.
         catalog: the catalog, past all proxies.
-        writer: PyIceberg's view of `main`.
+        writers: PyIceberg's view of `main` in each region, at that region's own endpoint.
     """
 
     stage: Deployment
     catalog: NessieCatalog
-    writer: Catalog
+    writers: dict[str, Catalog]
     _numbers: Iterator[int] = field(default_factory=count)
 
-    def create(self, name: str = "") -> str:
-        """Make a table in us with a few rows; return its name."""
-        table = f"{NAMESPACE}.{name or f't{next(self._numbers)}'}"
-        self.writer.create_namespace_if_not_exists(NAMESPACE)
-        self.writer.create_table(table, self._rows().schema)
+    def create(self, region: str = "us") -> str:
+        """Make a table in a region with a few rows; return its name."""
+        table = f"{NAMESPACE}.{region}_{next(self._numbers)}"
+        self.writers[region].create_namespace_if_not_exists(NAMESPACE)
+        self.writers[region].create_table(table, self._rows().schema)
         self.append(table)
         return table
 
     def append(self, table: str) -> None:
         """Commit one data file."""
-        self.writer.load_table(table).append(self._rows())
+        self.writers[table.removeprefix(f"{NAMESPACE}.").partition("_")[0]].load_table(table).append(self._rows())
 
-    def sync(self, context: Context | None = None) -> Report:
-        """Sync eu in this process."""
+    def sync(self, context: Context | None = None, *, region: str = "eu") -> Report:
+        """Sync a region in this process."""
         if context is not None:
             return sync(context, Options(), lambda line: None)
-        with self.context() as own:
+        with self.context(region) as own:
             return sync(own, Options(), lambda line: None)
 
-    def context(self, **addresses: str) -> Context:
-        """Return eu; `us`, `eu` and `catalog` may be reached by other addresses than their own."""
+    def context(self, name: str = "eu", **addresses: str) -> Context:
+        """Return a region; `us`, `eu` and `catalog` may be reached by other addresses than their own."""
         registry = yaml.safe_load(self.stage.registry.read_text())
         for location in registry["locations"]:
             options = location["remote"]["options"]
@@ -75,22 +75,21 @@ class Pair:
             region["catalog"]["read"] = addresses.get("catalog", region["catalog"]["read"])
         path = self.stage.work / f"registry-{next(self._numbers)}.yaml"
         path.write_text(yaml.safe_dump(registry))
-        return open_context(path, "eu", environment_secrets())
+        return open_context(path, name, environment_secrets())
 
-    def assert_equal(self) -> None:
-        """The replica stands for the head of `main`, is closed, shows the same rows, and tells of each run once."""
-        with self.context() as context:
+    def assert_equal(self, region: str = "eu") -> None:
+        """A replica is closed, shows the rows of `main`'s head, and tells of each run once."""
+        branch = f"main_replica_{region}"
+        with self.context(region) as context:
             assert verify_structure(context).findings == ()
-        main, replica = (self._tables(branch) for branch in (SOURCE_BRANCH, BRANCH))
+        main, replica = (self._tables(name) for name in (SOURCE_BRANCH, branch))
         assert replica.keys() == main.keys()
         for name, location in main.items():
-            assert self.rows(replica[name], "eu") == self.rows(location, "us"), name
-        runs = [commit.properties[RUN_ID] for commit in self.commits()]
+            born = name.removeprefix(f"{NAMESPACE}.").partition("_")[0]
+            assert self.rows(replica[name], region) == self.rows(location, born), name
+        history = self.catalog.history(f"{branch}@{self.catalog.reference(branch).hash}", operations=False)
+        runs = [commit.properties[RUN_ID] for commit in history]
         assert len(runs) == len(set(runs)), "a run was committed twice"
-
-    def commits(self) -> list[Commit]:
-        """Return the commits on eu's replica branch, newest first."""
-        return list(self.catalog.history(f"{BRANCH}@{self.catalog.reference(BRANCH).hash}", operations=False))
 
     def rows(self, location: str, region: str) -> list[tuple[Any, ...]]:
         """Return a table's rows, read at one region's own endpoint alone."""
@@ -119,6 +118,9 @@ def pair_in(folder: Path) -> Iterator[Pair]:
         environment(stage.environment),
         NessieCatalog(stage.nessie.uri) as catalog,
     ):
-        settings = pyiceberg_properties(stage.endpoints["us"])
-        writer = load_catalog("main", type="rest", uri=f"{stage.nessie.iceberg_uri}/main", warehouse="us", **settings)
-        yield Pair(stage, catalog, writer)
+        uri = f"{stage.nessie.iceberg_uri}/main"
+        writers = {
+            region: load_catalog("main", type="rest", uri=uri, warehouse=region, **pyiceberg_properties(endpoint))
+            for region, endpoint in stage.endpoints.items()
+        }
+        yield Pair(stage, catalog, writers)

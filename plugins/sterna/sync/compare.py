@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sterna.edges.catalog import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content, key_name
-from sterna.errors import TableError, Unsupported
+from sterna.errors import SternaError, TableError, Unsupported
 from sterna.iceberg import LOCALIZER_VERSION
 from sterna.registry.mapping import Mapping
 from sterna.sync.context import Context
@@ -66,7 +66,7 @@ def seed_group(draft: Draft, seen: Look, head: Head, size: int) -> tuple[list[Ac
     return [*first, *new[:size]], True, [before[action.key] for action in late if action.key in before and action.key not in faulty]
 
 
-def held_entry(name: str, head: Head, seen: Look, error: TableError | None = None) -> Held:
+def held_entry(name: str, head: Head, seen: Look, error: SternaError | None = None) -> Held:
     """Return the entry with which a key is held: since when, and what is shown of it meanwhile."""
     kind, reason, file = (type(error).__name__, error.message, error.file) if error else ("", "", "")
     before = next((item for item in head.held if item.key == name), None)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sterna.edges.catalog import ICEBERG_TABLE, ICEBERG_VIEW, Content
-from sterna.errors import Busy, Damaged, SourceGone, TableError
+from sterna.errors import Busy, Damaged, SourceGone, StoreUnreachable, TableError
 from sterna.iceberg import LOCALIZER_VERSION
 from sterna.registry.mapping import check_bindings
 from sterna.registry.model import digest, inside
@@ -54,7 +54,8 @@ def make_plan(
         Diverged: the watermark is no ancestor of `main`'s head.
         RegistryError: an id of the registry is bound to something else.
         Busy: a clean-up is deleting files; it is over within seconds.
-        CatalogError, StoreError: something does not answer; a later run resumes.
+        CatalogError, StoreError: something does not answer; a later run resumes. Where a foreign store is dark and tables of others can
+            go on, those that need it are held instead.
     """
     head = read_head(context.primary, context.region.replica_branch)
     if head.deleting:
@@ -68,7 +69,8 @@ def make_plan(
     progress(
         f"{len(seen.candidates)} keys compared: {len(draft.actions)} to change, {draft.left} as they should be, {len(draft.held)} held"
     )
-    actions, parts, faults = _tables(context, chosen, head, seen)
+    dark: dict[str, StoreUnreachable] = {}
+    actions, parts, faults = _tables(context, chosen, head, seen, dark)
     since = {action.key: held_entry(action.key, head, seen) for action in actions} | {fault.key: fault for fault in faults}
     blamed = (*draft.held, *waiting, *faults)
     settled = settle(actions, blamed, seen.together, since, seen.relaxed)
@@ -77,6 +79,9 @@ def make_plan(
     if damaged:
         settled = settle(actions, (*blamed, *damaged), seen.together, since, seen.relaxed)
         listed = _listed(context, settled, parts)
+    if dark and not settled.actions:
+        # Nobody else's tables could go on: as an error it is tried again soon.
+        raise next(iter(dark.values()))
     held = _carried(settled.held, head, seen)
     files, batches, present = to_copy(listed, context.region.replica_root, options, progress) if listed else (None, (), 0)
     plan = Plan(
@@ -111,8 +116,15 @@ def sync_digest(context: Context) -> str:
     return digest([context.registry.digest(), LOCALIZER_VERSION])
 
 
-def _tables(context: Context, chosen: list[Action], head: Head, seen: Look) -> tuple[tuple[Action, ...], dict[str, pa.Table], list[Held]]:
+def _tables(
+    context: Context, chosen: list[Action], head: Head, seen: Look, dark: dict[str, StoreUnreachable]
+) -> tuple[tuple[Action, ...], dict[str, pa.Table], list[Held]]:
     """Read what the tables and views among some actions need here.
+
+    Args:
+        context, head, seen: of the plan.
+        chosen: the actions.
+        dark: takes, by the id of the location, the error of each foreign store that does not answer; no other table waits for it again.
 
     Returns:
         The actions, with what the metadata added; by key name, the rows of its files; the keys that have a fault.
@@ -122,9 +134,16 @@ def _tables(context: Context, chosen: list[Action], head: Head, seen: Look) -> t
         if action.change == "drop" or not action.target:
             return action, None
         try:
+            if error := dark.get(context.mapping.locate(action.source).location.id):
+                raise error
             return _table(context, action, seen)
         except TableError as error:
             return action, held_entry(action.key, head, seen, _own_fault(context, error))
+        except StoreUnreachable as error:
+            if not error.file or context.mapping.is_local(error.file):
+                raise
+            dark.setdefault(context.mapping.locate(error.file).location.id, error)
+            return action, held_entry(action.key, head, seen, error)
 
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         found = list(pool.map(read, chosen))

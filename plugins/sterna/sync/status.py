@@ -126,6 +126,7 @@ _ADVICE = {
     "SizeDiffers": "the file at its origin isn't the one that main describes: repair the table on main",
     "Damaged": "somebody wrote below the replica root: `sterna repair --deep` shows what is wrong, with --yes it mends it",
     "NotCopied": "see what the store says of that object: an archive class, a key of its own, a right that is missing",
+    "StoreUnreachable": "see that the address named comes back; the table is tried again at every sync",
     "Waits": "it follows by itself once the table it waits for does",
 }
 

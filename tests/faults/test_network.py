@@ -1,0 +1,93 @@
+"""A network, or a server, that fails between sterna and each of its three others: the foreign store, its own store, the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+
+from sterna.edges.nessie import NessieCatalog
+from sterna.edges.nessie_http import Deadlines
+from sterna.edges.objects import Objects
+from sterna.errors import EngineError, Remedy, SternaError
+from sterna.sync import run as stages
+from sterna.sync.context import Context
+from sterna.sync.model import Options
+from tests.faults.pair import BRANCH, Pair
+from tests.faults.proxy import Fault, Proxy, flipped, half_open, late, proxy_to, reset, truncated, unavailable
+
+PLACES = ("us", "eu", "catalog")
+_TIMEOUT = 2.0
+_SYNCS = 4
+
+
+@contextmanager
+def faulty(pair: Pair, place: str) -> Iterator[tuple[Context, Proxy]]:
+    """Yield eu, which reaches one of the places through a proxy, and is impatient."""
+    address = pair.stage.nessie.uri if place == "catalog" else pair.stage.endpoints[place].url
+    with proxy_to(urlsplit(address).port or 0) as proxy:
+        path = "/api/v2" if place == "catalog" else ""
+        with pair.context(**{place: proxy.url + path}) as context:
+            catalog = NessieCatalog(context.region.catalog.read, deadlines=Deadlines(read=1.0, total=_TIMEOUT, attempts=3, backoff=0.05))
+            vars(context).update(catalog=catalog, primary=catalog, objects=Objects(context.mapping, context.secrets, timeout=_TIMEOUT))
+            yield context, proxy
+
+
+def new_data(pair: Pair) -> None:
+    """A table that is known here gets a file, and there is a new one."""
+    known = pair.create()
+    pair.sync()
+    pair.append(known)
+    pair.create()
+
+
+@pytest.mark.parametrize("fault", [reset, unavailable, truncated, late, half_open])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_fault_that_passes_is_borne(pair: Pair, place: str, fault: Fault) -> None:
+    new_data(pair)
+    with faulty(pair, place) as (context, proxy):
+        proxy.strike(fault, times=2)
+        for _ in range(_SYNCS):
+            try:
+                assert pair.sync(context).held == ()
+                break
+            except SternaError as error:
+                assert error.remedy is Remedy.RETRY, error
+        else:
+            pytest.fail(f"nothing got ahead in {_SYNCS} syncs")
+        assert proxy.struck
+    pair.assert_equal()
+
+
+@pytest.mark.parametrize("fault", [reset, unavailable, truncated, half_open])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_fault_that_stays_is_told_and_changes_nothing(pair: Pair, place: str, fault: Fault) -> None:
+    new_data(pair)
+    before = pair.catalog.reference(BRANCH).hash
+    with faulty(pair, place) as (context, proxy):
+        proxy.strike(fault)
+        with pytest.raises(SternaError) as caught:
+            pair.sync(context)
+        assert caught.value.remedy is Remedy.RETRY
+        assert proxy.url.removeprefix("http://") in str(caught.value)
+        assert pair.catalog.reference(BRANCH).hash == before
+        proxy.heal()
+        assert pair.sync(context).held == ()
+    pair.assert_equal()
+
+
+def test_a_bit_that_flips_on_the_way_is_not_believed(pair: Pair) -> None:
+    new_data(pair)
+    with faulty(pair, "us") as (context, proxy):
+        planned = stages.plan(context, Options(), lambda line: None)
+        proxy.strike(flipped)
+        # rclone sends the source's own MD5 along, and the store refuses what doesn't fit it.
+        with pytest.raises(EngineError, match="2 files were not copied") as caught:
+            stages.copy(context, planned.run, 0, lambda line: None)
+        assert caught.value.remedy is Remedy.RETRY
+        assert proxy.struck
+        proxy.heal()
+        assert pair.sync(context).held == ()
+    pair.assert_equal()

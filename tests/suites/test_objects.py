@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 import boto3
 import pytest
 
+from sterna.edges.fetched import fetched_uri, read_fetched
 from sterna.edges.objects import Objects
 from sterna.edges.secrets import connection_environment
 from sterna.errors import (
@@ -57,6 +58,27 @@ def test_an_object_is_never_replaced(stores: Stores, here: str) -> None:
 def test_an_empty_object_is_there(stores: Stores, here: str) -> None:
     assert stores.objects.write_new(f"{here}/f", b"") == 0
     assert (stores.objects.size(f"{here}/f"), stores.objects.read(f"{here}/f")) == (0, b"")
+
+
+def test_what_is_read_of_others_is_kept_for_a_run_and_its_own_is_not(stores: Stores, here: str) -> None:
+    run, own = f"{stores.mapping.region.replica_root}/_sterna/runs/{here.rpartition('/')[2]}", f"{stores.eu}/kept by nobody"
+    stores.put(f"{here}/kept", b"from afar")
+    stores.put(own, b"at home")
+    fetching = stores.objects.fetching(run)
+    assert dict(fetching.read_many([f"{here}/kept", own])) == {f"{here}/kept": b"from afar", own: b"at home"}
+    assert stores.objects.read(fetched_uri(run, f"{here}/kept")) == b"from afar"
+    assert stores.objects.size(fetched_uri(run, own)) is None
+
+
+def test_a_run_reads_what_it_kept_and_the_source_where_it_kept_nothing(stores: Stores, here: str) -> None:
+    run = f"{stores.mapping.region.replica_root}/_sterna/runs/{here.rpartition('/')[2]}"
+    stores.put(f"{here}/kept", b"as it is now")
+    stores.put(f"{here}/other", b"never kept")
+    stores.put(fetched_uri(run, f"{here}/kept"), b"as it was read")
+    assert read_fetched(stores.objects, run, f"{here}/kept") == b"as it was read"
+    assert read_fetched(stores.objects, run, f"{here}/other") == b"never kept"
+    with pytest.raises(ObjectMissing):
+        read_fetched(stores.objects, run, f"{here}/nowhere")
 
 
 def test_a_missing_object(stores: Stores, here: str) -> None:

@@ -20,6 +20,7 @@ from sterna.registry.model import Location, Registry, inside
 
 READ_LIMIT = 1 << 30
 _PAGE = 1000
+_FOLDERS_KEPT = 100_000
 # A listing is given up when it took more requests than this share of the HEADs that it stands for.
 _HEADS_PER_PAGE = 20
 _FEW = 10
@@ -54,6 +55,7 @@ class Objects:
         self.timeout = timeout
         self.workers = workers
         self._stores: dict[str, OpenStore] = opened._stores if opened else {}
+        self._folders: dict[str, tuple[OpenStore, str]] = {}
         self._opening: threading.Lock = opened._opening if opened else threading.Lock()
 
     @classmethod
@@ -140,20 +142,25 @@ class Objects:
         Raises:
             StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`; for the first URI that they happen to.
         """
-        spellings: dict[tuple[str, str], list[str]] = {}
         stores: dict[str, OpenStore] = {}
+        keys: dict[str, dict[str, str]] = {}  # by location id and key, a URI
+        respelled: list[tuple[str, str, str]] = []
         for uri in uris:
             store, key = self._find(uri)
-            stores[store.location.id] = store
-            spellings.setdefault((store.location.id, key), []).append(uri)
-        found: dict[tuple[str, str], int | None] = {}
-        runs = [(stores[id], run) for id in stores for run in _runs(stores[id], sorted(key for at, key in spellings if at == id))]
-        for (store, _), sizes in zip(runs, self._map(lambda run: _list_run(*run), runs), strict=True):
-            found.update({(store.location.id, key): size for key, size in sizes.items()})
-        left = [place for place in spellings if place not in found]
-        heads = self._map(lambda place: head(stores[place[0]], place[1], spellings[place][0]), left)
-        found.update(zip(left, heads, strict=True))
-        return {uri: found[place] for place, spelled in spellings.items() for uri in spelled}
+            id = store.location.id
+            stores[id] = store
+            if keys.setdefault(id, {}).setdefault(key, uri) != uri:
+                respelled.append((uri, id, key))
+        sizes: dict[str, dict[str, int | None]] = {id: {} for id in keys}
+        runs = [(stores[id], run) for id in keys for run in _runs(stores[id], sorted(keys[id]))]
+        for (store, _), found in zip(runs, self._map(lambda run: _list_run(*run), runs), strict=True):
+            sizes[store.location.id].update(found)
+        left = [(id, key) for id in keys for key in keys[id] if key not in sizes[id]]
+        heads = self._map(lambda place: head(stores[place[0]], place[1], keys[place[0]][place[1]]), left)
+        for (id, key), size in zip(left, heads, strict=True):
+            sizes[id][key] = size
+        first = {uri: sizes[id][key] for id in keys for key, uri in keys[id].items()}
+        return first | {uri: sizes[id][key] for uri, id, key in respelled}
 
     def write_new(self, uri: str, data: bytes, *, looked: bool = False) -> int:
         """Write an object unless one is there already, which stays as it is.
@@ -255,6 +262,17 @@ class Objects:
                 yield f"{start}/{item['path'][skip:]}", item["size"], item["last_modified"]
 
     def _find(self, uri: str) -> tuple[OpenStore, str]:
+        refuse_fork()
+        folder, _, name = uri.rpartition("/")
+        known = self._folders.get(folder)
+        if known is None or not self.mapping.like_its_folder(uri, name):
+            known = self._look_up(uri)
+            if len(self._folders) < _FOLDERS_KEPT:
+                self._folders[folder] = known[0], known[1].removesuffix(name)
+            return known
+        return known[0], known[1] + name
+
+    def _look_up(self, uri: str) -> tuple[OpenStore, str]:
         place = self.mapping.locate(uri)
         if not place.path:
             raise UnsafeUri("the URI names a location, not a file", file=uri)

@@ -80,7 +80,7 @@ class Mapping:
     def _contents(self) -> dict[str, tuple[str, bool]]:
         return {}
 
-    def _like_its_folder(self, uri: str, name: str) -> bool:
+    def like_its_folder(self, uri: str, name: str) -> bool:
         """Tell whether a URI fares as every other in its folder does: what was found out for one of them holds for it."""
         plain = _PLAIN.fullmatch(name) or (name and not _ODD.search(name))
         return bool(plain) and uri not in self._edges
@@ -94,7 +94,7 @@ class Mapping:
         """
         folder, _, name = uri.rpartition("/")
         known = self._located.get(folder)
-        if known is not None and self._like_its_folder(uri, name):
+        if known is not None and self.like_its_folder(uri, name):
             return Place(known.location, known.alias, uri[len(known.prefix) + 1 :])
         for spelling in self._spellings:
             if inside(uri, spelling.prefix):
@@ -153,7 +153,7 @@ class Mapping:
         """Return where this region reads a content file: the URI itself when local, else its place below the replica root."""
         folder, _, name = uri.rpartition("/")
         known = self._contents.get(folder)
-        if known is None or not self._like_its_folder(uri, name):
+        if known is None or not self.like_its_folder(uri, name):
             replica, local = self.replica(uri), self.is_local(uri)
             if len(self._contents) < _FOLDERS_KEPT:
                 self._contents[folder] = replica.rpartition("/")[0], local

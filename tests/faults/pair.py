@@ -91,6 +91,20 @@ class Pair:
         runs = [commit.properties[RUN_ID] for commit in history]
         assert len(runs) == len(set(runs)), "a run was committed twice"
 
+    def assert_no_secret(self, *texts: str) -> None:
+        """No endpoint's secret is in some texts, in a log, in a replica commit, or in what runs left beside the replica."""
+        left = [
+            path
+            for root in (self.stage.work.glob("*.log"), self.stage.work.glob("s3/*/*/replica/_sterna/**/*"))
+            for path in root
+            if path.is_file()
+        ]
+        history = [repr(commit) for commit in self.catalog.history(f"{BRANCH}@{self.catalog.reference(BRANCH).hash}", operations=True)]
+        assert left and history
+        for endpoint in self.stage.endpoints.values():
+            assert not [text for text in (*texts, *history) if endpoint.secret_key in text]
+            assert not [path for path in left if endpoint.secret_key.encode() in path.read_bytes()]
+
     def rows(self, location: str, region: str) -> list[tuple[Any, ...]]:
         """Return a table's rows, read at one region's own endpoint alone."""
         table = StaticTable.from_metadata(location, pyiceberg_properties(self.stage.endpoints[region])).scan().to_arrow()

@@ -1,4 +1,4 @@
-"""A region needs no more than to read the other regions' storage."""
+"""Storage that takes no write: all that a region needs of the others', and an alarm where it is its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -13,23 +14,23 @@ from sterna.edges.environment import environment
 from sterna.errors import SternaError
 from sterna.local.process import LOOPBACK, free_port, start_process, wait_until_ready
 from sterna.local.s3 import find_rclone
-from tests.faults.pair import Pair
+from tests.faults.pair import BRANCH, Pair
 
 _KEY, _SECRET = "STERNAREADER", "reads-and-nothing-else"
 
 
-@pytest.fixture(scope="module")
-def read_only(pair: Pair) -> Iterator[str]:
-    """An endpoint over us's storage with a key of its own, which takes no write."""
+@contextmanager
+def read_only(pair: Pair, region: str) -> Iterator[str]:
+    """Serve a region's storage once more, at an endpoint with a key of its own that takes no write."""
     port = free_port()
     command = [str(find_rclone()), "serve", "s3", "--config", "", "--addr", f"{LOOPBACK}:{port}", "--read-only", "--dir-cache-time", "0s"]
     environ = {**os.environ, "RCLONE_AUTH_KEY": f'"{_KEY},{_SECRET}"'}
-    log = pair.stage.work / "s3-read-only.log"
-    process = start_process("the read-only endpoint", [*command, str(pair.stage.endpoints["us"].folder)], log=log, env=environ)
+    log = pair.stage.work / f"s3-read-only-{region}.log"
+    process = start_process("the read-only endpoint", [*command, str(pair.stage.endpoints[region].folder)], log=log, env=environ)
     try:
         wait_until_ready(process, lambda: _listens(port), timeout=60)
         connection = json.dumps({"conn_type": "aws", "login": _KEY, "password": _SECRET})
-        with environment({"AIRFLOW_CONN_STERNA_US": connection}):
+        with environment({f"AIRFLOW_CONN_STERNA_{region.upper()}": connection}):
             yield f"http://{LOOPBACK}:{port}"
     finally:
         process.stop()
@@ -43,9 +44,9 @@ def _listens(port: int) -> bool:
     return True
 
 
-def test_a_credential_that_can_only_read_is_enough(pair: Pair, read_only: str) -> None:
+def test_a_credential_that_can_only_read_is_enough_for_foreign_storage(pair: Pair) -> None:
     table = pair.create()
-    with pair.context(us=read_only) as context:
+    with read_only(pair, "us") as url, pair.context(us=url) as context:
         with pytest.raises(SternaError):
             context.objects.write_new("s3://us-lake/not-allowed", b"x")
         assert pair.sync(context).held == ()
@@ -55,3 +56,16 @@ def test_a_credential_that_can_only_read_is_enough(pair: Pair, read_only: str) -
     pair.assert_equal()
     folder = pair.stage.endpoints["us"].folder
     assert folder and not (folder / "us-lake" / "not-allowed").exists()
+
+
+def test_ones_own_storage_that_takes_no_write_stops_a_sync_before_it_shows_anything(pair: Pair) -> None:
+    pair.sync()
+    before = pair.catalog.reference(BRANCH).hash
+    pair.create()
+    with read_only(pair, "eu") as url, pair.context(eu=url) as context, pytest.raises(SternaError) as caught:
+        pair.sync(context)
+    assert url.removeprefix("http://") in str(caught.value)
+    assert _SECRET not in str(caught.value)
+    assert pair.catalog.reference(BRANCH).hash == before
+    assert pair.sync().held == ()
+    pair.assert_equal()

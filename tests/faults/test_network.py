@@ -72,6 +72,7 @@ def test_a_fault_that_stays_is_told_and_changes_nothing(pair: Pair, place: str, 
             pair.sync(context)
         assert caught.value.remedy is Remedy.RETRY
         assert proxy.url.removeprefix("http://") in str(caught.value)
+        pair.assert_no_secret(str(caught.value))
         assert pair.catalog.reference(BRANCH).hash == before
         proxy.heal()
         assert pair.sync(context).held == ()

@@ -25,6 +25,7 @@ from tests.faults.pair import Pair
 _ROOT = Path(__file__).parents[2]
 _REGIONS = ("us", "eu")
 _MOST_TABLES = 12
+said: list[str] = []
 
 
 def test_whoever_is_killed_all_the_time_ends_equal(pair: Pair, pytestconfig: pytest.Config) -> None:
@@ -48,6 +49,7 @@ def test_whoever_is_killed_all_the_time_ends_equal(pair: Pair, pytestconfig: pyt
     for region in _REGIONS:
         assert pair.sync(region=region).held == ()
         pair.assert_equal(region)
+    pair.assert_no_secret(*said)
     print(f"{len(written)} commits, {kills} kills")
 
 
@@ -61,8 +63,9 @@ def kill(process: subprocess.Popen[str]) -> None:
     ended = process.poll()
     if ended is None:
         os.killpg(process.pid, signal.SIGKILL)
-    _, said = process.communicate()
-    assert ended is None, said
+    _, errors = process.communicate()
+    said.append(errors)
+    assert ended is None, errors
 
 
 @contextmanager

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sterna.sync.model import Batch, Options
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
 _MOST_BATCHES = 64
 # What a file costs beyond its bytes: five requests, in bytes that pass meanwhile.
 _FILE_COST = 256 * 1024
+_AT_ONCE = 50_000
 
 
 def cut(files: pa.Table, root: str, options: Options, most: int = _MOST_BATCHES) -> tuple[pa.Array, tuple[Batch, ...]]:
@@ -35,10 +39,9 @@ def cut(files: pa.Table, root: str, options: Options, most: int = _MOST_BATCHES)
     if not files.num_rows:
         return pa.array([], pa.int32()), ()
     order = pc.sort_indices(files, [("target", "ascending"), ("table", "ascending")])
-    targets = files.column("target").take(order)
     sizes = files.column("size").take(order).to_numpy()
-    once = np.ones(len(order), bool)
-    once[1:] = pc.not_equal(targets.slice(1), targets.slice(0, len(order) - 1)).to_numpy()
+    targets = _Sorted(files.column("target"), order)
+    once = targets.first_of_each()
     starts = _origin_starts(targets, root)
     numbers = np.empty(len(order), np.int64)
     batches: list[Batch] = []
@@ -55,17 +58,50 @@ def cut(files: pa.Table, root: str, options: Options, most: int = _MOST_BATCHES)
     return pa.array(found), tuple(batches)
 
 
-def _origin_starts(targets: pa.ChunkedArray, root: str) -> list[tuple[str, slice]]:
-    """Return the location id of each origin, and where its targets stand: they are sorted, and lie in a folder of their own."""
-    import pyarrow.compute as pc
+@dataclass(frozen=True)
+class _Sorted:
+    """Texts in another order, which are looked at where they stand: a million of them need not be copied.
 
-    folders = pc.list_element(pc.split_pattern(pc.utf8_slice_codeunits(targets, len(root) + 1), "/", max_splits=1), 0)
+    Args:
+        texts: the texts.
+        order: their rows, in order.
+    """
+
+    texts: pa.ChunkedArray
+    order: pa.Array
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getitem__(self, place: int) -> str:
+        text: str = self.texts[self.order[place].as_py()].as_py()
+        return text
+
+    def first_of_each(self) -> Any:
+        """Return, as a numpy array, which of them differ from the one before."""
+        import numpy as np
+        import pyarrow.compute as pc
+
+        found = np.ones(len(self), bool)
+        for start in range(1, len(self), _AT_ONCE):
+            part = self.texts.take(self.order.slice(start - 1, _AT_ONCE + 1))
+            found[start : start + _AT_ONCE] = pc.not_equal(part.slice(1), part.slice(0, len(part) - 1)).to_numpy()
+        return found
+
+
+def _origin_starts(targets: _Sorted, root: str) -> list[tuple[str, slice]]:
+    """Return the location id of each origin, and where its targets stand: they are sorted, and lie in a folder of their own."""
     found, start = [], 0
-    for folder in folders.unique().to_pylist():
-        count = pc.sum(pc.equal(folders, folder)).as_py()
-        found.append((folder.partition("~")[0], slice(start, start + count)))
-        start += count
+    while start < len(targets):
+        folder = targets[start][len(root) + 1 :].partition("/")[0]
+        end = bisect_left(range(len(targets)), True, lo=start, key=_leaves(targets, f"{root}/{folder}/"))
+        found.append((folder.partition("~")[0], slice(start, end)))
+        start = end
     return found
+
+
+def _leaves(targets: _Sorted, folder: str) -> Callable[[int], bool]:
+    return lambda place: not targets[place].startswith(folder)
 
 
 def _counts(loads: list[tuple[int, int]], options: Options, most: int) -> list[int]:

@@ -51,11 +51,19 @@ def distinct(files: pa.Table) -> pa.Table:
 
 
 def with_role(files: pa.Table, *roles: str) -> pa.Table:
-    """Return the rows of these roles."""
+    """Return the rows of these roles; where a stretch of rows has one role, as plans make them, nothing is copied."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return files.filter(pc.is_in(files.column("role"), pa.array(roles)))
+    wanted = pa.array(roles, pa.string())
+    found = []
+    for rows in files.to_batches():
+        kinds = rows.column("role").unique().to_pylist()
+        if len(kinds) > 1:
+            found.append(rows.filter(pc.is_in(rows.column("role"), wanted)))
+        elif kinds and kinds[0] in roles:
+            found.append(rows)
+    return pa.Table.from_batches(found, files.schema)
 
 
 def to_localize(files: pa.Table, *roles: str) -> pa.Table:

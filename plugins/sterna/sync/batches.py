@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sterna.sync.files import stretches
 from sterna.sync.model import Batch, Options
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 _MOST_BATCHES = 64
 # What a file costs beyond its bytes: five requests, in bytes that pass meanwhile.
 _FILE_COST = 256 * 1024
-_AT_ONCE = 50_000
 
 
 def cut(files: pa.Table, root: str, options: Options, most: int = _MOST_BATCHES) -> tuple[pa.Array, tuple[Batch, ...]]:
@@ -80,13 +80,13 @@ class _Sorted:
     def first_of_each(self) -> Any:
         """Return, as a numpy array, which of them differ from the one before."""
         import numpy as np
-        import pyarrow.compute as pc
 
-        found = np.ones(len(self), bool)
-        for start in range(1, len(self), _AT_ONCE):
-            part = self.texts.take(self.order.slice(start - 1, _AT_ONCE + 1))
-            found[start : start + _AT_ONCE] = pc.not_equal(part.slice(1), part.slice(0, len(part) - 1)).to_numpy()
-        return found
+        found: list[bool] = []
+        last = None
+        for _, texts in stretches(self.texts, self.order):
+            found += [text != before for before, text in zip([last, *texts], texts, strict=False)]
+            last = texts[-1]
+        return np.array(found)
 
 
 def _origin_starts(targets: _Sorted, root: str) -> list[tuple[str, slice]]:

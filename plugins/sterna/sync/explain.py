@@ -54,7 +54,7 @@ def _tables(files: pa.Table) -> dict[str, dict[str, int]]:
     """Return, by table, the files and bytes to copy and the files to localize."""
     import pyarrow.compute as pc
 
-    copied = files.filter(pc.greater_equal(files.column("batch"), 0))
+    copied = files.select(["table", "size", "batch"]).filter(pc.greater_equal(files.column("batch"), 0))
     found: dict[str, dict[str, int]] = defaultdict(lambda: {"files": 0, "bytes": 0, "localize": 0})
     for row in copied.group_by("table").aggregate([("size", "count"), ("size", "sum")]).to_pylist():
         found[row["table"]].update({"files": row["size_count"], "bytes": row["size_sum"]})

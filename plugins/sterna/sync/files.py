@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sterna.sync.model import LOCALIZE_ORDER, PROVEN, TO_LOCALIZE
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_AT_ONCE = 50_000
 
 
 @cache
@@ -40,10 +42,13 @@ def joined(parts: Sequence[pa.Table]) -> pa.Table:
 
 def distinct(files: pa.Table) -> pa.Table:
     """Return the rows of one table, each source of a role once."""
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pc.count_distinct(files.column("source")).as_py() == files.num_rows:
+    # Hashes, for a set of a million names takes as much again as the names themselves.
+    hashes = [np.fromiter(map(hash, rows.column("source").to_pylist()), np.int64, rows.num_rows) for rows in files.to_batches()]
+    if not hashes or len(np.unique(np.concatenate(hashes))) == files.num_rows:
         return files
     numbered = files.append_column("row", pa.array(range(files.num_rows), pa.int64()))
     first = numbered.group_by(["role", "source"]).aggregate([("row", "min")]).column("row_min")
@@ -81,6 +86,26 @@ def by_batch(files: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     for batch in sorted(number for number in files.column("batch").unique().to_pylist() if number >= 0):
         # One after the other: together they would be another copy of all rows.
         yield batch, files.filter(pc.equal(files.column("batch"), batch))
+
+
+def stretches(texts: pa.ChunkedArray, order: pa.Array) -> Iterator[tuple[Any, list[str]]]:
+    """Yield texts in an order, some 50,000 at a time: their rows (a numpy array), and the texts themselves.
+
+    They are taken chunk by chunk: taken from all chunks at once, pyarrow would first put all of them into one.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    starts = np.cumsum([0, *(len(chunk) for chunk in texts.chunks)])
+    for start in range(0, len(order), _AT_ONCE):
+        rows = order.slice(start, _AT_ONCE).to_numpy().astype(np.int64)
+        places = np.searchsorted(starts, rows, side="right") - 1
+        names = np.empty(len(rows), object)
+        by_chunk = np.argsort(places, kind="stable")
+        for mine in np.split(by_chunk, np.flatnonzero(np.diff(places[by_chunk])) + 1):
+            number = int(places[mine[0]])
+            names[mine] = texts.chunk(number).take(pa.array(rows[mine] - starts[number])).to_pylist()
+        yield rows, names.tolist()
 
 
 def without_tables(files: pa.Table, tables: Iterable[str]) -> pa.Table:

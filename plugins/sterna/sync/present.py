@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sterna.sync import files as listing
 from sterna.sync.batches import cut
@@ -15,7 +14,6 @@ from sterna.sync.model import CONTENT, LOCALIZE_ORDER, PROVEN, Batch, Options
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_AT_ONCE = 50_000
 _NOTHING = -1
 
 
@@ -51,27 +49,18 @@ def look_up(context: Context, files: pa.Table) -> Listed:
     """
     import numpy as np
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     content = listing.with_role(files, CONTENT)
     found = np.full(content.num_rows, _NOTHING, np.int64)
     targets, last = 0, ""
     # Neighbours together, for listings answer for them; a stretch at a time, for each file takes about a KiB meanwhile.
-    for rows, names in stretches(content.column("target")):
+    for rows, names in listing.stretches(content.column("target"), pc.sort_indices(content.column("target"))):
         sizes = context.objects.sizes(dict.fromkeys(names))
         found[rows] = [_NOTHING if sizes[name] is None else sizes[name] for name in names]
         targets += len(sizes) - (names[0] == last)
         last = names[-1]
     return Listed(listing.with_role(files, *LOCALIZE_ORDER), content, pa.array(found, mask=found == _NOTHING), targets)
-
-
-def stretches(texts: pa.ChunkedArray) -> Iterator[tuple[Any, list[str]]]:
-    """Yield the texts in their order, some 50,000 at a time: their rows, and the texts themselves."""
-    import pyarrow.compute as pc
-
-    order = pc.sort_indices(texts)
-    for start in range(0, len(order), _AT_ONCE):
-        rows = order.slice(start, _AT_ONCE)
-        yield rows.to_numpy(), texts.take(rows).to_pylist()
 
 
 def to_copy(listed: Listed, root: str, options: Options, progress: Progress) -> tuple[pa.Table, tuple[Batch, ...], int]:

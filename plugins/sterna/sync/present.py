@@ -79,7 +79,8 @@ def to_copy(listed: Listed, root: str, options: Options, progress: Progress) -> 
     import pyarrow.compute as pc
 
     content = listed.content
-    wanted = pa.array(listed.sizes.fill_null(_NOTHING).to_numpy() != content.column("size").to_numpy())
+    differs = listed.sizes.fill_null(_NOTHING).to_numpy() != content.column("size").to_numpy()
+    wanted = pa.array(differs | listed.sizes.is_null().to_numpy(zero_copy_only=False))
     if listed.targets < content.num_rows:
         # One size can't be right for two tables that say different ones: the copy finds out which of them is.
         wanted = pc.is_in(content.column("target"), content.filter(wanted).column("target").unique()).combine_chunks()

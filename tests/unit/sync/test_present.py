@@ -1,0 +1,92 @@
+"""What is here of the files that tables need, and what is left to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from sterna.sync import files as listing
+from sterna.sync.context import Context
+from sterna.sync.model import CONTENT, MANIFEST, PROVEN, Options
+from sterna.sync.present import Listed, look_up, to_copy
+
+ROOT = "s3://eu-lake/replica"
+
+
+def files(*rows: tuple[str, str, int]) -> Any:
+    """Content files of (table, name, size), each in a part of its own, as plans make them, and a manifest."""
+    parts = [listing.rows(table, CONTENT, [(f"s3://us-lake/{name}", f"{ROOT}/us-lake/{name}", size)], 0) for table, name, size in rows]
+    return listing.joined([listing.rows("t", MANIFEST, [("s3://us-lake/m", f"{ROOT}/_localized/us-lake/m", 9)]), *parts])
+
+
+def looked_up(rows: Any, **here: int) -> tuple[Listed, list[list[str]]]:
+    """Look files up in a store that has some; also return what it was asked for."""
+    asked: list[list[str]] = []
+
+    def sizes(uris: Iterable[str]) -> dict[str, int | None]:
+        asked.append(list(uris))
+        return {uri: here.get(uri.rpartition("/")[2]) for uri in asked[-1]}
+
+    context = cast(Context, SimpleNamespace(objects=SimpleNamespace(sizes=sizes)))
+    return look_up(context, rows), asked
+
+
+def planned(listed: Listed) -> tuple[dict[tuple[str, str], int], int]:
+    rows, batches, here = to_copy(listed, ROOT, Options(files_per_batch=2), lambda line: None)
+    assert rows.num_rows == listed.content.num_rows + listed.localized.num_rows
+    found = {(row["table"], row["source"].rpartition("/")[2]): row["batch"] for row in rows.to_pylist() if row["role"] == CONTENT}
+    assert sum(batch.files for batch in batches) == len({name for (_, name), batch in found.items() if batch >= 0})
+    return found, here
+
+
+def test_what_is_here_with_its_size_is_not_copied() -> None:
+    listed, _ = looked_up(files(("t", "b", 2), ("t", "a", 1), ("t", "c", 3), ("t", "d", 0)), a=1, b=3, d=0)
+    assert listed.targets == 4
+    assert [(file.target.rpartition("/")[2], file.size) for file in listed.wrong()] == [("b", 2)]
+    assert planned(listed) == ({("t", "a"): PROVEN, ("t", "b"): 0, ("t", "c"): 0, ("t", "d"): PROVEN}, 2)
+
+
+def test_a_size_that_can_not_be_is_not_taken_for_one_that_is_not_there() -> None:
+    listed, _ = looked_up(files(("t", "a", -1), ("t", "b", 2)), b=2)
+    assert planned(listed)[0] == {("t", "a"): 0, ("t", "b"): PROVEN}
+
+
+def test_a_file_that_two_tables_need_is_copied_once_and_for_both_when_they_differ() -> None:
+    listed, _ = looked_up(files(("t", "a", 1), ("u", "a", 1), ("t", "b", 1), ("u", "b", 2), ("u", "c", 5)), a=1, b=1)
+    assert listed.targets == 3
+    found, here = planned(listed)
+    assert found == {("t", "a"): PROVEN, ("u", "a"): PROVEN, ("t", "b"): 0, ("u", "b"): 0, ("u", "c"): 0}
+    assert here == 1
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
+def test_neighbours_are_asked_for_together_and_each_once_in_a_stretch(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "_AT_ONCE", at_once)
+    rows = files(*(("t", name, number) for number, name in enumerate("gfedcba")), ("u", "c", 4))
+    listed, asked = looked_up(rows, **{name: number for number, name in enumerate("gfedcba")})
+    names = [uri.rpartition("/")[2] for uris in asked for uri in uris]
+    assert sorted(set(names)) == list("abcdefg") and names == sorted(names)
+    assert listed.targets == 7
+    assert planned(listed) == ({("t", name): PROVEN for name in "abcdefg"} | {("u", "c"): PROVEN}, 7)
+
+
+def test_no_content_is_no_question() -> None:
+    listed, asked = looked_up(files())
+    assert asked == [] and listed.targets == 0
+    assert to_copy(listed, ROOT, Options(), lambda line: None)[1:] == ((), 0)
+
+
+def test_a_file_that_two_manifests_list_stands_once_for_each_role() -> None:
+    twice = listing.joined([files(("t", "a", 1), ("t", "b", 2)), files(("t", "b", 2))])
+    assert [row["source"] for row in listing.distinct(twice).to_pylist()] == ["s3://us-lake/m", "s3://us-lake/a", "s3://us-lake/b"]
+    assert listing.distinct(files(("t", "a", 1))).num_rows == 2
+    assert listing.distinct(listing.joined([])).num_rows == 0
+
+
+def test_roles_are_told_apart_in_mixed_stretches_too() -> None:
+    mixed = listing.distinct(listing.joined([files(("t", "a", 1)), files(("t", "b", 1))])).combine_chunks()
+    assert listing.with_role(mixed, CONTENT).column("source").to_pylist() == ["s3://us-lake/a", "s3://us-lake/b"]
+    assert listing.with_role(mixed, MANIFEST, CONTENT).num_rows == 3

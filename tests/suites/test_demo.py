@@ -35,16 +35,23 @@ def demo(bare_path: str, work: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def left_running(work: Path) -> list[str]:
-    """Processes that name the demo's folder."""
+def left_running(work: Path, patience: float = 30.0) -> list[str]:
+    """Command lines of processes that name the demo's folder; grandchildren get a while to notice that their parents are gone."""
+    end = time.monotonic() + patience
+    while (found := _naming(str(work).encode())) and time.monotonic() < end:
+        time.sleep(0.5)
+    return found
+
+
+def _naming(text: bytes) -> list[str]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            text = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+            command, environ = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
         except OSError:
             continue
-        if str(work).encode() in text and int(process.name) != os.getpid():
-            found.append(process.name)
+        if text in command + environ and int(process.name) != os.getpid():
+            found.append(f"{process.name} {command.replace(bytes(1), b' ').decode(errors='replace')}")
     return found
 
 

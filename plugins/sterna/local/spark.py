@@ -26,6 +26,7 @@ _JAVA_OPTIONS = (
     "-Daws.responseChecksumValidation=when_required",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",  # what runs here is over before the optimizing compiler has paid for itself
+    "-XX:ReservedCodeCacheSize=240m",  # which alone gets as little as 48 MB: a long session runs out of them
 )
 # Errors only: Iceberg's procedures warn with a stack trace whenever a table is named without its catalog.
 ERRORS_ONLY = """\

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -73,18 +74,14 @@ def writing(pair: Pair, seed: int) -> Iterator[list[str]]:
     """Let a writer in each region commit; yield what they did."""
     done: list[str] = []
     over = threading.Event()
-    threads = [
-        threading.Thread(target=_write, args=(pair, region, random.Random(seed + number), done, over))
-        for number, region in enumerate(_REGIONS)
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        yield done
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
+    with ThreadPoolExecutor(len(_REGIONS)) as pool:
+        writers = [pool.submit(_write, pair, region, random.Random(seed + number), done, over) for number, region in enumerate(_REGIONS)]
+        try:
+            yield done
+        finally:
+            over.set()
+        for writer in writers:
+            writer.result()
 
 
 def _write(pair: Pair, region: str, rng: random.Random, done: list[str], over: threading.Event) -> None:
@@ -99,7 +96,7 @@ def _write(pair: Pair, region: str, rng: random.Random, done: list[str], over: t
                 tables.remove(table)
                 pair.writers[region].drop_table(table)
             elif kind == "delete":
-                pair.writers[region].load_table(table).delete("id % 3 = 0")
+                pair.writers[region].load_table(table).delete(f"id < {rng.randrange(1_000)}")
             else:
                 pair.append(table)
         except CommitFailedException:

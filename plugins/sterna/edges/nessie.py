@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from sterna.edges.catalog import Commit, Content, Delete, DiffEntry, Key, Operation, Put, Reference, Unchanged, key_name, parse_time
 from sterna.edges.nessie_http import Deadlines, NessieAuth, NessieHttp
+from sterna.edges.secrets import Secrets
 from sterna.errors import BranchChanged, CatalogConflict, CatalogError, CatalogRefused, CatalogStateUnknown, ReferenceNotFound
 
 AUTHOR = "sterna"
@@ -84,11 +85,11 @@ class NessieCatalog:
         found = self._pages("trees", {}, "references", _reference)
         return tuple(sorted(found, key=lambda reference: reference.name))
 
-    def create_branch(self, name: str, at_hash: str | None = None) -> Reference:
-        """See `Catalog.create_branch`."""
+    def create_branch(self, name: str, at_hash: str | None = None, *, detached: bool = False) -> Reference:
+        """See `Catalog.create_branch`; `detached`: the commit may lie on no branch."""
         at_hash = at_hash or self.no_ancestor()
-        # As a hash of the default branch, because a detached one needs rights of its own.
-        source = {"type": "BRANCH", "name": self.default_branch, "hash": at_hash}
+        # As a hash of the default branch where it can be: a detached one needs rights of its own.
+        source = {"type": "DETACHED", "hash": at_hash} if detached else {"type": "BRANCH", "name": self.default_branch, "hash": at_hash}
         try:
             answer = self._http.write("trees", {"name": name, "type": "BRANCH"}, source)
         except CatalogConflict as error:
@@ -232,6 +233,18 @@ class NessieCatalog:
             return decode(answer)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CatalogRefused(f"{self._http.address} answers in a form that is not Nessie's API v2: {error!r}") from error
+
+
+def open_nessie(uri: str, credential_id: str | None, secrets: Secrets) -> NessieCatalog:
+    """Return the catalog at an address, with the login of a credential.
+
+    Raises:
+        CredentialError: the credential is missing.
+    """
+    if credential_id is None:
+        return NessieCatalog(uri)
+    credential = secrets(credential_id)
+    return NessieCatalog(uri, NessieAuth("basic" if credential.login else "bearer", credential.login, credential.password))
 
 
 def _path(reference: str, hash: str = "") -> str:

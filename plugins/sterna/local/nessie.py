@@ -60,21 +60,27 @@ class Nessie:
 
 
 def start_nessie(
-    work: Path, *, database: Database | None = None, warehouses: Sequence[Warehouse] = (), console: Console | None = None
+    work: Path,
+    *,
+    database: Database | None = None,
+    warehouses: Sequence[Warehouse] = (),
+    port: int | None = None,
+    console: Console | None = None,
 ) -> Nessie:
-    """Start a Nessie server at a free loopback port and wait until it answers.
+    """Start a Nessie server at a loopback port and wait until it answers.
 
     Args:
         work: the folder for its log.
         database: the Postgres database that holds the catalog; None to keep it in memory.
         warehouses: what Iceberg REST serves, the first one by default; none turns REST off in effect.
+        port: the port; None for a free one.
         console: where the download of the server is shown; None for standard error.
 
     Raises:
         EngineError: Java or the server is missing, or it did not start.
     """
     (jar,) = fetch_jars([NESSIE], console=console)
-    port, management_port = free_port(), free_port()
+    port, management_port = port or free_port(), free_port()
     environ = {**os.environ, **_store_settings(database), **_warehouse_secrets(warehouses)}
     environ |= {"QUARKUS_HTTP_PORT": str(port), "QUARKUS_MANAGEMENT_PORT": str(management_port)}
     with as_file(files("sterna.local") / "server.properties") as settings:

@@ -94,15 +94,23 @@ class Endpoint:
         """Its TCP port."""
         return int(self.url.rpartition(":")[2])
 
-    def start(self) -> None:
+    @property
+    def process(self) -> Process | None:
+        """The server, None while it is dark."""
+        return self._process
+
+    def start(self, *options: str) -> None:
         """Start the server, at the same address as before; one that runs is started anew.
+
+        Args:
+            options: further options of `rclone serve s3`, for this start alone.
 
         Raises:
             EngineError: it did not start.
         """
         self.stop()
         keep = None if self._requests is None else self._read_line
-        process = start_process(f"the S3 endpoint {self.name}", self._command, log=self.log, env=self._environ, keep_line=keep)
+        process = start_process(f"the S3 endpoint {self.name}", [*self._command, *options], log=self.log, env=self._environ, keep_line=keep)
         wait_until_ready(process, lambda: _answers(self.url), timeout=_START_SECONDS)
         self._process = process
 

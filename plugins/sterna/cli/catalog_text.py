@@ -1,0 +1,157 @@
+"""What the commands `sterna catalog …` take, ask and print."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import typer
+
+from sterna.edges.secrets import Secrets
+from sterna.errors import CatalogUnreachable, UsageError
+from sterna.ha.model import Site
+from sterna.ha.promote import Promoted, Promotion
+from sterna.ha.rejoin import Rejoined, fence_if_old
+from sterna.ha.site import look_at_all, newest_epoch
+from sterna.registry.model import Registry
+from sterna.registry.policy import duration
+from sterna.sync.context import read_registry
+
+
+def open_registry(path: Path, region: str | None = None) -> Registry:
+    """Read a registry whose regions have catalogs of their own.
+
+    Raises:
+        RegistryError: the file is missing or wrong.
+        UsageError: they have none, or there is no such region.
+    """
+    registry = read_registry(path)
+    if not registry.has_copies:
+        raise UsageError(f"the regions in {path} share one catalog", hint="give each region's catalog a `database`, see docs/registry.md")
+    if region is not None and region not in registry.region_names:
+        raise UsageError(f"no region {region!r} in {path}: there are {', '.join(registry.region_names)}")
+    return registry
+
+
+def look(path: Path, secrets: Secrets) -> list[Site]:
+    """Return all regions' catalogs."""
+    return list(look_at_all(open_registry(path).regions, secrets).values())
+
+
+def status_text(sites: list[Site]) -> str:
+    """Return the regions' catalogs as lines for people."""
+    newest = newest_epoch(sites)
+    return "\n".join(
+        [f"primary: {newest.region}, epoch {newest}" if newest else "no primary yet: sterna catalog promote --region <the first one>"]
+        + [f"{site.region}: {_site(site, newest.region if newest else '')}" for site in sites]
+        + [
+            f"  slot {slot.name} in {site.region}: {'' if slot.active else 'NOT '}active, {slot.behind} bytes behind, {slot.wal_status}"
+            + (": sterna catalog reseed" if slot.wal_status == "lost" else "")
+            for site in sites
+            for slot in site.slots
+        ]
+    )
+
+
+def promotion_text(promotion: Promotion) -> str:
+    """Return what a promotion would do, for people."""
+    lines = [f"{promotion.region} becomes the primary: epoch {promotion.epoch} begins at its main {promotion.main[:12] or '(empty)'}."]
+    if promotion.old and promotion.planned:
+        lines.append(f"{promotion.old} takes no more commits; once {promotion.region} has all of them it takes over, and nothing is lost.")
+    elif promotion.old:
+        heard = (
+            f"heard from it last at {promotion.heard:%Y-%m-%d %H:%M:%S %Z}" if promotion.heard else "it is not known when it was heard last"
+        )
+        lines.append(f"{promotion.old} does not answer; {promotion.region} {heard}: what it committed after that is not here.")
+        lines.append(
+            f"When {promotion.old} is back, `sterna catalog rejoin --region {promotion.old}` tells what that was and keeps it on branches."
+        )
+    lines += [f"{name} does not answer: it has to rejoin later." for name in promotion.silent if name != promotion.old]
+    return "\n".join(lines)
+
+
+def promoted_text(done: Promoted) -> str:
+    """Return what a promotion did, for people."""
+    return "\n".join(
+        [f"{done.epoch.region} is the primary, epoch {done.epoch}"]
+        + [f"  {name} follows it" for name in done.following]
+        + [f"  {name} does not follow it yet: {reason}" for name, reason in done.left.items()]
+    )
+
+
+def rejoined_text(done: Rejoined) -> str:
+    """Return what a rejoin did, for people."""
+    lines = [f"{done.seeded.region} follows {done.seeded.source}; {done.seeded.objects} objects copied; main {done.seeded.main[:12]}"]
+    for lost in done.lost:
+        lines.append(f"  {len(lost.commits)} commits of {lost.branch} were only there; they are kept on {lost.kept}:")
+        lines += [f"    {each.hash[:12]} {each.commit_time:%Y-%m-%d %H:%M:%S} {each.message}" for each in lost.commits]
+    return "\n".join(lines)
+
+
+def agreed(text: str, yes: bool) -> None:
+    """Say what will be done and ask, on stderr.
+
+    Raises:
+        UsageError: nobody is there to answer.
+        typer.Abort: the answer was no.
+    """
+    typer.echo(text, err=True)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("this asks before it acts, and nobody is at the terminal", hint="--yes")
+    typer.confirm("Go on?", abort=True, err=True)
+
+
+def guard(registry: Registry, secrets: Secrets, name: str, every: str | None, say: Callable[[str], None]) -> None:
+    """Fence a region's catalog while another one is the primary; once, or again and again until interrupted.
+
+    Raises:
+        CatalogUnreachable: once: no region answers.
+    """
+    pause = seconds("--every", every) if every else None
+    known = ""
+    while True:
+        try:
+            primary = fence_if_old(registry.region(name), registry, secrets)
+            if primary != known:
+                say(f"{name} is the primary" if primary == name else f"{primary} is the primary: {name} takes no commits")
+            known = primary
+        except CatalogUnreachable as error:
+            if pause is None:
+                raise
+            say(str(error))
+        if pause is None:
+            return
+        time.sleep(pause)
+
+
+def seconds(option: str, text: str) -> float:
+    """Return a duration in seconds.
+
+    Raises:
+        UsageError: it is none.
+    """
+    found = duration(text)
+    if found is None:
+        raise UsageError(f"{option} {text}: expected a duration such as 90s or 5m")
+    return float(found)
+
+
+def _site(site: Site, primary: str) -> str:
+    if site.problem:
+        return f"does not answer: {site.problem}"
+    main = f"main {site.main[:12] or '(empty)'}"
+    rights = "takes commits" if site.writable else "takes no commits"
+    if site.region == primary:
+        return f"primary, {main}, {rights}" + ("" if site.writable else ": promotion not finished, repeat it")
+    warning = ", AN OLD PRIMARY: sterna catalog rejoin" if site.writable else ""
+    follows = site.following
+    if follows is None:
+        return f"{main}, {rights}{warning}, follows nobody" + ("" if site.writable else ": sterna catalog reseed")
+    heard = f", heard {(datetime.now(UTC) - follows.heard).total_seconds():.0f} s ago" if follows.heard else ""
+    stale = f" (not the primary: sterna catalog rejoin --region {site.region})" if follows.region != primary else ""
+    return f"{main}, {rights}{warning}, follows {follows.region}{stale}{'' if follows.working else ', NOT CONNECTED'}{heard}"

@@ -6,8 +6,12 @@ from typing import Annotated
 
 import typer
 
+from sterna.cli import asking
 from sterna.cli.options import DEFAULT_REGISTRY, EXIT_LATER, AsJson, RegionName, RegistryPath, Yes, credentials
 from sterna.cli.output import Output
+from sterna.ha.promote import plan_promotion, promote
+from sterna.ha.rejoin import rejoin
+from sterna.ha.text import promoted_text, promotion_text, rejoined_text, status_text
 
 catalog_app = typer.Typer(
     help="The regions' catalogs: one, the primary, takes commits; the others are copies, and are read.", no_args_is_help=True
@@ -17,10 +21,9 @@ catalog_app = typer.Typer(
 @catalog_app.command("status", epilog="Example: sterna catalog status")
 def catalog_status(registry: RegistryPath = DEFAULT_REGISTRY, as_json: AsJson = False) -> None:
     """Show each region's catalog: who is the primary, who follows whom and how far behind. Changes nothing."""
-    from sterna.cli import catalog_text as text
 
-    sites = text.look(registry, credentials())
-    Output(as_json).result({"sites": sites}, text.status_text(sites))
+    sites = asking.look(registry, credentials())
+    Output(as_json).result({"sites": sites}, status_text(sites))
     if any(site.problem for site in sites):
         raise typer.Exit(EXIT_LATER)
 
@@ -37,48 +40,39 @@ def catalog_promote(
     as_json: AsJson = False,
 ) -> None:
     """Make a region's catalog the primary. Without --planned the primary must be gone: what it had not sent is lost until it returns."""
-    from sterna.cli import catalog_text as text
-    from sterna.ha.promote import plan_promotion, promote
-
     output, secrets = Output(as_json), credentials()
-    opened = text.open_registry(registry, region)
+    opened = asking.open_registry(registry, region)
     promotion = plan_promotion(opened, secrets, region, planned=planned)
-    text.agreed(text.promotion_text(promotion), yes)
+    asking.agreed(promotion_text(promotion), yes)
     with output.progress("promote") as progress:
-        done = promote(opened, secrets, promotion, progress, patience=text.seconds("--wait", wait))
-    output.result(done, text.promoted_text(done))
+        done = promote(opened, secrets, promotion, progress, patience=asking.seconds("--wait", wait))
+    output.result(done, promoted_text(done))
 
 
 @catalog_app.command("rejoin", epilog="Example: sterna catalog rejoin --region us")
 def catalog_rejoin(region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, yes: Yes = False, as_json: AsJson = False) -> None:
     """Let a region that was away follow the primary; commits that only it has are kept on branches lost/<date>/<hash> first."""
-    from sterna.cli import catalog_text as text
-    from sterna.ha.rejoin import rejoin
-
     output = Output(as_json)
-    opened = text.open_registry(registry, region)
-    text.agreed(
+    opened = asking.open_registry(registry, region)
+    asking.agreed(
         f"{region}'s catalog takes no commits any more. Commits that only it has are kept by the primary, on branches lost/<date>/<hash>.\n"
         "Then it becomes a copy of the primary and follows it.",
         yes,
     )
     with output.progress("rejoin") as progress:
         done = rejoin(opened, credentials(), region, progress)
-    output.result(done, text.rejoined_text(done))
+    output.result(done, rejoined_text(done))
 
 
 @catalog_app.command("reseed", epilog="Example: sterna catalog reseed --region eu")
 def catalog_reseed(region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, yes: Yes = False, as_json: AsJson = False) -> None:
     """Make a region's catalog a copy of the primary's anew: for the first time, or after its slot was lost. Reads go on meanwhile."""
-    from sterna.cli import catalog_text as text
-    from sterna.ha.rejoin import rejoin
-
     output = Output(as_json)
-    opened = text.open_registry(registry, region)
-    text.agreed(f"{region}'s catalog becomes a copy of the primary's. Commits that only it has, if any, are forgotten.", yes)
+    opened = asking.open_registry(registry, region)
+    asking.agreed(f"{region}'s catalog becomes a copy of the primary's. Commits that only it has, if any, are forgotten.", yes)
     with output.progress("reseed") as progress:
         done = rejoin(opened, credentials(), region, progress, keep=False)
-    output.result(done, text.rejoined_text(done))
+    output.result(done, rejoined_text(done))
 
 
 @catalog_app.command("guard", epilog="Example: sterna catalog guard --region us --every 10s")
@@ -89,7 +83,5 @@ def catalog_guard(
     as_json: AsJson = False,
 ) -> None:
     """Take the right to write from a region's catalog as soon as another one is the primary: run it before Nessie starts, and beside it."""
-    from sterna.cli import catalog_text as text
-
     output = Output(as_json)
-    text.guard(text.open_registry(registry, region), credentials(), region, every, output.line)
+    asking.guard(asking.open_registry(registry, region), credentials(), region, every, output.line)

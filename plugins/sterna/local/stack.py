@@ -17,6 +17,7 @@ import yaml
 from rich.console import Console
 
 from sterna.errors import EngineError
+from sterna.local.access import Access
 from sterna.local.airflow import Airflow, create_airflow_database, start_airflow
 from sterna.local.connect import SparkConnect, connect_url, start_spark_connect
 from sterna.local.jars import fetch_jars
@@ -116,6 +117,7 @@ def deployment(
     airflow: bool = False,
     connect: bool = False,
     count_requests: bool = False,
+    access: Access | None = None,
     console: Console | None = None,
 ) -> Iterator[Deployment]:
     """Bring up catalog and object stores for some regions, and stop all of it at the end.
@@ -127,6 +129,7 @@ def deployment(
         airflow: prepare Airflow's tables, for `Deployment.start_airflow`; needs Postgres.
         connect: let the registry name a Spark Connect server a region, for `Deployment.start_spark`; else each sync has its own Spark.
         count_requests: let the regional endpoints count requests, see `Endpoint.requests`.
+        access: whose tokens the catalog believes; the registry and the environment get each region's own. None: no authentication.
         console: where downloads are shown; None for standard error.
 
     Raises:
@@ -143,10 +146,10 @@ def deployment(
         server = start_postgres(work) if postgres or airflow else None
         if server is not None:
             stack.callback(server.stop)
-        nessie, airflow_tables = _start_catalog(work, endpoints, server, airflow=airflow)
+        nessie, airflow_tables = _start_catalog(work, endpoints, server, access, airflow=airflow)
         stack.callback(nessie.stop)
         ports = {region: free_port() for region in regions} if connect else {}
-        registry = _write_registry(work, nessie, endpoints, ports)
+        registry = _write_registry(work, nessie, endpoints, ports, credentials=access is not None)
         yield Deployment(
             work=work,
             regions=tuple(regions),
@@ -154,7 +157,7 @@ def deployment(
             endpoints=endpoints,
             wide=wide,
             registry=registry,
-            environment=_environment(registry, endpoints),
+            environment=_environment(registry, endpoints, access),
             postgres=server,
             _spark_ports=ports,
             _airflow_tables=airflow_tables,
@@ -163,12 +166,12 @@ def deployment(
 
 
 def _start_catalog(
-    work: Path, endpoints: Mapping[str, Endpoint], server: Postgres | None, *, airflow: bool
+    work: Path, endpoints: Mapping[str, Endpoint], server: Postgres | None, access: Access | None, *, airflow: bool
 ) -> tuple[Nessie, Database | None]:
     warehouses = [Warehouse(region, bucket(region), "warehouse", endpoint) for region, endpoint in endpoints.items()]
     with ThreadPoolExecutor(max_workers=1) as pool:
         tables = pool.submit(create_airflow_database, server, work) if server and airflow else None
-        nessie = start_nessie(work, database=server.create_database("nessie") if server else None, warehouses=warehouses)
+        nessie = start_nessie(work, database=server.create_database("nessie") if server else None, warehouses=warehouses, access=access)
     try:
         return nessie, tables.result() if tables else None
     except BaseException:
@@ -176,14 +179,16 @@ def _start_catalog(
         raise
 
 
-def _write_registry(work: Path, nessie: Nessie, endpoints: Mapping[str, Endpoint], spark_ports: Mapping[str, int]) -> Path:
+def _write_registry(
+    work: Path, nessie: Nessie, endpoints: Mapping[str, Endpoint], spark_ports: Mapping[str, int], *, credentials: bool = False
+) -> Path:
     content = {
         "version": 1,
         "regions": [
             {
                 "name": region,
                 "replica_root": f"s3://{bucket(region)}/replica",
-                "catalog": {"read": nessie.uri},
+                "catalog": {"read": nessie.uri, **({"credential_id": _catalog_credential(region)} if credentials else {})},
                 "spark": connect_url(spark_ports[region]) if region in spark_ports else "local[2]",
                 # Who asks for a Spark Connect server wants to see it used: nothing here is large enough to need it.
                 "localize": "spark" if region in spark_ports else "auto",
@@ -215,13 +220,19 @@ def _write_registry(work: Path, nessie: Nessie, endpoints: Mapping[str, Endpoint
     return path
 
 
-def _environment(registry: Path, endpoints: Mapping[str, Endpoint]) -> dict[str, str]:
+def _environment(registry: Path, endpoints: Mapping[str, Endpoint], access: Access | None) -> dict[str, str]:
     credentials = {
         f"AIRFLOW_CONN_{_credential(region).upper()}": json.dumps(
             {"conn_type": "aws", "login": endpoint.access_key, "password": endpoint.secret_key}
         )
         for region, endpoint in endpoints.items()
     }
+    if access is not None:
+        tokens = {region: access.token(f"sterna-{region}", f"replicator-{region}") for region in endpoints}
+        credentials |= {
+            f"AIRFLOW_CONN_{_catalog_credential(region).upper()}": json.dumps({"conn_type": "sterna_nessie", "password": token})
+            for region, token in tokens.items()
+        }
     # Tasks and commands look for rclone beside their Python, whichever way they were started.
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
     return {"STERNA_REGISTRY": str(registry), "PATH": path, **credentials, **CLIENT_ENVIRONMENT}
@@ -229,6 +240,10 @@ def _environment(registry: Path, endpoints: Mapping[str, Endpoint]) -> dict[str,
 
 def _credential(region: str) -> str:
     return f"sterna_{region.replace('-', '_')}"
+
+
+def _catalog_credential(region: str) -> str:
+    return f"nessie_{region.replace('-', '_')}"
 
 
 def _new_keys() -> tuple[str, str]:

@@ -117,7 +117,7 @@ def _store_settings(database: Database | None) -> dict[str, str]:
         return {"NESSIE_VERSION_STORE_TYPE": "IN_MEMORY"}
     return {
         "NESSIE_VERSION_STORE_TYPE": "JDBC2",
-        "QUARKUS_DATASOURCE_POSTGRESQL_JDBC_URL": f"jdbc:postgresql://{database.host}:{database.port}/{database.name}",
+        "QUARKUS_DATASOURCE_POSTGRESQL_JDBC_URL": database.jdbc_url(),
         "QUARKUS_DATASOURCE_POSTGRESQL_USERNAME": database.user,
         "QUARKUS_DATASOURCE_POSTGRESQL_PASSWORD": database.password,
     }

@@ -67,33 +67,34 @@ class Member:
 
     def kill(self) -> None:
         """End Patroni and Postgres at once, as a power failure does."""
-        postgres = self._postgres()
+        postgres = self.postgres()
         self.process.popen.kill()
         _kill(postgres)
         self.process.stop()
 
     def kill_postgres(self) -> None:
         """End Postgres at once, and leave Patroni to find out."""
-        _kill(self._postgres())
+        _kill(self.postgres())
 
     def stop(self) -> None:
         """End Patroni, which ends its Postgres."""
         self.process.stop()
-        _kill(self._postgres())  # nothing is left, unless Patroni was killed
+        _kill(self.postgres())  # nothing is left, unless Patroni was killed
 
-    def _says(self, part: str) -> bool:
-        try:
-            return httpx.get(f"{self.api}/{part}", timeout=5, trust_env=False).status_code == 200
-        except httpx.HTTPError:
-            return False
-
-    def _postgres(self) -> list[psutil.Process]:
+    def postgres(self) -> list[psutil.Process]:
+        """Return its Postgres's processes, none where it doesn't run."""
         # Patroni gives Postgres a session of its own, so that it outlives a restart of Patroni.
         with suppress(OSError, ValueError, IndexError, psutil.NoSuchProcess):
             postmaster = psutil.Process(int((self.folder / "data" / "postmaster.pid").read_text().splitlines()[0]))
             if str(self.folder / "data") in " ".join(postmaster.cmdline()):
                 return [postmaster, *postmaster.children(recursive=True)]
         return []
+
+    def _says(self, part: str) -> bool:
+        try:
+            return httpx.get(f"{self.api}/{part}", timeout=5, trust_env=False).status_code == 200
+        except httpx.HTTPError:
+            return False
 
 
 def _kill(processes: Sequence[psutil.Process]) -> None:
@@ -103,7 +104,7 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
     psutil.wait_procs(processes, timeout=_KILL_SECONDS)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cluster:
     """A running Postgres cluster: a primary, a synchronous standby and a voter.
 
@@ -145,6 +146,10 @@ class Cluster:
     def start(self, member: Member) -> None:
         """Start a member again that was killed; it follows the primary when there is one."""
         member.process = self._setup.launch(member.name)
+
+    def start_voter(self) -> None:
+        """Start the third voter again."""
+        self.voter = self._setup.launch(_VOTER)
 
     def wait_until_safe(self, timeout: float = _START_SECONDS) -> None:
         """Wait until there are a primary and a synchronous standby.

@@ -11,7 +11,7 @@ import sysconfig
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -187,19 +187,21 @@ def start_cluster(work: Path) -> Cluster:
     """
     account = unprivileged_account()
     home = open_folder(work)
-    setup = _prepare(work, home, account)
-    voter = setup.launch(_VOTER)
-    members = tuple(
-        Member(name, setup.ports[name], f"http://{LOOPBACK}:{setup.apis[name]}", home / name, setup.launch(name)) for name in _MEMBERS
-    )
-    first, *others = (member.port for member in members)
-    admin = Database(LOOPBACK, first, "postgres", "postgres", setup.passwords["PATRONI_SUPERUSER_PASSWORD"], tuple(others))
-    cluster = Cluster(admin, members, voter, (home,) if home.parent != work else (), setup)
-    try:
+    temporary = (home,) if home.parent != work else ()
+    with ExitStack() as stack:
+        for folder in temporary:
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        setup = _prepare(work, home, account)
+        voter = setup.launch(_VOTER)
+        stack.callback(voter.stop)
+        members = []
+        for name in _MEMBERS:
+            member = Member(name, setup.ports[name], f"http://{LOOPBACK}:{setup.apis[name]}", home / name, setup.launch(name))
+            stack.callback(member.stop)
+            members.append(member)
+        cluster = Cluster(setup.admin(), tuple(members), voter, temporary, setup)
         cluster.wait_until_safe()
-    except BaseException:
-        cluster.stop()
-        raise
+        stack.pop_all()
     return cluster
 
 
@@ -215,6 +217,10 @@ class _Setup:
     apis: Mapping[str, int]
     votes: Mapping[str, int]
     passwords: Mapping[str, str]
+
+    def admin(self) -> Database:
+        first, *others = self.ports.values()
+        return Database(LOOPBACK, first, "postgres", "postgres", self.passwords["PATRONI_SUPERUSER_PASSWORD"], tuple(others))
 
     def launch(self, name: str) -> Process:
         program = _program("patroni_raft_controller" if name == _VOTER else "patroni")

@@ -65,8 +65,13 @@ class Database:
         Args:
             scheme: `postgresql`, or SQLAlchemy's spelling with a driver such as `postgresql+psycopg`.
         """
-        which = "?target_session_attrs=read-write" if self.others else ""
-        return f"{scheme}://{quote(self.user)}:{quote(self.password)}@{self.servers}/{quote(self.name)}{which}"
+        login = f"{scheme}://{quote(self.user)}:{quote(self.password)}@"
+        if not self.others:
+            return f"{login}{self.servers}/{quote(self.name)}"
+        which = "target_session_attrs=read-write"
+        if "+" in scheme:  # SQLAlchemy knows one server before the slash
+            return f"{login}/{quote(self.name)}?{''.join(f'host={server}&' for server in self.servers.split(','))}{which}"
+        return f"{login}{self.servers}/{quote(self.name)}?{which}"
 
     def jdbc_url(self) -> str:
         """Return its address for Java, without the login."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import yaml
 
-from bench.common import Result, alternate, report, rounded
+from bench.common import Result, Run, alternate, report, rounded
 from bench.copy import plain_copy
 from bench.link import Link, link_to
-from bench.regions import Pair, pair, say, settle
+from bench.regions import Pair, pair, say, settle, sync_one_file
 from bench.writer import NAMESPACE, SmallTable, open_writer, properties
 from sterna.edges.secrets import environment_secrets
 from sterna.sync import run as stages
@@ -70,46 +70,36 @@ def measure_copy(world: Pair, context: Context, link: Link, rounds: int) -> None
         path.write_bytes(content)
     settle()
     files = [CopyFile("bench.distance", source, context.mapping.replica(source), _SIZE) for source in sources]
-    counted: dict[str, list[int]] = {"sterna copy": [], "rclone copy": []}
 
     def ours() -> float:
-        started, before = time.monotonic(), link.sent
+        started = time.monotonic()
         done = copy_batch(files, context.mapping, context.secrets, context.objects)
         seconds = time.monotonic() - started
         assert done.files == len(files), done
-        return _done("sterna copy", seconds, before)
-
-    def rival() -> float:
-        before = link.sent
-        return _done("rclone copy", plain_copy(context, _TREE, "--checksum --transfers 16 --checkers 32"), before)
-
-    def _done(name: str, seconds: float, before: int) -> float:
-        counted[name].append(link.sent - before)
         world.remove(context.region.replica_root)
         return seconds
 
-    found = alternate({"sterna copy": ours, "rclone copy": rival}, rounds, say)
+    def rival() -> float:
+        seconds = plain_copy(context, _TREE, "--checksum --transfers 16 --checkers 32")
+        world.remove(context.region.replica_root)
+        return seconds
+
+    found, details = _in_turn({"sterna copy": ours, "rclone copy": rival}, rounds, link)
     case = f"copy {_FILES} x {_SIZE >> 20} MiB"
-    report(Result("distance", case, GOAL_COPY, "at least", "times", found, details=_details(counted)))
+    report(Result("distance", case, GOAL_COPY, "at least", "times", found, details=details))
 
 
 def measure_commit(world: Pair, context: Context, link: Link, table: SmallTable, rounds: int) -> None:
     """Measure the sync of a commit of one small file, and what of it crosses the link."""
     stages.sync(context, Options(), say)
-    counted: dict[str, list[int]] = {"sync": []}
 
     def commit() -> float:
         table.append()
-        started, before = time.monotonic(), link.sent
-        done = stages.sync(context, Options(), lambda line: None)
-        seconds = time.monotonic() - started
-        assert done.outcome == "published" and done.copied.files == 1, done
-        counted["sync"].append(link.sent - before)
-        return seconds
+        return sync_one_file(context)
 
-    found = alternate({"sync": commit}, rounds, say)
+    found, details = _in_turn({"sync": commit}, rounds, link)
     trips = {"round trips' worth of time": rounded(median(found["sync"]) / ROUND_TRIP)}
-    report(Result("distance", "a commit of one small file", None, "at most", "s", found, details={**_details(counted), **trips}))
+    report(Result("distance", "a commit of one small file", None, "at most", "s", found, details={**details, **trips}))
 
 
 def measure_query(world: Pair, context: Context, link: Link, writer: Catalog, rounds: int) -> None:
@@ -121,30 +111,41 @@ def measure_query(world: Pair, context: Context, link: Link, writer: Catalog, ro
     for _ in range(_QUERIED_FILES):
         table.append(rows)
     stages.sync(context, Options(), say)
-    counted: dict[str, list[int]] = {"on main_replica_eu": [], "on main": []}
     eu, us = world.stage.endpoints["eu"], world.stage.endpoints["us"]
-    sides: Mapping[str, Callable[[], float]] = {
-        "on main_replica_eu": lambda: _query(world, context.region.replica_branch, properties(eu), link, counted["on main_replica_eu"]),
-        "on main": lambda: _query(world, "main", properties(us, link.url), link, counted["on main"]),
+    sides: dict[str, Run] = {
+        "on main_replica_eu": lambda: _query(world, context.region.replica_branch, properties(eu)),
+        "on main": lambda: _query(world, "main", properties(us, link.url)),
     }
-    found = alternate(sides, rounds, say)
-    report(Result("distance", "a query", None, "at least", "times", found, details=_details(counted)))
+    found, details = _in_turn(sides, rounds, link)
+    report(Result("distance", "a query", None, "at least", "times", found, details=details))
 
 
-def _query(world: Pair, branch: str, settings: dict[str, str], link: Link, counted: list[int]) -> float:
+def _query(world: Pair, branch: str, settings: dict[str, str]) -> float:
     from pyiceberg.table import StaticTable
 
     key = (NAMESPACE, _QUERIED)
-    started, before = time.monotonic(), link.sent
+    started = time.monotonic()
     location = world.catalog.contents(branch, world.catalog.reference(branch).hash, [key])[key].metadata_location
     assert location
     answer = StaticTable.from_metadata(location, settings).scan(row_filter="id < 25000").to_arrow()
     seconds = time.monotonic() - started
     assert answer.num_rows == _QUERIED_FILES * 25_000
-    counted.append(link.sent - before)
     return seconds
 
 
-def _details(counted: Mapping[str, list[int]]) -> dict[str, Any]:
+def _in_turn(sides: Mapping[str, Run], rounds: int, link: Link) -> tuple[dict[str, tuple[float, ...]], dict[str, Any]]:
+    """Run the sides in turn; return their seconds, and the details: what of each crossed the link."""
+    counted: dict[str, list[int]] = {name: [] for name in sides}
+
+    def counting(name: str) -> Run:
+        def run() -> float:
+            before = link.sent
+            seconds = sides[name]()
+            counted[name].append(link.sent - before)
+            return seconds
+
+        return run
+
+    found = alternate({name: counting(name) for name in sides}, rounds, say)
     megabytes = {name: rounded(median(values) / 1e6) for name, values in counted.items()}
-    return {"round trip": ROUND_TRIP, "MB per second of the link": BYTES_PER_SECOND / 1e6, "MB over the link": megabytes}
+    return found, {"round trip": ROUND_TRIP, "MB per second of the link": BYTES_PER_SECOND / 1e6, "MB over the link": megabytes}

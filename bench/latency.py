@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.common import Result, alternate, percentile, report, rounded
 from bench.copy import run_rclone
-from bench.regions import Pair, pair, run_sterna, say, settle
+from bench.regions import Pair, pair, run_sterna, say, settle, sync_one_file
 from bench.writer import SmallTable, open_writer
 from sterna.local.airflow import Airflow
 from sterna.registry.model import SOURCE_BRANCH
@@ -85,11 +85,7 @@ def measure_command(world: Pair, table: SmallTable, commits: int) -> Sequence[fl
 
         def warm() -> float:
             table.append()
-            started = time.monotonic()
-            done = stages.sync(context, Options(), lambda line: None)
-            seconds = time.monotonic() - started
-            assert done.outcome == "published" and done.copied.files == 1, done
-            return seconds
+            return sync_one_file(context)
 
         sides = {"sterna sync, a process": process, "plain rclone copy": lambda: plain_copy(world, table, new), "sync, warm process": warm}
         found = alternate(sides, commits, say)

@@ -18,7 +18,10 @@ from sterna.edges.nessie import NessieCatalog
 from sterna.edges.secrets import environment_secrets
 from sterna.local.spark import add_catalog, spark_environment, start_session
 from sterna.local.stack import Deployment, deployment
+from sterna.sync import run as stages
 from sterna.sync.context import Context, open_context
+from sterna.sync.localize import Engine
+from sterna.sync.model import Options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,6 +125,15 @@ def regions(
                 yield Regions(world.stage, world.catalog, spark, environ)
             finally:
                 spark.stop()
+
+
+def sync_one_file(context: Context, engine: Engine | None = None) -> float:
+    """Sync a commit of one file in this process; return the seconds."""
+    started = time.monotonic()
+    done = stages.sync(context, Options(), lambda line: None, engine=engine)
+    seconds = time.monotonic() - started
+    assert done.outcome == "published" and done.copied.files == 1, done
+    return seconds
 
 
 def run_sterna(*arguments: str) -> str:

@@ -38,6 +38,9 @@ def seeded(world: Regions, entries: int, per_manifest: int) -> BigTable:
 def measure(world: Regions, table: BigTable, rounds: int) -> None:
     """Measure and report."""
 
+    # By default this server computes an MD5 of each file that it lists; object stores have theirs at hand.
+    world.stage.endpoints["eu"].start("--etag-hash", "")
+
     def run() -> float:
         started = time.monotonic()
         with world.context() as context:

@@ -8,6 +8,9 @@
     │   ├── CatalogUnreachable   no answer, or a 5xx that says "later"                              retry
     │   ├── CatalogConflict      another commit moved the reference first                           retry
     │   ├── CatalogStateUnknown  the answer to a commit was lost: it may have happened              retry
+    │   ├── NotPrimary           the catalog is a copy, or was fenced: it takes no commits          retry
+    │   ├── DatabaseUnreachable  no answer from the Postgres behind a region's catalog              retry
+    │   ├── DatabaseRefused      that Postgres said no                                              stop
     │   ├── CatalogDenied        401 or 403                                                         stop
     │   ├── ReferenceNotFound    no such branch, tag or hash                                        stop
     │   ├── CatalogRefused       the server understood and said no                                  stop
@@ -135,6 +138,24 @@ class CatalogStateUnknown(CatalogError):
 
     remedy = Remedy.RETRY
     exit_code = 4
+
+
+class NotPrimary(CatalogError):
+    """This region's catalog is a copy, or was fenced: it takes no commits; nothing was changed."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class DatabaseUnreachable(CatalogError):
+    """The Postgres behind a region's catalog gave no answer in time."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class DatabaseRefused(CatalogError):
+    """The Postgres behind a region's catalog understood and said no."""
 
 
 class CatalogDenied(CatalogError):

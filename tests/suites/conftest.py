@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
+from sterna.edges.catalog import Catalog
+from sterna.edges.nessie import NessieCatalog
 from sterna.local.nessie import Nessie, start_nessie
 from sterna.local.spark import spark_environment, start_session
 from sterna.local.stack import deployment
+from tests.doubles.catalog import InMemoryCatalog
 from tests.suites.stores import Stores, file_stores, moto_stores, rclone_stores
 from tests.suites.world import World, world_of
 
@@ -20,6 +24,23 @@ def nessie_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nessie]:
     server = start_nessie(tmp_path_factory.mktemp("nessie"))
     yield server
     server.stop()
+
+
+@pytest.fixture(params=["nessie", "double"])
+def catalog(request: pytest.FixtureRequest) -> Iterator[Catalog]:
+    """The real Nessie, and the in-memory double."""
+    if request.param == "double":
+        yield InMemoryCatalog()
+        return
+    # Pages of 3, so that every list in these tests has several.
+    with NessieCatalog(request.getfixturevalue("nessie_server").uri, page_size=3) as real:
+        yield real
+
+
+@pytest.fixture
+def branch(catalog: Catalog) -> str:
+    """An empty branch of this test's own."""
+    return catalog.create_branch(f"test-{uuid.uuid4().hex}").name
 
 
 @pytest.fixture(scope="session")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import StaticTable
 
 from sterna.local import nyc
 from sterna.local.s3 import Endpoint
-from tests.suites.world import World
+from tests.suites.world import World, pyiceberg_properties, wait_until_served
 
 
 @pytest.fixture(scope="module")
@@ -21,19 +20,9 @@ def ns(world: World) -> Iterator[str]:
         yield name
 
 
-def properties(endpoint: Endpoint) -> dict[str, str]:
-    return {
-        "s3.endpoint": endpoint.url,
-        "s3.access-key-id": endpoint.access_key,
-        "s3.secret-access-key": endpoint.secret_key,
-        "s3.region": endpoint.region,
-        "s3.force-virtual-addressing": "false",
-    }
-
-
 def rest(world: World, branch: str, warehouse: str, endpoint: Endpoint) -> Catalog:
     uri = f"{world.stage.nessie.iceberg_uri}/{branch}"
-    return load_catalog("rest", type="rest", uri=uri, warehouse=warehouse, **properties(endpoint))
+    return load_catalog("rest", type="rest", uri=uri, warehouse=warehouse, **pyiceberg_properties(endpoint))
 
 
 def write_at_home(world: World, region: str, name: str, data: pa.Table) -> str:
@@ -52,7 +41,7 @@ def test_pyiceberg_reads_a_replica_with_the_regions_own_key(world: World, ns: st
     assert location
     with world.dark("us"):
         eu = world.stage.endpoints["eu"]
-        static = StaticTable.from_metadata(location, properties(eu))
+        static = StaticTable.from_metadata(location, pyiceberg_properties(eu))
         assert static.scan().to_arrow().num_rows == 15
         assert static.scan(snapshot_id=first).to_arrow().num_rows == 10
         assert rest(world, "main_replica_eu", "eu", eu).load_table("nyc.read").scan().to_arrow().num_rows == 15
@@ -63,7 +52,7 @@ def test_a_spark_writer_keeps_its_new_files_at_home(world: World, ns: str):
     nyc.create_table(world.spark, "main_us", "spark_writer", rows, partition="month")
     more = pa.table({"id": pa.array([3, 4, 5], pa.int64()), "month": pa.array([7, 7, 7], pa.int64())})
     uri = write_at_home(world, "eu", "spark/month=7/part", nyc.with_field_ids(more))
-    wait_for_wide(world, uri)
+    wait_until_served(world, uri)
     nyc.register_file(world.spark, "main_eu.nyc.spark_writer", uri, "month=7")
     check_home(world, "nyc.spark_writer", uri, 5)
 
@@ -72,25 +61,12 @@ def test_a_pyiceberg_writer_keeps_its_new_files_at_home(world: World, ns: str):
     rows = pa.table({"id": pa.array([1, 2], pa.int64())})
     nyc.create_table(world.spark, "main_us", "pyiceberg_writer", rows)
     uri = write_at_home(world, "eu", "pyiceberg/part", pa.table({"id": pa.array([3, 4, 5], pa.int64())}))
-    wait_for_wide(world, uri)
+    wait_until_served(world, uri)
     table = rest(world, "main", "us", world.stage.wide).load_table("nyc.pyiceberg_writer")
     # The server names each table's own region's store; this writer's files are in two.
-    table.io.properties.update(properties(world.stage.wide))
+    table.io.properties.update(pyiceberg_properties(world.stage.wide))
     table.add_files([uri])
     check_home(world, "nyc.pyiceberg_writer", uri, 5)
-
-
-def wait_for_wide(world: World, uri: str) -> None:
-    """The endpoint that serves all regions' buckets shows a new object within a second."""
-    import time
-
-    keys = {"access_key": world.stage.wide.access_key, "secret_key": world.stage.wide.secret_key}
-    store = pafs.S3FileSystem(endpoint_override=world.stage.wide.url, region="us-east-1", scheme="http", **keys)
-    for _ in range(50):
-        if store.get_file_info(uri.removeprefix("s3://")).type is pafs.FileType.File:
-            return
-        time.sleep(0.2)
-    pytest.fail(f"{uri} is not served")
 
 
 def check_home(world: World, table: str, uri: str, rows: int) -> None:

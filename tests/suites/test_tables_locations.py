@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pytest
 from py4j.protocol import Py4JJavaError
 
 from sterna.local import nyc
 from sterna.sync.model import Report
 from tests.suites.own_region import own_region, read_metadata
-from tests.suites.world import MERGE_ON_READ, World
+from tests.suites.world import MERGE_ON_READ, World, wait_until_served
 
 WRITE_PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 
@@ -224,17 +222,6 @@ def register(world: World, table: str, uri: str, rows: pa.Table | None = None) -
         nyc.write_at_home(world.stage.endpoints["us"], uri, nyc.with_field_ids(rows))
         wait_until_served(world, uri)
     nyc.register_file(world.spark, f"main_us.{table}", uri, "")
-
-
-def wait_until_served(world: World, uri: str) -> None:
-    """The endpoint that serves all regions' buckets shows a new object within a second."""
-    key = {"access_key": world.stage.wide.access_key, "secret_key": world.stage.wide.secret_key}
-    store = pafs.S3FileSystem(endpoint_override=world.stage.wide.url, region="us-east-1", scheme="http", **key)
-    for _ in range(50):
-        if store.get_file_info(uri.removeprefix("s3://")).type is pafs.FileType.File:
-            return
-        time.sleep(0.2)
-    pytest.fail(f"{uri} is not served")
 
 
 def located(world: World, table: str) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow.fs as pafs
+import pytest
 from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
@@ -158,3 +161,14 @@ def world_of(stage: Deployment, spark: SparkSession) -> Iterator[World]:
             add_catalog(spark, f"replica_{region}", stage.nessie.uri, branch, stage.warehouse(region), stage.endpoints[region])
         with NessieCatalog(stage.nessie.uri) as catalog:
             yield World(stage, spark, catalog)
+
+
+def wait_until_served(world: World, uri: str) -> None:
+    """The endpoint that serves all regions' buckets shows a new object within a second."""
+    key = {"access_key": world.stage.wide.access_key, "secret_key": world.stage.wide.secret_key}
+    store = pafs.S3FileSystem(endpoint_override=world.stage.wide.url, region="us-east-1", scheme="http", **key)
+    for _ in range(50):
+        if store.get_file_info(uri.removeprefix("s3://")).type is pafs.FileType.File:
+            return
+        time.sleep(0.2)
+    pytest.fail(f"{uri} is not served")

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sterna.cli.catalog import catalog_app
+from sterna.cli.options import (
+    DEFAULT_REGISTRY,
+    EXIT_FAULTS,
+    EXIT_HELD,
+    EXIT_LATER,
+    AsJson,
+    Everything,
+    Reassert,
+    RegionName,
+    RegistryPath,
+    Tables,
+    credentials,
+    finder,
+)
 from sterna.cli.output import EXIT_INTERRUPTED, Output, plain
-from sterna.edges.secrets import Secrets, environment_secrets
-from sterna.errors import SternaError
+from sterna.edges.secrets import Secrets
+from sterna.errors import SternaError, UsageError
 from sterna.sync.context import Context
 
 if TYPE_CHECKING:
@@ -32,23 +46,7 @@ app = typer.Typer(
 )
 registry_app = typer.Typer(help="Work with the storage registry.", no_args_is_help=True)
 app.add_typer(registry_app, name="registry")
-
-RegistryPath = Annotated[Path, typer.Option("--registry", envvar="STERNA_REGISTRY", help="The registry file, YAML or JSON.")]
-RegionName = Annotated[str, typer.Option("--region", envvar="STERNA_REGION", help="The region to work for.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on one line.")]
-Tables = Annotated[list[str] | None, typer.Option("--table", help="Only this table, or pattern such as 'sales.*'; repeat for more.")]
-Reassert = Annotated[
-    bool,
-    typer.Option(
-        "--reassert", help="Put right what somebody else committed to the replica branch, by a commit on top; compare all tables."
-    ),
-]
-Everything = Annotated[bool, typer.Option("--everything", help="Compare all tables, not only those that changed on main.")]
-DEFAULT_REGISTRY = Path("storage_registry.yaml")
-_finder: ContextVar[Secrets | None] = ContextVar("secrets", default=None)
-EXIT_LATER = 4
-EXIT_HELD = 5
-EXIT_FAULTS = 7
+app.add_typer(catalog_app, name="catalog")
 
 
 @app.command(epilog="Example: sterna plan --region eu")
@@ -258,7 +256,7 @@ def registry_check(
 
     output = Output(as_json)
     with output.progress("check") as progress:
-        probes = check_registry(registry, region, _secrets(), progress)
+        probes = check_registry(registry, region, credentials(), progress)
     lines = [
         f"{'ok  ' if probe.good else 'FAIL'} {probe.region}: {probe.what}{': ' + probe.message if probe.message else ''}"
         for probe in probes
@@ -269,26 +267,28 @@ def registry_check(
         raise typer.Exit(max(probe.exit_code for probe in failed))
 
 
-@app.command(epilog="Example: sterna demo --stay")
+@app.command(epilog="Examples: sterna demo --stay; sterna demo --disaster")
 def demo(
     stay: Annotated[bool, typer.Option("--stay", help="Leave everything running and print the addresses; Ctrl-C ends it.")] = False,
     work: Annotated[
         Path | None, typer.Option("--work", help="Keep everything in this folder, new or empty; default: a temporary one.")
     ] = None,
+    disaster: Annotated[
+        bool, typer.Option("--disaster", help="Another story: a region with the primary catalog is lost, and comes back.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run two whole regions on this machine: real Airflow, Nessie, Postgres, S3 endpoints, rclone and Spark."""
     from sterna.local.demo import run_demo
+    from sterna.local.disaster import run_disaster
 
     output = Output(as_json)
-    result = run_demo(work, stay, output.line)
+    if disaster and stay:
+        raise UsageError("--stay and --disaster don't go together")
+    result = run_disaster(work, output.line) if disaster else run_demo(work, stay, output.line)
     output.result(result, "ok" if result.ok else "failed:\n" + "\n".join(f"  {line}" for line in result.failures))
     if not result.ok:
         raise typer.Exit(1)
-
-
-def _secrets() -> Secrets:
-    return _finder.get() or environment_secrets()
 
 
 def _context(registry: Path, region: str) -> Context:
@@ -296,7 +296,7 @@ def _context(registry: Path, region: str) -> Context:
     from sterna.sync.context import open_context
 
     leave_pandas_out()
-    return open_context(registry, region, _secrets())
+    return open_context(registry, region, credentials())
 
 
 def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> None:
@@ -306,7 +306,7 @@ def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> N
         argv: the arguments; None: the process's own.
         secrets: finds credentials; None: the environment's `AIRFLOW_CONN_*`.
     """
-    _finder.set(secrets)
+    finder.set(secrets)
     arguments = list(sys.argv[1:] if argv is None else argv)
     output = Output("--json" in arguments)
     try:

@@ -9,7 +9,9 @@ import hashlib
 from contextlib import suppress
 
 from sterna.edges.objects import READ_LIMIT, Objects
+from sterna.edges.open_store import OpenStore
 from sterna.errors import ObjectMissing
+from sterna.registry.model import Location
 
 
 class FetchingObjects(Objects):
@@ -21,8 +23,13 @@ class FetchingObjects(Objects):
     """
 
     def __init__(self, objects: Objects, run: str) -> None:
-        super().__init__(objects.mapping, objects.secrets, timeout=objects.timeout, workers=objects.workers, opened=objects)
+        super().__init__(objects.mapping, objects.secrets, timeout=objects.timeout, workers=objects.workers)
+        self._objects = objects
         self._run = run
+
+    def open(self, location: Location) -> OpenStore:
+        """Return a location's store; see `Objects.open`."""
+        return self._objects.open(location)
 
     def read(self, uri: str, *, limit: int = READ_LIMIT) -> bytes:
         """Return an object's content; see `Objects.read`."""

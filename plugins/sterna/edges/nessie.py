@@ -17,11 +17,13 @@ from uuid import uuid4
 
 from sterna.edges.catalog import Commit, Content, Delete, DiffEntry, Key, Operation, Put, Reference, Unchanged, key_name, parse_time
 from sterna.edges.nessie_http import Deadlines, NessieAuth, NessieHttp
+from sterna.edges.secrets import Secrets
 from sterna.errors import BranchChanged, CatalogConflict, CatalogError, CatalogRefused, CatalogStateUnknown, ReferenceNotFound
 
 AUTHOR = "sterna"
 _HASH = re.compile(r"[0-9a-f]{64}")
 _SHOWN_REFERENCES = 20
+_FIRST_COMMITS = 8
 _T = TypeVar("_T")
 
 
@@ -84,11 +86,11 @@ class NessieCatalog:
         found = self._pages("trees", {}, "references", _reference)
         return tuple(sorted(found, key=lambda reference: reference.name))
 
-    def create_branch(self, name: str, at_hash: str | None = None) -> Reference:
-        """See `Catalog.create_branch`."""
+    def create_branch(self, name: str, at_hash: str | None = None, *, detached: bool = False) -> Reference:
+        """See `Catalog.create_branch`; `detached`: the commit may lie on no branch."""
         at_hash = at_hash or self.no_ancestor()
-        # As a hash of the default branch, because a detached one needs rights of its own.
-        source = {"type": "BRANCH", "name": self.default_branch, "hash": at_hash}
+        # As a hash of the default branch where it can be: a detached one needs rights of its own.
+        source = {"type": "DETACHED", "hash": at_hash} if detached else {"type": "BRANCH", "name": self.default_branch, "hash": at_hash}
         try:
             answer = self._http.write("trees", {"name": name, "type": "BRANCH"}, source)
         except CatalogConflict as error:
@@ -107,7 +109,8 @@ class NessieCatalog:
             reference, at_hash = self.default_branch, reference
         fetch = {"fetch": "ALL"} if operations else {}
         path = f"trees/{_path(reference, at_hash)}/history"
-        for commit in self._pages(path, fetch, "logEntries", lambda entry: _commit(entry, operations)):
+        # Who asks for history mostly needs its newest part, and a commit may hold thousands of operations.
+        for commit in self._pages(path, fetch, "logEntries", lambda entry: _commit(entry, operations), first=_FIRST_COMMITS):
             if commit.hash == until:
                 return
             yield commit
@@ -218,10 +221,13 @@ class NessieCatalog:
             )
         return new_hash
 
-    def _pages(self, path: str, params: Mapping[str, str], items: str, decode: Callable[[Any], _T]) -> Iterator[_T]:
+    def _pages(self, path: str, params: Mapping[str, str], items: str, decode: Callable[[Any], _T], first: int = 0) -> Iterator[_T]:
+        """Yield what stands on all pages; `first`: entries on the first one, each further one has four times as many."""
         token: dict[str, str] = {}
+        size = min(first or self._page_size, self._page_size)
         while True:
-            answer = self._http.read(path, {**params, **token, "max-records": self._page_size})
+            answer = self._http.read(path, {**params, **token, "max-records": size})
+            size = min(4 * size, self._page_size)
             yield from self._decode(lambda given: [decode(item) for item in given[items]], answer)
             if not answer.get("hasMore"):
                 return
@@ -232,6 +238,18 @@ class NessieCatalog:
             return decode(answer)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CatalogRefused(f"{self._http.address} answers in a form that is not Nessie's API v2: {error!r}") from error
+
+
+def open_nessie(uri: str, credential_id: str | None, secrets: Secrets) -> NessieCatalog:
+    """Return the catalog at an address, with the login of a credential.
+
+    Raises:
+        CredentialError: the credential is missing.
+    """
+    if credential_id is None:
+        return NessieCatalog(uri)
+    credential = secrets(credential_id)
+    return NessieCatalog(uri, NessieAuth("basic" if credential.login else "bearer", credential.login, credential.password))
 
 
 def _path(reference: str, hash: str = "") -> str:

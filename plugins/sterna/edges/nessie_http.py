@@ -29,6 +29,7 @@ from sterna.errors import (
     CatalogStateUnknown,
     CatalogUnreachable,
     CredentialError,
+    NotPrimary,
     ReferenceNotFound,
     RegistryError,
 )
@@ -90,6 +91,10 @@ class _Answer:
         except ValueError:
             return None
         return parsed if isinstance(parsed, dict) else None
+
+
+# What Postgres tells a Nessie whose role may not write references: the transaction did not happen.
+_NO_RIGHT = "permission denied for table refs"
 
 
 class NessieHttp:
@@ -170,6 +175,7 @@ class NessieHttp:
         Raises:
             CatalogStateUnknown: it was sent and no clear answer came back: it may have happened.
             CatalogUnreachable: it was not sent, or the server was too busy to look at it.
+            NotPrimary: this server may not write.
             CatalogError: another subclass says what went wrong; nothing has changed.
         """
         lost = f"Nessie at {self.address} was sent a change and gave no clear answer, so it may have happened"
@@ -179,6 +185,8 @@ class NessieHttp:
             raise CatalogUnreachable(f"Nessie at {self.address} can't be reached: {_reason(error)}") from error
         except httpx.RequestError as error:
             raise CatalogStateUnknown(f"{lost}: {_reason(error)}") from error
+        if answer.status >= 500 and _NO_RIGHT in _message(answer):
+            raise NotPrimary(f"Nessie at {self.address} takes no commits: it serves a copy of the catalog, or was fenced")
         if answer.status >= 500:
             raise CatalogStateUnknown(f"{lost}: HTTP {answer.status} {_message(answer)}")
         self._check(answer)

@@ -44,19 +44,16 @@ class Objects:
         secrets: finds a location's credential.
         timeout: seconds that a store may stay silent, and within which failed requests are tried again.
         workers: requests under way at once where there are many to make.
-        opened: whose opened locations are shared; None: nobody's.
     """
 
-    def __init__(
-        self, mapping: Mapping, secrets: Secrets, *, timeout: float = 60.0, workers: int = 32, opened: Objects | None = None
-    ) -> None:
+    def __init__(self, mapping: Mapping, secrets: Secrets, *, timeout: float = 60.0, workers: int = 32) -> None:
         self.mapping = mapping
         self.secrets = secrets
         self.timeout = timeout
         self.workers = workers
-        self._stores: dict[str, OpenStore] = opened._stores if opened else {}
+        self._stores: dict[str, OpenStore] = {}
         self._folders: dict[str, tuple[OpenStore, str]] = {}
-        self._opening: threading.Lock = opened._opening if opened else threading.Lock()
+        self._opening = threading.Lock()
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any], secrets: Secrets) -> Objects:
@@ -253,13 +250,29 @@ class Objects:
 
         folder = uri_prefix.rstrip("/")
         place = self.mapping.locate(folder)
-        store = self._open(place.location)
+        store = self.open(place.location)
         start = folder[: len(folder) - len(place.path)].rstrip("/")
         pages = call_store(store, folder, lambda: iter(obstore.list(store.client, store.key(place.path) or None, chunk_size=_PAGE)))
         skip = len(store.base) + 1 if store.base else 0
         while (page := call_store(store, folder, lambda: next(pages, None))) is not None:
             for item in page:
                 yield f"{start}/{item['path'][skip:]}", item["size"], item["last_modified"]
+
+    def open(self, location: Location) -> OpenStore:
+        """Return a location's store; it is opened the first time.
+
+        Raises:
+            CredentialError: its credential is missing, or doesn't fit the store.
+        """
+        refuse_fork()
+        opened = self._stores.get(location.id)
+        if opened is not None:
+            return opened
+        with self._opening:
+            if location.id not in self._stores:
+                credential = self.secrets(location.credential_id) if location.credential_id else None
+                self._stores[location.id] = open_store(location, credential, self.timeout)
+            return self._stores[location.id]
 
     def _find(self, uri: str) -> tuple[OpenStore, str]:
         refuse_fork()
@@ -278,19 +291,8 @@ class Objects:
             raise UnsafeUri("the URI names a location, not a file", file=uri)
         if place.location.remote.type == "azureblob" and _AZURE_ALTERS.search(place.path):
             raise UnsafeUri("Azure would take the key for another one's: it has a backslash, or a part that ends in a full stop", file=uri)
-        store = self._open(place.location)
+        store = self.open(place.location)
         return store, store.key(place.path)
-
-    def _open(self, location: Location) -> OpenStore:
-        refuse_fork()
-        opened = self._stores.get(location.id)
-        if opened is not None:
-            return opened
-        with self._opening:
-            if location.id not in self._stores:
-                credential = self.secrets(location.credential_id) if location.credential_id else None
-                self._stores[location.id] = open_store(location, credential, self.timeout)
-            return self._stores[location.id]
 
     def _map(self, function: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
         return _in_order(function, items, self.workers) if len(items) > 1 else map(function, items)

@@ -66,15 +66,17 @@ def start_nessie(
     *,
     database: Database | None = None,
     warehouses: Sequence[Warehouse] = (),
+    port: int | None = None,
     access: Access | None = None,
     console: Console | None = None,
 ) -> Nessie:
-    """Start a Nessie server at a free loopback port and wait until it answers.
+    """Start a Nessie server at a loopback port and wait until it answers.
 
     Args:
         work: the folder for its log.
         database: the Postgres database that holds the catalog; None to keep it in memory.
         warehouses: what Iceberg REST serves, the first one by default; none turns REST off in effect.
+        port: the port; None for a free one.
         access: whose tokens the server believes, each within the rules of access.properties; None to let everyone do everything.
         console: where the download of the server is shown; None for standard error.
 
@@ -82,7 +84,7 @@ def start_nessie(
         EngineError: Java or the server is missing, or it did not start.
     """
     (jar,) = fetch_jars([NESSIE], console=console)
-    port, management_port = free_port(), free_port()
+    port, management_port = port or free_port(), free_port()
     environ = {**os.environ, **_store_settings(database), **_warehouse_secrets(warehouses)}
     environ |= {"QUARKUS_HTTP_PORT": str(port), "QUARKUS_MANAGEMENT_PORT": str(management_port), **(access.settings() if access else {})}
     with _settings("server.properties") as settings, _settings("access.properties") as rules:

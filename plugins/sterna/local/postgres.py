@@ -10,7 +10,9 @@ import signal
 import stat
 import subprocess
 import tempfile
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
@@ -98,6 +100,12 @@ class Postgres:
     process: Process
     folder: Path
     temporary: tuple[Path, ...] = ()
+    _serve: Callable[[], Process] = field(kw_only=True, repr=False)
+
+    def restarted(self) -> Postgres:
+        """Start the server anew on its data, at the same port; whatever ended it."""
+        self.process.stop()
+        return replace(self, process=self._serve())
 
     def create_database(self, name: str) -> Database:
         """Create a database with a login of the same name that owns it, and return it.
@@ -161,11 +169,12 @@ def _execute(admin: Database, statement: str, *names: str, password: str | None 
         raise EngineError(f"Postgres refused {statement.partition(' {')[0]} {names[0]}: {reason}") from error
 
 
-def start_postgres(work: Path) -> Postgres:
+def start_postgres(work: Path, settings: Mapping[str, str] | None = None) -> Postgres:
     """Start a Postgres server with a new data folder at a free loopback port and wait until it answers.
 
     Args:
         work: the folder for its data and its log.
+        settings: settings of the server beyond the deployment's own.
 
     Raises:
         EngineError: no Postgres is installed, or it did not start.
@@ -174,27 +183,34 @@ def start_postgres(work: Path) -> Postgres:
     home = open_folder(work)
     temporary = (home,) if home.parent != work else ()
     try:
-        process, admin = _launch(work, home, account)
+        binaries = readable_binaries(find_binaries(), home, account)
+        admin = Database(LOOPBACK, free_port(), "postgres", "postgres", secrets.token_urlsafe(18))
+        folder = home / "data"
+        _create(binaries, folder, admin, account)
+        serve = partial(_launch, work / "postgres.log", binaries, folder, admin, account, settings or {})
+        process = serve()
     except BaseException:
-        for folder in temporary:
-            shutil.rmtree(folder, ignore_errors=True)
+        for each in temporary:
+            shutil.rmtree(each, ignore_errors=True)
         raise
-    return Postgres(admin, process, home / "data", temporary)
+    return Postgres(admin, process, folder, temporary, _serve=serve)
 
 
-def _launch(work: Path, home: Path, account: pwd.struct_passwd | None) -> tuple[Process, Database]:
-    binaries = readable_binaries(find_binaries(), home, account)
-    folder = home / "data"
+def _create(binaries: Path, folder: Path, admin: Database, account: pwd.struct_passwd | None) -> None:
     folder.mkdir(mode=0o700)
     if account is not None:
         os.chown(folder, account.pw_uid, account.pw_gid)
-    admin = Database(LOOPBACK, free_port(), "postgres", "postgres", secrets.token_urlsafe(18))
     _initialise(binaries, folder, admin.password, account)
-    settings = {**_SETTINGS, "port": str(admin.port)}
+
+
+def _launch(
+    log: Path, binaries: Path, folder: Path, admin: Database, account: pwd.struct_passwd | None, more: Mapping[str, str]
+) -> Process:
+    settings = {**_SETTINGS, "port": str(admin.port), **more}
     process = start_process(
         "Postgres",
         [binaries / "postgres", "-D", folder, *(f"--{name}={value}" for name, value in settings.items())],
-        log=work / "postgres.log",
+        log=log,
         cwd=folder,
         env=clean_environment(),
         user=account.pw_uid if account else None,
@@ -203,7 +219,7 @@ def _launch(work: Path, home: Path, account: pwd.struct_passwd | None) -> tuple[
         stop_signal=signal.SIGINT,
     )
     wait_until_ready(process, lambda: _answers(admin), timeout=_START_SECONDS)
-    return process, admin
+    return process
 
 
 def _answers(database: Database) -> bool:

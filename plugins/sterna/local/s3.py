@@ -94,15 +94,33 @@ class Endpoint:
         """Its TCP port."""
         return int(self.url.rpartition(":")[2])
 
-    def start(self) -> None:
+    @property
+    def process(self) -> Process | None:
+        """The server, None while it is dark."""
+        return self._process
+
+    def pyiceberg_properties(self, url: str = "") -> dict[str, str]:
+        """Return the settings with which PyIceberg reads and writes here, or at an address that stands before it."""
+        return {
+            "s3.endpoint": url or self.url,
+            "s3.access-key-id": self.access_key,
+            "s3.secret-access-key": self.secret_key,
+            "s3.region": self.region,
+            "s3.force-virtual-addressing": "false",
+        }
+
+    def start(self, *options: str) -> None:
         """Start the server, at the same address as before; one that runs is started anew.
+
+        Args:
+            options: further options of `rclone serve s3`, for this start alone.
 
         Raises:
             EngineError: it did not start.
         """
         self.stop()
         keep = None if self._requests is None else self._read_line
-        process = start_process(f"the S3 endpoint {self.name}", self._command, log=self.log, env=self._environ, keep_line=keep)
+        process = start_process(f"the S3 endpoint {self.name}", [*self._command, *options], log=self.log, env=self._environ, keep_line=keep)
         wait_until_ready(process, lambda: _answers(self.url), timeout=_START_SECONDS)
         self._process = process
 

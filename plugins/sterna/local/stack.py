@@ -139,9 +139,9 @@ def deployment(
     work.mkdir(parents=True, exist_ok=True)
     fetch_jars(console=console)
     with ExitStack() as stack:
-        starters = (partial(start_s3, work, region, [bucket(region)], *_new_keys(), count_requests=count_requests) for region in regions)
+        starters = (partial(start_s3, work, region, [bucket(region)], *new_keys(), count_requests=count_requests) for region in regions)
         endpoints = dict(zip(regions, start_together(stack, *starters), strict=True))
-        wide = start_wide_s3(work, "wide", {bucket(region): endpoint for region, endpoint in endpoints.items()}, *_new_keys())
+        wide = start_wide_s3(work, "wide", {bucket(region): endpoint for region, endpoint in endpoints.items()}, *new_keys())
         stack.callback(wide.stop)
         server = start_postgres(work) if postgres or airflow else None
         if server is not None:
@@ -149,7 +149,8 @@ def deployment(
         nessie, airflow_tables = _start_catalog(work, endpoints, server, access, airflow=airflow)
         stack.callback(nessie.stop)
         ports = {region: free_port() for region in regions} if connect else {}
-        registry = _write_registry(work, nessie, endpoints, ports, credentials=access is not None)
+        catalogs = {region: _catalog(nessie, region if access else None) for region in regions}
+        registry = write_registry(work, catalogs, endpoints, ports)
         yield Deployment(
             work=work,
             regions=tuple(regions),
@@ -157,7 +158,7 @@ def deployment(
             endpoints=endpoints,
             wide=wide,
             registry=registry,
-            environment=_environment(registry, endpoints, access),
+            environment=environment_of(registry, endpoints, access),
             postgres=server,
             _spark_ports=ports,
             _airflow_tables=airflow_tables,
@@ -179,16 +180,24 @@ def _start_catalog(
         raise
 
 
-def _write_registry(
-    work: Path, nessie: Nessie, endpoints: Mapping[str, Endpoint], spark_ports: Mapping[str, int], *, credentials: bool = False
+def write_registry(
+    work: Path, catalogs: Mapping[str, Mapping[str, object]], endpoints: Mapping[str, Endpoint], spark_ports: Mapping[str, int]
 ) -> Path:
+    """Write a deployment's registry and return its path.
+
+    Args:
+        work: the folder it is written to.
+        catalogs: region → what stands under its `catalog`.
+        endpoints: region → its S3 endpoint.
+        spark_ports: region → the port of its Spark Connect server, where it is to have one.
+    """
     content = {
         "version": 1,
         "regions": [
             {
                 "name": region,
                 "replica_root": f"s3://{bucket(region)}/replica",
-                "catalog": {"read": nessie.uri, **({"credential_id": _catalog_credential(region)} if credentials else {})},
+                "catalog": dict(catalogs[region]),
                 "spark": connect_url(spark_ports[region]) if region in spark_ports else "local[2]",
                 # Who asks for a Spark Connect server wants to see it used: nothing here is large enough to need it.
                 "localize": "spark" if region in spark_ports else "auto",
@@ -220,7 +229,8 @@ def _write_registry(
     return path
 
 
-def _environment(registry: Path, endpoints: Mapping[str, Endpoint], access: Access | None) -> dict[str, str]:
+def environment_of(registry: Path, endpoints: Mapping[str, Endpoint], access: Access | None = None) -> dict[str, str]:
+    """Return the variables with which anything works with a deployment: the registry's path, the stores' credentials; secret."""
     credentials = {
         f"AIRFLOW_CONN_{_credential(region).upper()}": json.dumps(
             {"conn_type": "aws", "login": endpoint.access_key, "password": endpoint.secret_key}
@@ -242,9 +252,14 @@ def _credential(region: str) -> str:
     return f"sterna_{region.replace('-', '_')}"
 
 
+def _catalog(nessie: Nessie, region: str | None) -> dict[str, object]:
+    return {"read": nessie.uri, **({"credential_id": _catalog_credential(region)} if region else {})}
+
+
 def _catalog_credential(region: str) -> str:
     return f"nessie_{region.replace('-', '_')}"
 
 
-def _new_keys() -> tuple[str, str]:
+def new_keys() -> tuple[str, str]:
+    """Return a new access key and secret key."""
     return f"STERNA{secrets.token_hex(7).upper()}", secrets.token_urlsafe(30)

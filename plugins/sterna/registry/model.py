@@ -69,6 +69,30 @@ Uri = Annotated[str, AfterValidator(_plain_uri)]
 HttpUri = Annotated[str, AfterValidator(_http_uri)]
 # No "~" (it separates an id from an alias's scheme) and no leading "_" (sterna's own folders below a replica root).
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_]{0,62}$")]
+Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+:[0-9]{1,5}$")]
+
+
+class CatalogDatabase(StrictModel):
+    """The Postgres behind a region's own Nessie, where every region has one.
+
+    Args:
+        hosts: `host:port` of its servers; with several, the one that accepts writes is taken.
+        name: the database.
+        role: the login of the region's Nessie servers, whose right to write `refs2` makes this region the primary.
+        credential_id: Airflow connection id with login and password: to read the epoch for whoever syncs, a superuser's for operators.
+        replication_hosts: the same servers as other regions' Postgres reach them; default: `hosts`.
+        replication_credential_id: the login by which other regions subscribe; default: `credential_id`.
+        sslmode: libpq's.
+    """
+
+    hosts: list[Host] = Field(min_length=1)
+    name: Identifier = "nessie"
+    role: Identifier = "nessie"
+    credential_id: str
+    replication_hosts: list[Host] = Field(default_factory=list)
+    replication_credential_id: str | None = None
+    sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = "prefer"
 
 
 class CatalogAddress(StrictModel):
@@ -76,13 +100,15 @@ class CatalogAddress(StrictModel):
 
     Args:
         read: Nessie API v2 base URI that this region plans and serves from.
-        write: Nessie API v2 base URI that accepts commits; default: the same.
+        write: Nessie API v2 base URI that accepts commits; default: the same. With `database`: this region's own, while it is the primary.
         credential_id: Airflow connection id with login and password (basic) or password alone (bearer); none: no authentication.
+        database: the Postgres behind `read`, where the regions' catalogs are copies of one primary's; all regions have one, or none.
     """
 
     read: HttpUri
     write: HttpUri = ""
     credential_id: str | None = None
+    database: CatalogDatabase | None = None
 
     @model_validator(mode="after")
     def _same_in_the_small(self) -> CatalogAddress:
@@ -228,6 +254,11 @@ class Registry(StrictModel):
         """Return a hex digest over everything in the registry, the same for YAML and JSON of the same content."""
         return digest(self.model_dump(mode="json"))
 
+    @property
+    def has_copies(self) -> bool:
+        """Whether each region has a catalog of its own, copied from one primary's."""
+        return self.regions[0].catalog.database is not None
+
     def bindings(self) -> dict[str, str]:
         """Return what each location id is bound to."""
         return {location.id: location.binding for location in self.locations}
@@ -268,6 +299,8 @@ def _contradictions(registry: Registry) -> Iterator[str]:
     # rclone reads a remote's settings from RCLONE_CONFIG_<ID>_*, where "-" and "_" are the same.
     yield from _twice("location id", [location.id.replace("-", "_") for location in registry.locations])
     yield from _twice("location prefix", [location.prefix for location in registry.locations])
+    if len({region.catalog.database is None for region in registry.regions}) > 1:
+        yield "catalog.database stands at some regions and not at others: all have a copy of the catalog, or none has"
     yield from _twice("replica_branch", [region.replica_branch for region in registry.regions])
     for location in registry.locations:
         if location.region not in names:

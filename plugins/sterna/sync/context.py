@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from sterna.edges.catalog import Catalog
-from sterna.edges.nessie import NessieCatalog
-from sterna.edges.nessie_http import NessieAuth
+from sterna.edges.nessie import NessieCatalog, open_nessie
 from sterna.edges.secrets import Secrets
 from sterna.errors import RegistryError, UsageError
 from sterna.registry.load import parse_registry
@@ -46,13 +45,20 @@ class Context:
     @cached_property
     def catalog(self) -> Catalog:
         """Where this region reads."""
-        return self._catalog(self.region.catalog.read)
+        return open_nessie(self.region.catalog.read, self.region.catalog.credential_id, self.secrets)
 
     @cached_property
     def primary(self) -> Catalog:
-        """Where commits go; the same in the small."""
-        address = self.region.catalog
-        return self.catalog if address.write == address.read else self._catalog(address.write)
+        """Where commits go: the same in the small; where each region has a copy of the catalog, the one whose epoch is the newest."""
+        region = self.region
+        if self.registry.has_copies:
+            from sterna.edges.epoch import find_primary
+
+            region = find_primary(self.registry.regions, self.secrets)
+        address = region.catalog
+        return (
+            self.catalog if address.write == self.region.catalog.read else open_nessie(address.write, address.credential_id, self.secrets)
+        )
 
     @cached_property
     def objects(self) -> Objects:
@@ -83,14 +89,6 @@ class Context:
             catalog = vars(self).pop(name, None)
             if isinstance(catalog, NessieCatalog):
                 catalog.close()
-
-    def _catalog(self, uri: str) -> Catalog:
-        name = self.region.catalog.credential_id
-        if name is None:
-            return NessieCatalog(uri)
-        credential = self.secrets(name)
-        kind: Literal["basic", "bearer"] = "basic" if credential.login else "bearer"
-        return NessieCatalog(uri, NessieAuth(kind, credential.login, credential.password))
 
 
 def open_context(path: str | Path, region: str, secrets: Secrets) -> Context:

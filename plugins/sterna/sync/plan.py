@@ -69,19 +69,7 @@ def make_plan(
     progress(
         f"{len(seen.candidates)} keys compared: {len(draft.actions)} to change, {draft.left} as they should be, {len(draft.held)} held"
     )
-    dark: dict[str, StoreUnreachable] = {}
-    actions, parts, faults = _tables(context, chosen, head, seen, dark)
-    since = {action.key: held_entry(action.key, head, seen) for action in actions} | {fault.key: fault for fault in faults}
-    blamed = (*draft.held, *waiting, *faults)
-    settled = settle(actions, blamed, seen.together, since, seen.relaxed)
-    listed = _listed(context, settled, parts)
-    damaged = _damaged(context, settled, listed, since, seen) if listed else []
-    if damaged:
-        settled = settle(actions, (*blamed, *damaged), seen.together, since, seen.relaxed)
-        listed = _listed(context, settled, parts)
-    if dark and not settled.actions:
-        # Nobody else's tables could go on: as an error it is tried again soon.
-        raise next(iter(dark.values()))
+    settled, listed, since = _what_goes_on(context, chosen, (*draft.held, *waiting), head, seen)
     held = _carried(settled.held, head, seen)
     files, batches, present = to_copy(listed, context.region.replica_root, options, progress) if listed else (None, (), 0)
     plan = Plan(
@@ -114,6 +102,35 @@ def make_plan(
 def sync_digest(context: Context) -> str:
     """Return the digest that decides whether all keys are compared: over the registry and the localizer's version."""
     return digest([context.registry.digest(), LOCALIZER_VERSION])
+
+
+def _what_goes_on(
+    context: Context, chosen: list[Action], blamed: tuple[Held, ...], head: Head, seen: Look
+) -> tuple[Settled, Listed | None, dict[str, Held]]:
+    """Settle which of some actions go on, for all that their metadata and the files that are here say.
+
+    Args:
+        context, head, seen: of the plan.
+        chosen: the actions.
+        blamed: the keys that are known to have a fault.
+
+    Returns:
+        What goes on, the files of it, and by key name how each action would be held.
+    """
+    dark: dict[str, StoreUnreachable] = {}
+    actions, parts, faults = _tables(context, chosen, head, seen, dark)
+    since = {action.key: held_entry(action.key, head, seen) for action in actions} | {fault.key: fault for fault in faults}
+    blamed = (*blamed, *faults)
+    settled = settle(actions, blamed, seen.together, since, seen.relaxed)
+    listed = _listed(context, settled, parts)
+    damaged = _damaged(context, settled, listed, since, seen) if listed else []
+    if damaged:
+        settled = settle(actions, (*blamed, *damaged), seen.together, since, seen.relaxed)
+        listed = _listed(context, settled, parts)
+    if dark and not settled.actions:
+        # Nobody else's tables could go on: as an error it is tried again soon.
+        raise next(iter(dark.values()))
+    return settled, listed, since
 
 
 def _tables(

@@ -33,12 +33,16 @@ class Listed:
     sizes: pa.Array
     targets: int
 
-    def wrong(self) -> list[CopyFile]:
-        """Return the content files at whose targets something of another size stands."""
+    def differs(self, *, nothing: bool) -> pa.Array:
+        """Return, for each of `content`, whether what stands at its target has another size; where nothing stands: `nothing`."""
         import pyarrow.compute as pc
 
-        differs = pc.fill_null(pc.not_equal(self.sizes, self.content.column("size")), False)
-        return [CopyFile(**row) for row in self.content.filter(differs).select(["table", "source", "target", "size"]).to_pylist()]
+        return pc.fill_null(pc.not_equal(self.sizes, self.content.column("size")), nothing).combine_chunks()
+
+    def wrong(self) -> list[CopyFile]:
+        """Return the content files at whose targets something of another size stands."""
+        wrong = self.content.filter(self.differs(nothing=False))
+        return [CopyFile(**row) for row in wrong.select(["table", "source", "target", "size"]).to_pylist()]
 
 
 def look_up(context: Context, files: pa.Table) -> Listed:
@@ -78,9 +82,7 @@ def to_copy(listed: Listed, root: str, options: Options, progress: Progress) -> 
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    content = listed.content
-    differs = listed.sizes.fill_null(_NOTHING).to_numpy() != content.column("size").to_numpy()
-    wanted = pa.array(differs | listed.sizes.is_null().to_numpy(zero_copy_only=False))
+    content, wanted = listed.content, listed.differs(nothing=True)
     if listed.targets < content.num_rows:
         # One size can't be right for two tables that say different ones: the copy finds out which of them is.
         wanted = pc.is_in(content.column("target"), content.filter(wanted).column("target").unique()).combine_chunks()

@@ -164,30 +164,27 @@ def metadata(table: Table, time_ms: int) -> bytes:
     return json.dumps(_FIXED | changing).encode()
 
 
-def _field(name: str, number: int, kind: Any) -> dict[str, Any]:
-    return {"name": name, "type": kind, "field-id": number}
-
-
-def _record(name: str, *fields: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": list(fields)}
+def _record(name: str, *columns: tuple[str, int, Any]) -> dict[str, Any]:
+    fields = [{"name": column, "type": kind, "field-id": number} for column, number, kind in columns]
+    return {"type": "record", "name": name, "fields": fields}
 
 
 _DATA_FILE = _record(
     "r2",
-    _field("content", 134, "int"),
-    _field("file_path", 100, "string"),
-    _field("file_format", 101, "string"),
-    _field("partition", 102, _record("r102")),
-    _field("record_count", 103, "long"),
-    _field("file_size_in_bytes", 104, "long"),
+    ("content", 134, "int"),
+    ("file_path", 100, "string"),
+    ("file_format", 101, "string"),
+    ("partition", 102, _record("r102")),
+    ("record_count", 103, "long"),
+    ("file_size_in_bytes", 104, "long"),
 )
 _MANIFEST = _record(
     "manifest_entry",
-    _field("status", 0, "int"),
-    _field("snapshot_id", 1, ["null", "long"]),
-    _field("sequence_number", 3, ["null", "long"]),
-    _field("file_sequence_number", 4, ["null", "long"]),
-    _field("data_file", 2, _DATA_FILE),
+    ("status", 0, "int"),
+    ("snapshot_id", 1, ["null", "long"]),
+    ("sequence_number", 3, ["null", "long"]),
+    ("file_sequence_number", 4, ["null", "long"]),
+    ("data_file", 2, _DATA_FILE),
 )
 _LIST = (
     ("manifest_path", 500, "string"),
@@ -205,7 +202,12 @@ _LIST = (
     ("deleted_rows_count", 514, "long"),
 )
 _SYNC = bytes(range(16))
-_POSITION_DELETES = _record("deletes", _field("file_path", 2147483546, "string"), _field("pos", 2147483545, "long"))
+_SCHEMAS = {
+    "list": _record("manifest_file", *_LIST),
+    "manifest data": _MANIFEST,
+    "manifest deletes": _MANIFEST,
+    "position deletes": _record("deletes", ("file_path", 2147483546, "string"), ("pos", 2147483545, "long")),
+}
 _FIELDS = [{"id": 1, "name": "id", "required": False, "type": "long"}]
 _FIXED = {
     "format-version": 2,
@@ -225,10 +227,7 @@ _FIXED = {
 @cache
 def _schema(kind: str) -> tuple[Any, bytes]:
     """Return a kind of file's schema, and the bytes with which every file of it begins."""
-    if kind == "list":
-        schema = _record("manifest_file", *(_field(*column) for column in _LIST))
-    else:
-        schema = _POSITION_DELETES if kind == "position deletes" else _MANIFEST
+    schema = _SCHEMAS[kind]
     about = {"content": kind.partition(" ")[2], "partition-spec-id": "0", "partition-spec": "[]"} if kind.startswith("manifest") else {}
     header = io.BytesIO()
     fastavro.writer(header, schema, [], sync_marker=_SYNC, metadata={**about, "format-version": "2", "schema": "{}"})

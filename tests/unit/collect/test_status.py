@@ -8,7 +8,7 @@ from typing import Any
 from sterna.collect.refused import with_sizes
 from sterna.sync.retention import Short, short_retention
 from sterna.sync.status import Status, read_status
-from tests.unit.collect.test_collect import START, clean, files, strict
+from tests.unit.collect.cleaning import START, clean, files, strict
 from tests.unit.sync.test_sync import run
 from tests.unit.sync.world import World
 

@@ -1,0 +1,65 @@
+"""What a region's catalog looks like from outside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sterna.edges.epoch import Epoch
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place in a primary's log that it keeps for one region.
+
+    Args:
+        name: `sterna_<region>`.
+        active: the region is connected.
+        wal_status: Postgres' word: reserved, extended, unreserved, lost.
+        behind: bytes of log that the region has not confirmed.
+    """
+
+    name: str
+    active: bool
+    wal_status: str
+    behind: int
+
+
+@dataclass(frozen=True)
+class Following:
+    """How a region follows a primary.
+
+    Args:
+        region: whom.
+        working: an apply worker runs.
+        received: the primary's log position up to which everything was applied.
+        heard: when it last heard from the primary.
+    """
+
+    region: str
+    working: bool
+    received: int
+    heard: datetime | None
+
+
+@dataclass(frozen=True)
+class Site:
+    """One region's catalog.
+
+    Args:
+        region: its name.
+        problem: why it can't be looked at, or "".
+        epoch: the newest epoch that it knows.
+        writable: its Nessie has the right to write references.
+        main: head of `main` as it serves it, "" when it was not seeded yet.
+        following: its subscription, None when it has none.
+        slots: what it keeps for others.
+    """
+
+    region: str
+    problem: str = ""
+    epoch: Epoch | None = None
+    writable: bool = False
+    main: str = ""
+    following: Following | None = None
+    slots: tuple[Slot, ...] = ()

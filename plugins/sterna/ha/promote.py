@@ -1,0 +1,163 @@
+"""Making another region the primary: planned, with nothing lost; or because the primary is gone, with a known loss."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from sterna.edges.epoch import Epoch
+from sterna.edges.postgres import connected
+from sterna.edges.secrets import Secrets
+from sterna.errors import DatabaseUnreachable, NotPrimary, SternaError, UsageError
+from sterna.ha.model import Site
+from sterna.ha.seed import seed, unsubscribe
+from sterna.ha.site import fence, look_at_all, newest_epoch, prepare, raise_epoch, references_digest, unfence
+from sterna.registry.model import Region, Registry
+
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """What a promotion would do.
+
+    Args:
+        region: the primary to be.
+        epoch: the epoch that begins.
+        old: the primary until now; "" where there is none yet.
+        planned: the old primary is asked to stop first, so that nothing is lost.
+        heard: when the region last heard from the old primary: what that committed later is lost, unless it returns.
+        main: head of `main` that the region has.
+        silent: regions that don't answer and have to be seeded once they do.
+    """
+
+    region: str
+    epoch: Epoch
+    old: str
+    planned: bool
+    heard: datetime | None
+    main: str
+    silent: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Promoted:
+    """What a promotion did.
+
+    Args:
+        epoch: the epoch that began.
+        following: regions that follow the new primary.
+        left: regions that have to be seeded by hand, with the reason.
+    """
+
+    epoch: Epoch
+    following: tuple[str, ...]
+    left: Mapping[str, str]
+
+
+def plan_promotion(registry: Registry, secrets: Secrets, name: str, *, planned: bool) -> Promotion:
+    """Look at all regions and say what a promotion would do; changes nothing.
+
+    Args:
+        registry: all regions have a `catalog.database`.
+        secrets: finds credentials.
+        name: the region to be promoted.
+        planned: stop the old primary first and wait for equality.
+
+    Raises:
+        UsageError: the promotion makes no sense, or would lose more than another one; the message says which.
+        DatabaseUnreachable: a region that has to answer does not.
+    """
+    sites = look_at_all(registry.regions, secrets)
+    target, newest = sites[name], newest_epoch(list(sites.values()))
+    if target.problem:
+        raise DatabaseUnreachable(f"region {name} can't be promoted: {target.problem}")
+    old = newest.region if newest else ""
+    if newest and old == name:
+        epoch = newest  # begun and not finished, or finished: the same steps again do no harm
+    else:
+        epoch = Epoch(newest.number + 1 if newest else 1, name)
+        _refuse(sites, name, old, planned)
+    return Promotion(
+        region=name,
+        epoch=epoch,
+        old="" if old == name else old,
+        planned=planned,
+        heard=target.following.heard if target.following else None,
+        main=target.main,
+        silent=tuple(site.region for site in sites.values() if site.problem),
+    )
+
+
+def promote(registry: Registry, secrets: Secrets, promotion: Promotion, say: Callable[[str], None], *, patience: float = 60.0) -> Promoted:
+    """Carry a promotion out; safe to repeat after a crash anywhere.
+
+    Args:
+        registry: the registry that it was planned with.
+        secrets: finds credentials.
+        promotion: what to do.
+        say: told of each step.
+        patience: seconds until a planned promotion gives up waiting for equality, and gives the old primary its right back.
+
+    Raises:
+        DatabaseUnreachable: a region that has to answer does not.
+        NotPrimary: the old primary's last commits did not arrive in time.
+    """
+    target = registry.region(promotion.region)
+    others = [region for region in registry.regions if region.name != target.name]
+    with connected(target, secrets) as connection:
+        prepare(connection, target)
+        if promotion.planned and promotion.old:
+            _hand_over(registry.region(promotion.old), target, secrets, say, patience)
+        unsubscribe(connection)
+        raise_epoch(connection, target, promotion.epoch.number)
+    say(f"{target.name} is the primary, epoch {promotion.epoch}")
+    following, left = [], {}
+    for other in others:
+        if not promotion.planned and other.name == promotion.old:
+            left[other.name] = "it was the primary: sterna catalog rejoin, when it is back"
+            continue
+        try:
+            seed(other, target, [each for each in others if each is not other], secrets, say)
+            following.append(other.name)
+        except SternaError as error:
+            left[other.name] = f"{error}; sterna catalog rejoin, when it is back"
+    return Promoted(promotion.epoch, tuple(following), left)
+
+
+def _refuse(sites: Mapping[str, Site], name: str, old: str, planned: bool) -> None:
+    """Refuse what would lose more than it has to."""
+    if not old:
+        return
+    target, primary = sites[name], sites[old]
+    if target.following is None or target.following.region != old:
+        raise UsageError(f"region {name} does not follow the primary {old}: it can't take over what it has not got")
+    if planned:
+        if primary.problem:
+            raise UsageError(f"a planned promotion needs the primary: {primary.problem}", hint="without --planned, if it is gone for good")
+        return
+    if not primary.problem and primary.writable:
+        raise UsageError(f"the primary {old} answers, and may take commits: stop it, or use --planned", hint="nothing was changed")
+    for site in sites.values():
+        ahead = site.following
+        if ahead and site.region != name and ahead.region == old and ahead.received > target.following.received:
+            raise UsageError(f"region {site.region} has received more of {old} than {name}: promote that one")
+
+
+def _hand_over(old: Region, target: Region, secrets: Secrets, say: Callable[[str], None], patience: float) -> None:
+    """Stop commits at the old primary and wait until the new one has all of them."""
+    with connected(old, secrets) as primary, connected(target, secrets) as copy:
+        fence(primary, old)
+        say(f"{old.name} takes no more commits; waiting until {target.name} has them all")
+        wanted, deadline = references_digest(primary), time.monotonic() + patience
+        try:
+            while references_digest(copy) != wanted:
+                if time.monotonic() > deadline:
+                    raise NotPrimary(f"after {patience:.0f} s {target.name} has not got all that {old.name} has", hint="see catalog status")
+                time.sleep(_POLL_SECONDS)
+        except BaseException:
+            unfence(primary, old)
+            say(f"{old.name} takes commits again: nothing was changed")
+            raise

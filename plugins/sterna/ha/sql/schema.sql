@@ -1,0 +1,55 @@
+-- The tables of a region's catalog, as Nessie 0.99 makes them (version store JDBC2), and what sterna adds. Run by a superuser in the
+-- database of every region; safe to repeat. `{role}` is the login of the region's Nessie servers.
+
+-- A copy's Nessie can't make its own tables: they have to stand before the copy is filled, and the server starts after that.
+CREATE TABLE IF NOT EXISTS refs2 (
+    repo character varying NOT NULL COLLATE pg_catalog.ucs_basic,
+    ref_name character varying NOT NULL COLLATE pg_catalog.ucs_basic,
+    pointer bytea,
+    deleted boolean,
+    created_at bigint DEFAULT 0,
+    ext_info bytea,
+    prev_ptr bytea,
+    PRIMARY KEY (repo, ref_name)
+);
+CREATE TABLE IF NOT EXISTS objs2 (
+    repo character varying NOT NULL COLLATE pg_catalog.ucs_basic,
+    obj_id bytea NOT NULL,
+    obj_type character varying COLLATE pg_catalog.ucs_basic,
+    obj_vers character varying COLLATE pg_catalog.ucs_basic,
+    obj_value bytea,
+    obj_ref bigint,
+    PRIMARY KEY (repo, obj_id)
+);
+
+-- Who was the primary, from when on, and where each reference stood at that moment: what an old primary has beyond it was lost.
+-- Replicated with the catalog itself, so that each region knows the newest epoch that its own copy has seen.
+CREATE TABLE IF NOT EXISTS sterna_epoch (
+    epoch integer NOT NULL,
+    region text NOT NULL,
+    since timestamptz NOT NULL DEFAULT now(),
+    heads jsonb NOT NULL,
+    PRIMARY KEY (epoch, region)
+);
+
+-- An owner can give itself any right again; Nessie's login must not be able to undo a fence.
+ALTER TABLE refs2 OWNER TO CURRENT_USER;
+ALTER TABLE objs2 OWNER TO CURRENT_USER;
+ALTER TABLE sterna_epoch OWNER TO CURRENT_USER;
+-- Objects are content-addressed. Iceberg REST makes some of its own also where it only reads: its caches, by content.
+GRANT SELECT, INSERT, UPDATE, DELETE ON objs2 TO {role};
+GRANT SELECT ON refs2, sterna_epoch TO {role};
+
+-- The apply worker of a subscription stops at a row that is there already. An object that this region's REST made is the same
+-- object under the same id: it is passed over.
+CREATE OR REPLACE FUNCTION sterna_pass_over() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF EXISTS (SELECT FROM objs2 WHERE repo = NEW.repo AND obj_id = NEW.obj_id) THEN
+        RETURN NULL;
+    END IF;
+    RETURN NEW;
+END
+$$;
+CREATE OR REPLACE TRIGGER sterna_pass_over BEFORE INSERT ON objs2 FOR EACH ROW EXECUTE FUNCTION sterna_pass_over();
+-- REPLICA: it fires for the apply worker and the seed alone, never for Nessie's own inserts.
+ALTER TABLE objs2 ENABLE REPLICA TRIGGER sterna_pass_over;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -98,8 +99,8 @@ def test_right_after_a_publication_that_the_copy_has_not_got_nothing_misbehaves(
 
 @pytest.mark.usefixtures("impatient")
 def test_a_branch_that_the_copy_has_never_seen_is_being_seeded(two_sites: TwoSites, table: str) -> None:
-    (deleted,) = two_sites.execute("us", f"DELETE FROM refs2 WHERE ref_name = 'refs/heads/{BRANCH}' RETURNING 1")
-    assert deleted
+    primary = two_sites.sites.site["us"].uri
+    assert httpx.delete(f"{primary}/trees/{BRANCH}@{two_sites.us.reference(BRANCH).hash}", timeout=60).is_success
     wait_until(lambda: BRANCH not in {ref.name for ref in two_sites.eu.references()}, "the copy still has the branch")
     two_sites.subscription("DISABLE")
     report = two_sites.sync()

@@ -17,7 +17,9 @@ from pyiceberg.table import StaticTable
 from sterna.edges.catalog import key_name
 from sterna.edges.environment import environment
 from sterna.edges.nessie import NessieCatalog
+from sterna.edges.nessie_http import NessieAuth
 from sterna.edges.secrets import environment_secrets
+from sterna.local.access import Access
 from sterna.local.stack import Deployment, deployment
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.sync.context import Context, open_context
@@ -125,16 +127,17 @@ class Pair:
 
 
 @contextmanager
-def pair_in(folder: Path) -> Iterator[Pair]:
-    """Bring up both regions in a folder."""
+def pair_in(folder: Path, access: Access | None = None) -> Iterator[Pair]:
+    """Bring up both regions in a folder; with an access only writers write, and the pair's own catalog is an operator's."""
     with (
-        deployment(folder, postgres=False, count_requests=True) as stage,
+        deployment(folder, postgres=False, count_requests=True, access=access) as stage,
         environment(stage.environment),
-        NessieCatalog(stage.nessie.uri) as catalog,
+        NessieCatalog(stage.nessie.uri, NessieAuth("bearer", secret=access.token("operator", "admin")) if access else None) as catalog,
     ):
         uri = f"{stage.nessie.iceberg_uri}/main"
+        login = {"token": access.token("writer", "writer")} if access else {}
         writers = {
-            region: load_catalog("main", type="rest", uri=uri, warehouse=region, **pyiceberg_properties(endpoint))
+            region: load_catalog("main", type="rest", uri=uri, warehouse=region, **login, **pyiceberg_properties(endpoint))
             for region, endpoint in stage.endpoints.items()
         }
         yield Pair(stage, catalog, writers)

@@ -29,9 +29,9 @@ def bare_path(tmp_path: Path) -> str:
     return str(folder)
 
 
-def demo(bare_path: str, work: Path) -> subprocess.Popen[str]:
+def demo(bare_path: str, work: Path, *more: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PATH": bare_path, "JAVA_HOME": ""}
-    command = [sys.executable, "-m", "sterna.cli.main", "demo", "--json", "--work", str(work)]
+    command = [sys.executable, "-m", "sterna.cli.main", "demo", "--json", "--work", str(work), *more]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -68,6 +68,17 @@ def test_two_regions_replicate_and_one_answers_while_the_other_is_dark(bare_path
         assert region["files"] > 0
         assert all(main == replica for main, replica in region["rows"].values())
     assert {region["region"]: region["tables"] for region in result["regions"]} == {"us": 5, "eu": 5}
+    assert left_running(work) == []
+
+
+def test_a_region_is_lost_another_takes_over_and_the_first_comes_back(bare_path: str, tmp_path: Path) -> None:
+    work = tmp_path / "demo"
+    process = demo(bare_path, work, "--disaster")
+    said, told = process.communicate(timeout=600)
+    result = json.loads(said.splitlines()[-1])
+    assert result["failures"] == [], told
+    assert process.returncode == 0
+    assert result["lost"] == 1
     assert left_running(work) == []
 
 

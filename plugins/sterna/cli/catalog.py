@@ -1,157 +1,87 @@
-"""What the commands `sterna catalog …` take, ask and print."""
+"""The commands `sterna catalog …`: who is the primary, and making another one it."""
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable
-from datetime import UTC, datetime
-from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from sterna.edges.secrets import Secrets
-from sterna.errors import CatalogUnreachable, UsageError
-from sterna.ha.model import Site
-from sterna.ha.promote import Promoted, Promotion
-from sterna.ha.rejoin import Rejoined, fence_if_old
-from sterna.ha.site import look_at_all, newest_epoch
-from sterna.registry.model import Registry
-from sterna.registry.policy import duration
-from sterna.sync.context import read_registry
+from sterna.cli import asking
+from sterna.cli.options import DEFAULT_REGISTRY, EXIT_LATER, AsJson, RegionName, RegistryPath, Yes, credentials
+from sterna.cli.output import Output
+from sterna.ha.promote import plan_promotion, promote
+from sterna.ha.rejoin import rejoin
+from sterna.ha.text import promoted_text, promotion_text, rejoined_text, status_text
+
+catalog_app = typer.Typer(
+    help="The regions' catalogs: one, the primary, takes commits; the others are copies, and are read.", no_args_is_help=True
+)
 
 
-def open_registry(path: Path, region: str | None = None) -> Registry:
-    """Read a registry whose regions have catalogs of their own.
+@catalog_app.command("status", epilog="Example: sterna catalog status")
+def catalog_status(registry: RegistryPath = DEFAULT_REGISTRY, as_json: AsJson = False) -> None:
+    """Show each region's catalog: who is the primary, who follows whom and how far behind. Changes nothing."""
 
-    Raises:
-        RegistryError: the file is missing or wrong.
-        UsageError: they have none, or there is no such region.
-    """
-    registry = read_registry(path)
-    if not registry.has_copies:
-        raise UsageError(f"the regions in {path} share one catalog", hint="give each region's catalog a `database`, see docs/registry.md")
-    if region is not None and region not in registry.region_names:
-        raise UsageError(f"no region {region!r} in {path}: there are {', '.join(registry.region_names)}")
-    return registry
+    sites = asking.look(registry, credentials())
+    Output(as_json).result({"sites": sites}, status_text(sites))
+    if any(site.problem for site in sites):
+        raise typer.Exit(EXIT_LATER)
 
 
-def look(path: Path, secrets: Secrets) -> list[Site]:
-    """Return all regions' catalogs."""
-    return list(look_at_all(open_registry(path).regions, secrets).values())
+@catalog_app.command("promote", epilog="Examples: sterna catalog promote --region eu --planned; sterna catalog promote --region eu")
+def catalog_promote(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    planned: Annotated[
+        bool, typer.Option("--planned", help="The primary is there: it stops taking commits first, and nothing is lost.")
+    ] = False,
+    wait: Annotated[str, typer.Option("--wait", help="With --planned: give up when the region has not got everything by then.")] = "1m",
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a region's catalog the primary. Without --planned the primary must be gone: what it had not sent is lost until it returns."""
+    output, secrets = Output(as_json), credentials()
+    opened = asking.open_registry(registry, region)
+    promotion = plan_promotion(opened, secrets, region, planned=planned)
+    asking.agreed(promotion_text(promotion), yes)
+    with output.progress("promote") as progress:
+        done = promote(opened, secrets, promotion, progress, patience=asking.seconds("--wait", wait))
+    output.result(done, promoted_text(done))
 
 
-def status_text(sites: list[Site]) -> str:
-    """Return the regions' catalogs as lines for people."""
-    newest = newest_epoch(sites)
-    return "\n".join(
-        [f"primary: {newest.region}, epoch {newest}" if newest else "no primary yet: sterna catalog promote --region <the first one>"]
-        + [f"{site.region}: {_site(site, newest.region if newest else '')}" for site in sites]
-        + [
-            f"  slot {slot.name} in {site.region}: {'' if slot.active else 'NOT '}active, {slot.behind} bytes behind, {slot.wal_status}"
-            + (": sterna catalog reseed" if slot.wal_status == "lost" else "")
-            for site in sites
-            for slot in site.slots
-        ]
+@catalog_app.command("rejoin", epilog="Example: sterna catalog rejoin --region us")
+def catalog_rejoin(region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Let a region that was away follow the primary; commits that only it has are kept on branches lost/<date>/<hash> first."""
+    output = Output(as_json)
+    opened = asking.open_registry(registry, region)
+    asking.agreed(
+        f"{region}'s catalog takes no commits any more. Commits that only it has are kept by the primary, on branches lost/<date>/<hash>.\n"
+        "Then it becomes a copy of the primary and follows it.",
+        yes,
     )
+    with output.progress("rejoin") as progress:
+        done = rejoin(opened, credentials(), region, progress)
+    output.result(done, rejoined_text(done))
 
 
-def promotion_text(promotion: Promotion) -> str:
-    """Return what a promotion would do, for people."""
-    lines = [f"{promotion.region} becomes the primary: epoch {promotion.epoch} begins at its main {promotion.main[:12] or '(empty)'}."]
-    if promotion.old and promotion.planned:
-        lines.append(f"{promotion.old} takes no more commits; once {promotion.region} has all of them it takes over, and nothing is lost.")
-    elif promotion.old:
-        heard = (
-            f"heard from it last at {promotion.heard:%Y-%m-%d %H:%M:%S %Z}" if promotion.heard else "it is not known when it was heard last"
-        )
-        lines.append(f"{promotion.old} does not answer; {promotion.region} {heard}: what it committed after that is not here.")
-        lines.append(
-            f"When {promotion.old} is back, `sterna catalog rejoin --region {promotion.old}` tells what that was and keeps it on branches."
-        )
-    lines += [f"{name} does not answer: it has to rejoin later." for name in promotion.silent if name != promotion.old]
-    return "\n".join(lines)
+@catalog_app.command("reseed", epilog="Example: sterna catalog reseed --region eu")
+def catalog_reseed(region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Make a region's catalog a copy of the primary's anew: for the first time, or after its slot was lost. Reads go on meanwhile."""
+    output = Output(as_json)
+    opened = asking.open_registry(registry, region)
+    asking.agreed(f"{region}'s catalog becomes a copy of the primary's. Commits that only it has, if any, are forgotten.", yes)
+    with output.progress("reseed") as progress:
+        done = rejoin(opened, credentials(), region, progress, keep=False)
+    output.result(done, rejoined_text(done))
 
 
-def promoted_text(done: Promoted) -> str:
-    """Return what a promotion did, for people."""
-    return "\n".join(
-        [f"{done.epoch.region} is the primary, epoch {done.epoch}"]
-        + [f"  {name} follows it" for name in done.following]
-        + [f"  {name} does not follow it yet: {reason}" for name, reason in done.left.items()]
-    )
-
-
-def rejoined_text(done: Rejoined) -> str:
-    """Return what a rejoin did, for people."""
-    lines = [f"{done.seeded.region} follows {done.seeded.source}; {done.seeded.objects} objects copied; main {done.seeded.main[:12]}"]
-    for lost in done.lost:
-        lines.append(f"  {len(lost.commits)} commits of {lost.branch} were only there; they are kept on {lost.kept}:")
-        lines += [f"    {each.hash[:12]} {each.commit_time:%Y-%m-%d %H:%M:%S} {each.message}" for each in lost.commits]
-    return "\n".join(lines)
-
-
-def agreed(text: str, yes: bool) -> None:
-    """Say what will be done and ask, on stderr.
-
-    Raises:
-        UsageError: nobody is there to answer.
-        typer.Abort: the answer was no.
-    """
-    typer.echo(text, err=True)
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError("this asks before it acts, and nobody is at the terminal", hint="--yes")
-    typer.confirm("Go on?", abort=True, err=True)
-
-
-def guard(registry: Registry, secrets: Secrets, name: str, every: str | None, say: Callable[[str], None]) -> None:
-    """Fence a region's catalog while another one is the primary; once, or again and again until interrupted.
-
-    Raises:
-        CatalogUnreachable: once: no region answers.
-    """
-    pause = seconds("--every", every) if every else None
-    known = ""
-    while True:
-        try:
-            primary = fence_if_old(registry.region(name), registry, secrets)
-            if primary != known:
-                say(f"{name} is the primary" if primary == name else f"{primary} is the primary: {name} takes no commits")
-            known = primary
-        except CatalogUnreachable as error:
-            if pause is None:
-                raise
-            say(str(error))
-        if pause is None:
-            return
-        time.sleep(pause)
-
-
-def seconds(option: str, text: str) -> float:
-    """Return a duration in seconds.
-
-    Raises:
-        UsageError: it is none.
-    """
-    found = duration(text)
-    if found is None:
-        raise UsageError(f"{option} {text}: expected a duration such as 90s or 5m")
-    return float(found)
-
-
-def _site(site: Site, primary: str) -> str:
-    if site.problem:
-        return f"does not answer: {site.problem}"
-    main = f"main {site.main[:12] or '(empty)'}"
-    rights = "takes commits" if site.writable else "takes no commits"
-    if site.region == primary:
-        return f"primary, {main}, {rights}" + ("" if site.writable else ": promotion not finished, repeat it")
-    warning = ", AN OLD PRIMARY: sterna catalog rejoin" if site.writable else ""
-    follows = site.following
-    if follows is None:
-        return f"{main}, {rights}{warning}, follows nobody" + ("" if site.writable else ": sterna catalog reseed")
-    heard = f", heard {(datetime.now(UTC) - follows.heard).total_seconds():.0f} s ago" if follows.heard else ""
-    stale = f" (not the primary: sterna catalog rejoin --region {site.region})" if follows.region != primary else ""
-    return f"{main}, {rights}{warning}, follows {follows.region}{stale}{'' if follows.working else ', NOT CONNECTED'}{heard}"
+@catalog_app.command("guard", epilog="Example: sterna catalog guard --region us --every 10s")
+def catalog_guard(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    every: Annotated[str | None, typer.Option("--every", help="Look again and again, with this pause; default: once.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take the right to write from a region's catalog as soon as another one is the primary: run it before Nessie starts, and beside it."""
+    output = Output(as_json)
+    asking.guard(asking.open_registry(registry, region), credentials(), region, every, output.line)

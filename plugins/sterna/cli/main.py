@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sterna.cli.catalog import catalog_app
+from sterna.cli.options import (
+    DEFAULT_REGISTRY,
+    EXIT_FAULTS,
+    EXIT_HELD,
+    EXIT_LATER,
+    AsJson,
+    Everything,
+    Reassert,
+    RegionName,
+    RegistryPath,
+    Tables,
+    credentials,
+    finder,
+)
 from sterna.cli.output import EXIT_INTERRUPTED, Output, plain
-from sterna.edges.secrets import Secrets, environment_secrets
-from sterna.errors import SternaError
+from sterna.edges.secrets import Secrets
+from sterna.errors import SternaError, UsageError
 from sterna.sync.context import Context
 
 if TYPE_CHECKING:
@@ -32,28 +46,7 @@ app = typer.Typer(
 )
 registry_app = typer.Typer(help="Work with the storage registry.", no_args_is_help=True)
 app.add_typer(registry_app, name="registry")
-catalog_app = typer.Typer(
-    help="The regions' catalogs: one, the primary, takes commits; the others are copies, and are read.", no_args_is_help=True
-)
 app.add_typer(catalog_app, name="catalog")
-
-RegistryPath = Annotated[Path, typer.Option("--registry", envvar="STERNA_REGISTRY", help="The registry file, YAML or JSON.")]
-RegionName = Annotated[str, typer.Option("--region", envvar="STERNA_REGION", help="The region to work for.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on one line.")]
-Tables = Annotated[list[str] | None, typer.Option("--table", help="Only this table, or pattern such as 'sales.*'; repeat for more.")]
-Reassert = Annotated[
-    bool,
-    typer.Option(
-        "--reassert", help="Put right what somebody else committed to the replica branch, by a commit on top; compare all tables."
-    ),
-]
-Everything = Annotated[bool, typer.Option("--everything", help="Compare all tables, not only those that changed on main.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
-DEFAULT_REGISTRY = Path("storage_registry.yaml")
-_finder: ContextVar[Secrets | None] = ContextVar("secrets", default=None)
-EXIT_LATER = 4
-EXIT_HELD = 5
-EXIT_FAULTS = 7
 
 
 @app.command(epilog="Example: sterna plan --region eu")
@@ -255,7 +248,7 @@ def registry_check(
 
     output = Output(as_json)
     with output.progress("check") as progress:
-        probes = check_registry(registry, region, _secrets(), progress)
+        probes = check_registry(registry, region, credentials(), progress)
     lines = [
         f"{'ok  ' if probe.good else 'FAIL'} {probe.region}: {probe.what}{': ' + probe.message if probe.message else ''}"
         for probe in probes
@@ -266,107 +259,28 @@ def registry_check(
         raise typer.Exit(max(probe.exit_code for probe in failed))
 
 
-@catalog_app.command("status", epilog="Example: sterna catalog status")
-def catalog_status(registry: RegistryPath = DEFAULT_REGISTRY, as_json: AsJson = False) -> None:
-    """Show each region's catalog: who is the primary, who follows whom and how far behind. Changes nothing."""
-    from sterna.cli import catalog
-
-    sites = catalog.look(registry, _secrets())
-    Output(as_json).result({"sites": sites}, catalog.status_text(sites))
-    if any(site.problem for site in sites):
-        raise typer.Exit(EXIT_LATER)
-
-
-@catalog_app.command("promote", epilog="Examples: sterna catalog promote --region eu --planned; sterna catalog promote --region eu")
-def catalog_promote(
-    region: RegionName,
-    registry: RegistryPath = DEFAULT_REGISTRY,
-    planned: Annotated[
-        bool, typer.Option("--planned", help="The primary is there: it stops taking commits first, and nothing is lost.")
-    ] = False,
-    wait: Annotated[str, typer.Option("--wait", help="With --planned: give up when the region has not got everything by then.")] = "1m",
-    yes: Yes = False,
-    as_json: AsJson = False,
-) -> None:
-    """Make a region's catalog the primary. Without --planned the primary must be gone: what it had not sent is lost until it returns."""
-    from sterna.cli import catalog
-    from sterna.ha.promote import plan_promotion, promote
-
-    output, secrets = Output(as_json), _secrets()
-    opened = catalog.open_registry(registry, region)
-    promotion = plan_promotion(opened, secrets, region, planned=planned)
-    catalog.agreed(catalog.promotion_text(promotion), yes)
-    with output.progress("promote") as progress:
-        done = promote(opened, secrets, promotion, progress, patience=catalog.seconds("--wait", wait))
-    output.result(done, catalog.promoted_text(done))
-
-
-@catalog_app.command("rejoin", epilog="Example: sterna catalog rejoin --region us")
-def catalog_rejoin(region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Let a region that was away follow the primary; commits that only it has are kept on branches lost/<date>/<hash> first."""
-    from sterna.cli import catalog
-    from sterna.ha.rejoin import rejoin
-
-    output = Output(as_json)
-    opened = catalog.open_registry(registry, region)
-    catalog.agreed(
-        f"{region}'s catalog takes no commits any more. Commits that only it has are kept by the primary, on branches lost/<date>/<hash>.\n"
-        "Then it becomes a copy of the primary and follows it.",
-        yes,
-    )
-    with output.progress("rejoin") as progress:
-        done = rejoin(opened, _secrets(), region, progress)
-    output.result(done, catalog.rejoined_text(done))
-
-
-@catalog_app.command("reseed", epilog="Example: sterna catalog reseed --region eu")
-def catalog_reseed(region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Make a region's catalog a copy of the primary's anew: for the first time, or after its slot was lost. Reads go on meanwhile."""
-    from sterna.cli import catalog
-    from sterna.ha.rejoin import rejoin
-
-    output = Output(as_json)
-    opened = catalog.open_registry(registry, region)
-    catalog.agreed(f"{region}'s catalog becomes a copy of the primary's. Commits that only it has, if any, are forgotten.", yes)
-    with output.progress("reseed") as progress:
-        done = rejoin(opened, _secrets(), region, progress, keep=False)
-    output.result(done, catalog.rejoined_text(done))
-
-
-@catalog_app.command("guard", epilog="Example: sterna catalog guard --region us --every 10s")
-def catalog_guard(
-    region: RegionName,
-    registry: RegistryPath = DEFAULT_REGISTRY,
-    every: Annotated[str | None, typer.Option("--every", help="Look again and again, with this pause; default: once.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Take the right to write from a region's catalog as soon as another one is the primary: run it before Nessie starts, and beside it."""
-    from sterna.cli import catalog
-
-    output = Output(as_json)
-    catalog.guard(catalog.open_registry(registry, region), _secrets(), region, every, output.line)
-
-
-@app.command(epilog="Example: sterna demo --stay")
+@app.command(epilog="Examples: sterna demo --stay; sterna demo --disaster")
 def demo(
     stay: Annotated[bool, typer.Option("--stay", help="Leave everything running and print the addresses; Ctrl-C ends it.")] = False,
     work: Annotated[
         Path | None, typer.Option("--work", help="Keep everything in this folder, new or empty; default: a temporary one.")
     ] = None,
+    disaster: Annotated[
+        bool, typer.Option("--disaster", help="Another story: a region with the primary catalog is lost, and comes back.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run two whole regions on this machine: real Airflow, Nessie, Postgres, S3 endpoints, rclone and Spark."""
     from sterna.local.demo import run_demo
+    from sterna.local.disaster import run_disaster
 
     output = Output(as_json)
-    result = run_demo(work, stay, output.line)
+    if disaster and stay:
+        raise UsageError("--stay and --disaster don't go together")
+    result = run_disaster(work, output.line) if disaster else run_demo(work, stay, output.line)
     output.result(result, "ok" if result.ok else "failed:\n" + "\n".join(f"  {line}" for line in result.failures))
     if not result.ok:
         raise typer.Exit(1)
-
-
-def _secrets() -> Secrets:
-    return _finder.get() or environment_secrets()
 
 
 def _context(registry: Path, region: str) -> Context:
@@ -374,7 +288,7 @@ def _context(registry: Path, region: str) -> Context:
     from sterna.sync.context import open_context
 
     leave_pandas_out()
-    return open_context(registry, region, _secrets())
+    return open_context(registry, region, credentials())
 
 
 def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> None:
@@ -384,7 +298,7 @@ def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> N
         argv: the arguments; None: the process's own.
         secrets: finds credentials; None: the environment's `AIRFLOW_CONN_*`.
     """
-    _finder.set(secrets)
+    finder.set(secrets)
     arguments = list(sys.argv[1:] if argv is None else argv)
     output = Output("--json" in arguments)
     try:

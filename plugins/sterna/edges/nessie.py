@@ -23,6 +23,7 @@ from sterna.errors import BranchChanged, CatalogConflict, CatalogError, CatalogR
 AUTHOR = "sterna"
 _HASH = re.compile(r"[0-9a-f]{64}")
 _SHOWN_REFERENCES = 20
+_FIRST_COMMITS = 8
 _T = TypeVar("_T")
 
 
@@ -117,7 +118,8 @@ class NessieCatalog:
             reference, at_hash = self.default_branch, reference
         fetch = {"fetch": "ALL"} if operations else {}
         path = f"trees/{_path(reference, at_hash)}/history"
-        for commit in self._pages(path, fetch, "logEntries", lambda entry: _commit(entry, operations)):
+        # Who asks for history mostly needs its newest part, and a commit may hold thousands of operations.
+        for commit in self._pages(path, fetch, "logEntries", lambda entry: _commit(entry, operations), first=_FIRST_COMMITS):
             if commit.hash == until:
                 return
             yield commit
@@ -228,10 +230,13 @@ class NessieCatalog:
             )
         return new_hash
 
-    def _pages(self, path: str, params: Mapping[str, str], items: str, decode: Callable[[Any], _T]) -> Iterator[_T]:
+    def _pages(self, path: str, params: Mapping[str, str], items: str, decode: Callable[[Any], _T], first: int = 0) -> Iterator[_T]:
+        """Yield what stands on all pages; `first`: entries on the first one, each further one has four times as many."""
         token: dict[str, str] = {}
+        size = min(first or self._page_size, self._page_size)
         while True:
-            answer = self._http.read(path, {**params, **token, "max-records": self._page_size})
+            answer = self._http.read(path, {**params, **token, "max-records": size})
+            size = min(4 * size, self._page_size)
             yield from self._decode(lambda given: [decode(item) for item in given[items]], answer)
             if not answer.get("hasMore"):
                 return

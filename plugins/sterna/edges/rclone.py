@@ -40,6 +40,8 @@ _ARGS = (
     "--checksum",
     # Keys that differ in Unicode normalization alone are different keys.
     "--no-unicode-normalization",
+    # No HEAD after each upload: the store has checked the hash that came with it, and every file is looked up afterwards.
+    "--s3-no-head",
     "--multi-thread-cutoff 64Mi",
     "--multi-thread-streams 4",
     "--s3-chunk-size 16Mi",

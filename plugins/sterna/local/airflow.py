@@ -13,13 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from sterna.errors import EngineError
 from sterna.local.postgres import Database, Postgres
 from sterna.local.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
+
+if TYPE_CHECKING:
+    from sterna.local.patroni import Cluster
 
 _MIGRATE_SECONDS = 300.0
 _START_SECONDS = 300.0
@@ -153,7 +156,7 @@ class Airflow:
             list(pool.map(Process.stop, self.processes))
 
 
-def create_airflow_database(postgres: Postgres, work: Path) -> Database:
+def create_airflow_database(postgres: Postgres | Cluster, work: Path) -> Database:
     """Create an empty Airflow database, to be copied for each deployment: making the tables takes far longer than copying them.
 
     Args:

@@ -6,6 +6,7 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from sterna.edges.java import find_java
+from sterna.local.access import Access
 from sterna.local.jars import NESSIE, fetch_jars
 from sterna.local.postgres import Database
 from sterna.local.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
@@ -65,6 +67,7 @@ def start_nessie(
     database: Database | None = None,
     warehouses: Sequence[Warehouse] = (),
     port: int | None = None,
+    access: Access | None = None,
     console: Console | None = None,
 ) -> Nessie:
     """Start a Nessie server at a loopback port and wait until it answers.
@@ -74,6 +77,7 @@ def start_nessie(
         database: the Postgres database that holds the catalog; None to keep it in memory.
         warehouses: what Iceberg REST serves, the first one by default; none turns REST off in effect.
         port: the port; None for a free one.
+        access: whose tokens the server believes, each within the rules of access.properties; None to let everyone do everything.
         console: where the download of the server is shown; None for standard error.
 
     Raises:
@@ -82,9 +86,9 @@ def start_nessie(
     (jar,) = fetch_jars([NESSIE], console=console)
     port, management_port = port or free_port(), free_port()
     environ = {**os.environ, **_store_settings(database), **_warehouse_secrets(warehouses)}
-    environ |= {"QUARKUS_HTTP_PORT": str(port), "QUARKUS_MANAGEMENT_PORT": str(management_port)}
-    with as_file(files("sterna.local") / "server.properties") as settings:
-        locations = [settings, *_write_warehouses(work, warehouses)]
+    environ |= {"QUARKUS_HTTP_PORT": str(port), "QUARKUS_MANAGEMENT_PORT": str(management_port), **(access.settings() if access else {})}
+    with _settings("server.properties") as settings, _settings("access.properties") as rules:
+        locations = [settings, *([rules] if access else []), *_write_warehouses(work, warehouses)]
         command = [
             find_java().executable,
             *_JVM_OPTIONS,
@@ -94,12 +98,19 @@ def start_nessie(
         ]
         process = start_process("Nessie", command, log=work / "nessie.log", env=environ, cwd=work)
         uri = f"http://{LOOPBACK}:{port}"
-        wait_until_ready(process, lambda: _answers(f"{uri}/api/v2/config"), timeout=_START_SECONDS)
+        # Any token will do: no rule is asked for this address.
+        headers = {"Authorization": f"Bearer {access.token('sterna')}"} if access else {}
+        probe = urllib.request.Request(f"{uri}/api/v2/config", headers=headers)  # noqa: S310 - our own loopback address
+        wait_until_ready(process, lambda: _answers(probe), timeout=_START_SECONDS)
     return Nessie(f"{uri}/api/v2", f"{uri}/iceberg", process)
 
 
-def _answers(url: str) -> bool:
-    with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - our own loopback address
+def _settings(name: str) -> AbstractContextManager[Path]:
+    return as_file(files("sterna.local") / name)
+
+
+def _answers(probe: urllib.request.Request) -> bool:
+    with urllib.request.urlopen(probe, timeout=5) as answer:  # noqa: S310 - see where it is made
         return bool(answer.status == 200)
 
 
@@ -108,7 +119,7 @@ def _store_settings(database: Database | None) -> dict[str, str]:
         return {"NESSIE_VERSION_STORE_TYPE": "IN_MEMORY"}
     return {
         "NESSIE_VERSION_STORE_TYPE": "JDBC2",
-        "QUARKUS_DATASOURCE_POSTGRESQL_JDBC_URL": f"jdbc:postgresql://{database.host}:{database.port}/{database.name}",
+        "QUARKUS_DATASOURCE_POSTGRESQL_JDBC_URL": database.jdbc_url(),
         "QUARKUS_DATASOURCE_POSTGRESQL_USERNAME": database.user,
         "QUARKUS_DATASOURCE_POSTGRESQL_PASSWORD": database.password,
     }

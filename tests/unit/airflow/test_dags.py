@@ -46,7 +46,7 @@ def bag(_known_dags: None) -> DagBag:
 
 def test_the_dag_files_have_no_import_errors(bag: Any) -> None:
     assert bag.import_errors == {}
-    assert sorted(bag.dags) == ["sterna_lag_alert", "sterna_sync"]
+    assert sorted(bag.dags) == ["sterna_lag_alert", "sterna_promote", "sterna_sync"]
 
 
 def test_the_dags_survive_serialization(bag: Any) -> None:

@@ -1,0 +1,7 @@
+"""Make this Airflow's region the primary, after a person's approval; only where each region has a catalog of its own."""
+
+from __future__ import annotations
+
+from sterna.airflow.promotion import promotion_dag
+
+dag = promotion_dag()

@@ -1,0 +1,94 @@
+"""Promoting this Airflow's own region, with a person's approval in between: what `sterna catalog promote` does on a terminal."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import DAG, Param
+
+from sterna.airflow.operators import SternaOperator
+from sterna.airflow.settings import text
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context as TaskContext
+
+_DOC = """\
+### Make region `{region}`'s catalog the primary
+
+Trigger it by hand. `look` says what would happen and what may be lost; then it waits for a person, under *Required Actions*; `promote` does
+it. With *planned* the present primary stops taking commits first, and nothing is lost; without, it has to be gone.
+It is run by the Airflow of the region that is promoted, whose connections need the rights of `sterna catalog promote`.
+"""
+
+
+class SternaPromotionOperator(SternaOperator):
+    """Say what a promotion of the region would do, or do it.
+
+    Args:
+        planned: the present primary is there and stops first; "True" or "False" as a template gives it.
+        act: do it.
+        kwargs: see `SternaOperator`.
+    """
+
+    template_fields = (*SternaOperator.template_fields, "planned")
+
+    def __init__(self, *, planned: str | bool, act: bool, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.planned = planned
+        self.act = act
+
+    def execute(self, context: TaskContext) -> str:
+        """Return what would happen, or what was done, as text.
+
+        Raises:
+            SternaError: see `plan_promotion` and `promote`.
+        """
+        from sterna.ha.promote import plan_promotion, promote
+        from sterna.ha.text import promoted_text, promotion_text
+
+        with self.open() as opened:
+            promotion = plan_promotion(opened.registry, opened.secrets, opened.region.name, planned=str(self.planned) == "True")
+            said = promotion_text(promotion)
+            if self.act:
+                said = promoted_text(promote(opened.registry, opened.secrets, promotion, self.say))
+        self.say(said)
+        return said
+
+
+def promotion_dag(*, region: str | None = None, registry: str | None = None, dag_id: str = "sterna_promote", **kwargs: Any) -> DAG:
+    """Return the DAG that promotes a region once a person has approved.
+
+    Args:
+        region: name of the region; None for `[sterna] region`.
+        registry: path of the registry; None for `[sterna] registry`.
+        dag_id: the DAG's id; one a region.
+        kwargs: see `DAG`; they go before what is set here.
+
+    Raises:
+        UsageError: a setting is missing.
+    """
+    region, registry = region or text("region"), registry or text("registry")
+    settings: dict[str, Any] = {
+        "description": f"Make region {region}'s catalog the primary, after a person's approval",
+        "doc_md": _DOC.format(region=region),
+        "schedule": None,
+        "catchup": False,
+        "max_active_runs": 1,
+        "tags": ["sterna"],
+        "params": {
+            "planned": Param(True, type="boolean", title="Planned", description_md="The present primary is there, and stops first.")
+        },
+    }
+    common: dict[str, Any] = {"region": region, "registry": registry, "planned": "{{ params.planned }}"}
+    with DAG(dag_id, **{**settings, **kwargs}) as dag:
+        look = SternaPromotionOperator(task_id="look", act=False, execution_timeout=timedelta(minutes=2), **common)
+        approve = ApprovalOperator(
+            task_id="approve",
+            subject=f"Make region {region}'s catalog the primary?",
+            body="{{ ti.xcom_pull(task_ids='look') }}",
+            response_timeout=timedelta(hours=1),
+        )
+        look >> approve >> SternaPromotionOperator(task_id="promote", act=True, execution_timeout=timedelta(minutes=30), **common)
+    return dag

@@ -1,0 +1,76 @@
+"""The regions' catalogs, and what was done to them, for people."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sterna.ha.model import Site
+from sterna.ha.promote import Promoted, Promotion
+from sterna.ha.rejoin import Rejoined
+from sterna.ha.site import newest_epoch
+
+
+def status_text(sites: list[Site]) -> str:
+    """Return the regions' catalogs as lines for people."""
+    newest = newest_epoch(sites)
+    return "\n".join(
+        [f"primary: {newest.region}, epoch {newest}" if newest else "no primary yet: sterna catalog promote --region <the first one>"]
+        + [f"{site.region}: {_site(site, newest.region if newest else '')}" for site in sites]
+        + [
+            f"  slot {slot.name} in {site.region}: {'' if slot.active else 'NOT '}active, {slot.behind} bytes behind, {slot.wal_status}"
+            + (": sterna catalog reseed" if slot.wal_status == "lost" else "")
+            for site in sites
+            for slot in site.slots
+        ]
+    )
+
+
+def promotion_text(promotion: Promotion) -> str:
+    """Return what a promotion would do, for people."""
+    lines = [f"{promotion.region} becomes the primary: epoch {promotion.epoch} begins at its main {promotion.main[:12] or '(empty)'}."]
+    if promotion.old and promotion.planned:
+        lines.append(f"{promotion.old} takes no more commits; once {promotion.region} has all of them it takes over, and nothing is lost.")
+    elif promotion.old:
+        heard = (
+            f"heard from it last at {promotion.heard:%Y-%m-%d %H:%M:%S %Z}" if promotion.heard else "it is not known when it was heard last"
+        )
+        lines.append(f"{promotion.old} does not answer; {promotion.region} {heard}: what it committed after that is not here.")
+        lines.append(
+            f"When {promotion.old} is back, `sterna catalog rejoin --region {promotion.old}` tells what that was and keeps it on branches."
+        )
+    lines += [f"{name} does not answer: it has to rejoin later." for name in promotion.silent if name != promotion.old]
+    return "\n".join(lines)
+
+
+def promoted_text(done: Promoted) -> str:
+    """Return what a promotion did, for people."""
+    return "\n".join(
+        [f"{done.epoch.region} is the primary, epoch {done.epoch}"]
+        + [f"  {name} follows it" for name in done.following]
+        + [f"  {name} does not follow it yet: {reason}" for name, reason in done.left.items()]
+    )
+
+
+def rejoined_text(done: Rejoined) -> str:
+    """Return what a rejoin did, for people."""
+    lines = [f"{done.seeded.region} follows {done.seeded.source}; {done.seeded.objects} objects copied; main {done.seeded.main[:12]}"]
+    for lost in done.lost:
+        lines.append(f"  {len(lost.commits)} commits of {lost.branch} were only there; they are kept on {lost.kept}:")
+        lines += [f"    {each.hash[:12]} {each.commit_time:%Y-%m-%d %H:%M:%S} {each.message}" for each in lost.commits]
+    return "\n".join(lines)
+
+
+def _site(site: Site, primary: str) -> str:
+    if site.problem:
+        return f"does not answer: {site.problem}"
+    main = f"main {site.main[:12] or '(empty)'}"
+    rights = "takes commits" if site.writable else "takes no commits"
+    if site.region == primary:
+        return f"primary, {main}, {rights}" + ("" if site.writable else ": promotion not finished, repeat it")
+    warning = ", AN OLD PRIMARY: sterna catalog rejoin" if site.writable else ""
+    follows = site.following
+    if follows is None:
+        return f"{main}, {rights}{warning}, follows nobody" + ("" if site.writable else ": sterna catalog reseed")
+    heard = f", heard {(datetime.now(UTC) - follows.heard).total_seconds():.0f} s ago" if follows.heard else ""
+    stale = f" (not the primary: sterna catalog rejoin --region {site.region})" if follows.region != primary else ""
+    return f"{main}, {rights}{warning}, follows {follows.region}{stale}{'' if follows.working else ', NOT CONNECTED'}{heard}"

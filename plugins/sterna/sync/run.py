@@ -22,6 +22,7 @@ from sterna.sync.model import Batch, Options, Plan, Report, StageReport, failure
 from sterna.sync.plan import make_plan, sync_digest
 from sterna.sync.publish import changes_nothing, publish_plan, settle_plan
 from sterna.sync.reassert import reassert
+from sterna.sync.served import wait_until_served
 from sterna.sync.settle import Settled
 
 if TYPE_CHECKING:
@@ -119,6 +120,8 @@ def publish(context: Context, run: str, copied: StageReport, localized: StageRep
     _prove_localized(context, made, settled)
     idle = changes_nothing(context, made, settled)
     new_head = made.replica_hash if idle else publish_plan(context, made, settled, progress)
+    if new_head:
+        wait_until_served(context, new_head, progress)
     head = read_head(context.primary, context.region.replica_branch)
     # Whoever was first need not have brought what this run planned: a clean-up brings nothing.
     overtaken = new_head is None and head.watermark != made.source_hash

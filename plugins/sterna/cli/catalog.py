@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import typer
 
 from sterna.edges.secrets import Secrets
-from sterna.errors import CatalogUnreachable, UsageError
+from sterna.errors import CatalogUnreachable, DatabaseUnreachable, UsageError
 from sterna.ha.model import Site
 from sterna.ha.promote import Promoted, Promotion
-from sterna.ha.rejoin import Rejoined, fence_if_old
+from sterna.ha.rejoin import Lost, Rejoined, fence_if_old
 from sterna.ha.site import look_at_all, newest_epoch
 from sterna.registry.model import Registry
 from sterna.registry.policy import duration
@@ -79,16 +79,23 @@ def promoted_text(done: Promoted) -> str:
         [f"{done.epoch.region} is the primary, epoch {done.epoch}"]
         + [f"  {name} follows it" for name in done.following]
         + [f"  {name} does not follow it yet: {reason}" for name, reason in done.left.items()]
+        + _lost_lines(done.lost)
     )
 
 
 def rejoined_text(done: Rejoined) -> str:
     """Return what a rejoin did, for people."""
-    lines = [f"{done.seeded.region} follows {done.seeded.source}; {done.seeded.objects} objects copied; main {done.seeded.main[:12]}"]
-    for lost in done.lost:
-        lines.append(f"  {len(lost.commits)} commits of {lost.branch} were only there; they are kept on {lost.kept}:")
-        lines += [f"    {each.hash[:12]} {each.commit_time:%Y-%m-%d %H:%M:%S} {each.message}" for each in lost.commits]
-    return "\n".join(lines)
+    seeded = done.seeded
+    line = f"{seeded.region} follows {seeded.source}; {seeded.objects} objects copied; main {seeded.main[:12]}"
+    return "\n".join([line, *_lost_lines(done.lost)])
+
+
+def _lost_lines(lost: Sequence[Lost]) -> list[str]:
+    lines = []
+    for each in lost:
+        lines.append(f"  {len(each.commits)} commits of {each.branch} were only there; they are kept on {each.kept}:")
+        lines += [f"    {commit.hash[:12]} {commit.commit_time:%Y-%m-%d %H:%M:%S} {commit.message}" for commit in each.commits]
+    return lines
 
 
 def agreed(text: str, yes: bool) -> None:
@@ -110,7 +117,8 @@ def guard(registry: Registry, secrets: Secrets, name: str, every: str | None, sa
     """Fence a region's catalog while another one is the primary; once, or again and again until interrupted.
 
     Raises:
-        CatalogUnreachable: once: no region answers.
+        CatalogUnreachable: once: no other region answers.
+        DatabaseUnreachable: once: the region's own Postgres does not.
     """
     pause = seconds("--every", every) if every else None
     known = ""
@@ -120,7 +128,7 @@ def guard(registry: Registry, secrets: Secrets, name: str, every: str | None, sa
             if primary != known:
                 say(f"{name} is the primary" if primary == name else f"{primary} is the primary: {name} takes no commits")
             known = primary
-        except CatalogUnreachable as error:
+        except (CatalogUnreachable, DatabaseUnreachable) as error:
             if pause is None:
                 raise
             say(str(error))

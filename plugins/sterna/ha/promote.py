@@ -12,7 +12,8 @@ from sterna.edges.postgres import connected
 from sterna.edges.secrets import Secrets
 from sterna.errors import DatabaseUnreachable, NotPrimary, SternaError, UsageError
 from sterna.ha.model import Site
-from sterna.ha.seed import seed, unsubscribe
+from sterna.ha.rejoin import Lost, bring_back
+from sterna.ha.seed import unsubscribe
 from sterna.ha.site import fence, look_at_all, newest_epoch, prepare, raise_epoch, references_digest, unfence
 from sterna.registry.model import Region, Registry
 
@@ -49,12 +50,14 @@ class Promoted:
     Args:
         epoch: the epoch that began.
         following: regions that follow the new primary.
-        left: regions that have to be seeded by hand, with the reason.
+        left: regions that have to rejoin, with the reason.
+        lost: commits that one of the regions that follow had and the new primary had not, kept on branches.
     """
 
     epoch: Epoch
     following: tuple[str, ...]
     left: Mapping[str, str]
+    lost: tuple[Lost, ...] = ()
 
 
 def plan_promotion(registry: Registry, secrets: Secrets, name: str, *, planned: bool) -> Promotion:
@@ -111,20 +114,25 @@ def promote(registry: Registry, secrets: Secrets, promotion: Promotion, say: Cal
         prepare(connection, target)
         if promotion.planned and promotion.old:
             _hand_over(registry.region(promotion.old), target, secrets, say, patience)
-        unsubscribe(connection)
-        raise_epoch(connection, target, promotion.epoch.number)
+        # In one transaction: whoever follows nobody could not be promoted again, were this killed in between.
+        with connection.transaction():
+            unsubscribe(connection)
+            raise_epoch(connection, target, promotion.epoch.number)
     say(f"{target.name} is the primary, epoch {promotion.epoch}")
-    following, left = [], {}
+    following: list[str] = []
+    left: dict[str, str] = {}
+    lost: list[Lost] = []
     for other in others:
         if not promotion.planned and other.name == promotion.old:
             left[other.name] = "it was the primary: sterna catalog rejoin, when it is back"
             continue
         try:
-            seed(other, target, [each for each in others if each is not other], secrets, say)
+            # With all that a rejoin looks at: when a promotion is repeated, this may be an old primary that came back meanwhile.
+            lost += bring_back(registry, other, target, secrets, say).lost
             following.append(other.name)
         except SternaError as error:
             left[other.name] = f"{error}; sterna catalog rejoin, when it is back"
-    return Promoted(promotion.epoch, tuple(following), left)
+    return Promoted(promotion.epoch, tuple(following), left, tuple(lost))
 
 
 def _refuse(sites: Mapping[str, Site], name: str, old: str, planned: bool) -> None:
@@ -142,7 +150,9 @@ def _refuse(sites: Mapping[str, Site], name: str, old: str, planned: bool) -> No
         raise UsageError(f"the primary {old} answers, and may take commits: stop it, or use --planned", hint="nothing was changed")
     for site in sites.values():
         ahead = site.following
-        if ahead and site.region != name and ahead.region == old and ahead.received > target.following.received:
+        # Places in the log alone don't tell: one that was seeded later, from the same state, is further on.
+        further = ahead and ahead.region == old and ahead.received > target.following.received
+        if further and site.region != name and site.references != target.references:
             raise UsageError(f"region {site.region} has received more of {old} than {name}: promote that one")
 
 

@@ -115,7 +115,9 @@ def test_promotions_that_make_no_sense_are_refused(cluster: Cluster) -> None:
     cluster.commit("us")
 
 
-@pytest.mark.parametrize("command", [("promote", "--planned", "--region", "eu"), ("rejoin", "--region", "eu"), ("reseed", "--region", "eu")])
+@pytest.mark.parametrize(
+    "command", [("promote", "--planned", "--region", "eu"), ("rejoin", "--region", "eu"), ("reseed", "--region", "eu")]
+)
 def test_nothing_is_done_where_nobody_can_be_asked(cluster: Cluster, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     before = cluster.look()
     with pytest.raises(SystemExit) as ended:

@@ -143,7 +143,7 @@ def _planned(world: Sites, region: str) -> float:
 
 
 def _forced(world: Sites) -> tuple[float, float]:
-    """Kill us's Postgres and promote eu; return the seconds of the command, and until a commit was accepted. Then us is the primary again."""
+    """Kill us's Postgres, promote eu, and make us the primary again; return seconds of the command, and until a commit was accepted."""
     times, ended = list[float](), threading.Event()
     kill(world.site["us"].postgres.process)
     with ThreadPoolExecutor(1) as pool:

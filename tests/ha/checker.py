@@ -7,10 +7,10 @@ look at `main`'s head in each region through its own Nessie. Afterwards the cata
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from sterna.edges.catalog import Unchanged
 from sterna.edges.nessie import NessieCatalog
@@ -27,12 +27,10 @@ class Accepted:
     Args:
         hash: the commit.
         region: whose Nessie accepted it.
-        at: when the answer came, by this machine's monotonic clock.
     """
 
     hash: str
     region: str
-    at: float
 
 
 @dataclass
@@ -42,23 +40,16 @@ class History:
     Args:
         accepted: acknowledged commits.
         unclear: messages of commits that were sent and got no clear answer.
-        refused: when a region said no, or nothing.
         seen: region → heads of `main` in the order in which they were seen there, each once in a row.
     """
 
     accepted: list[Accepted] = field(default_factory=list)
     unclear: list[str] = field(default_factory=list)
-    refused: list[float] = field(default_factory=list)
     seen: dict[str, list[str]] = field(default_factory=dict)
 
     def hashes(self, region: str | None = None) -> set[str]:
         """Return the acknowledged commits, of one region or of all."""
         return {each.hash for each in self.accepted if region in (None, each.region)}
-
-    def longest_pause(self) -> float:
-        """Return the longest time between two acknowledged commits."""
-        times = sorted(each.at for each in self.accepted)
-        return max((later - earlier for earlier, later in zip(times, times[1:], strict=False)), default=0.0)
 
     def assert_nothing_lost(self, main: Sequence[str]) -> None:
         """Every acknowledged commit is in `main`'s history."""
@@ -77,7 +68,7 @@ class History:
         heads = self.seen[region]
         assert heads
         back = 0
-        for earlier, later in zip(heads, heads[1:], strict=False):
+        for earlier, later in pairwise(heads):
             forward = any(earlier in line and later in line and line[earlier] < line[later] for line in lines)
             back += not forward
             assert forward or (back == 1 and earlier not in lines[0] and later in lines[0]), f"{region} went back from {earlier} to {later}"
@@ -108,13 +99,12 @@ def write(history: History, regions: Sequence[str], open: Callable[[str], Nessie
             catalog = catalogs[order[0]]
             head = catalog.reference(SOURCE_BRANCH).hash
             hash = catalog.commit(SOURCE_BRANCH, head, [Unchanged(("nothing",))], message, {})
-            history.accepted.append(Accepted(hash, order[0], time.monotonic()))
+            history.accepted.append(Accepted(hash, order[0]))
         except CatalogConflict:
             continue
         except CatalogStateUnknown:
             history.unclear.append(message)
         except SternaError:
-            history.refused.append(time.monotonic())
             order.append(order.pop(0))
         ended.wait(_PAUSE)
     for catalog in catalogs.values():

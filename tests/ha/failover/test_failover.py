@@ -121,7 +121,7 @@ def test_promotions_that_make_no_sense_are_refused(cluster: Cluster) -> None:
 def test_nothing_is_done_where_nobody_can_be_asked(cluster: Cluster, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     before = cluster.look()
     with pytest.raises(SystemExit) as ended:
-        sterna(["catalog", *command, "--registry", str(cluster.sites.registry)], cluster.sites.secrets)
+        sterna(["catalog", *command, "--region", "eu", "--registry", str(cluster.sites.registry)], cluster.sites.secrets)
     assert ended.value.code == 2
     assert "nobody is at the terminal" in capsys.readouterr().err
     after = cluster.look()

@@ -62,10 +62,10 @@ def promotion_text(promotion: Promotion) -> str:
     if promotion.old and promotion.planned:
         lines.append(f"{promotion.old} takes no more commits; once {promotion.region} has all of them it takes over, and nothing is lost.")
     elif promotion.old:
-        heard = (
-            f"heard from it last at {promotion.heard:%Y-%m-%d %H:%M:%S %Z}" if promotion.heard else "it is not known when it was heard last"
-        )
-        lines.append(f"{promotion.old} does not answer; {promotion.region} {heard}: what it committed after that is not here.")
+        heard = f"; it was heard last at {promotion.heard:%Y-%m-%d %H:%M:%S %Z}" if promotion.heard else ""
+        newest = f"{promotion.newest:%Y-%m-%d %H:%M:%S %Z}" if promotion.newest else "an unknown time: its Nessie does not answer"
+        lines.append(f"{promotion.old} takes no commits{heard}. The newest commit on {promotion.region}'s main is of {newest}.")
+        lines.append(f"What {promotion.old} committed after that is not here.")
         lines.append(
             f"When {promotion.old} is back, `sterna catalog rejoin --region {promotion.old}` tells what that was and keeps it on branches."
         )

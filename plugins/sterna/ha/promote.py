@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sterna.edges.epoch import Epoch
+from sterna.edges.nessie import open_nessie
 from sterna.edges.postgres import connected
 from sterna.edges.secrets import Secrets
-from sterna.errors import DatabaseUnreachable, NotPrimary, SternaError, UsageError
+from sterna.errors import CatalogError, DatabaseUnreachable, NotPrimary, SternaError, UsageError
 from sterna.ha.model import Site
 from sterna.ha.rejoin import Lost, bring_back
 from sterna.ha.seed import unsubscribe
 from sterna.ha.site import fence, look_at_all, newest_epoch, prepare, raise_epoch, references_digest, unfence
-from sterna.registry.model import Region, Registry
+from sterna.registry.model import SOURCE_BRANCH, Region, Registry
 
 _POLL_SECONDS = 0.2
 
@@ -29,8 +30,9 @@ class Promotion:
         epoch: the epoch that begins.
         old: the primary until now; "" where there is none yet.
         planned: the old primary is asked to stop first, so that nothing is lost.
-        heard: when the region last heard from the old primary: what that committed later is lost, unless it returns.
+        heard: when the region last heard from the old primary; None once the connection has ended.
         main: head of `main` that the region has.
+        newest: when that was committed, None where the region's Nessie doesn't say: what the old primary took later is lost, unless it returns.
         silent: regions that don't answer and have to be seeded once they do.
     """
 
@@ -40,6 +42,7 @@ class Promotion:
     planned: bool
     heard: datetime | None
     main: str
+    newest: datetime | None
     silent: tuple[str, ...]
 
 
@@ -90,6 +93,7 @@ def plan_promotion(registry: Registry, secrets: Secrets, name: str, *, planned: 
         planned=planned,
         heard=target.following.heard if target.following else None,
         main=target.main,
+        newest=None if planned else _newest(registry.region(name), secrets),
         silent=tuple(site.region for site in sites.values() if site.problem),
     )
 
@@ -133,6 +137,15 @@ def promote(registry: Registry, secrets: Secrets, promotion: Promotion, say: Cal
         except SternaError as error:
             left[other.name] = f"{error}; sterna catalog rejoin, when it is back"
     return Promoted(promotion.epoch, tuple(following), left, tuple(lost))
+
+
+def _newest(region: Region, secrets: Secrets) -> datetime | None:
+    try:
+        with open_nessie(region.catalog.read, region.catalog.credential_id, secrets) as catalog:
+            commit = next(iter(catalog.history(SOURCE_BRANCH, operations=False)), None)
+    except CatalogError:  # it is good to know, and no condition
+        return None
+    return commit.commit_time if commit else None
 
 
 def _refuse(sites: Mapping[str, Site], name: str, old: str, planned: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sterna.cli.catalog import promotion_text
 from sterna.cli.main import main as sterna
 from sterna.edges.postgres import connected
 from sterna.errors import NotPrimary, UsageError
@@ -97,7 +98,10 @@ def test_copies_that_show_the_same_may_both_be_promoted(cluster: Cluster) -> Non
     cluster.rejoin("ap")  # its place in the primary's log is further on than that of eu now
     cluster.kill_catalog("us")
     for region in ("eu", "ap"):
-        assert plan_promotion(cluster.registry, cluster.sites.secrets, region, planned=False).old == "us"
+        promotion = plan_promotion(cluster.registry, cluster.sites.secrets, region, planned=False)
+        assert promotion.old == "us"
+        assert promotion.newest is not None
+        assert f"The newest commit on {region}'s main is of {promotion.newest:%Y-%m-%d %H:%M:%S}" in promotion_text(promotion)
 
 
 def test_promotions_that_make_no_sense_are_refused(cluster: Cluster) -> None:

@@ -92,7 +92,7 @@ def _watch(uri: str, shown: dict[str, float], ended: threading.Event) -> int:
 
 def _write(uri: str, branch: str, rate: float, seconds: float) -> list[tuple[str, float]]:
     """Commit new metadata of one table to a branch; return each hash and when it was acknowledged."""
-    line = []
+    line: list[tuple[str, float]] = []
     with NessieCatalog(uri) as catalog:
         head = catalog.create_branch(branch).hash if branch not in {each.name for each in catalog.references()} else ""
         head = head or catalog.reference(branch).hash

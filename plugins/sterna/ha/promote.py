@@ -32,7 +32,7 @@ class Promotion:
         planned: the old primary is asked to stop first, so that nothing is lost.
         heard: when the region last heard from the old primary; None once the connection has ended.
         main: head of `main` that the region has.
-        newest: when that was committed, None where the region's Nessie doesn't say: what the old primary took later is lost, unless it returns.
+        newest: when that was committed, None where its Nessie doesn't say: what the old primary took later is lost, unless it returns.
         silent: regions that don't answer and have to be seeded once they do.
     """
 

@@ -189,12 +189,12 @@ class _Line:
 
     def __init__(self, primary: NessieCatalog, head: str) -> None:
         self._commits = primary.history(f"-@{head}", operations=False) if head else iter(())
-        self._read: dict[str, datetime] = {}
+        self._read: set[str] = set()
 
     def has(self, commit: Commit) -> bool:
         """Say whether a commit lies on the line."""
         for each in self._commits:
-            self._read[each.hash] = each.commit_time
+            self._read.add(each.hash)
             if each.commit_time < commit.commit_time - _SLACK:
                 break
         return commit.hash in self._read

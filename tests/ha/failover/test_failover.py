@@ -42,7 +42,7 @@ def test_a_planned_switch_and_back_loses_no_acknowledged_commit(cluster: Cluster
 def test_what_a_forced_promotion_loses_is_what_rejoin_reports(cluster: Cluster) -> None:
     with watched(REGIONS, cluster.catalog) as history:
         more(history, "us")
-        cluster.stop_applying("eu", "ap")
+        cluster.stop_applying("ap", "eu")  # eu, which will be promoted, has no less than ap
         more(history, "us")
         with cluster.catalog("us") as catalog:
             catalog.create_branch("experiment", cluster.head("us"))

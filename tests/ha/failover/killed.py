@@ -9,20 +9,16 @@ from tests.faults.killed import strike
 
 POINTS = {
     "promote: once the old primary is fenced": "after sterna.ha.promote.fence",
-    "promote: before the copy leaves it": "before sterna.ha.promote.unsubscribe",
     "promote: once the copy has left it": "after sterna.ha.promote.unsubscribe",
     "promote: once the epoch has begun": "after sterna.ha.promote.raise_epoch",
     "promote: before the others follow": "before sterna.ha.promote.bring_back",
     "seed: once the copy is fenced": "after sterna.ha.seed.fence",
-    "seed: once it has left its subscription": "after sterna.ha.seed.unsubscribe",
-    "seed: once most is copied": "after sterna.ha.seed.copy_missing",
     "seed: once the slot is made": "before sterna.ha.seed.copy_missing 2",
     "seed: once all is copied": "after sterna.ha.seed.copy_missing 2",
     "seed: in the middle of the references": "after sterna.ha.seed._replace",
     "seed: before it subscribes": "before sterna.ha.seed._subscribe",
     "seed: once it has subscribed": "after sterna.ha.seed.run_sql",
     "rejoin: once the region is fenced": "after sterna.ha.rejoin.fence",
-    "rejoin: before anything is kept": "before sterna.edges.nessie.NessieCatalog.create_branch",
     "rejoin: once some of the lost is kept": "after sterna.edges.nessie.NessieCatalog.create_branch",
     "rejoin: once all of the lost is kept": "before sterna.ha.rejoin.seed",
 }

@@ -72,7 +72,7 @@ def test_a_reseed(cluster: Cluster, point: str) -> None:
     assert commit in cluster.history("eu")
 
 
-@pytest.mark.parametrize("point", [*points("rejoin"), "seed: once all is copied", "seed: before it subscribes"])
+@pytest.mark.parametrize("point", [*points("rejoin"), "seed: before it subscribes"])
 def test_a_rejoin(cluster: Cluster, point: str) -> None:
     cluster.stop_applying("eu", "ap")
     lost = cluster.commit("us")

@@ -240,8 +240,12 @@ class Objects:
             failures |= failed
         return failures
 
-    def list(self, uri_prefix: str) -> Iterator[tuple[str, int, datetime]]:
+    def list(self, uri_prefix: str, *, after: str = "") -> Iterator[tuple[str, int, datetime]]:
         """Yield URI, size in bytes and time of last change of every object below a folder, spelled as the folder is.
+
+        Args:
+            uri_prefix: the folder.
+            after: begin behind this path below it.
 
         Raises:
             StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
@@ -252,7 +256,9 @@ class Objects:
         place = self.mapping.locate(folder)
         store = self.open(place.location)
         start = folder[: len(folder) - len(place.path)].rstrip("/")
-        pages = call_store(store, folder, lambda: iter(obstore.list(store.client, store.key(place.path) or None, chunk_size=_PAGE)))
+        prefix = store.key(place.path) or None
+        offset = "/".join(filter(None, (prefix, after))) if after else None
+        pages = call_store(store, folder, lambda: iter(obstore.list(store.client, prefix, offset=offset, chunk_size=_PAGE)))
         skip = len(store.base) + 1 if store.base else 0
         while (page := call_store(store, folder, lambda: next(pages, None))) is not None:
             for item in page:

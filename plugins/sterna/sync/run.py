@@ -62,7 +62,10 @@ def plan(context: Context, options: Options, progress: Progress) -> Planned:
     if made.idle:
         for item in made.held:
             progress(item.line)
-        return Planned("", (), _idle_report(context, made, time.monotonic() - started))
+        report = _idle_report(context, made, time.monotonic() - started)
+        if made.held:
+            store.save_report(context, report)  # it was a try, and a try leaves a trace
+        return Planned("", (), report)
     return Planned(store.save_plan(context, made, files), made.batches, explained=explain_text(explain(context, made, files)))
 
 

@@ -71,13 +71,14 @@ class Pair:
             return sync(own, Options(), lambda line: None)
 
     def context(self, name: str = "eu", **addresses: str) -> Context:
-        """Return a region; `us`, `eu` and `catalog` may be reached by other addresses than their own."""
+        """Return a region; `us`, `eu` and `catalog` may be reached by other addresses than their own, and `spark` is to localize all."""
         registry = yaml.safe_load(self.stage.registry.read_text())
         for location in registry["locations"]:
             options = location["remote"]["options"]
             options["endpoint"] = addresses.get(location["region"], options["endpoint"])
         for region in registry["regions"]:
             region["catalog"]["read"] = addresses.get("catalog", region["catalog"]["read"])
+            region |= {"spark": addresses["spark"], "localize": "spark"} if "spark" in addresses else {}
         path = self.stage.work / f"registry-{next(self._numbers)}.yaml"
         path.write_text(yaml.safe_dump(registry))
         return open_context(path, name, environment_secrets())

@@ -281,6 +281,8 @@ class SternaLagOperator(SternaOperator):
         from sterna.sync.status import read_status
 
         status = read_status(self.open())
+        if status.cut_off:
+            self.say(status.cut_off.line)
         for item in status.held:
             self.say(f"held: {item.held.key}: {item.held.reason}; {item.do}")
         if status.problem or status.lag_seconds is None:

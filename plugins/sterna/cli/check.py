@@ -50,7 +50,7 @@ def check_registry(path: Path, region: str | None, secrets: Secrets, progress: C
 def _probe_region(context: Context, progress: Callable[[str], None]) -> list[Probe]:
     tries: dict[str, Callable[[], str]] = {
         f"catalog {context.region.catalog.read}": lambda: _catalog(context.catalog),
-        f"catalog {context.region.catalog.write}": lambda: _catalog(context.primary),
+        "primary catalog" if context.registry.has_copies else f"catalog {context.region.catalog.write}": lambda: _catalog(context.primary),
         **{f"store {item.prefix}": partial(_store, context, item) for item in context.registry.locations},
         "rclone": _rclone,
         f"Spark {context.region.spark}": partial(_spark, context),

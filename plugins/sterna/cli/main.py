@@ -135,29 +135,22 @@ def reseed(
 
 @app.command(epilog="Example: sterna status --region eu --json")
 def status(region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, as_json: AsJson = False) -> None:
-    """Show where a region stands: watermark, lag, held tables, last run."""
-    from sterna.cli.collecting import left_of
+    """Show where a region stands: watermark, lag, held tables, last run. Cut off from the primary (exit 4): what its own copy says."""
+    from sterna.cli.standing import as_text
     from sterna.collect.refused import with_sizes
     from sterna.sync.retention import short_retention
     from sterna.sync.status import read_status
+    from sterna.sync.tries import with_tries
 
     output = Output(as_json)
     with _context(registry, region) as context:
-        found = with_sizes(context, read_status(context))
+        found = with_tries(context, with_sizes(context, read_status(context)))
         short = short_retention(context, found)
-    lag = "unknown" if found.lag_seconds is None else f"{found.lag_seconds:.1f} s" + ("" if found.watermark else ", being seeded")
-    lines = [
-        f"{found.branch}: stands for main@{found.watermark[:12] or 'nothing'}, main is at {found.source_hash[:12]}; lag {lag}",
-        f"  last commit {found.last_commit or 'never'} by run {found.last_run or '-'}",
-        *(f"  held {item.held.key} since {item.held.since}: {item.held.reason} {item.held.file} -> {item.do}" for item in found.held),
-        *(f"  refused {item.key}: {item.reason}{left_of(item)}" for item in found.refused),
-        *(f"  {item.line}" for item in short),
-        *(f"  region {name} runs another registry" for name in found.other_registry),
-        *([f"  {found.problem}"] if found.problem else []),
-    ]
-    output.result({**plain(found), "short_retention": [plain(item) for item in short]}, "\n".join(lines))
+    output.result({**plain(found), "short_retention": [plain(item) for item in short]}, as_text(found, short))
     if found.problem:
         raise typer.Exit(6)
+    if found.cut_off:
+        raise typer.Exit(EXIT_LATER)
 
 
 @app.command(epilog="Example: sterna verify --region eu --table 'nyc.*' --sample 1/30")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sterna.edges.postgres import connected
@@ -42,6 +43,20 @@ def read_epoch(connection: Connection[Any]) -> Epoch | None:
         return None
     row = connection.execute("SELECT epoch, region FROM sterna_epoch ORDER BY epoch DESC, region DESC LIMIT 1").fetchone()
     return Epoch(int(row[0]), str(row[1])) if row else None
+
+
+def last_heard(region: Region, secrets: Secrets) -> datetime | None:
+    """Return when a region's copy last heard from the primary; None where it follows nobody, or its connection was lost since.
+
+    Raises:
+        DatabaseUnreachable: the region's Postgres does not answer.
+        CredentialError: its credential is missing.
+        DatabaseRefused: it refused the login.
+    """
+    asked = "SELECT max(last_msg_receipt_time) FROM pg_stat_subscription WHERE subname = 'sterna' AND relid IS NULL"
+    with connected(region, secrets) as connection:
+        row = connection.execute(asked).fetchone()
+    return row[0] if row else None
 
 
 def find_primary(regions: Sequence[Region], secrets: Secrets) -> Region:

@@ -35,14 +35,23 @@ class NessieCatalog:
         auth: how to log in.
         deadlines: how long to wait for an answer.
         page_size: how many entries to ask for at a time; also how many keys are looked up at a time.
+        name: what messages call it.
 
     Raises:
         RegistryError: the URI is no http(s) URI, or carries user-info, a query or a fragment.
         CredentialError: the credential can't be sent.
     """
 
-    def __init__(self, uri: str, auth: NessieAuth | None = None, *, deadlines: Deadlines | None = None, page_size: int = 500) -> None:
-        self._http = NessieHttp(uri, auth or NessieAuth(), deadlines or Deadlines())
+    def __init__(
+        self,
+        uri: str,
+        auth: NessieAuth | None = None,
+        *,
+        deadlines: Deadlines | None = None,
+        page_size: int = 500,
+        name: str = "Nessie",
+    ) -> None:
+        self._http = NessieHttp(uri, auth or NessieAuth(), deadlines or Deadlines(), name)
         self._page_size = page_size
 
     def __enter__(self) -> NessieCatalog:
@@ -240,16 +249,26 @@ class NessieCatalog:
             raise CatalogRefused(f"{self._http.address} answers in a form that is not Nessie's API v2: {error!r}") from error
 
 
-def open_nessie(uri: str, credential_id: str | None, secrets: Secrets) -> NessieCatalog:
+def open_nessie(
+    uri: str, credential_id: str | None, secrets: Secrets, *, deadlines: Deadlines | None = None, name: str = "Nessie"
+) -> NessieCatalog:
     """Return the catalog at an address, with the login of a credential.
+
+    Args:
+        uri: the address of its API v2.
+        credential_id: the credential; None: no login.
+        secrets: finds it.
+        deadlines: how long to wait for an answer.
+        name: what messages call it.
 
     Raises:
         CredentialError: the credential is missing.
     """
-    if credential_id is None:
-        return NessieCatalog(uri)
-    credential = secrets(credential_id)
-    return NessieCatalog(uri, NessieAuth("basic" if credential.login else "bearer", credential.login, credential.password))
+    auth = None
+    if credential_id is not None:
+        credential = secrets(credential_id)
+        auth = NessieAuth("basic" if credential.login else "bearer", credential.login, credential.password)
+    return NessieCatalog(uri, auth, deadlines=deadlines, name=name)
 
 
 def _path(reference: str, hash: str = "") -> str:

@@ -104,18 +104,20 @@ class NessieHttp:
         uri: the base URI of its API v2, `https://host/api/v2`.
         auth: how to log in.
         deadlines: how long to wait.
+        name: what messages call it.
 
     Raises:
         RegistryError: the URI is no http(s) URI, or carries user-info, a query or a fragment.
     """
 
-    def __init__(self, uri: str, auth: NessieAuth, deadlines: Deadlines) -> None:
+    def __init__(self, uri: str, auth: NessieAuth, deadlines: Deadlines, name: str = "Nessie") -> None:
         parts = urlsplit(uri)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise RegistryError("the catalog's URI must look like https://host/api/v2")
         if "@" in parts.netloc or parts.query or parts.fragment:
             raise RegistryError(f"the catalog's URI for {parts.hostname} must have no user-info, query or fragment")
         self.address = uri.rstrip("/")
+        self._shown = f"{name} at {self.address}"
         self._deadlines = deadlines
         self._client = httpx.Client(
             base_url=self.address + "/",
@@ -154,7 +156,7 @@ class NessieHttp:
         try:
             answer: _Answer = repeat(self._send, method, path, params, body)
         except httpx.RequestError as error:
-            raise CatalogUnreachable(f"Nessie at {self.address} gives no usable answer: {_reason(error)}") from error
+            raise CatalogUnreachable(f"{self._shown} gives no usable answer: {_reason(error)}") from error
         self._check(answer)
         parsed = answer.json()
         if parsed is None:
@@ -178,15 +180,15 @@ class NessieHttp:
             NotPrimary: this server may not write.
             CatalogError: another subclass says what went wrong; nothing has changed.
         """
-        lost = f"Nessie at {self.address} was sent a change and gave no clear answer, so it may have happened"
+        lost = f"{self._shown} was sent a change and gave no clear answer, so it may have happened"
         try:
             answer = self._send("POST", path, params, body)
         except _NOTHING_SENT as error:
-            raise CatalogUnreachable(f"Nessie at {self.address} can't be reached: {_reason(error)}") from error
+            raise CatalogUnreachable(f"{self._shown} can't be reached: {_reason(error)}") from error
         except httpx.RequestError as error:
             raise CatalogStateUnknown(f"{lost}: {_reason(error)}") from error
         if answer.status >= 500 and _NO_RIGHT in _message(answer):
-            raise NotPrimary(f"Nessie at {self.address} takes no commits: it serves a copy of the catalog, or was fenced")
+            raise NotPrimary(f"{self._shown} takes no commits: it serves a copy of the catalog, or was fenced")
         if answer.status >= 500:
             raise CatalogStateUnknown(f"{lost}: HTTP {answer.status} {_message(answer)}")
         self._check(answer)
@@ -209,7 +211,7 @@ class NessieHttp:
     def _check(self, answer: _Answer) -> None:
         if 200 <= answer.status < 300:
             return
-        message = f"Nessie at {self.address}: {_message(answer)} (HTTP {answer.status})"
+        message = f"{self._shown}: {_message(answer)} (HTTP {answer.status})"
         raise _error_class(answer)(message)
 
 

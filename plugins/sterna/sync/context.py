@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sterna.edges.catalog import Catalog
 from sterna.edges.nessie import NessieCatalog, open_nessie
+from sterna.edges.nessie_http import Deadlines
 from sterna.edges.secrets import Secrets
 from sterna.errors import RegistryError, UsageError
 from sterna.registry.load import parse_registry
@@ -48,17 +49,33 @@ class Context:
         return open_nessie(self.region.catalog.read, self.region.catalog.credential_id, self.secrets)
 
     @cached_property
-    def primary(self) -> Catalog:
-        """Where commits go: the same in the small; where each region has a copy of the catalog, the one whose epoch is the newest."""
-        region = self.region
-        if self.registry.has_copies:
-            from sterna.edges.epoch import find_primary
+    def primary_region(self) -> Region:
+        """Whose catalog takes commits: where each region has a copy, that of the newest epoch; else this region's says where to write."""
+        if not self.registry.has_copies:
+            return self.region
+        from sterna.edges.epoch import find_primary
 
-            region = find_primary(self.registry.regions, self.secrets)
-        address = region.catalog
-        return (
-            self.catalog if address.write == self.region.catalog.read else open_nessie(address.write, address.credential_id, self.secrets)
-        )
+        return find_primary(self.registry.regions, self.secrets)
+
+    @cached_property
+    def primary(self) -> Catalog:
+        """Where commits go: the same in the small."""
+        return self.catalog if self.reads_primary else self.open_primary()
+
+    @property
+    def reads_primary(self) -> bool:
+        """Whether this region reads the very catalog that takes commits."""
+        return self.primary_region.catalog.write == self.region.catalog.read
+
+    def open_primary(self, deadlines: Deadlines | None = None) -> NessieCatalog:
+        """Open a connection of one's own to the catalog that takes commits; its errors say whose it is."""
+        address = self.primary_region.catalog
+        name = f"the primary's Nessie, region {self.primary_region.name}," if self.registry.has_copies else "Nessie"
+        return open_nessie(address.write, address.credential_id, self.secrets, deadlines=deadlines, name=name)
+
+    def without_primary(self) -> None:
+        """Ask the region's own copy from now on whatever the primary would be asked: for looking, while the primary is dark."""
+        vars(self)["primary"] = self.catalog
 
     @cached_property
     def objects(self) -> Objects:
@@ -85,6 +102,7 @@ class Context:
 
     def close(self) -> None:
         """Close the connections to the catalog; the context may be used again."""
+        vars(self).pop("primary_region", None)
         for name in ("catalog", "primary"):
             catalog = vars(self).pop(name, None)
             if isinstance(catalog, NessieCatalog):

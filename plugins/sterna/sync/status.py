@@ -6,21 +6,38 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sterna.edges.catalog import NAMESPACE, key_name
-from sterna.errors import BranchChanged, CatalogError, Diverged
+from sterna.errors import BranchChanged, CatalogError, Diverged, ReferenceNotFound
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.sync.context import Context
 from sterna.sync.head import Head, read_head
 from sterna.sync.lag import measure_lag
 from sterna.sync.model import Held
+from sterna.sync.served import CutOff, cut_off, primary_silence
 
 
 @dataclass(frozen=True)
 class HeldNow:
-    """A held key with its own lag, and what to do about it."""
+    """A held key with its own lag, and what to do about it.
+
+    Args:
+        held: what the replica's head says of it.
+        lag_seconds: since when it is behind.
+        do: what an operator does.
+        tries: how many syncs have reported it since, as far as their reports are still there; None where nobody looked.
+        last_try: when the newest of them began (ISO 8601, UTC), "" when there is none.
+    """
 
     held: Held
     lag_seconds: float | None
     do: str
+    tries: int | None = None
+    last_try: str = ""
+
+    @property
+    def line(self) -> str:
+        """What people are told of it, in one line."""
+        tried = f", tried {self.tries} times, last at {self.last_try}" if self.tries else ""
+        return f"held {self.held.key} since {self.held.since}{tried}: {self.held.reason} {self.held.file} -> {self.do}"
 
 
 @dataclass(frozen=True)
@@ -48,13 +65,15 @@ class Status:
         replica_hash: the branch's head, "" when it doesn't exist yet.
         watermark: hash of `main` that it stands for, "" while it is being seeded.
         source_hash: `main`'s head.
-        lag_seconds: from the first commit of `main` on while it is being seeded; None when there is a problem.
+        lag_seconds: from the first commit of `main` on while it is being seeded; None when there is a problem. Cut off: at most so much.
         last_run: id of the run that made the head.
         last_commit: when (ISO 8601, UTC), "" when never.
         held: keys that stay behind.
         other_registry: regions whose last commit was made with another registry than this one.
         problem: why the branch can't be used, or "".
         refused: keys of `main` that policies or residency keep off this region.
+        unserved: the branch's head at the primary, where the region's own copy of the catalog does not serve it yet.
+        cut_off: the primary does not answer: all else is what the region's own copy says. None when it does.
     """
 
     region: str
@@ -69,36 +88,54 @@ class Status:
     other_registry: tuple[str, ...]
     problem: str = ""
     refused: tuple[Refused, ...] = ()
+    unserved: str = ""
+    cut_off: CutOff | None = None
 
 
 def read_status(context: Context) -> Status:
-    """Read where a region stands; reads the catalog only.
+    """Read where a region stands; reads the catalog only. A primary that does not answer is left alone by the context from then on.
 
     Raises:
-        CatalogError: the catalog does not answer.
+        CatalogError: the region's own catalog does not answer.
     """
     branch = context.region.replica_branch
     problem, lag, head = "", None, Head("", exists=False)
+    silence = primary_silence(context)
+    if silence:
+        context.without_primary()
     try:
         head = read_head(context.catalog, branch)
         lag = measure_lag(context)
     except (BranchChanged, Diverged) as error:
         problem = str(error)
         head = head if head.exists else Head(context.catalog.reference(branch).hash, exists=True)
+    cut = cut_off(context, silence, head.watermark) if silence else None
     return Status(
         region=context.region.name,
         branch=branch,
         replica_hash=head.hash if head.exists else "",
         watermark=head.watermark,
         source_hash=context.primary.reference(SOURCE_BRANCH).hash,
-        lag_seconds=lag,
+        lag_seconds=max(lag, cut.silent_seconds or lag) if cut and lag is not None else lag,
         last_run=head.run_id,
         last_commit=head.commit_time.isoformat() if head.commit_time else "",
         held=tuple(_held_now(item) for item in head.held),
         other_registry=_other_registries(context),
         refused=_refused(context),
         problem=problem,
+        unserved=_unserved(context, head),
+        cut_off=cut,
     )
+
+
+def _unserved(context: Context, head: Head) -> str:
+    if context.catalog is context.primary:
+        return ""
+    try:
+        published = context.primary.reference(context.region.replica_branch).hash
+    except ReferenceNotFound:
+        return ""
+    return "" if published == head.hash else published
 
 
 def _refused(context: Context) -> tuple[Refused, ...]:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from sterna.registry.credential import fileio_properties, parse_credential, rclone_environment, store_options
 from sterna.registry.load import parse_registry
-from sterna.registry.model import CatalogAddress, Location, Region, Registry, Remote
+from sterna.registry.model import CatalogAddress, CatalogDatabase, Location, Region, Registry, Remote
 from sterna.registry.policy import Policy, Residency
 
 ROOT = Path(__file__).parents[3]
@@ -20,6 +20,7 @@ HEADINGS: dict[str, type[BaseModel]] = {
     "Top level": Registry,
     "`regions[]`": Region,
     "`regions[].catalog`": CatalogAddress,
+    "`regions[].catalog.database`": CatalogDatabase,
     "`locations[]`": Location,
     "`locations[].remote`": Remote,
     "`policies[]`": Policy,
@@ -60,6 +61,7 @@ def test_the_full_example_uses_every_setting_and_every_kind_of_store_but_local()
     registry = parse_registry(DOC_EXAMPLE, "docs/registry.md")
     models = [registry, *registry.regions, *registry.locations, *registry.policies, *registry.residency]
     models += [region.catalog for region in registry.regions] + [location.remote for location in registry.locations]
+    models += [region.catalog.database for region in registry.regions if region.catalog.database]
     for kind in HEADINGS.values():
         used = {name for model in models if type(model) is kind for name in model.model_fields_set}
         assert used == set(kind.model_fields), kind

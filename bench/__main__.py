@@ -47,6 +47,7 @@ Work = Annotated[Path | None, typer.Option("--work", help="Keep everything in th
 _MILLION = [1_000_000]
 _SIZES = [100_000, *_MILLION]
 _FEW = [4, 16, 64]
+_RATES = [5.0, 20.0, 0.0]
 _LOADS = list(Loads)
 
 
@@ -176,6 +177,19 @@ def distance(rounds: Rounds = 5, work: Work = None) -> None:
     from bench.distance import bench
 
     bench(rounds, work)
+
+
+@app.command(epilog="Example: python3 run.py bench replication --rate 20 --seconds 10 --rounds 1")
+def replication(
+    rate: Annotated[list[float], typer.Option("--rate", min=0.0, help="Commits a second; repeat for more; 0: as many as go.")] = _RATES,
+    seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="For how long, each round.")] = 20.0,
+    rounds: Rounds = 3,
+    work: Work = None,
+) -> None:
+    """Two regions with a catalog each: from an acknowledged commit until the other one shows it; a planned and a forced promotion."""
+    from bench.replication import bench
+
+    bench(rate, seconds, rounds, work)
 
 
 @app.command(epilog="Example: python3 run.py bench table")

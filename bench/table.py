@@ -25,6 +25,13 @@ _CASES = {
     "seed": ("200 tables",),
     "distance": ("copy 100 x 1 MiB", "a commit of one small file", "a query"),
     "idle": ("20 tables",),
+    "replication": (
+        "5 commits a second",
+        "20 commits a second",
+        "as many as go",
+        "planned switch: writers refused",
+        "forced promotion",
+    ),
     "verify": ("1000000 files",),
     "memory": ("1000000 files",),
 }

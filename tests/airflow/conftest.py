@@ -7,10 +7,12 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 
@@ -44,10 +46,13 @@ from sterna.airflow.dags import sync_dag
 # an airflow dag
 dag = sync_dag(region="us", dag_id="seed_us", params={"seed_group": 1}, is_paused_upon_creation=True)
 """
-# rclone, but for copies while a file named "broken" lies beside it.
+# rclone, but for copies while a file named "broken" or "hangs" lies beside it: the one fails, the other ends and doesn't say so.
 _RCLONE = """\
 #!/bin/sh
 if [ -e "{folder}/broken" ]; then case " $* " in *" copy "*) echo "broken for a test" >&2; exit 7;; esac; fi
+if [ -e "{folder}/hangs" ]; then case " $* " in *" copy "*)
+  "{rclone}" "$@"; status=$?; touch "{folder}/hung"; while [ -e "{folder}/hangs" ]; do sleep 0.1; done; exit $status
+esac; fi
 exec "{rclone}" "$@"
 """
 
@@ -69,6 +74,22 @@ class World:
     def rclone_is_broken(self) -> Path:
         """As long as this file exists, no copy succeeds."""
         return self.folder / "broken"
+
+    @contextmanager
+    def hanging_copy(self) -> Iterator[psutil.Process]:
+        """Wait for a copy whose files arrive, but whose rclone does not end within this block; yield the process of its task."""
+        hangs, hung = self.folder / "hangs", self.folder / "hung"
+        hangs.touch()
+        try:
+            self.wait_until("a copy that hangs", hung.exists)
+            started = psutil.Process(self.airflow.processes[1].pid).children(recursive=True)  # the scheduler's, whose executor runs them
+            (child,) = [process for process in started if any("rclone_child" in word for word in process.cmdline())]
+            task = child.parent()
+            assert task is not None
+            yield task
+        finally:
+            hangs.unlink()
+            hung.unlink(missing_ok=True)
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in self.spark.sql(text).collect()]

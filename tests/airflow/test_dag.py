@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 from psycopg import sql
@@ -12,6 +13,8 @@ from sterna.edges.secrets import environment_secrets
 from sterna.sync.context import open_context
 from sterna.sync.head import read_head
 from sterna.sync.lag import measure_lag
+from sterna.sync.model import StageReport
+from sterna.sync.store import from_json
 from tests.airflow.conftest import DAG, World
 
 
@@ -80,6 +83,42 @@ def test_a_failing_copy_is_repeated_until_it_succeeds(world: World) -> None:
     (copy,) = world.tasks(run["dag_run_id"])["copy"]
     assert copy["try_number"] > 1
     assert world.sql("SELECT name FROM dag_replica.shop.items WHERE id = 1001") == [("late",)]
+
+
+def test_a_task_that_is_killed_in_the_middle_of_its_copy_is_repeated_and_sends_nothing_twice(world: World) -> None:
+    before = world.wait_until_idle()
+    head = world.context.catalog.reference("main_replica_eu").hash
+    world.sql("INSERT INTO dag_us.shop.orders VALUES (1002, 'killed')")
+    with world.hanging_copy() as task:
+        assert world.context.catalog.reference("main_replica_eu").hash == head
+        task.kill()
+        psutil.wait_procs([task], timeout=30)
+    run = world.wait_for_publication(before)
+    (copy,) = world.tasks(run["dag_run_id"])["copy"]
+    assert copy["try_number"] > 1
+    copied = world.airflow.get(f"/dags/{DAG}/dagRuns/{run['dag_run_id']}/taskInstances/copy/xcomEntries/return_value", map_index=0)
+    assert from_json(StageReport, copied["value"]).sent == 0
+    assert world.sql("SELECT name FROM dag_replica.shop.orders WHERE id = 1002") == [("killed",)]
+
+
+def test_a_table_that_a_dark_store_held_is_taken_up_without_a_commit(world: World) -> None:
+    before = world.wait_until_idle()
+    world.airflow.patch(f"/dags/{DAG}", {"is_paused": True})
+    world.sql("INSERT INTO dag_us.shop.orders VALUES (1003, 'dark')")
+    world.sql("INSERT INTO dag_ap.shop.items VALUES (1003, 'light')")
+    head = world.context.catalog.reference("main").hash
+    world.stage.endpoints["us"].go_dark()
+    try:
+        world.airflow.patch(f"/dags/{DAG}", {"is_paused": False})
+        world.airflow.post(f"/dags/{DAG}/dagRuns", {"logical_date": None})
+        world.wait_for_publication(before)
+        (held,) = read_head(world.context.catalog, "main_replica_eu").held
+        assert (held.key, held.kind) == ("shop.orders", "StoreUnreachable")
+    finally:
+        world.stage.endpoints["us"].start()
+    world.wait_until("the held table", lambda: read_head(world.context.catalog, "main_replica_eu").held == ())
+    assert world.context.catalog.reference("main").hash == head
+    assert world.sql("SELECT name FROM dag_replica.shop.orders WHERE id = 1003") == [("dark",)]
 
 
 def test_a_run_by_hand_with_nothing_to_do_ends_after_its_plan(world: World) -> None:

@@ -39,9 +39,9 @@ def die() -> NoReturn:
     raise AssertionError("still alive")
 
 
-def strike(point: str, call: int) -> None:
-    """Replace the point's function by one that dies at its n-th call."""
-    when, _, path = POINTS[point].partition(" ")
+def strike(where: str, call: int) -> None:
+    """Replace a function by one that dies at its n-th call; `where`: `before` or `after`, and its path."""
+    when, _, path = where.partition(" ")
     holder, name = _holder(path)
     real: Callable[..., Any] = getattr(holder, name)
     calls = iter(range(1, call + 1))
@@ -71,7 +71,7 @@ def _holder(path: str) -> tuple[Any, str]:
 def main() -> None:
     """Sync eu, up to the point."""
     registry, point, call = sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 1
-    strike(point, call)
+    strike(POINTS[point], call)
     with open_context(registry, "eu", environment_secrets()) as context:
         sync(context, Options(), lambda line: None)
 

@@ -27,6 +27,7 @@ from sterna.sync.head import RUN_ID
 from sterna.sync.model import Options, Report
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
+from tests.faults.command_lines import CommandLines, watching
 from tests.suites.world import pyiceberg_properties
 
 NAMESPACE = "faults"
@@ -41,11 +42,13 @@ class Pair:
         stage: the deployment.
         catalog: the catalog, past all proxies.
         writers: PyIceberg's view of `main` in each region, at that region's own endpoint.
+        command_lines: what stood on the command line of any process since the servers run.
     """
 
     stage: Deployment
     catalog: NessieCatalog
     writers: dict[str, Catalog]
+    command_lines: CommandLines
     _numbers: Iterator[int] = field(default_factory=count)
 
     def create(self, region: str = "us") -> str:
@@ -68,13 +71,14 @@ class Pair:
             return sync(own, Options(), lambda line: None)
 
     def context(self, name: str = "eu", **addresses: str) -> Context:
-        """Return a region; `us`, `eu` and `catalog` may be reached by other addresses than their own."""
+        """Return a region; `us`, `eu` and `catalog` may be reached by other addresses than their own, and `spark` is to localize all."""
         registry = yaml.safe_load(self.stage.registry.read_text())
         for location in registry["locations"]:
             options = location["remote"]["options"]
             options["endpoint"] = addresses.get(location["region"], options["endpoint"])
         for region in registry["regions"]:
             region["catalog"]["read"] = addresses.get("catalog", region["catalog"]["read"])
+            region |= {"spark": addresses["spark"], "localize": "spark"} if "spark" in addresses else {}
         path = self.stage.work / f"registry-{next(self._numbers)}.yaml"
         path.write_text(yaml.safe_dump(registry))
         return open_context(path, name, environment_secrets())
@@ -94,7 +98,9 @@ class Pair:
         assert len(runs) == len(set(runs)), "a run was committed twice"
 
     def assert_no_secret(self, *texts: str) -> None:
-        """No endpoint's secret is in some texts, in a log, in a replica commit, or in what runs left beside the replica."""
+        """No endpoint's secret is in some texts, a log, a replica commit, what runs left beside the replica, or was on a command line."""
+        assert "rclone_child.py" in self.command_lines.words, "no copy was ever looked at"
+        assert not self.command_lines.showing
         left = [
             path
             for root in (self.stage.work.glob("*.log"), self.stage.work.glob("s3/*/*/replica/_sterna/**/*"))
@@ -140,4 +146,6 @@ def pair_in(folder: Path, access: Access | None = None) -> Iterator[Pair]:
             region: load_catalog("main", type="rest", uri=uri, warehouse=region, **login, **pyiceberg_properties(endpoint))
             for region, endpoint in stage.endpoints.items()
         }
-        yield Pair(stage, catalog, writers)
+        with watching(*(endpoint.secret_key for endpoint in stage.endpoints.values())) as command_lines:
+            yield Pair(stage, catalog, writers, command_lines)
+        assert not command_lines.showing

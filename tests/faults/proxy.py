@@ -13,12 +13,15 @@ from dataclasses import dataclass, field
 from sterna.local.process import LOOPBACK
 
 _CHUNK = 64 * 1024
-_UNAVAILABLE = (
-    b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nConnection: close\r\nContent-Length: 54\r\n\r\n"
-    b"<Error><Code>SlowDown</Code><Message>.</Message></Error>"
-)
 _LATE = 0.3  # seconds
+_PATIENCE = 5.0
 _SHORT = 300  # bytes of an answer that is cut, or of a head that is left whole
+
+
+def _error(status: str, code: str) -> bytes:
+    """Return S3's answer to a request that fails."""
+    body = f"<Error><Code>{code}</Code><Message>.</Message></Error>"
+    return f"HTTP/1.1 {status}\r\nContent-Type: application/xml\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
 
 
 @dataclass
@@ -35,16 +38,36 @@ class Connection:
     server: socket.socket
     over: threading.Event
 
-    def forward(self, alter: Callable[[bytes], bytes] = lambda data: data) -> None:
-        """Pass bytes on both ways, until one side ends; `alter` changes what comes back, and ends it by returning nothing."""
+    def forward(self, alter: Callable[[bytes], bytes] = lambda data: data, refuse: Callable[[bytes], bytes] = lambda data: b"") -> None:
+        """Pass bytes on both ways, until one side ends.
+
+        Args:
+            alter: changes what comes back, and ends it by returning nothing.
+            refuse: returns what to answer to a request in the server's place, or nothing for the server to answer it.
+        """
+
+        def there(data: bytes) -> bytes:
+            answer = refuse(data)
+            if answer:
+                self._answer(answer)
+            return b"" if answer else data
+
         back = threading.Thread(target=self._pump, args=(self.server, self.client, alter), daemon=True)
         back.start()
-        self._pump(self.client, self.server, lambda data: data)
+        self._pump(self.client, self.server, there)
         back.join()
 
     def first(self) -> bytes:
         """Take the beginning of the request."""
         return self.client.recv(_CHUNK)
+
+    def _answer(self, answer: bytes) -> None:
+        """Answer, and take in what is left of the request: an early end would be a reset, and hide the answer."""
+        self.client.sendall(answer)
+        self.client.shutdown(socket.SHUT_WR)
+        self.client.settimeout(_PATIENCE)
+        while self.client.recv(_CHUNK):
+            pass
 
     def _pump(self, source: socket.socket, target: socket.socket, alter: Callable[[bytes], bytes]) -> None:
         with suppress(OSError):
@@ -67,7 +90,7 @@ def reset(connection: Connection) -> None:
 def unavailable(connection: Connection) -> None:
     """Answer that the server has too much to do."""
     connection.first()
-    connection.client.sendall(_UNAVAILABLE)
+    connection.client.sendall(_error("503 Slow Down", "SlowDown"))
 
 
 def half_open(connection: Connection) -> None:
@@ -105,6 +128,25 @@ def flipped(connection: Connection) -> None:
         return data[:-1] + bytes([data[-1] ^ 1]) if b"\r\n\r\nPAR1" in data else data
 
     connection.forward(alter)
+
+
+def full(connection: Connection) -> None:
+    """Take no object: there is no room left."""
+    answer = _error("507 Insufficient Storage", "InsufficientStorage")
+    connection.forward(refuse=lambda data: answer if data.startswith((b"PUT ", b"POST ")) else b"")
+
+
+def expired(token: str) -> Fault:
+    """Refuse requests of a session that is over, as S3 does."""
+    answer = _error("400 Bad Request", "ExpiredToken")
+
+    def refuse(data: bytes) -> bytes:
+        head = data.partition(b"\r\n\r\n")[0]
+        if token.encode() not in head:
+            return b""
+        return answer.partition(b"<")[0] if head.startswith(b"HEAD ") else answer
+
+    return lambda connection: connection.forward(refuse=refuse)
 
 
 @dataclass

@@ -24,12 +24,12 @@ _SYNCS = 4
 
 
 @contextmanager
-def faulty(pair: Pair, place: str) -> Iterator[tuple[Context, Proxy]]:
-    """Yield eu, which reaches one of the places through a proxy, and is impatient."""
+def faulty(pair: Pair, place: str, **addresses: str) -> Iterator[tuple[Context, Proxy]]:
+    """Yield eu, which reaches one of the places through a proxy, and is impatient; others by addresses as in `Pair.context`."""
     address = pair.stage.nessie.uri if place == "catalog" else pair.stage.endpoints[place].url
     with proxy_to(urlsplit(address).port or 0) as proxy:
         path = "/api/v2" if place == "catalog" else ""
-        with pair.context(**{place: proxy.url + path}) as context:
+        with pair.context(**{place: proxy.url + path}, **addresses) as context:
             catalog = NessieCatalog(context.region.catalog.read, deadlines=Deadlines(read=1.0, total=_TIMEOUT, attempts=3, backoff=0.05))
             vars(context).update(catalog=catalog, primary=catalog, objects=Objects(context.mapping, context.secrets, timeout=_TIMEOUT))
             yield context, proxy

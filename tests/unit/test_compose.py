@@ -145,8 +145,8 @@ def test_new_env_writes_exactly_the_variables_that_the_file_asks_for(dotenv: dic
 
 
 def test_the_registry_is_the_embedded_deployment_s(tmp_path: Path) -> None:
-    catalog = nessie.Nessie("http://nessie:19120/api/v2", "", process=None)  # type: ignore[arg-type]
-    embedded = stack._write_registry(tmp_path, catalog, embedded_endpoints(tmp_path), {}).read_text()
+    catalogs = {region: {"read": "http://nessie:19120/api/v2"} for region in REGIONS}
+    embedded = stack.write_registry(tmp_path, catalogs, embedded_endpoints(tmp_path), {}).read_text()
     registry = parse_registry(REGISTRY.read_text(), REGISTRY.name)
     assert registry == parse_registry(embedded, "embedded")
     assert f"./{REGISTRY.relative_to(ROOT)}" in [source for source, _ in mounts("airflow-eu")]

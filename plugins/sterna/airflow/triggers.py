@@ -1,17 +1,20 @@
-"""The trigger behind the asset of `main`: an event for each new commit."""
+"""The trigger behind the asset of `main`: an event for each new commit, and while tables are held by something that passes."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
+from sterna.airflow.again import FIRST, Again
 from sterna.airflow.core import BaseEventTrigger, TriggerEvent, trigger_event
 from sterna.airflow.metrics import count_watch_error
-from sterna.errors import BranchChanged
+from sterna.errors import BranchChanged, ReferenceNotFound
 
 if TYPE_CHECKING:
     from sterna.sync.context import Context
+    from sterna.sync.model import Held
 
 _LONGEST_PAUSE = 60.0
 
@@ -19,8 +22,11 @@ _LONGEST_PAUSE = 60.0
 class NessieCommitTrigger(BaseEventTrigger):
     """Fire when the head of `main` is not the commit that the region's replica stands for, and then at each new commit.
 
-    It remembers nothing: where it starts from is the watermark on the replica branch. So a triggerer that dies before its
-    event is stored loses none, and the price is at most one run with nothing to do.
+    It fires again, after 30 seconds and then ever more seldom, while the replica's head holds tables for a reason that passes:
+    nobody commits to `main` when a store comes back.
+
+    It remembers nothing that matters: where it starts from is the watermark on the replica branch, and what is held stands there
+    too. So a triggerer that dies before its event is stored loses none, and the price is at most one run with nothing to do.
 
     Args:
         region: name of the region whose catalog is polled.
@@ -44,6 +50,7 @@ class NessieCommitTrigger(BaseEventTrigger):
         seen: str | None = None
         failures = 0
         watch: _Watch | None = None
+        retry = Again()
         while True:
             try:
                 # Blocking calls go to a thread: one loop carries all triggers.
@@ -52,6 +59,7 @@ class NessieCommitTrigger(BaseEventTrigger):
                 if seen is None:
                     seen = await asyncio.to_thread(watch.watermark)
                 head = await asyncio.to_thread(watch.head)
+                retry = retry.seen(await asyncio.to_thread(watch.held), time.monotonic())
             except Exception as error:  # noqa: BLE001 - whatever it is, the next look may succeed; it is logged and counted
                 if watch is not None:
                     watch.close()
@@ -62,9 +70,14 @@ class NessieCommitTrigger(BaseEventTrigger):
                 await asyncio.sleep(min(self.poll_interval * 2 ** min(failures, 16), _LONGEST_PAUSE))
                 continue
             failures = 0
+            now = time.monotonic()
             if head != seen:
                 yield trigger_event({"region": self.region, "from": seen, "to": head})
-                seen = head
+                seen, retry = head, retry.passed(now)
+            elif now >= retry.due:
+                reason = f"what holds {len(retry.keys)} of the tables may have passed"
+                yield trigger_event({"region": self.region, "from": seen, "to": head, "reason": reason})
+                retry = retry.tried(now)
             await asyncio.sleep(self.poll_interval)
 
 
@@ -76,6 +89,8 @@ class _Watch:
         from sterna.sync.context import open_context
 
         self._context: Context = open_context(registry, region, airflow_secrets)
+        self._known: tuple[str, tuple[Held, ...]] = ("", ())
+        self._look = 0.0
 
     def close(self) -> None:
         self._context.close()
@@ -92,3 +107,19 @@ class _Watch:
             return read_head(self._context.catalog, self._context.region.replica_branch).watermark
         except BranchChanged:
             return ""  # the run that this starts says so, where somebody sees it
+
+    def held(self) -> tuple[Held, ...]:
+        """Return what the replica's head holds; asks now and then, and with one small request as long as the head doesn't move."""
+        from sterna.sync.head import read_head
+
+        if time.monotonic() < self._look:
+            return self._known[1]
+        self._look = time.monotonic() + FIRST
+        catalog, branch = self._context.catalog, self._context.region.replica_branch
+        try:
+            head = catalog.reference(branch).hash
+            if head != self._known[0]:
+                self._known = head, read_head(catalog, branch).held
+        except (BranchChanged, ReferenceNotFound):
+            self._known = "", ()
+        return self._known[1]

@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from sterna.edges.secrets import Secrets
-from sterna.errors import CatalogUnreachable, UsageError
+from sterna.errors import CatalogUnreachable, DatabaseUnreachable, UsageError
 from sterna.ha.model import Site
 from sterna.ha.rejoin import fence_if_old
 from sterna.ha.site import look_at_all
@@ -58,7 +58,8 @@ def guard(registry: Registry, secrets: Secrets, name: str, every: str | None, sa
     """Fence a region's catalog while another one is the primary; once, or again and again until interrupted.
 
     Raises:
-        CatalogUnreachable: once: no region answers.
+        CatalogUnreachable: once: no other region answers.
+        DatabaseUnreachable: once: the region's own Postgres does not.
     """
     pause = seconds("--every", every) if every else None
     known = ""
@@ -68,7 +69,7 @@ def guard(registry: Registry, secrets: Secrets, name: str, every: str | None, sa
             if primary != known:
                 say(f"{name} is the primary" if primary == name else f"{primary} is the primary: {name} takes no commits")
             known = primary
-        except CatalogUnreachable as error:
+        except (CatalogUnreachable, DatabaseUnreachable) as error:
             if pause is None:
                 raise
             say(str(error))

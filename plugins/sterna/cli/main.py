@@ -140,10 +140,11 @@ def status(region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, as_jso
     from sterna.collect.refused import with_sizes
     from sterna.sync.retention import short_retention
     from sterna.sync.status import read_status
+    from sterna.sync.tries import with_tries
 
     output = Output(as_json)
     with _context(registry, region) as context:
-        found = with_sizes(context, read_status(context))
+        found = with_tries(context, with_sizes(context, read_status(context)))
         short = short_retention(context, found)
     output.result({**plain(found), "short_retention": [plain(item) for item in short]}, as_text(found, short))
     if found.problem:

@@ -27,7 +27,7 @@ def as_text(found: Status, short: Iterable[Short]) -> str:
             else []
         ),
         f"  last commit {found.last_commit or 'never'} by run {found.last_run or '-'}",
-        *(f"  held {item.held.key} since {item.held.since}: {item.held.reason} {item.held.file} -> {item.do}" for item in found.held),
+        *(f"  {item.line}" for item in found.held),
         *(f"  refused {item.key}: {item.reason}{left_of(item)}" for item in found.refused),
         *(f"  {item.line}" for item in short),
         *(f"  region {name} runs another registry" for name in found.other_registry),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sterna.collect.decide import Pass
 from sterna.errors import UsageError
 from sterna.sync.context import Context
-from sterna.sync.store import load_plan
+from sterna.sync.store import load_plan, runs_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +46,7 @@ def runs_in_flight(context: Context, replica_hash: str, now: datetime, grace: ti
         now: the time.
         grace: longer than any run takes.
     """
-    folder = f"{context.region.replica_root}/_sterna/runs"
+    folder = runs_folder(context)
     planned: set[str] = set()
     reported: set[str] = set()
     for uri, _, modified in context.objects.list(folder):

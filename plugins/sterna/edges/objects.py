@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, TypeVar
 
-from sterna.edges.open_store import LATER, OpenStore, call_store, head, open_store, refuse_fork
+from sterna.edges.open_store import LATER, PAGE, OpenStore, call_store, head, list_pages, refuse_fork
 from sterna.edges.secrets import Secrets
 from sterna.errors import ObjectMissing, SternaError, StoreUnreachable, UnsafeUri, Unsupported
 from sterna.registry.credential import address_of
@@ -19,7 +19,6 @@ from sterna.registry.mapping import Mapping
 from sterna.registry.model import Location, Registry, inside
 
 READ_LIMIT = 1 << 30
-_PAGE = 1000
 _FOLDERS_KEPT = 100_000
 # A listing is given up when it took more requests than this share of the HEADs that it stands for.
 _HEADS_PER_PAGE = 20
@@ -233,28 +232,30 @@ class Objects:
         # No location lies below a replica root, so that all of them are in one store. A list of keys travels as XML, where some
         # servers read odd ones as others: those go one by one.
         plain = [item for item in found if _PLAIN_KEY.fullmatch(item[2])]
-        groups = [plain[at : at + _PAGE] for at in range(0, len(plain), _PAGE)]
+        groups = [plain[at : at + PAGE] for at in range(0, len(plain), PAGE)]
         groups += [[item] for item in found if not _PLAIN_KEY.fullmatch(item[2])]
         failures: dict[str, SternaError] = {}
         for failed in self._map(lambda group: _delete(group, proceed), groups):
             failures |= failed
         return failures
 
-    def list(self, uri_prefix: str) -> Iterator[tuple[str, int, datetime]]:
+    def list(self, uri_prefix: str, *, after: str = "") -> Iterator[tuple[str, int, datetime]]:
         """Yield URI, size in bytes and time of last change of every object below a folder, spelled as the folder is.
+
+        Args:
+            uri_prefix: the folder.
+            after: begin behind this path below it.
 
         Raises:
             StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
         """
-        import obstore
-
         folder = uri_prefix.rstrip("/")
         place = self.mapping.locate(folder)
         store = self.open(place.location)
         start = folder[: len(folder) - len(place.path)].rstrip("/")
-        pages = call_store(store, folder, lambda: iter(obstore.list(store.client, store.key(place.path) or None, chunk_size=_PAGE)))
+        prefix = store.key(place.path)
         skip = len(store.base) + 1 if store.base else 0
-        while (page := call_store(store, folder, lambda: next(pages, None))) is not None:
+        for page in list_pages(store, folder, prefix, "/".join(filter(None, (prefix, after))) if after else ""):
             for item in page:
                 yield f"{start}/{item['path'][skip:]}", item["size"], item["last_modified"]
 
@@ -270,8 +271,7 @@ class Objects:
             return opened
         with self._opening:
             if location.id not in self._stores:
-                credential = self.secrets(location.credential_id) if location.credential_id else None
-                self._stores[location.id] = open_store(location, credential, self.timeout)
+                self._stores[location.id] = OpenStore(location, self.secrets, self.timeout)
             return self._stores[location.id]
 
     def _find(self, uri: str) -> tuple[OpenStore, str]:
@@ -331,31 +331,28 @@ def _runs(store: OpenStore, keys: list[str]) -> Iterator[list[str]]:
     """Cut a store's sorted keys into runs that are worth listing."""
     if store.location.remote.type == "local":
         return  # a file's size is one system call
-    step = _PAGE if store.location.remote.type in _SEEKABLE else max(len(keys), 1)
+    step = PAGE if store.location.remote.type in _SEEKABLE else max(len(keys), 1)
     yield from (keys[at : at + step] for at in range(0, len(keys), step) if len(keys[at : at + step]) >= _FEW)
 
 
 def _list_run(store: OpenStore, keys: list[str]) -> dict[str, int | None]:
     """Return the sizes of those keys of a run that a listing passed; None for those that it proves missing."""
-    import obstore
-
     folder = os.path.commonprefix([keys[0], keys[-1]]).rpartition("/")[0]  # noqa: RUF071 - cut at the last slash right here
     # Any string just below the first key will do; obstore takes no path that ends in a "." segment.
-    offset = keys[0][:-1].rstrip("./") if store.location.remote.type in _SEEKABLE else None
-    where = f"{store.location.prefix}/…"
-    pages = call_store(store, where, lambda: iter(obstore.list(store.client, folder or None, offset=offset or None, chunk_size=_PAGE)))
+    offset = keys[0][:-1].rstrip("./") if store.location.remote.type in _SEEKABLE else ""
+    pages = list_pages(store, f"{store.location.prefix}/…", folder, offset)
     sizes: dict[str, int] = {}
     last = ""
     for _ in range(max(1, len(keys) // _HEADS_PER_PAGE)):
         try:
-            page = call_store(store, where, lambda: next(pages, None))
+            page = next(pages, None)
         except UnsafeUri:
             return {}  # somebody's key that no path can be: the listing ends there, and tells nothing of ours
         names = [item["path"] for item in page or ()]
         if names != sorted(names) or (names and names[0] < last):
             return {}  # not in the order of keys (S3 directory buckets): absence can't be told
         sizes.update((item["path"], item["size"]) for item in page or ())
-        if len(names) < _PAGE:
+        if len(names) < PAGE:
             return {key: sizes.get(key) for key in keys}
         last = names[-1]
         if last >= keys[-1]:

@@ -31,6 +31,7 @@ from sterna.registry.model import Location
 OLDEST = (1, 75, 2)
 _CHILD = Path(__file__).with_name("rclone_child.py")
 _LIST = "files.txt"
+_MOST_STREAMS = 4
 _ORIGIN, _REPLICA = "sterna_origin", "sterna_replica"
 _ARGS = (
     f"--files-from-raw {_LIST}",
@@ -43,7 +44,6 @@ _ARGS = (
     # No HEAD after each upload: the store has checked the hash that came with it, and every file is looked up afterwards.
     "--s3-no-head",
     "--multi-thread-cutoff 64Mi",
-    "--multi-thread-streams 4",
     "--s3-chunk-size 16Mi",
     "--s3-upload-concurrency 4",
     "--max-buffer-memory 1Gi",
@@ -125,7 +125,7 @@ def copy_files(
     job = {
         "source": f"{_ORIGIN}:",
         "target": f"{_REPLICA}:",
-        "args": [*_ARGS, *(["--ignore-times"] if anew else []), *_limits(origin.location)],
+        "args": [*_ARGS, *(["--ignore-times"] if anew else []), *_limits(origin.location, len(names))],
     }
     environment = {**child_environment(origin, replica), "PATH": _path(find_rclone())}
     with tempfile.TemporaryDirectory(prefix="sterna-copy-") as folder:
@@ -211,8 +211,14 @@ def _path(program: Path) -> str:
     return os.pathsep.join(filter(None, (str(program.parent), os.environ.get("PATH", ""))))
 
 
-def _limits(location: Location) -> list[str]:
-    return [f"--transfers {location.transfers}", f"--checkers {location.checkers}"]
+def _limits(location: Location, files: int) -> list[str]:
+    # A large file goes in several streams only where fewer files than could be sent at once leave some idle.
+    streams = min(location.transfers // files, _MOST_STREAMS)
+    return [
+        f"--transfers {location.transfers}",
+        f"--checkers {location.checkers}",
+        f"--multi-thread-streams {streams if streams > 1 else 0}",
+    ]
 
 
 def _remote(alias: str, side: Folder) -> dict[str, str]:

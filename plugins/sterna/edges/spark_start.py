@@ -77,9 +77,12 @@ def start_connect(url: str) -> SparkSession:
 
     def connect() -> Any:
         # Not the general builder: it would turn the whole process to Spark Connect.
+        from pyspark.sql.connect.client.retries import DefaultPolicy
         from pyspark.sql.connect.session import SparkSession as ConnectSession
 
         spark = ConnectSession.builder.remote(url).create()
+        # A request to a server that is gone is given up after some 12 s, not ten minutes: a later run takes up what was localized.
+        spark.client.set_retry_policies([DefaultPolicy(max_retries=5, max_backoff=8_000)])
         _log.info("Spark Connect at %s, version %s", address(url), spark.version)
         return spark
 

@@ -52,6 +52,7 @@ class Site:
         epoch: the newest epoch that it knows.
         writable: its Nessie has the right to write references.
         main: head of `main` as it serves it, "" when it was not seeded yet.
+        references: digest over all references and where they point, "" when it was not seeded yet.
         following: its subscription, None when it has none.
         slots: what it keeps for others.
     """
@@ -61,5 +62,6 @@ class Site:
     epoch: Epoch | None = None
     writable: bool = False
     main: str = ""
+    references: str = ""
     following: Following | None = None
     slots: tuple[Slot, ...] = ()

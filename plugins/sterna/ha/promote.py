@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sterna.edges.epoch import Epoch
+from sterna.edges.nessie import open_nessie
 from sterna.edges.postgres import connected
 from sterna.edges.secrets import Secrets
-from sterna.errors import DatabaseUnreachable, NotPrimary, SternaError, UsageError
+from sterna.errors import CatalogError, DatabaseUnreachable, NotPrimary, SternaError, UsageError
 from sterna.ha.model import Site
-from sterna.ha.seed import seed, unsubscribe
+from sterna.ha.rejoin import Lost, bring_back
+from sterna.ha.seed import unsubscribe
 from sterna.ha.site import fence, look_at_all, newest_epoch, prepare, raise_epoch, references_digest, unfence
-from sterna.registry.model import Region, Registry
+from sterna.registry.model import SOURCE_BRANCH, Region, Registry
 
 _POLL_SECONDS = 0.2
 
@@ -28,8 +30,9 @@ class Promotion:
         epoch: the epoch that begins.
         old: the primary until now; "" where there is none yet.
         planned: the old primary is asked to stop first, so that nothing is lost.
-        heard: when the region last heard from the old primary: what that committed later is lost, unless it returns.
+        heard: when the region last heard from the old primary; None once the connection has ended.
         main: head of `main` that the region has.
+        newest: when that was committed, None where its Nessie doesn't say: what the old primary took later is lost, unless it returns.
         silent: regions that don't answer and have to be seeded once they do.
     """
 
@@ -39,6 +42,7 @@ class Promotion:
     planned: bool
     heard: datetime | None
     main: str
+    newest: datetime | None
     silent: tuple[str, ...]
 
 
@@ -49,12 +53,14 @@ class Promoted:
     Args:
         epoch: the epoch that began.
         following: regions that follow the new primary.
-        left: regions that have to be seeded by hand, with the reason.
+        left: regions that have to rejoin, with the reason.
+        lost: commits that one of the regions that follow had and the new primary had not, kept on branches.
     """
 
     epoch: Epoch
     following: tuple[str, ...]
     left: Mapping[str, str]
+    lost: tuple[Lost, ...] = ()
 
 
 def plan_promotion(registry: Registry, secrets: Secrets, name: str, *, planned: bool) -> Promotion:
@@ -87,6 +93,7 @@ def plan_promotion(registry: Registry, secrets: Secrets, name: str, *, planned: 
         planned=planned,
         heard=target.following.heard if target.following else None,
         main=target.main,
+        newest=None if planned else _newest(registry.region(name), secrets),
         silent=tuple(site.region for site in sites.values() if site.problem),
     )
 
@@ -111,20 +118,34 @@ def promote(registry: Registry, secrets: Secrets, promotion: Promotion, say: Cal
         prepare(connection, target)
         if promotion.planned and promotion.old:
             _hand_over(registry.region(promotion.old), target, secrets, say, patience)
-        unsubscribe(connection)
-        raise_epoch(connection, target, promotion.epoch.number)
+        # In one transaction: whoever follows nobody could not be promoted again, were this killed in between.
+        with connection.transaction():
+            unsubscribe(connection)
+            raise_epoch(connection, target, promotion.epoch.number)
     say(f"{target.name} is the primary, epoch {promotion.epoch}")
-    following, left = [], {}
+    following: list[str] = []
+    left: dict[str, str] = {}
+    lost: list[Lost] = []
     for other in others:
         if not promotion.planned and other.name == promotion.old:
             left[other.name] = "it was the primary: sterna catalog rejoin, when it is back"
             continue
         try:
-            seed(other, target, [each for each in others if each is not other], secrets, say)
+            # With all that a rejoin looks at: when a promotion is repeated, this may be an old primary that came back meanwhile.
+            lost += bring_back(registry, other, target, secrets, say).lost
             following.append(other.name)
         except SternaError as error:
             left[other.name] = f"{error}; sterna catalog rejoin, when it is back"
-    return Promoted(promotion.epoch, tuple(following), left)
+    return Promoted(promotion.epoch, tuple(following), left, tuple(lost))
+
+
+def _newest(region: Region, secrets: Secrets) -> datetime | None:
+    try:
+        with open_nessie(region.catalog.read, region.catalog.credential_id, secrets) as catalog:
+            commit = next(iter(catalog.history(SOURCE_BRANCH, operations=False)), None)
+    except CatalogError:  # it is good to know, and no condition
+        return None
+    return commit.commit_time if commit else None
 
 
 def _refuse(sites: Mapping[str, Site], name: str, old: str, planned: bool) -> None:
@@ -142,7 +163,9 @@ def _refuse(sites: Mapping[str, Site], name: str, old: str, planned: bool) -> No
         raise UsageError(f"the primary {old} answers, and may take commits: stop it, or use --planned", hint="nothing was changed")
     for site in sites.values():
         ahead = site.following
-        if ahead and site.region != name and ahead.region == old and ahead.received > target.following.received:
+        # Places in the log alone don't tell: one that was seeded later, from the same state, is further on.
+        further = ahead and ahead.region == old and ahead.received > target.following.received
+        if further and site.region != name and site.references != target.references:
             raise UsageError(f"region {site.region} has received more of {old} than {name}: promote that one")
 
 

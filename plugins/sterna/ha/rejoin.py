@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,10 @@ from sterna.edges.epoch import find_primary, read_epoch
 from sterna.edges.nessie import NessieCatalog, open_nessie
 from sterna.edges.postgres import connected
 from sterna.edges.secrets import Secrets
-from sterna.errors import UsageError
+from sterna.errors import CatalogUnreachable, DatabaseUnreachable, NotPrimary, UsageError
 from sterna.ha.seed import Seeded, copy_missing, seed
-from sterna.ha.site import fence, prepare
-from sterna.registry.model import Region, Registry
+from sterna.ha.site import fence, look_at_all, newest_epoch, prepare
+from sterna.registry.model import SOURCE_BRANCH, Region, Registry
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -69,12 +69,23 @@ def rejoin(registry: Registry, secrets: Secrets, name: str, say: Callable[[str],
     target, source = registry.region(name), find_primary(registry.regions, secrets)
     if target is source:
         raise UsageError(f"region {name} is the primary: there is nothing that it could follow")
+    return bring_back(registry, target, source, secrets, say, keep=keep)
+
+
+def bring_back(
+    registry: Registry, target: Region, source: Region, secrets: Secrets, say: Callable[[str], None], *, keep: bool = True
+) -> Rejoined:
+    """Do what `rejoin` does, with a primary that is known; see there.
+
+    Raises:
+        DatabaseUnreachable: one of the two does not answer.
+    """
     lost: tuple[Lost, ...] = ()
     with connected(target, secrets) as connection, connected(source, secrets) as of:
         if keep and read_epoch(connection) is not None:
             prepare(connection, target)
             fence(connection, target)
-            say(f"{name} takes no commits")
+            say(f"{target.name} takes no commits")
             with open_nessie(source.catalog.write, source.catalog.credential_id, secrets) as primary:
                 lost = _keep_lost(registry, connection, of, primary, say)
     others = [region for region in registry.regions if region not in (target, source)]
@@ -94,27 +105,45 @@ def fence_if_old(region: Region, registry: Registry, secrets: Secrets) -> str:
 
     Raises:
         DatabaseUnreachable: the region's own Postgres does not answer.
+        CatalogUnreachable: no other region's does, so that nobody can tell.
+        NotPrimary: no region was ever promoted.
     """
-    primary = find_primary(registry.regions, secrets)
-    if primary is not region:
+    sites = look_at_all(registry.regions, secrets)
+    own = sites.pop(region.name)
+    if own.problem:
+        raise DatabaseUnreachable(own.problem)
+    if sites and all(site.problem for site in sites.values()):
+        raise CatalogUnreachable(
+            f"no other region answers, so that nobody can tell whether {region.name} may still be the primary; it knows epoch {own.epoch}",
+            hint="once one answers, run this again; to go on without, see docs/operations.md",
+        )
+    newest = newest_epoch([own, *sites.values()])
+    if newest is None:
+        raise NotPrimary("no region's catalog is the primary yet", hint="sterna catalog promote --region <the first one>")
+    # Only where there is something to take: the fence waits for every reader, and new ones wait behind it.
+    if newest.region != region.name and (own.writable or not own.main):
         with connected(region, secrets) as connection:
             prepare(connection, region)
             fence(connection, region)
-    return primary.name
+    return newest.region
 
 
 def _keep_lost(
     registry: Registry, own: Connection[Any], of: Connection[Any], primary: NessieCatalog, say: Callable[[str], None]
 ) -> tuple[Lost, ...]:
-    switched, since = _switch_after(own, of)
+    epoch = _switch_after(own, of)
+    if epoch is None:
+        return ()
+    switched, since = epoch
     ours = {branch.replica_branch for branch in registry.regions}  # sterna makes them again
     differing = {name: head for name, head in _branches(own).items() if switched.get(name) != head and name not in ours}
     if not differing:
         return ()
     copy_missing(own, of, say)
+    main = _Line(primary, switched.get(SOURCE_BRANCH, ""))
     lost = []
     for branch, head in differing.items():
-        commits = _beyond(primary, head, switched.get(branch, ""))
+        commits = _beyond(primary, head, (main, _Line(primary, switched.get(branch, ""))))
         if commits:
             kept = f"lost/{since:%Y-%m-%d}/{head[:16]}"
             primary.create_branch(kept, head, detached=True)
@@ -123,13 +152,18 @@ def _keep_lost(
     return tuple(lost)
 
 
-def _switch_after(own: Connection[Any], of: Connection[Any]) -> tuple[dict[str, str], Any]:
-    """Return where the references stood when the first epoch began that this region does not know, and when that was."""
+def _switch_after(own: Connection[Any], of: Connection[Any]) -> tuple[dict[str, str], datetime] | None:
+    """Return where the references stood when the first epoch began that this region does not know, and when that was.
+
+    None where it knows all: since the newest one it was a copy, and had nothing of its own.
+    """
     known = read_epoch(own)
     rows = of.execute("SELECT epoch, region, heads::text, since FROM sterna_epoch ORDER BY epoch, region").fetchall()
     newer = [row for row in rows if known is None or (row[0], row[1]) > (known.number, known.region)]
-    row = newer[0] if newer else rows[-1]
-    return {name.removeprefix(_HEADS): head for name, head in json.loads(row[2]).items()}, row[3]
+    if not newer:
+        return None
+    _, _, heads, since = newer[0]
+    return {name.removeprefix(_HEADS): head for name, head in json.loads(heads).items()}, since
 
 
 def _branches(connection: Connection[Any]) -> dict[str, str]:
@@ -139,11 +173,28 @@ def _branches(connection: Connection[Any]) -> dict[str, str]:
     return {str(name).removeprefix(_HEADS): str(head) for name, head in rows}
 
 
-def _beyond(primary: NessieCatalog, head: str, switched: str) -> tuple[Commit, ...]:
-    """Return the commits from a head back to where its branch stood at the switch; none when the branch had passed that head already."""
-    if switched:
-        since = next(iter(primary.history(f"-@{head}", operations=False))).commit_time - _SLACK
-        passed = takewhile(lambda commit: commit.commit_time >= since, primary.history(f"-@{switched}", operations=False))
-        if any(commit.hash == head for commit in passed):
-            return ()
-    return tuple(primary.history(f"-@{head}", operations=False, until=switched or None))
+def _beyond(primary: NessieCatalog, head: str, lines: Sequence[_Line]) -> tuple[Commit, ...]:
+    """Return the commits from a head back to the first one that lies on any of some lines."""
+    history = primary.history(f"-@{head}", operations=False)
+    return tuple(takewhile(lambda commit: not any(line.has(commit) for line in lines), history))
+
+
+class _Line:
+    """A line of history, read backwards from a head no further than somebody asks.
+
+    Args:
+        primary: the catalog.
+        head: where it begins; "" for none.
+    """
+
+    def __init__(self, primary: NessieCatalog, head: str) -> None:
+        self._commits = primary.history(f"-@{head}", operations=False) if head else iter(())
+        self._read: set[str] = set()
+
+    def has(self, commit: Commit) -> bool:
+        """Say whether a commit lies on the line."""
+        for each in self._commits:
+            self._read.add(each.hash)
+            if each.commit_time < commit.commit_time - _SLACK:
+                break
+        return commit.hash in self._read

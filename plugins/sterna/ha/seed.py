@@ -112,10 +112,11 @@ def copy_missing(source: Connection[Any], target: Connection[Any], say: Callable
 def unsubscribe(connection: Connection[Any]) -> None:
     """End a region's subscription without asking the primary, which may be gone."""
     ours = "SELECT 1 FROM pg_subscription JOIN pg_database d ON d.oid = subdbid WHERE subname = 'sterna' AND datname = current_database()"
-    if connection.execute(ours).fetchone():
-        connection.execute("ALTER SUBSCRIPTION sterna DISABLE")
-        connection.execute("ALTER SUBSCRIPTION sterna SET (slot_name = NONE)")
-        connection.execute("DROP SUBSCRIPTION sterna")
+    with connection.transaction():
+        if connection.execute(ours).fetchone():
+            connection.execute("ALTER SUBSCRIPTION sterna DISABLE")
+            connection.execute("ALTER SUBSCRIPTION sterna SET (slot_name = NONE)")
+            connection.execute("DROP SUBSCRIPTION sterna")
 
 
 def slot_of(region: Region) -> str:

@@ -109,7 +109,7 @@ def references_digest(connection: Connection[Any]) -> str:
 
 def _look(connection: Connection[Any], region: Region) -> Site:
     seeded = connection.execute("SELECT to_regclass('refs2') IS NOT NULL").fetchone()
-    writable, main = False, ""
+    writable, main, references = False, "", ""
     if seeded and seeded[0]:
         database = region.catalog.database
         assert database is not None  # `connected` saw to it
@@ -118,13 +118,14 @@ def _look(connection: Connection[Any], region: Region) -> Site:
             (database.role, MAIN),
         ).fetchone()
         assert row is not None  # a SELECT without FROM
-        writable, main = bool(row[0]), str(row[1] or "")
+        writable, main, references = bool(row[0]), str(row[1] or ""), references_digest(connection)
     following = connection.execute(_FOLLOWING).fetchone()
     return Site(
         region=region.name,
         epoch=read_epoch(connection),
         writable=writable,
         main=main,
+        references=references,
         following=Following(str(following[0]), bool(following[1]), int(following[2]), following[3]) if following else None,
         slots=tuple(Slot(str(name), bool(active), str(status), int(behind)) for name, active, status, behind in connection.execute(_SLOTS)),
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from sterna.ha.model import Site
 from sterna.ha.promote import Promoted, Promotion
-from sterna.ha.rejoin import Rejoined
+from sterna.ha.rejoin import Lost, Rejoined
 from sterna.ha.site import newest_epoch
 
 
@@ -31,13 +32,11 @@ def promotion_text(promotion: Promotion) -> str:
     if promotion.old and promotion.planned:
         lines.append(f"{promotion.old} takes no more commits; once {promotion.region} has all of them it takes over, and nothing is lost.")
     elif promotion.old:
-        heard = (
-            f"heard from it last at {promotion.heard:%Y-%m-%d %H:%M:%S %Z}" if promotion.heard else "it is not known when it was heard last"
-        )
-        lines.append(f"{promotion.old} does not answer; {promotion.region} {heard}: what it committed after that is not here.")
-        lines.append(
-            f"When {promotion.old} is back, `sterna catalog rejoin --region {promotion.old}` tells what that was and keeps it on branches."
-        )
+        heard = f"; it was heard last at {promotion.heard:%Y-%m-%d %H:%M:%S %Z}" if promotion.heard else ""
+        newest = f"{promotion.newest:%Y-%m-%d %H:%M:%S %Z}" if promotion.newest else "an unknown time: its Nessie does not answer"
+        lines.append(f"{promotion.old} takes no commits{heard}. The newest commit on {promotion.region}'s main is of {newest}.")
+        lines.append(f"What {promotion.old} committed after that is not here.")
+        lines.append(f"When it is back, `sterna catalog rejoin --region {promotion.old}` tells what that was and keeps it on branches.")
     lines += [f"{name} does not answer: it has to rejoin later." for name in promotion.silent if name != promotion.old]
     return "\n".join(lines)
 
@@ -48,16 +47,23 @@ def promoted_text(done: Promoted) -> str:
         [f"{done.epoch.region} is the primary, epoch {done.epoch}"]
         + [f"  {name} follows it" for name in done.following]
         + [f"  {name} does not follow it yet: {reason}" for name, reason in done.left.items()]
+        + _lost_lines(done.lost)
     )
 
 
 def rejoined_text(done: Rejoined) -> str:
     """Return what a rejoin did, for people."""
-    lines = [f"{done.seeded.region} follows {done.seeded.source}; {done.seeded.objects} objects copied; main {done.seeded.main[:12]}"]
-    for lost in done.lost:
-        lines.append(f"  {len(lost.commits)} commits of {lost.branch} were only there; they are kept on {lost.kept}:")
-        lines += [f"    {each.hash[:12]} {each.commit_time:%Y-%m-%d %H:%M:%S} {each.message}" for each in lost.commits]
-    return "\n".join(lines)
+    seeded = done.seeded
+    line = f"{seeded.region} follows {seeded.source}; {seeded.objects} objects copied; main {seeded.main[:12]}"
+    return "\n".join([line, *_lost_lines(done.lost)])
+
+
+def _lost_lines(lost: Sequence[Lost]) -> list[str]:
+    lines = []
+    for each in lost:
+        lines.append(f"  {len(each.commits)} commits of {each.branch} were only there; they are kept on {each.kept}:")
+        lines += [f"    {commit.hash[:12]} {commit.commit_time:%Y-%m-%d %H:%M:%S} {commit.message}" for commit in each.commits]
+    return lines
 
 
 def _site(site: Site, primary: str) -> str:

@@ -10,6 +10,7 @@ import gzip
 import io
 import json
 import re
+import sys
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ def _refuse_constant(name: str) -> NoReturn:
 _DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Token:
     """One parsed value, and where its text stands.
 
@@ -43,8 +44,12 @@ class Token:
     start: int
     end: int
 
+    def bare(self) -> Token:
+        """Return where it stands, without the value: what was looked into needn't be in memory twice."""
+        return Token(None, self.start, self.end)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class Element:
     """One object of an array, with where each of its members stands."""
 
@@ -52,7 +57,7 @@ class Element:
     members: dict[str, Token]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Edit:
     """Put `text` in the place of the characters from `start` to `end`."""
 
@@ -98,7 +103,7 @@ class Document:
         Raises:
             BrokenMetadata: not an object, or a key stands twice, so that two readers could see two different files.
         """
-        if not isinstance(token.value, dict):
+        if self.text[token.start] != "{":
             raise self.broken("not an object where one must be")
         found: dict[str, Token] = {}
         for key, value in self._walk_members(token):
@@ -109,12 +114,7 @@ class Document:
 
     def elements(self, token: Token) -> list[Token]:
         """Return where each element of an array stands."""
-        found: list[Token] = []
-        at = _after_space(self.text, token.start + 1)
-        while self.text[at] != "]":
-            found.append(self._value(at))
-            at = self._after_comma(found[-1].end)
-        return found
+        return list(self._elements(token))
 
     def objects(self, token: Token) -> list[Element]:
         """Return the elements of an array of objects.
@@ -122,9 +122,9 @@ class Document:
         Raises:
             BrokenMetadata: not an array of objects.
         """
-        if not isinstance(token.value, list):
+        if self.text[token.start] != "[":
             raise self.broken("not an array where one must be")
-        return [Element(element, self.members(element)) for element in self.elements(token)]
+        return [Element(element.bare(), self.members(element)) for element in self._elements(token)]
 
     def string(self, members: Mapping[str, Token], key: str) -> str:
         """Return the string that must stand under a key.
@@ -197,13 +197,20 @@ class Document:
         data = "".join((*pieces, self.text[at:])).encode()
         return gzip.compress(data, mtime=0) if self.zipped else data
 
+    def _elements(self, token: Token) -> Iterator[Token]:
+        at = _after_space(self.text, token.start + 1)
+        while self.text[at] != "]":
+            element = self._value(at)
+            yield element
+            at = self._after_comma(element.end)
+
     def _walk_members(self, token: Token) -> Iterator[tuple[str, Token]]:
         at = _after_space(self.text, token.start + 1)
         while self.text[at] != "}":
             key = self._value(at)
             colon = _after_space(self.text, key.end)
             value = self._value(_after_space(self.text, colon + 1))
-            yield key.value, value
+            yield sys.intern(key.value), value  # the same few in each of a million objects
             at = self._after_comma(value.end)
 
     def _after_comma(self, at: int) -> int:

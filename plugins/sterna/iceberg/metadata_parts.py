@@ -26,7 +26,7 @@ class TableParts:
         document: the file.
         version: its format version, one that is supported.
         whole: the object that the file is.
-        members: the members of that object.
+        members: the members of that object; those in `arrays` without their values.
         arrays: the elements of `snapshots`, `statistics` and `partition-statistics`; absent or null arrays are empty.
     """
 
@@ -73,10 +73,12 @@ def table_parts(document: Document) -> TableParts:
         Unsupported: a newer format version.
         BrokenMetadata: not a JSON object, or a part has another form.
     """
-    whole = document.root()
+    whole = document.root().bare()
     members = document.members(whole)
     version = _format_version(document, members)  # first: what follows may have any form in a newer one
-    arrays = {name: [] if name not in members or members[name].value is None else document.objects(members[name]) for name in _ARRAYS}
+    there = [name for name in _ARRAYS if name in members and members[name].value is not None]
+    members |= {name: members[name].bare() for name in there}
+    arrays = {name: document.objects(members[name]) if name in there else [] for name in _ARRAYS}
     return TableParts(document, version, whole, members, arrays)
 
 

@@ -86,6 +86,8 @@ def start_spark_connect(work: Path, region: str, port: int, *, memory: str = "51
         "SPARK_LOCAL_IP": LOOPBACK,
         "PYSPARK_PYTHON": sys.executable,
     }
-    process = start_process(f"Spark Connect of {region}", command, log=work / f"spark-{region}.log", env=environ)
-    wait_until_ready(process, lambda: _READY in process.log.read_text(errors="replace"), timeout=_START_SECONDS)
+    log = work / f"spark-{region}.log"
+    before = log.stat().st_size if log.exists() else 0  # another server's words
+    process = start_process(f"Spark Connect of {region}", command, log=log, env=environ)
+    wait_until_ready(process, lambda: _READY.encode() in log.read_bytes()[before:], timeout=_START_SECONDS)
     return SparkConnect(connect_url(port), process)

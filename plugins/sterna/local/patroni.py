@@ -225,7 +225,7 @@ class _Setup:
     def launch(self, name: str) -> Process:
         program = _program("patroni_raft_controller" if name == _VOTER else "patroni")
         command = [sys.executable, program, self.home / "patroni.yml"]
-        env = {**clean_environment(), **self.passwords, **self._environment(name)}
+        env = {**clean_environment(), **self._environment(name)}
         user, group = (self.account.pw_uid, self.account.pw_gid) if self.account else (None, None)
         if self.account is not None and not is_open(Path(sys.executable).resolve().parent):
             command, user, group = [*_as_account(self.account), *command], None, None
@@ -239,9 +239,11 @@ class _Setup:
             "PATRONI_RAFT_SELF_ADDR": f"{LOOPBACK}:{self.votes[name]}",
             "PATRONI_RAFT_PARTNER_ADDRS": ",".join(f"'{LOOPBACK}:{port}'" for other, port in self.votes.items() if other != name),
             "PATRONI_RAFT_DATA_DIR": str(folder / "raft"),
+            "PATRONI_RAFT_PASSWORD": self.passwords["PATRONI_RAFT_PASSWORD"],
         }
         if name == _VOTER:
             return found
+        found |= self.passwords
         addresses = {"POSTGRESQL": self.ports[name], "RESTAPI": self.apis[name]}
         found |= {
             f"PATRONI_{part}_{what}": f"{LOOPBACK}:{port}" for part, port in addresses.items() for what in ("LISTEN", "CONNECT_ADDRESS")

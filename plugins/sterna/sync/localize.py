@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from sterna import errors
 from sterna.edges.fetched import read_fetched
 from sterna.edges.secrets import environment_secrets
-from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, SternaError, TableError
+from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, SternaError, StoreDenied, TableError
 from sterna.iceberg.files import Written
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
@@ -58,6 +58,7 @@ _CHILDREN = {
 _LENGTHS_OF = {role: _CHILDREN[role] for role in (DELETE_MANIFEST, MANIFEST_LIST)}
 # A table's children go along with each of its files while they are few; many are put beside the plan once, for workers to read.
 _CHILDREN_INLINE = 2_000
+_REFUSED = f'{{"error": ["{StoreDenied.__name__}"'  # how such an answer of `work` begins
 _HERE_AT_ONCE = 8
 
 Children = dict[str, tuple[str, int]]
@@ -122,7 +123,7 @@ def localize_files(
         requests = [json.dumps(vars(item)) for item in items]
         place = place_of(context.region, role, [row["size"] for row in rows])
         progress(place.line)
-        answers = _here(context.objects, requests) if place.where == "here" else engine(function, requests, f"localize {role}")
+        answers = _here(context.objects, requests) if place.where == "here" else _there(engine, function, requests, f"localize {role}")
         for row, answer in zip(rows, answers, strict=True):
             results.take(role, row, json.loads(answer))
     return StageReport(results.files, results.bytes, results.new, tuple(results.failed.values()))
@@ -193,6 +194,15 @@ def _here(objects: Objects, requests: Sequence[str]) -> list[str]:
     """Localize some files in this process."""
     with ThreadPoolExecutor(_HERE_AT_ONCE) as pool:
         return list(pool.map(partial(_answer, objects), requests))
+
+
+def _there(engine: Engine, function: Callable[[str], str], requests: Sequence[str], label: str) -> list[str]:
+    """Localize some files on the engine; those whose store refused a credential once more, for it may have run out meanwhile."""
+    answers = list(engine(function, requests, label))
+    refused = [number for number, answer in enumerate(answers) if answer.startswith(_REFUSED)]
+    again = engine(function, [requests[number] for number in refused], label) if refused else ()
+    later = dict(zip(refused, again, strict=True))
+    return [later.get(number, answer) for number, answer in enumerate(answers)]
 
 
 def _answer(objects: Objects, request: str) -> str:

@@ -51,13 +51,16 @@ def publish_plan(context: Context, plan: Plan, settled: Settled, progress: Progr
         progress: called with lines for people.
 
     Returns:
-        The new head; None when another run of sterna was first: its work stands, ours is found by the next plan.
+        The new head; None when another run of sterna was first, or a failover: its work stands, ours is found by the next plan.
 
     Raises:
         BranchChanged: somebody else committed to the branch.
         CatalogError: the catalog does not answer; a later run resumes.
     """
     branch = context.region.replica_branch
+    if context.registry.has_copies and _taken_back(context, plan):
+        progress("a failover took back what this was planned for; nothing is published")
+        return None
     found = _properties(context, plan, settled)
     message = _message(plan, settled)
     cleared = _cleared(settled.actions)
@@ -74,6 +77,16 @@ def publish_plan(context: Context, plan: Plan, settled: Settled, progress: Progr
     except (CatalogConflict, CatalogStateUnknown) as error:
         progress(f"commit not confirmed ({error.message}); looking at the branch's log")
         return _find_own(context, plan, error)
+
+
+def _taken_back(context: Context, plan: Plan) -> bool:
+    """Say whether the primary is another one by now, and has not what the plan was made for: its commit of `main`, or the branch's head."""
+    catalog = context.primary
+    known = plan.replica_hash == catalog.no_ancestor() or catalog.exists(plan.replica_hash)
+    if not (known and catalog.exists(plan.source_hash)):
+        return True
+    # It may be there and on `main` no more: on a branch that keeps what was lost.
+    return all(commit.hash != plan.source_hash for commit in catalog.history(SOURCE_BRANCH, operations=False))
 
 
 def _clear(context: Context, plan: Plan, cleared: list[Action], message: str, found: dict[str, str]) -> str:

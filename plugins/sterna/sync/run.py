@@ -63,7 +63,10 @@ def plan(context: Context, options: Options, progress: Progress) -> Planned:
     if made.idle:
         for item in made.held:
             progress(item.line)
-        return Planned("", (), _idle_report(context, made, time.monotonic() - started))
+        report = _idle_report(context, made, time.monotonic() - started)
+        if made.held:
+            store.save_report(context, report)  # it was a try, and a try leaves a trace
+        return Planned("", (), report)
     return Planned(store.save_plan(context, made, files), made.batches, explained=explain_text(explain(context, made, files)))
 
 
@@ -190,7 +193,8 @@ def spark_engine(context: Context, progress: Progress) -> Iterator[Engine]:
         if not opened:
             opened.append(open_spark(context))
             progress(f"Spark: {context.region.spark}")
-        return map_items(opened[0], function, items, label=label)
+        # Read anew for each pass: keys that live for an hour would else end with the first one that takes longer.
+        return map_items(opened[0], function, items, label=label, environment=_worker_environment(context))
 
     try:
         yield engine
@@ -208,11 +212,16 @@ def open_spark(context: Context) -> Session:
         EngineError: Spark can't be reached, or its workers lack a package.
         CredentialError: a credential is missing.
     """
-    from sterna.edges.secrets import connection_environment
     from sterna.edges.spark import open_session
 
+    return open_session(context.region.spark, environment=_worker_environment(context))
+
+
+def _worker_environment(context: Context) -> dict[str, str]:
+    from sterna.edges.secrets import connection_environment
+
     names = [location.credential_id for location in context.registry.locations if location.credential_id]
-    return open_session(context.region.spark, environment=connection_environment(names, context.secrets))
+    return connection_environment(names, context.secrets)
 
 
 def _engine(context: Context, progress: Progress, engine: Engine | None) -> AbstractContextManager[Engine]:

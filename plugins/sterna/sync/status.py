@@ -17,11 +17,27 @@ from sterna.sync.served import CutOff, cut_off, primary_silence
 
 @dataclass(frozen=True)
 class HeldNow:
-    """A held key with its own lag, and what to do about it."""
+    """A held key with its own lag, and what to do about it.
+
+    Args:
+        held: what the replica's head says of it.
+        lag_seconds: since when it is behind.
+        do: what an operator does.
+        tries: how many syncs have reported it since, as far as their reports are still there; None where nobody looked.
+        last_try: when the newest of them began (ISO 8601, UTC), "" when there is none.
+    """
 
     held: Held
     lag_seconds: float | None
     do: str
+    tries: int | None = None
+    last_try: str = ""
+
+    @property
+    def line(self) -> str:
+        """What people are told of it, in one line."""
+        tried = f", tried {self.tries} times, last at {self.last_try}" if self.tries else ""
+        return f"held {self.held.key} since {self.held.since}{tried}: {self.held.reason} {self.held.file} -> {self.do}"
 
 
 @dataclass(frozen=True)

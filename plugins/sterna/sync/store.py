@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+_STAMP = "%Y%m%dT%H%M%SZ"
 
 
 @cache
@@ -44,12 +45,27 @@ def from_json(kind: type[T], text: str | bytes) -> T:
 
 def new_run_id() -> str:
     """Return a name for a run: when it began, and letters that make it the only one of that name."""
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
+    return f"{stamp(datetime.now(UTC))}-{uuid.uuid4().hex[:8]}"
+
+
+def stamp(moment: datetime) -> str:
+    """Return how the names of runs that begin at a moment begin."""
+    return f"{moment.astimezone(UTC):{_STAMP}}"
+
+
+def began(run_id: str) -> datetime:
+    """Return when a run began, by its name."""
+    return datetime.strptime(run_id.partition("-")[0], _STAMP).replace(tzinfo=UTC)
+
+
+def runs_folder(context: Context) -> str:
+    """Return the URI of the folder in which the runs' folders lie."""
+    return f"{context.region.replica_root}/_sterna/runs"
 
 
 def run_uri(context: Context, run_id: str) -> str:
     """Return the URI of a run's folder."""
-    return f"{context.region.replica_root}/_sterna/runs/{run_id}"
+    return f"{runs_folder(context)}/{run_id}"
 
 
 def save_plan(context: Context, plan: Plan, files: pa.Table | None) -> str:

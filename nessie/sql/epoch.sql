@@ -1,0 +1,1 @@
+../../plugins/sterna/ha/sql/epoch.sql

@@ -1,0 +1,134 @@
+"""Promotion under load: what was acknowledged is there afterwards, or is kept and reported."""
+
+from __future__ import annotations
+
+import pytest
+
+from sterna.cli.main import main as sterna
+from sterna.edges.postgres import connected
+from sterna.errors import NotPrimary, UsageError
+from sterna.ha.promote import plan_promotion
+from sterna.ha.rejoin import fence_if_old
+from sterna.ha.seed import unsubscribe
+from sterna.ha.text import promotion_text
+from tests.ha.checker import History, watched
+from tests.ha.failover.cluster import REGIONS, Cluster, until
+
+_SOME = 10
+
+
+def more(history: History, region: str, commits: int = _SOME) -> None:
+    """Wait until so many further commits were accepted by a region."""
+    wanted = len(history.hashes(region)) + commits
+    until(f"{region} accepts {commits} commits", lambda: len(history.hashes(region)) >= wanted)
+
+
+def test_a_planned_switch_and_back_loses_no_acknowledged_commit(cluster: Cluster) -> None:
+    with watched(REGIONS, cluster.catalog) as history:
+        more(history, "us")
+        assert cluster.promote("eu", planned=True).lost == ()
+        more(history, "eu")
+        assert cluster.promote("us", planned=True).lost == ()
+        more(history, "us")
+    cluster.assert_whole("us")
+    main = cluster.history("us")
+    history.assert_nothing_lost(main)
+    history.assert_one_primary_an_epoch(main, cluster.main_at_epoch())
+    for region in REGIONS:
+        history.assert_forward(region, main)
+    assert not [name for name in cluster.references("us") if name.startswith("lost/")]
+
+
+def test_what_a_forced_promotion_loses_is_what_rejoin_reports(cluster: Cluster) -> None:
+    with watched(REGIONS, cluster.catalog) as history:
+        more(history, "us")
+        cluster.stop_applying("ap", "eu")  # eu, which will be promoted, has no less than ap
+        more(history, "us")
+        with cluster.catalog("us") as catalog:
+            catalog.create_branch("experiment", cluster.head("us"))
+        experiment = cluster.commit("us", "experiment")
+        cluster.kill("us")
+        promoted = cluster.promote("eu")
+        assert (promoted.following, tuple(promoted.left)) == (("ap",), ("us",))
+        more(history, "eu")
+        cluster.start_database("us")
+        assert fence_if_old(cluster.registry.region("us"), cluster.registry, cluster.sites.secrets) == "eu"
+        cluster.start_nessie("us")
+        with pytest.raises(NotPrimary):
+            cluster.commit("us")
+        rejoined = cluster.rejoin("us")
+        more(history, "eu")
+    main = cluster.history("eu")
+    gone = history.hashes() - set(main)
+    assert gone, "something was lost, or this proves nothing"
+    assert gone <= history.hashes("us")
+    reported = {lost.branch: lost for lost in rejoined.lost}
+    assert set(reported) == {"main", "experiment"}
+    assert gone <= {commit.hash for commit in reported["main"].commits}
+    # What was sent and got no clear answer may have happened; nothing else is reported.
+    assert {commit.message for commit in reported["main"].commits if commit.hash not in gone} <= set(history.unclear)
+    assert experiment in {commit.hash for commit in reported["experiment"].commits}
+    assert not {commit.hash for lost in rejoined.lost for commit in lost.commits} & set(main)
+    for lost in rejoined.lost:
+        assert lost.kept in cluster.references("eu")
+        assert {commit.hash for commit in lost.commits} <= set(cluster.history("eu", lost.kept))
+    history.assert_one_primary_an_epoch(main, cluster.main_at_epoch())
+    for region in REGIONS:
+        history.assert_forward(region, main, cluster.history("eu", reported["main"].kept) if region == "us" else ())
+    cluster.assert_whole("eu")
+    assert cluster.rejoin("us").lost == (), "what was kept once is not reported again"
+    cluster.assert_whole("eu")
+
+
+def test_of_two_regions_the_one_that_has_less_is_not_promoted(cluster: Cluster) -> None:
+    cluster.stop_applying("eu")
+    ahead = cluster.commit("us")
+    cluster.arrived(ahead, "ap")
+    cluster.kill_catalog("us")
+    with pytest.raises(UsageError, match="region ap has received more of us than eu"):
+        cluster.promote("eu")
+    cluster.promote("ap")
+    cluster.arrived(ahead, "ap", "eu")
+    cluster.start_database("us")
+    assert cluster.rejoin("us").lost == ()
+    cluster.assert_whole("ap")
+
+
+def test_copies_that_show_the_same_may_both_be_promoted(cluster: Cluster) -> None:
+    cluster.rejoin("ap")  # its place in the primary's log is further on than that of eu now
+    cluster.kill_catalog("us")
+    for region in ("eu", "ap"):
+        promotion = plan_promotion(cluster.registry, cluster.sites.secrets, region, planned=False)
+        assert promotion.old == "us"
+        assert promotion.newest is not None
+        assert f"The newest commit on {region}'s main is of {promotion.newest:%Y-%m-%d %H:%M:%S}" in promotion_text(promotion)
+
+
+def test_promotions_that_make_no_sense_are_refused(cluster: Cluster) -> None:
+    with pytest.raises(UsageError, match="the primary us answers"):
+        cluster.promote("eu")
+    with pytest.raises(UsageError, match="a planned promotion needs the primary"):
+        cluster.promote("eu", planned=True, registry=cluster.without("us"))
+    with connected(cluster.registry.region("eu"), cluster.sites.secrets) as connection:
+        unsubscribe(connection)
+    with pytest.raises(UsageError, match="region eu does not follow the primary us"):
+        cluster.promote("eu", planned=True)
+    with pytest.raises(UsageError, match="region us is the primary"):
+        cluster.rejoin("us")
+    assert cluster.primary() == "us"
+    cluster.commit("us")
+
+
+@pytest.mark.parametrize(
+    "command", [("promote", "--planned", "--region", "eu"), ("rejoin", "--region", "eu"), ("reseed", "--region", "eu")]
+)
+def test_nothing_is_done_where_nobody_can_be_asked(cluster: Cluster, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    before = cluster.look()
+    with pytest.raises(SystemExit) as ended:
+        sterna(["catalog", *command, "--region", "eu", "--registry", str(cluster.sites.registry)], cluster.sites.secrets)
+    assert ended.value.code == 2
+    assert "nobody is at the terminal" in capsys.readouterr().err
+    after = cluster.look()
+    assert {name: (site.epoch, site.writable) for name, site in after.items()} == {
+        name: (site.epoch, site.writable) for name, site in before.items()
+    }

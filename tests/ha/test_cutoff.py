@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sterna.cli.main import app
+from sterna.cli.standing import as_text
 from sterna.edges.catalog import Unchanged
 from sterna.errors import CatalogUnreachable, Remedy, StoreUnreachable
 from sterna.registry.model import SOURCE_BRANCH
@@ -101,7 +102,7 @@ def test_right_after_a_publication_that_the_copy_has_not_got_nothing_misbehaves(
 def test_a_branch_that_the_copy_has_never_seen_is_being_seeded(two_sites: TwoSites, table: str) -> None:
     primary = two_sites.sites.site["us"].uri
     assert httpx.delete(f"{primary}/trees/{BRANCH}@{two_sites.us.reference(BRANCH).hash}", timeout=60).is_success
-    wait_until(lambda: BRANCH not in {ref.name for ref in two_sites.eu.references()}, "the copy still has the branch")
+    two_sites.wait_until_served()
     two_sites.subscription("DISABLE")
     report = two_sites.sync()
     assert report.watermark == two_sites.us.reference(SOURCE_BRANCH).hash
@@ -124,11 +125,10 @@ def test_while_the_primary_region_is_dark_reads_go_on_and_status_says_what_is_se
         assert first.cut_off is not None
         assert (first.problem, first.cut_off.primary, first.cut_off.serving) == ("", "us", watermark)
         assert first.cut_off.as_of <= first.cut_off.heard
-        code, shown = sterna(two_sites, "status", "--region", "eu")
-        assert code == 4
-        assert f"cut off: primary us does not answer; serving main@{watermark[:12]} as of {first.cut_off.as_of}; last heard" in shown
-        found = json.loads(sterna(two_sites, "status", "--region", "eu", "--json")[1])
-        assert found["cut_off"]["serving"] == watermark
+        assert f"cut off: primary us does not answer; serving main@{watermark[:12]} as of" in as_text(first, ())
+        code, shown = sterna(two_sites, "status", "--region", "eu", "--json")
+        found = json.loads(shown)
+        assert (code, found["cut_off"]["serving"]) == (4, watermark)
         assert found["lag_seconds"] > (first.lag_seconds or 0) > 0
         with two_sites.context() as context:
             assert verify_structure(context).findings == ()

@@ -21,7 +21,7 @@ from sterna.edges.catalog import Unchanged, key_name
 from sterna.edges.environment import environment
 from sterna.edges.nessie import NessieCatalog
 from sterna.edges.postgres import connected
-from sterna.errors import SternaError
+from sterna.errors import CatalogUnreachable, SternaError
 from sterna.ha.rejoin import rejoin
 from sterna.local.sites import Sites, sites
 from sterna.registry.model import SOURCE_BRANCH
@@ -63,9 +63,9 @@ class TwoSites:
             self.proxies[name].strike(fault)
 
     def heal(self) -> None:
-        """Let eu reach all of us."""
+        """Let eu reach all of us; connections that hang are ended: an apply worker that waits for an answer waits for ever."""
         for proxy in self.proxies.values():
-            proxy.heal()
+            proxy.strike(reset, times=0)
 
     def context(self, region: str = "eu") -> Context:
         """Return a region as eu's registry says."""
@@ -99,8 +99,14 @@ class TwoSites:
         return load_catalog("copy", type="rest", uri=uri, warehouse=warehouse, **pyiceberg_properties(site.endpoint))
 
     def serves(self) -> bool:
-        """Say whether the copy shows all references as the primary does."""
-        return self.us.references() == self.eu.references()
+        """Say whether the copy shows all references as the primary does.
+
+        Between two transactions of a reference's creation or deletion Nessie can't list them: it wants to finish the work.
+        """
+        try:
+            return self.us.references() == self.eu.references()
+        except CatalogUnreachable:
+            return False
 
     def wait_until_served(self) -> None:
         """Wait until the copy has all that the primary has."""

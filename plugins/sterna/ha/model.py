@@ -31,7 +31,7 @@ class Following:
 
     Args:
         region: whom.
-        working: an apply worker runs.
+        working: connected, and it has heard something: a worker whose connection is never answered waits for ever.
         received: the primary's log position up to which everything was applied.
         heard: when it last heard from the primary.
     """

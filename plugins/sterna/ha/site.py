@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MAIN = "refs/heads/main"
 _FOLLOWING = """
-    SELECT coalesce(obj_description(s.oid, 'pg_subscription'), ''), st.pid IS NOT NULL AND s.subenabled,
+    SELECT coalesce(obj_description(s.oid, 'pg_subscription'), ''), st.last_msg_receipt_time IS NOT NULL AND s.subenabled,
            coalesce(o.remote_lsn - '0/0'::pg_lsn, 0), st.last_msg_receipt_time
     FROM pg_subscription s
     JOIN pg_database d ON d.oid = s.subdbid AND d.datname = current_database()

@@ -16,7 +16,7 @@ from sterna.sync.context import Context, Progress
 from sterna.sync.head import newest_commit
 
 # Whoever asks how things stand wants to know soon that the primary is dark.
-_PATIENCE = Deadlines(connect=3.0, read=5.0, total=8.0, attempts=2)
+_PATIENCE = Deadlines(connect=3.0, read=3.0, total=5.0, attempts=2)
 _SERVED_SECONDS = 15.0
 _POLL_SECONDS = 0.1
 _LOOKED_AT = 100  # commits that others may have put on the branch meanwhile

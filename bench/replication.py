@@ -11,9 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 
+import httpx
+
 from bench.common import Result, percentile, report, rounded
 from bench.regions import say
-from sterna.edges.catalog import Content, Put, Unchanged
+from sterna.edges.catalog import Unchanged
 from sterna.edges.nessie import NessieCatalog
 from sterna.edges.nessie_http import Deadlines
 from sterna.errors import SternaError
@@ -24,7 +26,7 @@ from sterna.registry.model import SOURCE_BRANCH
 
 _WRITERS = 4  # each on a branch of its own, so that none waits for another's
 _DRAIN_SECONDS = 60.0
-_KEY = ("t",)
+_TABLE = "t"
 
 
 def bench(rates: Sequence[float], seconds: float, rounds: int, work: Path | None) -> None:
@@ -93,25 +95,39 @@ def _watch(uri: str, shown: dict[str, float], ended: threading.Event) -> int:
 def _write(uri: str, branch: str, rate: float, seconds: float) -> list[tuple[str, float]]:
     """Commit new metadata of one table to a branch; return each hash and when it was acknowledged."""
     line: list[tuple[str, float]] = []
-    with NessieCatalog(uri) as catalog:
-        head = catalog.create_branch(branch).hash if branch not in {each.name for each in catalog.references()} else ""
-        head = head or catalog.reference(branch).hash
+    head = _branch(uri, branch)
+    id = None
+    # Past our own client: that reads a commit back before it returns, and the other region would have it by then.
+    with httpx.Client(base_url=f"{uri}/", timeout=30) as http:
         began = time.monotonic()
         for number in itertools.count():
             due = began + (number * _WRITERS / rate if rate else 0.0)
             if max(due, time.monotonic()) - began >= seconds:
-                return line
+                break
             time.sleep(max(0.0, due - time.monotonic()))
-            known = catalog.contents(branch, head, [_KEY]).get(_KEY)
-            head = catalog.commit(branch, head, [Put(_KEY, _table(number, known.id if known else None))], "bench", {})
-            line.append((head, time.monotonic()))
-    raise AssertionError("counting never ends")
+            put = {"type": "PUT", "key": {"elements": [_TABLE]}, "content": _table(number, id)}
+            body = {"commitMeta": {"message": "bench"}, "operations": [put]}
+            answer = http.post(f"trees/{branch}@{head}/history/commit", json=body)
+            acknowledged = time.monotonic()
+            said = answer.raise_for_status().json()
+            head = said["targetBranch"]["hash"]
+            id = id or said["addedContents"][0]["contentId"]
+            line.append((head, acknowledged))
+    return line
 
 
-def _table(number: int, id: str | None) -> Content:
+def _branch(uri: str, name: str) -> str:
+    """Return where a new branch stands, which takes the place of one that an earlier round left."""
+    with httpx.Client(base_url=f"{uri}/", timeout=30) as http:
+        http.delete(f"trees/{name}")
+    with NessieCatalog(uri) as catalog:
+        return catalog.create_branch(name).hash
+
+
+def _table(number: int, id: str | None) -> dict[str, object]:
     location = f"s3://us-lake/warehouse/bench/t/metadata/{number:05d}.metadata.json"
     fields = {"metadataLocation": location, "snapshotId": number, "schemaId": 0, "specId": 0, "sortOrderId": 0}
-    return Content.of({"type": "ICEBERG_TABLE", **fields}).with_id(id)
+    return {"type": "ICEBERG_TABLE", **fields, **({"id": id} if id else {})}
 
 
 def switches(world: Sites, rounds: int) -> None:
@@ -174,7 +190,7 @@ def _keep_committing(world: Sites, times: list[float], ended: threading.Event) -
     while not ended.is_set():
         try:
             head = catalogs[0].reference(SOURCE_BRANCH).hash
-            catalogs[0].commit(SOURCE_BRANCH, head, [Unchanged(_KEY)], "bench", {})
+            catalogs[0].commit(SOURCE_BRANCH, head, [Unchanged((_TABLE,))], "bench", {})
             times.append(time.monotonic())
         except SternaError:
             catalogs.append(catalogs.pop(0))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
+from uuid import uuid4
 
 import httpx
 
@@ -18,7 +19,7 @@ from bench.regions import say
 from sterna.edges.catalog import Unchanged
 from sterna.edges.nessie import NessieCatalog
 from sterna.edges.nessie_http import Deadlines
-from sterna.errors import SternaError
+from sterna.errors import CatalogUnreachable, SternaError
 from sterna.ha.promote import plan_promotion, promote
 from sterna.ha.rejoin import rejoin
 from sterna.local.sites import Sites, kill, sites
@@ -61,12 +62,14 @@ def _round(world: Sites, rate: float, seconds: float) -> tuple[list[float], int]
     ended, shown = threading.Event(), dict[str, float]()
     with ThreadPoolExecutor(_WRITERS + 1) as pool:
         watch = pool.submit(_watch, world.site["eu"].uri, shown, ended)
-        writers = [pool.submit(_write, world.site["us"].uri, f"bench_{number}", rate, seconds) for number in range(_WRITERS)]
-        lines = [writer.result() for writer in writers]
-        deadline = time.monotonic() + _DRAIN_SECONDS
-        while any(line and line[-1][0] not in shown for line in lines) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        ended.set()
+        writers = [pool.submit(_write, world.site["us"].uri, phase, rate, seconds) for phase in range(_WRITERS)]
+        try:
+            lines = [writer.result() for writer in writers]
+            deadline = time.monotonic() + _DRAIN_SECONDS
+            while any(line and line[-1][0] not in shown for line in lines) and time.monotonic() < deadline:
+                time.sleep(0.01)
+        finally:
+            ended.set()
         looks = watch.result()
     return [delay for line in lines for delay in _delays(line, shown)], looks
 
@@ -84,7 +87,10 @@ def _watch(uri: str, shown: dict[str, float], ended: threading.Event) -> int:
     looks = 0
     with NessieCatalog(uri) as catalog:
         while not ended.is_set():
-            references = catalog.references()
+            try:
+                references = catalog.references()
+            except CatalogUnreachable:  # a copy can't list references in the moment in which one has arrived by half
+                continue
             now = time.monotonic()
             for reference in references:
                 shown.setdefault(reference.hash, now)
@@ -92,16 +98,18 @@ def _watch(uri: str, shown: dict[str, float], ended: threading.Event) -> int:
     return looks
 
 
-def _write(uri: str, branch: str, rate: float, seconds: float) -> list[tuple[str, float]]:
-    """Commit new metadata of one table to a branch; return each hash and when it was acknowledged."""
+def _write(uri: str, phase: int, rate: float, seconds: float) -> list[tuple[str, float]]:
+    """Commit new metadata of one table to a branch of its own; return each hash and when it was acknowledged."""
     line: list[tuple[str, float]] = []
-    head = _branch(uri, branch)
+    branch = f"bench_{uuid4().hex}"
+    with NessieCatalog(uri) as catalog:
+        head = catalog.create_branch(branch).hash
     id = None
     # Past our own client: that reads a commit back before it returns, and the other region would have it by then.
     with httpx.Client(base_url=f"{uri}/", timeout=30) as http:
         began = time.monotonic()
         for number in itertools.count():
-            due = began + (number * _WRITERS / rate if rate else 0.0)
+            due = began + ((number * _WRITERS + phase) / rate if rate else 0.0)
             if max(due, time.monotonic()) - began >= seconds:
                 break
             time.sleep(max(0.0, due - time.monotonic()))
@@ -114,14 +122,6 @@ def _write(uri: str, branch: str, rate: float, seconds: float) -> list[tuple[str
             id = id or said["addedContents"][0]["contentId"]
             line.append((head, acknowledged))
     return line
-
-
-def _branch(uri: str, name: str) -> str:
-    """Return where a new branch stands, which takes the place of one that an earlier round left."""
-    with httpx.Client(base_url=f"{uri}/", timeout=30) as http:
-        http.delete(f"trees/{name}")
-    with NessieCatalog(uri) as catalog:
-        return catalog.create_branch(name).hash
 
 
 def _table(number: int, id: str | None) -> dict[str, object]:

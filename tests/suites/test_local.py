@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -105,6 +106,32 @@ def test_a_child_that_never_answers_is_stopped(tmp_path):
 def test_a_program_that_is_not_there_is_named(tmp_path):
     with pytest.raises(EngineError, match="the thing can't be started"):
         start_process("the thing", [tmp_path / "nothing"], log=tmp_path / "log")
+
+
+def test_a_server_starts_whatever_other_threads_hold_meanwhile(tmp_path):
+    lock, held, over, kept = threading.RLock(), threading.Event(), threading.Event(), threading.local()
+
+    class Careful:
+        def __del__(self):
+            with lock:
+                pass
+
+    def hold():
+        kept.one = Careful()
+        with lock:
+            held.set()
+            over.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(60)
+    starter = threading.Thread(target=start_process, args=("the thing", ["true"]), kwargs={"log": tmp_path / "log"}, daemon=True)
+    starter.start()
+    starter.join(30)
+    started = not starter.is_alive()
+    over.set()
+    holder.join()
+    assert started, "the child waits for a lock that another thread held when it was forked"
 
 
 def test_stopping_ends_the_whole_family_even_one_that_ignores_being_asked(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,6 +25,17 @@ from sterna.errors import EngineError
 
 LOOPBACK = "127.0.0.1"
 _PR_SET_PDEATHSIG = 1
+# Becomes the program behind it, after asking for the signal that tells of the parent's end; Python ignores these two signals.
+_END_WITH_PARENT = f"""
+import ctypes, os, signal, sys
+number, parent, *command = sys.argv[1:]
+for each in (signal.SIGPIPE, signal.SIGXFSZ):
+    signal.signal(each, signal.SIG_DFL)
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, int(number), 0, 0, 0)
+if os.getppid() == int(parent):
+    os.execvp(command[0], command)
+"""
 _POLL_SECONDS = 0.05
 _PORTS = range(10_000, 32_000)
 # The kernel sends the "parent died" signal when the *thread* that forked ends. Servers are started from short-lived
@@ -125,6 +137,13 @@ def start_process(
     """
     log.parent.mkdir(parents=True, exist_ok=True)
 
+    words = [str(part) for part in command]
+    if shutil.which(words[0], path=(os.environ if env is None else env).get("PATH")) is None:
+        raise EngineError(f"{name} can't be started: there is no program {words[0]}")
+    if user is None:
+        # By a program of its own: Python code between fork and exec may wait for ever for what another thread held.
+        words = [sys.executable, "-I", "-S", "-c", _END_WITH_PARENT, str(int(stop_signal)), str(os.getpid()), *words]
+
     def end_with_parent() -> None:
         if _libc is not None:
             _libc.prctl(_PR_SET_PDEATHSIG, int(stop_signal), 0, 0, 0)
@@ -132,7 +151,7 @@ def start_process(
     def spawn() -> subprocess.Popen[bytes]:
         with log.open("ab") as output:
             return subprocess.Popen(
-                [str(part) for part in command],
+                words,
                 stdin=subprocess.DEVNULL,
                 stdout=output if keep_line is None else subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -142,7 +161,8 @@ def start_process(
                 user=user,
                 group=group,
                 extra_groups=[] if user is not None else None,
-                preexec_fn=end_with_parent,  # one system call; runs after the change of user, which would clear it
+                # Another account may not be able to run this Python; a change of user would clear what stands before it.
+                preexec_fn=end_with_parent if user is not None else None,
             )
 
     try:

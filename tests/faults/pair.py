@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -122,6 +122,14 @@ class Pair:
         """Return the keys of data files that were written in eu, each as often as it was."""
         written = (request for request in self.stage.endpoints["eu"].requests(since) if request.method in ("PUT", "COMPLETE"))
         return [request.key for request in written if request.key.endswith(".parquet") and "/_sterna/" not in request.key]
+
+    def nothing_sent_again(self, since: int) -> Callable[[], bool]:
+        """Return what tells whether no data file that has arrived in eu by now, after some request there, is written once more.
+
+        Within one copy rclone itself repeats an upload that the endpoint broke off; that isn't a file that had arrived.
+        """
+        arrived, now = set(self.copied(since)), len(self.stage.endpoints["eu"].requests())
+        return lambda: not arrived & set(self.copied(now))
 
     def _tables(self, branch: str) -> dict[str, str]:
         entries = self.catalog.entries(branch, self.catalog.reference(branch).hash)

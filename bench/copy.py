@@ -105,7 +105,7 @@ def ours(stage: Deployment, context: Context, files: list[CopyFile]) -> float:
     """Copy as a sync does, batch by batch; return the seconds."""
     started = time.monotonic()
     listed = listing.rows("bench.copy", CONTENT, [(file.source, file.target, file.size) for file in files])
-    numbers, batches = cut(listed, context.region.replica_root, Options())
+    numbers, batches = cut(listed, context.mapping, Options())
     proven = 0
     for batch in batches:
         mine = [file for file, number in zip(files, numbers.to_pylist(), strict=True) if number == batch.number]

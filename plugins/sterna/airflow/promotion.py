@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -28,31 +29,36 @@ class SternaPromotionOperator(SternaOperator):
 
     Args:
         planned: the present primary is there and stops first; "True" or "False" as a template gives it.
+        with_tables: tables go on from the region's replica; likewise. See `sterna catalog promote --with-tables`.
         act: do it.
         kwargs: see `SternaOperator`.
     """
 
-    template_fields = (*SternaOperator.template_fields, "planned")
+    template_fields = (*SternaOperator.template_fields, "planned", "with_tables")
 
-    def __init__(self, *, planned: str | bool, act: bool, **kwargs: Any) -> None:
+    def __init__(self, *, planned: str | bool, with_tables: str | bool, act: bool, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.planned = planned
+        self.with_tables = with_tables
         self.act = act
 
     def execute(self, context: TaskContext) -> str:
         """Return what would happen, or what was done, as text.
 
         Raises:
-            SternaError: see `plan_promotion` and `promote`.
+            SternaError: see `plan_promotion`, `promote`, `plan_moves` and `move`.
         """
         from sterna.ha.promote import plan_promotion, promote
-        from sterna.ha.text import promoted_text, promotion_text
+        from sterna.ha.tables import move, plan_moves
+        from sterna.ha.text import moves_text, promoted_text, promotion_text
 
         with self.open() as opened:
             promotion = plan_promotion(opened.registry, opened.secrets, opened.region.name, planned=str(self.planned) == "True")
-            said = promotion_text(promotion)
+            moves = plan_moves(opened, opened.catalog, promotion.lost) if str(self.with_tables) == "True" else None
+            said = "\n".join([promotion_text(promotion), *([moves_text(moves)] if moves else [])])
             if self.act:
-                said = promoted_text(promote(opened.registry, opened.secrets, promotion, self.say))
+                done = promote(opened.registry, opened.secrets, promotion, self.say)
+                said = promoted_text(replace(done, tables=move(opened, moves, promotion.lost, self.say)) if moves else done)
         self.say(said)
         return said
 
@@ -78,10 +84,21 @@ def promotion_dag(*, region: str | None = None, registry: str | None = None, dag
         "max_active_runs": 1,
         "tags": ["sterna"],
         "params": {
-            "planned": Param(True, type="boolean", title="Planned", description_md="The present primary is there, and stops first.")
+            "planned": Param(True, type="boolean", title="Planned", description_md="The present primary is there, and stops first."),
+            "with_tables": Param(
+                False,
+                type="boolean",
+                title="With tables",
+                description_md="Tables whose storage is lost go on from this replica; planned: tables born here come home.",
+            ),
         },
     }
-    common: dict[str, Any] = {"region": region, "registry": registry, "planned": "{{ params.planned }}"}
+    common: dict[str, Any] = {
+        "region": region,
+        "registry": registry,
+        "planned": "{{ params.planned }}",
+        "with_tables": "{{ params.with_tables }}",
+    }
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
         look = SternaPromotionOperator(task_id="look", act=False, execution_timeout=timedelta(minutes=2), **common)
         approve = ApprovalOperator(

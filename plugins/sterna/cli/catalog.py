@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -11,7 +12,9 @@ from sterna.cli.options import DEFAULT_REGISTRY, EXIT_LATER, AsJson, RegionName,
 from sterna.cli.output import Output
 from sterna.ha.promote import plan_promotion, promote
 from sterna.ha.rejoin import rejoin
-from sterna.ha.text import promoted_text, promotion_text, rejoined_text, status_text
+from sterna.ha.tables import move, plan_moves
+from sterna.ha.text import moves_text, promoted_text, promotion_text, rejoined_text, status_text
+from sterna.sync.context import Context
 
 catalog_app = typer.Typer(
     help="The regions' catalogs: one, the primary, takes commits; the others are copies, and are read.", no_args_is_help=True
@@ -28,12 +31,22 @@ def catalog_status(registry: RegistryPath = DEFAULT_REGISTRY, as_json: AsJson = 
         raise typer.Exit(EXIT_LATER)
 
 
-@catalog_app.command("promote", epilog="Examples: sterna catalog promote --region eu --planned; sterna catalog promote --region eu")
+@catalog_app.command(
+    "promote", epilog="Examples: sterna catalog promote --region eu --planned; sterna catalog promote --region eu --with-tables"
+)
 def catalog_promote(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     planned: Annotated[
         bool, typer.Option("--planned", help="The primary is there: it stops taking commits first, and nothing is lost.")
+    ] = False,
+    with_tables: Annotated[
+        bool,
+        typer.Option(
+            "--with-tables",
+            help="Let tables go on from the region's replica: those whose metadata is in the region that is lost; "
+            "with --planned those that were born in this region and went on elsewhere.",
+        ),
     ] = False,
     wait: Annotated[str, typer.Option("--wait", help="With --planned: give up when the region has not got everything by then.")] = "1m",
     yes: Yes = False,
@@ -43,9 +56,13 @@ def catalog_promote(
     output, secrets = Output(as_json), credentials()
     opened = asking.open_registry(registry, region)
     promotion = plan_promotion(opened, secrets, region, planned=planned)
-    asking.agreed(promotion_text(promotion), yes)
-    with output.progress("promote") as progress:
-        done = promote(opened, secrets, promotion, progress, patience=asking.seconds("--wait", wait))
+    with Context(opened, opened.region(region), secrets) as context:
+        moves = plan_moves(context, context.catalog, promotion.lost) if with_tables else None
+        asking.agreed("\n".join([promotion_text(promotion), *([moves_text(moves)] if moves else [])]), yes)
+        with output.progress("promote") as progress:
+            done = promote(opened, secrets, promotion, progress, patience=asking.seconds("--wait", wait))
+            if moves:
+                done = replace(done, tables=move(context, moves, promotion.lost, progress))
     output.result(done, promoted_text(done))
 
 

@@ -35,10 +35,8 @@ _MOST_STREAMS = 4
 _ORIGIN, _REPLICA = "sterna_origin", "sterna_replica"
 _ARGS = (
     f"--files-from-raw {_LIST}",
-    # One HEAD a listed file instead of listing their folders, which may hold millions of others.
-    "--no-traverse",
-    # Not by time of change, which would cost a request a file and says nothing about a copy.
-    "--checksum",
+    # The caller has looked for them, with fewer requests than one a file.
+    "--no-check-dest",
     # Keys that differ in Unicode normalization alone are different keys.
     "--no-unicode-normalization",
     # No HEAD after each upload: the store has checked the hash that came with it, and every file is looked up afterwards.
@@ -101,9 +99,8 @@ def copy_files(
     *,
     progress: Callable[[int, int], None],
     deadline: float | None = None,
-    anew: bool = False,
 ) -> Transfer:
-    """Copy files that have the same name on both sides; what is there already, of the same size and hash, is not sent again.
+    """Copy files that have the same name on both sides, whatever is there already.
 
     Args:
         origin: where they are.
@@ -111,7 +108,6 @@ def copy_files(
         names: paths below both folders.
         progress: called with the bytes and files sent so far.
         deadline: seconds after which the copy is ended; None: no end.
-        anew: send everything, whatever is there.
 
     Returns:
         What was sent, and what rclone complained about.
@@ -125,7 +121,7 @@ def copy_files(
     job = {
         "source": f"{_ORIGIN}:",
         "target": f"{_REPLICA}:",
-        "args": [*_ARGS, *(["--ignore-times"] if anew else []), *_limits(origin.location, len(names))],
+        "args": [*_ARGS, *_limits(origin.location, len(names))],
     }
     environment = {**child_environment(origin, replica), "PATH": _path(find_rclone())}
     with tempfile.TemporaryDirectory(prefix="sterna-copy-") as folder:

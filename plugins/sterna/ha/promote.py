@@ -16,6 +16,7 @@ from sterna.ha.model import Site
 from sterna.ha.rejoin import Lost, bring_back
 from sterna.ha.seed import unsubscribe
 from sterna.ha.site import fence, look_at_all, newest_epoch, prepare, raise_epoch, references_digest, unfence
+from sterna.ha.tables import Moves
 from sterna.registry.model import SOURCE_BRANCH, Region, Registry
 
 _POLL_SECONDS = 0.2
@@ -45,6 +46,13 @@ class Promotion:
     newest: datetime | None
     silent: tuple[str, ...]
 
+    @property
+    def lost(self) -> tuple[str, ...] | None:
+        """Regions whose storage a promotion with tables takes for gone; None where it is planned, for then nothing is."""
+        if self.planned:
+            return None
+        return (self.old,) if self.old else self.silent
+
 
 @dataclass(frozen=True)
 class Promoted:
@@ -55,12 +63,14 @@ class Promoted:
         following: regions that follow the new primary.
         left: regions that have to rejoin, with the reason.
         lost: commits that one of the regions that follow had and the new primary had not, kept on branches.
+        tables: what was done to `main`, for a promotion with tables.
     """
 
     epoch: Epoch
     following: tuple[str, ...]
     left: Mapping[str, str]
     lost: tuple[Lost, ...] = ()
+    tables: Moves | None = None
 
 
 def plan_promotion(registry: Registry, secrets: Secrets, name: str, *, planned: bool) -> Promotion:

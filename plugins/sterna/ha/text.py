@@ -9,6 +9,7 @@ from sterna.ha.model import Site
 from sterna.ha.promote import Promoted, Promotion
 from sterna.ha.rejoin import Lost, Rejoined
 from sterna.ha.site import newest_epoch
+from sterna.ha.tables import Moves
 
 
 def status_text(sites: list[Site]) -> str:
@@ -48,7 +49,18 @@ def promoted_text(done: Promoted) -> str:
         + [f"  {name} follows it" for name in done.following]
         + [f"  {name} does not follow it yet: {reason}" for name, reason in done.left.items()]
         + _lost_lines(done.lost)
+        + ([moves_text(done.tables)] if done.tables else [])
     )
+
+
+def moves_text(found: Moves) -> str:
+    """Return which tables a promotion with tables moves, and what each loses, for people."""
+    lines = [f"{len(found.moves)} tables and views of main go on from the replica in {found.region}:"]
+    for each in found.moves:
+        lacks = f"; {len(each.lost)} commits are not here and stay behind:" if each.lost else ""
+        lines.append(f"  {each.key}{lacks}{'; an older version, nobody can tell what it lacks' if each.untold else ''}")
+        lines += [f"    {commit.hash[:12]} {commit.commit_time:%Y-%m-%d %H:%M:%S} {commit.message}" for commit in each.lost]
+    return "\n".join([*lines, *(f"  {key} stays as it is: {why}" for key, why in sorted(found.left.items()))])
 
 
 def rejoined_text(done: Rejoined) -> str:

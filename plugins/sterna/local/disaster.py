@@ -16,6 +16,8 @@ from sterna.edges.postgres import connected
 from sterna.errors import NotPrimary, SternaError, UsageError
 from sterna.ha.promote import plan_promotion, promote
 from sterna.ha.rejoin import fence_if_old, rejoin
+from sterna.ha.tables import move, plan_moves
+from sterna.ha.text import moves_text
 from sterna.local import nyc
 from sterna.local.sites import Sites, sites
 from sterna.registry.model import SOURCE_BRANCH
@@ -119,12 +121,20 @@ class _Story:
     def promotion(self) -> None:
         registry = self.sites.read_registry()
         promotion = plan_promotion(registry, self.sites.secrets, "eu", planned=False)
-        self.say("$ sterna catalog promote --region eu")
-        promote(registry, self.sites.secrets, promotion, self.say)
+        self.say("$ sterna catalog promote --region eu --with-tables")
+        with open_context(self.sites.registry, "eu", self.sites.secrets) as context:
+            moves = plan_moves(context, context.catalog, promotion.lost)
+            self.say(moves_text(moves))
+            promote(registry, self.sites.secrets, promotion, self.say)
+            move(context, moves, promotion.lost, self.say)
         before = self.count("eu", _EU_TABLE, SOURCE_BRANCH)
         self.writer("eu", "eu").load_table(_EU_TABLE).append(nyc.rows("airports"))
         self.check("eu takes commits", self.count("eu", _EU_TABLE, SOURCE_BRANCH) == 2 * before)
         self.say(f"eu takes commits: airports grew from {before} to {self.count('eu', _EU_TABLE, SOURCE_BRANCH)} rows on main")
+        self.writer("eu", "eu").load_table(_US_TABLE).append(nyc.rows("airlines"))
+        grown = self.count("eu", _US_TABLE, SOURCE_BRANCH)
+        self.check("eu takes commits to the table that was born in us", grown == 2 * nyc.rows("airlines").num_rows)
+        self.say(f"and to airlines, which was born in us: {grown} rows on main, from eu's store alone")
         self.sync("eu")
 
     def after(self) -> None:
@@ -147,7 +157,8 @@ class _Story:
                 faults = verify_structure(context).findings
             self.check(f"{region}'s replica is whole", not faults)
             self.say(f"{region}: {self.count(region, _US_TABLE)} airlines, {self.count(region, _EU_TABLE)} airports, faults: {len(faults)}")
-            self.check(f"{region} has eu's commit", self.count(region, _EU_TABLE) == 2 * nyc.rows("airports").num_rows)
+            for name, table in (("airlines", _US_TABLE), ("airports", _EU_TABLE)):
+                self.check(f"{region} has eu's commit to {name}", self.count(region, table) == 2 * nyc.rows(name).num_rows)
 
     def sync(self, region: str) -> None:
         with open_context(self.sites.registry, region, self.sites.secrets) as context:

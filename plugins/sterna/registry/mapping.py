@@ -46,7 +46,8 @@ class _Spelling:
 class Mapping:
     """The mapping of one region: which URIs are local, and where the others' copies stand.
 
-    The mapping is injective and `source` inverts it; the rest of a path is kept byte for byte.
+    The mapping is injective and `source` inverts it; the rest of a path is kept byte for byte. After a promotion with tables `main`
+    names files below a region's replica root: each is taken back to its origin first, and so has the place that its origin has.
     """
 
     registry: Registry
@@ -77,7 +78,7 @@ class Mapping:
         return {}
 
     @cached_property
-    def _contents(self) -> dict[str, tuple[str, bool]]:
+    def _contents(self) -> dict[str, tuple[str, str]]:
         return {}
 
     def like_its_folder(self, uri: str, name: str) -> bool:
@@ -116,8 +117,10 @@ class Mapping:
 
         Raises:
             UnregisteredUri, UnsafeUri: as `locate`; also for a mapped key that the store can't hold.
-            Unsupported: the URI lies below a replica root already (a promotion with tables).
+            Unsupported: the URI lies below a replica root, in another spelling or as no copy of a content file.
         """
+        if any(inside(uri, f"{region.replica_root}/{_LOCALIZED}") for region in self.registry.regions):
+            raise Unsupported("a file that sterna localized is named as a content file", file=uri)
         return self._file(self.region.replica_root, uri)
 
     def localized(self, uri: str) -> str:
@@ -136,32 +139,52 @@ class Mapping:
         return self._folder(self.region.replica_root, uri)
 
     def _file(self, root: str, uri: str) -> str:
-        if uri.endswith("/") or not self.locate(uri).path:
+        if uri.endswith("/") or not self.locate(self._origin(uri)).path:
             raise UnsafeUri("the URI names a folder, not a file", file=uri)
         mapped = self._folder(root, uri)
         _check_key(uri, mapped)
         return mapped
 
     def _folder(self, root: str, uri: str) -> str:
-        if self.below_replica_root(uri):
-            raise Unsupported("the URI lies below a replica root; taking it back to its origin is not built yet", file=uri)
-        trailing = "/" if uri.endswith("/") else ""
-        place = self.locate(uri[:-1] if trailing else uri)
+        origin = self._origin(uri)
+        trailing = "/" if origin.endswith("/") else ""
+        place = self.locate(origin[:-1] if trailing else origin)
         return "/".join(filter(None, (root, _folder(place.location, place.alias), place.path))) + trailing
 
+    def _origin(self, uri: str) -> str:
+        """Return what a URI on `main` stands for: itself, or what it is a copy of."""
+        if not self.below_replica_root(uri):
+            return uri
+        origin = self.source(uri)
+        place = self.locate(origin.removesuffix("/"))
+        expected = "/".join(filter(None, (_folder(place.location, place.alias), place.path)))
+        if not uri.removesuffix("/").endswith(f"/{expected}"):
+            # Two URIs that differ on `main` would become one, and deletes would hit what they don't hit there.
+            raise Unsupported("the URI lies below a replica root, in another spelling or folder than its origin has there", file=uri)
+        return origin
+
     def content(self, uri: str) -> str:
-        """Return where this region reads a content file: the URI itself when local, else its place below the replica root."""
+        """Return where this region reads a content file: its own place when that is in this region, else below the replica root.
+
+        Below this region's own replica root it stays where it is. Below another's, as a copy of a file that was born here, it is
+        read where it was born: there the original is, or a copy of what was written elsewhere is put.
+        """
         folder, _, name = uri.rpartition("/")
         known = self._contents.get(folder)
         if known is None or not self.like_its_folder(uri, name):
-            replica, local = self.replica(uri), self.is_local(uri)
+            replica, own = self.replica(uri), self._own(uri)
             if len(self._contents) < _FOLDERS_KEPT:
-                self._contents[folder] = replica.rpartition("/")[0], local
+                self._contents[folder] = replica.rpartition("/")[0], own.rpartition("/")[0]
         else:
-            replica, local = f"{known[0]}/{name}", known[1]
+            replica, own = f"{known[0]}/{name}", known[1] and f"{known[1]}/{name}"
             if len(replica) > _SURELY_FITS or not replica.isascii():
                 _check_key(uri, replica)
-        return uri if local else replica
+        return own or replica
+
+    def _own(self, uri: str) -> str:
+        """Return the place of a content file that is in this region anyway, else ""."""
+        origin = uri if inside(uri, self.region.replica_root) else self._origin(uri)
+        return origin if self.is_local(origin) else ""
 
     def unopened(self, uri: str) -> str:
         """Return what stands for a path-bearing file that was deleted and may be gone: nobody opens it, here or there."""
@@ -169,27 +192,24 @@ class Mapping:
 
     def known(self, value: str) -> str | None:
         """Map a property's or summary's value when the whole value is a URI with a registered prefix, else return None."""
-        try:
-            return self.replica_folder(value) if any(inside(value.rstrip("/"), spelling.prefix) for spelling in self._spellings) else None
-        except (UnsafeUri, Unsupported):
-            raise
-        except UnregisteredUri:
-            return None
+        registered = any(inside(value.rstrip("/"), spelling.prefix) for spelling in self._spellings)
+        return self.replica_folder(value) if registered else None
 
     def source(self, uri: str) -> str:
-        """Take a URI below this region's replica root back to its origin; any other URI is its own origin.
+        """Take a URI below a region's replica root, as the registry spells it, back to its origin; any other is its own origin.
 
         Raises:
-            UnregisteredUri: it lies below the replica root, but under no known id.
+            UnregisteredUri: it lies below a replica root, but under no known id.
         """
-        if not inside(uri, self.region.replica_root):
+        root = next((region.replica_root for region in self.registry.regions if inside(uri, region.replica_root)), None)
+        if root is None:
             return uri
-        below = uri[len(self.region.replica_root) + 1 :].removeprefix(f"{_LOCALIZED}/")
-        folder, _, path = below.partition("/")
+        below = uri[len(root) + 1 :].removeprefix(f"{_LOCALIZED}/")
+        folder, slash, path = below.partition("/")
         spelling = self._by_folder.get(folder)
         if spelling is None:
-            raise UnregisteredUri("below the replica root, but under no id of the registry", file=uri)
-        return f"{spelling.prefix}/{path}" if path else spelling.prefix
+            raise UnregisteredUri("below a replica root, but under no id of the registry", file=uri)
+        return f"{spelling.prefix}{slash}{path}"
 
     def below_replica_root(self, uri: str) -> bool:
         """Tell whether a URI, in any spelling, lies below the replica root of any region."""

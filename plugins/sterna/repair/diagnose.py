@@ -16,7 +16,7 @@ from sterna.sync.head import read_head
 from sterna.sync.model import CONTENT, METADATA, VIEW_METADATA
 from sterna.sync.table import kept, read_metadata, table_files, view_files
 from sterna.verify.findings import Finding, Verified
-from sterna.verify.origins import source_of
+from sterna.verify.origins import find_origins, source_of, stands_for
 from sterna.verify.places import Places
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def diagnose(context: Context, found: Verified) -> Diagnosis:
     head = read_head(context.catalog, context.region.replica_branch)
     entries = context.catalog.entries(context.region.replica_branch, head.hash)
     contents = {name: content for name, content in ((key_name(key), content) for key, content in entries) if name in tables}
+    origins = find_origins(context, head, contents, Places(context.mapping))
     mends: list[Mend] = []
     left: list[Left] = []
     parts: list[pa.Table] = []
@@ -94,7 +95,7 @@ def diagnose(context: Context, found: Verified) -> Diagnosis:
             left += [left_over(findings, "its table is no more on the replica branch") for findings in broken.values()]
             continue
         try:
-            files = _files(context, name, contents[name], broken)
+            files = _files(context, name, contents[name], origins.get(name), broken)
         except TableError as error:
             why = f"its table can't be listed on main: {error}; bring the replica up to date by `sterna sync`, then repair"
             left += [left_over(findings, why) for findings in broken.values()]
@@ -113,13 +114,17 @@ def _fault(findings: list[Finding]) -> str:
     return "; ".join(f"{finding.kind}: {finding.message}" for finding in findings)
 
 
-def _files(context: Context, name: str, content: Content, broken: dict[str, list[Finding]]) -> pa.Table:
+def _files(context: Context, name: str, content: Content, origin: Content | None, broken: dict[str, list[Finding]]) -> pa.Table:
     """List all files that the replica's version of a table has, with their sources."""
     target = content.metadata_location or ""
     source = source_of(target, Places(context.mapping)) or ""
+    # After a promotion with tables `main` names no origins, and its own file alone tells what it names.
+    moved = origin is not None and context.mapping.below_replica_root(origin.metadata_location or "")
+    if moved and origin and stands_for(content, origin, Places(context.mapping)):
+        source = origin.metadata_location or ""
     if content.kind == ICEBERG_VIEW:
         return view_files(name, source, target)
-    metadata = _metadata(context, name, source, target, trusted=target not in broken)
+    metadata = _metadata(context, name, source, target, trusted=target not in broken and not moved)
     return table_files(context, name, source, target, metadata, None, prove=False)
 
 

@@ -111,14 +111,14 @@ def _copy(context: Context, diagnosis: Diagnosis, targets: set[str], progress: P
     import pyarrow.compute as pc
 
     wanted = diagnosis.files.filter(pc.is_in(diagnosis.files.column("target"), pa.array(sorted(targets), pa.string())))
-    numbers, batches = cut(wanted, context.region.replica_root, Options())
+    numbers, batches = cut(wanted, context.mapping, Options())
     failed: dict[str, str] = {}
     for batch in batches:
         rows = wanted.filter(pc.equal(numbers, batch.number)).select(["table", "source", "target", "size"]).to_pylist()
         group = [CopyFile(**row) for row in rows]
         progress(f"copying {len(group)} files anew")
         result = copy_batch(group, context.mapping, context.secrets, context.objects, anew=True)
-        failed |= {context.mapping.replica(error.file): str(error) for error in result.failures}
+        failed |= {context.mapping.content(error.file): str(error) for error in result.failures}
     return failed
 
 

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sterna.registry.mapping import Mapping
 from sterna.sync.files import stretches
 from sterna.sync.model import Batch, Options
 
@@ -17,14 +18,14 @@ _MOST_BATCHES = 64
 _FILE_COST = 256 * 1024
 
 
-def cut(files: pa.Table, root: str, options: Options, most: int = _MOST_BATCHES) -> tuple[pa.Array, tuple[Batch, ...]]:
+def cut(files: pa.Table, mapping: Mapping, options: Options, most: int = _MOST_BATCHES) -> tuple[pa.Array, tuple[Batch, ...]]:
     """Cut files into batches of one origin each, about equal in bytes and count; the same files always give the same batches.
 
     A batch is a stretch of neighbours in the order of their targets: proving them by listing then sees little else.
 
     Args:
         files: what to copy, as in `sterna.sync.files`; a target that several tables need is sent once, in one batch.
-        root: the replica root, below which all targets are.
+        mapping: the region's.
         options: about how many bytes and files a batch should carry.
         most: no more batches than this, but one an origin; they get larger instead.
 
@@ -41,7 +42,7 @@ def cut(files: pa.Table, root: str, options: Options, most: int = _MOST_BATCHES)
     sizes = files.column("size").take(order).to_numpy()
     targets = _Sorted(files.column("target"), order)
     once = targets.first_of_each()
-    starts = _origin_starts(targets, root)
+    starts = _origin_starts(targets, mapping)
     numbers = np.empty(len(order), np.int64)
     batches: list[Batch] = []
     counts = _counts([(int(sizes[span][once[span]].sum()), int(once[span].sum())) for _, span in starts], options, most)
@@ -88,13 +89,17 @@ class _Sorted:
         return np.array(found)
 
 
-def _origin_starts(targets: _Sorted, root: str) -> list[tuple[str, slice]]:
+def _origin_starts(targets: _Sorted, mapping: Mapping) -> list[tuple[str, slice]]:
     """Return the location id of each origin, and where its targets stand: they are sorted, and lie in a folder of their own."""
     found, start = [], 0
     while start < len(targets):
-        folder = targets[start][len(root) + 1 :].partition("/")[0]
-        end = bisect_left(targets, f"{root}/{folder}0", lo=start)  # "0" comes right after "/"
-        found.append((folder.partition("~")[0], slice(start, end)))
+        first = targets[start]
+        origin = mapping.locate(mapping.source(first))
+        folder = first.removesuffix(origin.path)
+        end = bisect_left(targets, f"{folder[:-1]}0", lo=start)  # "0" comes right after "/"
+        if first < mapping.region.replica_root:
+            end = bisect_left(targets, mapping.region.replica_root, start, end)  # which may lie in the folder
+        found.append((origin.location.id, slice(start, end)))
         start = end
     return found
 

@@ -97,7 +97,7 @@ def _actions(context: Context, name: str, candidate: Candidate, renamed: Candida
     source, replica = candidate.source, candidate.replica
     if source is None or context.registry.refusal(name, context.region.name, namespace=source.kind == NAMESPACE):
         return [Action(name, replica.kind, "drop")] if replica else []
-    wanted = _wanted(context, name, source)
+    wanted = wanted_here(context, name, source)
     if replica is not None and replica.with_id(None) == wanted:
         return []
     if replica is not None and replica.kind != source.kind:
@@ -126,8 +126,12 @@ def _put(name: str, source: Content, wanted: Content, *, content_id: str = "", r
     )
 
 
-def _wanted(context: Context, name: str, source: Content) -> Content:
-    """Return what the replica should hold for a content of `main`, without id."""
+def wanted_here(context: Context, name: str, source: Content) -> Content:
+    """Return what a region's replica should hold for a content of `main`, without id.
+
+    Raises:
+        TableError: it can't be localized: a kind or URI that this version doesn't take.
+    """
     mapping = context.mapping
     if source.kind == NAMESPACE:
         plain = source.with_id(None)

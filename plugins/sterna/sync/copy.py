@@ -1,4 +1,4 @@
-"""The second stage of a sync: foreign content files are copied below the replica root, and every one is proven present."""
+"""The second stage of a sync: foreign content files are copied to their places here, and every one is proven present."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from sterna.edges.objects import Objects
 from sterna.edges.rclone import Folder, Transfer, copy_files
 from sterna.edges.secrets import Secrets
 from sterna.errors import EngineError, NotCopied, SizeDiffers, SourceGone, TableError, UnsafeUri
-from sterna.registry.credential import Credential
 from sterna.registry.mapping import Mapping
 
 DEFAULT_DEADLINE = 6 * 3600.0  # seconds
@@ -26,7 +25,7 @@ class CopyFile:
     Args:
         table: the table's key.
         source: its URI on `main`.
-        target: its place below the replica root.
+        target: its place here.
         size: bytes, as the metadata says.
     """
 
@@ -85,7 +84,7 @@ def copy_batch(
     deadline: float = DEFAULT_DEADLINE,
     anew: bool = False,
 ) -> CopyResult:
-    """Copy files below the replica root and prove every one of them present with its size.
+    """Copy files to their places here and prove every one of them present with its size.
 
     Args:
         files: what to copy; a target that stands there twice is copied once.
@@ -104,10 +103,14 @@ def copy_batch(
         EngineError: rclone failed and nothing arrived, or the deadline passed; doing it again sends nothing twice that arrived.
     """
     end = time.monotonic() + deadline
-    run = _Run(mapping, secrets, objects, progress, end, files, anew)
-    missing, sent = {file.target: file for file in files}, 0
-    failures: dict[tuple[str, str], TableError] = {}
-    for last in (attempt == _TRIES - 1 for attempt in range(_TRIES)):
+    run = _Run(mapping, secrets, objects, progress, end, files)
+    # An earlier try may have sent some of them, and been killed.
+    here = {} if anew else objects.sizes({file.target for file in files})
+    right = {file.target for file in files if here.get(file.target) == file.size}
+    wanted = [file for file in files if here.get(file.target) != file.size]
+    failures = {(error.table, file.target): error for file, error in run.blame([file for file in wanted if file.target in right])}
+    missing, sent = {file.target: file for file in wanted if (file.table, file.target) not in failures}, 0
+    for last in (attempt == _TRIES - 1 for attempt in range(_TRIES if missing else 0)):
         transfers = [run.copy(group, sent) for group in run.by_origin(missing.values())]
         sent += sum(transfer.bytes for transfer in transfers)
         sizes = objects.sizes(missing)
@@ -136,26 +139,27 @@ class _Run:
     progress: Callable[[CopyProgress], None]
     end: float
     files: Sequence[CopyFile]
-    anew: bool
 
     def by_origin(self, files: Iterable[CopyFile]) -> list[list[CopyFile]]:
-        groups: dict[str, list[CopyFile]] = defaultdict(list)
+        groups: dict[tuple[str, str], list[CopyFile]] = defaultdict(list)
         for file in files:
-            place = self.mapping.locate(file.source)
-            if file.target != self.mapping.replica(file.source):
+            if file.target != self.mapping.content(file.source):
                 raise UnsafeUri(f"the copy would go to {file.target}, which is not its place", table=file.table, file=file.source)
-            groups[f"{place.location.id}~{place.alias}"].append(file)
-        return [groups[origin] for origin in sorted(groups)]
+            name = self._name(file)
+            groups[file.source.removesuffix(name), file.target.removesuffix(name)].append(file)
+        return [groups[folders] for folders in sorted(groups)]
+
+    def _name(self, file: CopyFile) -> str:
+        """Return the path that a file has below both its folders: that below the prefix of the location where it was born."""
+        return self.mapping.locate(self.mapping.source(file.source)).path
 
     def copy(self, files: list[CopyFile], before: int) -> Transfer:
         """Run rclone over files of one origin; its failure is judged by what arrived."""
         # Asked first, so that a dark or closed store is named at once and by its address, not by rclone after all its retries.
         self.objects.size(files[0].source)
         self.objects.size(files[0].target)
-        place, here = self.mapping.locate(files[0].source), self.mapping.locate(files[0].target)
-        replica = Folder(here.location, self._credential(here.location.credential_id), here.path.removesuffix(f"/{place.path}"))
-        origin = Folder(place.location, self._credential(place.location.credential_id))
-        names = [self.mapping.locate(file.source).path for file in files]
+        names = [self._name(file) for file in files]
+        origin, replica = (self._folder(uri.removesuffix(f"/{names[0]}")) for uri in (files[0].source, files[0].target))
         size, count = sum({file.target: file.size for file in self.files}.values()), len({file.target for file in self.files})
         return copy_files(
             origin,
@@ -163,7 +167,6 @@ class _Run:
             names,
             progress=lambda sent, done: self.progress(CopyProgress(done, before + sent, count, size)),
             deadline=max(self.end - time.monotonic(), 0.0),
-            anew=self.anew,
         )
 
     def blame(self, suspects: list[CopyFile]) -> list[tuple[CopyFile, TableError]]:
@@ -172,8 +175,10 @@ class _Run:
         errors = ((file, _fault(file, sizes[file.source])) for file in suspects)
         return [(file, error) for file, error in errors if error is not None]
 
-    def _credential(self, id: str | None) -> Credential | None:
-        return self.secrets(id) if id else None
+    def _folder(self, uri: str) -> Folder:
+        place = self.mapping.locate(uri)
+        id = place.location.credential_id
+        return Folder(place.location, self.secrets(id) if id else None, place.path)
 
 
 def _fault(file: CopyFile, size: int | None) -> TableError | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sterna.edges.catalog import ICEBERG_TABLE, ICEBERG_VIEW, Content
-from sterna.errors import Busy, Damaged, SourceGone, StoreUnreachable, TableError
+from sterna.errors import Busy, Damaged, SizeDiffers, SourceGone, StoreUnreachable, TableError
 from sterna.iceberg import LOCALIZER_VERSION
 from sterna.registry.mapping import check_bindings
 from sterna.registry.model import digest, inside
@@ -71,7 +71,7 @@ def make_plan(
     )
     settled, listed, since = _what_goes_on(context, chosen, (*draft.held, *waiting), head, seen)
     held = _carried(settled.held, head, seen)
-    files, batches, present = to_copy(listed, context.region.replica_root, options, progress) if listed else (None, (), 0)
+    files, batches, present = to_copy(listed, context.mapping, options, progress) if listed else (None, (), 0)
     plan = Plan(
         run_id=run_id or new_run_id(),
         region=context.region.name,
@@ -218,23 +218,34 @@ def _listed(context: Context, settled: Settled, parts: dict[str, pa.Table]) -> L
 def _damaged(context: Context, settled: Settled, listed: Listed, since: dict[str, Held], seen: Look) -> list[Held]:
     """Hold tables of whose own version on the replica a file is here with a wrong size: readers have it, and somebody must be told.
 
-    One that nobody reads yet is what a killed copy left, and copied anew.
+    One that nobody reads yet is what a killed copy left, and copied anew. But nothing outside the replica root is ever written over.
     """
     suspects = listed.wrong()
     # Where the source isn't as large as main says either, it is main that is wrong: the copy finds that out.
     sources = context.objects.sizes({file.source for file in suspects}) if suspects else {}
     wrong: dict[str, set[str]] = defaultdict(set)
-    for file in suspects:
-        if sources[file.source] in (None, file.size):
-            wrong[file.table].add(file.target)
     found = []
+    for file in suspects:
+        if not inside(file.target, context.region.replica_root):
+            found.append(
+                _fault(
+                    since[file.table],
+                    SizeDiffers(f"an original of this region hasn't the {file.size} bytes that main's copy has", file=file.target),
+                )
+            )
+        elif sources[file.source] in (None, file.size):
+            wrong[file.table].add(file.target)
     for action in settled.actions if wrong else ():
         here = _metadata_here(context, seen.candidates[action.renamed_from or action.key].replica) if action.key in wrong else None
         reached = reached_content(context, here, wrong[action.key]) if here else set()
         if reached:
             error = Damaged(f"{len(reached)} files that the replica's readers use have a wrong size", file=min(reached))
-            found.append(replace(since[action.key], kind=type(error).__name__, reason=error.message, file=error.file))
+            found.append(_fault(since[action.key], error))
     return found
+
+
+def _fault(held: Held, error: TableError) -> Held:
+    return replace(held, kind=type(error).__name__, reason=error.message, file=error.file)
 
 
 def _egress(context: Context, batches: Iterable[Batch]) -> float:

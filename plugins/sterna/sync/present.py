@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sterna.registry.mapping import Mapping
 from sterna.sync import files as listing
 from sterna.sync.batches import cut
 from sterna.sync.context import Context, Progress
@@ -67,12 +68,12 @@ def look_up(context: Context, files: pa.Table) -> Listed:
     return Listed(listing.with_role(files, *LOCALIZE_ORDER), content, pa.array(found, mask=found == _NOTHING), targets)
 
 
-def to_copy(listed: Listed, root: str, options: Options, progress: Progress) -> tuple[pa.Table, tuple[Batch, ...], int]:
+def to_copy(listed: Listed, mapping: Mapping, options: Options, progress: Progress) -> tuple[pa.Table, tuple[Batch, ...], int]:
     """Take out what is here already with its right size, and cut the rest into batches.
 
     Args:
         listed: the files.
-        root: the replica root.
+        mapping: the region's.
         options: how large a batch may be.
         progress: called with lines for people.
 
@@ -87,7 +88,7 @@ def to_copy(listed: Listed, root: str, options: Options, progress: Progress) -> 
         # One size can't be right for two tables that say different ones: the copy finds out which of them is.
         wanted = pc.is_in(content.column("target"), content.filter(wanted).column("target").unique()).combine_chunks()
     left = content if pc.all(wanted).as_py() else content.filter(wanted)
-    numbers, batches = cut(left, root, options)
+    numbers, batches = cut(left, mapping, options)
     missing = sum(batch.files for batch in batches)
     progress(f"{listed.targets} foreign files are not proven by the replica's head; {missing} of them are not here")
     marks = pc.replace_with_mask(pa.repeat(pa.scalar(PROVEN, pa.int32()), content.num_rows), wanted, numbers)

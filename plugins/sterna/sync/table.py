@@ -84,10 +84,13 @@ def table_files(
     """
     reached = _reached_lists(context, metadata, here)
     fresh = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in reached]
-    known = _known_manifests(context, metadata, fresh, reached, here) if here else {}
+    proven = _known_manifests(context, metadata, fresh, reached, here) if here else {}
     lists = list(dict.fromkeys(snapshot.manifest_list for snapshot in fresh if snapshot.manifest_list is not None))
     inline = list(dict.fromkeys(path for snapshot in fresh for path in snapshot.manifests))
-    manifests = _new_manifests(context, lists, known)
+    named = {item.path: item for item in _read_lists(context, lists)}
+    origins = {path: context.mapping.source(path) for path in (*named, *inline)} if proven else {}
+    known = {path: proven[origin] for path, origin in origins.items() if origin in proven}
+    manifests = [item for path, item in named.items() if path not in known]
     had = {(item.path, item.length) for item in here.statistics} if here else set()
     statistics = [(item.path, item.length) for item in metadata.statistics if (context.mapping.content(item.path), item.length) not in had]
     local: dict[str, int] = {}
@@ -175,14 +178,20 @@ def _reached_lists(context: Context, metadata: TableMetadata, here: TableMetadat
         for snapshot in metadata.snapshots
         if snapshot.manifest_list is not None
         and snapshot.snapshot_id in mine
-        and mine[snapshot.snapshot_id] in (snapshot.manifest_list, context.mapping.localized(snapshot.manifest_list))
+        and _same(context, mine[snapshot.snapshot_id], snapshot.manifest_list)
     }
+
+
+def _same(context: Context, mine: str, theirs: str) -> bool:
+    """Tell whether a list of the replica is what another one on `main` has become here, or was born as the same."""
+    mapping = context.mapping
+    return mine in (theirs, mapping.localized(theirs)) or mapping.source(mine) == mapping.source(theirs)
 
 
 def _known_manifests(
     context: Context, metadata: TableMetadata, fresh: Sequence[Snapshot], reached: dict[int, str], here: TableMetadata
 ) -> dict[str, Written]:
-    """Return the manifests, by their URI on `main`, that the replica's own lists nearest to the new snapshots name, and its newest one."""
+    """Return the manifests, by their origins, that the replica's own lists nearest to the new snapshots name, and its newest one."""
     if not fresh:
         return {}
     parents = {snapshot.snapshot_id: snapshot.parent_id for snapshot in metadata.snapshots}
@@ -199,11 +208,6 @@ def _known_manifests(
         return {context.mapping.source(item.path): Written(item.path, item.length) for item in _read_lists(context, sorted(nearest))}
     except SourceGone as error:
         raise ReplicaLost(error.file) from error
-
-
-def _new_manifests(context: Context, lists: Sequence[str], known: dict[str, Written]) -> list[ManifestFile]:
-    manifests = {item.path: item for item in _read_lists(context, lists) if item.path not in known}
-    return list(manifests.values())
 
 
 def _read_lists(context: Context, uris: Sequence[str]) -> Iterable[ManifestFile]:

@@ -6,7 +6,7 @@ is counted, and no fault.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -41,10 +41,10 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True)
 class _Rewritten:
-    """A file whose meaning is to be compared; source None: nobody can tell what it was made from."""
+    """A file whose meaning is to be compared with that of the first of its possible sources that is there."""
 
     uri: str
-    source: str | None
+    sources: Sequence[str]
     compare: Differences
 
 
@@ -94,9 +94,10 @@ class Comparison:
         Raises:
             StoreUnreachable, StoreDenied: a store can't be used, this region's or the source's.
         """
-        rewritten = (item for item in self._rewritten(reached, origin) if self._wanted(item.uri))
+        main = (origin.metadata_location if origin else None) or ""
+        rewritten = (item for item in self._rewritten(reached, main) if self._wanted(item.uri))
         content = (uri for batch in reached.content or () for uri in batch.to_pylist())
-        copies = (uri for uri in content if uri not in reached.deletes and self._wanted(uri))
+        copies = ((uri, self.places.sources(uri, main)) for uri in content if uri not in reached.deletes and self._wanted(uri))
         self._take(_mapped(self._compare_meaning, rewritten, _REWRITTEN_AT_ONCE), found)
         self._take(_mapped(self._compare_bytes, copies, _COPIES_AT_ONCE), found)
 
@@ -117,23 +118,22 @@ class Comparison:
             if (found.compared + found.not_comparable) % _NEWS == 0:
                 self.progress(f"{found.table}: {found.compared} files, {found.compared_bytes} bytes compared")
 
-    def _rewritten(self, reached: Reached, origin: Content | None) -> Iterator[_Rewritten]:
-        source = origin.metadata_location if origin else None
-        yield _Rewritten(reached.metadata, source, partial(_document_differences, self._pruned(reached, source)))
+    def _rewritten(self, reached: Reached, main: str) -> Iterator[_Rewritten]:
+        yield _Rewritten(reached.metadata, [main] if main else [], partial(_document_differences, self._pruned(reached, main)))
         listed: tuple[tuple[str, Differences], ...] = (
             *((uri, list_differences) for uri in reached.lists),
             *((uri, manifest_differences) for uri in reached.manifests),
             *((uri, partial(delete_differences, file_format)) for uri, file_format in reached.deletes.items()),
         )
         for uri, compare in listed:
-            yield _Rewritten(uri, self.places.origin(uri), compare)
+            yield _Rewritten(uri, self.places.sources(uri, main), compare)
 
-    def _pruned(self, reached: Reached, source: str | None) -> bool:
+    def _pruned(self, reached: Reached, main: str) -> bool:
         """Tell whether a policy may have taken snapshots out: today's, or another one when the file was made under another."""
         policy = self.context.registry.policy(reached.name)
         if policy.history.latest is not None or policy.history.since is not None:
             return True
-        return source is not None and self.context.mapping.metadata(source, policy, LOCALIZER_VERSION) != reached.metadata
+        return bool(main) and self.context.mapping.metadata(main, policy, LOCALIZER_VERSION) != reached.metadata
 
     def _compare_meaning(self, item: _Rewritten) -> _Outcome:
         objects = self.context.objects
@@ -142,10 +142,8 @@ class Comparison:
         except (ObjectMissing, TableError):
             return _Outcome(item.uri, lost=True)
         try:
-            source = objects.read(item.source) if item.source else None
-            if item.source is None or source is None:
-                return _Outcome(item.uri)
-            found = tuple(islice(item.compare(replica, item.uri, source, item.source, self.places), _SHOWN))
+            name, source = _first(objects.read, item.sources)
+            found = tuple(islice(item.compare(replica, item.uri, source, name, self.places), _SHOWN))
         except ObjectMissing:
             return _Outcome(item.uri)
         except TableError as error:
@@ -153,19 +151,31 @@ class Comparison:
             return _Outcome(item.uri, len(replica), (error.message,), UNREADABLE) if error.file == item.uri else _Outcome(item.uri)
         return _Outcome(item.uri, len(replica), found)
 
-    def _compare_bytes(self, uri: str) -> _Outcome:
-        source = self.places.origin(uri)
+    def _compare_bytes(self, copy: tuple[str, Sequence[str]]) -> _Outcome:
+        uri, sources = copy
         try:
             size, mine = sha256_of(self.context.objects, uri)
         except (ObjectMissing, TableError):
             return _Outcome(uri, lost=True)
         try:
-            theirs = sha256_of(self.context.objects, source)[1] if source else None
+            source, (_, theirs) = _first(partial(sha256_of, self.context.objects), sources)
         except (ObjectMissing, TableError):
-            theirs = None
-        if theirs is None:
             return _Outcome(uri)
         return _Outcome(uri, size, () if mine == theirs else (f"its content is not that of {source}: SHA-256 {mine}, there {theirs}",))
+
+
+def _first(read: Callable[[str], _T], uris: Sequence[str]) -> tuple[str, _T]:
+    """Read the first of some objects that is there.
+
+    Raises:
+        ObjectMissing: none is.
+    """
+    for uri in uris:
+        try:
+            return uri, read(uri)
+        except ObjectMissing:
+            continue
+    raise ObjectMissing("there is no such object", file=uris[0] if uris else "")
 
 
 def _document_differences(pruned: bool, replica: bytes, uri: str, source: bytes, source_uri: str, places: Places) -> Iterator[str]:

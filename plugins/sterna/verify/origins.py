@@ -39,7 +39,9 @@ def find_origins(context: Context, head: Head, entries: dict[str, Content], plac
 
 def stands_for(replica: Content, origin: Content, places: Places) -> bool:
     """Tell whether what a replica branch holds under a key was made from what `main` held: another place, and nothing else changed."""
-    return _bare(replica) == _bare(origin) and source_of(replica.metadata_location or "", places) == origin.metadata_location
+    return _bare(replica) == _bare(origin) and source_of(replica.metadata_location or "", places) == places.origin(
+        origin.metadata_location or ""
+    )
 
 
 def _bare(content: Content) -> dict[str, object]:
@@ -47,7 +49,7 @@ def _bare(content: Content) -> dict[str, object]:
 
 
 def source_of(uri: str, places: Places) -> str | None:
-    """Return the metadata.json that a replica's was made from: its place taken back, and the digest out of its name."""
+    """Return the origin of the metadata.json that a replica's was made from: its place taken back, and the digest out of its name."""
     origin = places.origin(uri)
     return origin if origin is None or origin == uri else _DIGEST.sub("", origin)
 

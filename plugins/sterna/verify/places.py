@@ -21,10 +21,12 @@ class Places:
 
     Args:
         mapping: the region's mapping; only its prefixes and its inverse are used.
+        moved: of a table that `main` has below this region's replica root: files of its own stand there, too.
     """
 
-    def __init__(self, mapping: Mapping) -> None:
+    def __init__(self, mapping: Mapping, *, moved: bool = False) -> None:
         self.mapping = mapping
+        self.moved = moved
         self.region = mapping.region.name
         self._root = mapping.region.replica_root
 
@@ -63,11 +65,29 @@ class Places:
         return [*found, *left.unique().to_pylist()]
 
     def origin(self, uri: str) -> str | None:
-        """Return what a URI of the replica stands for on `main`; None when that can't be told."""
+        """Return the origin of a file that a replica names, or that `main` names; None when that can't be told."""
         try:
             return self.mapping.source(uri)
         except TableError:
             return None
+
+    def sources(self, uri: str, metadata: str) -> list[str]:
+        """Return the URIs that a replica's file may have on `main`, the likelier first.
+
+        Args:
+            uri: the file.
+            metadata: the table's metadata.json on `main`; after a promotion with tables it lies below a region's replica root,
+                and so does all that it names: as sterna put it there, or as writers did since.
+        """
+        origin = self.origin(uri)
+        owner = next((region for region in self.mapping.registry.regions if inside(metadata, region.replica_root)), None)
+        if origin is None or owner is None:
+            return [origin] if origin else []
+        theirs = Mapping(self.mapping.registry, owner)
+        try:
+            return [theirs.content(origin), theirs.localized(origin)]
+        except TableError:
+            return []
 
     def is_stray(self, uri: str) -> bool:
         """Tell whether this region reads the data file that a local URI stands for at another place, or at none.
@@ -75,7 +95,7 @@ class Places:
         A delete that names such a URI hits nothing. One that names a right place where no data file is any more proves nothing:
         deletes outlive the files that they were written for, on `main` too.
         """
-        origin = self.origin(uri)
+        origin = uri if self.moved else self.origin(uri)
         try:
             return origin is None or self.mapping.content(origin) != uri
         except TableError:

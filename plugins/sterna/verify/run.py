@@ -61,10 +61,12 @@ def verify(context: Context, depth: Depth, tables: Iterable[str] = (), progress:
     comparison = Comparison(context, places, takes, progress) if depth.deep else None
 
     def one(name: str) -> Findings:
-        found = Findings(name)
-        reached = check_structure(context, places, chosen[name], origins.get(name), found, listed=depth.deep)
+        found, origin = Findings(name), origins.get(name)
+        moved = origin is not None and places.below_root(origin.metadata_location or "")
+        judge = Places(context.mapping, moved=True) if moved else places
+        reached = check_structure(context, judge, chosen[name], origin, found, listed=depth.deep)
         if comparison is not None:
-            comparison.table(reached, origins.get(name), found)
+            comparison.table(reached, origin, found)
         return found
 
     parts = []

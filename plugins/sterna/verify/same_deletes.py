@@ -20,7 +20,7 @@ PUFFIN = "PUFFIN"
 
 
 def delete_differences(file_format: str, replica: bytes, uri: str, source: bytes, source_uri: str, places: Places) -> Iterator[str]:
-    """Yield where a delete file differs from its source: rows in any order, their paths taken back to `main`.
+    """Yield where a delete file differs from its source: rows in any order, their paths taken back to their origins.
 
     Args:
         file_format: PARQUET, ORC, AVRO or PUFFIN.
@@ -28,7 +28,7 @@ def delete_differences(file_format: str, replica: bytes, uri: str, source: bytes
         uri: its URI.
         source: the source's bytes.
         source_uri: its URI.
-        places: takes URIs of the replica back to `main`.
+        places: takes URIs back to their origins.
 
     Raises:
         Unsupported, BrokenMetadata: one of the two can't be read; the error names it.
@@ -44,7 +44,7 @@ def delete_differences(file_format: str, replica: bytes, uri: str, source: bytes
     elif mine.num_rows != theirs.num_rows:
         yield f"{mine.num_rows} rows, the source has {theirs.num_rows}"
     else:
-        yield from _row_differences(_with_origins(mine, places), _sorted(theirs))
+        yield from _row_differences(_with_origins(mine, places), _with_origins(theirs, places))
 
 
 def _row_differences(mine: pa.Table, theirs: pa.Table) -> Iterator[str]:
@@ -99,7 +99,7 @@ def _puffin_differences(replica: bytes, uri: str, source: bytes, source_uri: str
     mine, theirs = read_puffin(replica, uri), read_puffin(source, source_uri)
     if replica[: mine.body] != source[: theirs.body]:
         yield "its blobs' bytes differ"
-    for blob in mine.footer["blobs"]:
+    for blob in (*mine.footer["blobs"], *theirs.footer["blobs"]):
         properties = blob.get("properties") or {}
         if blob.get("type") == DELETION_VECTOR and REFERENCED in properties:
             properties[REFERENCED] = places.origin(properties[REFERENCED])

@@ -22,7 +22,7 @@ def metadata_differences(replica: dict[str, Any], source: dict[str, Any], places
     """
     gone = _ids(source) - _ids(replica)
     wanted = _without(source, gone if pruned else gone & _staged(source))
-    yield from differences(_comparable(_origins(replica, places)), _comparable(wanted), "")
+    yield from differences(_comparable(_origins(replica, places)), _comparable(_origins(wanted, places)), "")
 
 
 def differences(replica: Any, source: Any, path: str) -> Iterator[str]:
@@ -49,7 +49,7 @@ def _shown(value: Any) -> str:
 
 
 def _origins(document: dict[str, Any], places: Places) -> dict[str, Any]:
-    """Return a replica's document with every URI of the replica in a place where URIs stand taken back to `main`."""
+    """Return a document with every URI below a replica root, in a place where URIs stand, taken back to its origin."""
 
     def back(value: Any) -> Any:
         return (places.origin(value) or value) if isinstance(value, str) else value

@@ -40,7 +40,7 @@ def publish_before_proof() -> AbstractContextManager[Any]:
     """The copy believes rclone's exit code, and looks for nothing."""
 
     def copy_batch(files: Sequence[CopyFile], mapping: Any, secrets: Any, objects: Any, **options: Any) -> CopyResult:
-        run = copying._Run(mapping, secrets, objects, options["progress"], float("inf"), files, anew=False)
+        run = copying._Run(mapping, secrets, objects, options["progress"], float("inf"), files)
         sent = sum(run.copy(group, 0).bytes for group in run.by_origin(files))
         sizes = {file.target: file.size for file in files}
         return CopyResult(len(sizes), sum(sizes.values()), sent)

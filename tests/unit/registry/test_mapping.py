@@ -155,11 +155,49 @@ def test_an_encoded_dot_is_decoded_once_only() -> None:
     assert MAPPING.replica("s3://lake/%252e%252e/x").endswith("/lake/%252e%252e/x")
 
 
-def test_a_uri_below_any_replica_root_is_held_in_every_spelling() -> None:
-    for uri in ("s3://eu-bucket/replica/lake/x", "s3a://us-bucket/replica/lake/x"):
+def test_a_uri_below_a_replica_root_is_held_in_any_spelling_but_its_own() -> None:
+    for uri in ("s3a://eu-bucket/replica/lake/x", "s3a://us-bucket/replica/lake/x"):
         with pytest.raises(Unsupported):
             MAPPING.replica(uri)
     assert not MAPPING.below_replica_root("s3://eu-bucket/replica2/x")
+
+
+class TestAfterAPromotionWithTables:
+    """`main` names files below a replica root."""
+
+    US = Mapping(MAPPING.registry, MAPPING.registry.region("us"))
+
+    def test_a_region_reads_what_is_below_its_own_root_where_it_is(self) -> None:
+        assert MAPPING.content("s3://eu-bucket/replica/lake/t/x") == "s3://eu-bucket/replica/lake/t/x"
+        assert MAPPING.localized("s3://eu-bucket/replica/_localized/lake/t/m") == "s3://eu-bucket/replica/_localized/lake/t/m"
+
+    def test_the_region_where_a_file_was_born_reads_its_own(self) -> None:
+        assert self.US.content("s3://eu-bucket/replica/lake/t/x") == "s3://lake/t/x"
+        assert self.US.content("s3://eu-bucket/replica/lake/t/y") == "s3://lake/t/y"
+        assert self.US.localized("s3://eu-bucket/replica/_localized/lake/t/m") == "s3://us-bucket/replica/_localized/lake/t/m"
+        assert self.US.replica_folder("s3://eu-bucket/replica/lake/t") == "s3://us-bucket/replica/lake/t"
+
+    def test_another_region_has_one_copy_of_both(self) -> None:
+        assert (
+            MAPPING.content("s3://us-bucket/replica/google/t/x") == MAPPING.content("gs://g/w/t/x") == "s3://eu-bucket/replica/google/t/x"
+        )
+
+    @pytest.mark.parametrize(
+        ("uri", "error"),
+        [
+            ("s3://us-bucket/replica/_localized/lake/x", Unsupported),  # rewritten, so no copy of anything
+            ("s3://us-bucket/replica/lake/a/b/x", Unsupported),  # its origin is in the location `deep`: two names, one place
+            ("s3://us-bucket/replica/nobody/x", UnregisteredUri),
+            ("s3://us-bucket/replica/_sterna/runs/x", UnregisteredUri),
+            ("s3://us-bucket/replica/x", UnregisteredUri),
+            ("s3://us-bucket/replica/lake", UnsafeUri),
+            ("s3://us-bucket/replica/lake/", UnsafeUri),
+        ],
+    )
+    def test_what_sterna_does_not_write_there_is_held(self, uri: str, error: type[TableError]) -> None:
+        for mapping in (MAPPING, self.US):
+            with pytest.raises(error):
+                mapping.content(uri)
 
 
 def test_a_content_file_stays_where_it_is_when_local() -> None:

@@ -171,12 +171,29 @@ def test_what_only_begins_like_a_prefix_is_unregistered(mapping: Mapping, prefix
     assert mapping.known(f"{prefix}{more}/{path}") is None
 
 
-@always(REGIONS, st.sampled_from(sorted(STORES)), st.integers(0, 3), PATHS)
-def test_what_lies_below_any_replica_root_in_any_spelling_is_refused(mapping: Mapping, owner: str, spelling: int, path: str) -> None:
-    roots = sorted(respell(REGISTRY.region(owner).replica_root).values())
-    uri = f"{roots[spelling % len(roots)]}/{path}"
+@always(REGIONS, st.sampled_from(sorted(STORES)), st.integers(1, 3), PATHS)
+def test_what_lies_below_any_replica_root_is_refused_in_any_spelling_but_its_own(
+    mapping: Mapping, owner: str, spelling: int, path: str
+) -> None:
+    root = REGISTRY.region(owner).replica_root
+    others = sorted(spelled for spelled in respell(root).values() if spelled != root)
+    assume(others)
+    uri = f"{others[spelling % len(others)]}/{path}"
     tried(lambda uri: mapping.locate(uri).path, uri)
     refused(mapping, uri, Unsupported, UnsafeUri)
+
+
+@always(REGIONS, REGIONS, URIS)
+def test_a_copy_is_read_where_its_origin_would_be(mapping: Mapping, owner: Mapping, uri: str) -> None:
+    """After a promotion with tables `main` names the owner's copies."""
+    copy, localized, folder = (tried(function, uri) for function in (owner.replica, owner.localized, owner.replica_folder))
+    here, there = tried(mapping.content, uri), tried(mapping.localized, uri)
+    assert mapping.content(copy) == (copy if owner is mapping else here)
+    assert mapping.localized(copy) == mapping.localized(localized) == there
+    assert mapping.replica_folder(f"{folder}/") == f"{mapping.replica_folder(uri)}/"
+    assert mapping.source(copy) == mapping.source(localized) == uri
+    with pytest.raises(Unsupported):
+        mapping.content(localized)
 
 
 @pytest.mark.parametrize("name", STORES)
@@ -197,7 +214,7 @@ def test_a_key_may_be_as_long_as_the_store_allows_and_not_a_byte_longer(name: st
 def test_a_batch_has_files_of_one_origin_and_spelling(mapping: Mapping, uris: list[str]) -> None:
     targets = [tried(mapping.replica, uri) for uri in uris]
     listed = listing.rows("t", CONTENT, [(uri, target, 1) for uri, target in zip(uris, targets, strict=True)], 0)
-    numbers, batches = cut(listed, mapping.region.replica_root, Options(files_per_batch=2))
+    numbers, batches = cut(listed, mapping, Options(files_per_batch=2))
     for batch in batches:
         mine = [
             (mapping.locate(uri), target) for uri, target, at in zip(uris, targets, numbers.to_pylist(), strict=True) if at == batch.number

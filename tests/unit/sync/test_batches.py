@@ -31,7 +31,7 @@ ROWS = st.lists(
 def made(rows: list[Row], most: int = 64, **options: int) -> tuple[dict[Row, int], tuple[Batch, ...]]:
     """The number of each row, and the batches."""
     table = listing.joined([listing.rows(name, CONTENT, [(source, MAPPING.replica(source), size)], 0) for name, source, size in rows])
-    numbers, batches = cut(table, ROOT, Options(**options), most)
+    numbers, batches = cut(table, MAPPING, Options(**options), most)
     assert numbers.type == pa.int32()
     return dict(zip(rows, numbers.to_pylist(), strict=True)), batches
 

@@ -12,8 +12,10 @@ from sterna.sync import files as listing
 from sterna.sync.context import Context
 from sterna.sync.model import CONTENT, MANIFEST, PROVEN, Options
 from sterna.sync.present import Listed, look_up, to_copy
+from tests.unit.registry import samples
 
-ROOT = "s3://eu-lake/replica"
+MAPPING = samples.mapping(samples.location("us-lake", "s3://us-lake"))
+ROOT = MAPPING.region.replica_root
 
 
 def files(*rows: tuple[str, str, int]) -> Any:
@@ -35,7 +37,7 @@ def looked_up(rows: Any, **here: int) -> tuple[Listed, list[list[str]]]:
 
 
 def planned(listed: Listed) -> tuple[dict[tuple[str, str], int], int]:
-    rows, batches, here = to_copy(listed, ROOT, Options(files_per_batch=2), lambda line: None)
+    rows, batches, here = to_copy(listed, MAPPING, Options(files_per_batch=2), lambda line: None)
     assert rows.num_rows == listed.content.num_rows + listed.localized.num_rows
     found = {(row["table"], row["source"].rpartition("/")[2]): row["batch"] for row in rows.to_pylist() if row["role"] == CONTENT}
     assert sum(batch.files for batch in batches) == len({name for (_, name), batch in found.items() if batch >= 0})
@@ -76,7 +78,7 @@ def test_neighbours_are_asked_for_together_and_each_once_in_a_stretch(at_once: i
 def test_no_content_is_no_question() -> None:
     listed, asked = looked_up(files())
     assert asked == [] and listed.targets == 0
-    assert to_copy(listed, ROOT, Options(), lambda line: None)[1:] == ((), 0)
+    assert to_copy(listed, MAPPING, Options(), lambda line: None)[1:] == ((), 0)
 
 
 def test_a_file_that_two_manifests_list_stands_once_for_each_role() -> None:

@@ -1,0 +1,174 @@
+"""Letting tables go on from a region's replica when the storage that they live in is gone, and letting them come home later.
+
+The entries of `main` are pointed at the region's localized metadata, in one commit. From then on `main` names files below that region's
+replica root; other regions take each of them back to its origin (`sterna.registry.mapping`), so that nothing is copied twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sterna.edges.catalog import NAMESPACE, Catalog, Commit, Content, Key, Put, key_name
+from sterna.errors import CatalogConflict, TableError
+from sterna.registry.model import SOURCE_BRANCH, inside
+from sterna.sync.compare import wanted_here
+from sterna.sync.context import Context
+from sterna.sync.head import REGION, Head, read_head
+
+MOVED = "sterna.moved-tables"
+_TRIES = 5
+
+
+@dataclass(frozen=True)
+class Move:
+    """One table or view that goes on from the region's replica.
+
+    Args:
+        key: key name.
+        now: its metadata.json on `main`.
+        to: the region's localized one.
+        lost: commits of `main` that changed it and that the region has not got, newest first.
+        untold: the region has an older version, and nobody can tell which commits it lacks.
+    """
+
+    key: str
+    now: str
+    to: str
+    lost: tuple[Commit, ...] = ()
+    untold: bool = False
+
+
+@dataclass(frozen=True)
+class Moves:
+    """What a promotion with tables would do to `main`, or did.
+
+    Args:
+        region: where the tables go on.
+        moves: tables and views that go on there.
+        left: by key name, why a table or view stays as it is.
+    """
+
+    region: str
+    moves: tuple[Move, ...] = ()
+    left: Mapping[str, str] = field(default_factory=dict)
+
+
+def plan_moves(context: Context, catalog: Catalog, lost: Collection[str] | None) -> Moves:
+    """Find the tables that would go on from a region's replica; changes nothing.
+
+    Args:
+        context: the region.
+        catalog: where it is looked up.
+        lost: regions whose storage is gone: tables whose metadata.json lies there go on here. None: nothing is lost, and tables
+            that were born here and live in another region's replica come home, those alone whose newest version is here.
+
+    Raises:
+        ReferenceNotFound: the region has no replica branch.
+        CatalogError: the catalog does not answer.
+    """
+    return _planned(context, catalog, lost, catalog.reference(SOURCE_BRANCH).hash)[0]
+
+
+def move(context: Context, agreed: Moves, lost: Collection[str] | None, say: Callable[[str], None]) -> Moves:
+    """Point entries of `main` at the region's localized metadata, in one commit; safe to repeat.
+
+    Args:
+        context: the region, whose catalog is the primary now.
+        agreed: what somebody was shown and wants; whatever differs from it meanwhile stays as it is.
+        lost: as it was planned with.
+        say: told what was done.
+
+    Returns:
+        What was moved and what was left.
+
+    Raises:
+        CatalogConflict: `main` changes faster than this commits; repeating it is safe.
+        CatalogError: the catalog does not answer; repeating it is safe.
+    """
+    known = {(each.key, each.now, each.to) for each in agreed.moves}
+    for last in (attempt == _TRIES - 1 for attempt in range(_TRIES)):
+        main = context.primary.reference(SOURCE_BRANCH).hash
+        found, contents = _planned(context, context.primary, lost, main)
+        mine = tuple(each for each in found.moves if (each.key, each.now, each.to) in known)
+        others = {each.key: "it has changed since it was looked at: repeat this" for each in found.moves if each not in mine}
+        if not mine:
+            return Moves(found.region, (), {**found.left, **others})
+        puts = [Put(*contents[each.key]) for each in mine]
+        message = f"{len(puts)} tables and views go on from the replica in {found.region}"
+        try:
+            hash = context.primary.commit(SOURCE_BRANCH, main, puts, message, {REGION: found.region, MOVED: str(len(puts))})
+        except CatalogConflict:
+            if last:
+                raise
+            continue
+        say(f"{message}: commit {hash[:12]} on {SOURCE_BRANCH}")
+        return Moves(found.region, mine, {**found.left, **others})
+    raise AssertionError("unreachable")
+
+
+def _planned(context: Context, catalog: Catalog, lost: Collection[str] | None, main: str) -> tuple[Moves, dict[str, tuple[Key, Content]]]:
+    """Return the moves at one commit of `main`, and by key name what would be put."""
+    head = read_head(catalog, context.region.replica_branch)
+    here = {key: content for key, content in catalog.entries(context.region.replica_branch, head.hash) if content.kind != NAMESPACE}
+    behind: dict[str, Move] = {}
+    moves: dict[str, Move] = {}
+    left: dict[str, str] = {}
+    contents: dict[str, tuple[Key, Content]] = {}
+    for key, content in catalog.entries(SOURCE_BRANCH, main):
+        name, mine = key_name(key), here.get(key)
+        if not _concerns(context, content.metadata_location or "", lost):
+            continue
+        if mine is None or mine.kind != content.kind:
+            left[name] = f"it is not on {context.region.replica_branch}"
+            continue
+        contents[name] = key, mine.with_id(content.id)
+        each = Move(name, content.metadata_location or "", mine.metadata_location or "")
+        (moves if _is_current(context, name, content, mine) else behind)[name] = each
+    if lost is None:
+        left |= dict.fromkeys(behind, "its newest version is not here yet: repeat this after a sync")
+    else:
+        moves |= _with_losses(catalog, behind, head, main)
+    return Moves(context.region.name, tuple(moves[name] for name in sorted(moves)), left), contents
+
+
+def _concerns(context: Context, uri: str, lost: Collection[str] | None) -> bool:
+    """Tell whether a table whose metadata.json on `main` is at a URI is one of those that are looked for."""
+    mapping = context.mapping
+    try:
+        if lost is not None:
+            return mapping.locate(uri).location.region in lost
+        away = mapping.below_replica_root(uri) and not inside(uri, context.region.replica_root)
+        return away and mapping.locate(mapping.source(uri)).location.region == context.region.name
+    except TableError:
+        return False  # in no location: no region's storage can be meant
+
+
+def _is_current(context: Context, name: str, content: Content, mine: Content) -> bool:
+    try:
+        return wanted_here(context, name, content) == mine.with_id(None)
+    except TableError:
+        return False
+
+
+def _with_losses(catalog: Catalog, behind: Mapping[str, Move], head: Head, main: str) -> dict[str, Move]:
+    """Add to moves the commits of `main` after the version that the region has."""
+    good = {item.key: item.good for item in head.held}
+    since = {name: good.get(name) or head.watermark for name in behind}
+    found: dict[str, list[Commit]] = {name: [] for name, hash in since.items() if hash}
+    open_keys = set(found)
+    for commit in catalog.history(f"{SOURCE_BRANCH}@{main}", operations=True) if found else ():
+        open_keys -= {name for name in open_keys if since[name] == commit.hash}
+        if not open_keys:
+            break
+        for name in _changed(commit) & open_keys:
+            found[name].append(commit)
+    return {
+        name: Move(name, each.now, each.to, tuple(found.get(name, ())), untold=name not in found or name in open_keys)
+        for name, each in behind.items()
+    }
+
+
+def _changed(commit: Commit) -> set[str]:
+    operations: Iterable[object] = commit.operations or ()
+    return {key_name(operation.key) for operation in operations if isinstance(operation, Put)}

@@ -1,11 +1,12 @@
--- Run once by psql when docker-compose.yml's Postgres makes its data folder: a database for the catalog and one for each
--- Airflow. The passwords come from the environment, so that none stands here or on a command line.
+-- Run by psql each time a region of docker-compose.yml comes up: a database for the catalog and one for Airflow, each with a login of its
+-- name. What is there stays as it is. Passwords come from the environment, so that none stands here or on a command line.
 \getenv nessie_password NESSIE_DATABASE_PASSWORD
 \getenv airflow_password AIRFLOW_DATABASE_PASSWORD
 
-CREATE ROLE nessie LOGIN PASSWORD :'nessie_password';
-CREATE DATABASE nessie OWNER nessie;
+SELECT format('CREATE ROLE nessie LOGIN PASSWORD %L', :'nessie_password')
+WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'nessie') \gexec
+SELECT format('CREATE ROLE airflow LOGIN PASSWORD %L', :'airflow_password')
+WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'airflow') \gexec
 
-CREATE ROLE airflow LOGIN PASSWORD :'airflow_password';
-CREATE DATABASE airflow_us OWNER airflow;
-CREATE DATABASE airflow_eu OWNER airflow;
+SELECT 'CREATE DATABASE nessie OWNER nessie' WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = 'nessie') \gexec
+SELECT 'CREATE DATABASE airflow OWNER airflow' WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = 'airflow') \gexec

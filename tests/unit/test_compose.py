@@ -1,17 +1,41 @@
-"""docker-compose.yml, checked without a container engine: its structure, and that it is set up like the embedded deployment."""
+"""docker-compose.yml, checked without a container engine: against the Compose Specification's schema, and against what the tests run.
 
+What the embedded deployment would start is caught where it would start it, and compared word by word and variable by variable. The
+differences that a container asks for are spelt out here; there are no others.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
 import os
 import re
-import shlex
+import socket
 import subprocess
+import sysconfig
+import tomllib
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from importlib import import_module
+from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import jsonschema
 import pytest
+import typer.main
 import yaml
+from check_jsonschema.builtin_schemas import get_builtin_schema
 
-from sterna.local import airflow, nessie, s3, stack
-from sterna.local.postgres import Database
+import run
+from sterna.cli.main import app
+from sterna.edges.java import Java
+from sterna.local import airflow, connect, nessie, patroni, s3, sites, stack
+from sterna.local.jars import NESSIE
+from sterna.local.postgres import Database, find_binaries
 from sterna.registry.credential import parse_credential
 from sterna.registry.load import parse_registry
 
@@ -19,16 +43,24 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docker-compose.yml").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-REGISTRY = ROOT / "nessie" / "compose" / "storage_registry.yaml"
+CONFIGS: dict[str, dict[str, str]] = COMPOSE["configs"]
+REGISTRY = parse_registry((ROOT / "nessie" / "compose" / "storage_registry.yaml").read_text(), "storage_registry.yaml")
 REGIONS = ("us", "eu")
+KINDS = {
+    *("postgres-{}-a", "postgres-{}-b", "voter-{}", "databases-{}", "nessie-{}", "guard-{}", "s3-{}", "spark-{}", "trino-{}"),
+    *("airflow-{}", "airflow-tables-{}", "airflow-scheduler-{}", "airflow-dag-processor-{}", "airflow-triggerer-{}"),
+}
 LOOPBACK = "127.0.0.1"
-# What of the Compose Specification this file uses; a misspelt key is a new one.
-TOP_LEVEL = {"name", "services", "volumes"}
-SERVICE = {"build", "command", "depends_on", "environment", "healthcheck", "image", "mem_limit", "ports", "restart", "volumes"}
-HEALTHCHECK = {"test", "interval", "timeout", "retries", "start_period"}
-BUILD = {"context", "dockerfile_inline"}
+EVERYWHERE = "0.0.0.0"
+NESSIE_PORT = {"us": "19120", "eu": "19121"}
+S3_PORT = {"us": "9001", "eu": "9002"}
+AIRFLOW_PORT = {"us": "8081", "eu": "8082"}
+DOCKERFILE: str = SERVICES["first"]["build"]["dockerfile_inline"]
+HOME = "/opt/sterna"
+PACKAGES = f"{HOME}/.venv/lib/python3.11/site-packages"
 VARIABLE = re.compile(r"\$\{(\w+):\?[^}]+\}")
 SECRET = re.compile(r"PASSWORD|SECRET|FERNET|ACCESS_KEY|AUTH_KEY|SQL_ALCHEMY|AIRFLOW_CONN")
+ONE_OFF = {name for name, service in SERVICES.items() if service["restart"] == "no"}
 
 
 @pytest.fixture(scope="module")
@@ -43,216 +75,628 @@ def dotenv(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return dict(line.split("=", 1) for line in (folder / ".env").read_text().splitlines())
 
 
-def environment(service: str, variables: dict[str, str]) -> dict[str, str]:
-    return {name: VARIABLE.sub(lambda found: variables[found[1]], value) for name, value in SERVICES[service]["environment"].items()}
+def filled(text: str, variables: Mapping[str, str]) -> str:
+    return VARIABLE.sub(lambda found: variables[found[1]], text).replace("$$", "$")
 
 
-def mounts(service: str) -> list[tuple[str, str]]:
-    parts = (volume.split(":") for volume in SERVICES[service].get("volumes", []))
-    return [(part[0], part[1]) for part in parts]
+def environment(service: str, variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: filled(value, variables) for name, value in SERVICES[service].get("environment", {}).items()}
+
+
+def config(service: str, target: str) -> str:
+    """What a service finds in a file that is put into it."""
+    (source,) = [each["source"] for each in SERVICES[service]["configs"] if each["target"] == target]
+    found = CONFIGS[source]
+    return (ROOT / found["file"]).read_text() if "file" in found else found["content"]
+
+
+def words(service: str) -> list[str]:
+    """The command, without the shell that some of them begin with."""
+    command = [filled(word, {}) for word in SERVICES[service]["command"]]
+    if command[:2] == ["sh", "-c"]:
+        assert command[2].endswith('"$0" "$@"')
+        return command[3:]
+    return command
+
+
+def region_of(service: str) -> str | None:
+    return next((region for region in REGIONS if region in service.split("-")), None)
+
+
+def needed_by(service: str) -> set[str]:
+    """The services that have to be up before one, and before those."""
+    targets = set(SERVICES[service].get("depends_on", {}))
+    return targets.union(*(needed_by(target) for target in targets))
+
+
+def properties(text: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#"))
+
+
+class Caught:
+    """Stands where the embedded deployment starts its servers, and keeps what it would have started."""
+
+    def __init__(self) -> None:
+        self.command: list[str] = []
+        self.commands: list[list[str]] = []
+        self.env: dict[str, str] = {}
+
+    def start(self, name: str, command: list[Any], *, log: Path, env: Mapping[str, str] | None = None, **_: object) -> Any:
+        self.command = [str(word) for word in command]
+        self.commands.append(self.command)
+        # What a server is given beyond what this process has.
+        self.env = {name: value for name, value in (env or {}).items() if os.environ.get(name) != value}
+        return SimpleNamespace(stop=lambda: None, log=log)
+
+
+@pytest.fixture
+def caught(monkeypatch: pytest.MonkeyPatch) -> Iterator[Caught]:
+    found = Caught()
+    for module in (airflow, connect, nessie, patroni, s3):
+        monkeypatch.setattr(module, "start_process", found.start)
+        if module is not patroni:
+            monkeypatch.setattr(module, "wait_until_ready", lambda *args, **kwargs: None)
+    java = Java(Path(f"{HOME}/java"), 21, frozenset())
+    monkeypatch.setattr(nessie, "find_java", lambda: java)
+    monkeypatch.setattr(nessie, "fetch_jars", lambda jars, **_: [Path(f"{HOME}/cache/jars/{jar.file_name}") for jar in jars])
+    monkeypatch.setattr(connect, "find_java", lambda minimum: java)
+    monkeypatch.setattr(connect, "java_home_for_spark", lambda java, folder: java.home)
+    monkeypatch.setattr(s3, "find_rclone", lambda: Path("rclone"))
+    yield found
 
 
 def embedded_endpoints(tmp_path: Path) -> dict[str, s3.Endpoint]:
     """The endpoints that the embedded deployment would have at the addresses of the containers."""
-    ports = {"us": 9001, "eu": 9002}
     return {
-        region: s3.Endpoint(region, f"http://s3-{region}:{ports[region]}", f"key-{region}", f"secret-{region}", None, tmp_path / "log")
+        region: s3.Endpoint(region, f"http://s3-{region}:{S3_PORT[region]}", f"key-{region}", f"secret-{region}", None, tmp_path / "log")
         for region in REGIONS
     }
 
 
-def test_only_known_keys_stand_in_the_file() -> None:
-    assert {key for key in COMPOSE if not key.startswith("x-")} == TOP_LEVEL
-    assert re.fullmatch(r"[a-z0-9][a-z0-9_-]*", COMPOSE["name"])
-    for service in SERVICES.values():
-        assert set(service) <= SERVICE
-        assert set(service.get("build", {})) <= BUILD
-        assert all(isinstance(value, str) for value in service["environment"].values()), "YAML would turn true, 4 and 0.1 into other texts"
+def in_the_image(path: str) -> str:
+    """Where a file of this Python environment lies in the image."""
+    return path.replace(sysconfig.get_path("purelib"), PACKAGES).replace(sysconfig.get_path("scripts"), f"{HOME}/.venv/bin")
 
 
-def test_two_regions_share_a_catalog_and_nothing_else() -> None:
-    assert set(SERVICES) == {"postgres", "nessie", *(f"{kind}-{region}" for kind in ("s3", "airflow") for region in REGIONS)}
-    for region, other in (REGIONS, REGIONS[::-1]):
-        assert f"s3-{other}" not in SERVICES[f"airflow-{region}"]["depends_on"], "a region starts while the other one is dark"
-        assert not {source for source, _ in mounts(f"s3-{region}")} & {source for source, _ in mounts(f"s3-{other}")}
+# ------------------------------------------------------------------------------------------------------------------ the file
 
 
-@pytest.mark.parametrize("name", SERVICES)
-def test_images_are_pinned(name: str) -> None:
-    service = SERVICES[name]
-    images = [service["image"], *re.findall(r"^FROM (\S+)$", service.get("build", {}).get("dockerfile_inline", ""), re.MULTILINE)]
-    for image in images:
-        assert re.fullmatch(r"[a-z0-9./-]+:\d+\.\d+(\.\d+)?[a-z0-9.-]*", image), image
+def faults(compose: dict[str, Any]) -> list[str]:
+    schema = get_builtin_schema("vendor.compose-spec")
+    return [error.message for error in jsonschema.validators.validator_for(schema)(schema).iter_errors(compose)]
 
 
-@pytest.mark.parametrize("name", SERVICES)
-def test_services_have_health_checks_and_wait_for_healthy_ones(name: str) -> None:
-    service = SERVICES[name]
-    assert set(service["healthcheck"]) <= HEALTHCHECK
-    assert service["healthcheck"]["test"][0] == "CMD"
-    assert all(re.fullmatch(r"\d+s", service["healthcheck"][key]) for key in ("interval", "timeout", "start_period"))
-    for target, condition in service.get("depends_on", {}).items():
-        assert target in SERVICES
-        assert condition == {"condition": "service_healthy"}
+def test_the_file_fits_the_specification() -> None:
+    assert faults(COMPOSE) == []
 
 
-@pytest.mark.parametrize("name", SERVICES)
-def test_ports_are_bound_to_loopback_and_equal_inside_and_outside(name: str) -> None:
-    for port in SERVICES[name].get("ports", []):
-        host, outside, inside = port.split(":")
-        assert (host, outside) == (LOOPBACK, inside)
+@pytest.mark.parametrize(
+    ("service", "key", "value"),
+    [("nessie-us", "healthchek", {}), ("s3-us", "ports", "9001"), ("first", "networks", 1), ("trino-eu", "depends_on", {"s3-eu": {}})],
+)
+def test_the_schema_sees_what_is_wrong(service: str, key: str, value: object) -> None:
+    wrong = deepcopy(COMPOSE)
+    wrong["services"][service][key] = value
+    assert faults(wrong)
 
 
-def test_no_port_is_given_twice() -> None:
-    ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
-    assert len(ports) == len(set(ports))
+def test_both_regions_have_the_same_services() -> None:
+    assert set(SERVICES) == {"first", *(kind.format(region) for kind in KINDS for region in REGIONS)}
 
 
-@pytest.mark.parametrize("name", SERVICES)
-def test_mounted_files_exist_and_volumes_are_named(name: str) -> None:
-    for source, _ in mounts(name):
-        if source.startswith("."):
-            assert (ROOT / source).exists(), source
+def test_what_differs_between_the_regions_is_their_name_and_their_ports() -> None:
+    ports = dict(zip(("19120", "9001", "8081", "8083"), ("19121", "9002", "8082", "8084"), strict=True))
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {renamed(key): renamed(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [renamed(each) for each in value]
+        if not isinstance(value, str):
+            return value
+        text = re.sub(r"(?<![A-Za-z])us(?![A-Za-z])(?!-east)", "eu", value)
+        return re.sub("|".join(ports), lambda found: ports[found[0]], re.sub(r"_US(?=_)", "_EU", text))
+
+    shared = set(COMPOSE["x-credentials"]) | set(COMPOSE["x-nessie-environment"])
+    for kind in KINDS:
+        us, eu = (deepcopy(SERVICES[kind.format(region)]) for region in REGIONS)
+        for service in (us, eu):
+            for name in shared:
+                service.get("environment", {}).pop(name, None)
+        us["configs"], eu["configs"] = ([each for each in side.get("configs", []) if "trino" in each["source"]] for side in (us, eu))
+        assert renamed(us) == eu, kind
+    assert properties(renamed(CONFIGS["trino-us"]["content"])) == properties(CONFIGS["trino-eu"]["content"])
+
+
+def test_images_are_pinned() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    for name, service in SERVICES.items():
+        if name.startswith("trino-"):
+            assert re.fullmatch(r"trinodb/trino:\d+", service["image"])
         else:
-            assert source in COMPOSE["volumes"], source
+            assert (service["image"], service["pull_policy"]) == (f"sterna:{version}", "never"), name
+    assert [name for name, service in SERVICES.items() if "build" in service] == ["first"]
 
 
-def test_every_volume_is_used() -> None:
-    assert set(COMPOSE["volumes"]) == {source for name in SERVICES for source, _ in mounts(name) if not source.startswith(".")}
+def test_the_image_holds_what_readme_installs() -> None:
+    lines = [line.partition(" ")[::2] for line in DOCKERFILE.splitlines()]
+    (base,) = [rest for instruction, rest in lines if instruction == "FROM"]
+    assert re.fullmatch(r"python:3\.11\.\d+-slim-\w+", base)
+    assert f"{HOME}/.venv/lib/python3.11" in PACKAGES
+    assert lines[1] == ("WORKDIR", HOME)
+    copied = [source for instruction, rest in lines if instruction == "COPY" for source in rest.split()[:-1]]
+    assert all((ROOT / source).exists() for source in copied)
+    # What run.py reads, and what pyproject.toml builds the package from.
+    assert {"run.py", "pyproject.toml", "requirements.lock", "README.md", "LICENSE", "plugins"} == set(copied)
+    assert ("RUN", "python run.py sterna --help") in lines
+    assert run.VENV.relative_to(run.HERE) == Path(".venv")
+    assert SERVICES["first"]["build"]["context"] == "."
+    assert "$" not in DOCKERFILE, "Compose would fill it in"
 
 
-def test_the_image_is_built_from_files_of_the_checkout() -> None:
-    build = SERVICES["airflow-us"]["build"]
-    assert build["context"] == "."
-    copied = [part for line in re.findall(r"^COPY --\S+ (.*) \S+$", build["dockerfile_inline"], re.MULTILINE) for part in line.split()]
-    assert copied
-    assert all((ROOT / path).exists() for path in copied)
-    assert SERVICES["airflow-eu"]["build"] == build
+def test_the_image_s_build_calls_functions_that_there_are() -> None:
+    scripts = re.findall(r'^RUN python -c "(.*)"$', DOCKERFILE, re.MULTILINE)
+    assert len(scripts) == 2
+    for script in scripts:
+        imports = [each for each in ast.parse(script).body if isinstance(each, ast.ImportFrom)]
+        assert imports
+        for each in imports:
+            assert all(hasattr(import_module(each.module or ""), alias.name) for alias in each.names)
+        known = {alias.name for each in imports for alias in each.names}
+        assert {each.id for each in ast.walk(ast.parse(script)) if isinstance(each, ast.Name)} == known
+    assert f"STERNA_CACHE={HOME}/cache" in DOCKERFILE
+    assert f"Path('{HOME}/java')" in scripts[1]
+    assert SERVICES["spark-eu"]["environment"]["JAVA_HOME"] == f"{HOME}/java"
+
+
+def test_volumes_lie_where_the_image_lets_its_user_write() -> None:
+    (made,) = re.findall(r"install -d -o sterna (.*)$", DOCKERFILE, re.MULTILINE)
+    used = set()
+    for name, service in SERVICES.items():
+        for volume in service.get("volumes", []):
+            source, target, *_ = volume.split(":")
+            if source.startswith("."):
+                assert (ROOT / source).is_dir(), source
+            else:
+                assert target in made.split(), f"{name}: {target}"
+                used.add(source)
+    assert used == set(COMPOSE["volumes"])
+    # Its own data alone: only an Airflow's components share a folder.
+    owners = {
+        volume: [name for name in SERVICES if any(each.startswith(f"{volume}:") for each in SERVICES[name].get("volumes", []))]
+        for volume in used
+    }
+    assert all(len(names) == 1 or all(name.startswith("airflow-") for name in names) for names in owners.values())
+
+
+def test_files_that_are_put_into_services_exist_and_are_used() -> None:
+    sources = {each["source"] for service in SERVICES.values() for each in service.get("configs", [])}
+    assert sources == set(CONFIGS)
+    for found in CONFIGS.values():
+        assert "content" in found or (ROOT / found["file"]).is_file()
+    for source, name in (("nessie", "server.properties"), ("patroni", "patroni.yml")):
+        assert os.path.samefile(ROOT / CONFIGS[source]["file"], ROOT / "plugins" / "sterna" / "local" / name)
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_who_runs_on_has_a_health_check_and_who_waits_waits_for_it(name: str) -> None:
+    service = SERVICES[name]
+    if name in ONE_OFF:
+        assert "healthcheck" not in service
+    else:
+        assert service["restart"] == "unless-stopped"
+        assert service["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
+    for target, condition in service.get("depends_on", {}).items():
+        assert condition == {"condition": "service_completed_successfully" if target in ONE_OFF else "service_healthy"}, target
+        assert target in SERVICES
+
+
+def test_ports_are_bound_to_loopback_lead_to_a_server_and_stand_in_the_head() -> None:
+    inside = {
+        **{f"nessie-{region}": SERVICES[f"nessie-{region}"]["environment"]["QUARKUS_HTTP_PORT"] for region in REGIONS},
+        **{f"s3-{region}": words(f"s3-{region}")[words(f"s3-{region}").index("--addr") + 1].partition(":")[2] for region in REGIONS},
+        **{f"airflow-{region}": SERVICES[f"airflow-{region}"]["environment"]["AIRFLOW__API__PORT"] for region in REGIONS},
+        **{f"trino-{region}": "8080" for region in REGIONS},  # the image's own
+    }
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert set(published) == set(inside)
+    outside = []
+    for name, (port,) in published.items():
+        host, number, target = port.split(":")
+        assert (host, target) == (LOOPBACK, inside[name])
+        outside.append(number)
+        assert f" http://{LOOPBACK}:{number}" in TEXT.partition("\nname:")[0]
+    assert len(outside) == len(set(outside))
+
+
+def test_the_documents_speak_of_services_that_there_are() -> None:
+    for path in ("docker-compose.yml", "README.md", "docs/operations.md"):
+        called = re.findall(r"docker compose (?:build|run --rm|exec|stop) ((?:[a-z0-9-]+ ?)+)", (ROOT / path).read_text())
+        assert called, path
+        names = [each.split()[0] for each in called]
+        assert set(names) <= set(SERVICES), path
+
+
+# --------------------------------------------------------------------------------------------------------- between the regions
+
+
+def test_a_region_s_services_reach_the_other_one_by_one_network_alone() -> None:
+    assert set(COMPOSE["networks"]) == {*REGIONS, "between"}
+    for name, service in SERVICES.items():
+        region = region_of(name)
+        assert set(service["networks"]) <= {region, "between"}, name
+        assert region in service["networks"] or name == "first"
+    # The servers that another region's sterna or Postgres asks, and those that ask.
+    for kind in ("postgres-{}-a", "postgres-{}-b", "nessie-{}", "guard-{}", "s3-{}", "spark-{}", "airflow-{}", "airflow-scheduler-{}"):
+        for region in REGIONS:
+            assert "between" in SERVICES[kind.format(region)]["networks"], kind
+
+
+@pytest.mark.parametrize("region", REGIONS)
+def test_a_region_starts_and_answers_while_the_other_one_is_dark(region: str) -> None:
+    for name in SERVICES:
+        if region_of(name) == region:
+            assert {region_of(each) for each in needed_by(name)} <= {region}, name
+    assert SERVICES[f"trino-{region}"]["networks"] == [region]
+    assert needed_by(f"trino-{region}") == {
+        *(f"nessie-{region}", f"s3-{region}", f"databases-{region}", f"postgres-{region}-a", f"postgres-{region}-b")
+    }
+    # /q/health asks every region's store.
+    assert SERVICES[f"nessie-{region}"]["healthcheck"]["test"][-1] == f"http://{LOOPBACK}:{NESSIE_PORT[region]}/api/v2/config"
+
+
+@pytest.mark.parametrize("region", REGIONS)
+def test_trino_reads_its_region_s_replica_at_its_region_s_store(region: str, dotenv: dict[str, str]) -> None:
+    found = properties(filled(config(f"trino-{region}", "/etc/trino/catalog/lake.properties"), {}))
+    known = REGISTRY.region(region)
+    (location,) = [each for each in REGISTRY.locations if each.region == region]
+    assert found["iceberg.nessie-catalog.ref"] == known.replica_branch == f"main_replica_{region}"
+    assert found["iceberg.nessie-catalog.uri"] == known.catalog.read
+    assert found["iceberg.nessie-catalog.default-warehouse-dir"] == known.replica_root
+    assert (found["s3.endpoint"], found["s3.region"]) == (location.remote.options["endpoint"], location.remote.options["region"])
+    (other,) = set(REGIONS) - {region}
+    assert not re.search(rf"\b{other}\b|_{other}\b", "\n".join(each for key, each in found.items() if key != "s3.region"))
+    # The keys come from the environment, and are the region's own.
+    here = environment(f"trino-{region}", dotenv)
+    for key, kind in (("s3.aws-access-key", "ACCESS_KEY"), ("s3.aws-secret-key", "SECRET_KEY")):
+        assert found[key] == f"${{ENV:S3_{kind}}}"
+        assert here[f"S3_{kind}"] == dotenv[f"S3_{region.upper()}_{kind}"]
+    # README's recipe, with what this store needs.
+    readme = (ROOT / "README.md").read_text()
+    recipe = properties(readme.partition("Trino (`etc/catalog/lake.properties`):\n\n```\n")[2].partition("```")[0])
+    assert set(recipe) == set(found) - {"s3.aws-access-key", "s3.aws-secret-key", "s3.path-style-access", "s3.region"}
+    assert {key: recipe[key] for key in ("connector.name", "iceberg.catalog.type", "iceberg.security", "fs.native-s3.enabled")} == {
+        key: found[key] for key in ("connector.name", "iceberg.catalog.type", "iceberg.security", "fs.native-s3.enabled")
+    }
+
+
+# --------------------------------------------------------------------------------------------------------------------- secrets
 
 
 def test_no_secret_stands_in_the_file() -> None:
     for name, service in SERVICES.items():
-        for variable, value in service["environment"].items():
+        for variable, value in service.get("environment", {}).items():
+            assert isinstance(value, str), f"{name}: YAML would turn true, 4 and 0.1 into other texts"
             if SECRET.search(variable):
                 assert VARIABLE.search(value), f"{name}: {variable}"
+        assert not VARIABLE.search(" ".join(service.get("command", []))), f"{name}: every user of the machine can read a command"
 
 
 def test_new_env_writes_exactly_the_variables_that_the_file_asks_for(dotenv: dict[str, str]) -> None:
-    assert set(re.findall(r"\$\{(\w+)", TEXT)) == set(VARIABLE.findall(TEXT)) == set(dotenv)
+    text = json.dumps(COMPOSE)  # comments ask for nothing
+    asked = re.findall(r"(?<!\$)\$\{?(\w+)", text)
+    assert set(asked) == set(dotenv)
+    assert asked == VARIABLE.findall(text), "each of them fails without a value"
     assert len(set(dotenv.values())) == len(dotenv), "no two are alike"
     # Nothing that a URL, JSON, or rclone's comma-separated pair would read otherwise.
     assert all(re.fullmatch(r"[A-Za-z0-9_=-]{20,}", value) for value in dotenv.values())
 
 
-def test_the_registry_is_the_embedded_deployment_s(tmp_path: Path) -> None:
-    catalogs = {region: {"read": "http://nessie:19120/api/v2"} for region in REGIONS}
-    embedded = stack.write_registry(tmp_path, catalogs, embedded_endpoints(tmp_path), {}).read_text()
-    registry = parse_registry(REGISTRY.read_text(), REGISTRY.name)
-    assert registry == parse_registry(embedded, "embedded")
-    assert f"./{REGISTRY.relative_to(ROOT)}" in [source for source, _ in mounts("airflow-eu")]
+def test_who_works_for_a_region_has_the_credentials_that_the_registry_names(dotenv: dict[str, str]) -> None:
+    databases = [region.catalog.database for region in REGISTRY.regions]
+    ids = {location.credential_id for location in REGISTRY.locations} | {each and each.credential_id for each in databases}
+    asking = [name for name, service in SERVICES.items() if "STERNA_REGISTRY" in service.get("environment", {})]
+    assert {"first", "nessie-us", "guard-eu", "airflow-scheduler-us", "airflow-triggerer-eu"} <= set(asking)
+    for name in asking:
+        here = environment(name, dotenv)
+        assert {f"AIRFLOW_CONN_{str(id).upper()}" for id in ids} == {each for each in here if each.startswith("AIRFLOW_CONN_")}
+        assert {each: here[each] for each in s3.CLIENT_ENVIRONMENT} == s3.CLIENT_ENVIRONMENT
+        assert here["STERNA_REGISTRY"] in [each["target"] for each in SERVICES[name]["configs"] if each["source"] == "registry"]
+        assert here.get("STERNA_REGION") == region_of(name)
+        for region in REGIONS:
+            store = parse_credential(f"sterna_{region}", here[f"AIRFLOW_CONN_STERNA_{region.upper()}"])
+            assert environment(f"s3-{region}", dotenv)["RCLONE_AUTH_KEY"] == f'"{store.login},{store.password}"'
+            database = parse_credential(f"catalog_{region}", here[f"AIRFLOW_CONN_CATALOG_{region.upper()}"])
+            member = environment(f"postgres-{region}-a", dotenv)
+            assert (database.login, database.password) == (member["PATRONI_SUPERUSER_USERNAME"], member["PATRONI_SUPERUSER_PASSWORD"])
 
 
-def test_the_registry_s_addresses_are_services_of_the_file() -> None:
-    registry = parse_registry(REGISTRY.read_text(), REGISTRY.name)
-    addresses = [region.catalog.read for region in registry.regions] + [item.remote.options["endpoint"] for item in registry.locations]
-    for address in addresses:
-        service, port = re.fullmatch(r"http://([a-z0-9-]+):(\d+)(?:/.*)?", address).groups()  # type: ignore[union-attr]
-        assert f"{LOOPBACK}:{port}:{port}" in SERVICES[service]["ports"]
+# ------------------------------------------------------------------------------------------- commands and settings of the tests
 
 
-@pytest.mark.parametrize("region", REGIONS)
-def test_airflow_has_the_embedded_deployment_s_settings(region: str, tmp_path: Path, dotenv: dict[str, str]) -> None:
-    embedded = airflow._environment(tmp_path, Database("h", 1, "d", "u", "p"), tmp_path / "dags", None, 8080, {})
-    expected = {f"AIRFLOW__{name}": value for name, value in airflow._SETTINGS.items()}
-    here = environment(f"airflow-{region}", dotenv)
-    names = {name for name in here if name.startswith("AIRFLOW__") and "__STERNA__" not in name}
-    # The plugins folder is the image's own.
-    assert names == {name for name in embedded if name.startswith("AIRFLOW__")} - {"AIRFLOW__CORE__PLUGINS_FOLDER"}
-    # In a container loopback would be nobody's but the container's.
-    assert {name: here[name] for name in expected} == {**expected, "AIRFLOW__API__HOST": "0.0.0.0"}
-    assert {name: here[name] for name in s3.CLIENT_ENVIRONMENT} == s3.CLIENT_ENVIRONMENT
-    assert here["AIRFLOW__STERNA__REGION"] == here["STERNA_REGION"] == region
-
-
-@pytest.mark.parametrize("region", REGIONS)
-def test_airflow_s_addresses_agree(region: str, dotenv: dict[str, str]) -> None:
-    here = environment(f"airflow-{region}", dotenv)
-    base = f"http://{LOOPBACK}:{here['AIRFLOW__API__PORT']}"
-    assert here["AIRFLOW__API__BASE_URL"] == base
-    assert here["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == f"{base}/execution/"
-    assert SERVICES[f"airflow-{region}"]["ports"] == [f"{LOOPBACK}:{here['AIRFLOW__API__PORT']}:{here['AIRFLOW__API__PORT']}"]
-    targets = dict(map(reversed, mounts(f"airflow-{region}")))  # type: ignore[arg-type]
-    assert targets[here["AIRFLOW__CORE__DAGS_FOLDER"]] == "./dags"
-    assert here["STERNA_REGISTRY"] == here["AIRFLOW__STERNA__REGISTRY"]
-    assert targets[here["STERNA_REGISTRY"]] == f"./{REGISTRY.relative_to(ROOT)}"
-    for scheme, suffix in (("postgresql+psycopg", ""), ("postgresql+asyncpg", "_ASYNC")):
-        database = Database("postgres", 5432, f"airflow_{region}", "airflow", dotenv["AIRFLOW_DATABASE_PASSWORD"])
-        assert here[f"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN{suffix}"] == database.url(scheme)
-
-
-def test_each_region_has_the_keys_of_every_store(dotenv: dict[str, str]) -> None:
-    registry = parse_registry(REGISTRY.read_text(), REGISTRY.name)
-    for region in REGIONS:
-        here = environment(f"airflow-{region}", dotenv)
-        for location in registry.locations:
-            id = location.credential_id or ""
-            credential = parse_credential(id, here[f"AIRFLOW_CONN_{id.upper()}"])
-            store = environment(f"s3-{location.region}", dotenv)
-            assert store["RCLONE_AUTH_KEY"] == f'"{credential.login},{credential.password}"'
-            assert (store["RCLONE_CONFIG_SELF_ACCESS_KEY_ID"], store["RCLONE_CONFIG_SELF_SECRET_ACCESS_KEY"]) == (
-                credential.login,
-                credential.password,
-            )
-
-
-def test_nessie_has_the_embedded_deployment_s_settings(tmp_path: Path, dotenv: dict[str, str]) -> None:
-    here = environment("nessie", dotenv)
-    expected = nessie._store_settings(Database("postgres", 5432, "nessie", "nessie", dotenv["NESSIE_DATABASE_PASSWORD"]))
-    assert {name: here[name] for name in expected} == expected
-    warehouses = [
-        nessie.Warehouse(region, stack.bucket(region), "warehouse", endpoint) for region, endpoint in embedded_endpoints(tmp_path).items()
-    ]
-    secrets = nessie._warehouse_secrets(warehouses)
-    assert set(here) - set(expected) - set(secrets) == {"QUARKUS_CONFIG_LOCATIONS", "QUARKUS_HTTP_HOST", "QUARKUS_HTTP_PORT"}
+def test_the_registry_is_that_of_regions_with_a_catalog_each(tmp_path: Path) -> None:
+    catalogs = {}
     for index, region in enumerate(REGIONS):
-        for kind in ("ACCESS_KEY", "SECRET_KEY"):
-            assert here[f"STERNA_S3_{index}_{kind}"] == dotenv[f"S3_{region.upper()}_{kind}"]
-    (written,) = nessie._write_warehouses(tmp_path, warehouses)
-    lines = (ROOT / "nessie" / "compose" / "warehouses.properties").read_text().splitlines()
-    assert [line for line in lines if not line.startswith("#")] == written.read_text().splitlines()
-
-
-def test_nessie_reads_the_files_that_are_mounted() -> None:
-    read = SERVICES["nessie"]["environment"]["QUARKUS_CONFIG_LOCATIONS"].split(",")
-    assert [target for _, target in mounts("nessie")] == read
-    sources = [ROOT / source for source, _ in mounts("nessie")]
-    assert os.path.samefile(sources[0], ROOT / "plugins" / "sterna" / "local" / "server.properties")
-
-
-def test_nessie_is_healthy_while_a_store_is_dark() -> None:
-    # /q/health asks the stores, too.
-    (probe,) = [part for part in SERVICES["nessie"]["healthcheck"]["test"] if "/dev/tcp" in part]
-    assert "/api/v2/config" in probe
-    assert "/q/health" not in probe
+        server = SimpleNamespace(admin=Database(LOOPBACK, 5432 + index, "postgres", "postgres", "p"))
+        database = Database(LOOPBACK, 5432 + index, "nessie", "nessie", "p")
+        site = sites.Site(region, tmp_path, server, database, None, int(NESSIE_PORT[region]))  # type: ignore[arg-type]
+        catalogs[region] = sites._catalog(site)
+    text = stack.write_registry(tmp_path, catalogs, embedded_endpoints(tmp_path), {"us": 15002, "eu": 15003}).read_text()
+    for index, region in enumerate(REGIONS):
+        text = text.replace(f"{LOOPBACK}:{5432 + index}", f"postgres-{region}-a:5432\n      - postgres-{region}-b:5432")
+        text = text.replace(f"http://{LOOPBACK}:{NESSIE_PORT[region]}", f"http://nessie-{region}:{NESSIE_PORT[region]}")
+        text = text.replace(f"{LOOPBACK}:{15002 + index}", f"spark-{region}:15002")
+    assert LOOPBACK not in text
+    assert parse_registry(text, "embedded") == REGISTRY
 
 
 @pytest.mark.parametrize("region", REGIONS)
-def test_stores_are_served_as_in_the_embedded_deployment(region: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3.Endpoint, "start", lambda self: None)
-    embedded = s3.start_s3(tmp_path, region, [stack.bucket(region)], "key", "secret")
-    command = shlex.split(SERVICES[f"s3-{region}"]["command"])
-    port = SERVICES[f"s3-{region}"]["ports"][0].rpartition(":")[2]
-    other = {f"{LOOPBACK}:{embedded.port}": f":{port}", str(embedded.folder): "/data"}
-    assert command == [other.get(part, part) for part in embedded._command[1:]]
-    # A folder below what is served is a bucket.
-    assert mounts(f"s3-{region}") == [(f"s3-{region}", f"/data/{stack.bucket(region)}")]
-    assert SERVICES[f"s3-{region}"]["environment"]["RCLONE_CONFIG_SELF_ENDPOINT"] == f"http://{LOOPBACK}:{port}"
+@pytest.mark.parametrize("name", ["a", "b", "voter"])
+def test_postgres_is_run_as_in_the_tests(region: str, name: str, tmp_path: Path, caught: Caught, dotenv: dict[str, str]) -> None:
+    service = f"voter-{region}" if name == "voter" else f"postgres-{region}-{name}"
+    hosts = {"a": f"postgres-{region}-a", "b": f"postgres-{region}-b", "voter": f"voter-{region}"}
+    here = environment(service, dotenv)
+    passwords = {key: value for key, value in environment(f"postgres-{region}-a", dotenv).items() if key.endswith(("USERNAME", "PASSWORD"))}
+    ports, apis, votes = ({each: number + index for index, each in enumerate(hosts)} for number in (10, 20, 30))
+    setup = patroni._Setup(tmp_path, Path("/data"), None, find_binaries(), ports, apis, votes, passwords)
+    setup.launch(name)
+    expected = {key: value for key, value in caught.env.items() if key.startswith("PATRONI_")}
+    for numbers, port in ((ports, 5432), (apis, 8008), (votes, 2222)):
+        for each, number in numbers.items():
+            expected = {key: value.replace(f"{LOOPBACK}:{number}", f"{hosts[each]}:{port}") for key, value in expected.items()}
+    expected = {key: in_the_image(value).replace(f"/data/{name}/", "/data/") for key, value in expected.items()}
+    # A container has addresses on two networks, and its own address isn't loopback.
+    expected["PATRONI_RAFT_BIND_ADDR"] = f"{EVERYWHERE}:2222"
+    if name != "voter":
+        expected |= {"PATRONI_POSTGRESQL_LISTEN": f"{EVERYWHERE}:5432", "PATRONI_RESTAPI_LISTEN": f"{EVERYWHERE}:8008"}
+        # Where it ends with the container, as it ends with the tests' cluster.
+        expected["PATRONI_POSTGRESQL_PGPASS"] = "/tmp/pgpass"
+    assert here == expected
+    # The program, and instead of patroni.yml the folder in which it lies.
+    assert words(service) == [Path(caught.command[1]).name, "/etc/patroni"]
+    assert Path(caught.command[2]).name == "patroni.yml"
 
 
-def test_the_databases_that_services_use_are_made() -> None:
-    script = (ROOT / "nessie" / "compose" / "databases.sql").read_text()
-    made = set(re.findall(r"^CREATE DATABASE (\w+) OWNER (\w+);", script, re.MULTILINE))
-    used = {("nessie", "nessie"), *((f"airflow_{region}", "airflow") for region in REGIONS)}
-    assert made == used
-    assert set(re.findall(r"^\\getenv \w+ (\w+)$", script, re.MULTILINE)) <= set(SERVICES["postgres"]["environment"])
-    assert ("./nessie/compose/databases.sql", "/docker-entrypoint-initdb.d/databases.sql") in mounts("postgres")
+def test_the_passwords_are_those_that_patroni_is_given_in_the_tests(tmp_path: Path, dotenv: dict[str, str]) -> None:
+    setup = patroni._prepare(tmp_path, tmp_path, None)
+    here = environment("postgres-us-a", dotenv)
+    assert set(setup.passwords) == {name for name in here if name.endswith(("USERNAME", "PASSWORD"))}
+    users = [name for name in setup.passwords if name.endswith("USERNAME")]
+    assert {name: here[name] for name in users} == {name: setup.passwords[name] for name in users}
+
+
+@pytest.mark.parametrize("service", ["postgres-us-a", "postgres-eu-b", "voter-eu"])
+def test_patroni_understands_its_folder(service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dotenv: dict[str, str]) -> None:
+    from patroni.config import Config
+
+    for each in SERVICES[service]["configs"]:
+        if each["target"].startswith("/etc/patroni/"):
+            (tmp_path / Path(each["target"]).name).write_text(config(service, each["target"]))
+    here = environment(service, dotenv)
+    for name, value in here.items():
+        monkeypatch.setenv(name, value)
+    found = Config(str(tmp_path))
+    assert found["name"] == here["PATRONI_NAME"]
+    assert len(found["raft"]["partner_addrs"]) == 2
+    assert set(found["raft"]) == {"self_addr", "bind_addr", "partner_addrs", "data_dir", "password"}
+    if service.startswith("postgres-"):
+        # What regions that follow one another need: nessie/postgresql.conf.
+        targets = {each["target"]: each["source"] for each in SERVICES[service]["configs"]}
+        assert CONFIGS[targets[found["postgresql"]["custom_conf"]]]["file"] == "./nessie/postgresql.conf"
+        assert found["postgresql"]["parameters"]["password_encryption"] == "scram-sha-256", "patroni.yml is there, too"
+
+
+def test_the_databases_that_services_use_are_made(dotenv: dict[str, str]) -> None:
+    text = config("databases-us", "/etc/sterna/databases.sql")
+    assert words("databases-us")[0] == in_the_image(str(find_binaries() / "psql"))
+    assert (find_binaries() / "psql").exists()
+    assert "--file=/etc/sterna/databases.sql" in words("databases-us")
+    made = set(re.findall(r"'CREATE DATABASE (\w+) OWNER (\w+)'", text))
+    logins = set(re.findall(r"'CREATE ROLE (\w+) LOGIN PASSWORD %L'", text))
+    assert made == {("nessie", "nessie"), ("airflow", "airflow")}
+    assert logins == {"nessie", "airflow"}
+    # Each of them only where there is none: `up` runs it every time.
+    assert text.count("\\gexec") == text.count("WHERE NOT EXISTS") == len(made) + len(logins)
+    for region in REGIONS:
+        here = environment(f"databases-{region}", dotenv)
+        assert set(re.findall(r"^\\getenv \w+ (\w+)$", text, re.MULTILINE)) == {name for name in here if name.endswith("DATABASE_PASSWORD")}
+        assert here["NESSIE_DATABASE_PASSWORD"] == environment(f"nessie-{region}", dotenv)["QUARKUS_DATASOURCE_POSTGRESQL_PASSWORD"]
+        member = environment(f"postgres-{region}-a", dotenv)
+        assert (here["PGUSER"], here["PGPASSWORD"]) == (member["PATRONI_SUPERUSER_USERNAME"], member["PATRONI_SUPERUSER_PASSWORD"])
+        assert (here["PGHOST"], here["PGTARGETSESSIONATTRS"]) == (f"postgres-{region}-a,postgres-{region}-b", "read-write")
+
+
+@pytest.mark.parametrize("region", REGIONS)
+def test_nessie_is_run_as_in_the_tests(region: str, tmp_path: Path, caught: Caught, dotenv: dict[str, str]) -> None:
+    keys = {each: (dotenv[f"S3_{each.upper()}_ACCESS_KEY"], dotenv[f"S3_{each.upper()}_SECRET_KEY"]) for each in REGIONS}
+    endpoints = {each: s3.Endpoint(each, end.url, *keys[each], None, end.log) for each, end in embedded_endpoints(tmp_path).items()}
+    warehouses = [nessie.Warehouse(each, stack.bucket(each), "warehouse", end) for each, end in endpoints.items()]
+    database = Database("h", 1, "nessie", "nessie", dotenv[f"NESSIE_{region.upper()}_DATABASE_PASSWORD"], (2,))
+    nessie.start_nessie(tmp_path, database=database, warehouses=warehouses, port=int(NESSIE_PORT[region]))
+
+    settings = f"{nessie.__file__.rpartition('/')[0]}/server.properties"
+    command = [word.replace(settings, "/etc/nessie/server.properties").replace(str(tmp_path), "/etc/nessie") for word in caught.command]
+    assert words(f"nessie-{region}") == command
+    written = properties((tmp_path / "warehouses.properties").read_text())
+    assert properties(config(f"nessie-{region}", "/etc/nessie/warehouses.properties")) == written
+    assert config(f"nessie-{region}", "/etc/nessie/server.properties") == Path(settings).read_text()
+
+    expected = {
+        name: value.replace("h:1", f"postgres-{region}-a:5432").replace("h:2", f"postgres-{region}-b:5432")
+        for name, value in caught.env.items()
+    }
+    # Several servers share a machine in the tests, and loopback.
+    del expected["QUARKUS_MANAGEMENT_PORT"]
+    expected["QUARKUS_HTTP_HOST"] = EVERYWHERE
+    ours = set(COMPOSE["x-credentials"]) | {"STERNA_REGION"}
+    assert {name: value for name, value in environment(f"nessie-{region}", dotenv).items() if name not in ours} == expected
+    assert words(f"nessie-{region}")[-1] == f"{HOME}/cache/jars/{NESSIE.file_name}"
+
+
+def test_nessie_starts_behind_the_guard_and_without_its_passwords() -> None:
+    for region in REGIONS:
+        script = filled(SERVICES[f"nessie-{region}"]["command"][2], {})
+        before, _, after = script.partition("; exec ")
+        assert before == "sterna catalog guard"
+        superusers = {name for name in COMPOSE["x-credentials"] if name.startswith("AIRFLOW_CONN_CATALOG_")}
+        assert superusers == set(re.findall(r"-u (\w+)", after))
+
+
+@pytest.mark.parametrize("service", ["first", "guard-us", "guard-eu"])
+def test_commands_of_sterna_are_understood(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SERVICES[service]["environment"].items():
+        if name.startswith("STERNA_"):
+            monkeypatch.setenv(name, value)
+    program, *rest = words(service)
+    assert program == "sterna"
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        command = command.commands[rest.pop(0)]
+    context = command.make_context(command.name, rest)
+    assert context.params["registry"] == Path(SERVICES[service]["environment"]["STERNA_REGISTRY"])
+    assert context.params["region"] == (region_of(service) or "us")
+
+
+@pytest.mark.parametrize("region", REGIONS)
+def test_stores_are_served_as_in_the_tests(region: str, tmp_path: Path, caught: Caught, dotenv: dict[str, str]) -> None:
+    keys = dotenv[f"S3_{region.upper()}_ACCESS_KEY"], dotenv[f"S3_{region.upper()}_SECRET_KEY"]
+    embedded = s3.start_s3(tmp_path, region, [stack.bucket(region)], *keys)
+    other = {f"{LOOPBACK}:{embedded.port}": f"{EVERYWHERE}:{S3_PORT[region]}", str(embedded.folder): "/data"}
+    assert words(f"s3-{region}") == [other.get(word, word) for word in caught.command]
+    assert SERVICES[f"s3-{region}"]["command"][2].startswith(f"mkdir -p /data/{stack.bucket(region)};")
+    probe = s3.Endpoint(region, f"http://{LOOPBACK}:{S3_PORT[region]}", *keys, None, tmp_path)
+    assert environment(f"s3-{region}", dotenv) == {
+        "RCLONE_AUTH_KEY": caught.env["RCLONE_AUTH_KEY"],
+        **s3._remote_settings("SELF", probe),
+    }
+
+
+@pytest.mark.parametrize("region", REGIONS)
+def test_spark_connect_is_run_as_in_the_tests(region: str, tmp_path: Path, caught: Caught) -> None:
+    connect.start_spark_connect(tmp_path, region, 15002)
+    bound = "spark.connect.grpc.binding.address="
+    folder = str(tmp_path / f"spark-{region}")
+    other = {f"{bound}{LOOPBACK}": f"{bound}{EVERYWHERE}"}
+    command = [in_the_image(other.get(word, word)).replace(folder, "/tmp/spark") for word in caught.command]
+    assert words(f"spark-{region}") == command
+    expected = {name: caught.env[name] for name in ("JAVA_HOME", "SPARK_LOCAL_IP")}
+    assert set(caught.env) - {"PYSPARK_PYTHON", "SPARK_CONF_DIR"} == set(expected)
+    assert SERVICES[f"spark-{region}"]["environment"] == {**expected, "PYSPARK_PYTHON": f"{HOME}/.venv/bin/python"}
+
+
+@pytest.mark.parametrize("region", REGIONS)
+def test_airflow_is_run_as_in_the_tests(region: str, tmp_path: Path, caught: Caught, dotenv: dict[str, str]) -> None:
+    database = Database("h", 1, "airflow", "airflow", dotenv[f"AIRFLOW_{region.upper()}_DATABASE_PASSWORD"], (2,))
+    airflow.start_airflow(tmp_path, region, database, tmp_path / "dags", port=int(AIRFLOW_PORT[region]))
+    roles = {"airflow-{}": "api-server", **{f"airflow-{role}-{{}}": role for role in ("scheduler", "dag-processor", "triggerer")}}
+    assert sorted([Path(command[0]).name, *command[1:]] for command in caught.commands) == sorted(
+        words(kind.format(region)) for kind in roles
+    )
+    assert all(words(kind.format(region))[1] == role for kind, role in roles.items())
+
+    expected = {name: value for name, value in caught.env.items() if name.startswith("AIRFLOW_")}
+    for name, value in expected.items():
+        expected[name] = value.replace("h:1", f"postgres-{region}-a:5432").replace("h:2", f"postgres-{region}-b:5432")
+    for name in ("CORE__FERNET_KEY", "API__SECRET_KEY", "API_AUTH__JWT_SECRET"):
+        expected[f"AIRFLOW__{name}"] = dotenv[f"AIRFLOW_{region.upper()}_{name.rpartition('__')[2]}"]
+    expected |= {
+        "AIRFLOW_HOME": "/airflow",
+        "AIRFLOW__CORE__PLUGINS_FOLDER": "/airflow/plugins",
+        "AIRFLOW__CORE__DAGS_FOLDER": f"{HOME}/dags",
+        "AIRFLOW__API__HOST": EVERYWHERE,
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://airflow-{region}:{AIRFLOW_PORT[region]}/execution/",
+        # What start_airflow is given by Deployment.start_airflow.
+        "AIRFLOW__STERNA__REGION": region,
+        "AIRFLOW__STERNA__REGISTRY": "/etc/sterna/storage_registry.yaml",
+    }
+    ours = set(COMPOSE["x-credentials"]) | {"STERNA_REGION"}
+    for kind in (*roles, "airflow-tables-{}"):
+        here = environment(kind.format(region), dotenv)
+        assert {name: value for name, value in here.items() if name not in ours} == expected, kind
+    for kind in roles:
+        folders = dict(volume.split(":")[1::-1] for volume in SERVICES[kind.format(region)]["volumes"])
+        assert folders == {f"{HOME}/dags": "./dags", "/airflow/logs": f"airflow-{region}"}
+
+
+def test_airflow_s_tables_are_made_as_in_the_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = []
+
+    def start(name: str, command: list[Any], **_: object) -> Any:
+        commands.append([Path(command[0]).name, *command[1:]])
+        return SimpleNamespace(popen=SimpleNamespace(wait=lambda seconds: 0), stop=lambda: None)
+
+    monkeypatch.setattr(airflow, "start_process", start)
+    server: Any = SimpleNamespace(create_database=lambda name: Database("h", 1, name, name, "p"))
+    airflow.create_airflow_database(server, tmp_path)
+    assert commands == [words("airflow-tables-us")] == [words("airflow-tables-eu")]
+
+
+# --------------------------------------------------------------------------------------------------------------- health checks
+
+
+def probe(service: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Run the Python of a service's health check, and return its exit code; what it raises is a failure, too."""
+    kind, python, option, code, *arguments = SERVICES[service]["healthcheck"]["test"]
+    assert (kind, python, option) == ("CMD", "python", "-c")
+    monkeypatch.setattr("sys.argv", ["-c", *arguments])
+    try:
+        exec(filled(code, {}), {})
+    except SystemExit as end:
+        return int(end.code or 0)
+    except (OSError, KeyError):
+        return 1
+    return 0
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, bytes | int]) -> None:
+    def urlopen(url: str, timeout: float) -> Any:
+        answer = answers.get(url, 0)
+        if isinstance(answer, bytes):
+            return SimpleNamespace(status=200, read=BytesIO(answer).read)
+        raise urllib.error.HTTPError(url, answer, "", {}, None) if answer else urllib.error.URLError("refused")  # type: ignore[arg-type]
+
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+
+
+@pytest.mark.parametrize(
+    ("answers", "code"), [({"primary": b""}, 0), ({"primary": 503, "sync": b""}, 0), ({"primary": 503, "sync": 503}, 1), ({}, 1)]
+)
+def test_a_member_is_healthy_as_primary_or_synchronous_standby(
+    answers: dict[str, bytes | int], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(monkeypatch, {f"http://{LOOPBACK}:8008/{part}": answer for part, answer in answers.items()})
+    assert probe("postgres-eu-b", monkeypatch) == code
+
+
+@pytest.mark.parametrize(("answer", "code"), [(b"{}", 0), (500, 1), (0, 1)])
+def test_nessie_is_healthy_when_the_catalog_answers(answer: bytes | int, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, {f"http://{LOOPBACK}:19121/api/v2/config": answer})
+    assert probe("nessie-eu", monkeypatch) == code
+
+
+@pytest.mark.parametrize(
+    ("service", "component"),
+    [
+        ("airflow-eu", "metadatabase"),
+        *((f"airflow-{role}-eu", role.replace("-", "_")) for role in ("scheduler", "dag-processor", "triggerer")),
+    ],
+)
+def test_airflow_s_health_is_the_component_s_own(service: str, component: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for status, code in (("healthy", 0), ("unhealthy", 1)):
+        answering(monkeypatch, {"http://airflow-eu:8082/api/v2/monitor/health": f'{{"{component}": {{"status": "{status}"}}}}'.encode()})
+        assert probe(service, monkeypatch) == code
+    answering(monkeypatch, {"http://airflow-eu:8082/api/v2/monitor/health": b'{"another": {"status": "healthy"}}'})
+    assert probe(service, monkeypatch) == 1
+
+
+@pytest.mark.parametrize(("service", "port"), [("spark-us", 15002), ("voter-eu", 2222)])
+def test_a_server_without_an_address_to_ask_is_healthy_when_it_listens(service: str, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect_to(address: tuple[str, int], timeout: float) -> Any:
+        if address != (LOOPBACK, port):
+            raise ConnectionRefusedError
+        return SimpleNamespace(close=lambda: None)
+
+    monkeypatch.setattr(socket, "create_connection", connect_to)
+    assert probe(service, monkeypatch) == 0
+    monkeypatch.setattr(socket, "create_connection", lambda address, timeout: connect_to(("", 0), timeout))
+    assert probe(service, monkeypatch) == 1

@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
+
+import yaml
+from patroni import global_config
+from patroni.postgresql.slots import SlotsHandler
 
 from sterna.local.sites import SETTINGS
 
@@ -28,3 +33,25 @@ def test_the_sql_is_sternas_own() -> None:
     assert {path.name for path in (NESSIE / "sql").iterdir()} == {path.name for path in SQL.glob("*.sql")}
     for path in SQL.glob("*.sql"):
         assert os.path.samefile(path, NESSIE / "sql" / path.name)
+
+
+def test_patroni_leaves_the_slots_of_other_regions_alone() -> None:
+    dynamic = yaml.safe_load((NESSIE / "patroni.yml").read_text())["bootstrap"]["dcs"]
+    ours = {"type": "logical", "plugin": "pgoutput", "database": "nessie"}  # as CREATE_REPLICATION_SLOT in ha/seed.py makes it
+    assert is_left_alone(ours, dynamic)
+    assert not is_left_alone({"type": "physical", "plugin": None, "database": None}, dynamic), "a member that went for good"
+    assert not is_left_alone(ours, {**dynamic, "ignore_slots": []})
+
+
+def is_left_alone(slot: dict[str, str | None], dynamic: dict[str, object]) -> bool:
+    """Ask Patroni whether it would keep a slot that it doesn't know."""
+    before = global_config.ignore_slots_matchers
+    cluster = SimpleNamespace(config=SimpleNamespace(modify_version=1, data=dynamic))
+    global_config.update(cluster)
+    try:
+        handler = object.__new__(SlotsHandler)
+        handler._replication_slots = {"sterna_eu": slot}
+        handler._postgresql = SimpleNamespace(mpp_handler=SimpleNamespace(ignore_replication_slot=lambda slot: False))
+        return bool(handler.ignore_replication_slot(cluster, "sterna_eu"))
+    finally:
+        global_config.update(SimpleNamespace(config=SimpleNamespace(modify_version=1, data={"ignore_slots": before})))

@@ -117,7 +117,9 @@ def test_an_error_of_the_server_itself_is_for_a_later_run():
     with talking_to(problem(500, "UNKNOWN")) as (catalog, server):
         with pytest.raises(CatalogUnreachable, match="UNKNOWN why"):
             read(catalog)
-        assert len(server.requests) == 1
+        assert len(server.requests) == PATIENT.attempts
+    with talking_to(problem(500, "UNKNOWN"), answer(200, REFERENCE)) as (catalog, server):
+        assert catalog.reference("main").hash == HASH
 
 
 @pytest.mark.parametrize(("fault", "error"), CLEAR)

@@ -34,7 +34,8 @@ from sterna.errors import (
     RegistryError,
 )
 
-_LATER = frozenset({429, 502, 503, 504})
+# 500 is what Nessie says of a Postgres connection that a failover broke, and a copy of references that have half arrived.
+_LATER = frozenset({429, 500, 502, 503, 504})
 _NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
 _SHOWN_CHARACTERS = 500
 

@@ -161,7 +161,7 @@ class TestFaults:
 
     def test_a_refused_or_missing_credential_is_named(self, served: Stores, here: str) -> None:
         files = put(served, here, {"f": b"1"})
-        with pytest.raises(StoreDenied, match="'(us|eu)_store'"):
+        with pytest.raises(StoreDenied, match=r"'(us|eu)_store'"):
             copy(served.with_location("us", secret="anotherSecret99"), files)
         with pytest.raises(CredentialError, match="'nobody'"):
             copy(served.with_location("eu", credential_id="nobody"), files)

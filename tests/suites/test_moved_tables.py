@@ -1,13 +1,12 @@
-"""Promotion with tables: they go on from another region's replica when their storage is lost, and come home later."""
+"""Promotion with tables: they go on from another region's replica when their storage is lost."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -29,7 +28,6 @@ from tests.suites.world import merge_on_read
 
 REGIONS = ("us", "eu", "ap")
 TABLES = ("moved.v2", "moved.v3")
-LOST = ("us",)
 
 
 @dataclass
@@ -50,13 +48,13 @@ class Story:
         assert report.held == ()
         return report
 
-    def plan(self, region: str, lost: Collection[str] | None) -> Moves:
+    def plan(self, region: str, lost: str) -> Moves:
         with self.context(region) as context:
-            return plan_moves(context, context.catalog, lost)
+            return plan_moves(context, [lost])
 
-    def move(self, region: str, agreed: Moves, lost: Collection[str] | None) -> Moves:
+    def move(self, region: str, agreed: Moves) -> Moves:
         with self.context(region) as context:
-            return move(context, agreed, lost, self.said.append)
+            return move(context, agreed, self.said.append)
 
     def sql(self, text: str) -> list[tuple[object, ...]]:
         return [tuple(row) for row in self.spark.sql(text).collect()]
@@ -101,7 +99,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iter
             yield Story(stage, spark, catalog)
 
 
-def test_tables_go_on_from_a_replica_and_come_home(story: Story) -> None:
+def test_tables_go_on_from_a_replica(story: Story) -> None:
     """One story, for each step stands on the one before."""
     story.sql("CREATE NAMESPACE story_main_us.moved")
     for version, table in zip((2, 3), TABLES, strict=True):
@@ -116,15 +114,15 @@ def test_tables_go_on_from_a_replica_and_come_home(story: Story) -> None:
     story.stage.endpoints["us"].go_dark()
 
     # us is gone for good.
-    found = story.plan("eu", LOST)
+    found = story.plan("eu", "us")
     assert [each.key for each in found.moves] == list(TABLES)
     assert [len(each.lost) for each in found.moves] == [2, 0]
     assert not found.left
     before = story.catalog.reference("main").hash
-    assert story.move("eu", Moves("eu"), LOST).left.keys() == set(TABLES), "what nobody agreed to is not done"
+    assert story.move("eu", Moves("eu", ("us",))).left.keys() == set(TABLES), "what nobody agreed to is not done"
     assert story.catalog.reference("main").hash == before
-    assert story.move("eu", found, LOST).moves == found.moves
-    assert story.move("eu", found, LOST) == Moves("eu"), "it is done already"
+    assert story.move("eu", found).moves == found.moves
+    assert story.move("eu", found) == Moves("eu", ("us",)), "it is done already"
     assert {table: story.rows("eu", "main", table) for table in TABLES} == kept
 
     # Writers go on in eu, and each region follows.
@@ -136,35 +134,55 @@ def test_tables_go_on_from_a_replica_and_come_home(story: Story) -> None:
     assert story.data("eu") - eu_before == written
     story.assert_whole("eu", "eu")
     assert story.sync("ap").copied.files == len(written), "only what is new is copied"
-    assert {key.rpartition("/")[2] for key in story.data("ap") - ap_before} == {key.rpartition("/")[2] for key in written}
+    assert names(story.data("ap") - ap_before) == names(written)
     story.assert_whole("ap", "eu")
     cleaned_up(story, "eu")
 
     # us is back, with its old files.
     story.stage.endpoints["us"].start()
     story.stage.wide.start()
-    assert story.plan("us", None).moves == ()
-    assert story.plan("us", None).left.keys() == set(TABLES), "us is behind"
     us_before = story.data("us")
-    report = story.sync("us")
-    assert report.copied.files == len(written), "the originals are taken"
-    assert {key.rpartition("/")[2] for key in story.data("us") - us_before} == {key.rpartition("/")[2] for key in written}
+    assert story.sync("us").copied.files == len(written), "the originals are taken"
+    assert names(story.data("us") - us_before) == names(written)
     story.assert_whole("us", "eu", "eu", "ap")
     assert story.sync("us").outcome == "idle"
 
-    # The tables come home.
-    home = story.plan("us", None)
-    assert [each.key for each in home.moves] == list(TABLES)
-    assert story.move("us", home, None).moves == home.moves
-    assert story.plan("us", None) == Moves("us")
-    for table in TABLES:
-        story.write("us", table, 300)
-    for region in REGIONS:
+    # Now eu is lost, and then us again: deletes hit what was written here and there in between.
+    for first, (lost, region) in ((300, ("eu", "us")), (400, ("us", "eu"))):
+        story.stage.endpoints[lost].go_dark()
+        found = story.plan(region, lost)
+        assert [each.key for each in found.moves] == list(TABLES)
+        assert story.move(region, found).moves == found.moves
+        for table in TABLES:
+            story.write(region, table, first)
         story.sync(region)
-    for region in REGIONS:
-        story.assert_whole(region, "us")
-    cleaned_up(story, "us")
-    story.assert_whole("us", "us", "eu", "ap")
+        story.stage.endpoints[lost].start()
+        for other in REGIONS:
+            story.sync(other)
+            story.assert_whole(other, region)
+    cleaned_up(story, "eu")
+    story.assert_whole("us", "eu", "eu", "ap")
+
+
+def test_metadata_that_left_the_replica_root_without_its_files_is_held(story: Story) -> None:
+    """Else nobody could tell that main needs what lies below the root, and the clean-up would delete it."""
+    story.sql("CREATE NAMESPACE story_main_us.left")
+    story.sql("CREATE TABLE story_main_us.left.t (id BIGINT) USING iceberg")
+    story.sql("INSERT INTO story_main_us.left.t VALUES (1)")
+    story.sync("eu")
+    agreed = tuple(each for each in story.plan("eu", "us").moves if each.key == "left.t")
+    assert story.move("eu", Moves("eu", ("us",), agreed)).moves == agreed
+    story.sync("eu")
+    story.sql(f"ALTER TABLE story_main_eu.left.t SET LOCATION '{story.stage.warehouse('eu')}/left/t'")
+    with story.context("eu") as context:
+        held = sync(context, Options(), story.said.append).held
+    assert [(item.key, item.kind) for item in held] == [("left.t", "Unsupported")]
+    story.sql("DROP TABLE story_main_eu.left.t")
+    story.sync("eu")
+
+
+def names(keys: set[str]) -> set[str]:
+    return {key.rpartition("/")[2] for key in keys}
 
 
 def cleaned_up(story: Story, region: str) -> None:
@@ -190,8 +208,8 @@ def test_an_original_of_another_size_is_never_written_over(story: Story) -> None
     story.sql("CREATE TABLE story_main_us.odd.t (id BIGINT) USING iceberg")
     story.sql("INSERT INTO story_main_us.odd.t VALUES (1)")
     story.sync("eu")
-    agreed = tuple(each for each in story.plan("eu", LOST).moves if each.key == "odd.t")
-    assert story.move("eu", Moves("eu", agreed), LOST).moves == agreed
+    agreed = tuple(each for each in story.plan("eu", "us").moves if each.key == "odd.t")
+    assert story.move("eu", Moves("eu", ("us",), agreed)).moves == agreed
     (key,) = story.data("us") - before
     folder = story.stage.endpoints["us"].folder
     assert folder is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -29,36 +28,39 @@ class SternaPromotionOperator(SternaOperator):
 
     Args:
         planned: the present primary is there and stops first; "True" or "False" as a template gives it.
-        with_tables: tables go on from the region's replica; likewise. See `sterna catalog promote --with-tables`.
-        act: do it.
+        lost: regions whose storage is lost, separated by commas, and whose tables go on from this region's replica; "" for none.
+        approved: what a person was shown and approved, "" where nothing is to be done yet.
         kwargs: see `SternaOperator`.
     """
 
-    template_fields = (*SternaOperator.template_fields, "planned", "with_tables")
+    template_fields = (*SternaOperator.template_fields, "planned", "lost", "approved")
 
-    def __init__(self, *, planned: str | bool, with_tables: str | bool, act: bool, **kwargs: Any) -> None:
+    def __init__(self, *, planned: str | bool, lost: str, approved: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.planned = planned
-        self.with_tables = with_tables
-        self.act = act
+        self.lost = lost
+        self.approved = approved
 
     def execute(self, context: TaskContext) -> str:
         """Return what would happen, or what was done, as text.
 
         Raises:
-            SternaError: see `plan_promotion`, `promote`, `plan_moves` and `move`.
+            SternaError: see `plan_promotion`, `plan_moves` and `promote`.
+            UsageError: other tables would go on, or lose something else, than was approved.
         """
+        from sterna.errors import UsageError
         from sterna.ha.promote import plan_promotion, promote
-        from sterna.ha.tables import move, plan_moves
+        from sterna.ha.tables import plan_moves
         from sterna.ha.text import moves_text, promoted_text, promotion_text
 
         with self.open() as opened:
             promotion = plan_promotion(opened.registry, opened.secrets, opened.region.name, planned=str(self.planned) == "True")
-            moves = plan_moves(opened, opened.catalog, promotion.lost) if str(self.with_tables) == "True" else None
+            moves = plan_moves(opened, [name.strip() for name in self.lost.split(",")]) if self.lost else None
             said = "\n".join([promotion_text(promotion), *([moves_text(moves)] if moves else [])])
-            if self.act:
-                done = promote(opened.registry, opened.secrets, promotion, self.say)
-                said = promoted_text(replace(done, tables=move(opened, moves, promotion.lost, self.say)) if moves else done)
+            if self.approved:
+                if moves and moves_text(moves) not in self.approved:
+                    raise UsageError("other tables would go on, or lose something else, than was approved", hint="trigger the DAG again")
+                said = promoted_text(promote(opened.registry, opened.secrets, promotion, self.say, moves=moves))
         self.say(said)
         return said
 
@@ -85,11 +87,11 @@ def promotion_dag(*, region: str | None = None, registry: str | None = None, dag
         "tags": ["sterna"],
         "params": {
             "planned": Param(True, type="boolean", title="Planned", description_md="The present primary is there, and stops first."),
-            "with_tables": Param(
-                False,
-                type="boolean",
-                title="With tables",
-                description_md="Tables whose storage is lost go on from this replica; planned: tables born here come home.",
+            "lost": Param(
+                "",
+                type="string",
+                title="Lost storage",
+                description_md="With tables: regions whose storage is lost, too; their tables go on from this region's replica.",
             ),
         },
     }
@@ -97,15 +99,17 @@ def promotion_dag(*, region: str | None = None, registry: str | None = None, dag
         "region": region,
         "registry": registry,
         "planned": "{{ params.planned }}",
-        "with_tables": "{{ params.with_tables }}",
+        "lost": "{{ params.lost }}",
     }
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
-        look = SternaPromotionOperator(task_id="look", act=False, execution_timeout=timedelta(minutes=2), **common)
+        look = SternaPromotionOperator(task_id="look", execution_timeout=timedelta(minutes=2), **common)
         approve = ApprovalOperator(
             task_id="approve",
             subject=f"Make region {region}'s catalog the primary?",
             body="{{ ti.xcom_pull(task_ids='look') }}",
             response_timeout=timedelta(hours=1),
         )
-        look >> approve >> SternaPromotionOperator(task_id="promote", act=True, execution_timeout=timedelta(minutes=30), **common)
+        approved = "{{ ti.xcom_pull(task_ids='look') }}"
+        act = SternaPromotionOperator(task_id="promote", approved=approved, execution_timeout=timedelta(minutes=30), **common)
+        look >> approve >> act
     return dag

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -12,7 +11,7 @@ from sterna.cli.options import DEFAULT_REGISTRY, EXIT_LATER, AsJson, RegionName,
 from sterna.cli.output import Output
 from sterna.ha.promote import plan_promotion, promote
 from sterna.ha.rejoin import rejoin
-from sterna.ha.tables import move, plan_moves
+from sterna.ha.tables import plan_moves
 from sterna.ha.text import moves_text, promoted_text, promotion_text, rejoined_text, status_text
 from sterna.sync.context import Context
 
@@ -44,10 +43,13 @@ def catalog_promote(
         bool,
         typer.Option(
             "--with-tables",
-            help="Let tables go on from the region's replica: those whose metadata is in the region that is lost; "
-            "with --planned those that were born in this region and went on elsewhere.",
+            help="The storage of the primary until now is lost, too: let its tables go on from this region's replica. "
+            "What they lose is listed first.",
         ),
     ] = False,
+    lost: Annotated[
+        list[str] | None, typer.Option("--lost", help="With --with-tables: another region whose storage is lost; repeat for more.")
+    ] = None,
     wait: Annotated[str, typer.Option("--wait", help="With --planned: give up when the region has not got everything by then.")] = "1m",
     yes: Yes = False,
     as_json: AsJson = False,
@@ -57,12 +59,10 @@ def catalog_promote(
     opened = asking.open_registry(registry, region)
     promotion = plan_promotion(opened, secrets, region, planned=planned)
     with Context(opened, opened.region(region), secrets) as context:
-        moves = plan_moves(context, context.catalog, promotion.lost) if with_tables else None
-        asking.agreed("\n".join([promotion_text(promotion), *([moves_text(moves)] if moves else [])]), yes)
-        with output.progress("promote") as progress:
-            done = promote(opened, secrets, promotion, progress, patience=asking.seconds("--wait", wait))
-            if moves:
-                done = replace(done, tables=move(context, moves, promotion.lost, progress))
+        moves = plan_moves(context, lost or list(filter(None, [promotion.old]))) if with_tables else None
+    asking.agreed("\n".join([promotion_text(promotion), *([moves_text(moves)] if moves else [])]), yes)
+    with output.progress("promote") as progress:
+        done = promote(opened, secrets, promotion, progress, patience=asking.seconds("--wait", wait), moves=moves)
     output.result(done, promoted_text(done))
 
 

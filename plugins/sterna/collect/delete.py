@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sterna.collect.decide import amount, without
 from sterna.collect.evidence import runs_in_flight
 from sterna.collect.fence import Fence, fence
-from sterna.collect.heads import versions_since
+from sterna.collect.heads import elsewhere, versions_since
 from sterna.collect.model import Amount, Options
 from sterna.collect.reach import Reached, Walk
 from sterna.errors import Busy, CatalogConflict, SternaError
@@ -90,10 +90,7 @@ class Deletion:
     def _still(self, garbage: pa.Table, result: Deleted) -> pa.Table:
         """Wait for syncs that are about to be published; return what is still garbage at the head that they made."""
         result.head, before = self._head_at_rest(), result.head
-        found = versions_since(self.context, before, result.head)
-        if not found:
-            return garbage
-        self.walk.over(found)
+        self.walk.over(versions_since(self.context, before, result.head) | elsewhere(self.context))
         return without(garbage, self.kept)
 
     def _head_at_rest(self) -> str:

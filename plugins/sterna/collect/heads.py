@@ -9,7 +9,7 @@ from datetime import datetime
 from sterna.edges.catalog import NAMESPACE, Catalog, Commit, Content, Key, Put, key_name
 from sterna.errors import Busy, ReferenceNotFound, UsageError
 from sterna.registry.mapping import check_bindings
-from sterna.registry.model import inside, respell
+from sterna.registry.model import SOURCE_BRANCH, inside, respell
 from sterna.sync.context import Context
 from sterna.sync.head import Head, read_head
 
@@ -30,12 +30,14 @@ class Heads:
     Args:
         head: the replica branch's head.
         kept: versions whose files stay.
+        past: what `main` held below the replica root since that moment, and may have expired: what is left of it stays.
         refused: versions, on the replica branch but no more at its head, of keys that the registry refuses now.
         still_shown: refused keys that the head still shows.
     """
 
     head: Head
     kept: set[Version] = field(default_factory=set)
+    past: set[Version] = field(default_factory=set)
     refused: set[Version] = field(default_factory=set)
     still_shown: tuple[str, ...] = ()
 
@@ -44,7 +46,7 @@ def kept_heads(context: Context, since: datetime, *, whole_history: bool) -> Hea
     """Find the versions that must stay readable.
 
     These are what the replica branch's head holds and what each of its heads since a moment held; and what any other branch or
-    tag holds below this replica root: a tag that somebody set there, `main` itself after a promotion.
+    tag holds below this replica root: a tag that somebody set there, `main` itself after a promotion with tables, since that moment too.
 
     Args:
         context: the region.
@@ -62,9 +64,10 @@ def kept_heads(context: Context, since: datetime, *, whole_history: bool) -> Hea
     check_bindings(context.registry, head.bindings or {})
     heads = Heads(head)
     shown = set(_versions(context, catalog.entries(branch, head.hash)))
-    for version in _held_since(context, head, since, heads.refused if whole_history else None):
+    for version in _held_since(context, branch, head.hash, since, heads.refused if whole_history else None):
         (heads.refused if _refused(context, version.key) else heads.kept).add(version)
-    heads.kept |= shown | set(_elsewhere(context))
+    heads.kept |= shown | elsewhere(context)
+    heads.past = _past(context, since) - heads.kept
     heads.refused -= heads.kept
     heads.still_shown = tuple(sorted({version.key for version in shown if _refused(context, version.key)}))
     return heads
@@ -89,26 +92,35 @@ def refused_versions(context: Context, commits: Iterable[Commit]) -> set[Version
     return {version for commit in commits for version in _put(context, commit) if _refused(context, version.key)}
 
 
-def _held_since(context: Context, head: Head, since: datetime, older: set[Version] | None) -> Iterator[Version]:
+def _held_since(context: Context, branch: str, head: str, since: datetime, older: set[Version] | None = None) -> Iterator[Version]:
     """Yield what the heads since a moment put, and what the first of them held; put refused versions from before into `older`."""
-    commits = iter(context.primary.history(f"{context.region.replica_branch}@{head.hash}", operations=True))
+    commits = iter(context.primary.history(f"{branch}@{head}", operations=True))
     for commit in commits:
         yield from _put(context, commit)
         if commit.commit_time < since:
-            yield from _versions(context, context.primary.entries(context.region.replica_branch, commit.hash))
+            yield from _versions(context, context.primary.entries(branch, commit.hash))
             break
     if older is not None:
         older |= refused_versions(context, commits)
 
 
-def _elsewhere(context: Context) -> Iterator[Version]:
-    """Yield what lies below this replica root and is shown by other references, or by the region's own, older copy of the catalog."""
-    branch = context.region.replica_branch
+def elsewhere(context: Context) -> set[Version]:
+    """Return what lies below this replica root and is shown by other references, or by the region's own, older copy of the catalog."""
+    branch, found = context.region.replica_branch, set[Version]()
     for reference in context.primary.references():
         if reference.name != branch:
-            yield from _versions(context, context.primary.entries(reference.name, reference.hash))
+            found |= set(_versions(context, context.primary.entries(reference.name, reference.hash)))
     if context.catalog is not context.primary:
-        yield from _served(context, context.catalog, branch)
+        found |= set(_served(context, context.catalog, branch))
+    return found
+
+
+def _past(context: Context, since: datetime) -> set[Version]:
+    """Return what `main` held below this replica root since a moment, where it holds something there (after a promotion with tables)."""
+    main = context.primary.reference(SOURCE_BRANCH).hash
+    if next(_versions(context, context.primary.entries(SOURCE_BRANCH, main)), None) is None:
+        return set()
+    return set(_held_since(context, SOURCE_BRANCH, main, since))
 
 
 def _served(context: Context, catalog: Catalog, branch: str) -> Iterator[Version]:

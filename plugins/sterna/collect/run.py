@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sterna.collect.decide import Found, Rules, amount, garbage, sort_out, without
 from sterna.collect.delete import Deletion
 from sterna.collect.evidence import read_passes, runs_in_flight, save_pass
-from sterna.collect.heads import Heads, kept_heads, versions_since
+from sterna.collect.heads import Heads, elsewhere, kept_heads, versions_since
 from sterna.collect.model import Collected, Failure, Options
 from sterna.collect.reach import Reached, Walk
 from sterna.sync.context import Context
@@ -53,6 +53,7 @@ def collect(
     kept, refused = Reached(), Reached()
     walk = Walk(context, kept.add, progress)
     walk.over(heads.kept)
+    Walk(context, kept.add, progress, gone_is_fine=True).over(heads.past)
     Walk(context, refused.add, progress, gone_is_fine=True).over(heads.refused)
     rules = _rules(context, heads, options, now)
     found = sort_out(context.objects.list(context.region.replica_root), rules, kept, refused)
@@ -90,9 +91,9 @@ def _rules(context: Context, heads: Heads, options: Options, now: datetime) -> R
 
 
 def _caught_up(context: Context, heads: Heads, walk: Walk) -> Heads:
-    """Reach what was published while the store was listed."""
+    """Reach what was published, or committed to `main`, while the store was listed."""
     head = read_head(context.primary, context.region.replica_branch)
-    walk.over(versions_since(context, heads.head.hash, head.hash))
+    walk.over(versions_since(context, heads.head.hash, head.hash) | elsewhere(context))
     return replace(heads, head=head)
 
 

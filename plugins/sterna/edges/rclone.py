@@ -37,6 +37,8 @@ _ARGS = (
     f"--files-from-raw {_LIST}",
     # The caller has looked for them, with fewer requests than one a file.
     "--no-check-dest",
+    # One HEAD a listed file instead of listing their folders, which may hold millions of others.
+    "--no-traverse",
     # Keys that differ in Unicode normalization alone are different keys.
     "--no-unicode-normalization",
     # No HEAD after each upload: the store has checked the hash that came with it, and every file is looked up afterwards.
@@ -45,7 +47,8 @@ _ARGS = (
     "--s3-chunk-size 16Mi",
     "--s3-upload-concurrency 4",
     "--max-buffer-memory 1Gi",
-    "--retries 2",
+    # A second round would send all of them again; the caller knows which are missing.
+    "--retries 1",
     "--low-level-retries 5",
     "--contimeout 10s",
     "--timeout 60s",

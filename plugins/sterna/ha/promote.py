@@ -16,8 +16,9 @@ from sterna.ha.model import Site
 from sterna.ha.rejoin import Lost, bring_back
 from sterna.ha.seed import unsubscribe
 from sterna.ha.site import fence, look_at_all, newest_epoch, prepare, raise_epoch, references_digest, unfence
-from sterna.ha.tables import Moves
+from sterna.ha.tables import Moves, move
 from sterna.registry.model import SOURCE_BRANCH, Region, Registry
+from sterna.sync.context import Context
 
 _POLL_SECONDS = 0.2
 
@@ -45,13 +46,6 @@ class Promotion:
     main: str
     newest: datetime | None
     silent: tuple[str, ...]
-
-    @property
-    def lost(self) -> tuple[str, ...] | None:
-        """Regions whose storage a promotion with tables takes for gone; None where it is planned, for then nothing is."""
-        if self.planned:
-            return None
-        return (self.old,) if self.old else self.silent
 
 
 @dataclass(frozen=True)
@@ -108,7 +102,15 @@ def plan_promotion(registry: Registry, secrets: Secrets, name: str, *, planned: 
     )
 
 
-def promote(registry: Registry, secrets: Secrets, promotion: Promotion, say: Callable[[str], None], *, patience: float = 60.0) -> Promoted:
+def promote(
+    registry: Registry,
+    secrets: Secrets,
+    promotion: Promotion,
+    say: Callable[[str], None],
+    *,
+    patience: float = 60.0,
+    moves: Moves | None = None,
+) -> Promoted:
     """Carry a promotion out; safe to repeat after a crash anywhere.
 
     Args:
@@ -117,6 +119,7 @@ def promote(registry: Registry, secrets: Secrets, promotion: Promotion, say: Cal
         promotion: what to do.
         say: told of each step.
         patience: seconds until a planned promotion gives up waiting for equality, and gives the old primary its right back.
+        moves: with tables: those that somebody agreed to.
 
     Raises:
         DatabaseUnreachable: a region that has to answer does not.
@@ -146,7 +149,10 @@ def promote(registry: Registry, secrets: Secrets, promotion: Promotion, say: Cal
             following.append(other.name)
         except SternaError as error:
             left[other.name] = f"{error}; sterna catalog rejoin, when it is back"
-    return Promoted(promotion.epoch, tuple(following), left, tuple(lost))
+    if moves is None:
+        return Promoted(promotion.epoch, tuple(following), left, tuple(lost))
+    with Context(registry, target, secrets) as context:
+        return Promoted(promotion.epoch, tuple(following), left, tuple(lost), move(context, moves, say))
 
 
 def _newest(region: Region, secrets: Secrets) -> datetime | None:

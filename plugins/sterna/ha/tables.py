@@ -1,4 +1,4 @@
-"""Letting tables go on from a region's replica when the storage that they live in is gone, and letting them come home later.
+"""Letting tables go on from a region's replica when the storage that they live in is gone (issue 7, promotion with tables).
 
 The entries of `main` are pointed at the region's localized metadata, in one commit. From then on `main` names files below that region's
 replica root; other regions take each of them back to its origin (`sterna.registry.mapping`), so that nothing is copied twice.
@@ -7,17 +7,18 @@ replica root; other regions take each of them back to its origin (`sterna.regist
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sterna.edges.catalog import NAMESPACE, Catalog, Commit, Content, Key, Put, key_name
-from sterna.errors import CatalogConflict, TableError
-from sterna.registry.model import SOURCE_BRANCH, inside
+from sterna.errors import CatalogConflict, TableError, UsageError
+from sterna.registry.model import SOURCE_BRANCH
 from sterna.sync.compare import wanted_here
 from sterna.sync.context import Context
-from sterna.sync.head import REGION, Head, read_head
+from sterna.sync.head import REGION, read_head
 
 MOVED = "sterna.moved-tables"
 _TRIES = 5
+_CHANGED = "it has changed since it was looked at: repeat this"
 
 
 @dataclass(frozen=True)
@@ -45,38 +46,41 @@ class Moves:
 
     Args:
         region: where the tables go on.
+        lost: regions whose storage is gone.
         moves: tables and views that go on there.
         left: by key name, why a table or view stays as it is.
     """
 
     region: str
+    lost: tuple[str, ...]
     moves: tuple[Move, ...] = ()
     left: Mapping[str, str] = field(default_factory=dict)
 
 
-def plan_moves(context: Context, catalog: Catalog, lost: Collection[str] | None) -> Moves:
-    """Find the tables that would go on from a region's replica; changes nothing.
+def plan_moves(context: Context, lost: Collection[str]) -> Moves:
+    """Find the tables that would go on from a region's replica, as its own catalog has them; changes nothing.
 
     Args:
         context: the region.
-        catalog: where it is looked up.
-        lost: regions whose storage is gone: tables whose metadata.json lies there go on here. None: nothing is lost, and tables
-            that were born here and live in another region's replica come home, those alone whose newest version is here.
+        lost: regions whose storage is gone: tables whose metadata.json lies there go on here.
 
     Raises:
+        UsageError: no region is named, or one that there isn't, or this one.
         ReferenceNotFound: the region has no replica branch.
         CatalogError: the catalog does not answer.
     """
-    return _planned(context, catalog, lost, catalog.reference(SOURCE_BRANCH).hash)[0]
+    regions, own = context.registry.region_names, context.region.name
+    if not lost or own in lost or not set(lost) <= set(regions):
+        raise UsageError(f"with tables: name the regions whose storage is lost, of {', '.join(name for name in regions if name != own)}")
+    return _planned(context, context.catalog, tuple(sorted(lost)), context.catalog.reference(SOURCE_BRANCH).hash)[0]
 
 
-def move(context: Context, agreed: Moves, lost: Collection[str] | None, say: Callable[[str], None]) -> Moves:
+def move(context: Context, agreed: Moves, say: Callable[[str], None]) -> Moves:
     """Point entries of `main` at the region's localized metadata, in one commit; safe to repeat.
 
     Args:
         context: the region, whose catalog is the primary now.
         agreed: what somebody was shown and wants; whatever differs from it meanwhile stays as it is.
-        lost: as it was planned with.
         say: told what was done.
 
     Returns:
@@ -89,11 +93,12 @@ def move(context: Context, agreed: Moves, lost: Collection[str] | None, say: Cal
     known = {(each.key, each.now, each.to) for each in agreed.moves}
     for last in (attempt == _TRIES - 1 for attempt in range(_TRIES)):
         main = context.primary.reference(SOURCE_BRANCH).hash
-        found, contents = _planned(context, context.primary, lost, main)
+        found, contents = _planned(context, context.primary, agreed.lost, main)
         mine = tuple(each for each in found.moves if (each.key, each.now, each.to) in known)
-        others = {each.key: "it has changed since it was looked at: repeat this" for each in found.moves if each not in mine}
+        changed = {each.key for each in found.moves} - {each.key for each in mine}
+        result = replace(found, moves=mine, left={**found.left, **dict.fromkeys(changed, _CHANGED)})
         if not mine:
-            return Moves(found.region, (), {**found.left, **others})
+            return result
         puts = [Put(*contents[each.key]) for each in mine]
         message = f"{len(puts)} tables and views go on from the replica in {found.region}"
         try:
@@ -103,11 +108,11 @@ def move(context: Context, agreed: Moves, lost: Collection[str] | None, say: Cal
                 raise
             continue
         say(f"{message}: commit {hash[:12]} on {SOURCE_BRANCH}")
-        return Moves(found.region, mine, {**found.left, **others})
+        return result
     raise AssertionError("unreachable")
 
 
-def _planned(context: Context, catalog: Catalog, lost: Collection[str] | None, main: str) -> tuple[Moves, dict[str, tuple[Key, Content]]]:
+def _planned(context: Context, catalog: Catalog, lost: tuple[str, ...], main: str) -> tuple[Moves, dict[str, tuple[Key, Content]]]:
     """Return the moves at one commit of `main`, and by key name what would be put."""
     head = read_head(catalog, context.region.replica_branch)
     here = {key: content for key, content in catalog.entries(context.region.replica_branch, head.hash) if content.kind != NAMESPACE}
@@ -117,7 +122,10 @@ def _planned(context: Context, catalog: Catalog, lost: Collection[str] | None, m
     contents: dict[str, tuple[Key, Content]] = {}
     for key, content in catalog.entries(SOURCE_BRANCH, main):
         name, mine = key_name(key), here.get(key)
-        if not _concerns(context, content.metadata_location or "", lost):
+        if not _lies_in(context, content.metadata_location or "", lost):
+            continue
+        if refusal := context.registry.refusal(name, context.region.name):
+            left[name] = f"it may not be here: {refusal}"
             continue
         if mine is None or mine.kind != content.kind:
             left[name] = f"it is not on {context.region.replica_branch}"
@@ -125,21 +133,17 @@ def _planned(context: Context, catalog: Catalog, lost: Collection[str] | None, m
         contents[name] = key, mine.with_id(content.id)
         each = Move(name, content.metadata_location or "", mine.metadata_location or "")
         (moves if _is_current(context, name, content, mine) else behind)[name] = each
-    if lost is None:
-        left |= dict.fromkeys(behind, "its newest version is not here yet: repeat this after a sync")
-    else:
-        moves |= _with_losses(catalog, behind, head, main)
-    return Moves(context.region.name, tuple(moves[name] for name in sorted(moves)), left), contents
+    good = {item.key: item.good for item in head.held}
+    since = {name: good.get(name) or head.watermark for name in behind}
+    others = _made_anew(catalog, {name: contents[name] for name in behind}, since)
+    left |= dict.fromkeys(others, f"it is another table than the one on {context.region.replica_branch}")
+    moves |= _with_losses(catalog, {name: each for name, each in behind.items() if name not in others}, since, main)
+    return Moves(context.region.name, lost, tuple(moves[name] for name in sorted(moves)), left), contents
 
 
-def _concerns(context: Context, uri: str, lost: Collection[str] | None) -> bool:
-    """Tell whether a table whose metadata.json on `main` is at a URI is one of those that are looked for."""
-    mapping = context.mapping
+def _lies_in(context: Context, uri: str, regions: Collection[str]) -> bool:
     try:
-        if lost is not None:
-            return mapping.locate(uri).location.region in lost
-        away = mapping.below_replica_root(uri) and not inside(uri, context.region.replica_root)
-        return away and mapping.locate(mapping.source(uri)).location.region == context.region.name
+        return context.mapping.locate(uri).location.region in regions
     except TableError:
         return False  # in no location: no region's storage can be meant
 
@@ -151,11 +155,19 @@ def _is_current(context: Context, name: str, content: Content, mine: Content) ->
         return False
 
 
-def _with_losses(catalog: Catalog, behind: Mapping[str, Move], head: Head, main: str) -> dict[str, Move]:
+def _made_anew(catalog: Catalog, wanted: Mapping[str, tuple[Key, Content]], since: Mapping[str, str]) -> set[str]:
+    """Return the keys under which `main` holds another table or view by now than the one that the region has a version of."""
+    found = set()
+    for hash in {hash for hash in since.values() if hash}:
+        mine = {name: wanted[name] for name, at in since.items() if at == hash}
+        then = catalog.contents(SOURCE_BRANCH, hash, [key for key, _ in mine.values()])
+        found |= {name for name, (key, content) in mine.items() if key not in then or then[key].id != content.id}
+    return found
+
+
+def _with_losses(catalog: Catalog, behind: Mapping[str, Move], since: Mapping[str, str], main: str) -> dict[str, Move]:
     """Add to moves the commits of `main` after the version that the region has."""
-    good = {item.key: item.good for item in head.held}
-    since = {name: good.get(name) or head.watermark for name in behind}
-    found: dict[str, list[Commit]] = {name: [] for name, hash in since.items() if hash}
+    found: dict[str, list[Commit]] = {name: [] for name in behind if since[name]}
     open_keys = set(found)
     for commit in catalog.history(f"{SOURCE_BRANCH}@{main}", operations=True) if found else ():
         open_keys -= {name for name in open_keys if since[name] == commit.hash}
@@ -164,8 +176,7 @@ def _with_losses(catalog: Catalog, behind: Mapping[str, Move], head: Head, main:
         for name in _changed(commit) & open_keys:
             found[name].append(commit)
     return {
-        name: Move(name, each.now, each.to, tuple(found.get(name, ())), untold=name not in found or name in open_keys)
-        for name, each in behind.items()
+        name: replace(each, lost=tuple(found.get(name, ())), untold=name not in found or name in open_keys) for name, each in behind.items()
     }
 
 

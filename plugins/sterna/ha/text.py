@@ -55,7 +55,8 @@ def promoted_text(done: Promoted) -> str:
 
 def moves_text(found: Moves) -> str:
     """Return which tables a promotion with tables moves, and what each loses, for people."""
-    lines = [f"{len(found.moves)} tables and views of main go on from the replica in {found.region}:"]
+    lines = [f"The storage of {', '.join(found.lost)} is taken for lost: what its tables still get there is not seen any more."]
+    lines.append(f"{len(found.moves)} tables and views of main go on from the replica in {found.region}:")
     for each in found.moves:
         lacks = f"; {len(each.lost)} commits are not here and stay behind:" if each.lost else ""
         lines.append(f"  {each.key}{lacks}{'; an older version, nobody can tell what it lacks' if each.untold else ''}")

@@ -16,7 +16,7 @@ from sterna.edges.postgres import connected
 from sterna.errors import NotPrimary, SternaError, UsageError
 from sterna.ha.promote import plan_promotion, promote
 from sterna.ha.rejoin import fence_if_old, rejoin
-from sterna.ha.tables import move, plan_moves
+from sterna.ha.tables import plan_moves
 from sterna.ha.text import moves_text
 from sterna.local import nyc
 from sterna.local.sites import Sites, sites
@@ -123,10 +123,9 @@ class _Story:
         promotion = plan_promotion(registry, self.sites.secrets, "eu", planned=False)
         self.say("$ sterna catalog promote --region eu --with-tables")
         with open_context(self.sites.registry, "eu", self.sites.secrets) as context:
-            moves = plan_moves(context, context.catalog, promotion.lost)
-            self.say(moves_text(moves))
-            promote(registry, self.sites.secrets, promotion, self.say)
-            move(context, moves, promotion.lost, self.say)
+            moves = plan_moves(context, ["us"])
+        self.say(moves_text(moves))
+        promote(registry, self.sites.secrets, promotion, self.say, moves=moves)
         before = self.count("eu", _EU_TABLE, SOURCE_BRANCH)
         self.writer("eu", "eu").load_table(_EU_TABLE).append(nyc.rows("airports"))
         self.check("eu takes commits", self.count("eu", _EU_TABLE, SOURCE_BRANCH) == 2 * before)

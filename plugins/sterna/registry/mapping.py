@@ -71,7 +71,17 @@ class Mapping:
 
     @cached_property
     def _edges(self) -> frozenset[str]:
-        return frozenset((*self._roots, *(spelling.prefix for spelling in self._spellings)))
+        prefixes = [spelling.prefix for spelling in self._spellings]
+        roots = [region.replica_root for region in self.registry.regions]
+        # A prefix within another one, as it looks below a root: what lies in it isn't what lies beside it.
+        within = [
+            f"{root}/{_folder(outer.location, outer.alias)}{prefix.removeprefix(outer.prefix)}"
+            for outer in self._spellings
+            for prefix in prefixes
+            if inside(prefix, outer.prefix)
+            for root in roots
+        ]
+        return frozenset((*self._roots, *prefixes, *within))
 
     @cached_property
     def _located(self) -> dict[str, _Spelling]:
@@ -157,22 +167,24 @@ class Mapping:
             return uri
         origin = self.source(uri)
         place = self.locate(origin.removesuffix("/"))
-        expected = "/".join(filter(None, (_folder(place.location, place.alias), place.path)))
-        if not uri.removesuffix("/").endswith(f"/{expected}"):
+        below = "/".join(filter(None, (_folder(place.location, place.alias), place.path)))
+        places = (f"{region.replica_root}/{folder}{below}" for region in self.registry.regions for folder in ("", f"{_LOCALIZED}/"))
+        if uri.removesuffix("/") not in places:
             # Two URIs that differ on `main` would become one, and deletes would hit what they don't hit there.
             raise Unsupported("the URI lies below a replica root, in another spelling or folder than its origin has there", file=uri)
         return origin
 
     def content(self, uri: str) -> str:
-        """Return where this region reads a content file: its own place when that is in this region, else below the replica root.
+        """Return where this region reads a content file: the URI itself when local, else its place below the replica root.
 
-        Below this region's own replica root it stays where it is. Below another's, as a copy of a file that was born here, it is
-        read where it was born: there the original is, or a copy of what was written elsewhere is put.
+        It depends on the origin alone, so that there is one place for a file that `main` names below one root and later another, and
+        deletes name what they hit. A file that was born here is read there: it is the original, or a copy that was put in its place.
         """
         folder, _, name = uri.rpartition("/")
         known = self._contents.get(folder)
         if known is None or not self.like_its_folder(uri, name):
-            replica, own = self.replica(uri), self._own(uri)
+            replica, origin = self.replica(uri), self._origin(uri)
+            own = origin if self.is_local(origin) else ""
             if len(self._contents) < _FOLDERS_KEPT:
                 self._contents[folder] = replica.rpartition("/")[0], own.rpartition("/")[0]
         else:
@@ -180,11 +192,6 @@ class Mapping:
             if len(replica) > _SURELY_FITS or not replica.isascii():
                 _check_key(uri, replica)
         return own or replica
-
-    def _own(self, uri: str) -> str:
-        """Return the place of a content file that is in this region anyway, else ""."""
-        origin = uri if inside(uri, self.region.replica_root) else self._origin(uri)
-        return origin if self.is_local(origin) else ""
 
     def unopened(self, uri: str) -> str:
         """Return what stands for a path-bearing file that was deleted and may be gone: nobody opens it, here or there."""

@@ -177,7 +177,7 @@ def _hindrance(context: Context, name: str, uri: str, row: dict[str, object] | N
     if not Places(context.mapping).below_root(uri):
         return "it lies outside the replica root, and is main's own: restore it, or repair the table on main"
     if row is None:
-        return "main's version of the table has no such file: another file names it wrongly, which --deep finds"
+        return "main names it where it is, after a promotion with tables, or has no such file, which --deep finds: restore it"
     source = str(row["source"])
     if size is None:
         return f"its source {source} is gone: once main's current version does without it, `sterna sync` takes it off the replica"

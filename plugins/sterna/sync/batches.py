@@ -42,7 +42,7 @@ def cut(files: pa.Table, mapping: Mapping, options: Options, most: int = _MOST_B
     sizes = files.column("size").take(order).to_numpy()
     targets = _Sorted(files.column("target"), order)
     once = targets.first_of_each()
-    starts = _origin_starts(targets, mapping)
+    starts = _origin_starts(targets, _Sorted(files.column("source"), order), mapping)
     numbers = np.empty(len(order), np.int64)
     batches: list[Batch] = []
     counts = _counts([(int(sizes[span][once[span]].sum()), int(once[span].sum())) for _, span in starts], options, most)
@@ -89,17 +89,17 @@ class _Sorted:
         return np.array(found)
 
 
-def _origin_starts(targets: _Sorted, mapping: Mapping) -> list[tuple[str, slice]]:
+def _origin_starts(targets: _Sorted, sources: _Sorted, mapping: Mapping) -> list[tuple[str, slice]]:
     """Return the location id of each origin, and where its targets stand: they are sorted, and lie in a folder of their own."""
+    root = f"{mapping.region.replica_root}/"
     found, start = [], 0
     while start < len(targets):
         first = targets[start]
-        origin = mapping.locate(mapping.source(first))
-        folder = first.removesuffix(origin.path)
+        folder = first.removesuffix(mapping.locate(mapping.source(first)).path)
         end = bisect_left(targets, f"{folder[:-1]}0", lo=start)  # "0" comes right after "/"
-        if first < mapping.region.replica_root:
-            end = bisect_left(targets, mapping.region.replica_root, start, end)  # which may lie in the folder
-        found.append((origin.location.id, slice(start, end)))
+        if first < root:
+            end = bisect_left(targets, root, start, end)  # which may lie in the folder
+        found.append((mapping.locate(sources[start]).location.id, slice(start, end)))
         start = end
     return found
 

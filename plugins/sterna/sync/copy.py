@@ -12,6 +12,7 @@ from sterna.edges.rclone import Folder, Transfer, copy_files
 from sterna.edges.secrets import Secrets
 from sterna.errors import EngineError, NotCopied, SizeDiffers, SourceGone, TableError, UnsafeUri
 from sterna.registry.mapping import Mapping
+from sterna.registry.model import inside
 
 DEFAULT_DEADLINE = 6 * 3600.0  # seconds
 _KEPT_FAILURES = 100
@@ -109,6 +110,7 @@ def copy_batch(
     right = {file.target for file in files if here.get(file.target) == file.size}
     wanted = [file for file in files if here.get(file.target) != file.size]
     failures = {(error.table, file.target): error for file, error in run.blame([file for file in wanted if file.target in right])}
+    failures |= {(file.table, file.target): error for file in wanted if (error := run.original(file, here.get(file.target)))}
     missing, sent = {file.target: file for file in wanted if (file.table, file.target) not in failures}, 0
     for last in (attempt == _TRIES - 1 for attempt in range(_TRIES if missing else 0)):
         transfers = [run.copy(group, sent) for group in run.by_origin(missing.values())]
@@ -168,6 +170,12 @@ class _Run:
             progress=lambda sent, done: self.progress(CopyProgress(done, before + sent, count, size)),
             deadline=max(self.end - time.monotonic(), 0.0),
         )
+
+    def original(self, file: CopyFile, size: int | None) -> TableError | None:
+        """Return the fault of a file in whose place this region has an original of its own: that is never written over."""
+        if size is None or inside(file.target, self.mapping.region.replica_root):
+            return None
+        return SizeDiffers(f"this region's own file has {size} bytes, main says {file.size}", table=file.table, file=file.target)
 
     def blame(self, suspects: list[CopyFile]) -> list[tuple[CopyFile, TableError]]:
         """Return the files whose source explains why they didn't arrive."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, StoreError, TableError
+from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, StoreError, TableError, Unsupported
 from sterna.iceberg.files import Written
+from sterna.registry.model import inside
 from sterna.registry.policy import Policy
 from sterna.sync import files as listing
 from sterna.sync.context import Context
@@ -105,9 +106,12 @@ def table_files(
         if lengths[path] not in (-1, len(data)):
             raise SizeDiffers(f"the manifest has {len(data)} bytes, its list says {lengths[path]}", file=path)
         parts += _entries(context, table, path, data, local)
+    files = listing.joined(parts)
+    if not inside(uri, context.region.replica_root):
+        _none_below(context, files, local)
     if prove:
         _prove_local(context, local)
-    return listing.distinct(listing.joined(parts))
+    return listing.distinct(files)
 
 
 def reached_content(context: Context, here: TableMetadata, targets: set[str]) -> set[str]:
@@ -251,6 +255,22 @@ def _content(context: Context, table: str, files: Iterable[tuple[str, int]], loc
         else:
             foreign.append((path, target, size))
     return listing.rows(table, CONTENT, foreign, batch=0)
+
+
+def _none_below(context: Context, files: pa.Table, local: Iterable[str]) -> None:
+    """See that a table which isn't below this region's replica root names nothing there: `collect` could not tell who needs it.
+
+    Raises:
+        Unsupported: it does; its metadata was taken out from there after a promotion with tables.
+    """
+    import pyarrow.compute as pc
+
+    root = f"{context.region.replica_root}/"
+    sources = files.column("source")
+    below = next((path for path in local if path.startswith(root)), None) or pc.min(sources.filter(pc.starts_with(sources, root))).as_py()
+    if below is not None:
+        hint = "set the table's location back below the replica root, or rewrite its files and expire what names the old ones"
+        raise Unsupported("the table names a file below the replica root, and its own metadata lies outside", file=below, hint=hint)
 
 
 def _prove_local(context: Context, local: dict[str, int]) -> None:

@@ -21,12 +21,10 @@ class Places:
 
     Args:
         mapping: the region's mapping; only its prefixes and its inverse are used.
-        moved: of a table that `main` has below this region's replica root: files of its own stand there, too.
     """
 
-    def __init__(self, mapping: Mapping, *, moved: bool = False) -> None:
+    def __init__(self, mapping: Mapping) -> None:
         self.mapping = mapping
-        self.moved = moved
         self.region = mapping.region.name
         self._root = mapping.region.replica_root
 
@@ -85,7 +83,7 @@ class Places:
             return [origin] if origin else []
         theirs = Mapping(self.mapping.registry, owner)
         try:
-            return [theirs.content(origin), theirs.localized(origin)]
+            return list(dict.fromkeys((theirs.replica(origin), theirs.content(origin), theirs.localized(origin))))
         except TableError:
             return []
 
@@ -95,7 +93,7 @@ class Places:
         A delete that names such a URI hits nothing. One that names a right place where no data file is any more proves nothing:
         deletes outlive the files that they were written for, on `main` too.
         """
-        origin = uri if self.moved else self.origin(uri)
+        origin = self.origin(uri)
         try:
             return origin is None or self.mapping.content(origin) != uri
         except TableError:

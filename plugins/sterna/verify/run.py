@@ -62,9 +62,7 @@ def verify(context: Context, depth: Depth, tables: Iterable[str] = (), progress:
 
     def one(name: str) -> Findings:
         found, origin = Findings(name), origins.get(name)
-        moved = origin is not None and places.below_root(origin.metadata_location or "")
-        judge = Places(context.mapping, moved=True) if moved else places
-        reached = check_structure(context, judge, chosen[name], origin, found, listed=depth.deep)
+        reached = check_structure(context, places, chosen[name], origin, found, listed=depth.deep)
         if comparison is not None:
             comparison.table(reached, origin, found)
         return found

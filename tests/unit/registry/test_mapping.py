@@ -177,6 +177,10 @@ class TestAfterAPromotionWithTables:
         assert self.US.localized("s3://eu-bucket/replica/_localized/lake/t/m") == "s3://us-bucket/replica/_localized/lake/t/m"
         assert self.US.replica_folder("s3://eu-bucket/replica/lake/t") == "s3://us-bucket/replica/lake/t"
 
+    def test_what_was_born_in_a_region_has_one_place_there(self) -> None:
+        """Below its own root, too, where writers put it after two promotions with tables: deletes have to name what they hit."""
+        assert self.US.content("s3://us-bucket/replica/lake/t/x") == self.US.content("s3://eu-bucket/replica/lake/t/x") == "s3://lake/t/x"
+
     def test_another_region_has_one_copy_of_both(self) -> None:
         assert (
             MAPPING.content("s3://us-bucket/replica/google/t/x") == MAPPING.content("gs://g/w/t/x") == "s3://eu-bucket/replica/google/t/x"
@@ -187,6 +191,7 @@ class TestAfterAPromotionWithTables:
         [
             ("s3://us-bucket/replica/_localized/lake/x", Unsupported),  # rewritten, so no copy of anything
             ("s3://us-bucket/replica/lake/a/b/x", Unsupported),  # its origin is in the location `deep`: two names, one place
+            ("s3://us-bucket/replica/lake/a/b", Unsupported),
             ("s3://us-bucket/replica/nobody/x", UnregisteredUri),
             ("s3://us-bucket/replica/_sterna/runs/x", UnregisteredUri),
             ("s3://us-bucket/replica/x", UnregisteredUri),

@@ -124,8 +124,10 @@ def test_a_region_is_promoted_once_a_person_has_approved(promoting: Promoting) -
     question = promoting.wait_for_question(run)
     assert question["subject"] == "Make region eu's catalog the primary?"
     assert question["options"] == ["Approve", "Reject"]
-    assert question["body"] == promotion_text(promotion) == promoting.returned(run, "look")
-    assert f"eu becomes the primary: epoch {promotion.epoch} begins" in question["body"]
+    said = promoting.returned(run, "look")
+    assert said == promotion_text(promotion)
+    assert question["body"] == f"```text\n{said}\n```"
+    assert f"eu becomes the primary: epoch {promotion.epoch} begins" in said
     # Until somebody has approved us is the primary; what it takes meanwhile comes along.
     promoting.assert_primary("us", "eu")
     meanwhile = regions.head("us")

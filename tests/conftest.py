@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 # Whole regions are killed and cut off there, for some 20 minutes: a run of its own, `--regions`.
-_REGIONS = ("failover", "test_copies.py", "test_cutoff.py", "test_site_airflow.py")
+_REGIONS = ("failover", "test_copies.py", "test_cutoff.py", "test_promotion_dag.py", "test_site_airflow.py")
 
 # A slow machine proves nothing: the first example of a test also pays for its imports.
 settings.register_profile("sterna", deadline=None)

@@ -106,7 +106,8 @@ def promotion_dag(*, region: str | None = None, registry: str | None = None, dag
         approve = ApprovalOperator(
             task_id="approve",
             subject=f"Make region {region}'s catalog the primary?",
-            body="{{ ti.xcom_pull(task_ids='look') }}",
+            # The page takes it for Markdown: only a block that names its language keeps lines and shows messages of commits as they are.
+            body="```text\n{{ ti.xcom_pull(task_ids='look') }}\n```",
             response_timeout=timedelta(hours=1),
         )
         approved = "{{ ti.xcom_pull(task_ids='look') }}"

@@ -1,0 +1,154 @@
+"""The DAG that promotes a region, in a real Airflow: it waits for a person, and does what the person says."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.edges.environment import environment
+from sterna.errors import NotPrimary
+from sterna.ha.promote import plan_promotion
+from sterna.ha.text import promotion_text
+from sterna.local.airflow import Airflow, create_airflow_database, start_airflow
+from sterna.local.sites import sites
+from tests.ha.failover.cluster import Cluster
+
+DAG = "sterna_promote"
+_FILE = Path(__file__).parents[2] / "dags" / "sterna_promote.py"
+_PATIENCE = 300.0
+_ENDED = ("success", "failed")
+
+
+@dataclass
+class Promoting:
+    """Regions us, the primary, and eu, whose Airflow can promote it.
+
+    Args:
+        regions: both regions' catalogs.
+        airflow: eu's.
+    """
+
+    regions: Cluster
+    airflow: Airflow
+
+    def trigger(self) -> str:
+        """Start the planned promotion of eu and return the run's id."""
+        run = self.airflow.post(f"/dags/{DAG}/dagRuns", {"logical_date": None, "conf": {"planned": True}})
+        return str(run["dag_run_id"])
+
+    def wait_for_question(self, run: str) -> dict[str, Any]:
+        """Wait until the run waits for a person, and return what stands under *Required Actions*."""
+        self._wait(run, lambda: self.states(run).get("approve") == "awaiting_input")
+        (question,) = self.airflow.get(f"/dags/{DAG}/dagRuns/{run}/hitlDetails", response_received=False)["hitl_details"]
+        assert question["task_instance"]["task_id"] == "approve"
+        return dict(question)
+
+    def answer(self, run: str, option: str) -> None:
+        """Answer as the page's button does, and wait until the run is over."""
+        body = {"chosen_options": [option], "params_input": {}}
+        self.airflow.patch(f"/dags/{DAG}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails", body)
+        self._wait(run, lambda: self._state(run) == "success")
+
+    def give_up(self) -> None:
+        """End the runs that a test which failed left waiting: there is one at a time, and the next would wait for it."""
+        for run in self.airflow.get(f"/dags/{DAG}/dagRuns", state=["queued", "running"])["dag_runs"]:
+            self.airflow.patch(f"/dags/{DAG}/dagRuns/{run['dag_run_id']}", {"state": "failed"})
+
+    def states(self, run: str) -> dict[str, str | None]:
+        """Return the state of each task."""
+        tasks = self.airflow.get(f"/dags/{DAG}/dagRuns/{run}/taskInstances")["task_instances"]
+        return {task["task_id"]: task["state"] for task in tasks}
+
+    def returned(self, run: str, task: str) -> str:
+        """Return what a task returned."""
+        return str(self.airflow.get(f"/dags/{DAG}/dagRuns/{run}/taskInstances/{task}/xcomEntries/return_value")["value"])
+
+    def assert_primary(self, primary: str, copy: str) -> None:
+        """One region takes commits, and the other takes none and shows them."""
+        assert self.regions.primary() == primary
+        assert {name for name, site in self.regions.look().items() if site.writable} == {primary}
+        commit = self.regions.commit(primary)
+        with pytest.raises(NotPrimary):
+            self.regions.commit(copy)
+        self.regions.arrived(commit, primary, copy)
+
+    def _state(self, run: str) -> str:
+        return str(self.airflow.get(f"/dags/{DAG}/dagRuns/{run}")["state"])
+
+    def _wait(self, run: str, true: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _PATIENCE
+        while not true():
+            ended = self._state(run) in _ENDED
+            if (ended and not true()) or time.monotonic() > deadline:
+                raise AssertionError(f"the run is {self._state(run)}, its tasks {self.states(run)}; {self._logs(run)}")
+            time.sleep(0.5)
+
+    def _logs(self, run: str) -> dict[str, str]:
+        tried = [task for task, state in self.states(run).items() if state in ("failed", "up_for_retry")]
+        return {task: str(self.airflow.get(f"/dags/{DAG}/dagRuns/{run}/taskInstances/{task}/logs/1")) for task in tried}
+
+
+@pytest.fixture(scope="module")
+def _running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Promoting]:
+    work = tmp_path_factory.mktemp("promoting")
+    with ExitStack() as stack:
+        made = stack.enter_context(sites(work, ("us", "eu")))
+        stack.enter_context(environment(made.environment))
+        dags = work / "dags"
+        dags.mkdir()
+        shutil.copy(_FILE, dags)
+        # Airflow's tables stand beside the region's own catalog: what a promotion does to that server it does to Airflow's, too.
+        tables = create_airflow_database(made.site["eu"].postgres, work)
+        env = {**made.environment, "AIRFLOW__STERNA__REGION": "eu", "AIRFLOW__STERNA__REGISTRY": str(made.registry)}
+        airflow = start_airflow(work, "eu", tables, dags, env=env)
+        stack.callback(airflow.stop)
+        airflow.wait_for_dag(DAG)
+        yield Promoting(Cluster(made, made.read_registry()), airflow)
+
+
+@pytest.fixture
+def promoting(_running: Promoting) -> Promoting:
+    """Regions us, the primary, and eu, in step, and eu's Airflow, which waits for nobody."""
+    _running.give_up()
+    if _running.regions.primary() != "us":
+        _running.regions.promote("us", planned=True)
+    _running.assert_primary("us", "eu")
+    return _running
+
+
+def test_a_region_is_promoted_once_a_person_has_approved(promoting: Promoting) -> None:
+    regions = promoting.regions
+    promotion = plan_promotion(regions.registry, regions.sites.secrets, "eu", planned=True)
+    run = promoting.trigger()
+    question = promoting.wait_for_question(run)
+    assert question["subject"] == "Make region eu's catalog the primary?"
+    assert question["options"] == ["Approve", "Reject"]
+    said = promoting.returned(run, "look")
+    assert said == promotion_text(promotion)
+    assert question["body"] == f"```text\n{said}\n```"
+    assert f"eu becomes the primary: epoch {promotion.epoch} begins" in said
+    # Until somebody has approved us is the primary; what it takes meanwhile comes along.
+    promoting.assert_primary("us", "eu")
+    meanwhile = regions.head("us")
+    promoting.answer(run, "Approve")
+    assert promoting.states(run) == {"look": "success", "approve": "success", "promote": "success"}
+    assert promoting.returned(run, "promote") == f"eu is the primary, epoch {promotion.epoch}\n  us follows it"
+    assert regions.head("eu") == meanwhile
+    promoting.assert_primary("eu", "us")
+
+
+def test_nothing_is_promoted_when_the_person_rejects(promoting: Promoting) -> None:
+    before = promoting.regions.look()
+    run = promoting.trigger()
+    assert promoting.wait_for_question(run)["subject"] == "Make region eu's catalog the primary?"
+    promoting.answer(run, "Reject")
+    assert promoting.states(run) == {"look": "success", "approve": "success", "promote": "skipped"}
+    assert {name: site.epoch for name, site in promoting.regions.look().items()} == {name: site.epoch for name, site in before.items()}
+    promoting.assert_primary("us", "eu")

@@ -211,8 +211,8 @@ def _path(program: Path) -> str:
 
 
 def _limits(location: Location, files: int) -> list[str]:
-    # A large file goes in several streams only where fewer files than could be sent at once leave some idle.
-    streams = min(location.transfers // files, _MOST_STREAMS)
+    # A large file goes in several streams only where far fewer files than could be sent at once leave some idle.
+    streams = min(location.transfers // (2 * files), _MOST_STREAMS)
     return [
         f"--transfers {location.transfers}",
         f"--checkers {location.checkers}",

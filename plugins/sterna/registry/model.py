@@ -192,8 +192,8 @@ class Location(StrictModel):
     credential_id: str | None = None
     egress_per_gb: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
     bandwidth: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:,. -]+$")] | None = None
-    transfers: Annotated[int, Field(ge=1, le=1024)] = 16
-    checkers: Annotated[int, Field(ge=1, le=1024)] = 32
+    transfers: Annotated[int, Field(ge=1, le=1024)] = 32
+    checkers: Annotated[int, Field(ge=1, le=1024)] = 64
 
     @model_validator(mode="after")
     def _backend_fits(self) -> Location:

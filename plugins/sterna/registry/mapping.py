@@ -63,7 +63,7 @@ class Mapping:
 
     @cached_property
     def _by_folder(self) -> dict[str, _Spelling]:
-        return {_folder(spelling.location, spelling.alias): spelling for spelling in self._spellings}
+        return {_folder_name(spelling.location, spelling.alias): spelling for spelling in self._spellings}
 
     @cached_property
     def _roots(self) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ class Mapping:
         roots = [region.replica_root for region in self.registry.regions]
         # A prefix within another one, as it looks below a root: what lies in it isn't what lies beside it.
         within = [
-            f"{root}/{_folder(outer.location, outer.alias)}{prefix.removeprefix(outer.prefix)}"
+            f"{root}/{_folder_name(outer.location, outer.alias)}{prefix.removeprefix(outer.prefix)}"
             for outer in self._spellings
             for prefix in prefixes
             if inside(prefix, outer.prefix)
@@ -159,7 +159,7 @@ class Mapping:
         origin = self._origin(uri)
         trailing = "/" if origin.endswith("/") else ""
         place = self.locate(origin[:-1] if trailing else origin)
-        return "/".join(filter(None, (root, _folder(place.location, place.alias), place.path))) + trailing
+        return "/".join(filter(None, (root, _folder_name(place.location, place.alias), place.path))) + trailing
 
     def _origin(self, uri: str) -> str:
         """Return what a URI on `main` stands for: itself, or what it is a copy of."""
@@ -167,7 +167,7 @@ class Mapping:
             return uri
         origin = self.source(uri)
         place = self.locate(origin.removesuffix("/"))
-        below = "/".join(filter(None, (_folder(place.location, place.alias), place.path)))
+        below = "/".join(filter(None, (_folder_name(place.location, place.alias), place.path)))
         places = (f"{region.replica_root}/{folder}{below}" for region in self.registry.regions for folder in ("", f"{_LOCALIZED}/"))
         if uri.removesuffix("/") not in places:
             # Two URIs that differ on `main` would become one, and deletes would hit what they don't hit there.
@@ -276,7 +276,7 @@ def _claims(prefix: str, other: str) -> bool:
     return prefix != other and inside(canonical(prefix), canonical(other))
 
 
-def _folder(location: Location, alias: str) -> str:
+def _folder_name(location: Location, alias: str) -> str:
     return f"{location.id}~{alias}" if alias else location.id
 
 

@@ -125,7 +125,7 @@ def copy_batch(
         if not missing:
             break
         if last:
-            failures.update(_unexplained(files, missing, transfers))
+            failures.update(_unexplained(files, missing, transfers, mapping.region.replica_root))
     bad = {target for _, target in failures}
     good = {file.target: file.size for file in files if file.target not in bad}
     return CopyResult(len(good), sum(good.values()), sent, _kept(failures.values()), len(failures))
@@ -197,14 +197,17 @@ def _fault(file: CopyFile, size: int | None) -> TableError | None:
     return None
 
 
-def _unexplained(files: Sequence[CopyFile], missing: dict[str, CopyFile], transfers: list[Transfer]) -> dict[tuple[str, str], TableError]:
+def _unexplained(
+    files: Sequence[CopyFile], missing: dict[str, CopyFile], transfers: list[Transfer], root: str
+) -> dict[tuple[str, str], TableError]:
     """Return a failure for each file that is at its source and did not arrive.
 
     Raises:
-        EngineError: nothing arrived at all: then it isn't the files.
+        EngineError: nothing arrived at all below the replica root: then it isn't the files. Elsewhere in the region sterna may have no
+            right to write, which only the tables that it concerns wait for.
     """
     said = next((transfer.errors for transfer in transfers if transfer.errors), "rclone reported no error")
-    if missing.keys() >= {file.target for file in files}:
+    if missing.keys() >= {file.target for file in files} and any(inside(target, root) for target in missing):
         raise EngineError(
             f"{len(missing)} files were not copied though they are at their source: {said}",
             table=files[0].table,

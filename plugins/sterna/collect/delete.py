@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sterna.collect.decide import amount, without
 from sterna.collect.evidence import runs_in_flight
 from sterna.collect.fence import Fence, fence
-from sterna.collect.heads import elsewhere, versions_since
+from sterna.collect.heads import Version, elsewhere, versions_since
 from sterna.collect.model import Amount, Options
 from sterna.collect.reach import Reached, Walk
 from sterna.errors import Busy, CatalogConflict, SternaError
@@ -45,6 +45,7 @@ class Deletion:
         now: the time that the clean-up goes by.
         walk: the walk over what is kept, to be taken further when the branch moves.
         kept: what it reaches.
+        seen: the versions that were walked.
         progress: called with lines for people.
     """
 
@@ -54,6 +55,7 @@ class Deletion:
     now: datetime
     walk: Walk
     kept: Reached
+    seen: set[Version]
     progress: Callable[[str], None]
 
     def run(self, garbage: pa.Table, head: str) -> Deleted:
@@ -89,8 +91,14 @@ class Deletion:
 
     def _still(self, garbage: pa.Table, result: Deleted) -> pa.Table:
         """Wait for syncs that are about to be published; return what is still garbage at the head that they made."""
+        # Before the wait, so that it is short from then to the fence: what `main` newly names is on the replica's new head, too, or young.
+        found = elsewhere(self.context) - self.seen
         result.head, before = self._head_at_rest(), result.head
-        self.walk.over(versions_since(self.context, before, result.head) | elsewhere(self.context))
+        found |= versions_since(self.context, before, result.head) - self.seen
+        if not found:
+            return garbage
+        self.seen |= found
+        self.walk.over(found)
         return without(garbage, self.kept)
 
     def _head_at_rest(self) -> str:

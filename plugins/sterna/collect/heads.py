@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sterna.edges.catalog import NAMESPACE, Catalog, Commit, Content, Key, Put, key_name
+from sterna.edges.catalog import NAMESPACE, Catalog, Commit, Content, Key, Put, Reference, key_name
 from sterna.errors import Busy, ReferenceNotFound, UsageError
 from sterna.registry.mapping import check_bindings
 from sterna.registry.model import SOURCE_BRANCH, inside, respell
 from sterna.sync.context import Context
-from sterna.sync.head import Head, read_head
+from sterna.sync.head import MOVED, Head, read_head
 
 
 @dataclass(frozen=True)
@@ -109,18 +109,35 @@ def elsewhere(context: Context) -> set[Version]:
     branch, found = context.region.replica_branch, set[Version]()
     for reference in context.primary.references():
         if reference.name != branch:
-            found |= set(_versions(context, context.primary.entries(reference.name, reference.hash)))
+            found |= _shown(context, reference)
     if context.catalog is not context.primary:
         found |= set(_served(context, context.catalog, branch))
     return found
 
 
+def _shown(context: Context, reference: Reference) -> set[Version]:
+    """Return what a reference shows below this replica root, or nothing where it is dropped meanwhile."""
+    while True:
+        try:
+            return set(_versions(context, context.primary.entries(reference.name, reference.hash)))
+        except ReferenceNotFound:
+            there = {each.name: each for each in context.primary.references()}
+            if reference.name not in there:
+                return set()
+            if there[reference.name].hash == reference.hash:
+                raise
+            reference = there[reference.name]
+
+
 def _past(context: Context, since: datetime) -> set[Version]:
-    """Return what `main` held below this replica root since a moment, where it holds something there (after a promotion with tables)."""
+    """Return what `main` held below this replica root since a moment, where it held something there (after a promotion with tables)."""
     main = context.primary.reference(SOURCE_BRANCH).hash
-    if next(_versions(context, context.primary.entries(SOURCE_BRANCH, main)), None) is None:
-        return set()
-    return set(_held_since(context, SOURCE_BRANCH, main, since))
+    commits = context.primary.history(f"{SOURCE_BRANCH}@{main}", operations=False)
+    older = next((commit.hash for commit in commits if commit.commit_time < since or MOVED in commit.properties), main)
+    for hash in (main, older):
+        if next(_versions(context, context.primary.entries(SOURCE_BRANCH, hash)), None) is not None:
+            return set(_held_since(context, SOURCE_BRANCH, main, since))
+    return set()
 
 
 def _served(context: Context, catalog: Catalog, branch: str) -> Iterator[Version]:

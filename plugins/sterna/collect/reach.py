@@ -53,7 +53,9 @@ class Reached:
         """Add URIs."""
         import numpy as np
 
-        self._new.append(np.unique(np.fromiter(map(hash, uris), np.int64)))
+        hashes = np.unique(np.fromiter(map(hash, uris), np.int64))
+        if len(hashes):
+            self._new.append(hashes)
 
     def has(self, uris: Sequence[str]) -> pa.BooleanArray:
         """Tell of each URI whether it is in the set."""

@@ -75,7 +75,7 @@ def collect(
     )
     left = found.unreachable
     if options.delete:
-        deletion = Deletion(context, pass_id, options, now, walk, kept, progress)
+        deletion = Deletion(context, pass_id, options, now, walk, kept, heads.kept, progress)
         deleted = deletion.run(doomed, heads.head.hash)
         failures = [Failure(uri, str(error)) for uri, error in deleted.failures.items()]
         report = replace(report, deleted=deleted.done, failed=len(failures), failures=tuple(failures[:_SHOWN]), replica_hash=deleted.head)
@@ -93,8 +93,9 @@ def _rules(context: Context, heads: Heads, options: Options, now: datetime) -> R
 def _caught_up(context: Context, heads: Heads, walk: Walk) -> Heads:
     """Reach what was published, or committed to `main`, while the store was listed."""
     head = read_head(context.primary, context.region.replica_branch)
-    walk.over(versions_since(context, heads.head.hash, head.hash) | elsewhere(context))
-    return replace(heads, head=head)
+    found = versions_since(context, heads.head.hash, head.hash) | elsewhere(context)
+    walk.over(found - heads.kept)
+    return replace(heads, head=head, kept=heads.kept | found)
 
 
 def _doomed(found: Found, rules: Rules, options: Options) -> pa.Table:

@@ -14,9 +14,8 @@ from sterna.errors import CatalogConflict, TableError, UsageError
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.sync.compare import wanted_here
 from sterna.sync.context import Context
-from sterna.sync.head import REGION, read_head
+from sterna.sync.head import MOVED, REGION, read_head
 
-MOVED = "sterna.moved-tables"
 _TRIES = 5
 _CHANGED = "it has changed since it was looked at: repeat this"
 

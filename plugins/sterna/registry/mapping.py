@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import unquote
@@ -71,15 +72,13 @@ class Mapping:
 
     @cached_property
     def _edges(self) -> frozenset[str]:
-        prefixes = [spelling.prefix for spelling in self._spellings]
-        roots = [region.replica_root for region in self.registry.regions]
+        prefixes = {spelling.prefix: spelling for spelling in self._spellings}
         # A prefix within another one, as it looks below a root: what lies in it isn't what lies beside it.
         within = [
-            f"{root}/{_folder_name(outer.location, outer.alias)}{prefix.removeprefix(outer.prefix)}"
-            for outer in self._spellings
+            f"{region.replica_root}/{_folder_name(outer.location, outer.alias)}{prefix.removeprefix(outer.prefix)}"
             for prefix in prefixes
-            if inside(prefix, outer.prefix)
-            for root in roots
+            for outer in (prefixes[parent] for parent in _parents(prefix) if parent in prefixes)
+            for region in self.registry.regions
         ]
         return frozenset((*self._roots, *prefixes, *within))
 
@@ -129,9 +128,7 @@ class Mapping:
             UnregisteredUri, UnsafeUri: as `locate`; also for a mapped key that the store can't hold.
             Unsupported: the URI lies below a replica root, in another spelling or as no copy of a content file.
         """
-        if any(inside(uri, f"{region.replica_root}/{_LOCALIZED}") for region in self.registry.regions):
-            raise Unsupported("a file that sterna localized is named as a content file", file=uri)
-        return self._file(self.region.replica_root, uri)
+        return self._file(self.region.replica_root, uri, self._content_origin(uri))
 
     def localized(self, uri: str) -> str:
         """Return the place below the replica root where the localized copy of a path-bearing file stands.
@@ -142,21 +139,20 @@ class Mapping:
         Raises:
             UnregisteredUri, UnsafeUri, Unsupported: as `replica`.
         """
-        return self._file(f"{self.region.replica_root}/{_LOCALIZED}", uri)
+        return self._file(f"{self.region.replica_root}/{_LOCALIZED}", uri, self._origin(uri))
 
     def replica_folder(self, uri: str) -> str:
         """Return what `replica` returns, for a folder such as a table's `location`: a trailing slash and a bare prefix are fine."""
-        return self._folder(self.region.replica_root, uri)
+        return self._folder(self.region.replica_root, self._origin(uri))
 
-    def _file(self, root: str, uri: str) -> str:
-        if uri.endswith("/") or not self.locate(self._origin(uri)).path:
+    def _file(self, root: str, uri: str, origin: str) -> str:
+        if uri.endswith("/") or not self.locate(origin).path:
             raise UnsafeUri("the URI names a folder, not a file", file=uri)
-        mapped = self._folder(root, uri)
+        mapped = self._folder(root, origin)
         _check_key(uri, mapped)
         return mapped
 
-    def _folder(self, root: str, uri: str) -> str:
-        origin = self._origin(uri)
+    def _folder(self, root: str, origin: str) -> str:
         trailing = "/" if origin.endswith("/") else ""
         place = self.locate(origin[:-1] if trailing else origin)
         return "/".join(filter(None, (root, _folder_name(place.location, place.alias), place.path))) + trailing
@@ -174,6 +170,11 @@ class Mapping:
             raise Unsupported("the URI lies below a replica root, in another spelling or folder than its origin has there", file=uri)
         return origin
 
+    def _content_origin(self, uri: str) -> str:
+        if any(inside(uri, f"{region.replica_root}/{_LOCALIZED}") for region in self.registry.regions):
+            raise Unsupported("a file that sterna localized is named as a content file", file=uri)
+        return self._origin(uri)
+
     def content(self, uri: str) -> str:
         """Return where this region reads a content file: the URI itself when local, else its place below the replica root.
 
@@ -183,8 +184,8 @@ class Mapping:
         folder, _, name = uri.rpartition("/")
         known = self._contents.get(folder)
         if known is None or not self.like_its_folder(uri, name):
-            replica, origin = self.replica(uri), self._origin(uri)
-            own = origin if self.is_local(origin) else ""
+            origin = self._content_origin(uri)
+            replica, own = self._file(self.region.replica_root, uri, origin), origin if self.is_local(origin) else ""
             if len(self._contents) < _FOLDERS_KEPT:
                 self._contents[folder] = replica.rpartition("/")[0], own.rpartition("/")[0]
         else:
@@ -278,6 +279,12 @@ def _claims(prefix: str, other: str) -> bool:
 
 def _folder_name(location: Location, alias: str) -> str:
     return f"{location.id}~{alias}" if alias else location.id
+
+
+def _parents(prefix: str) -> Iterator[str]:
+    """Yield the folders that a prefix lies in."""
+    while (prefix := prefix.rpartition("/")[0]) and "://" in prefix:
+        yield prefix
 
 
 def _spellings_of(location: Location) -> list[_Spelling]:

@@ -26,6 +26,8 @@ COUNTS = "sterna.counts"
 VERSION = "sterna.version"
 REASSERTED = "sterna.reasserted-over"
 RESEEDED = "sterna.reseeded-from"
+# On `main`: how many tables went on from a region's replica with this commit.
+MOVED = "sterna.moved-tables"
 # Stands in the head while `collect` deletes files: what a plan finds present meanwhile may be gone when it is published.
 COLLECTING = "sterna.collecting"
 COLLECTING_SECONDS = 900.0  # after that a clean-up is taken for dead; a living one deletes for a small part of it

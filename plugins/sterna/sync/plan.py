@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sterna.edges.catalog import ICEBERG_TABLE, ICEBERG_VIEW, Content
-from sterna.errors import Busy, Damaged, SizeDiffers, SourceGone, StoreUnreachable, TableError
+from sterna.errors import Busy, Damaged, SizeDiffers, SourceGone, StoreUnreachable, TableError, Unsupported
 from sterna.iceberg import LOCALIZER_VERSION
 from sterna.registry.mapping import check_bindings
 from sterna.registry.model import digest, inside
@@ -171,7 +171,8 @@ def _tables(
 
 def _own_fault(context: Context, error: TableError) -> TableError:
     """Return a table's error, or that the replica is damaged where it is about one of the replica's own files."""
-    return Damaged(error.message, file=error.file) if inside(error.file, context.region.replica_root) else error
+    own = inside(error.file, context.region.replica_root) and not isinstance(error, Unsupported)
+    return Damaged(error.message, file=error.file) if own else error
 
 
 def _table(context: Context, action: Action, seen: Look) -> tuple[Action, pa.Table]:

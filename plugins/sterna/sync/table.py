@@ -107,8 +107,7 @@ def table_files(
             raise SizeDiffers(f"the manifest has {len(data)} bytes, its list says {lengths[path]}", file=path)
         parts += _entries(context, table, path, data, local)
     files = listing.joined(parts)
-    if not inside(uri, context.region.replica_root):
-        _none_below(context, files, local)
+    _none_below(context, uri, files, local)
     if prove:
         _prove_local(context, local)
     return listing.distinct(files)
@@ -257,20 +256,24 @@ def _content(context: Context, table: str, files: Iterable[tuple[str, int]], loc
     return listing.rows(table, CONTENT, foreign, batch=0)
 
 
-def _none_below(context: Context, files: pa.Table, local: Iterable[str]) -> None:
-    """See that a table which isn't below this region's replica root names nothing there: `collect` could not tell who needs it.
+def _none_below(context: Context, metadata: str, files: pa.Table, local: Iterable[str]) -> None:
+    """See that a table names nothing below a replica root, unless its metadata.json lies there, too (after a promotion with tables).
+
+    That region's `collect` could not tell who needs the file, and here it would be one with its origin, which the table may name as well.
 
     Raises:
-        Unsupported: it does; its metadata was taken out from there after a promotion with tables.
+        Unsupported: it does.
     """
     import pyarrow.compute as pc
 
-    root = f"{context.region.replica_root}/"
+    roots = [f"{region.replica_root}/" for region in context.registry.regions if not inside(metadata, region.replica_root)]
     sources = files.column("source")
-    below = next((path for path in local if path.startswith(root)), None) or pc.min(sources.filter(pc.starts_with(sources, root))).as_py()
-    if below is not None:
-        hint = "set the table's location back below the replica root, or rewrite its files and expire what names the old ones"
-        raise Unsupported("the table names a file below the replica root, and its own metadata lies outside", file=below, hint=hint)
+    for root in roots:
+        below = pc.min(sources.filter(pc.starts_with(sources, root))).as_py() or next(
+            (path for path in local if path.startswith(root)), None
+        )
+        if below is not None:
+            raise Unsupported("the table names a file below a replica root, and its own metadata lies outside: rewrite it", file=below)
 
 
 def _prove_local(context: Context, local: dict[str, int]) -> None:

@@ -25,6 +25,7 @@ class Places:
 
     def __init__(self, mapping: Mapping) -> None:
         self.mapping = mapping
+        self._mappings: dict[str, Mapping] = {}
         self.region = mapping.region.name
         self._root = mapping.region.replica_root
 
@@ -81,7 +82,7 @@ class Places:
         owner = next((region for region in self.mapping.registry.regions if inside(metadata, region.replica_root)), None)
         if origin is None or owner is None:
             return [origin] if origin else []
-        theirs = Mapping(self.mapping.registry, owner)
+        theirs = self._mappings.setdefault(owner.name, Mapping(self.mapping.registry, owner))
         try:
             return list(dict.fromkeys((theirs.replica(origin), theirs.content(origin), theirs.localized(origin))))
         except TableError:

@@ -132,6 +132,8 @@ class Caught:
 @pytest.fixture
 def caught(monkeypatch: pytest.MonkeyPatch) -> Iterator[Caught]:
     found = Caught()
+    for name in [name for name in os.environ if name.startswith("AIRFLOW_")]:
+        monkeypatch.delenv(name)  # other tests' Airflow, which would hide what this one is given
     for module in (airflow, connect, nessie, patroni, s3):
         monkeypatch.setattr(module, "start_process", found.start)
         if module is not patroni:

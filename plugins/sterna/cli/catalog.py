@@ -9,6 +9,7 @@ import typer
 from sterna.cli import asking
 from sterna.cli.options import DEFAULT_REGISTRY, EXIT_LATER, AsJson, RegionName, RegistryPath, Yes, credentials
 from sterna.cli.output import Output
+from sterna.errors import UsageError
 from sterna.ha.promote import plan_promotion, promote
 from sterna.ha.rejoin import rejoin
 from sterna.ha.tables import plan_moves
@@ -57,6 +58,8 @@ def catalog_promote(
     """Make a region's catalog the primary. Without --planned the primary must be gone: what it had not sent is lost until it returns."""
     output, secrets = Output(as_json), credentials()
     opened = asking.open_registry(registry, region)
+    if lost and not with_tables:
+        raise UsageError("--lost says whose tables go on elsewhere: it goes with --with-tables")
     promotion = plan_promotion(opened, secrets, region, planned=planned)
     with Context(opened, opened.region(region), secrets) as context:
         moves = plan_moves(context, lost or list(filter(None, [promotion.old]))) if with_tables else None

@@ -70,7 +70,8 @@ def plan_moves(context: Context, lost: Collection[str]) -> Moves:
     """
     regions, own = context.registry.region_names, context.region.name
     if not lost or own in lost or not set(lost) <= set(regions):
-        raise UsageError(f"with tables: name the regions whose storage is lost, of {', '.join(name for name in regions if name != own)}")
+        others = ", ".join(name for name in regions if name != own)
+        raise UsageError(f"tables go on from {own}'s replica when another region's storage is lost: say which", hint=f"--lost, of {others}")
     return _planned(context, context.catalog, tuple(sorted(lost)), context.catalog.reference(SOURCE_BRANCH).hash)[0]
 
 

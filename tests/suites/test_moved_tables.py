@@ -59,6 +59,16 @@ class Story:
     def sql(self, text: str) -> list[tuple[object, ...]]:
         return [tuple(row) for row in self.spark.sql(text).collect()]
 
+    def moved_table(self, namespace: str) -> None:
+        """Make the table `t` of one file in us, and let it, and no other, go on from eu's replica."""
+        self.sql(f"CREATE NAMESPACE story_main_us.{namespace}")
+        self.sql(f"CREATE TABLE story_main_us.{namespace}.t (id BIGINT) USING iceberg")
+        self.sql(f"INSERT INTO story_main_us.{namespace}.t VALUES (1)")
+        self.sync("eu")
+        agreed = tuple(each for each in self.plan("eu", "us").moves if each.key == f"{namespace}.t")
+        assert agreed
+        assert self.move("eu", Moves("eu", ("us",), agreed)).moves == agreed
+
     def write(self, region: str, table: str, first: int) -> None:
         """Add rows and delete some of those before, as a writer does who has that region's store alone."""
         self.sql(f"INSERT INTO story_main_{region}.{table} SELECT id, concat('row ', id), id % 3 FROM range({first}, {first + 60})")
@@ -166,12 +176,7 @@ def test_tables_go_on_from_a_replica(story: Story) -> None:
 
 def test_metadata_that_left_the_replica_root_without_its_files_is_held(story: Story) -> None:
     """Else nobody could tell that main needs what lies below the root, and the clean-up would delete it."""
-    story.sql("CREATE NAMESPACE story_main_us.left")
-    story.sql("CREATE TABLE story_main_us.left.t (id BIGINT) USING iceberg")
-    story.sql("INSERT INTO story_main_us.left.t VALUES (1)")
-    story.sync("eu")
-    agreed = tuple(each for each in story.plan("eu", "us").moves if each.key == "left.t")
-    assert story.move("eu", Moves("eu", ("us",), agreed)).moves == agreed
+    story.moved_table("left")
     story.sync("eu")
     story.sql(f"ALTER TABLE story_main_eu.left.t SET LOCATION '{story.stage.warehouse('eu')}/left/t'")
     with story.context("eu") as context:
@@ -204,12 +209,7 @@ def cleaned_up(story: Story, region: str) -> int:
 
 def test_an_original_of_another_size_is_never_written_over(story: Story) -> None:
     before = story.data("us")
-    story.sql("CREATE NAMESPACE story_main_us.odd")
-    story.sql("CREATE TABLE story_main_us.odd.t (id BIGINT) USING iceberg")
-    story.sql("INSERT INTO story_main_us.odd.t VALUES (1)")
-    story.sync("eu")
-    agreed = tuple(each for each in story.plan("eu", "us").moves if each.key == "odd.t")
-    assert story.move("eu", Moves("eu", ("us",), agreed)).moves == agreed
+    story.moved_table("odd")
     (key,) = story.data("us") - before
     folder = story.stage.endpoints["us"].folder
     assert folder is not None

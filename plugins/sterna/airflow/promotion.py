@@ -56,7 +56,7 @@ class SternaPromotionOperator(SternaOperator):
         with self.open() as opened:
             promotion = plan_promotion(opened.registry, opened.secrets, opened.region.name, planned=str(self.planned) == "True")
             moves = plan_moves(opened, [name.strip() for name in self.lost.split(",")]) if self.lost else None
-            said = "\n".join([promotion_text(promotion), *([moves_text(moves)] if moves else [])])
+            said = promotion_text(promotion, moves)
             if self.approved:
                 if moves and moves_text(moves) not in self.approved:
                     raise UsageError("other tables would go on, or lose something else, than was approved", hint="trigger the DAG again")

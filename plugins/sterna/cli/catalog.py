@@ -13,7 +13,7 @@ from sterna.errors import UsageError
 from sterna.ha.promote import plan_promotion, promote
 from sterna.ha.rejoin import rejoin
 from sterna.ha.tables import plan_moves
-from sterna.ha.text import moves_text, promoted_text, promotion_text, rejoined_text, status_text
+from sterna.ha.text import promoted_text, promotion_text, rejoined_text, status_text
 from sterna.sync.context import Context
 
 catalog_app = typer.Typer(
@@ -63,7 +63,7 @@ def catalog_promote(
     promotion = plan_promotion(opened, secrets, region, planned=planned)
     with Context(opened, opened.region(region), secrets) as context:
         moves = plan_moves(context, lost or list(filter(None, [promotion.old]))) if with_tables else None
-    asking.agreed("\n".join([promotion_text(promotion), *([moves_text(moves)] if moves else [])]), yes)
+    asking.agreed(promotion_text(promotion, moves), yes)
     with output.progress("promote") as progress:
         done = promote(opened, secrets, promotion, progress, patience=asking.seconds("--wait", wait), moves=moves)
     output.result(done, promoted_text(done))

@@ -6,7 +6,7 @@ replica root; other regions take each of them back to its origin (`sterna.regist
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from sterna.edges.catalog import NAMESPACE, Catalog, Commit, Content, Key, Put, key_name
@@ -181,5 +181,4 @@ def _with_losses(catalog: Catalog, behind: Mapping[str, Move], since: Mapping[st
 
 
 def _changed(commit: Commit) -> set[str]:
-    operations: Iterable[object] = commit.operations or ()
-    return {key_name(operation.key) for operation in operations if isinstance(operation, Put)}
+    return {key_name(put.key) for put in commit.operations or () if isinstance(put, Put)}

@@ -27,8 +27,8 @@ def status_text(sites: list[Site]) -> str:
     )
 
 
-def promotion_text(promotion: Promotion) -> str:
-    """Return what a promotion would do, for people."""
+def promotion_text(promotion: Promotion, moves: Moves | None = None) -> str:
+    """Return what a promotion would do, with tables where there are moves, for people."""
     lines = [f"{promotion.region} becomes the primary: epoch {promotion.epoch} begins at its main {promotion.main[:12] or '(empty)'}."]
     if promotion.old and promotion.planned:
         lines.append(f"{promotion.old} takes no more commits; once {promotion.region} has all of them it takes over, and nothing is lost.")
@@ -39,7 +39,7 @@ def promotion_text(promotion: Promotion) -> str:
         lines.append(f"What {promotion.old} committed after that is not here.")
         lines.append(f"When it is back, `sterna catalog rejoin --region {promotion.old}` tells what that was and keeps it on branches.")
     lines += [f"{name} does not answer: it has to rejoin later." for name in promotion.silent if name != promotion.old]
-    return "\n".join(lines)
+    return "\n".join([*lines, *([moves_text(moves)] if moves else [])])
 
 
 def promoted_text(done: Promoted) -> str:

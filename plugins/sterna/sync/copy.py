@@ -106,11 +106,14 @@ def copy_batch(
     end = time.monotonic() + deadline
     run = _Run(mapping, secrets, objects, progress, end, files)
     # An earlier try may have sent some of them, and been killed.
-    here = {} if anew else objects.sizes({file.target for file in files})
+    there = objects.sizes({file.target for file in files})
+    here = {} if anew else there
+    root = mapping.region.replica_root
     right = {file.target for file in files if here.get(file.target) == file.size}
     wanted = [file for file in files if here.get(file.target) != file.size]
     failures = {(error.table, file.target): error for file, error in run.blame([file for file in wanted if file.target in right])}
-    failures |= {(file.table, file.target): error for file in wanted if (error := run.original(file, here.get(file.target)))}
+    originals = (file for file in wanted if here.get(file.target) is not None and not inside(file.target, root))
+    failures |= {(file.table, file.target): other_original(file) for file in originals}
     missing, sent = {file.target: file for file in wanted if (file.table, file.target) not in failures}, 0
     for last in (attempt == _TRIES - 1 for attempt in range(_TRIES if missing else 0)):
         transfers = [run.copy(group, sent) for group in run.by_origin(missing.values())]
@@ -125,10 +128,15 @@ def copy_batch(
         if not missing:
             break
         if last:
-            failures.update(_unexplained(files, missing, transfers, mapping.region.replica_root))
+            failures.update(_unexplained(files, missing, transfers, root))
     bad = {target for _, target in failures}
     good = {file.target: file.size for file in files if file.target not in bad}
     return CopyResult(len(good), sum(good.values()), sent, _kept(failures.values()), len(failures))
+
+
+def other_original(file: CopyFile) -> SizeDiffers:
+    """Return the fault of a file in whose place, outside the replica root, another one stands: that is never written over."""
+    return SizeDiffers(f"an original of this region hasn't the {file.size} bytes that main says", table=file.table, file=file.target)
 
 
 @dataclass(frozen=True)
@@ -157,9 +165,9 @@ class _Run:
 
     def copy(self, files: list[CopyFile], before: int) -> Transfer:
         """Run rclone over files of one origin; its failure is judged by what arrived."""
-        # Asked first, so that a dark or closed store is named at once and by its address, not by rclone after all its retries.
+        # Asked first, as the region's own was, so that a dark or closed store is named at once and by its address, not by rclone
+        # after all its retries.
         self.objects.size(files[0].source)
-        self.objects.size(files[0].target)
         names = [self._name(file) for file in files]
         origin, replica = (self._folder(uri.removesuffix(f"/{names[0]}")) for uri in (files[0].source, files[0].target))
         size, count = sum({file.target: file.size for file in self.files}.values()), len({file.target for file in self.files})
@@ -170,12 +178,6 @@ class _Run:
             progress=lambda sent, done: self.progress(CopyProgress(done, before + sent, count, size)),
             deadline=max(self.end - time.monotonic(), 0.0),
         )
-
-    def original(self, file: CopyFile, size: int | None) -> TableError | None:
-        """Return the fault of a file in whose place this region has an original of its own: that is never written over."""
-        if size is None or inside(file.target, self.mapping.region.replica_root):
-            return None
-        return SizeDiffers(f"this region's own file has {size} bytes, main says {file.size}", table=file.table, file=file.target)
 
     def blame(self, suspects: list[CopyFile]) -> list[tuple[CopyFile, TableError]]:
         """Return the files whose source explains why they didn't arrive."""

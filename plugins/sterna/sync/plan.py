@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sterna.edges.catalog import ICEBERG_TABLE, ICEBERG_VIEW, Content
-from sterna.errors import Busy, Damaged, SizeDiffers, SourceGone, StoreUnreachable, TableError, Unsupported
+from sterna.errors import Busy, Damaged, SourceGone, StoreUnreachable, TableError, Unsupported
 from sterna.iceberg import LOCALIZER_VERSION
 from sterna.registry.mapping import check_bindings
 from sterna.registry.model import digest, inside
 from sterna.sync import files as listing
 from sterna.sync.compare import compare, held_entry, seed_group
 from sterna.sync.context import Context, Progress
+from sterna.sync.copy import other_original
 from sterna.sync.head import Head, is_recorded, read_head
 from sterna.sync.look import Look, look
 from sterna.sync.model import Action, Batch, Held, Options, Plan
@@ -221,20 +222,14 @@ def _damaged(context: Context, settled: Settled, listed: Listed, since: dict[str
 
     One that nobody reads yet is what a killed copy left, and copied anew. But nothing outside the replica root is ever written over.
     """
-    suspects = listed.wrong()
+    differing, root = listed.wrong(), context.region.replica_root
+    found = [_fault(since[file.table], other_original(file)) for file in differing if not inside(file.target, root)]
+    suspects = [file for file in differing if inside(file.target, root)]
     # Where the source isn't as large as main says either, it is main that is wrong: the copy finds that out.
     sources = context.objects.sizes({file.source for file in suspects}) if suspects else {}
     wrong: dict[str, set[str]] = defaultdict(set)
-    found = []
     for file in suspects:
-        if not inside(file.target, context.region.replica_root):
-            found.append(
-                _fault(
-                    since[file.table],
-                    SizeDiffers(f"an original of this region hasn't the {file.size} bytes that main's copy has", file=file.target),
-                )
-            )
-        elif sources[file.source] in (None, file.size):
+        if sources[file.source] in (None, file.size):
             wrong[file.table].add(file.target)
     for action in settled.actions if wrong else ():
         here = _metadata_here(context, seen.candidates[action.renamed_from or action.key].replica) if action.key in wrong else None

@@ -39,9 +39,8 @@ def find_origins(context: Context, head: Head, entries: dict[str, Content], plac
 
 def stands_for(replica: Content, origin: Content, places: Places) -> bool:
     """Tell whether what a replica branch holds under a key was made from what `main` held: another place, and nothing else changed."""
-    return _bare(replica) == _bare(origin) and source_of(replica.metadata_location or "", places) == places.origin(
-        origin.metadata_location or ""
-    )
+    made_from = source_of(replica.metadata_location or "", places)
+    return _bare(replica) == _bare(origin) and made_from == places.origin(origin.metadata_location or "")
 
 
 def _bare(content: Content) -> dict[str, object]:

@@ -85,7 +85,7 @@ def _parts(container: Container, distinct: dict[bytes, int], counts: list[int]) 
         paths = (group.data[start:end] for start, end in zip(texts, after, strict=True))
         yield _Part(
             data=group.data,
-            places=np.array((starts, before, after, [*starts[1:], len(group.data)]), np.int32),
+            places=np.array((starts, before, after, [*starts, len(group.data)][1:]), np.int32),
             numbers=np.fromiter((distinct.setdefault(path, len(distinct)) for path in paths), np.int32),
             positions=np.array(found.column(POS_ID, 1), np.int64),
         )

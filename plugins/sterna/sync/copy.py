@@ -42,7 +42,7 @@ class CopyProgress:
 
     Args:
         files: sent so far.
-        bytes: sent so far.
+        bytes: sent so far; what rclone had to send again doesn't make it more than the total.
         files_total: in the batch, those included that are here already and won't be sent.
         bytes_total: in the batch, likewise.
     """
@@ -175,7 +175,7 @@ class _Run:
             origin,
             replica,
             names,
-            progress=lambda sent, done: self.progress(CopyProgress(done, before + sent, count, size)),
+            progress=lambda sent, done: self.progress(CopyProgress(done, min(before + sent, size), count, size)),
             deadline=max(self.end - time.monotonic(), 0.0),
         )
 

@@ -90,6 +90,7 @@ def test_an_empty_file_and_empty_blocks():
     record = encode(AVRO, {"file_path": "s3://us/a", "pos": 1, "row": None}, {}, random.Random(0))
     data = container(AVRO, [[], [record], []])
     assert blocks(localized(data)) == [0, 1, 0]
+    assert localize_position_deletes(container(AVRO, [[]]), URI, content=content) is None
 
 
 def test_schemas_that_are_none_of_position_deletes():

@@ -42,7 +42,7 @@ class Connection:
         """Pass bytes on both ways, until one side ends.
 
         Args:
-            alter: changes what comes back, and ends it by returning nothing.
+            alter: changes what comes back, and ends it by returning less than it was given.
             refuse: returns what to answer to a request in the server's place, or nothing for the server to answer it.
         """
 
@@ -71,8 +71,11 @@ class Connection:
 
     def _pump(self, source: socket.socket, target: socket.socket, alter: Callable[[bytes], bytes]) -> None:
         with suppress(OSError):
-            while (data := source.recv(_CHUNK)) and (altered := alter(data)):
+            while data := source.recv(_CHUNK):
+                altered = alter(data)
                 target.sendall(altered)
+                if len(altered) < len(data):
+                    break
         for side in (source, target):
             with suppress(OSError):
                 side.shutdown(socket.SHUT_RDWR)

@@ -82,7 +82,9 @@ def table_statistics(turn: Turn) -> list[str]:
 
 
 def partition_statistics(turn: Turn) -> list[str]:
-    return [turn.call("compute_partition_stats")] if turn.state.current is not None and turn.state.spec else []
+    # Iceberg writes them in the table's own format, but not in ORC.
+    able = turn.state.spec and turn.state.properties.get("write.format.default") != "orc"
+    return [turn.call("compute_partition_stats")] if turn.state.current is not None and able else []
 
 
 def _a_ref(turn: Turn) -> tuple[str, str] | None:

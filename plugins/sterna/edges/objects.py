@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +24,7 @@ _FOLDERS_KEPT = 100_000
 # A listing is given up when it took more requests than this share of the HEADs that it stands for.
 _HEADS_PER_PAGE = 20
 _FEW = 10
+_BODIES = 3  # times that an object is asked for whose content breaks off
 _HOPELESS = 3  # deletions that failed one after another, and no other succeeded: it is the store
 # Stores whose listings can start in the middle; Azure's pass over everything before.
 _SEEKABLE = ("s3", "google cloud storage")
@@ -88,18 +90,27 @@ class Objects:
             UnregisteredUri, UnsafeUri: as `Mapping.locate`.
         """
         import obstore
+        from obstore.exceptions import BaseError
 
         store, key = self._find(uri)
+        end = time.monotonic() + self.timeout
 
         def get() -> bytes:
-            result = obstore.get(store.client, key)
-            size = result.meta["size"]
-            if size > limit:
-                raise Unsupported(f"the file has {size} bytes, {limit} is the limit", file=uri)
-            data = bytes(result.bytes())
-            if len(data) != size:
-                raise StoreUnreachable(f"{address_of(store.location)} sent {len(data)} of {size} bytes; {LATER}", file=uri)
-            return data
+            # The client repeats a request that failed, but not one whose answer breaks off in the middle.
+            for left in reversed(range(_BODIES)):
+                result = obstore.get(store.client, key)
+                size = result.meta["size"]
+                if size > limit:
+                    raise Unsupported(f"the file has {size} bytes, {limit} is the limit", file=uri)
+                try:
+                    data = bytes(result.bytes())
+                except BaseError:
+                    if not left or time.monotonic() > end:
+                        raise
+                    continue
+                if len(data) == size:
+                    return data
+            raise StoreUnreachable(f"{address_of(store.location)} sent {len(data)} of {size} bytes; {LATER}", file=uri)
 
         return call_store(store, uri, get)
 

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from itertools import product
+from typing import TYPE_CHECKING, Final
 
 from sterna.errors import BrokenMetadata, Unsupported
 from sterna.iceberg.files import Written
 from sterna.iceberg.program import Take, Want
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Field ids: Iceberg specification, "Manifests".
 STATUS: Final = 0
@@ -60,33 +64,35 @@ REQUIRED: Final = (STATUS, FILE_PATH, FILE_FORMAT, FILE_SIZE)
 
 @dataclass(frozen=True)
 class Columns:
-    """The wanted fields of some entries, as parallel lists.
+    """The wanted fields of some entries, as parallel Arrow arrays without nulls.
 
     Args:
-        status: 0 existing, 1 added, 2 deleted.
-        content: 0 data, 1 position deletes, 2 equality deletes.
+        status: 0 existing, 1 added, 2 deleted (int64).
+        content: 0 data, 1 position deletes, 2 equality deletes (int64).
         file_path: URIs.
         file_format: in upper case.
-        file_size: in bytes.
+        file_size: in bytes (int64).
         encrypted: whether the entry has key metadata.
         has_offset: whether it points into a file, as deletion vectors do.
         refers: whether it names the data file that all its deletes are for.
     """
 
-    status: list[int]
-    content: list[int]
-    file_path: list[str]
-    file_format: list[str]
-    file_size: list[int]
-    encrypted: list[bool]
-    has_offset: list[bool]
-    refers: list[bool]
+    status: pa.Int64Array
+    content: pa.Int64Array
+    file_path: pa.StringArray
+    file_format: pa.StringArray
+    file_size: pa.Int64Array
+    encrypted: pa.BooleanArray
+    has_offset: pa.BooleanArray
+    refers: pa.BooleanArray
 
     def check(self, uri: str) -> None:
         """Refuse what this version does not localize; see `check_entry`."""
-        # Entries are many and their kinds are few.
-        kinds = zip(self.status, self.content, self.file_format, self.encrypted, self.has_offset, self.refers, strict=True)
-        for kind in set(kinds):
+        columns = (self.status, self.content, self.file_format, self.encrypted, self.has_offset, self.refers)
+        kinds = [column.unique().to_pylist() for column in columns]
+        # Entries are many and their kinds are few: where one column differs at most, each of its values has been seen with the others.
+        mixed = sum(len(values) > 1 for values in kinds) > 1
+        for kind in set(zip(*(column.to_pylist() for column in columns), strict=True)) if mixed else product(*kinds):
             check_entry(uri, *kind)
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sterna.iceberg.avro import Container, Group
 from sterna.iceberg.program import Program
 from sterna.iceberg.walk import GOOD, MAX_DEPTH, compiled_walk, walk
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 COMPILE_FROM_BYTES: Final = 8_000_000
 """Decompressed bytes that plain Python walks in about the time that numba takes to be imported and to load its cache (1.2 s)."""
 
 _plain_bytes = 0
+_compiling = threading.Lock()  # threads that come first together would have a compiler each
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,37 @@ class Located:
         at = (self.columns[number] + part) * self.records
         values: Any = self.cells[at : at + self.records]
         return list(values) if isinstance(values, list) else list(values.tolist())
+
+    def numbers(self, number: int, part: int) -> Any:
+        """Return what `column` returns as a numpy array of int64."""
+        import numpy as np
+
+        if number not in self.columns:
+            return np.full(self.records, -1, np.int64)
+        at = (self.columns[number] + part) * self.records
+        return np.asarray(self.cells[at : at + self.records], np.int64)
+
+    def strings(self, data: bytes, number: int) -> pa.StringArray:
+        """Return a wanted string that no record lacks.
+
+        Args:
+            data: the group's.
+            number: the field's id.
+
+        Raises:
+            pyarrow.ArrowInvalid: one is not UTF-8.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        if not self.records:
+            return pa.array([], pa.string())
+        # The strings and what lies between them, by turns, are the data itself: Arrow takes the strings out at once.
+        bounds = np.stack([self.numbers(number, part) for part in (1, 2)], axis=1).ravel()
+        bounds = np.append(bounds, bounds[-1:]).astype(np.int32)
+        pieces = pa.BinaryArray.from_buffers(pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+        pieces.validate(full=True)
+        return pieces.take(pa.array(np.arange(0, len(bounds) - 1, 2))).cast(pa.string())
 
 
 def locate(program: Program, group: Group, container: Container) -> Located:
@@ -84,7 +120,9 @@ def _run_compiled(program: Program, group: Group, blocks: list[int], size: int) 
     import numpy as np
 
     cells = np.full(size, -1, dtype=np.int64)
-    wrong = compiled_walk()(
+    with _compiling:
+        run = compiled_walk()
+    wrong = run(
         np.frombuffer(group.data, dtype=np.uint8),
         np.array(program.code, dtype=np.int64),
         np.array(blocks, dtype=np.int64),

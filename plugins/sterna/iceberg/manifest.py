@@ -27,8 +27,8 @@ def read_entries(data: bytes, uri: str) -> pyarrow.Table:
         uri: its URI, for errors.
 
     Returns:
-        A table with the columns status (int8: 0 existing, 1 added, 2 deleted), content (int8: 0 data, 1 position deletes,
-        2 equality deletes), file_path, file_format (upper case; both string) and file_size (int64, bytes): one row an entry, in order.
+        A table with the columns status (0 existing, 1 added, 2 deleted), content (0 data, 1 position deletes, 2 equality deletes;
+        both int64), file_path, file_format (upper case; both string) and file_size (int64, bytes): one row an entry, in order.
         Deletion vectors are position deletes in PUFFIN; several may share a file.
 
     Raises:
@@ -38,15 +38,12 @@ def read_entries(data: bytes, uri: str) -> pyarrow.Table:
     import pyarrow as pa
 
     container = open_iceberg(data, uri, "manifest")
-    schema = pa.schema(
-        [("status", pa.int8()), ("content", pa.int8()), ("file_path", pa.string()), ("file_format", pa.string()), ("file_size", pa.int64())]
-    )
+    texts, numbers = pa.string(), pa.int64()
+    schema = pa.schema([("status", numbers), ("content", numbers), ("file_path", texts), ("file_format", texts), ("file_size", numbers)])
     batches = []
     for columns in _columns(container):
         columns.check(uri)
-        values = (columns.status, columns.content, columns.file_path, columns.file_format, columns.file_size)
-        arrays = [pa.array(column, kind) for column, kind in zip(values, schema.types, strict=True)]
-        batches.append(pa.record_batch(arrays, schema=schema))
+        batches.append(pa.record_batch([getattr(columns, name) for name in schema.names], schema=schema))
     return pa.Table.from_batches(batches, schema=schema)
 
 

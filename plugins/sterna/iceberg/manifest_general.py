@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from dataclasses import fields as fields_of
 from typing import Any, Final
 
 from sterna.iceberg import entry as ids
@@ -23,21 +24,30 @@ def columns(container: Container) -> Iterator[Columns]:
     Raises:
         BrokenMetadata: the bytes don't fit the schema, or a required field is missing.
     """
+    import pyarrow as pa
+
     fields = _fields(container)
-    found = Columns([], [], [], [], [], [], [], [])
-    for record in records(container):
-        found.status.append(fields.integer(record, ids.STATUS))
-        data_file = fields.data_file(record)
-        found.content.append(fields.integer(data_file, ids.CONTENT) if fields.has(data_file, ids.CONTENT) else ids.DATA)
-        found.file_path.append(fields.string(data_file, ids.FILE_PATH))
-        found.file_format.append(fields.string(data_file, ids.FILE_FORMAT).upper())
-        found.file_size.append(fields.integer(data_file, ids.FILE_SIZE))
-        found.encrypted.append(fields.has(data_file, ids.KEY_METADATA))
-        found.has_offset.append(fields.has(data_file, ids.CONTENT_OFFSET))
-        found.refers.append(fields.has(data_file, ids.REFERENCED_DATA_FILE))
-    if min(found.file_size, default=0) < 0:
+    rows = [_columns(fields, record) for record in records(container)]
+    if any(row["file_size"] < 0 for row in rows):
         raise container.broken("an entry with a negative file size")
-    yield found
+    texts, numbers, marks = pa.string(), pa.int64(), pa.bool_()
+    kinds = (numbers, numbers, texts, texts, numbers, marks, marks, marks)
+    names = (field.name for field in fields_of(Columns))
+    yield Columns(*(pa.array([row[name] for row in rows], kind) for name, kind in zip(names, kinds, strict=True)))
+
+
+def _columns(fields: _Fields, record: Record) -> Record:
+    data_file = fields.data_file(record)
+    return {
+        "status": fields.integer(record, ids.STATUS),
+        "content": fields.content(data_file),
+        "file_path": fields.string(data_file, ids.FILE_PATH),
+        "file_format": fields.string(data_file, ids.FILE_FORMAT).upper(),
+        "file_size": fields.integer(data_file, ids.FILE_SIZE),
+        "encrypted": fields.has(data_file, ids.KEY_METADATA),
+        "has_offset": fields.has(data_file, ids.CONTENT_OFFSET),
+        "refers": fields.has(data_file, ids.REFERENCED_DATA_FILE),
+    }
 
 
 def localize(container: Container, mapping: UriMapping) -> bytes | None:
@@ -56,7 +66,7 @@ def _edit(container: Container, fields: _Fields, record: Record, mapping: UriMap
     data_file = fields.data_file(record)
     entry = Entry(
         status=fields.integer(record, ids.STATUS),
-        content=fields.integer(data_file, ids.CONTENT) if fields.has(data_file, ids.CONTENT) else ids.DATA,
+        content=fields.content(data_file),
         path=fields.string(data_file, ids.FILE_PATH),
         size=fields.integer(data_file, ids.FILE_SIZE),
         vector=fields.has(data_file, ids.CONTENT_OFFSET),
@@ -112,7 +122,10 @@ class _Fields:
         value = self._get(record, number)
         if not isinstance(value, int):
             raise self.container.broken(f"field {number} of an entry is not an integer")
-        return value
+        return int(value)  # True is one, too
+
+    def content(self, data_file: Record) -> int:
+        return self.integer(data_file, ids.CONTENT) if self.has(data_file, ids.CONTENT) else ids.DATA
 
     def string(self, record: Record, number: int) -> str:
         value = self._get(record, number)

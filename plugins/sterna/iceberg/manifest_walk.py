@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sterna.iceberg import entry as ids
 from sterna.iceberg.avro import Container, Group, Truncated, encode_long
@@ -13,9 +13,14 @@ from sterna.iceberg.locate import Located, locate
 from sterna.iceberg.program import Program, Want, compile_schema
 from sterna.iceberg.splice import IntMap, Splice, check_int_map, null_or_empty, read_int_map, rewrite, string_bytes
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _NESTED: Final = {ids.DATA_FILE: "data_file"}
 _BOUNDS: Final = (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)
 _LAYOUT: Final = (ids.COLUMN_SIZES, ids.SPLIT_OFFSETS)
+_PROGRAMS_KEPT: Final = 16
+_programs: dict[tuple[bytes, tuple[Want, ...]], Program] = {}
 
 
 def columns(container: Container) -> Iterator[Columns]:
@@ -47,15 +52,22 @@ def localize(container: Container, mapping: UriMapping) -> bytes | None:
         located = locate(program, group, container)
         found = _read(container, group, located)
         found.check(container.uri)
-        if ids.POSITION_DELETES not in found.content and not any(found.refers):
-            return _path_splices(located, found.file_path, mapping.content)
+        if ids.POSITION_DELETES not in found.content.unique().to_pylist() and not found.refers.true_count:
+            return _path_splices(located, found.file_path.to_pylist(), mapping.content)
         return _EntrySplices(container, group, program, located, empty).all(found, mapping)
 
     return rewrite(container, splices)
 
 
 def _compile(container: Container, wants: tuple[Want, ...]) -> Program:
-    program = compile_schema(container.schema, {None: ids.ENTRY_WANTS, ids.DATA_FILE: wants}, _NESTED, container.uri)
+    # A table's manifests have one schema, and compiling it takes longer than walking a few hundred entries.
+    known = (container.metadata["avro.schema"], wants)
+    program = _programs.get(known)
+    if program is None:
+        program = compile_schema(container.schema, {None: ids.ENTRY_WANTS, ids.DATA_FILE: wants}, _NESTED, container.uri)
+        if len(_programs) >= _PROGRAMS_KEPT:
+            _programs.clear()
+        _programs[known] = program
     for number in ids.REQUIRED:
         if number not in program.columns:
             raise container.broken(f"the schema lacks the required field {number}")
@@ -63,34 +75,37 @@ def _compile(container: Container, wants: tuple[Want, ...]) -> Program:
 
 
 def _read(container: Container, group: Group, located: Located) -> Columns:
-    content = [max(value, ids.DATA) if start < 0 else value for start, value in _starts_and_values(located, ids.CONTENT)]
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def has(number: int) -> pa.BooleanArray:
+        return pa.array(located.numbers(number, 0) >= 0)
+
     for number in ids.REQUIRED:
-        if -1 in located.column(number, 0):
+        if located.numbers(number, 0).min(initial=0) < 0:
             raise container.broken(f"an entry lacks the required field {number}")
-    sizes = located.column(ids.FILE_SIZE, 1)
-    if sizes and min(sizes) < 0:
+    sizes = located.numbers(ids.FILE_SIZE, 1)
+    if sizes.min(initial=0) < 0:
         raise container.broken("an entry with a negative file size")
     return Columns(
-        status=located.column(ids.STATUS, 1),
-        content=content,
+        status=pa.array(located.numbers(ids.STATUS, 1)),
+        content=pa.array(np.where(located.numbers(ids.CONTENT, 0) < 0, ids.DATA, located.numbers(ids.CONTENT, 1))),
         file_path=_strings(container, group, located, ids.FILE_PATH),
-        file_format=[name.upper() for name in _strings(container, group, located, ids.FILE_FORMAT)],
-        file_size=sizes,
-        encrypted=[start >= 0 for start in located.column(ids.KEY_METADATA, 0)],
-        has_offset=[start >= 0 for start in located.column(ids.CONTENT_OFFSET, 0)],
-        refers=[start >= 0 for start in located.column(ids.REFERENCED_DATA_FILE, 0)],
+        file_format=pc.utf8_upper(_strings(container, group, located, ids.FILE_FORMAT)),
+        file_size=pa.array(sizes),
+        encrypted=has(ids.KEY_METADATA),
+        has_offset=has(ids.CONTENT_OFFSET),
+        refers=has(ids.REFERENCED_DATA_FILE),
     )
 
 
-def _starts_and_values(located: Located, number: int) -> Iterator[tuple[int, int]]:
-    return zip(located.column(number, 0), located.column(number, 1), strict=True)
+def _strings(container: Container, group: Group, located: Located, number: int) -> pa.StringArray:
+    import pyarrow as pa
 
-
-def _strings(container: Container, group: Group, located: Located, number: int) -> list[str]:
-    data = group.data
     try:
-        return [data[start:end].decode() for start, end in zip(located.column(number, 1), located.column(number, 2), strict=True)]
-    except UnicodeDecodeError:
+        return located.strings(group.data, number)
+    except pa.ArrowInvalid:
         raise container.broken(f"field {number} of an entry is not UTF-8") from None
 
 
@@ -129,15 +144,17 @@ class _EntrySplices:
         }
         referenced = self.located.column(ids.REFERENCED_DATA_FILE, 1)
         splices: list[Splice] = []
-        for row, path in enumerate(found.file_path):
+        columns = (found.status, found.content, found.file_path, found.file_size, found.has_offset)
+        rows = zip(*(column.to_pylist() for column in columns), strict=True)
+        for row, (status, content, path, size, vector) in enumerate(rows):
             places = {number: spans[number][row] for number in spans}
             bounds = [self.bound(places[number], number) for number in _BOUNDS]
             entry = Entry(
-                status=found.status[row],
-                content=found.content[row],
+                status=status,
+                content=content,
                 path=path,
-                size=found.file_size[row],
-                vector=found.has_offset[row],
+                size=size,
+                vector=vector,
                 referenced=self.text(referenced[row], places[ids.REFERENCED_DATA_FILE][1]),
                 lower=bounds[0].get(ids.PATH_COLUMN),
                 upper=bounds[1].get(ids.PATH_COLUMN),

@@ -28,9 +28,17 @@ def rows(table: str, role: str, files: Iterable[tuple[str, str, int]], batch: in
     import pyarrow as pa
 
     listed = list(files)
-    count = len(listed)
-    columns = [[table] * count, [role] * count, [f[0] for f in listed], [f[1] for f in listed], [f[2] for f in listed], [batch] * count]
-    return pa.table(columns, schema=schema())
+    sources, targets = (pa.array([file[at] for file in listed], pa.string()) for at in (0, 1))
+    return columns(table, role, sources, targets, pa.array([file[2] for file in listed], pa.int64()), batch)
+
+
+def columns(table: str, role: str, sources: pa.Array, targets: pa.Array, sizes: pa.Array, batch: int) -> pa.Table:
+    """Return rows of one table and role from their columns."""
+    import pyarrow as pa
+
+    values = (pa.scalar(table), pa.scalar(role), pa.scalar(batch, pa.int32()))
+    name, kind, number = (pa.repeat(value, len(sources)) for value in values)
+    return pa.table([name, kind, sources, targets, sizes, number], schema=schema())
 
 
 def joined(parts: Sequence[pa.Table]) -> pa.Table:
@@ -88,7 +96,7 @@ def by_batch(files: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         yield batch, files.filter(pc.equal(files.column("batch"), batch))
 
 
-def stretches(texts: pa.ChunkedArray, order: pa.Array) -> Iterator[tuple[Any, list[str]]]:
+def stretches(texts: pa.ChunkedArray, order: pa.Array) -> Iterator[tuple[Any, pa.StringArray]]:
     """Yield texts in an order, some 50,000 at a time: their rows (a numpy array), and the texts themselves.
 
     They are taken chunk by chunk: taken from all chunks at once, pyarrow would first put all of them into one.
@@ -100,12 +108,20 @@ def stretches(texts: pa.ChunkedArray, order: pa.Array) -> Iterator[tuple[Any, li
     for start in range(0, len(order), _AT_ONCE):
         rows = order.slice(start, _AT_ONCE).to_numpy().astype(np.int64)
         places = np.searchsorted(starts, rows, side="right") - 1
-        names = np.empty(len(rows), object)
         by_chunk = np.argsort(places, kind="stable")
+        found = []
         for mine in np.split(by_chunk, np.flatnonzero(np.diff(places[by_chunk])) + 1):
             number = int(places[mine[0]])
-            names[mine] = texts.chunk(number).take(pa.array(rows[mine] - starts[number])).to_pylist()
-        yield rows, names.tolist()
+            found.append(texts.chunk(number).take(pa.array(rows[mine] - starts[number])))
+        yield rows, pa.concat_arrays(found).take(pa.array(np.argsort(by_chunk)))
+
+
+def first_of_each(texts: pa.StringArray, before: pa.StringArray) -> pa.BooleanArray:
+    """Return which of some sorted texts differ from the one before; `before` is what stands before the first, one text or null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.fill_null(pc.not_equal(texts, pa.concat_arrays([before, texts[:-1]])), True)
 
 
 def without_tables(files: pa.Table, tables: Iterable[str]) -> pa.Table:

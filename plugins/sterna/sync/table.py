@@ -92,14 +92,12 @@ def table_files(
     origins = {path: context.mapping.source(path) for path in (*named, *inline)} if proven else {}
     known = {path: proven[origin] for path, origin in origins.items() if origin in proven}
     manifests = [item for path, item in named.items() if path not in known]
-    had = {(item.path, item.length) for item in here.statistics} if here else set()
-    statistics = [(item.path, item.length) for item in metadata.statistics if (context.mapping.content(item.path), item.length) not in had]
     local: dict[str, int] = {}
     parts = [
         listing.rows(table, METADATA, [(uri, target, -1)]),
         *_proven(table, metadata, reached, known),
         *_new(context, table, lists, inline, manifests),
-        _content(context, table, statistics, local),
+        _content(context, table, _statistics(context, metadata, here), local),
     ]
     lengths = {path: -1 for path in inline if path not in known} | {item.path: item.length for item in manifests}
     for path, data in _read_many(context, list(lengths), max(lengths.values(), default=0)):
@@ -229,31 +227,37 @@ def _entries(context: Context, table: str, uri: str, data: bytes, local: dict[st
     entries = read_entries(data, uri)
     live = entries.filter(pc.not_equal(entries.column("status"), _DELETED))
     deletes = pc.equal(live.column("content"), _POSITION_DELETES)
-    position = live.filter(deletes)
-    content = live.filter(pc.invert(deletes))
-    return [
-        _content(context, table, zip(content.column("file_path").to_pylist(), content.column("file_size").to_pylist(), strict=True), local),
-        listing.rows(
-            table,
-            POSITION_DELETE,
-            [
-                (path, context.mapping.localized(path), size)
-                for path, size in zip(position.column("file_path").to_pylist(), position.column("file_size").to_pylist(), strict=True)
-            ],
-        ),
-    ]
+    position = live.filter(deletes).select(["file_path", "file_size"]).to_pylist()
+    named = [(row["file_path"], context.mapping.localized(row["file_path"]), row["file_size"]) for row in position]
+    return [_content(context, table, live.filter(pc.invert(deletes)), local), listing.rows(table, POSITION_DELETE, named)]
 
 
-def _content(context: Context, table: str, files: Iterable[tuple[str, int]], local: dict[str, int]) -> pa.Table:
-    """Return rows of the foreign ones among some content files; local ones stay where they are and go into `local`."""
-    foreign = []
-    for path, size in files:
-        target = context.mapping.content(path)
-        if target == path:
-            local[path] = size
-        else:
-            foreign.append((path, target, size))
-    return listing.rows(table, CONTENT, foreign, batch=0)
+def _content(context: Context, table: str, files: pa.Table, local: dict[str, int]) -> pa.Table:
+    """Return rows of the foreign ones among some content files (columns file_path and file_size); local ones stay and go into `local`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts = []
+    for some in files.to_batches():
+        paths, sizes = some.column("file_path"), some.column("file_size")
+        targets = pa.array([context.mapping.content(path) for path in paths.to_pylist()], pa.string())
+        foreign = pc.not_equal(paths, targets)
+        if not pc.all(foreign).as_py():
+            stay = pc.invert(foreign)
+            local.update(zip(paths.filter(stay).to_pylist(), sizes.filter(stay).to_pylist(), strict=True))
+            paths, targets, sizes = (each.filter(foreign) for each in (paths, targets, sizes))
+        parts.append(listing.columns(table, CONTENT, paths, targets, sizes, batch=0))
+    return listing.joined(parts)
+
+
+def _statistics(context: Context, metadata: TableMetadata, here: TableMetadata | None) -> pa.Table:
+    """Return path and size of the statistics files that the replica's head doesn't have."""
+    import pyarrow as pa
+
+    had = {(item.path, item.length) for item in here.statistics} if here else set()
+    new = [item for item in metadata.statistics if (context.mapping.content(item.path), item.length) not in had]
+    paths, sizes = pa.array([item.path for item in new], pa.string()), pa.array([item.length for item in new], pa.int64())
+    return pa.table({"file_path": paths, "file_size": sizes})
 
 
 def _none_below(context: Context, metadata: str, files: pa.Table, local: Iterable[str]) -> None:

@@ -88,7 +88,7 @@ def test_read_entries():
     ]
     found = read_entries(avro_file(manifest_schema(), records, block=1), URI)
     assert found.to_pylist()[1] == {"status": 1, "content": 2, "file_path": "s3://us/b", "file_format": "AVRO", "file_size": 1000}
-    assert [str(kind) for kind in found.schema.types] == ["int8", "int8", "string", "string", "int64"]
+    assert [str(kind) for kind in found.schema.types] == ["int64", "int64", "string", "string", "int64"]
     assert found.column("file_path").to_pylist() == ["s3://us/a", "s3://us/b", "s3://us/é"]
     v1 = read_entries(avro_file(manifest_schema(1), [entry("s3://us/a", version=1)], format_version="1"), URI)
     assert v1.column("content").to_pylist() == [0]
@@ -99,6 +99,7 @@ def test_read_entries():
     [
         ({"key_metadata": b"k"}, {}, Unsupported),
         ({}, {"content": 3}, Unsupported),
+        ({}, {"content": 1000}, Unsupported),
         ({"file_format": "LATER"}, {"content": 1}, Unsupported),
         ({"file_format": "PUFFIN"}, {"content": 1}, BrokenMetadata),
         ({"file_format": "puffin"}, {}, BrokenMetadata),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from sterna.sync import files as listing
+from sterna.sync import present
 from sterna.sync.context import Context
 from sterna.sync.model import CONTENT, MANIFEST, PROVEN, Options
 from sterna.sync.present import Listed, look_up, to_copy
@@ -32,7 +33,11 @@ def looked_up(rows: Any, **here: int) -> tuple[Listed, list[list[str]]]:
         asked.append(list(uris))
         return {uri: here.get(uri.rpartition("/")[2]) for uri in asked[-1]}
 
-    context = cast(Context, SimpleNamespace(objects=SimpleNamespace(sizes=sizes)))
+    def listed(folder: str) -> Iterator[tuple[str, int, None]]:
+        asked.append([f"{folder}/"])
+        return ((f"{folder}/{name}", size, None) for name, size in here.items())
+
+    context = cast(Context, SimpleNamespace(objects=SimpleNamespace(sizes=sizes, list=listed), region=MAPPING.region))
     return look_up(context, rows), asked
 
 
@@ -73,6 +78,28 @@ def test_neighbours_are_asked_for_together_and_each_once_in_a_stretch(at_once: i
     assert sorted(set(names)) == list("abcdefg") and names == sorted(names)
     assert listed.targets == 7
     assert planned(listed) == ({("t", name): PROVEN for name in "abcdefg"} | {("u", "c"): PROVEN}, 7)
+
+
+@pytest.mark.parametrize(
+    ("here", "requests"), [({}, 1), ({"a": 1, "b": 7}, 1), ({"a": 1, "b": 7, "x": 1}, 1), (dict.fromkeys("abxy", 1), 2)]
+)
+def test_many_files_of_a_folder_are_asked_for_at_once_where_one_page_lists_it(
+    here: dict[str, int], requests: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(present, "PAGE", 4)
+    listed, asked = looked_up(files(*(("t", name, 1) for name in "edcba")), **here)
+    assert asked[:1] == [[f"{ROOT}/us-lake/"]]
+    assert len(asked) == requests
+    assert listed.sizes.to_pylist() == [here.get(name) for name in "edcba"]
+
+
+def test_files_outside_the_replica_root_are_asked_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two of them another location may begin, whose store is another."""
+    monkeypatch.setattr(present, "PAGE", 2)
+    rows = [("s3://us/a", "s3://home/x/a", 1), ("s3://us/b", "s3://home/x/b", 1)]
+    listed, asked = looked_up(listing.rows("t", CONTENT, rows, 0), a=1)
+    assert asked == [["s3://home/x/a", "s3://home/x/b"]]
+    assert listed.sizes.to_pylist() == [1, None]
 
 
 def test_no_content_is_no_question() -> None:

@@ -17,7 +17,7 @@ settings.load_profile("sterna")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("histories", "random table histories")
-    group.addoption("--histories", type=int, default=15, help="how many random histories to play (15)")
+    group.addoption("--histories", type=int, default=8, help="how many random histories to play (8)")
     group.addoption("--history-minutes", type=float, help="start no further history after so many minutes")
     group.addoption("--history-seed", type=int, help="play the history of this seed, and no other")
     fuzzing = parser.getgroup("fuzz", "damaged metadata")

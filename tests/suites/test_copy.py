@@ -12,14 +12,19 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from sterna.edges.rclone import copy_files
 from sterna.edges.secrets import connection_environment
 from sterna.errors import CredentialError, EngineError, NotCopied, SizeDiffers, SourceGone, StoreDenied, StoreUnreachable, UnsafeUri
+from sterna.sync import files as listing
+from sterna.sync.context import Context
 from sterna.sync.copy import CopyFile, CopyProgress, CopyResult, copy_batch
+from sterna.sync.model import CONTENT
+from sterna.sync.present import look_up
 from tests.suites.stores import ODD, SECRET, Stores
 
 DARK = {"type": "s3", "options": {"endpoint": "http://127.0.0.1:1"}}
@@ -90,6 +95,21 @@ class TestEveryStore:
         assert (again.files, again.bytes) == (5, 25)
         assert 10 <= again.sent < 25
         assert copy(stores, files).sent == 0
+
+    @pytest.mark.parametrize("there", [0, 3])
+    def test_many_files_are_looked_up_where_few_are_there(self, stores: Stores, here: str, there: int) -> None:
+        sources = [f"{stores.us}/{here}/p={number % 7}/{number:04}" for number in range(1100)]
+        targets = [stores.mapping.replica(source) for source in sources]
+        for number in range(there):
+            stores.put(targets[number], b"x" * number)
+        stores.put(f"{stores.mapping.replica(f'{stores.us}/{here}/p=0')}/of-no-table", b"x")
+        rows = listing.rows("t", CONTENT, [(*pair, 1) for pair in zip(sources, targets, strict=True)], 0)
+        context = cast(Context, SimpleNamespace(objects=stores.objects, region=stores.mapping.region))
+        since = [len(endpoint.requests()) for endpoint in stores.endpoints]
+        found = look_up(context, rows).sizes.to_pylist()
+        assert found == [*range(there), *[None] * (len(sources) - there)]
+        if stores.endpoints:
+            assert len(stores.endpoints[1].requests(since[1])) == 1
 
     def test_odd_names_arrive_byte_for_byte(self, stores: Stores, here: str) -> None:
         names = [name for name in ODD if name not in stores.alike]

@@ -104,7 +104,7 @@ class TestEveryStore:
             stores.put(targets[number], b"x" * number)
         stores.put(f"{stores.mapping.replica(f'{stores.us}/{here}/p=0')}/of-no-table", b"x")
         rows = listing.rows("t", CONTENT, [(*pair, 1) for pair in zip(sources, targets, strict=True)], 0)
-        context = cast(Context, SimpleNamespace(objects=stores.objects, region=stores.mapping.region))
+        context = cast(Context, SimpleNamespace(objects=stores.objects, mapping=stores.mapping, region=stores.mapping.region))
         since = [len(endpoint.requests()) for endpoint in stores.endpoints]
         found = look_up(context, rows).sizes.to_pylist()
         assert found == [*range(there), *[None] * (len(sources) - there)]

@@ -96,7 +96,7 @@ class Objects:
         end = time.monotonic() + self.timeout
 
         def get() -> bytes:
-            # The client repeats a request that failed, but not one whose answer breaks off in the middle.
+            # The client repeats a request that failed; an answer that breaks off only where it has an ETag and was not reset.
             for left in reversed(range(_BODIES)):
                 result = obstore.get(store.client, key)
                 size = result.meta["size"]
@@ -110,6 +110,8 @@ class Objects:
                     continue
                 if len(data) == size:
                     return data
+                if time.monotonic() > end:
+                    break
             raise StoreUnreachable(f"{address_of(store.location)} sent {len(data)} of {size} bytes; {LATER}", file=uri)
 
         return call_store(store, uri, get)

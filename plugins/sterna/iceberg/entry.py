@@ -92,7 +92,8 @@ class Columns:
         kinds = [column.unique().to_pylist() for column in columns]
         # Entries are many and their kinds are few: where one column differs at most, each of its values has been seen with the others.
         mixed = sum(len(values) > 1 for values in kinds) > 1
-        for kind in set(zip(*(column.to_pylist() for column in columns), strict=True)) if mixed else product(*kinds):
+        seen = dict.fromkeys(zip(*(column.to_pylist() for column in columns), strict=True)) if mixed else product(*kinds)
+        for kind in seen:
             check_entry(uri, *kind)
 
 

@@ -53,7 +53,7 @@ class Located:
         if number not in self.columns:
             return np.full(self.records, -1, np.int64)
         at = (self.columns[number] + part) * self.records
-        return np.asarray(self.cells[at : at + self.records], np.int64)
+        return np.array(self.cells[at : at + self.records], np.int64)  # a copy: whoever keeps it doesn't keep all cells
 
     def strings(self, data: bytes, number: int) -> pa.StringArray:
         """Return a wanted string that no record lacks.

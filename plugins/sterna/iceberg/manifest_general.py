@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from dataclasses import fields as fields_of
 from typing import Any, Final
 
 from sterna.iceberg import entry as ids
@@ -25,29 +24,29 @@ def columns(container: Container) -> Iterator[Columns]:
         BrokenMetadata: the bytes don't fit the schema, or a required field is missing.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     fields = _fields(container)
-    rows = [_columns(fields, record) for record in records(container)]
-    if any(row["file_size"] < 0 for row in rows):
-        raise container.broken("an entry with a negative file size")
+    rows = [_wanted(fields, record) for record in records(container)]
     texts, numbers, marks = pa.string(), pa.int64(), pa.bool_()
     kinds = (numbers, numbers, texts, texts, numbers, marks, marks, marks)
-    names = (field.name for field in fields_of(Columns))
-    yield Columns(*(pa.array([row[name] for row in rows], kind) for name, kind in zip(names, kinds, strict=True)))
+    found = Columns(*(pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)))
+    if pc.any(pc.less(found.file_size, 0)).as_py():
+        raise container.broken("an entry with a negative file size")
+    yield found
 
 
-def _columns(fields: _Fields, record: Record) -> Record:
+def _wanted(fields: _Fields, record: Record) -> tuple[Any, ...]:
+    """Return the wanted fields of an entry, in the order of `Columns`."""
     data_file = fields.data_file(record)
-    return {
-        "status": fields.integer(record, ids.STATUS),
-        "content": fields.content(data_file),
-        "file_path": fields.string(data_file, ids.FILE_PATH),
-        "file_format": fields.string(data_file, ids.FILE_FORMAT).upper(),
-        "file_size": fields.integer(data_file, ids.FILE_SIZE),
-        "encrypted": fields.has(data_file, ids.KEY_METADATA),
-        "has_offset": fields.has(data_file, ids.CONTENT_OFFSET),
-        "refers": fields.has(data_file, ids.REFERENCED_DATA_FILE),
-    }
+    return (
+        fields.integer(record, ids.STATUS),
+        fields.content(data_file),
+        fields.string(data_file, ids.FILE_PATH),
+        fields.string(data_file, ids.FILE_FORMAT).upper(),
+        fields.integer(data_file, ids.FILE_SIZE),
+        *(fields.has(data_file, number) for number in (ids.KEY_METADATA, ids.CONTENT_OFFSET, ids.REFERENCED_DATA_FILE)),
+    )
 
 
 def localize(container: Container, mapping: UriMapping) -> bytes | None:

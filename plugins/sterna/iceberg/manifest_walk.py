@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sterna.iceberg import entry as ids
 from sterna.iceberg.avro import Container, Group, Truncated, encode_long
 from sterna.iceberg.entry import Change, Columns, Entry, UriMapping, change
+from sterna.iceberg.files import MIB
 from sterna.iceberg.locate import Located, locate
 from sterna.iceberg.program import Program, Want, compile_schema
 from sterna.iceberg.splice import IntMap, Splice, check_int_map, null_or_empty, read_int_map, rewrite, string_bytes
@@ -67,7 +68,8 @@ def _compile(container: Container, wants: tuple[Want, ...]) -> Program:
         program = compile_schema(container.schema, {None: ids.ENTRY_WANTS, ids.DATA_FILE: wants}, _NESTED, container.uri)
         if len(_programs) >= _PROGRAMS_KEPT:
             _programs.clear()
-        _programs[known] = program
+        if len(known[0]) <= MIB:
+            _programs[known] = program
     for number in ids.REQUIRED:
         if number not in program.columns:
             raise container.broken(f"the schema lacks the required field {number}")

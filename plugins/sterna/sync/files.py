@@ -36,9 +36,10 @@ def columns(table: str, role: str, sources: pa.Array, targets: pa.Array, sizes: 
     """Return rows of one table and role from their columns."""
     import pyarrow as pa
 
-    values = (pa.scalar(table), pa.scalar(role), pa.scalar(batch, pa.int32()))
-    name, kind, number = (pa.repeat(value, len(sources)) for value in values)
-    return pa.table([name, kind, sources, targets, sizes, number], schema=schema())
+    count = len(sources)
+    names = pa.array([table] * count, pa.string())  # in chunks of 2 GiB, which `repeat` would overflow with a long name
+    kind, number = pa.repeat(pa.scalar(role), count), pa.repeat(pa.scalar(batch, pa.int32()), count)
+    return pa.table([names, kind, sources, targets, sizes, number], schema=schema())
 
 
 def joined(parts: Sequence[pa.Table]) -> pa.Table:

@@ -94,12 +94,14 @@ def _all_there(context: Context, first: str, last: str) -> dict[str, int] | None
     root = context.region.replica_root
     if not (inside(first, root) and inside(last, root)):
         return None  # another location may begin between the two
+    if context.mapping.locate(root).location.remote.type == "local":
+        return None  # a walk of folders, some of them perhaps closed; a file's size is one system call
     folder = commonprefix([first, last]).rpartition("/")[0]  # noqa: RUF071 - cut at the last slash right here
     try:
-        found = {uri: size for uri, size, _ in islice(context.objects.list(folder), PAGE)}
+        page = list(islice(context.objects.list(folder), PAGE))
     except UnsafeUri:
         return None  # a key of somebody else's that no path can be: the listing ends there
-    return found if len(found) < PAGE else None
+    return {uri: size for uri, size, _ in page} if len(page) < PAGE else None
 
 
 def to_copy(listed: Listed, mapping: Mapping, options: Options, progress: Progress) -> tuple[pa.Table, tuple[Batch, ...], int]:

@@ -35,9 +35,9 @@ def looked_up(rows: Any, **here: int) -> tuple[Listed, list[list[str]]]:
 
     def listed(folder: str) -> Iterator[tuple[str, int, None]]:
         asked.append([f"{folder}/"])
-        return ((f"{folder}/{name}", size, None) for name, size in here.items())
+        return ((f"{folder}/{name.rstrip('/')}", size, None) for name, size in here.items())
 
-    context = cast(Context, SimpleNamespace(objects=SimpleNamespace(sizes=sizes, list=listed), region=MAPPING.region))
+    context = cast(Context, SimpleNamespace(objects=SimpleNamespace(sizes=sizes, list=listed), mapping=MAPPING, region=MAPPING.region))
     return look_up(context, rows), asked
 
 
@@ -81,7 +81,14 @@ def test_neighbours_are_asked_for_together_and_each_once_in_a_stretch(at_once: i
 
 
 @pytest.mark.parametrize(
-    ("here", "requests"), [({}, 1), ({"a": 1, "b": 7}, 1), ({"a": 1, "b": 7, "x": 1}, 1), (dict.fromkeys("abxy", 1), 2)]
+    ("here", "requests"),
+    [
+        ({}, 1),
+        ({"a": 1, "b": 7}, 1),
+        ({"a": 1, "b": 7, "x": 1}, 1),
+        (dict.fromkeys("abxy", 1), 2),
+        ({"a": 1, "b": 7, "x": 1, "x/": 0}, 2),  # a folder's marker, which is listed as the file beside it
+    ],
 )
 def test_many_files_of_a_folder_are_asked_for_at_once_where_one_page_lists_it(
     here: dict[str, int], requests: int, monkeypatch: pytest.MonkeyPatch

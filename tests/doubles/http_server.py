@@ -105,7 +105,14 @@ def drip(script: ScriptedServer, connection: socket.socket) -> None:
 
 
 def _head(status: int, content_type: str, length: int) -> bytes:
-    return f"HTTP/1.1 {status} Some\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n".encode()
+    # The date is for clients of object stores.
+    lines = (
+        f"Content-Type: {content_type}",
+        f"Content-Length: {length}",
+        "Last-Modified: Sun, 22 Nov 2026 08:00:00 GMT",
+        "Connection: close",
+    )
+    return "\r\n".join((f"HTTP/1.1 {status} Some", *lines, "", "")).encode()
 
 
 def _bytes(body: Any) -> bytes:

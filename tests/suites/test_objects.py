@@ -29,7 +29,7 @@ from sterna.errors import (
     UnsafeUri,
     Unsupported,
 )
-from tests.doubles.http_server import Behaviour, scripted_server
+from tests.doubles.http_server import answer, half_answer, scripted_server
 from tests.suites.stores import KEY, ODD, SECRET, Stores, moto_stores
 
 _dark = {"type": "s3", "options": {"endpoint": "http://127.0.0.1:1"}}
@@ -283,12 +283,6 @@ def test_a_strangers_key_that_no_path_can_be_hides_nothing(key: str) -> None:
         }
 
 
-def _sent(part: bytes) -> Behaviour:
-    """Answer with ten bytes, or with as many of them as are given."""
-    head = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\nLast-Modified: Sun, 22 Nov 2026 08:00:00 GMT\r\nConnection: close\r\n\r\n"
-    return lambda _, connection: connection.sendall(head + part)
-
-
 class TestFaults:
     def test_a_dark_endpoint_is_named_and_a_later_run_resumes(self, served: Stores) -> None:
         dark = served.with_location("us", remote=_dark).objects
@@ -313,7 +307,7 @@ class TestFaults:
     @pytest.mark.parametrize("broken", [1, 2, 3])
     def test_an_object_whose_content_breaks_off_is_read_again(self, served: Stores, broken: int) -> None:
         """The client does so itself where the answer has an ETag and wasn't reset; a table of a thousand manifests would wait else."""
-        with scripted_server(*(_sent(b"012"),) * broken, _sent(b"0123456789")) as server:
+        with scripted_server(*(half_answer(200, "0123456789"),) * broken, answer(200, "0123456789")) as server:
             remote = {"type": "s3", "options": {"endpoint": server.uri}}
             objects = served.with_location("us", remote=remote).objects
             if broken < 3:

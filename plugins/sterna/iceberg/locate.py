@@ -40,23 +40,17 @@ class Located:
 
         A field that the schema lacks counts as null in every record: -1.
         """
-        if number not in self.columns:
-            return [-1] * self.records
-        at = (self.columns[number] + part) * self.records
-        values: Any = self.cells[at : at + self.records]
+        values = self._part(number, part)
         return list(values) if isinstance(values, list) else list(values.tolist())
 
     def numbers(self, number: int, part: int) -> Any:
         """Return what `column` returns as a numpy array of int64."""
         import numpy as np
 
-        if number not in self.columns:
-            return np.full(self.records, -1, np.int64)
-        at = (self.columns[number] + part) * self.records
-        return np.array(self.cells[at : at + self.records], np.int64)  # a copy: whoever keeps it doesn't keep all cells
+        return np.array(self._part(number, part), np.int64)  # a copy: whoever keeps it doesn't keep all cells
 
     def strings(self, data: bytes, number: int) -> pa.StringArray:
-        """Return a wanted string that no record lacks.
+        """Return a wanted string of all records, null where a record has none.
 
         Args:
             data: the group's.
@@ -67,15 +61,22 @@ class Located:
         """
         import numpy as np
         import pyarrow as pa
+        import pyarrow.compute as pc
 
-        if not self.records:
-            return pa.array([], pa.string())
-        # The strings and what lies between them, by turns, are the data itself: Arrow takes the strings out at once.
-        bounds = np.stack([self.numbers(number, part) for part in (1, 2)], axis=1).ravel()
-        bounds = np.append(bounds, bounds[-1:]).astype(np.int32)
+        # The strings and what lies between them, by turns, are the data itself: Arrow takes the strings out at once. One that isn't
+        # there lies, empty, where the one before it ends.
+        bounds = np.append(np.stack([self.numbers(number, part) for part in (1, 2)], axis=1).ravel(), len(data))
+        bounds = np.maximum.accumulate(np.maximum(bounds, 0)).astype(np.int32)
         pieces = pa.BinaryArray.from_buffers(pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
         pieces.validate(full=True)
-        return pieces.take(pa.array(np.arange(0, len(bounds) - 1, 2))).cast(pa.string())
+        texts = pieces.take(pa.array(np.arange(0, len(bounds) - 1, 2))).cast(pa.string())
+        return pc.if_else(pa.array(self.numbers(number, 0) >= 0), texts, None)
+
+    def _part(self, number: int, part: int) -> Any:
+        if number not in self.columns:
+            return [-1] * self.records
+        at = (self.columns[number] + part) * self.records
+        return self.cells[at : at + self.records]
 
 
 def locate(program: Program, group: Group, container: Container) -> Located:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sterna.registry.mapping import Mapping
-from sterna.sync.files import first_of_each, stretches
+from sterna.sync.files import stretches
 from sterna.sync.model import Batch, Options
 
 if TYPE_CHECKING:
@@ -80,13 +80,8 @@ class _Sorted:
     def first_of_each(self) -> Any:
         """Return, as a numpy array, which of them differ from the one before."""
         import numpy as np
-        import pyarrow as pa
 
-        found, last = [], pa.array([None], pa.string())
-        for _, texts in stretches(self.texts, self.order):
-            found.append(first_of_each(texts, last))
-            last = texts[-1:]
-        return np.concatenate(found)
+        return np.concatenate([first for _, _, first in stretches(self.texts, self.order)])
 
 
 def _origin_starts(targets: _Sorted, sources: _Sorted, mapping: Mapping) -> list[tuple[str, slice]]:

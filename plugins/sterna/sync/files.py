@@ -97,32 +97,28 @@ def by_batch(files: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         yield batch, files.filter(pc.equal(files.column("batch"), batch))
 
 
-def stretches(texts: pa.ChunkedArray, order: pa.Array) -> Iterator[tuple[Any, pa.StringArray]]:
-    """Yield texts in an order, some 50,000 at a time: their rows (a numpy array), and the texts themselves.
+def stretches(texts: pa.ChunkedArray, order: pa.Array) -> Iterator[tuple[Any, pa.StringArray, pa.BooleanArray]]:
+    """Yield texts in an order, some 50,000 at a time: their rows (a numpy array), the texts, and which differ from the one before.
 
     They are taken chunk by chunk: taken from all chunks at once, pyarrow would first put all of them into one.
     """
     import numpy as np
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     starts = np.cumsum([0, *(len(chunk) for chunk in texts.chunks)])
+    last = pa.array([None], pa.string())
     for start in range(0, len(order), _AT_ONCE):
         rows = order.slice(start, _AT_ONCE).to_numpy().astype(np.int64)
         places = np.searchsorted(starts, rows, side="right") - 1
         by_chunk = np.argsort(places, kind="stable")
-        found = []
+        parts = []
         for mine in np.split(by_chunk, np.flatnonzero(np.diff(places[by_chunk])) + 1):
             number = int(places[mine[0]])
-            found.append(texts.chunk(number).take(pa.array(rows[mine] - starts[number])))
-        yield rows, pa.concat_arrays(found).take(pa.array(np.argsort(by_chunk)))
-
-
-def first_of_each(texts: pa.StringArray, before: pa.StringArray) -> pa.BooleanArray:
-    """Return which of some sorted texts differ from the one before; `before` is what stands before the first, one text or null."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.fill_null(pc.not_equal(texts, pa.concat_arrays([before, texts[:-1]])), True)
+            parts.append(texts.chunk(number).take(pa.array(rows[mine] - starts[number])))
+        found = pa.concat_arrays(parts).take(pa.array(np.argsort(by_chunk)))
+        yield rows, found, pc.fill_null(pc.not_equal(found, pa.concat_arrays([last, found[:-1]])), True)
+        last = found[-1:]
 
 
 def without_tables(files: pa.Table, tables: Iterable[str]) -> pa.Table:

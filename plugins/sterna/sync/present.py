@@ -63,12 +63,11 @@ def look_up(context: Context, files: pa.Table) -> Listed:
 
     content = listing.with_role(files, CONTENT)
     found = np.full(content.num_rows, _NOTHING, np.int64)
-    targets, last = 0, pa.array([None], pa.string())
+    targets = 0
     # Neighbours together, for listings answer for them; a stretch at a time, for each file takes about a KiB meanwhile.
-    for rows, names in listing.stretches(content.column("target"), pc.sort_indices(content.column("target"))):
+    for rows, names, first in listing.stretches(content.column("target"), pc.sort_indices(content.column("target"))):
         found[rows] = _sizes(context, names)
-        targets += listing.first_of_each(names, last).true_count
-        last = names[-1:]
+        targets += first.true_count
     return Listed(listing.with_role(files, *LOCALIZE_ORDER), content, pa.array(found, mask=found == _NOTHING), targets)
 
 
@@ -80,8 +79,9 @@ def _sizes(context: Context, names: pa.StringArray) -> Any:
 
     few = _all_there(context, names[0].as_py(), names[-1].as_py()) if len(names) >= PAGE else None
     if few is None:
-        sizes = context.objects.sizes(dict.fromkeys(names.to_pylist()))
-        return np.array([_NOTHING if sizes[name] is None else sizes[name] for name in names.to_pylist()], np.int64)
+        uris = names.to_pylist()
+        sizes = context.objects.sizes(dict.fromkeys(uris))
+        return np.array([_NOTHING if sizes[uri] is None else sizes[uri] for uri in uris], np.int64)
     known = pc.index_in(names, pa.array(list(few), pa.string()))
     return pc.fill_null(pa.array(list(few.values()), pa.int64()).take(known), _NOTHING).to_numpy()
 

@@ -124,35 +124,22 @@ def _type(want: Want) -> pa.DataType:
 
 
 def _batch(container: Container, group: Group, program: Program, wants: Sequence[Want], schema: pa.Schema) -> pa.RecordBatch:
-    import numpy as np
     import pyarrow as pa
 
     located = locate(program, group, container)
-    cells = np.asarray(located.cells, dtype=np.int64).reshape(-1, max(located.records, 1))
     arrays: dict[str, pa.Array] = {}
     for want in wants:
-        if want.id not in program.columns:
-            arrays[want.names[0]] = pa.nulls(located.records, _type(want))
-            continue
-        start, value, end = cells[program.columns[want.id] : program.columns[want.id] + 3]
+        start, value, end = (located.numbers(want.id, part) for part in range(3))
         if want.take is Take.LONG:
             arrays[want.names[0]] = pa.array(value, mask=start < 0)
         elif want.take is Take.BYTES:
-            arrays[want.names[0]] = _texts(group.data, start, value, end)
-        else:
+            arrays[want.names[0]] = located.strings(group.data, want.id)
+        elif want.id in program.columns:
             is_delete = arrays["content"].fill_null(0).to_numpy() == 1
             arrays[want.names[0]] = _path_bounds(container, group.data, program.types[want.id], start, end, is_delete)
+        else:
+            arrays[want.names[0]] = pa.nulls(located.records, _type(want))
     return pa.record_batch([arrays[field.name] for field in schema], schema=schema)
-
-
-def _texts(data: bytes, start: Any, value: Any, end: Any) -> pa.Array:
-    import pyarrow as pa
-
-    if (start < 0).any():
-        listed = [None if at < 0 else data[first:last] for at, first, last in zip(start, value, end, strict=True)]
-    else:
-        listed = [data[first:last] for first, last in zip(value.tolist(), end.tolist(), strict=True)]
-    return pa.array(listed, pa.binary()).cast(pa.string())
 
 
 def _path_bounds(container: Container, data: bytes, kind: Any, start: Any, end: Any, is_delete: Any) -> pa.Array:

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from sterna.edges.open_store import PAGE
 from sterna.sync import files as listing
-from sterna.sync import present
 from sterna.sync.context import Context
 from sterna.sync.model import CONTENT, MANIFEST, PROVEN, Options
 from sterna.sync.present import Listed, look_up, to_copy
@@ -80,33 +80,32 @@ def test_neighbours_are_asked_for_together_and_each_once_in_a_stretch(at_once: i
     assert planned(listed) == ({("t", name): PROVEN for name in "abcdefg"} | {("u", "c"): PROVEN}, 7)
 
 
+MANY = [f"{number:04}" for number in range(PAGE)]
+
+
 @pytest.mark.parametrize(
     ("here", "requests"),
     [
         ({}, 1),
-        ({"a": 1, "b": 7}, 1),
-        ({"a": 1, "b": 7, "x": 1}, 1),
-        (dict.fromkeys("abxy", 1), 2),
-        ({"a": 1, "b": 7, "x": 1, "x/": 0}, 2),  # a folder's marker, which is listed as the file beside it
+        ({"0000": 1, "0001": 7}, 1),
+        (dict.fromkeys(MANY[:-2], 1) | {"x": 1}, 1),
+        (dict.fromkeys(MANY[2:], 1) | {"x": 1, "y": 1}, 2),
+        (dict.fromkeys(MANY[2:], 1) | {"x": 1, "x/": 0}, 2),  # a folder's marker, which is listed as the file beside it
     ],
 )
-def test_many_files_of_a_folder_are_asked_for_at_once_where_one_page_lists_it(
-    here: dict[str, int], requests: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(present, "PAGE", 4)
-    listed, asked = looked_up(files(*(("t", name, 1) for name in "edcba")), **here)
+def test_many_files_of_a_folder_are_asked_for_at_once_where_one_page_lists_it(here: dict[str, int], requests: int) -> None:
+    listed, asked = looked_up(files(*(("t", name, 1) for name in reversed(MANY))), **here)
     assert asked[:1] == [[f"{ROOT}/us-lake/"]]
     assert len(asked) == requests
-    assert listed.sizes.to_pylist() == [here.get(name) for name in "edcba"]
+    assert listed.sizes.to_pylist() == [here.get(name) for name in reversed(MANY)]
 
 
-def test_files_outside_the_replica_root_are_asked_for_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_outside_the_replica_root_are_asked_for_one_by_one() -> None:
     """Between two of them another location may begin, whose store is another."""
-    monkeypatch.setattr(present, "PAGE", 2)
-    rows = [("s3://us/a", "s3://home/x/a", 1), ("s3://us/b", "s3://home/x/b", 1)]
-    listed, asked = looked_up(listing.rows("t", CONTENT, rows, 0), a=1)
-    assert asked == [["s3://home/x/a", "s3://home/x/b"]]
-    assert listed.sizes.to_pylist() == [1, None]
+    rows = [(f"s3://us/{name}", f"s3://home/x/{name}", 1) for name in MANY]
+    listed, asked = looked_up(listing.rows("t", CONTENT, rows, 0), **{MANY[0]: 1})
+    assert asked == [[f"s3://home/x/{name}" for name in MANY]]
+    assert listed.sizes.to_pylist() == [1, *[None] * (PAGE - 1)]
 
 
 def test_no_content_is_no_question() -> None:

@@ -37,7 +37,9 @@ CHECKS = [
 
 def set_up() -> None:
     """Bring .venv to what the lock file says; does nothing when it is there already."""
-    wanted = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in ("requirements.lock", "pyproject.toml"))).hexdigest()
+    wanted = hashlib.sha256(
+        b"".join((HERE / name).read_bytes() for name in ("requirements.lock", "pyproject.toml"))
+    ).hexdigest()
     stamp = VENV / "sterna-installed"
     if stamp.exists() and stamp.read_text() == wanted:
         return
@@ -47,7 +49,9 @@ def set_up() -> None:
         try:
             venv.create(VENV, with_pip=True, symlinks=os.name != "nt")
         except subprocess.CalledProcessError:
-            sys.exit("this Python has no pip to start from: install its venv package (on Debian and Ubuntu: python3-venv)")
+            sys.exit(
+                "this Python has no pip to start from: install its venv package (on Debian and Ubuntu: python3-venv)"
+            )
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", UV], check=True)
     install = [BIN / "uv", "pip", "install", "--quiet", "--python", python]
     subprocess.run([*install, "--require-hashes", "--requirements", HERE / "requirements.lock"], check=True)
@@ -63,7 +67,9 @@ def main() -> int:
     set_up()
     environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}", "VIRTUAL_ENV": str(VENV)}
     if sys.argv[1] == "check":
-        results = [subprocess.run([BIN / check[0], *check[1:]], cwd=HERE, env=environment).returncode for check in CHECKS]
+        results = [
+            subprocess.run([BIN / check[0], *check[1:]], cwd=HERE, env=environment).returncode for check in CHECKS
+        ]
         return max(results)
     command, *arguments = COMMANDS[sys.argv[1]]
     cwd = HERE if sys.argv[1] in ("bench", "test") else None

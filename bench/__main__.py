@@ -29,7 +29,11 @@ class Kinds(StrEnum):
     """Snapshots that the table retains."""
 
 
-_GROWTH = {Kinds.tables: [1_000, 100_000, 1_000_000], Kinds.catalogs: [10, 1_000, 10_000], Kinds.histories: [10, 1_440, 43_200]}
+_GROWTH = {
+    Kinds.tables: [1_000, 100_000, 1_000_000],
+    Kinds.catalogs: [10, 1_000, 10_000],
+    Kinds.histories: [10, 1_440, 43_200],
+}
 
 app = typer.Typer(
     help="Measure sterna beside its rivals; each bench prints one JSON line a case and adds it to bench/results.",
@@ -42,7 +46,9 @@ Entries = Annotated[list[int], typer.Option("--entries", help="Data files in the
 Rounds = Annotated[int, typer.Option("--rounds", min=1, help="How often each side is measured, in turn.")]
 Cores = Annotated[int, typer.Option("--cores", min=1, help="How many tasks Spark runs at once, for both sides.")]
 PerManifest = Annotated[int, typer.Option("--per-manifest", min=1, help="Entries in a manifest.")]
-Work = Annotated[Path | None, typer.Option("--work", help="Keep everything in this folder, new or empty; default: a temporary one.")]
+Work = Annotated[
+    Path | None, typer.Option("--work", help="Keep everything in this folder, new or empty; default: a temporary one.")
+]
 
 _MILLION = [1_000_000]
 _SIZES = [100_000, *_MILLION]
@@ -52,7 +58,9 @@ _LOADS = list(Loads)
 
 
 @app.command(epilog="Example: python3 run.py bench localize --entries 100000 --rounds 3")
-def localize(entries: Entries = _SIZES, rounds: Rounds = 3, cores: Cores = 2, per_manifest: PerManifest = 1000, work: Work = None) -> None:
+def localize(
+    entries: Entries = _SIZES, rounds: Rounds = 3, cores: Cores = 2, per_manifest: PerManifest = 1000, work: Work = None
+) -> None:
     """The localize stage against Iceberg's rewrite_table_path, on one Spark. Goal: at least 10 times as fast."""
     from bench.localize import bench
 
@@ -61,7 +69,9 @@ def localize(entries: Entries = _SIZES, rounds: Rounds = 3, cores: Cores = 2, pe
 
 @app.command(epilog="Example: python3 run.py bench place --manifests 64 --rounds 5")
 def place(
-    manifests: Annotated[list[int], typer.Option("--manifests", min=1, help="Manifests to localize; repeat for more tables.")] = _FEW,
+    manifests: Annotated[
+        list[int], typer.Option("--manifests", min=1, help="Manifests to localize; repeat for more tables.")
+    ] = _FEW,
     rounds: Rounds = 5,
     per_manifest: PerManifest = 100,
     work: Work = None,
@@ -73,7 +83,9 @@ def place(
 
 
 @app.command(epilog="Example: python3 run.py bench plan --entries 100000 --rounds 3")
-def plan(entries: Entries = _SIZES, rounds: Rounds = 3, cores: Cores = 2, per_manifest: PerManifest = 1000, work: Work = None) -> None:
+def plan(
+    entries: Entries = _SIZES, rounds: Rounds = 3, cores: Cores = 2, per_manifest: PerManifest = 1000, work: Work = None
+) -> None:
     """The plan stage against Spark's select file_path from t.files. Goal: at least 5 times as fast."""
     from bench.plan import bench
 
@@ -82,7 +94,9 @@ def plan(entries: Entries = _SIZES, rounds: Rounds = 3, cores: Cores = 2, per_ma
 
 @app.command(epilog="Example: python3 run.py bench idle --tables 20 --rounds 10")
 def idle(
-    tables: Annotated[int, typer.Option("--tables", min=1, help="Tables in the catalog.")] = 20, rounds: Rounds = 10, work: Work = None
+    tables: Annotated[int, typer.Option("--tables", min=1, help="Tables in the catalog.")] = 20,
+    rounds: Rounds = 10,
+    work: Work = None,
 ) -> None:
     """A sync with nothing to do, beside one Nessie round trip and the whole command. Goal: at most 0.5 s."""
     from bench.idle import bench
@@ -91,7 +105,9 @@ def idle(
 
 
 @app.command(epilog="Example: python3 run.py bench verify --entries 1000000 --rounds 3")
-def verify(entries: Entries = _MILLION, rounds: Rounds = 3, per_manifest: PerManifest = 1000, work: Work = None) -> None:
+def verify(
+    entries: Entries = _MILLION, rounds: Rounds = 3, per_manifest: PerManifest = 1000, work: Work = None
+) -> None:
     """The structure of a whole table. Goal: at most 60 s for 1,000,000 files."""
     from bench.verify import bench
 
@@ -105,7 +121,10 @@ def copy(
     rounds: Rounds = 3,
     work: Work = None,
 ) -> None:
-    """A sync's copy against plain rclone copy at its best flags, between two S3 endpoints. Goal: at least 0.9 times its throughput."""
+    """A sync's copy against plain rclone copy at its best flags, between two S3 endpoints. Goal.
+
+    At least 0.9 times its throughput.
+    """
     from dataclasses import replace
 
     from bench.copy import LOADS, bench
@@ -116,7 +135,10 @@ def copy(
 
 @app.command(epilog="Example: python3 run.py bench memory --entries 1000000")
 def memory(entries: Entries = _MILLION, per_manifest: PerManifest = 1000, work: Work = None) -> None:
-    """Seeding a table: peak memory of the command, of each stage as a task, and of a Spark Python worker. Goal: at most 1 GiB each."""
+    """Seeding a table: peak memory of the command, of each stage as a task, and of a Spark Python worker. Goal.
+
+    At most 1 GiB each.
+    """
     from bench.memory import bench
 
     bench(entries, per_manifest, work)
@@ -128,7 +150,10 @@ def latency(
     airflow: Annotated[int, typer.Option("--airflow", min=0, help="Commits through Airflow; 0: none.")] = 50,
     work: Work = None,
 ) -> None:
-    """One small commit to visible: by the command line (goal: at most 2 s over rclone alone), through Airflow (1.2 times an empty DAG)."""
+    """One small commit to visible: by the command line (goal.
+
+    At most 2 s over rclone alone), through Airflow (1.2 times an empty DAG).
+    """
     from bench.latency import bench
 
     bench(commits, airflow, work)
@@ -143,7 +168,10 @@ def growth(
     rounds: Rounds = 5,
     work: Work = None,
 ) -> None:
-    """A commit of one file into ever larger tables, catalogs and histories. Goal: at most 1.3 times from the smallest to the largest."""
+    """A commit of one file into ever larger tables, catalogs and histories. Goal.
+
+    At most 1.3 times from the smallest to the largest.
+    """
     from bench.growth import bench
 
     for item in kind:
@@ -151,7 +179,9 @@ def growth(
 
 
 @app.command(epilog="Example: python3 run.py bench churn --minutes 1")
-def churn(minutes: Annotated[float, typer.Option("--minutes", help="For how long, each load.")] = 10.0, work: Work = None) -> None:
+def churn(
+    minutes: Annotated[float, typer.Option("--minutes", help="For how long, each load.")] = 10.0, work: Work = None
+) -> None:
     """60 commits a minute over 20 tables, then 30 a minute on one: the lag. Goal: it doesn't grow."""
     from bench.churn import LOADS, bench
 
@@ -181,12 +211,17 @@ def distance(rounds: Rounds = 5, work: Work = None) -> None:
 
 @app.command(epilog="Example: python3 run.py bench replication --rate 20 --seconds 10 --rounds 1")
 def replication(
-    rate: Annotated[list[float], typer.Option("--rate", min=0.0, help="Commits a second; repeat for more; 0: as many as go.")] = _RATES,
+    rate: Annotated[
+        list[float], typer.Option("--rate", min=0.0, help="Commits a second; repeat for more; 0: as many as go.")
+    ] = _RATES,
     seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="For how long, each round.")] = 20.0,
     rounds: Rounds = 3,
     work: Work = None,
 ) -> None:
-    """Two regions with a catalog each: from an acknowledged commit until the other one shows it; a planned and a forced promotion."""
+    """Two regions with a catalog each: from an acknowledged commit until the other one shows it.
+
+    A planned and a forced promotion.
+    """
     from bench.replication import bench
 
     bench(rate, seconds, rounds, work)

@@ -16,12 +16,12 @@ from typing import Any
 from bench.common import Result, percentile, report, rounded
 from bench.regions import Pair, pair, say
 from bench.writer import SmallTable, open_writer
-from sterna.edges.catalog import Commit
+from sterna.catalog.model import Commit
 from sterna.registry.model import SOURCE_BRANCH
+from sterna.replica.head import head_of
+from sterna.replica.region import RegionContext
 from sterna.sync import run as stages
-from sterna.sync.context import Context
-from sterna.sync.head import head_of
-from sterna.sync.model import Options
+from sterna.sync.options import Options
 
 BOUNDED = 1.5
 """Lag of the last third by lag of the first third, up to which it counts as bounded."""
@@ -59,7 +59,7 @@ def bench(loads: Sequence[Load], minutes: float, work: Path | None) -> None:
             measure(world, context, load, tables, minutes)
 
 
-def measure(world: Pair, context: Context, load: Load, tables: Sequence[SmallTable], minutes: float) -> None:
+def measure(world: Pair, context: RegionContext, load: Load, tables: Sequence[SmallTable], minutes: float) -> None:
     """Commit and sync for some minutes, and report the lag of each commit."""
     before = world.catalog.reference(SOURCE_BRANCH).hash
     ended = threading.Event()
@@ -108,7 +108,7 @@ def _commit(pool: ThreadPoolExecutor, load: Load, tables: Sequence[SmallTable], 
     return next(late)
 
 
-def _sync_on(context: Context, ended: threading.Event) -> int:
+def _sync_on(context: RegionContext, ended: threading.Event) -> int:
     """Sync whenever there is something new, and once more at the end; return how many syncs published."""
     published, seen = 0, ""
     while True:
@@ -123,7 +123,7 @@ def _sync_on(context: Context, ended: threading.Event) -> int:
             return published
 
 
-def _lags(world: Pair, context: Context, before: str) -> list[float]:
+def _lags(world: Pair, context: RegionContext, before: str) -> list[float]:
     """Return, commit by commit of `main`, the seconds until the replica stood for it or for a later one."""
     commits = list(reversed(_history(world, SOURCE_BRANCH, before)))
     places = {commit.hash: place for place, commit in enumerate(commits)}
@@ -136,7 +136,9 @@ def _lags(world: Pair, context: Context, before: str) -> list[float]:
 
 
 def _history(world: Pair, branch: str, until: str | None) -> list[Commit]:
-    return list(world.catalog.history(f"{branch}@{world.catalog.reference(branch).hash}", operations=False, until=until))
+    return list(
+        world.catalog.history(f"{branch}@{world.catalog.reference(branch).hash}", operations=False, until=until)
+    )
 
 
 def _between(first: datetime, second: datetime) -> float:

@@ -53,7 +53,10 @@ class Result:
 
     @cached_property
     def ratio(self) -> float | None:
-        """The median, pair by pair, of the rival's seconds by ours; None where there is no rival, or the figure is another one."""
+        """The median, pair by pair, of the rival's seconds by ours.
+
+        None where there is no rival, or the figure is another one.
+        """
         if self.unit != "times" or self.measured is not None:
             return None
         ours, rival, *_ = self.sides.values()
@@ -119,7 +122,9 @@ def latest(path: Path) -> list[dict[str, Any]]:
     return list({line["case"]: line for line in lines}.values())
 
 
-def alternate(sides: Mapping[str, Run], rounds: int, say: Callable[[str], None], warm_up: int = 1) -> dict[str, tuple[float, ...]]:
+def alternate(
+    sides: Mapping[str, Run], rounds: int, say: Callable[[str], None], warm_up: int = 1
+) -> dict[str, tuple[float, ...]]:
     """Run the sides in turn, A B A B, so that whatever else the machine does meets all of them.
 
     Args:
@@ -150,8 +155,8 @@ def rounded(value: float) -> float:
 
 def versions() -> dict[str, str]:
     """Return the versions of everything that was measured."""
-    from sterna.edges.rclone import rclone_version
-    from sterna.local.jars import ICEBERG_SPARK, NESSIE
+    from sterna.edges.rclone.transfer import rclone_version
+    from sterna.embedded.jars import ICEBERG_SPARK, NESSIE
 
     return {
         "sterna": version("sterna"),
@@ -165,7 +170,8 @@ def versions() -> dict[str, str]:
 
 @contextmanager
 def peak_memory(pid: int | None = None, every: float = 1.0) -> Iterator[dict[str, float]]:
-    """Watch a process and its children; the dictionary that is yielded has, at the end, the largest of each kind in MiB.
+    """Watch a process and its children; the dictionary that is yielded has, at the end, the largest of each kind in
+    MiB.
 
     Args:
         pid: the process; None: this one.
@@ -194,5 +200,11 @@ def peak_memory(pid: int | None = None, every: float = 1.0) -> Iterator[dict[str
 def kind_of(command: list[str]) -> str:
     """Return what a child process is, by its command line."""
     line = " ".join(command)
-    kinds = {"pyspark.daemon": "worker", "rclone_child": "copy child", "serve s3": "endpoint", "rclone": "rclone", "nessie": "nessie"}
+    kinds = {
+        "pyspark.daemon": "worker",
+        "rclone_child": "copy child",
+        "serve s3": "endpoint",
+        "rclone": "rclone",
+        "nessie": "nessie",
+    }
     return next((kind for text, kind in kinds.items() if text in line), "jvm" if "java" in line else "other")

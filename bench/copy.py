@@ -1,4 +1,5 @@
-"""Copying content files between two S3 endpoints: the batches of a sync, against plain `rclone copy` of the same tree at its best flags.
+"""Copying content files between two S3 endpoints: the batches of a sync, against plain `rclone copy` of the same
+tree at its best flags.
 
 Ours includes what the rival leaves out: each file is looked up by name, and every one is proven present with its size.
 """
@@ -17,14 +18,15 @@ from pathlib import Path
 from bench.common import Result, alternate, report, rounded
 from bench.regions import folder_of, say, settle
 from sterna.edges.environment import environment
-from sterna.edges.rclone import Folder, child_environment, find_rclone
+from sterna.edges.rclone.transfer import Folder, child_environment, find_rclone
 from sterna.edges.secrets import environment_secrets
-from sterna.local.stack import Deployment, deployment
-from sterna.sync import files as listing
-from sterna.sync.batches import cut
-from sterna.sync.context import Context, open_context
+from sterna.embedded.stack import Deployment, deployment
+from sterna.replica import file_list as listing
+from sterna.replica.file_list import CONTENT
+from sterna.replica.region import RegionContext, open_region
 from sterna.sync.copy import CopyFile, copy_batch
-from sterna.sync.model import CONTENT, Options
+from sterna.sync.options import Options
+from sterna.sync.plan.batches import cut
 
 GOAL = 0.9
 _TREE = "s3://us-lake/tree"
@@ -55,7 +57,8 @@ _MANY = tuple(f"--checksum --transfers {count} --checkers {2 * count}" for count
 _LARGE = tuple(
     f"--checksum --transfers {count} {streams}"
     for count, streams in product(
-        (2, 4, 16), ("--multi-thread-streams 0", "--multi-thread-cutoff 64Mi --multi-thread-streams 4 --s3-chunk-size 16Mi")
+        (2, 4, 16),
+        ("--multi-thread-streams 0", "--multi-thread-cutoff 64Mi --multi-thread-streams 4 --s3-chunk-size 16Mi"),
     )
 )
 LOADS = {"many": Load(10_000, 64 * 1024, _MANY), "large": Load(16, 256 * 1024**2, _LARGE)}
@@ -64,30 +67,35 @@ LOADS = {"many": Load(10_000, 64 * 1024, _MANY), "large": Load(16, 256 * 1024**2
 def bench(loads: Sequence[Load], rounds: int, work: Path | None) -> None:
     """Measure some loads."""
     with folder_of(work) as folder, deployment(folder, postgres=False) as stage, environment(stage.environment):
-        context = open_context(stage.registry, "eu", environment_secrets())
+        context = open_region(stage.registry, "eu", environment_secrets())
         for load in loads:
             measure(stage, context, load, rounds)
 
 
-def measure(stage: Deployment, context: Context, load: Load, rounds: int) -> None:
+def measure(stage: Deployment, context: RegionContext, load: Load, rounds: int) -> None:
     """Measure one load and report it."""
     files = make_tree(stage, context, load)
     tried = {flags: rival(stage, context, load, flags) for flags in load.flags}
     best = min(tried, key=lambda flags: tried[flags])
     say("\n".join(f"{seconds:.2f} s with {flags}" for flags, seconds in tried.items()))
-    sides = {"sterna copy": lambda: ours(stage, context, files), "rclone copy": lambda: rival(stage, context, load, best)}
+    sides = {
+        "sterna copy": lambda: ours(stage, context, files),
+        "rclone copy": lambda: rival(stage, context, load, best),
+    }
     found = alternate(sides, rounds, say)
     megabytes = load.files * load.size / 1e6
     details = {
         "flags of the rival": best,
         "tried": {flags: rounded(seconds) for flags, seconds in tried.items()},
-        "MB per second": {name: rounded(megabytes / sorted(seconds)[len(seconds) // 2]) for name, seconds in found.items()},
+        "MB per second": {
+            name: rounded(megabytes / sorted(seconds)[len(seconds) // 2]) for name, seconds in found.items()
+        },
     }
     report(Result("copy", load.case, GOAL, "at least", "times", found, details=details))
     shutil.rmtree(_path(stage, _TREE))
 
 
-def make_tree(stage: Deployment, context: Context, load: Load) -> list[CopyFile]:
+def make_tree(stage: Deployment, context: RegionContext, load: Load) -> list[CopyFile]:
     """Write a load's files in us, of bytes that don't compress, and return them."""
     files = []
     content = os.urandom(load.size)
@@ -101,7 +109,7 @@ def make_tree(stage: Deployment, context: Context, load: Load) -> list[CopyFile]
     return files
 
 
-def ours(stage: Deployment, context: Context, files: list[CopyFile]) -> float:
+def ours(stage: Deployment, context: RegionContext, files: list[CopyFile]) -> float:
     """Copy as a sync does, batch by batch; return the seconds."""
     started = time.monotonic()
     listed = listing.rows("bench.copy", CONTENT, [(file.source, file.target, file.size) for file in files])
@@ -118,7 +126,7 @@ def ours(stage: Deployment, context: Context, files: list[CopyFile]) -> float:
     return seconds
 
 
-def rival(stage: Deployment, context: Context, load: Load, flags: str) -> float:
+def rival(stage: Deployment, context: RegionContext, load: Load, flags: str) -> float:
     """Copy the whole tree with one rclone, to the same place; return the seconds."""
     seconds = plain_copy(context, _TREE, flags)
     arrived = sum(len(names) for _, _, names in os.walk(_path(stage, context.mapping.replica(_TREE))))
@@ -127,12 +135,12 @@ def rival(stage: Deployment, context: Context, load: Load, flags: str) -> float:
     return seconds
 
 
-def plain_copy(context: Context, tree: str, flags: str) -> float:
+def plain_copy(context: RegionContext, tree: str, flags: str) -> float:
     """Copy a whole folder to its mapped place with one rclone, by the same remotes as ours; return the seconds."""
     return run_rclone(context, tree, context.mapping.replica(tree), flags.split())
 
 
-def run_rclone(context: Context, source: str, target: str, flags: Sequence[str]) -> float:
+def run_rclone(context: RegionContext, source: str, target: str, flags: Sequence[str]) -> float:
     """Run `rclone copy` from one folder to another; return the seconds."""
     folders = []
     for uri in (source, target):
@@ -151,6 +159,6 @@ def _path(stage: Deployment, uri: str) -> Path:
     return folder / bucket / key
 
 
-def _clear(stage: Deployment, context: Context) -> None:
+def _clear(stage: Deployment, context: RegionContext) -> None:
     shutil.rmtree(_path(stage, context.region.replica_root), ignore_errors=True)
     stage.endpoints["eu"].start()  # it would go on believing in what was written through it

@@ -1,4 +1,7 @@
-"""Two regions an ocean apart: what copying and syncing cost over the link, and what a query gains from being at home."""
+"""Two regions an ocean apart.
+
+What copying and syncing cost over the link, and what a query gains from being at home.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ from bench.link import Link, link_to
 from bench.regions import Pair, pair, say, settle, sync_one_file
 from bench.writer import NAMESPACE, SmallTable, open_writer, properties
 from sterna.edges.secrets import environment_secrets
+from sterna.replica.region import RegionContext, open_region
 from sterna.sync import run as stages
-from sterna.sync.context import Context, open_context
 from sterna.sync.copy import CopyFile, copy_batch
-from sterna.sync.model import Options
+from sterna.sync.options import Options
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -49,18 +52,18 @@ def bench(rounds: int, work: Path | None) -> None:
 
 
 @contextmanager
-def _far(world: Pair, link: Link) -> Iterator[Context]:
+def _far(world: Pair, link: Link) -> Iterator[RegionContext]:
     """Yield eu, which reaches us through the link alone."""
     registry = yaml.safe_load(world.stage.registry.read_text())
     (us,) = (location for location in registry["locations"] if location["region"] == "us")
     us["remote"]["options"]["endpoint"] = link.url
     path = world.stage.work / "registry-far.yaml"
     path.write_text(yaml.safe_dump(registry))
-    with open_context(path, "eu", environment_secrets()) as context:
+    with open_region(path, "eu", environment_secrets()) as context:
         yield context
 
 
-def measure_copy(world: Pair, context: Context, link: Link, rounds: int) -> None:
+def measure_copy(world: Pair, context: RegionContext, link: Link, rounds: int) -> None:
     """Measure a batch of a sync against plain rclone."""
     content = bytes(_SIZE)
     sources = [f"{_TREE}/{number:04}.parquet" for number in range(_FILES)]
@@ -89,7 +92,7 @@ def measure_copy(world: Pair, context: Context, link: Link, rounds: int) -> None
     report(Result("distance", case, GOAL_COPY, "at least", "times", found, details=details))
 
 
-def measure_commit(world: Pair, context: Context, link: Link, table: SmallTable, rounds: int) -> None:
+def measure_commit(world: Pair, context: RegionContext, link: Link, table: SmallTable, rounds: int) -> None:
     """Measure the sync of a commit of one small file, and what of it crosses the link."""
     stages.sync(context, Options(), say)
 
@@ -102,10 +105,13 @@ def measure_commit(world: Pair, context: Context, link: Link, table: SmallTable,
     report(Result("distance", "a commit of one small file", None, "at most", "s", found, details={**details, **trips}))
 
 
-def measure_query(world: Pair, context: Context, link: Link, writer: Catalog, rounds: int) -> None:
+def measure_query(world: Pair, context: RegionContext, link: Link, writer: Catalog, rounds: int) -> None:
     """Measure the same query in eu on `main` and on the replica."""
     rows = pa.table(
-        {"id": pa.array(range(_QUERIED_ROWS), pa.int64()), "value": pa.array([number * 0.37 for number in range(_QUERIED_ROWS)])}
+        {
+            "id": pa.array(range(_QUERIED_ROWS), pa.int64()),
+            "value": pa.array([number * 0.37 for number in range(_QUERIED_ROWS)]),
+        }
     )
     table = writer.create_table(f"{NAMESPACE}.{_QUERIED}", rows.schema)
     for _ in range(_QUERIED_FILES):
@@ -148,4 +154,8 @@ def _in_turn(sides: Mapping[str, Run], rounds: int, link: Link) -> tuple[dict[st
 
     found = alternate({name: counting(name) for name in sides}, rounds, say)
     megabytes = {name: rounded(median(values) / 1e6) for name, values in counted.items()}
-    return found, {"round trip": ROUND_TRIP, "MB per second of the link": BYTES_PER_SECOND / 1e6, "MB over the link": megabytes}
+    return found, {
+        "round trip": ROUND_TRIP,
+        "MB per second of the link": BYTES_PER_SECOND / 1e6,
+        "MB over the link": megabytes,
+    }

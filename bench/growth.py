@@ -1,4 +1,7 @@
-"""A commit of one file, in ever larger tables, catalogs and histories: its time, the requests and the bytes that it costs."""
+"""A commit of one file, in ever larger tables, catalogs and histories.
+
+Its time, the requests and the bytes that it costs.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ from unittest.mock import patch
 from bench.common import Result, report, rounded
 from bench.regions import Regions, regions, say, settle, sync_one_file
 from bench.tables import BigTable, build_table, insert_row, place_files
-from sterna.edges.catalog import Content, Key, Put
-from sterna.edges.nessie_http import NessieHttp
+from sterna.catalog.model import Content, Key, Put
+from sterna.edges.nessie.http import NessieHttp
+from sterna.replica.region import RegionContext
 from sterna.sync import run as stages
-from sterna.sync.context import Context
 from sterna.sync.localize import Engine
-from sterna.sync.model import Options
+from sterna.sync.options import Options
 
 GOAL = 1.3
 _FILE_SIZE = 1024
@@ -45,7 +48,9 @@ def bench(kind: str, sizes: list[int], rounds: int, work: Path | None) -> None:
     medians = [median(values) for values in sides.values()]
     goal = None if kind == "histories" else GOAL
     case = f"{kind} of {' / '.join(map(str, sizes))} {_UNIT[kind]}"
-    report(Result("growth", case, goal, "at most", "times", sides, medians[-1] / medians[0], {"a commit, median": costs}))
+    report(
+        Result("growth", case, goal, "at most", "times", sides, medians[-1] / medians[0], {"a commit, median": costs})
+    )
 
 
 def measure(world: Regions, table: BigTable, rounds: int) -> tuple[tuple[float, ...], dict[str, Any]]:
@@ -65,16 +70,22 @@ def measure(world: Regions, table: BigTable, rounds: int) -> tuple[tuple[float, 
         return tuple(seconds), {**shown, **_metadata_alone(world, context, table)}
 
 
-def _metadata_alone(world: Regions, context: Context, table: BigTable) -> dict[str, float]:
-    """Return how large metadata.json is, and what it takes to read it there and write it here: no replication can do without."""
+def _metadata_alone(world: Regions, context: RegionContext, table: BigTable) -> dict[str, float]:
+    """Return how large metadata.json is, and what it takes to read it there and write it here.
+
+    No replication can do without.
+    """
     uri = _content(world, table.key).metadata_location or ""
     started = time.monotonic()
     data = context.objects.read(uri)
     context.objects.write_new(f"{context.region.replica_root}/bench-{len(data)}", data)
-    return {"metadata.json, MB": rounded(len(data) / 1e6), "metadata.json alone, s": rounded(time.monotonic() - started)}
+    return {
+        "metadata.json, MB": rounded(len(data) / 1e6),
+        "metadata.json alone, s": rounded(time.monotonic() - started),
+    }
 
 
-def _sync(world: Regions, context: Context, engine: Engine) -> dict[str, float]:
+def _sync(world: Regions, context: RegionContext, engine: Engine) -> dict[str, float]:
     marks = {name: len(endpoint.requests()) for name, endpoint in world.stage.endpoints.items()}
     with _counted_calls() as calls:
         seconds = sync_one_file(context, engine)
@@ -111,12 +122,17 @@ def _table(world: Regions, files: int) -> BigTable:
 
 
 def _catalog(world: Regions, tables: int) -> BigTable:
-    """Return one table of a catalog of many; the others name the same metadata, so that they are soon made and seeded."""
+    """Return one table of a catalog of many.
+
+    The others name the same metadata, so that they are soon made and seeded.
+    """
     table = _table(world, _SMALL)
     content = _content(world, table.key)
     others: list[Put] = [Put(("bench", f"other{number:05}"), content.with_id(None)) for number in range(tables - 1)]
     for start in range(0, len(others), _PUTS):
-        world.catalog.commit("main", world.catalog.reference("main").hash, others[start : start + _PUTS], "bench: more tables")
+        world.catalog.commit(
+            "main", world.catalog.reference("main").hash, others[start : start + _PUTS], "bench: more tables"
+        )
     return table
 
 
@@ -130,7 +146,9 @@ def _history(world: Regions, snapshots: int) -> BigTable:
     for number in range(1, snapshots):
         uri = f"{folder}/snap-{number:06}.avro"
         world.path(uri).write_bytes(manifest_list)
-        document["snapshots"].append({**last, "snapshot-id": number, "timestamp-ms": start + 60_000 * number, "manifest-list": uri})
+        document["snapshots"].append(
+            {**last, "snapshot-id": number, "timestamp-ms": start + 60_000 * number, "manifest-list": uri}
+        )
     document["snapshot-log"] = [
         {"snapshot-id": item["snapshot-id"], "timestamp-ms": item["timestamp-ms"]}
         for item in sorted(document["snapshots"], key=lambda item: item["timestamp-ms"])
@@ -139,7 +157,9 @@ def _history(world: Regions, snapshots: int) -> BigTable:
     world.path(target).write_text(json.dumps(document))
     settle()
     changed = _content(world, table.key).with_metadata_location(target)
-    world.catalog.commit("main", world.catalog.reference("main").hash, [Put(table.key, changed)], "bench: a long history")
+    world.catalog.commit(
+        "main", world.catalog.reference("main").hash, [Put(table.key, changed)], "bench: a long history"
+    )
     return replace(table, metadata=target)
 
 

@@ -1,4 +1,7 @@
-"""A sync with nothing to do: in a process that is warm already, as a command, and one round trip to the catalog beside them."""
+"""A sync with nothing to do.
+
+In a process that is warm already, as a command, and one round trip to the catalog beside them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from bench.common import Result, alternate, report, rounded
 from bench.regions import MAIN, Regions, regions, run_sterna, say
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.sync import run as stages
-from sterna.sync.model import Options
+from sterna.sync.options import Options
 
 GOAL = 0.5
 

@@ -1,4 +1,7 @@
-"""From one small commit on `main` to what the replica serves: by the command line, and through Airflow, triggered by the commit."""
+"""From one small commit on `main` to what the replica serves.
+
+By the command line, and through Airflow, triggered by the commit.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ from bench.common import Result, alternate, percentile, report, rounded
 from bench.copy import run_rclone
 from bench.regions import Pair, pair, run_sterna, say, settle, sync_one_file
 from bench.writer import SmallTable, open_writer
-from sterna.local.airflow import Airflow
+from sterna.embedded.airflow import Airflow
 from sterna.registry.model import SOURCE_BRANCH
+from sterna.replica.head import read_head
 from sterna.sync import run as stages
-from sterna.sync.head import read_head
-from sterna.sync.model import Options
+from sterna.sync.options import Options
 
 GOAL_SECONDS_OVER = 2.0
 GOAL_TIMES_AIRFLOW = 1.2
@@ -87,7 +90,11 @@ def measure_command(world: Pair, table: SmallTable, commits: int) -> Sequence[fl
             table.append()
             return sync_one_file(context)
 
-        sides = {"sterna sync, a process": process, "plain rclone copy": lambda: plain_copy(world, table, new), "sync, warm process": warm}
+        sides = {
+            "sterna sync, a process": process,
+            "plain rclone copy": lambda: plain_copy(world, table, new),
+            "sync, warm process": warm,
+        }
         found = alternate(sides, commits, say)
     ours, theirs, _ = found.values()
     over = [mine - other for mine, other in zip(ours, theirs, strict=True)]
@@ -116,7 +123,11 @@ class _Shares:
     between: list[float] = field(default_factory=list)
 
     def take(self, committed: float, run: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> None:
-        spans = sorted((_seconds(task["start_date"]), _seconds(task["end_date"])) for task in tasks if task["task_id"] != "announce")
+        spans = sorted(
+            (_seconds(task["start_date"]), _seconds(task["end_date"]))
+            for task in tasks
+            if task["task_id"] != "announce"
+        )
         self.noticed.append(_seconds(run["queued_at"]) - committed)
         self.inside.append(sum(end - start for start, end in spans))
         self.between.append(spans[-1][1] - _seconds(run["queued_at"]) - self.inside[-1])
@@ -208,7 +219,8 @@ def _wait(answer: Callable[[], Any], every: float) -> Any:
 
 def _percentiles(found: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     return {
-        name: {side: rounded(percentile(values, share)) for side, values in found.items()} for name, share in (("p50", 0.5), ("p99", 0.99))
+        name: {side: rounded(percentile(values, share)) for side, values in found.items()}
+        for name, share in (("p50", 0.5), ("p99", 0.99))
     }
 
 

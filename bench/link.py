@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from sterna.local.process import LOOPBACK
+from sterna.embedded.process import LOOPBACK
 
 _CHUNK = 64 * 1024
 
@@ -79,12 +79,16 @@ async def _listen(link: Link) -> asyncio.Server:
             far_reader, far_writer = await asyncio.open_connection(LOOPBACK, link.port)
             # A connection costs a round trip before the first byte is under way.
             await asyncio.sleep(link.round_trip)
-            await asyncio.gather(_pump(reader, far_writer, there, link, "received"), _pump(far_reader, writer, back, link, "sent"))
+            await asyncio.gather(
+                _pump(reader, far_writer, there, link, "received"), _pump(far_reader, writer, back, link, "sent")
+            )
 
     return await asyncio.start_server(serve, LOOPBACK, 0)
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lane: _Lane, link: Link, counter: str) -> None:
+async def _pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lane: _Lane, link: Link, counter: str
+) -> None:
     """Pass bytes on; up to a few of them are under way at once, as on a long cable."""
     under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(maxsize=256)
 

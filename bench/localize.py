@@ -12,11 +12,12 @@ from pathlib import Path
 from bench.common import Result, alternate, peak_memory, report
 from bench.regions import MAIN, Regions, regions, say
 from bench.tables import BigTable, build_table
-from sterna.edges.catalog import key_name
+from sterna.catalog.model import key_name
+from sterna.replica.records import StageReport
+from sterna.replica.region import RegionContext
 from sterna.sync import run as stages
-from sterna.sync.context import Context
 from sterna.sync.localize import Engine
-from sterna.sync.model import Options, StageReport
+from sterna.sync.options import Options
 
 GOAL = 10.0
 _STAGING = "s3://us-lake/rival-staging"
@@ -35,7 +36,10 @@ def bench(entries: list[int], rounds: int, cores: int, per_manifest: int, work: 
 def measure(world: Regions, table: BigTable, rounds: int) -> None:
     """Measure one table and report it."""
     with world.context() as context, stages.spark_engine(context, say) as engine, peak_memory() as peaks:
-        sides = {"sterna localize": lambda: localize(world, context, table, engine), "rewrite_table_path": rival(world, table)}
+        sides = {
+            "sterna localize": lambda: localize(world, context, table, engine),
+            "rewrite_table_path": rival(world, table),
+        }
         found = alternate(sides, rounds, say)
     per_second = {name: round(table.entries / sorted(seconds)[len(seconds) // 2]) for name, seconds in found.items()}
     details = {
@@ -47,7 +51,7 @@ def measure(world: Regions, table: BigTable, rounds: int) -> None:
     report(Result("localize", f"{table.entries} entries", GOAL, "at least", "times", found, details=details))
 
 
-def localize(world: Regions, context: Context, table: BigTable, engine: Engine) -> float:
+def localize(world: Regions, context: RegionContext, table: BigTable, engine: Engine) -> float:
     """Run sterna's stage once, over a plan of a whole table; return its seconds."""
     options = Options(tables=(key_name(table.key),))
     planned = stages.plan(context, options, lambda line: None)

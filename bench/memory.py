@@ -1,8 +1,8 @@
 """Memory while a big table is seeded: of the command, of each stage as a task, of a Spark Python worker.
 
-No real million files is copied. For the command, the data files are at home already (sparse files of the right size), so that
-it plans, localizes and publishes. For the tasks nothing is at home: the plan lists all files and cuts them into batches, one of
-these is really copied, and publish is told that the others were.
+No real million files is copied. For the command, the data files are at home already (sparse files of the right size),
+so that it plans, localizes and publishes. For the tasks nothing is at home: the plan lists all files and cuts them into
+batches, one of these is really copied, and publish is told that the others were.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 from bench.common import Result, peak_memory, report
 from bench.regions import Regions, regions, say, settle
 from bench.tables import BigTable, build_table, place_files
-from sterna.edges.catalog import Put
-from sterna.sync import store
+from sterna.catalog.model import Put
+from sterna.replica import run_folder
 
 GOAL = 1024.0
 _FILE_SIZE = 1024
@@ -50,14 +50,18 @@ def measure(world: Regions, table: BigTable) -> None:
     assert _stage(world, peaks, stage="publish", run=planned["run"], files=table.entries)["outcome"] == "published"
     ours = max(peak for kind, peak in peaks.items() if kind != "Spark JVM")
     sides = {kind: (peak,) for kind, peak in sorted(peaks.items(), key=lambda item: -item[1])}
-    details = {"manifests": len(table.manifests()), "batches": planned["batches"], "files in the copied batch": copied["files"]}
+    details = {
+        "manifests": len(table.manifests()),
+        "batches": planned["batches"],
+        "files in the copied batch": copied["files"],
+    }
     report(Result("memory", f"{table.entries} files", GOAL, "at most", "MiB", sides, measured=ours, details=details))
 
 
 def _copy(world: Regions, peaks: dict[str, float], run: str) -> dict[str, Any]:
     """Really copy the first batch."""
     with world.context() as context:
-        sources = store.load_files(context, run, batch=0).column("source").to_pylist()
+        sources = run_folder.load_files(context, run, batch=0).column("source").to_pylist()
     for uri in sources:
         path = world.path(uri)
         path.parent.mkdir(parents=True, exist_ok=True)

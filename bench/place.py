@@ -1,4 +1,7 @@
-"""Localizing a few manifests here, against Spark that is warm and Spark that has to be started: where `localize: auto` changes over."""
+"""Localizing a few manifests here, against Spark that is warm and Spark that has to be started: where `localize.
+
+Auto` changes over.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from bench.regions import Regions, regions, say
 from bench.tables import build_table
 from sterna.sync import run as stages
 
-_START = "from sterna.edges.spark import close_session, open_session; close_session(open_session('local[2]'))"
+_START = "from sterna.edges.spark.session import close_session, open_session; close_session(open_session('local[2]'))"
 
 
 def bench(manifests: list[int], rounds: int, per_manifest: int, work: Path | None) -> None:

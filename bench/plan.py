@@ -1,7 +1,7 @@
 """Listing what to copy: the plan stage of a sync, against Spark's reading of the table's file paths.
 
-The stage reads the same manifests as Spark does, and beyond that asks the region's own store which of the files are there
-already, cuts the rest into batches and writes the list down.
+The stage reads the same manifests as Spark does, and beyond that asks the region's own store which of the files are
+there already, cuts the rest into batches and writes the list down.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from statistics import median
 from bench.common import Result, alternate, peak_memory, report, rounded
 from bench.regions import Regions, regions, say
 from bench.tables import BigTable, build_table
-from sterna.edges.catalog import key_name
+from sterna.catalog.model import key_name
+from sterna.replica.region import RegionContext
 from sterna.sync import run as stages
-from sterna.sync.context import Context
-from sterna.sync.model import Options
+from sterna.sync.options import Options
 
 GOAL = 5.0
 
@@ -32,7 +32,8 @@ def bench(entries: list[int], rounds: int, cores: int, per_manifest: int, work: 
 def measure(world: Regions, table: BigTable, rounds: int) -> None:
     """Measure one table and report it.
 
-    The rival is Spark's faster way: the paths are read and dropped in the JVM. Bringing them to Python is shown beside it.
+    The rival is Spark's faster way: the paths are read and dropped in the JVM. Bringing them to Python is shown beside
+    it.
     """
     with world.context() as context, peak_memory() as peaks:
         sides = {
@@ -50,7 +51,7 @@ def measure(world: Regions, table: BigTable, rounds: int) -> None:
     report(Result("plan", f"{table.entries} entries", GOAL, "at least", "times", found, details=details))
 
 
-def plan(world: Regions, context: Context, table: BigTable) -> float:
+def plan(world: Regions, context: RegionContext, table: BigTable) -> float:
     """Run sterna's stage once; return its seconds."""
     started = time.monotonic()
     planned = stages.plan(context, Options(tables=(key_name(table.key),)), lambda line: None)

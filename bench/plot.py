@@ -30,15 +30,18 @@ def draw(lines: Sequence[dict[str, Any]]) -> str:
             body += _bar(y, name, side, largest, _COLOURS[index % len(_COLOURS)], unit)
             y += _BAR + _GAP
         y += 14
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{y}" font-family="sans-serif" font-size="12">'
-    return "\n".join([head, f'<rect width="{_WIDTH}" height="{y}" fill="white"/>', *body, "</svg>"]) + "\n"
+    size = f'width="{_WIDTH}" height="{y}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">'
+    return "\n".join([head, f'<rect {size} fill="white"/>', *body, "</svg>"]) + "\n"
 
 
 def _bar(y: int, name: str, side: dict[str, Any], largest: float, colour: str, unit: str) -> list[str]:
     scale = (_WIDTH - _LABEL - 100) / largest
     middle = y + _BAR / 2
     width = side["median"] * scale
-    dots = [f'<circle cx="{_LABEL + value * scale:.1f}" cy="{middle:g}" r="2.5" fill="black"/>' for value in side["rounds"]]
+    dots = [
+        f'<circle cx="{_LABEL + value * scale:.1f}" cy="{middle:g}" r="2.5" fill="black"/>' for value in side["rounds"]
+    ]
     return [
         _text(_LABEL - 8, y + 13, name, anchor="end"),
         f'<rect x="{_LABEL}" y="{y}" width="{width:.1f}" height="{_BAR}" fill="{colour}"/>',

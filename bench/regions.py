@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from sterna.edges.environment import environment
-from sterna.edges.nessie import NessieCatalog
+from sterna.edges.nessie.catalog import NessieCatalog
 from sterna.edges.secrets import environment_secrets
-from sterna.local.spark import add_catalog, spark_environment, start_session
-from sterna.local.stack import Deployment, deployment
+from sterna.embedded.spark import add_catalog, spark_environment, start_session
+from sterna.embedded.stack import Deployment, deployment
+from sterna.replica.region import RegionContext, open_region
 from sterna.sync import run as stages
-from sterna.sync.context import Context, open_context
 from sterna.sync.localize import Engine
-from sterna.sync.model import Options
+from sterna.sync.options import Options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,9 +44,9 @@ class Pair:
     stage: Deployment
     catalog: NessieCatalog
 
-    def context(self, localize: Literal["auto", "spark", "here"] = "auto") -> Context:
+    def context(self, localize: Literal["auto", "spark", "here"] = "auto") -> RegionContext:
         """Return eu, as a command or a task opens it; where it localizes is as in the registry."""
-        opened = open_context(self.stage.registry, "eu", environment_secrets())
+        opened = open_region(self.stage.registry, "eu", environment_secrets())
         return replace(opened, region=opened.region.model_copy(update={"localize": localize}))
 
     def path(self, uri: str) -> Path:
@@ -84,7 +84,9 @@ def settle() -> None:
 
 
 @contextmanager
-def pair(work: Path | None, *, postgres: bool = True, airflow: bool = False, count_requests: bool = False) -> Iterator[Pair]:
+def pair(
+    work: Path | None, *, postgres: bool = True, airflow: bool = False, count_requests: bool = False
+) -> Iterator[Pair]:
     """Bring up both regions.
 
     Args:
@@ -121,13 +123,20 @@ def regions(
         with environment(environ):
             spark = start_session(environ, cores=cores, name="bench")
             try:
-                add_catalog(spark, MAIN, world.stage.nessie.uri, "main", world.stage.warehouse("us"), world.stage.endpoints["us"])
+                add_catalog(
+                    spark,
+                    MAIN,
+                    world.stage.nessie.uri,
+                    "main",
+                    world.stage.warehouse("us"),
+                    world.stage.endpoints["us"],
+                )
                 yield Regions(world.stage, world.catalog, spark, environ)
             finally:
                 spark.stop()
 
 
-def sync_one_file(context: Context, engine: Engine | None = None) -> float:
+def sync_one_file(context: RegionContext, engine: Engine | None = None) -> float:
     """Sync a commit of one file in this process; return the seconds."""
     started = time.monotonic()
     done = stages.sync(context, Options(), lambda line: None, engine=engine)
@@ -142,7 +151,9 @@ def run_sterna(*arguments: str) -> str:
     Raises:
         CalledProcessError: it failed.
     """
-    return subprocess.run([sys.executable, "-m", "sterna.cli.main", *arguments], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        [sys.executable, "-m", "sterna.cli.main", *arguments], check=True, capture_output=True, text=True
+    ).stdout
 
 
 def say(line: str) -> None:

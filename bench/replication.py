@@ -1,4 +1,7 @@
-"""The catalog across regions: how long a commit takes to the other region, by how many there are; how long a switch stops the writers."""
+"""The catalog across regions: how long a commit takes to the other region, by how many there are.
+
+How long a switch stops the writers.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ import httpx
 
 from bench.common import Result, percentile, report, rounded
 from bench.regions import say
-from sterna.edges.catalog import Unchanged
-from sterna.edges.nessie import NessieCatalog
-from sterna.edges.nessie_http import Deadlines
+from sterna.catalog.model import Unchanged
+from sterna.edges.nessie.catalog import NessieCatalog
+from sterna.edges.nessie.http import Deadlines
+from sterna.embedded.sites import Sites, kill, sites
 from sterna.errors import CatalogUnreachable, SternaError
 from sterna.ha.promote import plan_promotion, promote
 from sterna.ha.rejoin import rejoin
-from sterna.local.sites import Sites, kill, sites
 from sterna.registry.model import SOURCE_BRANCH
 
 _WRITERS = 4  # each on a branch of its own, so that none waits for another's
@@ -43,7 +46,10 @@ def measure(world: Sites, rate: float, seconds: float, rounds: int) -> None:
     delays, count, looks = [], 0, 0
     for number in range(rounds + 1):  # the first one warms both servers up
         found, looked = _round(world, rate, seconds)
-        say(f"round {number}: {len(found)} commits, p50 {percentile(found, 0.5):.4f} s, p99 {percentile(found, 0.99):.4f} s")
+        say(
+            f"round {number}: {len(found)} commits, p50 {percentile(found, 0.5):.4f} s, p99 "
+            f"{percentile(found, 0.99):.4f} s"
+        )
         if number:
             delays.append(found)
             count, looks = count + len(found), looks + looked
@@ -54,7 +60,17 @@ def measure(world: Sites, rate: float, seconds: float, rounds: int) -> None:
         "longest": rounded(max(map(max, delays))),
         "seconds between two looks": rounded(seconds * rounds / looks),
     }
-    report(Result("replication", f"{rate:g} commits a second" if rate else "as many as go", None, "at most", "s", sides, details=details))
+    report(
+        Result(
+            "replication",
+            f"{rate:g} commits a second" if rate else "as many as go",
+            None,
+            "at most",
+            "s",
+            sides,
+            details=details,
+        )
+    )
 
 
 def _round(world: Sites, rate: float, seconds: float) -> tuple[list[float], int]:
@@ -131,14 +147,20 @@ def _table(number: int, id: str | None) -> dict[str, object]:
 
 
 def switches(world: Sites, rounds: int) -> None:
-    """Measure how long a planned switch refuses writers, and how long a forced one takes from the command to the first commit."""
+    """Measure how long a planned switch refuses writers, and how long a forced one takes from the command to the
+    first commit.
+    """
     planned, commands, forced = [], [], []
     for _ in range(rounds):
         planned += [_planned(world, "eu"), _planned(world, "us")]
         command, commit = _forced(world)
         commands.append(command)
         forced.append(commit)
-    report(Result("replication", "planned switch: writers refused", None, "at most", "s", {"longest pause": tuple(planned)}))
+    report(
+        Result(
+            "replication", "planned switch: writers refused", None, "at most", "s", {"longest pause": tuple(planned)}
+        )
+    )
     sides = {"until a commit is accepted": tuple(forced), "until the command ends": tuple(commands)}
     report(Result("replication", "forced promotion", None, "at most", "s", sides))
 
@@ -154,12 +176,18 @@ def _planned(world: Sites, region: str) -> float:
         ended.set()
         writer.result()
     pause = max(later - earlier for earlier, later in itertools.pairwise(times))
-    say(f"planned switch to {region}: {pause:.3f} s without a commit, {median(b - a for a, b in itertools.pairwise(times)):.3f} s is usual")
+    say(
+        f"planned switch to {region}: {pause:.3f} s without a commit, "
+        f"{median(b - a for a, b in itertools.pairwise(times)):.3f} s is usual"
+    )
     return pause
 
 
 def _forced(world: Sites) -> tuple[float, float]:
-    """Kill us's Postgres, promote eu, and make us the primary again; return seconds of the command, and until a commit was accepted."""
+    """Kill us's Postgres, promote eu, and make us the primary again.
+
+    Return seconds of the command, and until a commit was accepted.
+    """
     times, ended = list[float](), threading.Event()
     kill(world.site["us"].postgres.process)
     with ThreadPoolExecutor(1) as pool:

@@ -12,7 +12,7 @@ from bench.common import Result, report, rounded
 from bench.copy import plain_copy
 from bench.regions import MAIN, Regions, regions, say
 from sterna.sync import run as stages
-from sterna.sync.model import Options
+from sterna.sync.options import Options
 
 _ROWS = 1000
 _RIVAL_FLAGS = "--checksum --transfers 32 --checkers 64"
@@ -24,7 +24,8 @@ def bench(tables: int, rounds: int, group: int, work: Path | None) -> None:
         world.spark.sql(f"CREATE NAMESPACE {MAIN}.bench")
         for number in range(tables):
             world.spark.sql(
-                f"CREATE TABLE {MAIN}.bench.t{number:04} USING iceberg AS SELECT id, concat('n', id) AS name FROM range({_ROWS})"
+                f"CREATE TABLE {MAIN}.bench.t{number:04} USING iceberg AS SELECT id, concat('n', id) AS name FROM "
+                f"range({_ROWS})"
             )
         measure(world, tables, rounds, group)
 
@@ -46,7 +47,9 @@ def measure(world: Regions, tables: int, rounds: int, group: int) -> None:
                 done = stages.sync(context, Options(seed_group=group), lambda line: None, engine=engine)
             seconds = time.monotonic() - started
             assert done.outcome == "published" and not done.held, done
-            entries = [content for _, content in world.catalog.entries(branch, done.replica_hash) if content.metadata_location]
+            entries = [
+                content for _, content in world.catalog.entries(branch, done.replica_hash) if content.metadata_location
+            ]
             assert len(entries) == tables, len(entries)
             say(f"round {number + 1}: first {readable:.2f} s, all {seconds:.2f} s, plain rclone {copied:.2f} s")
             if number >= 0:
@@ -56,6 +59,10 @@ def measure(world: Regions, tables: int, rounds: int, group: int) -> None:
             # sterna itself has no way to delete a branch.
             httpx.delete(f"{world.stage.nessie.uri}/trees/{branch}@{done.replica_hash}").raise_for_status()
             world.remove(context.region.replica_root)
-    sides = {"all readable": tuple(whole), "first group readable": tuple(first), "plain rclone copy of all files": tuple(rival)}
+    sides = {
+        "all readable": tuple(whole),
+        "first group readable": tuple(first),
+        "plain rclone copy of all files": tuple(rival),
+    }
     details = {"tables a group": group, "tables a second": rounded(tables / median(whole))}
     report(Result("seed", f"{tables} tables", None, "at most", "s", sides, details=details))

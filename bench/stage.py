@@ -1,4 +1,5 @@
-"""One stage of a sync in a process of its own, as an Airflow task or the command line has it; it says how much memory it took.
+"""One stage of a sync in a process of its own, as an Airflow task or the command line has it; it says how much
+memory it took.
 
 `python -m bench.stage {"stage": "plan", "registry": "…"}` prints one JSON line; see `bench.memory`.
 """
@@ -12,15 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from sterna.edges.secrets import environment_secrets
+from sterna.replica.records import StageReport
+from sterna.replica.region import open_region
 from sterna.sync import run as stages
-from sterna.sync.context import open_context
-from sterna.sync.model import Options, StageReport
+from sterna.sync.options import Options
 
 
 def main() -> None:
     """Run the stage that the argument names."""
     job = json.loads(sys.argv[1])
-    with open_context(job["registry"], "eu", environment_secrets()) as context:
+    with open_region(job["registry"], "eu", environment_secrets()) as context:
         said = _run(job, context)
     print(json.dumps({**said, "peak": peak()}), flush=True)
 
@@ -39,7 +41,11 @@ def _run(job: dict[str, Any], context: Any) -> dict[str, Any]:
         return {"outcome": done.outcome, "held": len(done.held)}
     if job["stage"] == "plan":
         planned = stages.plan(context, Options(), _say)
-        return {"run": planned.run, "batches": len(planned.batches), "files": sum(batch.files for batch in planned.batches)}
+        return {
+            "run": planned.run,
+            "batches": len(planned.batches),
+            "files": sum(batch.files for batch in planned.batches),
+        }
     if job["stage"] == "copy":
         copied = stages.copy(context, run, 0, lambda line: None)
         return {"files": copied.files, "missing": copied.missing}

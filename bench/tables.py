@@ -1,7 +1,8 @@
 """Big Iceberg tables within seconds: real manifests of random statistics, and no data behind them.
 
-Spark writes a table of one row, and so Java a manifest, a manifest list and a metadata.json. Those are the templates: their
-headers are kept byte for byte, the one entry is multiplied with other paths and statistics, and the result is committed.
+Spark writes a table of one row, and so Java a manifest, a manifest list and a metadata.json. Those are the templates:
+their headers are kept byte for byte, the one entry is multiplied with other paths and statistics, and the result is
+committed.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from uuid import UUID
 import fastavro
 
 from bench.regions import MAIN, Regions, settle
-from sterna.edges.catalog import Key, Put, key_name
-from sterna.iceberg.avro import encode_long
+from sterna.catalog.model import Key, Put, key_name
+from sterna.iceberg.avro.container import encode_long
 
 COLUMNS = ("bigint",) * 8 + ("double",) * 4 + ("timestamp",) * 2 + ("string",) * 4 + ("int",)
 """With the partition column 20 columns, all of which have statistics."""
@@ -66,10 +67,15 @@ class BigTable:
         """Yield the partition value and the file name of every data file of a manifest."""
         numbers = random.Random(manifest)
         for row in range(min(self.per_manifest, self.entries - manifest * self.per_manifest)):
-            yield _FIRST_PART + (manifest * self.per_manifest + row) // PER_FOLDER, str(UUID(int=numbers.getrandbits(128)))
+            yield (
+                _FIRST_PART + (manifest * self.per_manifest + row) // PER_FOLDER,
+                str(UUID(int=numbers.getrandbits(128))),
+            )
 
 
-def build_table(world: Regions, entries: int, *, name: str = "", per_manifest: int = PER_FOLDER, file_size: int = 64 * 1024) -> BigTable:
+def build_table(
+    world: Regions, entries: int, *, name: str = "", per_manifest: int = PER_FOLDER, file_size: int = 64 * 1024
+) -> BigTable:
     """Make a table of many data files, none of which exists.
 
     Args:
@@ -179,14 +185,19 @@ def insert_row(world: Regions, name: str) -> None:
         name: the table's name in Spark's SQL.
     """
     # One value for every kind: 7 as a number, and by way of text as a time or a text.
-    values = ", ".join(f"CAST('2024-01-07 07:00:00' AS {kind})" if kind == "timestamp" else f"CAST(7 AS {kind})" for kind in COLUMNS)
+    values = ", ".join(
+        f"CAST('2024-01-07 07:00:00' AS {kind})" if kind == "timestamp" else f"CAST(7 AS {kind})" for kind in COLUMNS
+    )
     world.spark.sql(f"INSERT INTO {name} SELECT {_NO_PART}, {values}")
 
 
 def _create(world: Regions, name: str) -> None:
     columns = ", ".join(f"c{index} {kind}" for index, kind in enumerate(COLUMNS))
     world.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {MAIN}.bench")
-    world.spark.sql(f"CREATE TABLE {name} (part int, {columns}) USING iceberg PARTITIONED BY (part) TBLPROPERTIES ('format-version'='2')")
+    world.spark.sql(
+        f"CREATE TABLE {name} (part int, {columns}) USING iceberg PARTITIONED BY (part) TBLPROPERTIES "
+        "('format-version'='2')"
+    )
     insert_row(world, name)
 
 
@@ -238,7 +249,9 @@ def _randomize(file: dict[str, Any], rows: int, numbers: random.Random) -> None:
     """Give a data file statistics of its own; the partition column's bounds stay."""
     file["column_sizes"] = [{**item, "value": numbers.randrange(1000, 4_000_000)} for item in file["column_sizes"]]
     file["value_counts"] = [{**item, "value": rows} for item in file["value_counts"]]
-    file["null_value_counts"] = [{**item, "value": numbers.choice((0, 0, numbers.randrange(rows)))} for item in file["null_value_counts"]]
+    file["null_value_counts"] = [
+        {**item, "value": numbers.choice((0, 0, numbers.randrange(rows)))} for item in file["null_value_counts"]
+    ]
     for name in ("lower_bounds", "upper_bounds"):
         first, *others = file[name]
         file[name] = [first, *({**item, "value": _bound(len(item["value"]), numbers)} for item in others)]

@@ -9,7 +9,7 @@ from bench.common import Result, alternate, peak_memory, report
 from bench.regions import Regions, regions, say
 from bench.tables import BigTable, build_table, place_files
 from sterna.sync import run as stages
-from sterna.sync.model import Options
+from sterna.sync.options import Options
 from sterna.verify.structure import verify_structure
 
 _FILE_SIZE = 1024  # bytes: the endpoint reads a file to list it

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from bench.regions import Pair
-from sterna.local.s3 import Endpoint
+from sterna.embedded.s3 import Endpoint
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -27,7 +27,9 @@ def open_writer(world: Pair) -> Catalog:
 
 
 def properties(endpoint: Endpoint, url: str = "") -> dict[str, str]:
-    """Return the settings with which PyIceberg reads and writes at one endpoint, or at an address that stands before it."""
+    """Return the settings with which PyIceberg reads and writes at one endpoint, or at an address that stands
+    before it.
+    """
     return {
         "s3.endpoint": url or endpoint.url,
         "s3.access-key-id": endpoint.access_key,
@@ -39,7 +41,12 @@ def properties(endpoint: Endpoint, url: str = "") -> dict[str, str]:
 
 def some_rows(count: int, first: int = 0) -> pa.Table:
     """Return rows of an id and a text."""
-    return pa.table({"id": pa.array(range(first, first + count), pa.int64()), "name": [f"row {first + number}" for number in range(count)]})
+    return pa.table(
+        {
+            "id": pa.array(range(first, first + count), pa.int64()),
+            "name": [f"row {first + number}" for number in range(count)],
+        }
+    )
 
 
 @dataclass

@@ -1,4 +1,7 @@
-"""An example: alert when this Airflow's region lags behind main. Give the DAG your own notifier as on_failure_callback."""
+"""An example.
+
+Alert when this Airflow's region lags behind main. Give the DAG your own notifier as on_failure_callback.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Make this Airflow's region the primary, after a person's approval; only where each region has a catalog of its own."""
+"""Make this Airflow's region the primary, after a person's approval.
+
+Only where each region has a catalog of its own.
+"""
 
 from __future__ import annotations
 

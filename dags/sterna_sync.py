@@ -1,4 +1,7 @@
-"""Keep this Airflow's region up to date with main: the DAG of sterna, set up by section [sterna] of Airflow's configuration."""
+"""Keep this Airflow's region up to date with main.
+
+The DAG of sterna, set up by section [sterna] of Airflow's configuration.
+"""
 
 from __future__ import annotations
 

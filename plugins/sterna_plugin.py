@@ -1,6 +1,7 @@
 """For a folder dropped into Airflow's plugins folder: registers the plugin where sterna isn't installed as a package.
 
-Airflow executes every Python file below that folder under its bare file name, and would run each module of sterna a second
+Airflow executes every Python file below that folder under its bare file name, and would run each module of sterna a
+second
 time as a stranger: hence `.airflowignore` beside this file. Connection forms, the description of section [sterna] and
 `airflow sterna` need the package installed; everything else works from the folder.
 """

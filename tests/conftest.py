@@ -21,7 +21,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--history-minutes", type=float, help="start no further history after so many minutes")
     group.addoption("--history-seed", type=int, help="play the history of this seed, and no other")
     fuzzing = parser.getgroup("fuzz", "damaged metadata")
-    fuzzing.addoption("--fuzz-seconds", type=float, default=60, help="how long to damage files, all kinds together (60)")
+    fuzzing.addoption(
+        "--fuzz-seconds", type=float, default=60, help="how long to damage files, all kinds together (60)"
+    )
     fuzzing.addoption("--fuzz-seed", type=int, help="the one file of this seed")
     simulation = parser.getgroup("simulation", "seeded simulation of the stages, and the soak")
     simulation.addoption("--simulation-seeds", type=int, default=1000, help="how many seeds to play (1000)")

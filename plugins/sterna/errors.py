@@ -225,7 +225,10 @@ class Busy(SternaError):
 
 
 class ReplicaBroken(SternaError):
-    """A file that a kept head of the replica needs can't be read: what it names is unknown, so nothing may be deleted."""
+    """A file that a kept head of the replica needs can't be read.
+
+    What it names is unknown, so nothing may be deleted.
+    """
 
     exit_code = 7
 

@@ -16,12 +16,12 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from sterna.edges.rclone import find_rclone
+from sterna.edges.rclone.transfer import find_rclone
 from sterna.edges.secrets import environment_secrets
-from sterna.local.airflow import Airflow
-from sterna.local.spark import add_catalog, spark_environment, start_session
-from sterna.local.stack import Deployment, deployment
-from sterna.sync.context import Context, open_context
+from sterna.embedded.airflow import Airflow
+from sterna.embedded.spark import add_catalog, spark_environment, start_session
+from sterna.embedded.stack import Deployment, deployment
+from sterna.replica.region import RegionContext, open_region
 
 DAG = "sterna_sync"
 _DAGS = Path(__file__).parents[2] / "dags"
@@ -46,7 +46,8 @@ from sterna.airflow.dags import sync_dag
 # an airflow dag
 dag = sync_dag(region="us", dag_id="seed_us", params={"seed_group": 1}, is_paused_upon_creation=True)
 """
-# rclone, but for copies while a file named "broken" or "hangs" lies beside it: the one fails, the other ends and doesn't say so.
+# rclone, but for copies while a file named "broken" or "hangs" lies beside it: the one fails, the other ends and
+# doesn't say so.
 _RCLONE = """\
 #!/bin/sh
 if [ -e "{folder}/broken" ]; then case " $* " in *" copy "*) echo "broken for a test" >&2; exit 7;; esac; fi
@@ -67,8 +68,8 @@ class World:
     folder: Path
 
     @property
-    def context(self) -> Context:
-        return open_context(self.stage.registry, "eu", environment_secrets(self.stage.environment))
+    def context(self) -> RegionContext:
+        return open_region(self.stage.registry, "eu", environment_secrets(self.stage.environment))
 
     @property
     def rclone_is_broken(self) -> Path:
@@ -77,12 +78,17 @@ class World:
 
     @contextmanager
     def hanging_copy(self) -> Iterator[psutil.Process]:
-        """Wait for a copy whose files arrive, but whose rclone does not end within this block; yield the process of its task."""
+        """Wait for a copy whose files arrive, but whose rclone does not end within this block.
+
+        Yield the process of its task.
+        """
         hangs, hung = self.folder / "hangs", self.folder / "hung"
         hangs.touch()
         try:
             self.wait_until("a copy that hangs", hung.exists)
-            started = psutil.Process(self.airflow.processes[1].pid).children(recursive=True)  # the scheduler's, whose executor runs them
+            started = psutil.Process(self.airflow.processes[1].pid).children(
+                recursive=True
+            )  # the scheduler's, whose executor runs them
             (child,) = [process for process in started if any("rclone_child" in word for word in process.cmdline())]
             task = child.parent()
             assert task is not None
@@ -96,7 +102,9 @@ class World:
 
     def runs(self, dag: str = DAG) -> list[dict[str, Any]]:
         """A DAG's runs, the newest first."""
-        runs: list[dict[str, Any]] = self.airflow.get(f"/dags/{dag}/dagRuns", order_by="-run_after", limit=100)["dag_runs"]
+        runs: list[dict[str, Any]] = self.airflow.get(f"/dags/{dag}/dagRuns", order_by="-run_after", limit=100)[
+            "dag_runs"
+        ]
         return runs
 
     def tasks(self, run: str) -> dict[str, list[dict[str, Any]]]:
@@ -112,7 +120,11 @@ class World:
                 return found
             time.sleep(0.5)
         states = [
-            (run["dag_run_id"], run["state"], {k: [t["state"] for t in v] for k, v in self.tasks(run["dag_run_id"]).items()})
+            (
+                run["dag_run_id"],
+                run["state"],
+                {k: [t["state"] for t in v] for k, v in self.tasks(run["dag_run_id"]).items()},
+            )
             for run in self.runs()
         ]
         raise AssertionError(f"{what}: not within {_PATIENCE:.0f} s; runs: {states}")
@@ -133,7 +145,9 @@ class World:
 
     def wait_until_idle(self) -> set[str]:
         """Wait until no run is under way; return the ids of all."""
-        self.wait_until("the end of all runs", lambda: self.runs() and all(run["state"] in _ENDED for run in self.runs()))
+        self.wait_until(
+            "the end of all runs", lambda: self.runs() and all(run["state"] in _ENDED for run in self.runs())
+        )
         return {run["dag_run_id"] for run in self.runs()}
 
 
@@ -144,11 +158,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         spark = start_session(spark_environment(folder))
         for region in stage.regions:
             add_catalog(spark, f"dag_{region}", stage.nessie.uri, "main", stage.warehouse(region), stage.wide)
-        add_catalog(spark, "dag_replica", stage.nessie.uri, "main_replica_eu", stage.warehouse("eu"), stage.endpoints["eu"])
+        add_catalog(
+            spark, "dag_replica", stage.nessie.uri, "main_replica_eu", stage.warehouse("eu"), stage.endpoints["eu"]
+        )
         # Both tables are there before eu's Airflow is: its first run finds files in two regions.
         for region, name in (("us", "orders"), ("ap", "items")):
             spark.sql(f"CREATE NAMESPACE IF NOT EXISTS dag_{region}.shop")
-            spark.sql(f"CREATE TABLE dag_{region}.shop.{name} USING iceberg AS SELECT id, concat('n', id) AS name FROM range(100)")
+            spark.sql(
+                f"CREATE TABLE dag_{region}.shop.{name} USING iceberg AS SELECT id, concat('n', id) AS name FROM "
+                "range(100)"
+            )
         yield World(stage, spark, stage.start_airflow("eu", _dags(folder), env=_environment(folder, stage)), folder)
 
 
@@ -168,7 +187,8 @@ def _environment(folder: Path, stage: Deployment) -> dict[str, str]:
     return {
         "PATH": os.pathsep.join([str(shim.parent), stage.environment["PATH"]]),
         "AIRFLOW__STERNA__POLL_INTERVAL": "1",
-        # Airflow's first request of all can take longer than its own five seconds on a busy machine: the task would fail unseen.
+        # Airflow's first request of all can take longer than its own five seconds on a busy machine: the task would
+        # fail unseen.
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
         # Only commits start runs here.
         "AIRFLOW__STERNA__SCHEDULE": "",

@@ -1,4 +1,7 @@
-"""The DAG in a real Airflow: triggered by commits on main, mapped copies, a failing copy repeated, published assets seen."""
+"""The DAG in a real Airflow.
+
+Triggered by commits on main, mapped copies, a failing copy repeated, published assets seen.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ import pytest
 from psycopg import sql
 
 from sterna.edges.secrets import environment_secrets
-from sterna.sync.context import open_context
-from sterna.sync.head import read_head
-from sterna.sync.lag import measure_lag
-from sterna.sync.model import StageReport
-from sterna.sync.store import from_json
+from sterna.replica.head import read_head
+from sterna.replica.lag import measure_lag
+from sterna.replica.records import StageReport
+from sterna.replica.region import open_region
+from sterna.replica.run_folder import from_json
 from tests.airflow.conftest import DAG, World
 
 
@@ -28,10 +31,14 @@ def first(world: World) -> dict[str, Any]:
 def test_plugins_and_dags_have_no_import_errors(world: World) -> None:
     assert world.airflow.get("/importErrors")["import_errors"] == []
     assert world.airflow.get("/plugins/importErrors")["import_errors"] == []
-    assert [plugin["name"] for plugin in world.airflow.get("/plugins")["plugins"] if plugin["name"] == "sterna"] == ["sterna"]
+    assert [plugin["name"] for plugin in world.airflow.get("/plugins")["plugins"] if plugin["name"] == "sterna"] == [
+        "sterna"
+    ]
 
 
-def test_the_first_run_copies_from_both_regions_in_labelled_tasks_of_their_own(world: World, first: dict[str, Any]) -> None:
+def test_the_first_run_copies_from_both_regions_in_labelled_tasks_of_their_own(
+    world: World, first: dict[str, Any]
+) -> None:
     copies = world.tasks(first["dag_run_id"])["copy"]
     assert [task["state"] for task in copies] == ["success", "success"]
     assert {task["rendered_map_index"].split()[0] for task in copies} == {"ap-lake", "us-lake"}
@@ -56,10 +63,15 @@ def test_a_commit_starts_a_run_and_the_fresh_table_starts_a_user_s_dag(world: Wo
     run = world.wait_for_publication(before)
     assert run["run_type"] == "asset_triggered"
     assert world.sql("SELECT name FROM dag_replica.shop.orders WHERE id = 1000") == [("new",)]
-    consumer = world.wait_until("the user's DAG", lambda: len(world.runs("consumer")) > heard and world.runs("consumer")[0])
+    consumer = world.wait_until(
+        "the user's DAG", lambda: len(world.runs("consumer")) > heard and world.runs("consumer")[0]
+    )
     (event,) = world.airflow.get(f"/dags/consumer/dagRuns/{consumer['dag_run_id']}/upstreamAssetEvents")["asset_events"]
     assert event["uri"] == "sterna://eu/shop.orders"
-    main, replica = world.context.catalog.reference("main").hash, world.context.catalog.reference("main_replica_eu").hash
+    main, replica = (
+        world.context.catalog.reference("main").hash,
+        world.context.catalog.reference("main_replica_eu").hash,
+    )
     (snapshot,) = world.sql("SELECT snapshot_id FROM dag_us.shop.orders.snapshots ORDER BY committed_at DESC LIMIT 1")
     assert event["extra"] == {"source_hash": main, "replica_hash": replica, "snapshot_id": snapshot[0]}
 
@@ -96,7 +108,9 @@ def test_a_task_that_is_killed_in_the_middle_of_its_copy_is_repeated_and_sends_n
     run = world.wait_for_publication(before)
     (copy,) = world.tasks(run["dag_run_id"])["copy"]
     assert copy["try_number"] > 1
-    copied = world.airflow.get(f"/dags/{DAG}/dagRuns/{run['dag_run_id']}/taskInstances/copy/xcomEntries/return_value", map_index=0)
+    copied = world.airflow.get(
+        f"/dags/{DAG}/dagRuns/{run['dag_run_id']}/taskInstances/copy/xcomEntries/return_value", map_index=0
+    )
     assert from_json(StageReport, copied["value"]).sent == 0
     assert world.sql("SELECT name FROM dag_replica.shop.orders WHERE id = 1002") == [("killed",)]
 
@@ -126,7 +140,13 @@ def test_a_run_by_hand_with_nothing_to_do_ends_after_its_plan(world: World) -> N
     run = world.airflow.post(f"/dags/{DAG}/dagRuns", {"logical_date": None})["dag_run_id"]
     world.wait_until_idle()
     states = {name: [task["state"] for task in tasks] for name, tasks in world.tasks(run).items()}
-    assert states == {"plan": ["success"], "copy": ["skipped"], "localize": ["skipped"], "publish": ["skipped"], "announce": ["success"]}
+    assert states == {
+        "plan": ["success"],
+        "copy": ["skipped"],
+        "localize": ["skipped"],
+        "publish": ["skipped"],
+        "announce": ["success"],
+    }
 
 
 def test_a_dry_run_explains_and_changes_nothing(world: World) -> None:
@@ -151,12 +171,15 @@ def test_a_seed_in_groups_starts_its_next_run_itself(world: World) -> None:
     world.wait_until_idle()
     world.airflow.wait_for_dag("seed_us")
     world.airflow.patch("/dags/seed_us", {"is_paused": False})
-    with open_context(world.stage.registry, "us", environment_secrets(world.stage.environment)) as us:
+    with open_region(world.stage.registry, "us", environment_secrets(world.stage.environment)) as us:
         head = world.context.catalog.reference("main").hash
         world.wait_until("us to be seeded", lambda: read_head(us.catalog, us.region.replica_branch).watermark == head)
     runs = world.runs("seed_us")
     assert len(runs) >= 2
-    causes = [world.airflow.get(f"/dags/seed_us/dagRuns/{run['dag_run_id']}/upstreamAssetEvents")["asset_events"] for run in runs]
+    causes = [
+        world.airflow.get(f"/dags/seed_us/dagRuns/{run['dag_run_id']}/upstreamAssetEvents")["asset_events"]
+        for run in runs
+    ]
     assert "the last sync left more to do" in {event["extra"].get("reason") for events in causes for event in events}
 
 
@@ -166,12 +189,16 @@ def test_no_secret_is_in_any_row_of_airflows_database(world: World) -> None:
     assert world.stage.postgres
     admin = world.stage.postgres.admin
     found = []
-    with psycopg.connect(host=admin.host, port=admin.port, user=admin.user, password=admin.password, dbname="airflow_eu") as database:
+    with psycopg.connect(
+        host=admin.host, port=admin.port, user=admin.user, password=admin.password, dbname="airflow_eu"
+    ) as database:
         tables = [row[0] for row in database.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]
         assert "xcom" in tables
         for table in tables:
             for endpoint in world.stage.endpoints.values():
-                query = sql.SQL("SELECT count(*) FROM {} AS t WHERE strpos(t::text, %s) > 0").format(sql.Identifier(table))
+                query = sql.SQL("SELECT count(*) FROM {} AS t WHERE strpos(t::text, %s) > 0").format(
+                    sql.Identifier(table)
+                )
                 row = database.execute(query, (endpoint.secret_key,)).fetchone()
                 found += [table] if row and row[0] else []
     assert found == []

@@ -37,7 +37,8 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.providers_manager import ProvidersManager
 bag = DagBag()
 plugins_manager.ensure_plugins_loaded()
-loaded = {{name: os.path.realpath(module.__file__) for name, module in list(sys.modules.items()) if getattr(module, "__file__", None)}}
+modules = [(name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items())]
+loaded = {{name: os.path.realpath(file) for name, file in modules if file}}
 heavy = [name for name in {HEAVY!r} if name in sys.modules]
 manager = ProvidersManager()
 print(json.dumps({{
@@ -55,7 +56,9 @@ print(json.dumps({{
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """This environment's packages without sterna, and without the .pth file through which an editable install is found."""
+    """This environment's packages without sterna, and without the .pth file through which an editable install is
+    found.
+    """
     folder = tmp_path_factory.mktemp("site")
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
         if not entry.name.startswith(("sterna", "__editable__", "_editable_impl_sterna")) and entry.suffix != ".pth":
@@ -68,7 +71,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the built wheel installs."""
     built, installed = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("installed")
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", built], cwd=REPOSITORY, check=True, capture_output=True
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", built],
+        cwd=REPOSITORY,
+        check=True,
+        capture_output=True,
     )
     (file,) = built.glob("*.whl")
     zipfile.ZipFile(file).extractall(installed)
@@ -94,7 +100,9 @@ def _environment(home: Path, plugins: Path, *packages: Path) -> dict[str, str]:
 def _python(environment: dict[str, str], *arguments: str) -> str:
     # Not the virtual environment's interpreter: that one would find the editable install.
     interpreter = getattr(sys, "_base_executable", sys.executable)
-    result = subprocess.run([interpreter, *arguments], env=environment, cwd=environment["AIRFLOW_HOME"], capture_output=True, text=True)
+    result = subprocess.run(
+        [interpreter, *arguments], env=environment, cwd=environment["AIRFLOW_HOME"], capture_output=True, text=True
+    )
     assert result.returncode == 0, result.stderr[-3000:]
     return result.stdout
 
@@ -109,7 +117,9 @@ def _assert_loaded_once(found: dict[str, Any], root: Path) -> None:
     assert found["dag_errors"] == {}
     assert found["dags"] == ["sterna_lag_alert", "sterna_promote", "sterna_sync"]
     assert [name for name, _ in found["plugins"]] == ["sterna"]
-    modules = {name: Path(path) for name, path in found["modules"].items() if Path(path).is_relative_to(root / "sterna")}
+    modules = {
+        name: Path(path) for name, path in found["modules"].items() if Path(path).is_relative_to(root / "sterna")
+    }
     assert "sterna.airflow.operators" in modules
     # Once: each file under one name, and that name is the one that imports use.
     assert len(set(modules.values())) == len(modules)

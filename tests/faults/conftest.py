@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.pair import Pair, pair_in
+from tests.support.faults.pair import Pair, pair_in
 
 
 @pytest.fixture(scope="session")

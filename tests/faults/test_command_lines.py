@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from tests.faults.command_lines import watching
+from tests.support.faults.command_lines import watching
 
 
 def test_a_secret_on_a_command_line_is_seen() -> None:

@@ -11,10 +11,10 @@ import pytest
 from sterna.edges.environment import environment
 from sterna.errors import ObjectMissing, StoreDenied
 from sterna.sync import run as stages
-from sterna.sync.model import Options
-from tests.faults.pair import BRANCH, Pair
-from tests.faults.proxy import expired
+from sterna.sync.options import Options
 from tests.faults.test_network import faulty, new_data
+from tests.support.faults.pair import BRANCH, Pair
+from tests.support.faults.proxy import expired
 
 OLD, NEW = "session-that-ends-soon", "session-that-is-young"
 
@@ -23,7 +23,12 @@ OLD, NEW = "session-that-ends-soon", "session-that-is-young"
 def session(pair: Pair, region: str, token: str) -> Iterator[None]:
     """Let the connection of a region's store say a session token."""
     endpoint = pair.stage.endpoints[region]
-    connection = {"conn_type": "aws", "login": endpoint.access_key, "password": endpoint.secret_key, "extra": {"session_token": token}}
+    connection = {
+        "conn_type": "aws",
+        "login": endpoint.access_key,
+        "password": endpoint.secret_key,
+        "extra": {"session_token": token},
+    }
     with environment({f"AIRFLOW_CONN_STERNA_{region.upper()}": json.dumps(connection)}):
         yield
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sterna.errors import Remedy, StoreUnreachable
-from sterna.sync.status import read_status
-from tests.faults.pair import Pair
+from sterna.status.region import read_status
+from tests.support.faults.pair import Pair
 
 
 @pytest.fixture

@@ -10,18 +10,19 @@ import psutil
 import pytest
 
 from sterna.errors import EngineError, Remedy, SternaError
+from sterna.replica.records import StageReport
+from sterna.replica.region import RegionContext
 from sterna.sync import run as stages
-from sterna.sync.context import Context
-from sterna.sync.model import Options, StageReport
-from tests.faults.pair import BRANCH, Pair
-from tests.faults.proxy import Proxy, full
+from sterna.sync.options import Options
 from tests.faults.test_network import faulty, new_data
+from tests.support.faults.pair import BRANCH, Pair
+from tests.support.faults.proxy import Proxy, full
 
 _STAGES = ("plan", "copy", "localize", "publish")
 _ROOM = 600  # bytes a file: no Parquet file is so small
 
 
-def strike_before(context: Context, proxy: Proxy, stage: str) -> None:
+def strike_before(context: RegionContext, proxy: Proxy, stage: str) -> None:
     """Sync stage by stage; before one of them the store becomes full."""
     run, reports = "", [StageReport(), StageReport()]
     for name in _STAGES:

@@ -1,4 +1,7 @@
-"""SIGKILL at every boundary of a stage and in the middle of each: run again, and nothing is lost, sent twice or committed twice."""
+"""SIGKILL at every boundary of a stage and in the middle of each.
+
+Run again, and nothing is lost, sent twice or committed twice.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sterna.errors import ReferenceNotFound
-from tests.faults.killed import POINTS
-from tests.faults.pair import BRANCH, Pair
+from tests.support.faults.killed import POINTS
+from tests.support.faults.pair import BRANCH, Pair
 
 _ROOT = Path(__file__).parents[2]
 said: list[str] = []
@@ -20,7 +23,7 @@ _CALLS = {"while metadata is read": (1, 3, 6), "while the plan is written": (2, 
 
 
 def killed_at(pair: Pair, point: str, call: int) -> None:
-    command = [sys.executable, "-m", "tests.faults.killed", str(pair.stage.registry), point, str(call)]
+    command = [sys.executable, "-m", "tests.support.faults.killed", str(pair.stage.registry), point, str(call)]
     child = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=120)
     assert child.returncode == -signal.SIGKILL, (child.returncode, child.stderr)
     said.append(child.stdout + child.stderr)
@@ -41,7 +44,9 @@ def test_whoever_is_killed_anywhere_is_taken_up_by_the_next_run(pair: Pair, poin
     killed_at(pair, point, call)
     published = head(pair) != before
     nothing_sent_again = pair.nothing_sent_again(mark)
-    assert published == (point in ("after the commit", "before the report", "after the report")), "half a sync is never seen"
+    assert published == (point in ("after the commit", "before the report", "after the report")), (
+        "half a sync is never seen"
+    )
     report = pair.sync()
     assert report.held == ()
     assert report.outcome == ("idle" if published else "published")
@@ -52,7 +57,13 @@ def test_whoever_is_killed_anywhere_is_taken_up_by_the_next_run(pair: Pair, poin
 
 def test_killed_again_and_again_it_still_gets_ahead(pair: Pair) -> None:
     pair.create()
-    for point in ("after the plan is written", "after rclone has ended", "before localizing", "after localizing", "before the commit"):
+    for point in (
+        "after the plan is written",
+        "after rclone has ended",
+        "before localizing",
+        "after localizing",
+        "before the commit",
+    ):
         killed_at(pair, point, 1)
     assert pair.sync().outcome == "published"
     pair.assert_equal()

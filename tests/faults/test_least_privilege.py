@@ -11,10 +11,10 @@ from contextlib import contextmanager
 import pytest
 
 from sterna.edges.environment import environment
+from sterna.embedded.process import LOOPBACK, free_port, start_process, wait_until_ready
+from sterna.embedded.s3 import find_rclone
 from sterna.errors import SternaError
-from sterna.local.process import LOOPBACK, free_port, start_process, wait_until_ready
-from sterna.local.s3 import find_rclone
-from tests.faults.pair import BRANCH, Pair
+from tests.support.faults.pair import BRANCH, Pair
 
 _KEY, _SECRET = "STERNAREADER", "reads-and-nothing-else"
 
@@ -23,10 +23,23 @@ _KEY, _SECRET = "STERNAREADER", "reads-and-nothing-else"
 def read_only(pair: Pair, region: str) -> Iterator[str]:
     """Serve a region's storage once more, at an endpoint with a key of its own that takes no write."""
     port = free_port()
-    command = [str(find_rclone()), "serve", "s3", "--config", "", "--addr", f"{LOOPBACK}:{port}", "--read-only", "--dir-cache-time", "0s"]
+    command = [
+        str(find_rclone()),
+        "serve",
+        "s3",
+        "--config",
+        "",
+        "--addr",
+        f"{LOOPBACK}:{port}",
+        "--read-only",
+        "--dir-cache-time",
+        "0s",
+    ]
     environ = {**os.environ, "RCLONE_AUTH_KEY": f'"{_KEY},{_SECRET}"'}
     log = pair.stage.work / f"s3-read-only-{region}.log"
-    process = start_process("the read-only endpoint", [*command, str(pair.stage.endpoints[region].folder)], log=log, env=environ)
+    process = start_process(
+        "the read-only endpoint", [*command, str(pair.stage.endpoints[region].folder)], log=log, env=environ
+    )
     try:
         wait_until_ready(process, lambda: _listens(port), timeout=60)
         connection = json.dumps({"conn_type": "aws", "login": _KEY, "password": _SECRET})

@@ -1,4 +1,7 @@
-"""A network, or a server, that fails between sterna and each of its three others: the foreign store, its own store, the catalog."""
+"""A network, or a server, that fails between sterna and each of its three others.
+
+The foreign store, its own store, the catalog.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from sterna.edges.nessie import NessieCatalog
-from sterna.edges.nessie_http import Deadlines
-from sterna.edges.objects import Objects
+from sterna.edges.nessie.catalog import NessieCatalog
+from sterna.edges.nessie.http import Deadlines
+from sterna.edges.stores.objects import Objects
 from sterna.errors import EngineError, Remedy, SternaError, StoreUnreachable
+from sterna.replica.region import RegionContext
 from sterna.sync import run as stages
-from sterna.sync.context import Context
-from sterna.sync.model import Options
-from tests.faults.pair import BRANCH, Pair
-from tests.faults.proxy import Fault, Proxy, flipped, half_open, late, proxy_to, reset, truncated, unavailable
+from sterna.sync.options import Options
+from tests.support.faults.pair import BRANCH, Pair
+from tests.support.faults.proxy import Fault, Proxy, flipped, half_open, late, proxy_to, reset, truncated, unavailable
 
 PLACES = ("us", "eu", "catalog")
 _TIMEOUT = 2.0
@@ -24,14 +27,21 @@ _SYNCS = 4
 
 
 @contextmanager
-def faulty(pair: Pair, place: str, **addresses: str) -> Iterator[tuple[Context, Proxy]]:
-    """Yield eu, which reaches one of the places through a proxy, and is impatient; others by addresses as in `Pair.context`."""
+def faulty(pair: Pair, place: str, **addresses: str) -> Iterator[tuple[RegionContext, Proxy]]:
+    """Yield eu, which reaches one of the places through a proxy, and is impatient.
+
+    Others by addresses as in `Pair.context`.
+    """
     address = pair.stage.nessie.uri if place == "catalog" else pair.stage.endpoints[place].url
     with proxy_to(urlsplit(address).port or 0) as proxy:
         path = "/api/v2" if place == "catalog" else ""
         with pair.context(**{place: proxy.url + path}, **addresses) as context:
-            catalog = NessieCatalog(context.region.catalog.read, deadlines=Deadlines(read=1.0, total=_TIMEOUT, attempts=3, backoff=0.05))
-            vars(context).update(catalog=catalog, primary=catalog, objects=Objects(context.mapping, context.secrets, timeout=_TIMEOUT))
+            catalog = NessieCatalog(
+                context.region.catalog.read, deadlines=Deadlines(read=1.0, total=_TIMEOUT, attempts=3, backoff=0.05)
+            )
+            vars(context).update(
+                catalog=catalog, primary=catalog, objects=Objects(context.mapping, context.secrets, timeout=_TIMEOUT)
+            )
             yield context, proxy
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
-from tests.faults.pair import Pair
+from tests.support.faults.pair import Pair
 
 _ROOT = Path(__file__).parents[2]
 _REGIONS = ("us", "eu")
@@ -55,7 +55,7 @@ def test_whoever_is_killed_all_the_time_ends_equal(pair: Pair, pytestconfig: pyt
 
 
 def start(pair: Pair, region: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.faults.syncing", str(pair.stage.registry), region]
+    command = [sys.executable, "-m", "tests.support.faults.syncing", str(pair.stage.registry), region]
     return subprocess.Popen(command, cwd=_ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -75,7 +75,10 @@ def writing(pair: Pair, seed: int) -> Iterator[list[str]]:
     done: list[str] = []
     over = threading.Event()
     with ThreadPoolExecutor(len(_REGIONS)) as pool:
-        writers = [pool.submit(_write, pair, region, random.Random(seed + number), done, over) for number, region in enumerate(_REGIONS)]
+        writers = [
+            pool.submit(_write, pair, region, random.Random(seed + number), done, over)
+            for number, region in enumerate(_REGIONS)
+        ]
         try:
             yield done
         finally:

@@ -9,15 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
+from sterna.embedded.connect import SparkConnect, start_spark_connect
+from sterna.embedded.process import free_port
 from sterna.errors import EngineError, Remedy
-from sterna.local.connect import SparkConnect, start_spark_connect
-from sterna.local.process import free_port
+from sterna.replica.region import RegionContext
 from sterna.sync import run as stages
-from sterna.sync.context import Context
-from sterna.sync.model import Options
-from tests.faults.pair import BRANCH, Pair
-from tests.faults.proxy import Proxy, half_open
+from sterna.sync.options import Options
 from tests.faults.test_network import faulty, new_data
+from tests.support.faults.pair import BRANCH, Pair
+from tests.support.faults.proxy import Proxy, half_open
 
 
 @pytest.fixture
@@ -33,10 +33,14 @@ def server(pair: Pair) -> Iterator[SparkConnect]:
 def workers(server: SparkConnect) -> list[psutil.Process]:
     """Return a server's Python workers: what its daemon has forked."""
     started = psutil.Process(server.process.pid).children(recursive=True)
-    return [process for process in started if "python" in (process.parent() or process).name() and "python" in process.name()]
+    return [
+        process
+        for process in started
+        if "python" in (process.parent() or process).name() and "python" in process.name()
+    ]
 
 
-def localize_until(context: Context, proxy: Proxy, run: str, strike: Callable[[], None]) -> None:
+def localize_until(context: RegionContext, proxy: Proxy, run: str, strike: Callable[[], None]) -> None:
     """Copy and localize on Spark; strike while its workers wait for the store."""
 
     def quiet(line: str) -> None:
@@ -57,7 +61,9 @@ def localize_until(context: Context, proxy: Proxy, run: str, strike: Callable[[]
 
 
 @pytest.mark.parametrize("who", ["a worker", "the server"])
-def test_spark_that_dies_within_localize_is_told_and_a_later_run_goes_on(pair: Pair, server: SparkConnect, who: str) -> None:
+def test_spark_that_dies_within_localize_is_told_and_a_later_run_goes_on(
+    pair: Pair, server: SparkConnect, who: str
+) -> None:
     new_data(pair)
     before, mark = pair.catalog.reference(BRANCH).hash, len(pair.stage.endpoints["eu"].requests())
 

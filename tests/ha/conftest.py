@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import pytest
 
-from sterna.local import sites
-from tests.ha.two_sites import TwoSites, two_sites_in
+from sterna.embedded import sites
+from tests.support.ha.two_sites import TwoSites, two_sites_in
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,7 @@
-"""A region's own copy of the catalog: it serves every read, refuses every write, and what it makes for itself stops nothing."""
+"""A region's own copy of the catalog.
+
+It serves every read, refuses every write, and what it makes for itself stops nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ import httpx
 import pytest
 from pyiceberg.exceptions import RESTError
 
-from sterna.edges.catalog import Unchanged
+from sterna.catalog.model import Unchanged
 from sterna.errors import NotPrimary
-from tests.ha.two_sites import BRANCH, NAMESPACE, TwoSites, rows, wait_until
+from tests.support.ha.two_sites import BRANCH, NAMESPACE, TwoSites, rows, wait_until
 
 
 def ids(two: TwoSites, region: str) -> set[bytes]:
@@ -55,7 +58,10 @@ def reads(main: str, replica: str, key: str) -> list[tuple[str, dict[str, Any] |
             )
         ),
         *((f"trees/{ref}/contents{content}", wanted) for ref in ("main", f"-@{main}", BRANCH)),
-        *((f"trees/main@{main}/diff/{to}", None) for to in (BRANCH, f"-@{replica}", "main~1", f"{BRANCH}?max-records=1")),
+        *(
+            (f"trees/main@{main}/diff/{to}", None)
+            for to in (BRANCH, f"-@{replica}", "main~1", f"{BRANCH}?max-records=1")
+        ),
         ("trees/main/entries?filter=entry.contentType%3D%3D'ICEBERG_TABLE'", None),
         (f"trees/{BRANCH}/entries?prefix-key={NAMESPACE}&page-token=", None),
     ]
@@ -67,7 +73,8 @@ def test_every_read_answers_as_at_the_primary_and_leaves_nothing_behind(two_site
     found = set()
     for path, body in reads(main, replica, table):
         answers = [
-            httpx.request("POST" if body else "GET", f"{site.uri}/{path}", json=body, timeout=60) for site in two_sites.sites.site.values()
+            httpx.request("POST" if body else "GET", f"{site.uri}/{path}", json=body, timeout=60)
+            for site in two_sites.sites.site.values()
         ]
         found.add(answers[0].status_code)
         assert answers[0].status_code == answers[1].status_code, (path, answers[1].text)
@@ -83,7 +90,11 @@ def writes(two: TwoSites) -> dict[str, Callable[[], object]]:
     def send(method: str, path: str, body: Any = None) -> None:
         answer = httpx.request(method, f"{site.uri}/{path}", json=body, timeout=60)
         assert answer.status_code >= 400, answer.text
-        raise NotPrimary(answer.text) if "permission denied for table refs2" in answer.text else AssertionError(answer.text)
+        raise (
+            NotPrimary(answer.text)
+            if "permission denied for table refs2" in answer.text
+            else AssertionError(answer.text)
+        )
 
     return {
         "commit": lambda: two.eu.commit("main", head, [Unchanged(("x",))], "no", {}),
@@ -131,7 +142,9 @@ def test_it_starts_again_and_serves_what_it_served(two_sites: TwoSites, table: s
     two_sites.wait_until_served()
 
 
-def test_what_rest_makes_in_the_copy_before_the_primary_sends_it_does_not_stop_the_following(two_sites: TwoSites, table: str) -> None:
+def test_what_rest_makes_in_the_copy_before_the_primary_sends_it_does_not_stop_the_following(
+    two_sites: TwoSites, table: str
+) -> None:
     errors, primarys = apply_errors(two_sites), ids(two_sites, "us")
     two_sites.subscription("DISABLE")
     # sterna published it through API v2: no REST has looked at this version of the table yet, in neither region.
@@ -149,4 +162,7 @@ def test_what_rest_makes_in_the_copy_before_the_primary_sends_it_does_not_stop_t
         two_sites.wait_until_served()
     assert apply_errors(two_sites) == errors
     assert two_sites.sync().published
-    wait_until(lambda: rows(load(table)) == rows(two_sites.writers["us"].load_table(table)), "the replica does not show main's rows")
+    wait_until(
+        lambda: rows(load(table)) == rows(two_sites.writers["us"].load_table(table)),
+        "the replica does not show main's rows",
+    )

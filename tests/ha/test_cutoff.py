@@ -1,4 +1,7 @@
-"""A region that is a moment behind the primary, or cut off from it: reads go on, nothing misbehaves, and it catches up by itself."""
+"""A region that is a moment behind the primary, or cut off from it.
+
+Reads go on, nothing misbehaves, and it catches up by itself.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,18 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from sterna.catalog.model import Unchanged
 from sterna.cli.main import app
-from sterna.cli.standing import as_text
-from sterna.edges.catalog import Unchanged
 from sterna.errors import CatalogUnreachable, Remedy, StoreUnreachable
+from sterna.feed.fresh import since
 from sterna.registry.model import SOURCE_BRANCH
-from sterna.sync import served
-from sterna.sync.announce import since
-from sterna.sync.lag import measure_lag
-from sterna.sync.status import Status, read_status
+from sterna.render.status import as_text
+from sterna.replica import catalog_copy as served
+from sterna.replica.lag import measure_lag
+from sterna.status.region import Status, read_status
 from sterna.verify.structure import verify_structure
-from tests.faults.proxy import Fault, half_open, reset
-from tests.ha.two_sites import BRANCH, TwoSites, Watcher, rows, wait_until
+from tests.support.faults.proxy import Fault, half_open, reset
+from tests.support.ha.two_sites import BRANCH, TwoSites, Watcher, rows, wait_until
 
 
 @pytest.fixture
@@ -74,7 +77,9 @@ def test_a_sync_ends_when_the_regions_own_copy_serves_it(two_sites: TwoSites, ta
 
 
 @pytest.mark.usefixtures("impatient")
-def test_right_after_a_publication_that_the_copy_has_not_got_nothing_misbehaves(two_sites: TwoSites, table: str) -> None:
+def test_right_after_a_publication_that_the_copy_has_not_got_nothing_misbehaves(
+    two_sites: TwoSites, table: str
+) -> None:
     before = two_sites.eu.reference(BRANCH).hash
     two_sites.subscription("DISABLE")
     two_sites.append(table)
@@ -114,7 +119,9 @@ def test_a_branch_that_the_copy_has_never_seen_is_being_seeded(two_sites: TwoSit
 
 
 @pytest.mark.parametrize("fault", [reset, half_open])
-def test_while_the_primary_region_is_dark_reads_go_on_and_status_says_what_is_served(two_sites: TwoSites, table: str, fault: Fault) -> None:
+def test_while_the_primary_region_is_dark_reads_go_on_and_status_says_what_is_served(
+    two_sites: TwoSites, table: str, fault: Fault
+) -> None:
     expected, watermark = rows(two_sites.writers["us"].load_table(table)), status(two_sites).watermark
     two_sites.strike(fault=fault)
     two_sites.append(table)
@@ -137,7 +144,9 @@ def test_while_the_primary_region_is_dark_reads_go_on_and_status_says_what_is_se
     catches_up(two_sites, table)
 
 
-def test_a_sync_without_the_primary_says_which_one_does_not_answer_and_may_be_repeated(two_sites: TwoSites, table: str) -> None:
+def test_a_sync_without_the_primary_says_which_one_does_not_answer_and_may_be_repeated(
+    two_sites: TwoSites, table: str
+) -> None:
     two_sites.append(table)
     two_sites.strike()
     with pytest.raises(CatalogUnreachable, match="primary's Nessie, region us,") as caught:
@@ -192,7 +201,9 @@ def lose_slot(two: TwoSites) -> None:
     two.subscription("DISABLE")
     for _ in range(5):
         two.commit()
-        two.execute("us", "SELECT pg_logical_emit_message(false, 'filler', repeat('x', 1048576)) FROM generate_series(1, 12)")
+        two.execute(
+            "us", "SELECT pg_logical_emit_message(false, 'filler', repeat('x', 1048576)) FROM generate_series(1, 12)"
+        )
         two.execute("us", "SELECT pg_switch_wal()")
     two.execute("us", "CHECKPOINT")
     two.subscription("ENABLE")

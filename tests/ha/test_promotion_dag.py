@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from sterna.edges.environment import environment
+from sterna.embedded.airflow import Airflow, create_airflow_database, start_airflow
+from sterna.embedded.sites import sites
 from sterna.errors import NotPrimary
 from sterna.ha.promote import plan_promotion
-from sterna.ha.text import promotion_text
-from sterna.local.airflow import Airflow, create_airflow_database, start_airflow
-from sterna.local.sites import sites
+from sterna.render.catalog import promotion_text
 from tests.ha.failover.cluster import Cluster
 
 DAG = "sterna_promote"
@@ -46,7 +46,9 @@ class Promoting:
     def wait_for_question(self, run: str) -> dict[str, Any]:
         """Wait until the run waits for a person, and return what stands under *Required Actions*."""
         self._wait(run, lambda: self.states(run).get("approve") == "awaiting_input")
-        (question,) = self.airflow.get(f"/dags/{DAG}/dagRuns/{run}/hitlDetails", response_received=False)["hitl_details"]
+        (question,) = self.airflow.get(f"/dags/{DAG}/dagRuns/{run}/hitlDetails", response_received=False)[
+            "hitl_details"
+        ]
         assert question["task_instance"]["task_id"] == "approve"
         return dict(question)
 
@@ -57,7 +59,10 @@ class Promoting:
         self._wait(run, lambda: self._state(run) == "success")
 
     def give_up(self) -> None:
-        """End the runs that a test which failed left waiting: there is one at a time, and the next would wait for it."""
+        """End the runs that a test which failed left waiting.
+
+        There is one at a time, and the next would wait for it.
+        """
         for run in self.airflow.get(f"/dags/{DAG}/dagRuns", state=["queued", "running"])["dag_runs"]:
             self.airflow.patch(f"/dags/{DAG}/dagRuns/{run['dag_run_id']}", {"state": "failed"})
 
@@ -68,7 +73,9 @@ class Promoting:
 
     def returned(self, run: str, task: str) -> str:
         """Return what a task returned."""
-        return str(self.airflow.get(f"/dags/{DAG}/dagRuns/{run}/taskInstances/{task}/xcomEntries/return_value")["value"])
+        return str(
+            self.airflow.get(f"/dags/{DAG}/dagRuns/{run}/taskInstances/{task}/xcomEntries/return_value")["value"]
+        )
 
     def assert_primary(self, primary: str, copy: str) -> None:
         """One region takes commits, and the other takes none and shows them."""
@@ -104,7 +111,8 @@ def _running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Promoting]:
         dags = work / "dags"
         dags.mkdir()
         shutil.copy(_FILE, dags)
-        # Airflow's tables stand beside the region's own catalog: what a promotion does to that server it does to Airflow's, too.
+        # Airflow's tables stand beside the region's own catalog: what a promotion does to that server it does to
+        # Airflow's, too.
         tables = create_airflow_database(made.site["eu"].postgres, work)
         env = {**made.environment, "AIRFLOW__STERNA__REGION": "eu", "AIRFLOW__STERNA__REGISTRY": str(made.registry)}
         airflow = start_airflow(work, "eu", tables, dags, env=env)
@@ -150,5 +158,7 @@ def test_nothing_is_promoted_when_the_person_rejects(promoting: Promoting) -> No
     assert promoting.wait_for_question(run)["subject"] == "Make region eu's catalog the primary?"
     promoting.answer(run, "Reject")
     assert promoting.states(run) == {"look": "success", "approve": "success", "promote": "skipped"}
-    assert {name: site.epoch for name, site in promoting.regions.look().items()} == {name: site.epoch for name, site in before.items()}
+    assert {name: site.epoch for name, site in promoting.regions.look().items()} == {
+        name: site.epoch for name, site in before.items()
+    }
     promoting.assert_primary("us", "eu")

@@ -1,4 +1,7 @@
-"""A node of a site dies: two Nessies over Postgres with a synchronous standby go on, and keep every acknowledged commit."""
+"""A node of a site dies.
+
+Two Nessies over Postgres with a synchronous standby go on, and keep every acknowledged commit.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from sterna.edges.catalog import Put, namespace_content
-from sterna.edges.nessie import NessieCatalog
-from sterna.edges.nessie_http import Deadlines
+from sterna.catalog.model import Put, namespace_content
+from sterna.edges.nessie.catalog import NessieCatalog
+from sterna.edges.nessie.http import Deadlines
+from sterna.embedded.nessie import Nessie, start_nessie
+from sterna.embedded.patroni import Cluster, Member, start_cluster
+from sterna.embedded.postgres import Database
 from sterna.errors import CatalogError
-from sterna.local.nessie import Nessie, start_nessie
-from sterna.local.patroni import Cluster, Member, start_cluster
-from sterna.local.postgres import Database
 
 RESUME_SECONDS = 60
 SOME = 20
@@ -53,7 +56,10 @@ class Site:
 
     @contextmanager
     def writing(self) -> Iterator[Writer]:
-        """Let a writer commit meanwhile; afterwards all that was acknowledged to it stands in main's history, in that order."""
+        """Let a writer commit meanwhile.
+
+        Afterwards all that was acknowledged to it stands in main's history, in that order.
+        """
         writer = Writer([nessie.uri for nessie in self.nessies], f"writer-{next(self.names)}")
         with ThreadPoolExecutor(max_workers=1) as pool:
             running = pool.submit(writer.run)
@@ -65,7 +71,10 @@ class Site:
             running.result()
         for nessie in self.nessies:
             with NessieCatalog(nessie.uri) as catalog:
-                commits = [commit.hash for commit in catalog.history(f"main@{catalog.reference('main').hash}", operations=False)]
+                commits = [
+                    commit.hash
+                    for commit in catalog.history(f"main@{catalog.reference('main').hash}", operations=False)
+                ]
             acknowledged = [commit for commit, _ in writer.acknowledged]
             assert [commit for commit in reversed(commits) if commit in set(acknowledged)] == acknowledged
 
@@ -182,9 +191,13 @@ def test_the_third_voter_may_die(site: Site) -> None:
 
 def test_no_password_stands_in_a_file_that_stays_or_on_a_command_line(site: Site) -> None:
     setup = site.cluster._setup
-    secrets = [value.encode() for name, value in setup.passwords.items() if name.endswith("PASSWORD")] + [site.database.password.encode()]
+    secrets = [value.encode() for name, value in setup.passwords.items() if name.endswith("PASSWORD")] + [
+        site.database.password.encode()
+    ]
     folders = [path for path in setup.home.iterdir() if path.name != "pginstall"] + [site.work]
-    files = [path for folder in folders for path in ([folder] if folder.is_file() else folder.rglob("*")) if path.is_file()]
+    files = [
+        path for folder in folders for path in ([folder] if folder.is_file() else folder.rglob("*")) if path.is_file()
+    ]
     found = {path.name for path in files for secret in secrets if secret in path.read_bytes()}
     assert found == {"pgpass"}  # which ends with the cluster
     commands = " ".join(str(part) for member in site.cluster.members for part in member.process.popen.args)

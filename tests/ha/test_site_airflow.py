@@ -1,4 +1,7 @@
-"""A node of a region's Airflow dies: with two schedulers and two triggerers over a Postgres with a standby, syncs go on."""
+"""A node of a region's Airflow dies.
+
+With two schedulers and two triggerers over a Postgres with a standby, syncs go on.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,21 @@ from pathlib import Path
 
 import pytest
 
-from sterna.local.airflow import Airflow, create_airflow_database, start_airflow
-from sterna.local.patroni import Cluster, start_cluster
-from sterna.local.process import Process, start_process
-from sterna.sync.lag import measure_lag
-from tests.faults.pair import Pair, pair_in
+from sterna.embedded.airflow import Airflow, create_airflow_database, start_airflow
+from sterna.embedded.patroni import Cluster, start_cluster
+from sterna.embedded.process import Process, start_process
+from sterna.replica.lag import measure_lag
+from tests.support.faults.pair import Pair, pair_in
 
 PATIENCE = 300
 DAGS = Path(__file__).parents[2] / "dags"
 TWICE = ("scheduler", "triggerer")
-# The defaults are 300 seconds each: so long the tasks of a scheduler that died count as running, and block the next run.
-SETTINGS = {"AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60", "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30"}
+# The defaults are 300 seconds each: so long the tasks of a scheduler that died count as running, and block the next
+# run.
+SETTINGS = {
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
+    "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
+}
 
 
 @dataclass
@@ -43,7 +50,11 @@ class Site:
 
     def start(self, log: str) -> None:
         """Start a component; its log is named after it."""
-        program, home, name = Path(sysconfig.get_path("scripts")) / "airflow", self.airflow.home, log.removeprefix("second-")
+        program, home, name = (
+            Path(sysconfig.get_path("scripts")) / "airflow",
+            self.airflow.home,
+            log.removeprefix("second-"),
+        )
         command = [program, name, *(["--skip-serve-logs"] if name in TWICE else [])]
         self.components[log] = start_process(log, command, log=home / f"{log}.log", env=self.airflow.environ, cwd=home)
 
@@ -58,7 +69,10 @@ class Site:
             time.sleep(0.1)
 
     def wait_for_sync(self, *, watched: bool = False) -> None:
-        """Wait until Airflow has brought eu up to main; a component that ends meanwhile is started again when it is watched."""
+        """Wait until Airflow has brought eu up to main.
+
+        A component that ends meanwhile is started again when it is watched.
+        """
         deadline = time.monotonic() + PATIENCE
         while not self._is_synced():
             for log in [log for log, process in self.components.items() if watched and not process.is_alive()]:

@@ -1,7 +1,8 @@
-"""docker-compose.yml, checked without a container engine: against the Compose Specification's schema, and against what the tests run.
+"""docker-compose.yml, checked without a container engine: against the Compose Specification's schema, and against
+what the tests run.
 
-What the embedded deployment would start is caught where it would start it, and compared word by word and variable by variable. The
-differences that a container asks for are spelt out here; there are no others.
+What the embedded deployment would start is caught where it would start it, and compared word by word and variable by
+variable. The differences that a container asks for are spelt out here; there are no others.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from check_jsonschema.builtin_schemas import get_builtin_schema
 import run
 from sterna.cli.main import app
 from sterna.edges.java import Java
-from sterna.local import airflow, connect, nessie, patroni, s3, sites, stack
-from sterna.local.jars import NESSIE
-from sterna.local.postgres import Database, find_binaries
+from sterna.embedded import airflow, connect, nessie, patroni, s3, sites, stack
+from sterna.embedded.jars import NESSIE
+from sterna.embedded.postgres import Database, find_binaries
 from sterna.registry.credential import parse_credential
 from sterna.registry.load import parse_registry
 
@@ -47,7 +48,17 @@ CONFIGS: dict[str, dict[str, str]] = COMPOSE["configs"]
 REGISTRY = parse_registry((ROOT / "nessie" / "compose" / "storage_registry.yaml").read_text(), "storage_registry.yaml")
 REGIONS = ("us", "eu")
 KINDS = {
-    *("postgres-{}-a", "postgres-{}-b", "voter-{}", "databases-{}", "nessie-{}", "guard-{}", "s3-{}", "spark-{}", "trino-{}"),
+    *(
+        "postgres-{}-a",
+        "postgres-{}-b",
+        "voter-{}",
+        "databases-{}",
+        "nessie-{}",
+        "guard-{}",
+        "s3-{}",
+        "spark-{}",
+        "trino-{}",
+    ),
     *("airflow-{}", "airflow-tables-{}", "airflow-scheduler-{}", "airflow-dag-processor-{}", "airflow-triggerer-{}"),
 }
 LOOPBACK = "127.0.0.1"
@@ -121,7 +132,9 @@ class Caught:
         self.commands: list[list[str]] = []
         self.env: dict[str, str] = {}
 
-    def start(self, name: str, command: list[Any], *, log: Path, env: Mapping[str, str] | None = None, **_: object) -> Any:
+    def start(
+        self, name: str, command: list[Any], *, log: Path, env: Mapping[str, str] | None = None, **_: object
+    ) -> Any:
         self.command = [str(word) for word in command]
         self.commands.append(self.command)
         # What a server is given beyond what this process has.
@@ -140,7 +153,9 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> Iterator[Caught]:
             monkeypatch.setattr(module, "wait_until_ready", lambda *args, **kwargs: None)
     java = Java(Path(f"{HOME}/java"), 21, frozenset())
     monkeypatch.setattr(nessie, "find_java", lambda: java)
-    monkeypatch.setattr(nessie, "fetch_jars", lambda jars, **_: [Path(f"{HOME}/cache/jars/{jar.file_name}") for jar in jars])
+    monkeypatch.setattr(
+        nessie, "fetch_jars", lambda jars, **_: [Path(f"{HOME}/cache/jars/{jar.file_name}") for jar in jars]
+    )
     monkeypatch.setattr(connect, "find_java", lambda minimum: java)
     monkeypatch.setattr(connect, "java_home_for_spark", lambda java, folder: java.home)
     monkeypatch.setattr(s3, "find_rclone", lambda: Path("rclone"))
@@ -150,17 +165,22 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> Iterator[Caught]:
 def embedded_endpoints(tmp_path: Path) -> dict[str, s3.Endpoint]:
     """The endpoints that the embedded deployment would have at the addresses of the containers."""
     return {
-        region: s3.Endpoint(region, f"http://s3-{region}:{S3_PORT[region]}", f"key-{region}", f"secret-{region}", None, tmp_path / "log")
+        region: s3.Endpoint(
+            region, f"http://s3-{region}:{S3_PORT[region]}", f"key-{region}", f"secret-{region}", None, tmp_path / "log"
+        )
         for region in REGIONS
     }
 
 
 def in_the_image(path: str) -> str:
     """Where a file of this Python environment lies in the image."""
-    return path.replace(sysconfig.get_path("purelib"), PACKAGES).replace(sysconfig.get_path("scripts"), f"{HOME}/.venv/bin")
+    return path.replace(sysconfig.get_path("purelib"), PACKAGES).replace(
+        sysconfig.get_path("scripts"), f"{HOME}/.venv/bin"
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------------ the file
+# ------------------------------------------------------------------------------------------------------------------ the
+# file
 
 
 def faults(compose: dict[str, Any]) -> list[str]:
@@ -174,7 +194,12 @@ def test_the_file_fits_the_specification() -> None:
 
 @pytest.mark.parametrize(
     ("service", "key", "value"),
-    [("nessie-us", "healthchek", {}), ("s3-us", "ports", "9001"), ("first", "networks", 1), ("trino-eu", "depends_on", {"s3-eu": {}})],
+    [
+        ("nessie-us", "healthchek", {}),
+        ("s3-us", "ports", "9001"),
+        ("first", "networks", 1),
+        ("trino-eu", "depends_on", {"s3-eu": {}}),
+    ],
 )
 def test_the_schema_sees_what_is_wrong(service: str, key: str, value: object) -> None:
     wrong = deepcopy(COMPOSE)
@@ -205,7 +230,9 @@ def test_what_differs_between_the_regions_is_their_name_and_their_ports() -> Non
         for service in (us, eu):
             for name in shared:
                 service.get("environment", {}).pop(name, None)
-        us["configs"], eu["configs"] = ([each for each in side.get("configs", []) if "trino" in each["source"]] for side in (us, eu))
+        us["configs"], eu["configs"] = (
+            [each for each in side.get("configs", []) if "trino" in each["source"]] for side in (us, eu)
+        )
         assert renamed(us) == eu, kind
     assert properties(renamed(CONFIGS["trino-us"]["content"])) == properties(CONFIGS["trino-eu"]["content"])
 
@@ -265,7 +292,11 @@ def test_volumes_lie_where_the_image_lets_its_user_write() -> None:
     assert used == set(COMPOSE["volumes"])
     # Its own data alone: only an Airflow's components share a folder.
     owners = {
-        volume: [name for name in SERVICES if any(each.startswith(f"{volume}:") for each in SERVICES[name].get("volumes", []))]
+        volume: [
+            name
+            for name in SERVICES
+            if any(each.startswith(f"{volume}:") for each in SERVICES[name].get("volumes", []))
+        ]
         for volume in used
     }
     assert all(len(names) == 1 or all(name.startswith("airflow-") for name in names) for names in owners.values())
@@ -289,15 +320,23 @@ def test_who_runs_on_has_a_health_check_and_who_waits_waits_for_it(name: str) ->
         assert service["restart"] == "unless-stopped"
         assert service["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
     for target, condition in service.get("depends_on", {}).items():
-        assert condition == {"condition": "service_completed_successfully" if target in ONE_OFF else "service_healthy"}, target
+        assert condition == {
+            "condition": "service_completed_successfully" if target in ONE_OFF else "service_healthy"
+        }, target
         assert target in SERVICES
 
 
 def test_ports_are_bound_to_loopback_lead_to_a_server_and_stand_in_the_head() -> None:
     inside = {
         **{f"nessie-{region}": SERVICES[f"nessie-{region}"]["environment"]["QUARKUS_HTTP_PORT"] for region in REGIONS},
-        **{f"s3-{region}": words(f"s3-{region}")[words(f"s3-{region}").index("--addr") + 1].partition(":")[2] for region in REGIONS},
-        **{f"airflow-{region}": SERVICES[f"airflow-{region}"]["environment"]["AIRFLOW__API__PORT"] for region in REGIONS},
+        **{
+            f"s3-{region}": words(f"s3-{region}")[words(f"s3-{region}").index("--addr") + 1].partition(":")[2]
+            for region in REGIONS
+        },
+        **{
+            f"airflow-{region}": SERVICES[f"airflow-{region}"]["environment"]["AIRFLOW__API__PORT"]
+            for region in REGIONS
+        },
         **{f"trino-{region}": "8080" for region in REGIONS},  # the image's own
     }
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
@@ -313,13 +352,16 @@ def test_ports_are_bound_to_loopback_lead_to_a_server_and_stand_in_the_head() ->
 
 def test_the_documents_speak_of_services_that_there_are() -> None:
     for path in ("docker-compose.yml", "README.md", "docs/operations.md"):
-        called = re.findall(r"docker compose (?:build|run --rm|exec|stop) ((?:[a-z0-9-]+ ?)+)", (ROOT / path).read_text())
+        called = re.findall(
+            r"docker compose (?:build|run --rm|exec|stop) ((?:[a-z0-9-]+ ?)+)", (ROOT / path).read_text()
+        )
         assert called, path
         names = [each.split()[0] for each in called]
         assert set(names) <= set(SERVICES), path
 
 
-# --------------------------------------------------------------------------------------------------------- between the regions
+# --------------------------------------------------------------------------------------------------------- between the
+# regions
 
 
 def test_a_region_s_services_reach_the_other_one_by_one_network_alone() -> None:
@@ -329,7 +371,16 @@ def test_a_region_s_services_reach_the_other_one_by_one_network_alone() -> None:
         assert set(service["networks"]) <= {region, "between"}, name
         assert region in service["networks"] or name == "first"
     # The servers that another region's sterna or Postgres asks, and those that ask.
-    for kind in ("postgres-{}-a", "postgres-{}-b", "nessie-{}", "guard-{}", "s3-{}", "spark-{}", "airflow-{}", "airflow-scheduler-{}"):
+    for kind in (
+        "postgres-{}-a",
+        "postgres-{}-b",
+        "nessie-{}",
+        "guard-{}",
+        "s3-{}",
+        "spark-{}",
+        "airflow-{}",
+        "airflow-scheduler-{}",
+    ):
         for region in REGIONS:
             assert "between" in SERVICES[kind.format(region)]["networks"], kind
 
@@ -344,7 +395,10 @@ def test_a_region_starts_and_answers_while_the_other_one_is_dark(region: str) ->
         *(f"nessie-{region}", f"s3-{region}", f"databases-{region}", f"postgres-{region}-a", f"postgres-{region}-b")
     }
     # /q/health asks every region's store.
-    assert SERVICES[f"nessie-{region}"]["healthcheck"]["test"][-1] == f"http://{LOOPBACK}:{NESSIE_PORT[region]}/api/v2/config"
+    assert (
+        SERVICES[f"nessie-{region}"]["healthcheck"]["test"][-1]
+        == f"http://{LOOPBACK}:{NESSIE_PORT[region]}/api/v2/config"
+    )
 
 
 @pytest.mark.parametrize("region", REGIONS)
@@ -355,9 +409,14 @@ def test_trino_reads_its_region_s_replica_at_its_region_s_store(region: str, dot
     assert found["iceberg.nessie-catalog.ref"] == known.replica_branch == f"main_replica_{region}"
     assert found["iceberg.nessie-catalog.uri"] == known.catalog.read
     assert found["iceberg.nessie-catalog.default-warehouse-dir"] == known.replica_root
-    assert (found["s3.endpoint"], found["s3.region"]) == (location.remote.options["endpoint"], location.remote.options["region"])
+    assert (found["s3.endpoint"], found["s3.region"]) == (
+        location.remote.options["endpoint"],
+        location.remote.options["region"],
+    )
     (other,) = set(REGIONS) - {region}
-    assert not re.search(rf"\b{other}\b|_{other}\b", "\n".join(each for key, each in found.items() if key != "s3.region"))
+    assert not re.search(
+        rf"\b{other}\b|_{other}\b", "\n".join(each for key, each in found.items() if key != "s3.region")
+    )
     # The keys come from the environment, and are the region's own.
     here = environment(f"trino-{region}", dotenv)
     for key, kind in (("s3.aws-access-key", "ACCESS_KEY"), ("s3.aws-secret-key", "SECRET_KEY")):
@@ -367,12 +426,17 @@ def test_trino_reads_its_region_s_replica_at_its_region_s_store(region: str, dot
     readme = (ROOT / "README.md").read_text()
     recipe = properties(readme.partition("Trino (`etc/catalog/lake.properties`):\n\n```\n")[2].partition("```")[0])
     assert set(recipe) == set(found) - {"s3.aws-access-key", "s3.aws-secret-key", "s3.path-style-access", "s3.region"}
-    assert {key: recipe[key] for key in ("connector.name", "iceberg.catalog.type", "iceberg.security", "fs.native-s3.enabled")} == {
-        key: found[key] for key in ("connector.name", "iceberg.catalog.type", "iceberg.security", "fs.native-s3.enabled")
+    assert {
+        key: recipe[key]
+        for key in ("connector.name", "iceberg.catalog.type", "iceberg.security", "fs.native-s3.enabled")
+    } == {
+        key: found[key]
+        for key in ("connector.name", "iceberg.catalog.type", "iceberg.security", "fs.native-s3.enabled")
     }
 
 
-# --------------------------------------------------------------------------------------------------------------------- secrets
+# ---------------------------------------------------------------------------------------------------------------------
+# secrets
 
 
 def test_no_secret_stands_in_the_file() -> None:
@@ -381,7 +445,9 @@ def test_no_secret_stands_in_the_file() -> None:
             assert isinstance(value, str), f"{name}: YAML would turn true, 4 and 0.1 into other texts"
             if SECRET.search(variable):
                 assert VARIABLE.search(value), f"{name}: {variable}"
-        assert not VARIABLE.search(" ".join(service.get("command", []))), f"{name}: every user of the machine can read a command"
+        assert not VARIABLE.search(" ".join(service.get("command", []))), (
+            f"{name}: every user of the machine can read a command"
+        )
 
 
 def test_new_env_writes_exactly_the_variables_that_the_file_asks_for(dotenv: dict[str, str]) -> None:
@@ -396,24 +462,34 @@ def test_new_env_writes_exactly_the_variables_that_the_file_asks_for(dotenv: dic
 
 def test_who_works_for_a_region_has_the_credentials_that_the_registry_names(dotenv: dict[str, str]) -> None:
     databases = [region.catalog.database for region in REGISTRY.regions]
-    ids = {location.credential_id for location in REGISTRY.locations} | {each and each.credential_id for each in databases}
+    ids = {location.credential_id for location in REGISTRY.locations} | {
+        each and each.credential_id for each in databases
+    }
     asking = [name for name, service in SERVICES.items() if "STERNA_REGISTRY" in service.get("environment", {})]
     assert {"first", "nessie-us", "guard-eu", "airflow-scheduler-us", "airflow-triggerer-eu"} <= set(asking)
     for name in asking:
         here = environment(name, dotenv)
-        assert {f"AIRFLOW_CONN_{str(id).upper()}" for id in ids} == {each for each in here if each.startswith("AIRFLOW_CONN_")}
+        assert {f"AIRFLOW_CONN_{str(id).upper()}" for id in ids} == {
+            each for each in here if each.startswith("AIRFLOW_CONN_")
+        }
         assert {each: here[each] for each in s3.CLIENT_ENVIRONMENT} == s3.CLIENT_ENVIRONMENT
-        assert here["STERNA_REGISTRY"] in [each["target"] for each in SERVICES[name]["configs"] if each["source"] == "registry"]
+        assert here["STERNA_REGISTRY"] in [
+            each["target"] for each in SERVICES[name]["configs"] if each["source"] == "registry"
+        ]
         assert here.get("STERNA_REGION") == region_of(name)
         for region in REGIONS:
             store = parse_credential(f"sterna_{region}", here[f"AIRFLOW_CONN_STERNA_{region.upper()}"])
             assert environment(f"s3-{region}", dotenv)["RCLONE_AUTH_KEY"] == f'"{store.login},{store.password}"'
             database = parse_credential(f"catalog_{region}", here[f"AIRFLOW_CONN_CATALOG_{region.upper()}"])
             member = environment(f"postgres-{region}-a", dotenv)
-            assert (database.login, database.password) == (member["PATRONI_SUPERUSER_USERNAME"], member["PATRONI_SUPERUSER_PASSWORD"])
+            assert (database.login, database.password) == (
+                member["PATRONI_SUPERUSER_USERNAME"],
+                member["PATRONI_SUPERUSER_PASSWORD"],
+            )
 
 
-# ------------------------------------------------------------------------------------------- commands and settings of the tests
+# ------------------------------------------------------------------------------------------- commands and settings of
+# the tests
 
 
 def test_the_registry_is_that_of_regions_with_a_catalog_each(tmp_path: Path) -> None:
@@ -423,7 +499,9 @@ def test_the_registry_is_that_of_regions_with_a_catalog_each(tmp_path: Path) -> 
         database = Database(LOOPBACK, 5432 + index, "nessie", "nessie", "p")
         site = sites.Site(region, tmp_path, server, database, None, int(NESSIE_PORT[region]))  # type: ignore[arg-type]
         catalogs[region] = sites._catalog(site)
-    text = stack.write_registry(tmp_path, catalogs, embedded_endpoints(tmp_path), {"us": 15002, "eu": 15003}).read_text()
+    text = stack.write_registry(
+        tmp_path, catalogs, embedded_endpoints(tmp_path), {"us": 15002, "eu": 15003}
+    ).read_text()
     for index, region in enumerate(REGIONS):
         text = text.replace(f"{LOOPBACK}:{5432 + index}", f"postgres-{region}-a:5432\n      - postgres-{region}-b:5432")
         text = text.replace(f"http://{LOOPBACK}:{NESSIE_PORT[region]}", f"http://nessie-{region}:{NESSIE_PORT[region]}")
@@ -434,18 +512,26 @@ def test_the_registry_is_that_of_regions_with_a_catalog_each(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("region", REGIONS)
 @pytest.mark.parametrize("name", ["a", "b", "voter"])
-def test_postgres_is_run_as_in_the_tests(region: str, name: str, tmp_path: Path, caught: Caught, dotenv: dict[str, str]) -> None:
+def test_postgres_is_run_as_in_the_tests(
+    region: str, name: str, tmp_path: Path, caught: Caught, dotenv: dict[str, str]
+) -> None:
     service = f"voter-{region}" if name == "voter" else f"postgres-{region}-{name}"
     hosts = {"a": f"postgres-{region}-a", "b": f"postgres-{region}-b", "voter": f"voter-{region}"}
     here = environment(service, dotenv)
-    passwords = {key: value for key, value in environment(f"postgres-{region}-a", dotenv).items() if key.endswith(("USERNAME", "PASSWORD"))}
+    passwords = {
+        key: value
+        for key, value in environment(f"postgres-{region}-a", dotenv).items()
+        if key.endswith(("USERNAME", "PASSWORD"))
+    }
     ports, apis, votes = ({each: number + index for index, each in enumerate(hosts)} for number in (10, 20, 30))
     setup = patroni._Setup(tmp_path, Path("/data"), None, find_binaries(), ports, apis, votes, passwords)
     setup.launch(name)
     expected = {key: value for key, value in caught.env.items() if key.startswith("PATRONI_")}
     for numbers, port in ((ports, 5432), (apis, 8008), (votes, 2222)):
         for each, number in numbers.items():
-            expected = {key: value.replace(f"{LOOPBACK}:{number}", f"{hosts[each]}:{port}") for key, value in expected.items()}
+            expected = {
+                key: value.replace(f"{LOOPBACK}:{number}", f"{hosts[each]}:{port}") for key, value in expected.items()
+            }
     expected = {key: in_the_image(value).replace(f"/data/{name}/", "/data/") for key, value in expected.items()}
     # A container has addresses on two networks, and its own address isn't loopback.
     expected["PATRONI_RAFT_BIND_ADDR"] = f"{EVERYWHERE}:2222"
@@ -468,7 +554,9 @@ def test_the_passwords_are_those_that_patroni_is_given_in_the_tests(tmp_path: Pa
 
 
 @pytest.mark.parametrize("service", ["postgres-us-a", "postgres-eu-b", "voter-eu"])
-def test_patroni_understands_its_folder(service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dotenv: dict[str, str]) -> None:
+def test_patroni_understands_its_folder(
+    service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dotenv: dict[str, str]
+) -> None:
     from patroni.config import Config
 
     for each in SERVICES[service]["configs"]:
@@ -501,23 +589,42 @@ def test_the_databases_that_services_use_are_made(dotenv: dict[str, str]) -> Non
     assert text.count("\\gexec") == text.count("WHERE NOT EXISTS") == len(made) + len(logins)
     for region in REGIONS:
         here = environment(f"databases-{region}", dotenv)
-        assert set(re.findall(r"^\\getenv \w+ (\w+)$", text, re.MULTILINE)) == {name for name in here if name.endswith("DATABASE_PASSWORD")}
-        assert here["NESSIE_DATABASE_PASSWORD"] == environment(f"nessie-{region}", dotenv)["QUARKUS_DATASOURCE_POSTGRESQL_PASSWORD"]
+        assert set(re.findall(r"^\\getenv \w+ (\w+)$", text, re.MULTILINE)) == {
+            name for name in here if name.endswith("DATABASE_PASSWORD")
+        }
+        assert (
+            here["NESSIE_DATABASE_PASSWORD"]
+            == environment(f"nessie-{region}", dotenv)["QUARKUS_DATASOURCE_POSTGRESQL_PASSWORD"]
+        )
         member = environment(f"postgres-{region}-a", dotenv)
-        assert (here["PGUSER"], here["PGPASSWORD"]) == (member["PATRONI_SUPERUSER_USERNAME"], member["PATRONI_SUPERUSER_PASSWORD"])
-        assert (here["PGHOST"], here["PGTARGETSESSIONATTRS"]) == (f"postgres-{region}-a,postgres-{region}-b", "read-write")
+        assert (here["PGUSER"], here["PGPASSWORD"]) == (
+            member["PATRONI_SUPERUSER_USERNAME"],
+            member["PATRONI_SUPERUSER_PASSWORD"],
+        )
+        assert (here["PGHOST"], here["PGTARGETSESSIONATTRS"]) == (
+            f"postgres-{region}-a,postgres-{region}-b",
+            "read-write",
+        )
 
 
 @pytest.mark.parametrize("region", REGIONS)
 def test_nessie_is_run_as_in_the_tests(region: str, tmp_path: Path, caught: Caught, dotenv: dict[str, str]) -> None:
-    keys = {each: (dotenv[f"S3_{each.upper()}_ACCESS_KEY"], dotenv[f"S3_{each.upper()}_SECRET_KEY"]) for each in REGIONS}
-    endpoints = {each: s3.Endpoint(each, end.url, *keys[each], None, end.log) for each, end in embedded_endpoints(tmp_path).items()}
+    keys = {
+        each: (dotenv[f"S3_{each.upper()}_ACCESS_KEY"], dotenv[f"S3_{each.upper()}_SECRET_KEY"]) for each in REGIONS
+    }
+    endpoints = {
+        each: s3.Endpoint(each, end.url, *keys[each], None, end.log)
+        for each, end in embedded_endpoints(tmp_path).items()
+    }
     warehouses = [nessie.Warehouse(each, stack.bucket(each), "warehouse", end) for each, end in endpoints.items()]
     database = Database("h", 1, "nessie", "nessie", dotenv[f"NESSIE_{region.upper()}_DATABASE_PASSWORD"], (2,))
     nessie.start_nessie(tmp_path, database=database, warehouses=warehouses, port=int(NESSIE_PORT[region]))
 
     settings = f"{nessie.__file__.rpartition('/')[0]}/server.properties"
-    command = [word.replace(settings, "/etc/nessie/server.properties").replace(str(tmp_path), "/etc/nessie") for word in caught.command]
+    command = [
+        word.replace(settings, "/etc/nessie/server.properties").replace(str(tmp_path), "/etc/nessie")
+        for word in caught.command
+    ]
     assert words(f"nessie-{region}") == command
     written = properties((tmp_path / "warehouses.properties").read_text())
     assert properties(config(f"nessie-{region}", "/etc/nessie/warehouses.properties")) == written
@@ -531,7 +638,9 @@ def test_nessie_is_run_as_in_the_tests(region: str, tmp_path: Path, caught: Caug
     del expected["QUARKUS_MANAGEMENT_PORT"]
     expected["QUARKUS_HTTP_HOST"] = EVERYWHERE
     ours = set(COMPOSE["x-credentials"]) | {"STERNA_REGION"}
-    assert {name: value for name, value in environment(f"nessie-{region}", dotenv).items() if name not in ours} == expected
+    assert {
+        name: value for name, value in environment(f"nessie-{region}", dotenv).items() if name not in ours
+    } == expected
     assert words(f"nessie-{region}")[-1] == f"{HOME}/cache/jars/{NESSIE.file_name}"
 
 
@@ -590,7 +699,10 @@ def test_spark_connect_is_run_as_in_the_tests(region: str, tmp_path: Path, caugh
 def test_airflow_is_run_as_in_the_tests(region: str, tmp_path: Path, caught: Caught, dotenv: dict[str, str]) -> None:
     database = Database("h", 1, "airflow", "airflow", dotenv[f"AIRFLOW_{region.upper()}_DATABASE_PASSWORD"], (2,))
     airflow.start_airflow(tmp_path, region, database, tmp_path / "dags", port=int(AIRFLOW_PORT[region]))
-    roles = {"airflow-{}": "api-server", **{f"airflow-{role}-{{}}": role for role in ("scheduler", "dag-processor", "triggerer")}}
+    roles = {
+        "airflow-{}": "api-server",
+        **{f"airflow-{role}-{{}}": role for role in ("scheduler", "dag-processor", "triggerer")},
+    }
     assert sorted([Path(command[0]).name, *command[1:]] for command in caught.commands) == sorted(
         words(kind.format(region)) for kind in roles
     )
@@ -633,7 +745,8 @@ def test_airflow_s_tables_are_made_as_in_the_tests(tmp_path: Path, monkeypatch: 
     assert commands == [words("airflow-tables-us")] == [words("airflow-tables-eu")]
 
 
-# --------------------------------------------------------------------------------------------------------------- health checks
+# --------------------------------------------------------------------------------------------------------------- health
+# checks
 
 
 def probe(service: str, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -661,7 +774,8 @@ def answering(monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, bytes | int
 
 
 @pytest.mark.parametrize(
-    ("answers", "code"), [({"primary": b""}, 0), ({"primary": 503, "sync": b""}, 0), ({"primary": 503, "sync": 503}, 1), ({}, 1)]
+    ("answers", "code"),
+    [({"primary": b""}, 0), ({"primary": 503, "sync": b""}, 0), ({"primary": 503, "sync": 503}, 1), ({}, 1)],
 )
 def test_a_member_is_healthy_as_primary_or_synchronous_standby(
     answers: dict[str, bytes | int], code: int, monkeypatch: pytest.MonkeyPatch
@@ -671,7 +785,9 @@ def test_a_member_is_healthy_as_primary_or_synchronous_standby(
 
 
 @pytest.mark.parametrize(("answer", "code"), [(b"{}", 0), (500, 1), (0, 1)])
-def test_nessie_is_healthy_when_the_catalog_answers(answer: bytes | int, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nessie_is_healthy_when_the_catalog_answers(
+    answer: bytes | int, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answering(monkeypatch, {f"http://{LOOPBACK}:19121/api/v2/config": answer})
     assert probe("nessie-eu", monkeypatch) == code
 
@@ -685,14 +801,19 @@ def test_nessie_is_healthy_when_the_catalog_answers(answer: bytes | int, code: i
 )
 def test_airflow_s_health_is_the_component_s_own(service: str, component: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for status, code in (("healthy", 0), ("unhealthy", 1)):
-        answering(monkeypatch, {"http://airflow-eu:8082/api/v2/monitor/health": f'{{"{component}": {{"status": "{status}"}}}}'.encode()})
+        answering(
+            monkeypatch,
+            {"http://airflow-eu:8082/api/v2/monitor/health": f'{{"{component}": {{"status": "{status}"}}}}'.encode()},
+        )
         assert probe(service, monkeypatch) == code
     answering(monkeypatch, {"http://airflow-eu:8082/api/v2/monitor/health": b'{"another": {"status": "healthy"}}'})
     assert probe(service, monkeypatch) == 1
 
 
 @pytest.mark.parametrize(("service", "port"), [("spark-us", 15002), ("voter-eu", 2222)])
-def test_a_server_without_an_address_to_ask_is_healthy_when_it_listens(service: str, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_without_an_address_to_ask_is_healthy_when_it_listens(
+    service: str, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def connect_to(address: tuple[str, int], timeout: float) -> Any:
         if address != (LOOPBACK, port):
             raise ConnectionRefusedError

@@ -4,7 +4,8 @@
     sterna://eu/                the replica of eu has a new head
     sterna://eu/shop.orders     the table shop.orders is fresh in eu
 
-The path is one segment: the key as `key_name` writes it, percent-encoded. A table whose whole key is `main` would share the
+The path is one segment: the key as `key_name` writes it, percent-encoded. A table whose whole key is `main` would share
+    the
 asset of the branch, which costs runs with nothing to do and no more.
 """
 
@@ -14,7 +15,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, quote, unquote
 
-from sterna.edges.catalog import Key, key_name, parse_key
+from sterna.catalog.model import Key, key_name, parse_key
 from sterna.errors import UsageError
 
 if TYPE_CHECKING:
@@ -90,7 +91,9 @@ def normalize_uri(uri: SplitResult) -> SplitResult:
     if not encoded:
         return uri._replace(path="/")
     if "/" in encoded:
-        raise ValueError("a key is one part of the path: write a slash in a name as %2F, and the dot between two names as it is")
+        raise ValueError(
+            "a key is one part of the path: write a slash in a name as %2F, and the dot between two names as it is"
+        )
     try:
         name = key_name(parse_key(unquote(encoded, errors="strict")))
     except (UsageError, UnicodeDecodeError) as error:

@@ -11,8 +11,8 @@ from sterna.airflow.settings import SECTION
 COMMANDS = ("catalog", "collect", "demo", "plan", "registry", "repair", "reseed", "status", "sync", "verify")
 _DESCRIPTION = f"""\
 The commands of the console script `sterna`: {", ".join(COMMANDS)}; `airflow sterna COMMAND --help` explains each.
-Region and registry are those of section [sterna] in Airflow's configuration, unless an option or STERNA_REGION and STERNA_REGISTRY
-name others."""
+Region and registry are those of section [sterna] in Airflow's configuration, unless an option
+or STERNA_REGION and STERNA_REGISTRY name others."""
 
 
 def get_commands() -> list[object]:

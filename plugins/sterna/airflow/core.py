@@ -40,12 +40,17 @@ def delegating_command(name: str, summary: str, description: str, main: Callable
         main(list(args.arguments))
 
     given: Any = Arg  # Airflow leaves it untyped
-    arguments = given(("arguments",), nargs=argparse.REMAINDER, help="a command and its options", metavar="COMMAND …", type=str)
+    arguments = given(
+        ("arguments",), nargs=argparse.REMAINDER, help="a command and its options", metavar="COMMAND …", type=str
+    )
     return ActionCommand(name=name, help=summary, description=description, func=run, args=(arguments,))
 
 
 def find_connection(id: str) -> Any:
-    """Return a connection as an `airflow` command finds it, from any secrets backend or the database; None where there is none."""
+    """Return a connection as an `airflow` command finds it, from any secrets backend or the database.
+
+    None where there is none.
+    """
     from airflow.models.connection import Connection
     from airflow.sdk.exceptions import AirflowNotFoundException
 

@@ -19,14 +19,14 @@ from sterna.airflow.operators import (
 )
 from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.airflow.settings import number, seconds, text
-from sterna.sync.model import Options
+from sterna.sync.options import Options
 
 _SYNC_DOC = """\
 ### Bring region `{region}` up to date with `main`
 
 | task | what it does |
 |---|---|
-| plan | compares `main` with the region's replica branch; its log explains what will be done and what is held, and why |
+| plan | compares `main` with the region's replica branch; its log explains what will be done, and what is held |
 | copy | copies the files that lie in other regions, a task a batch, and proves each of them present |
 | localize | writes this region's own copy of every file that holds paths |
 | publish | makes the whole batch visible in one commit on the replica branch |
@@ -35,17 +35,18 @@ _SYNC_DOC = """\
 A commit on `main` starts a run, and so does the clock, as a net. With nothing to do a run ends after `plan`.
 A failed run leaves the replica as it was; the next one takes up what was copied.
 
-**By hand**: *Trigger* offers which tables, a dry run (the plan's log tells what would be done), and the size of batches.
+**By hand**: *Trigger* offers which tables, a dry run (the plan's log tells what would be done), and the size of
+batches.
 
-**When it fails**: the last lines of the failed task name what is wrong. Errors that time may cure were repeated; the others
-(registry, credentials, a branch changed by somebody else) wait for you.
+**When it fails**: the last lines of the failed task name what is wrong. Errors that time may cure were repeated;
+the others (registry, credentials, a branch changed by somebody else) wait for you.
 """
 
 _LAG_DOC = """\
 ### Alert when region `{region}` lags behind `main`
 
-Fails when the oldest commit on `main` that this region does not serve yet is older than `[sterna] lag_limit`. It looks at
-the catalog and not at the runs of the sync, so it also tells when no run happens at all. Put your notifier into
+Fails when the oldest commit on `main` that this region does not serve yet is older than `[sterna] lag_limit`. It looks
+at the catalog and not at the runs of the sync, so it also tells when no run happens at all. Put your notifier into
 `on_failure_callback`, or alert on the metric `sterna.lag_seconds`.
 """
 
@@ -65,7 +66,8 @@ def sync_dag(
         region: name of the region; None for `[sterna] region`.
         registry: path of the registry; None for `[sterna] registry`.
         dag_id: the DAG's id; one a region.
-        schedule: cron expression (UTC) of the runs that catch what events missed, "" for none; None for `[sterna] schedule`.
+        schedule: cron expression (UTC) of the runs that catch what events missed, "" for none; None for `[sterna]
+            schedule`.
         poll_interval: seconds between two looks at the head of `main`; None for `[sterna] poll_interval`.
         kwargs: see `DAG`; they go before what is set here.
 
@@ -78,7 +80,9 @@ def sync_dag(
     settings: dict[str, Any] = {
         "description": f"Replicate the tables of main into region {region}",
         "doc_md": _SYNC_DOC.format(region=region),
-        "schedule": AssetOrTimeSchedule(timetable=CronTriggerTimetable(cron, timezone="UTC"), assets=[head]) if cron else [head],
+        "schedule": AssetOrTimeSchedule(timetable=CronTriggerTimetable(cron, timezone="UTC"), assets=[head])
+        if cron
+        else [head],
         "params": _params(),
         **_common(),
     }
@@ -116,14 +120,20 @@ def lag_dag(
     }
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
         SternaLagOperator(
-            task_id="lag", region=region, registry=registry, limit=limit or seconds("lag_limit"), execution_timeout=timedelta(minutes=2)
+            task_id="lag",
+            region=region,
+            registry=registry,
+            limit=limit or seconds("lag_limit"),
+            execution_timeout=timedelta(minutes=2),
         )
     return dag
 
 
 def _sync_tasks(region: str, registry: str) -> None:
     common: dict[str, Any] = {"region": region, "registry": registry}
-    plan = SternaPlanOperator(task_id="plan", options="{{ params | tojson }}", execution_timeout=seconds("plan_timeout"), **common)
+    plan = SternaPlanOperator(
+        task_id="plan", options="{{ params | tojson }}", execution_timeout=seconds("plan_timeout"), **common
+    )
     run: Any = XComArg(plan, key=RUN)
     copy = SternaCopyOperator.partial(
         task_id="copy",
@@ -134,10 +144,14 @@ def _sync_tasks(region: str, registry: str) -> None:
         **common,
     ).expand(batch=plan.output)
     copied: Any = copy.output
-    localize = SternaLocalizeOperator(task_id="localize", run=run, copied=copied, execution_timeout=seconds("localize_timeout"), **common)
+    localize = SternaLocalizeOperator(
+        task_id="localize", run=run, copied=copied, execution_timeout=seconds("localize_timeout"), **common
+    )
     localized: Any = localize.output
     deadline = seconds("publish_timeout")
-    publish = SternaPublishOperator(task_id="publish", run=run, copied=copied, localized=localized, execution_timeout=deadline, **common)
+    publish = SternaPublishOperator(
+        task_id="publish", run=run, copied=copied, localized=localized, execution_timeout=deadline, **common
+    )
     # After a run with nothing to do as well: an earlier announcement may have been killed.
     publish >> SternaAnnounceOperator(task_id="announce", execution_timeout=deadline, **common)
 
@@ -172,16 +186,24 @@ def _params() -> dict[str, Param]:
             False,
             type="boolean",
             title="Dry run",
-            description_md="Only explain, in the log of `plan`, what would be done; the plan stays beside the replica as evidence.",
+            description_md=(
+                "Only explain, in the log of `plan`, what would be done; the plan stays beside the replica as evidence."
+            ),
         ),
         "everything": Param(
-            False, type="boolean", title="Compare everything", description_md="Look at every table, not only at those that changed."
+            False,
+            type="boolean",
+            title="Compare everything",
+            description_md="Look at every table, not only at those that changed.",
         ),
         "reassert": Param(
             False,
             type="boolean",
             title="Reassert",
-            description_md="Put right what somebody else committed to the replica branch; the log of `plan` names it. Not in a dry run.",
+            description_md=(
+                "Put right what somebody else committed to the replica branch; the log of `plan` names "
+                "it. Not in a dry run."
+            ),
         ),
         "bytes_per_batch": Param(
             default.bytes_per_batch, type="integer", minimum=1, title="Bytes per copy batch", section="Size of batches"
@@ -190,6 +212,10 @@ def _params() -> dict[str, Param]:
             default.files_per_batch, type="integer", minimum=1, title="Files per copy batch", section="Size of batches"
         ),
         "seed_group": Param(
-            default.seed_group, type="integer", minimum=1, title="Tables published at once by a first seed", section="Size of batches"
+            default.seed_group,
+            type="integer",
+            minimum=1,
+            title="Tables published at once by a first seed",
+            section="Size of batches",
         ),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sterna.sync.model import Report
+    from sterna.replica.records import Report
 
 
 def record_sync(report: Report) -> None:

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
     from pydantic import JsonValue
 
-    from sterna.sync.context import Context
-    from sterna.sync.model import Options, Report, StageReport
+    from sterna.replica.records import Report, StageReport
+    from sterna.replica.region import RegionContext
+    from sterna.sync.options import Options
 
 # What one task hands to the next, besides what it returns.
 RUN = "run"
@@ -50,14 +51,14 @@ class SternaOperator(BaseOperator):
         self.region = region
         self.registry = registry
 
-    def open(self) -> Context:
+    def open(self) -> RegionContext:
         """Return the region's view of the registry, with credentials from Airflow's connections."""
         from sterna.airflow.secrets import airflow_secrets
-        from sterna.sync.context import open_context
+        from sterna.replica.region import open_region
 
         # Spark's bridge tells of each connection that it closes, between the lines that a person wants to read.
         logging.getLogger("py4j").setLevel(logging.WARNING)
-        return open_context(self.registry or text("registry"), self.region or text("region"), airflow_secrets)
+        return open_region(self.registry or text("registry"), self.region or text("region"), airflow_secrets)
 
     def say(self, line: str) -> None:
         """Write one line of progress to the task's log."""
@@ -67,11 +68,11 @@ class SternaOperator(BaseOperator):
 class SternaPlanOperator(SternaOperator, SkipMixin):
     """Plan a sync, explain it in the log, and return its copy batches, to map `SternaCopyOperator` over.
 
-    The XCom `run` is the URI of the run's folder. When there is nothing to do, and in a dry run, the sterna tasks behind this
-    one are skipped; after nothing to do `SternaAnnounceOperator` still runs.
+    The XCom `run` is the URI of the run's folder. When there is nothing to do, and in a dry run, the sterna tasks
+    behind this one are skipped; after nothing to do `SternaAnnounceOperator` still runs.
 
     Args:
-        options: what to sync, a mapping or its JSON text: fields of `sterna.sync.model.Options`, and `dry_run`.
+        options: what to sync, a mapping or its JSON text: fields of `sterna.replica.records.Options`, and `dry_run`.
         kwargs: see `SternaOperator`.
     """
 
@@ -99,7 +100,10 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
         if dry_run:
             self._skip_stages(context, dry_run)
         context["ti"].xcom_push(RUN, planned.run)
-        return [{"number": batch.number, "origin": batch.origin, "files": batch.files, "bytes": batch.bytes} for batch in planned.batches]
+        return [
+            {"number": batch.number, "origin": batch.origin, "files": batch.files, "bytes": batch.bytes}
+            for batch in planned.batches
+        ]
 
     def _skip_stages(self, context: TaskContext, dry_run: bool) -> None:
         stages = (SternaCopyOperator, SternaLocalizeOperator, SternaPublishOperator)
@@ -133,11 +137,12 @@ class SternaCopyOperator(SternaOperator):
 
     def execute(self, context: TaskContext) -> str:
         """Copy the batch."""
-        from sterna.sync import run, store
+        from sterna.replica import run_folder
+        from sterna.sync import run
 
         # rclone gets the task's own deadline, so that it is ended in an orderly way.
         limit = {"deadline": self.execution_timeout.total_seconds()} if self.execution_timeout else {}
-        return store.to_json(run.copy(self.open(), self.run, self.batch["number"], self.say, **limit))
+        return run_folder.to_json(run.copy(self.open(), self.run, self.batch["number"], self.say, **limit))
 
 
 class SternaLocalizeOperator(SternaOperator):
@@ -158,9 +163,10 @@ class SternaLocalizeOperator(SternaOperator):
 
     def execute(self, context: TaskContext) -> str:
         """Localize the plan's files."""
-        from sterna.sync import run, store
+        from sterna.replica import run_folder
+        from sterna.sync import run
 
-        return store.to_json(run.localize(self.open(), self.run, add_up(self.copied), self.say))
+        return run_folder.to_json(run.localize(self.open(), self.run, add_up(self.copied), self.say))
 
 
 class SternaPublishOperator(SternaOperator):
@@ -191,7 +197,9 @@ class SternaPublishOperator(SternaOperator):
         record_sync(report)
         if report.more:
             self.say("more is to be done: the next run starts at once")
-            context["outlet_events"][announcements()].add(main_asset(report.region), extra={"reason": "the last sync left more to do"})
+            context["outlet_events"][announcements()].add(
+                main_asset(report.region), extra={"reason": "the last sync left more to do"}
+            )
         return in_short(report)
 
 
@@ -199,7 +207,8 @@ class SternaAnnounceOperator(SternaOperator):
     """Announce as assets what became fresh on the replica branch since the last announcement, by whichever run.
 
     The last announcement is the newest event of the region's own asset: Airflow stores it together with this task's
-    success and the tables' events, so that a task killed in between announces everything again, and nothing is left out.
+    success and the tables' events, so that a task killed in between announces everything again, and nothing is left
+    out.
 
     Args:
         region: name of the region; not a template, because the asset has to be known before any task runs.
@@ -215,13 +224,13 @@ class SternaAnnounceOperator(SternaOperator):
 
     def execute(self, context: TaskContext) -> int:
         """Announce, and return the number of tables."""
-        from sterna.sync import announce
+        from sterna.feed.fresh import fresh_since
 
         region = self.open()
         events, name = context["outlet_events"][announcements()], region.region.name
         newest = context["inlet_events"][self.replica].ascending(False).limit(1)
         last = str((newest[0].extra or {}).get("replica_hash", "")) if len(newest) else None
-        news = announce.since(region, last)
+        news = fresh_since(region, last)
         for fresh in news.tables:
             self.say(f"fresh: {fresh.key} at snapshot {fresh.snapshot_id}")
             extra: dict[str, JsonValue] = {
@@ -278,7 +287,7 @@ class SternaLagOperator(SternaOperator):
         """Measure the lag, report it as a metric, and return it in seconds."""
         from airflow.sdk.exceptions import AirflowFailException
 
-        from sterna.sync.status import read_status
+        from sterna.status.region import read_status
 
         status = read_status(self.open())
         if status.cut_off:
@@ -290,7 +299,8 @@ class SternaLagOperator(SternaOperator):
         record_lag(status.region, status.lag_seconds, len(status.held))
         if status.lag_seconds > self.limit.total_seconds():
             raise AirflowFailException(
-                f"{status.region} lags {status.lag_seconds:.0f} s behind main: {status.branch} stands for main@{status.watermark}"
+                f"{status.region} lags {status.lag_seconds:.0f} s behind main: {status.branch} stands for "
+                f"main@{status.watermark}"
             )
         return status.lag_seconds
 
@@ -304,7 +314,7 @@ def read_options(given: Mapping[str, Any] | str) -> tuple[Options, bool]:
     from dataclasses import fields
 
     from sterna.errors import UsageError
-    from sterna.sync.model import Options
+    from sterna.sync.options import Options
 
     options = dict(json.loads(given) if isinstance(given, str) else given)
     dry_run = bool(options.pop("dry_run", False))
@@ -319,8 +329,8 @@ def read_options(given: Mapping[str, Any] | str) -> tuple[Options, bool]:
 
 def add_up(reports: Iterable[str] | None) -> StageReport:
     """Return the sum of what tasks of one stage returned; skipped ones returned nothing."""
-    from sterna.sync.model import StageReport
-    from sterna.sync.store import from_json
+    from sterna.replica.records import StageReport
+    from sterna.replica.run_folder import from_json
 
     # As a slice the XComs of mapped tasks come in one request, and not one by one.
     texts = list(reports[:]) if isinstance(reports, Sequence) else list(reports or ())
@@ -344,7 +354,8 @@ def in_short(report: Report) -> dict[str, Any]:
 
 
 def _after_skipped(kwargs: dict[str, Any]) -> dict[str, Any]:
-    # With nothing to copy no copy task runs: that counts as skipped, and the stages behind go on. A failed one stops them.
+    # With nothing to copy no copy task runs: that counts as skipped, and the stages behind go on. A failed one stops
+    # them.
     return {"trigger_rule": "none_failed", **kwargs}
 
 

@@ -1,6 +1,7 @@
 """What the tasks of a sync need, imported once in the scheduler: a LocalExecutor forks its tasks from there.
 
-Otherwise each of the four tasks between a commit and its publication imports the same libraries anew, which takes longer than their work.
+Otherwise each of the four tasks between a commit and its publication imports the same libraries anew, which takes
+longer than their work.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ _MODULES = (
     "pyarrow.compute",
     "pyarrow.parquet",
     "sterna.airflow.operators",
-    "sterna.iceberg.history",
-    "sterna.iceberg.manifest",
-    "sterna.iceberg.manifest_list",
-    "sterna.iceberg.metadata",
-    "sterna.iceberg.position_deletes",
-    "sterna.iceberg.view",
-    "sterna.sync.announce",
+    "sterna.iceberg.metadata.history",
+    "sterna.iceberg.manifests.manifest",
+    "sterna.iceberg.manifests.manifest_list",
+    "sterna.iceberg.metadata.table",
+    "sterna.iceberg.deletes.position_deletes",
+    "sterna.iceberg.metadata.view",
+    "sterna.feed.fresh",
     "sterna.sync.run",
 )
 

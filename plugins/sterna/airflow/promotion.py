@@ -1,4 +1,7 @@
-"""Promoting this Airflow's own region, with a person's approval in between: what `sterna catalog promote` does on a terminal."""
+"""Promoting this Airflow's own region, with a person's approval in between.
+
+What `sterna catalog promote` does on a terminal.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ if TYPE_CHECKING:
 _DOC = """\
 ### Make region `{region}`'s catalog the primary
 
-Trigger it by hand. `look` says what would happen and what may be lost; then it waits for a person, under *Required Actions*; `promote` does
-it. With *planned* the present primary stops taking commits first, and nothing is lost; without, it has to be gone.
+Trigger it by hand. `look` says what would happen and what may be lost. Then it waits for a person, under *Required
+Actions*; `promote` does it. With *planned* the present primary stops taking commits first, and nothing is lost; without, it has to be gone.
 It is run by the Airflow of the region that is promoted, whose connections need the rights of `sterna catalog promote`.
 """
 
@@ -28,7 +31,8 @@ class SternaPromotionOperator(SternaOperator):
 
     Args:
         planned: the present primary is there and stops first; "True" or "False" as a template gives it.
-        lost: regions whose storage is lost, separated by commas, and whose tables go on from this region's replica; "" for none.
+        lost: regions whose storage is lost, separated by commas, and whose tables go on from this region's replica; ""
+            for none.
         approved: what a person was shown and approved, "" where nothing is to be done yet.
         kwargs: see `SternaOperator`.
     """
@@ -51,21 +55,28 @@ class SternaPromotionOperator(SternaOperator):
         from sterna.errors import UsageError
         from sterna.ha.promote import plan_promotion, promote
         from sterna.ha.tables import plan_moves
-        from sterna.ha.text import moves_text, promoted_text, promotion_text
+        from sterna.render.catalog import moves_text, promoted_text, promotion_text
 
         with self.open() as opened:
-            promotion = plan_promotion(opened.registry, opened.secrets, opened.region.name, planned=str(self.planned) == "True")
+            promotion = plan_promotion(
+                opened.registry, opened.secrets, opened.region.name, planned=str(self.planned) == "True"
+            )
             moves = plan_moves(opened, [name.strip() for name in self.lost.split(",")]) if self.lost else None
             said = promotion_text(promotion, moves)
             if self.approved:
                 if moves and moves_text(moves) not in self.approved:
-                    raise UsageError("other tables would go on, or lose something else, than was approved", hint="trigger the DAG again")
+                    raise UsageError(
+                        "other tables would go on, or lose something else, than was approved",
+                        hint="trigger the DAG again",
+                    )
                 said = promoted_text(promote(opened.registry, opened.secrets, promotion, self.say, moves=moves))
         self.say(said)
         return said
 
 
-def promotion_dag(*, region: str | None = None, registry: str | None = None, dag_id: str = "sterna_promote", **kwargs: Any) -> DAG:
+def promotion_dag(
+    *, region: str | None = None, registry: str | None = None, dag_id: str = "sterna_promote", **kwargs: Any
+) -> DAG:
     """Return the DAG that promotes a region once a person has approved.
 
     Args:
@@ -86,12 +97,16 @@ def promotion_dag(*, region: str | None = None, registry: str | None = None, dag
         "max_active_runs": 1,
         "tags": ["sterna"],
         "params": {
-            "planned": Param(True, type="boolean", title="Planned", description_md="The present primary is there, and stops first."),
+            "planned": Param(
+                True, type="boolean", title="Planned", description_md="The present primary is there, and stops first."
+            ),
             "lost": Param(
                 "",
                 type="string",
                 title="Lost storage",
-                description_md="With tables: regions whose storage is lost, too; their tables go on from this region's replica.",
+                description_md=(
+                    "With tables: regions whose storage is lost, too; their tables go on from this region's replica."
+                ),
             ),
         },
     }
@@ -106,11 +121,14 @@ def promotion_dag(*, region: str | None = None, registry: str | None = None, dag
         approve = ApprovalOperator(
             task_id="approve",
             subject=f"Make region {region}'s catalog the primary?",
-            # The page takes it for Markdown: only a block that names its language keeps lines and shows messages of commits as they are.
+            # The page takes it for Markdown: only a block that names its language keeps lines and shows messages of
+            # commits as they are.
             body="```text\n{{ ti.xcom_pull(task_ids='look') }}\n```",
             response_timeout=timedelta(hours=1),
         )
         approved = "{{ ti.xcom_pull(task_ids='look') }}"
-        act = SternaPromotionOperator(task_id="promote", approved=approved, execution_timeout=timedelta(minutes=30), **common)
+        act = SternaPromotionOperator(
+            task_id="promote", approved=approved, execution_timeout=timedelta(minutes=30), **common
+        )
         look >> approve >> act
     return dag

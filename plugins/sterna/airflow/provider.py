@@ -61,7 +61,11 @@ def _connection_types() -> list[dict[str, Any]]:
             fields={
                 "keyfile_dict": _secret("Key of a service account", "The whole key file, as JSON."),
                 "token": _secret("Access token", "An OAuth 2 token, instead of a key."),
-                "is_anonymous": {"label": "Anonymous", "description": "For public buckets.", "schema": {"type": ["boolean", "null"]}},
+                "is_anonymous": {
+                    "label": "Anonymous",
+                    "description": "For public buckets.",
+                    "schema": {"type": ["boolean", "null"]},
+                },
             },
         ),
         _connection(
@@ -70,7 +74,11 @@ def _connection_types() -> list[dict[str, Any]]:
             "Azure storage for sterna",
             labels={"login": "Account name or client id", "password": "Account key or client secret"},
             fields={
-                "tenant_id": {"label": "Tenant id", "description": "With a service principal.", "schema": {"type": ["string", "null"]}},
+                "tenant_id": {
+                    "label": "Tenant id",
+                    "description": "With a service principal.",
+                    "schema": {"type": ["string", "null"]},
+                },
                 "sas_token": _secret("SAS token", "Instead of login and password."),
                 "connection_string": _secret("Connection string", "Instead of everything else."),
             },

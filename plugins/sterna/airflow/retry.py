@@ -27,7 +27,9 @@ class RemedyRetryPolicy(RetryPolicy):
         self.delay = delay
         self.longest = longest
 
-    def evaluate(self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None) -> RetryDecision:
+    def evaluate(
+        self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
+    ) -> RetryDecision:
         """Return what to do about a failure (see `RetryPolicy.evaluate`)."""
         if not isinstance(exception, SternaError):
             return RetryDecision.default()

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def airflow_secrets(id: str) -> Credential:
-    """Return the credential that an Airflow connection holds; its secrets are masked in this process's logs from then on.
+    """Return the credential that an Airflow connection holds; its secrets are masked in this process's logs from
+    then on.
 
     Works in tasks, and in triggers from another thread than the event loop's.
 

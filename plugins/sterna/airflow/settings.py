@@ -33,10 +33,13 @@ class Option:
 
 OPTIONS = {
     "region": Option("The region that this Airflow serves, by its name in the registry.", example="eu"),
-    "registry": Option("Path of the storage registry, the same file in every region.", example="/opt/airflow/storage_registry.yaml"),
+    "registry": Option(
+        "Path of the storage registry, the same file in every region.", example="/opt/airflow/storage_registry.yaml"
+    ),
     "poll_interval": Option("Seconds between two looks at the head of main for a new commit.", "float", "1"),
     "schedule": Option(
-        "Cron expression (UTC) of the runs that catch what the commits' events missed; empty: only commits start a run.",
+        "Cron expression (UTC) of the runs that catch what the commits' events missed; empty: only commits start a "
+        "run.",
         default="*/15 * * * *",
     ),
     "copy_slots": Option("How many copy tasks of one run work at once.", "integer", "4"),
@@ -48,7 +51,9 @@ OPTIONS = {
     "lag_limit": Option("Seconds of lag from which on the example DAG sterna_lag_alert fails.", "integer", "3600"),
     "owner": Option("Owner shown on the DAGs.", default="sterna"),
     "owner_link": Option(
-        "Where a click on the owner leads, such as a run book; empty: nowhere.", default="", example="https://example.com/run-book"
+        "Where a click on the owner leads, such as a run book; empty: nowhere.",
+        default="",
+        example="https://example.com/run-book",
     ),
 }
 
@@ -64,7 +69,9 @@ def text(name: str) -> str:
     value = conf.get(SECTION, name, fallback=OPTIONS[name].default)
     if value is None or (not value and OPTIONS[name].default is None):
         variable = f"AIRFLOW__{SECTION.upper()}__{name.upper()}"
-        raise UsageError(f"[{SECTION}] {name} is not set in Airflow's configuration", hint=f"set it there, or {variable}")
+        raise UsageError(
+            f"[{SECTION}] {name} is not set in Airflow's configuration", hint=f"set it there, or {variable}"
+        )
     return str(value)
 
 

@@ -1,4 +1,7 @@
-"""The trigger behind the asset of `main`: an event for each new commit, and while tables are held by something that passes."""
+"""The trigger behind the asset of `main`.
+
+An event for each new commit, and while tables are held by something that passes.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from sterna.airflow.again import FIRST, Again
+from sterna.airflow.backoff import FIRST, Again
 from sterna.airflow.core import BaseEventTrigger, TriggerEvent, trigger_event
 from sterna.airflow.metrics import count_watch_error
 from sterna.errors import BranchChanged, ReferenceNotFound
 
 if TYPE_CHECKING:
-    from sterna.sync.context import Context
-    from sterna.sync.model import Held
+    from sterna.replica.held import Held
+    from sterna.replica.region import RegionContext
 
 _LONGEST_PAUSE = 60.0
 
@@ -22,11 +25,13 @@ _LONGEST_PAUSE = 60.0
 class NessieCommitTrigger(BaseEventTrigger):
     """Fire when the head of `main` is not the commit that the region's replica stands for, and then at each new commit.
 
-    It fires again, after 30 seconds and then ever more seldom, while the replica's head holds tables for a reason that passes:
-    nobody commits to `main` when a store comes back.
+    It fires again, after 30 seconds and then ever more seldom, while the replica's head holds tables for a reason that
+    passes: nobody commits to `main` when a store comes back.
 
-    It remembers nothing that matters: where it starts from is the watermark on the replica branch, and what is held stands there
-    too. So a triggerer that dies before its event is stored loses none, and the price is at most one run with nothing to do.
+    It remembers nothing that matters: where it starts from is the watermark on the replica branch, and what is held
+        stands there
+    too. So a triggerer that dies before its event is stored loses none, and the price is at most one run with nothing
+    to do.
 
     Args:
         region: name of the region whose catalog is polled.
@@ -46,7 +51,10 @@ class NessieCommitTrigger(BaseEventTrigger):
         return (f"{type(self).__module__}.{type(self).__qualname__}", kwargs)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield an event for each new head; never end and never raise: Airflow would start it anew at once, and show nobody."""
+        """Yield an event for each new head.
+
+        Never end and never raise: Airflow would start it anew at once, and show nobody.
+        """
         seen: str | None = None
         failures = 0
         watch: _Watch | None = None
@@ -66,7 +74,12 @@ class NessieCommitTrigger(BaseEventTrigger):
                 watch = None  # the registry or a connection may have been corrected meanwhile
                 failures += 1
                 count_watch_error(self.region)
-                self.log.warning("can't look at the head of main (failure %d in a row): %s: %s", failures, type(error).__name__, error)
+                self.log.warning(
+                    "can't look at the head of main (failure %d in a row): %s: %s",
+                    failures,
+                    type(error).__name__,
+                    error,
+                )
                 await asyncio.sleep(min(self.poll_interval * 2 ** min(failures, 16), _LONGEST_PAUSE))
                 continue
             failures = 0
@@ -86,9 +99,9 @@ class _Watch:
 
     def __init__(self, region: str, registry: str) -> None:
         from sterna.airflow.secrets import airflow_secrets
-        from sterna.sync.context import open_context
+        from sterna.replica.region import open_region
 
-        self._context: Context = open_context(registry, region, airflow_secrets)
+        self._context: RegionContext = open_region(registry, region, airflow_secrets)
         self._known: tuple[str, tuple[Held, ...]] = ("", ())
         self._look = 0.0
 
@@ -101,7 +114,7 @@ class _Watch:
         return self._context.catalog.reference(SOURCE_BRANCH).hash
 
     def watermark(self) -> str:
-        from sterna.sync.head import read_head
+        from sterna.replica.head import read_head
 
         try:
             return read_head(self._context.catalog, self._context.region.replica_branch).watermark
@@ -109,8 +122,11 @@ class _Watch:
             return ""  # the run that this starts says so, where somebody sees it
 
     def held(self) -> tuple[Held, ...]:
-        """Return what the replica's head holds; asks now and then, and with one small request as long as the head doesn't move."""
-        from sterna.sync.head import read_head
+        """Return what the replica's head holds.
+
+        Asks now and then, and with one small request as long as the head doesn't move.
+        """
+        from sterna.replica.head import read_head
 
         if time.monotonic() < self._look:
             return self._known[1]

@@ -6,18 +6,19 @@ from typing import Annotated
 
 import typer
 
-from sterna.cli import asking
+from sterna.cli import prompts as asking
 from sterna.cli.options import DEFAULT_REGISTRY, EXIT_LATER, AsJson, RegionName, RegistryPath, Yes, credentials
 from sterna.cli.output import Output
 from sterna.errors import UsageError
 from sterna.ha.promote import plan_promotion, promote
 from sterna.ha.rejoin import rejoin
 from sterna.ha.tables import plan_moves
-from sterna.ha.text import promoted_text, promotion_text, rejoined_text, status_text
-from sterna.sync.context import Context
+from sterna.render.catalog import promoted_text, promotion_text, rejoined_text, status_text
+from sterna.replica.region import RegionContext
 
 catalog_app = typer.Typer(
-    help="The regions' catalogs: one, the primary, takes commits; the others are copies, and are read.", no_args_is_help=True
+    help="The regions' catalogs: one, the primary, takes commits; the others are copies, and are read.",
+    no_args_is_help=True,
 )
 
 
@@ -32,13 +33,15 @@ def catalog_status(registry: RegistryPath = DEFAULT_REGISTRY, as_json: AsJson = 
 
 
 @catalog_app.command(
-    "promote", epilog="Examples: sterna catalog promote --region eu --planned; sterna catalog promote --region eu --with-tables"
+    "promote",
+    epilog="Examples: sterna catalog promote --region eu --planned; sterna catalog promote --region eu --with-tables",
 )
 def catalog_promote(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     planned: Annotated[
-        bool, typer.Option("--planned", help="The primary is there: it stops taking commits first, and nothing is lost.")
+        bool,
+        typer.Option("--planned", help="The primary is there: it stops taking commits first, and nothing is lost."),
     ] = False,
     with_tables: Annotated[
         bool,
@@ -49,19 +52,25 @@ def catalog_promote(
         ),
     ] = False,
     lost: Annotated[
-        list[str] | None, typer.Option("--lost", help="With --with-tables: another region whose storage is lost; repeat for more.")
+        list[str] | None,
+        typer.Option("--lost", help="With --with-tables: another region whose storage is lost; repeat for more."),
     ] = None,
-    wait: Annotated[str, typer.Option("--wait", help="With --planned: give up when the region has not got everything by then.")] = "1m",
+    wait: Annotated[
+        str, typer.Option("--wait", help="With --planned: give up when the region has not got everything by then.")
+    ] = "1m",
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a region's catalog the primary. Without --planned the primary must be gone: what it had not sent is lost until it returns."""
+    """Make a region's catalog the primary. Without --planned the primary must be gone.
+
+    What it had not sent is lost until it returns.
+    """
     output, secrets = Output(as_json), credentials()
     opened = asking.open_registry(registry, region)
     if lost and not with_tables:
         raise UsageError("--lost says whose tables go on elsewhere: it goes with --with-tables")
     promotion = plan_promotion(opened, secrets, region, planned=planned)
-    with Context(opened, opened.region(region), secrets) as context:
+    with RegionContext(opened, opened.region(region), secrets) as context:
         moves = plan_moves(context, lost or list(filter(None, [promotion.old]))) if with_tables else None
     asking.agreed(promotion_text(promotion, moves), yes)
     with output.progress("promote") as progress:
@@ -70,12 +79,18 @@ def catalog_promote(
 
 
 @catalog_app.command("rejoin", epilog="Example: sterna catalog rejoin --region us")
-def catalog_rejoin(region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Let a region that was away follow the primary; commits that only it has are kept on branches lost/<date>/<hash> first."""
+def catalog_rejoin(
+    region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, yes: Yes = False, as_json: AsJson = False
+) -> None:
+    """Let a region that was away follow the primary.
+
+    Commits that only it has are kept on branches lost/<date>/<hash> first.
+    """
     output = Output(as_json)
     opened = asking.open_registry(registry, region)
     asking.agreed(
-        f"{region}'s catalog takes no commits any more. Commits that only it has are kept by the primary, on branches lost/<date>/<hash>.\n"
+        f"{region}'s catalog takes no commits any more. Commits that only it has are kept by the primary, on "
+        "branches lost/<date>/<hash>.\n"
         "Then it becomes a copy of the primary and follows it.",
         yes,
     )
@@ -85,11 +100,18 @@ def catalog_rejoin(region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY
 
 
 @catalog_app.command("reseed", epilog="Example: sterna catalog reseed --region eu")
-def catalog_reseed(region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Make a region's catalog a copy of the primary's anew: for the first time, or after its slot was lost. Reads go on meanwhile."""
+def catalog_reseed(
+    region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, yes: Yes = False, as_json: AsJson = False
+) -> None:
+    """Make a region's catalog a copy of the primary's anew.
+
+    For the first time, or after its slot was lost. Reads go on meanwhile.
+    """
     output = Output(as_json)
     opened = asking.open_registry(registry, region)
-    asking.agreed(f"{region}'s catalog becomes a copy of the primary's. Commits that only it has, if any, are forgotten.", yes)
+    asking.agreed(
+        f"{region}'s catalog becomes a copy of the primary's. Commits that only it has, if any, are forgotten.", yes
+    )
     with output.progress("reseed") as progress:
         done = rejoin(opened, credentials(), region, progress, keep=False)
     output.result(done, rejoined_text(done))
@@ -99,9 +121,14 @@ def catalog_reseed(region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY
 def catalog_guard(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
-    every: Annotated[str | None, typer.Option("--every", help="Look again and again, with this pause; default: once.")] = None,
+    every: Annotated[
+        str | None, typer.Option("--every", help="Look again and again, with this pause; default: once.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take the right to write from a region's catalog as soon as another one is the primary: run it before Nessie starts, and beside it."""
+    """Take the right to write from a region's catalog as soon as another one is the primary.
+
+    Run it before Nessie starts, and beside it.
+    """
     output = Output(as_json)
     asking.guard(asking.open_registry(registry, region), credentials(), region, every, output.line)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from sterna.edges.catalog import Catalog
+from sterna.catalog.model import Catalog
 from sterna.edges.secrets import Secrets
 from sterna.errors import SternaError, UnsafeUri
 from sterna.registry.model import SOURCE_BRANCH, Location
-from sterna.sync.context import Context, open_context, read_registry
+from sterna.replica.region import RegionContext, open_region, read_registry
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,17 @@ def check_registry(path: Path, region: str | None, secrets: Secrets, progress: C
     registry = read_registry(path)
     probes: list[Probe] = []
     for name in [region] if region else registry.region_names:
-        with open_context(path, name, secrets) as context:
+        with open_region(path, name, secrets) as context:
             probes += _probe_region(context, progress)
     return probes
 
 
-def _probe_region(context: Context, progress: Callable[[str], None]) -> list[Probe]:
+def _probe_region(context: RegionContext, progress: Callable[[str], None]) -> list[Probe]:
     tries: dict[str, Callable[[], str]] = {
         f"catalog {context.region.catalog.read}": lambda: _catalog(context.catalog),
-        "primary catalog" if context.registry.has_copies else f"catalog {context.region.catalog.write}": lambda: _catalog(context.primary),
+        "primary catalog" if context.registry.has_copies else f"catalog {context.region.catalog.write}": lambda: (
+            _catalog(context.primary)
+        ),
         **{f"store {item.prefix}": partial(_store, context, item) for item in context.registry.locations},
         "rclone": _rclone,
         f"Spark {context.region.spark}": partial(_spark, context),
@@ -71,20 +73,20 @@ def _catalog(catalog: Catalog) -> str:
     return f"{reference.name}@{reference.hash[:12]}"
 
 
-def _store(context: Context, location: Location) -> str:
+def _store(context: RegionContext, location: Location) -> str:
     with suppress(UnsafeUri):  # somebody's odd key: it was listed all the same
         next(iter(context.objects.list(location.prefix)), None)
     return "can be listed"
 
 
 def _rclone() -> str:
-    from sterna.edges.rclone import rclone_version
+    from sterna.edges.rclone.transfer import rclone_version
 
     return rclone_version()
 
 
-def _spark(context: Context) -> str:
-    from sterna.edges.spark import close_session
+def _spark(context: RegionContext) -> str:
+    from sterna.edges.spark.session import close_session
     from sterna.sync.run import open_spark
 
     close_session(open_spark(context))

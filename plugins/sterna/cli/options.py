@@ -10,17 +10,24 @@ import typer
 
 from sterna.edges.secrets import Secrets, environment_secrets
 
-RegistryPath = Annotated[Path, typer.Option("--registry", envvar="STERNA_REGISTRY", help="The registry file, YAML or JSON.")]
+RegistryPath = Annotated[
+    Path, typer.Option("--registry", envvar="STERNA_REGISTRY", help="The registry file, YAML or JSON.")
+]
 RegionName = Annotated[str, typer.Option("--region", envvar="STERNA_REGION", help="The region to work for.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on one line.")]
-Tables = Annotated[list[str] | None, typer.Option("--table", help="Only this table, or pattern such as 'sales.*'; repeat for more.")]
+Tables = Annotated[
+    list[str] | None, typer.Option("--table", help="Only this table, or pattern such as 'sales.*'; repeat for more.")
+]
 Reassert = Annotated[
     bool,
     typer.Option(
-        "--reassert", help="Put right what somebody else committed to the replica branch, by a commit on top; compare all tables."
+        "--reassert",
+        help="Put right what somebody else committed to the replica branch, by a commit on top; compare all tables.",
     ),
 ]
-Everything = Annotated[bool, typer.Option("--everything", help="Compare all tables, not only those that changed on main.")]
+Everything = Annotated[
+    bool, typer.Option("--everything", help="Compare all tables, not only those that changed on main.")
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
 DEFAULT_REGISTRY = Path("storage_registry.yaml")
 finder: ContextVar[Secrets | None] = ContextVar("secrets", default=None)

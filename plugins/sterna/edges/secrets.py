@@ -26,7 +26,9 @@ class _Environment:
         if not text:
             raise CredentialError(
                 f"credential {id!r} is missing: looked in the environment variable {variable(id)}",
-                hint="set it to the Airflow connection in JSON form, or run where Airflow's own connections are at hand",
+                hint=(
+                    "set it to the Airflow connection in JSON form, or run where Airflow's own connections are at hand"
+                ),
             )
         return parse_credential(id, text)
 

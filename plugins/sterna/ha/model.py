@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sterna.edges.epoch import Epoch
+from sterna.edges.postgres.epoch import Epoch
 
 
 @dataclass(frozen=True)

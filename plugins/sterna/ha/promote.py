@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sterna.edges.epoch import Epoch
-from sterna.edges.nessie import open_nessie
-from sterna.edges.postgres import connected
+from sterna.edges.nessie.catalog import open_nessie
+from sterna.edges.postgres.connection import connected
+from sterna.edges.postgres.epoch import Epoch
 from sterna.edges.secrets import Secrets
 from sterna.errors import CatalogError, DatabaseUnreachable, NotPrimary, SternaError, UsageError
 from sterna.ha.model import Site
@@ -18,7 +18,7 @@ from sterna.ha.seed import unsubscribe
 from sterna.ha.site import fence, look_at_all, newest_epoch, prepare, raise_epoch, references_digest, unfence
 from sterna.ha.tables import Moves, move
 from sterna.registry.model import SOURCE_BRANCH, Region, Registry
-from sterna.sync.context import Context
+from sterna.replica.region import RegionContext
 
 _POLL_SECONDS = 0.2
 
@@ -34,7 +34,8 @@ class Promotion:
         planned: the old primary is asked to stop first, so that nothing is lost.
         heard: when the region last heard from the old primary; None once the connection has ended.
         main: head of `main` that the region has.
-        newest: when that was committed, None where its Nessie doesn't say: what the old primary took later is lost, unless it returns.
+        newest: when that was committed, None where its Nessie doesn't say: what the old primary took later is lost,
+            unless it returns.
         silent: regions that don't answer and have to be seeded once they do.
     """
 
@@ -118,7 +119,8 @@ def promote(
         secrets: finds credentials.
         promotion: what to do.
         say: told of each step.
-        patience: seconds until a planned promotion gives up waiting for equality, and gives the old primary its right back.
+        patience: seconds until a planned promotion gives up waiting for equality, and gives the old primary its right
+            back.
         moves: with tables: those that somebody agreed to.
 
     Raises:
@@ -144,14 +146,15 @@ def promote(
             left[other.name] = "it was the primary: sterna catalog rejoin, when it is back"
             continue
         try:
-            # With all that a rejoin looks at: when a promotion is repeated, this may be an old primary that came back meanwhile.
+            # With all that a rejoin looks at: when a promotion is repeated, this may be an old primary that came back
+            # meanwhile.
             lost += bring_back(registry, other, target, secrets, say).lost
             following.append(other.name)
         except SternaError as error:
             left[other.name] = f"{error}; sterna catalog rejoin, when it is back"
     if moves is None:
         return Promoted(promotion.epoch, tuple(following), left, tuple(lost))
-    with Context(registry, target, secrets) as context:
+    with RegionContext(registry, target, secrets) as context:
         return Promoted(promotion.epoch, tuple(following), left, tuple(lost), move(context, moves, say))
 
 
@@ -173,10 +176,15 @@ def _refuse(sites: Mapping[str, Site], name: str, old: str, planned: bool) -> No
         raise UsageError(f"region {name} does not follow the primary {old}: it can't take over what it has not got")
     if planned:
         if primary.problem:
-            raise UsageError(f"a planned promotion needs the primary: {primary.problem}", hint="without --planned, if it is gone for good")
+            raise UsageError(
+                f"a planned promotion needs the primary: {primary.problem}",
+                hint="without --planned, if it is gone for good",
+            )
         return
     if not primary.problem and primary.writable:
-        raise UsageError(f"the primary {old} answers, and may take commits: stop it, or use --planned", hint="nothing was changed")
+        raise UsageError(
+            f"the primary {old} answers, and may take commits: stop it, or use --planned", hint="nothing was changed"
+        )
     for site in sites.values():
         ahead = site.following
         # Places in the log alone don't tell: one that was seeded later, from the same state, is further on.
@@ -194,7 +202,10 @@ def _hand_over(old: Region, target: Region, secrets: Secrets, say: Callable[[str
         try:
             while references_digest(copy) != wanted:
                 if time.monotonic() > deadline:
-                    raise NotPrimary(f"after {patience:.0f} s {target.name} has not got all that {old.name} has", hint="see catalog status")
+                    raise NotPrimary(
+                        f"after {patience:.0f} s {target.name} has not got all that {old.name} has",
+                        hint="see catalog status",
+                    )
                 time.sleep(_POLL_SECONDS)
         except BaseException:
             unfence(primary, old)

@@ -1,4 +1,7 @@
-"""Bringing a region back after a failover: what only it has is kept on branches, then it becomes a copy like the others."""
+"""Bringing a region back after a failover.
+
+What only it has is kept on branches, then it becomes a copy like the others.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from sterna.edges.catalog import Commit
-from sterna.edges.epoch import find_primary, read_epoch
-from sterna.edges.nessie import NessieCatalog, open_nessie
-from sterna.edges.postgres import connected
+from sterna.catalog.model import Commit
+from sterna.edges.nessie.catalog import NessieCatalog, open_nessie
+from sterna.edges.postgres.connection import connected
+from sterna.edges.postgres.epoch import find_primary, read_epoch
 from sterna.edges.secrets import Secrets
 from sterna.errors import CatalogUnreachable, DatabaseUnreachable, NotPrimary, UsageError
 from sterna.ha.seed import Seeded, copy_missing, seed
@@ -52,8 +55,11 @@ class Rejoined:
     lost: tuple[Lost, ...]
 
 
-def rejoin(registry: Registry, secrets: Secrets, name: str, say: Callable[[str], None], *, keep: bool = True) -> Rejoined:
-    """Fence a region's catalog, keep what only it has, and make it follow the primary; safe to repeat after a crash anywhere.
+def rejoin(
+    registry: Registry, secrets: Secrets, name: str, say: Callable[[str], None], *, keep: bool = True
+) -> Rejoined:
+    """Fence a region's catalog, keep what only it has, and make it follow the primary; safe to repeat after a crash
+    anywhere.
 
     Args:
         registry: all regions have a `catalog.database`.
@@ -73,7 +79,13 @@ def rejoin(registry: Registry, secrets: Secrets, name: str, say: Callable[[str],
 
 
 def bring_back(
-    registry: Registry, target: Region, source: Region, secrets: Secrets, say: Callable[[str], None], *, keep: bool = True
+    registry: Registry,
+    target: Region,
+    source: Region,
+    secrets: Secrets,
+    say: Callable[[str], None],
+    *,
+    keep: bool = True,
 ) -> Rejoined:
     """Do what `rejoin` does, with a primary that is known; see there.
 
@@ -93,7 +105,8 @@ def bring_back(
 
 
 def fence_if_old(region: Region, registry: Registry, secrets: Secrets) -> str:
-    """Fence a region's catalog when another region knows a newer epoch; what is run before and beside a region's Nessie servers.
+    """Fence a region's catalog when another region knows a newer epoch; what is run before and beside a region's
+    Nessie servers.
 
     Args:
         region: the region.
@@ -114,12 +127,15 @@ def fence_if_old(region: Region, registry: Registry, secrets: Secrets) -> str:
         raise DatabaseUnreachable(own.problem)
     if sites and all(site.problem for site in sites.values()):
         raise CatalogUnreachable(
-            f"no other region answers, so that nobody can tell whether {region.name} may still be the primary; it knows epoch {own.epoch}",
+            f"no other region answers, so that nobody can tell whether {region.name} may still be the primary; it "
+            f"knows epoch {own.epoch}",
             hint="once one answers, run this again; to go on without, see docs/operations.md",
         )
     newest = newest_epoch([own, *sites.values()])
     if newest is None:
-        raise NotPrimary("no region's catalog is the primary yet", hint="sterna catalog promote --region <the first one>")
+        raise NotPrimary(
+            "no region's catalog is the primary yet", hint="sterna catalog promote --region <the first one>"
+        )
     # Only where there is something to take: the fence waits for every reader, and new ones wait behind it.
     if newest.region != region.name and (own.writable or not own.main):
         with connected(region, secrets) as connection:

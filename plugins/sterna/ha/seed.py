@@ -1,8 +1,8 @@
 """Making a region's catalog a copy of the primary's: one way for the first time, for a lost slot, and after a failover.
 
-What is missing is copied; nothing is emptied first, so reads go on. The references are replaced in one transaction by those of one
-moment of the primary, and the subscription goes on from that very moment: what the region shows is at each time a state that the
-primary had, and a state never older than the one before, as long as the primary was ahead.
+What is missing is copied; nothing is emptied first, so reads go on. The references are replaced in one transaction by
+those of one moment of the primary, and the subscription goes on from that very moment: what the region shows is at each
+time a state that the primary had, and a state never older than the one before, as long as the primary was ahead.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sterna.edges.postgres import connected, conninfo
+from sterna.edges.postgres.connection import connected, conninfo
 from sterna.edges.secrets import Secrets
 from sterna.errors import DatabaseRefused, DatabaseUnreachable
 from sterna.ha.site import fence, prepare, run_sql
@@ -46,7 +46,9 @@ class Seeded:
     main: str
 
 
-def seed(target: Region, source: Region, others: Sequence[Region], secrets: Secrets, say: Callable[[str], None]) -> Seeded:
+def seed(
+    target: Region, source: Region, others: Sequence[Region], secrets: Secrets, say: Callable[[str], None]
+) -> Seeded:
     """Make a region's catalog a copy of the primary's and let it follow; may be killed anywhere and repeated.
 
     Args:
@@ -98,7 +100,10 @@ def copy_missing(source: Connection[Any], target: Connection[Any], say: Callable
         last, seen = page[-1], seen + len(page)
         for repo in dict.fromkeys(row[0] for row in page):
             ids = [row[1] for row in page if row[0] == repo]
-            known = {row[0] for row in target.execute("SELECT obj_id FROM objs2 WHERE repo = %s AND obj_id = ANY(%s)", (repo, ids))}
+            known = {
+                row[0]
+                for row in target.execute("SELECT obj_id FROM objs2 WHERE repo = %s AND obj_id = ANY(%s)", (repo, ids))
+            }
             missing = [id for id in ids if id not in known]
             if missing:
                 with target.cursor() as cursor:
@@ -111,7 +116,10 @@ def copy_missing(source: Connection[Any], target: Connection[Any], say: Callable
 
 def unsubscribe(connection: Connection[Any]) -> None:
     """End a region's subscription without asking the primary, which may be gone."""
-    ours = "SELECT 1 FROM pg_subscription JOIN pg_database d ON d.oid = subdbid WHERE subname = 'sterna' AND datname = current_database()"
+    ours = (
+        "SELECT 1 FROM pg_subscription JOIN pg_database d ON d.oid = subdbid WHERE subname = 'sterna' "
+        "AND datname = current_database()"
+    )
     with connection.transaction():
         if connection.execute(ours).fetchone():
             connection.execute("ALTER SUBSCRIPTION sterna DISABLE")
@@ -145,7 +153,9 @@ def _subscribe(connection: Connection[Any], source: Region, slot: str, place: st
     run_sql(connection, "subscription", conninfo=info, slot=sql.Identifier(slot))
     connection.execute(sql.SQL("COMMENT ON SUBSCRIPTION sterna IS {}").format(source.name))
     # What was seeded counts as received: how far two regions are can be compared from the start.
-    connection.execute("SELECT pg_replication_origin_advance('pg_' || oid, %s) FROM pg_subscription WHERE subname = 'sterna'", (place,))
+    connection.execute(
+        "SELECT pg_replication_origin_advance('pg_' || oid, %s) FROM pg_subscription WHERE subname = 'sterna'", (place,)
+    )
     connection.execute("ALTER SUBSCRIPTION sterna ENABLE")
 
 
@@ -160,7 +170,9 @@ def _forget_slots(region: Region, name: str, secrets: Secrets) -> None:
                 if row[1] is None:
                     connection.execute("SELECT pg_drop_replication_slot(%s)", (row[0],))
                 elif time.monotonic() > deadline:
-                    raise DatabaseRefused(f"slot {row[0]} in region {region.name} is still in use by process {row[1]} of its Postgres")
+                    raise DatabaseRefused(
+                        f"slot {row[0]} in region {region.name} is still in use by process {row[1]} of its Postgres"
+                    )
                 else:
                     connection.execute("SELECT pg_terminate_backend(%s)", (row[1],))
                     time.sleep(0.1)
@@ -175,7 +187,9 @@ def _exported(source: Region, slot: str, secrets: Secrets) -> Iterator[tuple[str
     The slot is gone again when the block fails.
     """
     with connected(source, secrets, replication=True) as connection:
-        result = connection.pgconn.exec_(f"CREATE_REPLICATION_SLOT {slot} LOGICAL pgoutput (SNAPSHOT 'export')".encode())
+        result = connection.pgconn.exec_(
+            f"CREATE_REPLICATION_SLOT {slot} LOGICAL pgoutput (SNAPSHOT 'export')".encode()
+        )
         place, snapshot = result.get_value(0, 1), result.get_value(0, 2)
         if place is None or snapshot is None:
             raise DatabaseRefused(f"region {source.name} made no replication slot: {result.get_error_message()}")

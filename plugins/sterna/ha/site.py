@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from sterna.edges.epoch import Epoch, read_epoch
-from sterna.edges.postgres import connected
+from sterna.edges.postgres.connection import connected
+from sterna.edges.postgres.epoch import Epoch, read_epoch
 from sterna.edges.secrets import Secrets
 from sterna.errors import DatabaseUnreachable
 from sterna.ha.model import Following, Site, Slot
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 MAIN = "refs/heads/main"
 _FOLLOWING = """
-    SELECT coalesce(obj_description(s.oid, 'pg_subscription'), ''), st.last_msg_receipt_time IS NOT NULL AND s.subenabled,
+    SELECT coalesce(obj_description(s.oid, 'pg_subscription'), ''),
+           st.last_msg_receipt_time IS NOT NULL AND s.subenabled,
            coalesce(o.remote_lsn - '0/0'::pg_lsn, 0), st.last_msg_receipt_time
     FROM pg_subscription s
     JOIN pg_database d ON d.oid = s.subdbid AND d.datname = current_database()
@@ -102,7 +103,8 @@ def prepare(connection: Connection[Any], region: Region) -> None:
 def references_digest(connection: Connection[Any]) -> str:
     """Return a digest over all references and where they point."""
     row = connection.execute(
-        "SELECT md5(string_agg(concat_ws(' ', repo, ref_name, encode(pointer, 'hex'), deleted), ',' ORDER BY repo, ref_name)) FROM refs2"
+        "SELECT md5(string_agg(concat_ws(' ', repo, ref_name, encode(pointer, 'hex'), deleted), ',' ORDER BY repo, "
+        "ref_name)) FROM refs2"
     ).fetchone()
     return str(row and row[0])
 
@@ -114,7 +116,8 @@ def _look(connection: Connection[Any], region: Region) -> Site:
         database = region.catalog.database
         assert database is not None  # `connected` saw to it
         row = connection.execute(
-            "SELECT has_table_privilege(%s, 'refs2', 'UPDATE'), (SELECT encode(pointer, 'hex') FROM refs2 WHERE ref_name = %s LIMIT 1)",
+            "SELECT has_table_privilege(%s, 'refs2', 'UPDATE'), (SELECT encode(pointer, 'hex') FROM refs2 WHERE "
+            "ref_name = %s LIMIT 1)",
             (database.role, MAIN),
         ).fetchone()
         assert row is not None  # a SELECT without FROM
@@ -126,8 +129,13 @@ def _look(connection: Connection[Any], region: Region) -> Site:
         writable=writable,
         main=main,
         references=references,
-        following=Following(str(following[0]), bool(following[1]), int(following[2]), following[3]) if following else None,
-        slots=tuple(Slot(str(name), bool(active), str(status), int(behind)) for name, active, status, behind in connection.execute(_SLOTS)),
+        following=Following(str(following[0]), bool(following[1]), int(following[2]), following[3])
+        if following
+        else None,
+        slots=tuple(
+            Slot(str(name), bool(active), str(status), int(behind))
+            for name, active, status, behind in connection.execute(_SLOTS)
+        ),
     )
 
 

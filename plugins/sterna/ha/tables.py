@@ -1,7 +1,9 @@
-"""Letting tables go on from a region's replica when the storage that they live in is gone (issue 7, promotion with tables).
+"""Letting tables go on from a region's replica when the storage that they live in is gone (issue 7, promotion with
+tables).
 
-The entries of `main` are pointed at the region's localized metadata, in one commit. From then on `main` names files below that region's
-replica root; other regions take each of them back to its origin (`sterna.registry.mapping`), so that nothing is copied twice.
+The entries of `main` are pointed at the region's localized metadata, in one commit. From then on `main` names files
+below that region's replica root; other regions take each of them back to its origin (`sterna.registry.mapping`), so
+that nothing is copied twice.
 """
 
 from __future__ import annotations
@@ -9,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from sterna.edges.catalog import NAMESPACE, Catalog, Commit, Content, Key, Put, key_name
+from sterna.catalog.model import NAMESPACE, Catalog, Commit, Content, Key, Put, key_name
 from sterna.errors import CatalogConflict, TableError, UsageError
 from sterna.registry.model import SOURCE_BRANCH
-from sterna.sync.compare import wanted_here
-from sterna.sync.context import Context
-from sterna.sync.head import MOVED, REGION, read_head
+from sterna.replica.head import MOVED, REGION, read_head
+from sterna.replica.region import RegionContext
+from sterna.replica.wanted import wanted_here
 
 _TRIES = 5
 _CHANGED = "it has changed since it was looked at: repeat this"
@@ -56,7 +58,7 @@ class Moves:
     left: Mapping[str, str] = field(default_factory=dict)
 
 
-def plan_moves(context: Context, lost: Collection[str]) -> Moves:
+def plan_moves(context: RegionContext, lost: Collection[str]) -> Moves:
     """Find the tables that would go on from a region's replica, as its own catalog has them; changes nothing.
 
     Args:
@@ -71,11 +73,14 @@ def plan_moves(context: Context, lost: Collection[str]) -> Moves:
     regions, own = context.registry.region_names, context.region.name
     if not lost or own in lost or not set(lost) <= set(regions):
         others = ", ".join(name for name in regions if name != own)
-        raise UsageError(f"tables go on from {own}'s replica when another region's storage is lost: say which", hint=f"--lost, of {others}")
+        raise UsageError(
+            f"tables go on from {own}'s replica when another region's storage is lost: say which",
+            hint=f"--lost, of {others}",
+        )
     return _planned(context, context.catalog, tuple(sorted(lost)), context.catalog.reference(SOURCE_BRANCH).hash)[0]
 
 
-def move(context: Context, agreed: Moves, say: Callable[[str], None]) -> Moves:
+def move(context: RegionContext, agreed: Moves, say: Callable[[str], None]) -> Moves:
     """Point entries of `main` at the region's localized metadata, in one commit; safe to repeat.
 
     Args:
@@ -102,7 +107,9 @@ def move(context: Context, agreed: Moves, say: Callable[[str], None]) -> Moves:
         puts = [Put(*contents[each.key]) for each in mine]
         message = f"{len(puts)} tables and views go on from the replica in {found.region}"
         try:
-            hash = context.primary.commit(SOURCE_BRANCH, main, puts, message, {REGION: found.region, MOVED: str(len(puts))})
+            hash = context.primary.commit(
+                SOURCE_BRANCH, main, puts, message, {REGION: found.region, MOVED: str(len(puts))}
+            )
         except CatalogConflict:
             if last:
                 raise
@@ -112,10 +119,16 @@ def move(context: Context, agreed: Moves, say: Callable[[str], None]) -> Moves:
     raise AssertionError("unreachable")
 
 
-def _planned(context: Context, catalog: Catalog, lost: tuple[str, ...], main: str) -> tuple[Moves, dict[str, tuple[Key, Content]]]:
+def _planned(
+    context: RegionContext, catalog: Catalog, lost: tuple[str, ...], main: str
+) -> tuple[Moves, dict[str, tuple[Key, Content]]]:
     """Return the moves at one commit of `main`, and by key name what would be put."""
     head = read_head(catalog, context.region.replica_branch)
-    here = {key: content for key, content in catalog.entries(context.region.replica_branch, head.hash) if content.kind != NAMESPACE}
+    here = {
+        key: content
+        for key, content in catalog.entries(context.region.replica_branch, head.hash)
+        if content.kind != NAMESPACE
+    }
     behind: dict[str, Move] = {}
     moves: dict[str, Move] = {}
     left: dict[str, str] = {}
@@ -141,14 +154,14 @@ def _planned(context: Context, catalog: Catalog, lost: tuple[str, ...], main: st
     return Moves(context.region.name, lost, tuple(moves[name] for name in sorted(moves)), left), contents
 
 
-def _lies_in(context: Context, uri: str, regions: Collection[str]) -> bool:
+def _lies_in(context: RegionContext, uri: str, regions: Collection[str]) -> bool:
     try:
         return context.mapping.locate(uri).location.region in regions
     except TableError:
         return False  # in no location: no region's storage can be meant
 
 
-def _is_current(context: Context, name: str, content: Content, mine: Content) -> bool:
+def _is_current(context: RegionContext, name: str, content: Content, mine: Content) -> bool:
     try:
         return wanted_here(context, name, content) == mine.with_id(None)
     except TableError:
@@ -156,7 +169,9 @@ def _is_current(context: Context, name: str, content: Content, mine: Content) ->
 
 
 def _made_anew(catalog: Catalog, wanted: Mapping[str, tuple[Key, Content]], since: Mapping[str, str]) -> set[str]:
-    """Return the keys under which `main` holds another table or view by now than the one that the region has a version of."""
+    """Return the keys under which `main` holds another table or view by now than the one that the region has a
+    version of.
+    """
     found = set()
     for hash in {hash for hash in since.values() if hash}:
         mine = {name: wanted[name] for name, at in since.items() if at == hash}
@@ -176,7 +191,8 @@ def _with_losses(catalog: Catalog, behind: Mapping[str, Move], since: Mapping[st
         for name in _changed(commit) & open_keys:
             found[name].append(commit)
     return {
-        name: replace(each, lost=tuple(found.get(name, ())), untold=name not in found or name in open_keys) for name, each in behind.items()
+        name: replace(each, lost=tuple(found.get(name, ())), untold=name not in found or name in open_keys)
+        for name, each in behind.items()
     }
 
 

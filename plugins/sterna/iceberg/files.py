@@ -1,7 +1,7 @@
 """What the modules of this package share: a written file, and the limits that bound hostile or broken input.
 
-The limits are far above what real tables hold. They exist because a table's writers are trusted less than the operator: a
-few kilobytes of crafted metadata must not take a worker's memory (faults.md S3 and S4).
+The limits are far above what real tables hold. They exist because a table's writers are trusted less than the operator:
+a few kilobytes of crafted metadata must not take a worker's memory (faults.md S3 and S4).
 """
 
 from __future__ import annotations

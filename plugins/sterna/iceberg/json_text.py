@@ -1,7 +1,7 @@
 """Editing JSON by tokens: a replaced value changes its own characters and no others.
 
-The standard library's decoder parses one value at a given place, and says where it ends. That is enough to walk the few objects
-whose members are of interest and to step over everything else, whatever it holds.
+The standard library's decoder parses one value at a given place, and says where it ends. That is enough to walk the few
+objects whose members are of interest and to step over everything else, whatever it holds.
 """
 
 from __future__ import annotations

@@ -13,7 +13,10 @@ _SUFFIX = "core.windows.net"
 
 @dataclass(frozen=True)
 class _Access:
-    """Whom to speak to, and as whom; of key, sas and client one is given, none of them for what the machine provides."""
+    """Whom to speak to, and as whom.
+
+    Of key, sas and client one is given, none of them for what the machine provides.
+    """
 
     account: str
     endpoint: str
@@ -51,7 +54,8 @@ def store(location: Location, credential: Credential | None) -> dict[str, Any]:
 def fileio(location: Location, credential: Credential | None) -> dict[str, str]:
     """Return the properties of Iceberg's ADLSFileIO and of PyIceberg's."""
     access = _access(location, credential)
-    # Java's names, then PyIceberg's; Java's Azure identity of a service principal comes from the AZURE_* variables alone.
+    # Java's names, then PyIceberg's; Java's Azure identity of a service principal comes from the AZURE_* variables
+    # alone.
     named = {
         "adls.auth.shared-key.account.name": access.account if access.key else "",
         "adls.auth.shared-key.account.key": access.key,
@@ -82,7 +86,11 @@ def _fileio_endpoint(location: Location, access: _Access) -> dict[str, str]:
     if access.endpoint == f"https://{access.account}.blob.{_SUFFIX}":
         return {}
     # Java takes the endpoint under the name of a connection string, and looks for the other service of the same store.
-    java = {} if access.endpoint == _own_endpoint(location) else {_java_endpoint(location): access.endpoint.replace(".blob.", ".dfs.", 1)}
+    java = (
+        {}
+        if access.endpoint == _own_endpoint(location)
+        else {_java_endpoint(location): access.endpoint.replace(".blob.", ".dfs.", 1)}
+    )
     # PyIceberg takes the endpoint of a service principal as a host, anybody else's in a connection string.
     if access.client:
         return {**java, "adls.account-host": access.endpoint.partition("://")[2]}
@@ -107,22 +115,33 @@ def _own_endpoint(location: Location) -> str:
 
 def _access(location: Location, credential: Credential | None) -> _Access:
     said = _connection_string(text_of(credential, "connection_string")) if credential else {}
-    account = store_address(location).account or location.remote.options.get("account", "") or said.get("AccountName", "")
+    account = (
+        store_address(location).account or location.remote.options.get("account", "") or said.get("AccountName", "")
+    )
     if credential is None:
         return _Access(account, _endpoint(location, account, said))
-    key, sas, tenant = "", text_of(credential, "sas_token") or said.get("SharedAccessSignature", ""), _tenant(credential)
+    key, sas, tenant = (
+        "",
+        text_of(credential, "sas_token") or said.get("SharedAccessSignature", ""),
+        _tenant(credential),
+    )
     if not sas and not tenant:
         key = said.get("AccountKey", "") or credential.password
         account = account or credential.login
     client, secret = (credential.login, credential.password) if tenant and not sas else ("", "")
     if not (key or sas or (client and secret)):
         needed = (
-            "a password (account key), extra.sas_token, extra.connection_string with one of them, or login, password and extra.tenant_id"
+            "a password (account key), extra.sas_token, extra.connection_string with one of them, or "
+            "login, password and extra.tenant_id"
         )
         raise incomplete(location, credential, needed)
     if not account:
-        raise incomplete(location, credential, "the storage account's name, which neither prefix nor options.account has")
-    return _Access(account, _endpoint(location, account, said), key, sas.lstrip("?"), tenant if client else "", client, secret)
+        raise incomplete(
+            location, credential, "the storage account's name, which neither prefix nor options.account has"
+        )
+    return _Access(
+        account, _endpoint(location, account, said), key, sas.lstrip("?"), tenant if client else "", client, secret
+    )
 
 
 def _tenant(credential: Credential) -> str:
@@ -133,7 +152,9 @@ def _endpoint(location: Location, account: str, said: dict[str, str]) -> str:
     """Return the blob service's endpoint: the registry's, the connection string's, or the prefix's."""
     endpoint = location.remote.options.get("endpoint", "") or said.get("BlobEndpoint", "")
     if not endpoint and not _own_endpoint(location):
-        endpoint = f"{said.get('DefaultEndpointsProtocol', 'https')}://{account}.blob.{said.get('EndpointSuffix', _SUFFIX)}"
+        endpoint = (
+            f"{said.get('DefaultEndpointsProtocol', 'https')}://{account}.blob.{said.get('EndpointSuffix', _SUFFIX)}"
+        )
     endpoint = (endpoint or _own_endpoint(location)).rstrip("/")
     return endpoint if "://" in endpoint else f"https://{endpoint}"
 

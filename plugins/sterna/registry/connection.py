@@ -1,4 +1,7 @@
-"""One credential, as an Airflow connection says it, and where in its store a location lies: what every kind of store builds on."""
+"""One credential, as an Airflow connection says it, and where in its store a location lies.
+
+What every kind of store builds on.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ _HIDDEN = "***"
 # What a connection or a service account's key file says in public: hiding it would only make messages unreadable.
 _NOT_SECRET = frozenset(
     {
-        "region_name", "region", "endpoint_url", "host", "tenant_id", "tenantId", "tenant", "account_name", "anonymous", "is_anonymous",
-        "project", "project_id", "type", "client_email", "auth_uri", "token_uri", "auth_provider_x509_cert_url", "client_x509_cert_url",
-        "universe_domain",
+        "region_name", "region", "endpoint_url", "host", "tenant_id", "tenantId", "tenant", "account_name", "anonymous",
+        "is_anonymous", "project", "project_id", "type", "client_email", "auth_uri", "token_uri",
+        "auth_provider_x509_cert_url", "client_x509_cert_url", "universe_domain",
     }
 )  # fmt: skip
 _SECRET_PARTS = ("sig", "AccountKey", "SharedAccessSignature")
@@ -43,7 +46,12 @@ class Credential:
     def scrub(self, text: str) -> str:
         """Return a text with every secret of this credential replaced."""
         values = [self.password, *(value for name, value in self.extra.items() if name not in _NOT_SECRET)]
-        spellings = {spelling for secret in _texts(values) for spelling in _spellings(secret) if len(spelling) >= _SHORTEST_SECRET}
+        spellings = {
+            spelling
+            for secret in _texts(values)
+            for spelling in _spellings(secret)
+            if len(spelling) >= _SHORTEST_SECRET
+        }
         for spelling in sorted(spellings, key=len, reverse=True):
             text = text.replace(spelling, _HIDDEN)
         return text
@@ -74,7 +82,8 @@ def parse_credential(id: str, text: str) -> Credential:
 
     Args:
         id: the connection's id.
-        text: JSON (`conn_type`, `login`, `password`, `extra` as an object or as JSON in a string), or Airflow's URI form.
+        text: JSON (`conn_type`, `login`, `password`, `extra` as an object or as JSON in a string), or Airflow's URI
+            form.
 
     Raises:
         CredentialError: the text is neither; the message names the id alone.
@@ -90,7 +99,9 @@ def parse_credential(id: str, text: str) -> Credential:
         return Credential(id, str(content.get("login") or ""), str(content.get("password") or ""), extra)
     except ValueError:
         # Not chained: the parser's error repeats the text.
-        raise CredentialError(f"connection {id!r} is neither JSON with login, password and extra nor a connection URI") from None
+        raise CredentialError(
+            f"connection {id!r} is neither JSON with login, password and extra nor a connection URI"
+        ) from None
 
 
 def store_address(location: Location) -> StoreAddress:
@@ -158,4 +169,6 @@ def _spellings(secret: str) -> Iterator[str]:
 
 def incomplete(location: Location, credential: Credential, needed: str) -> CredentialError:
     """Return the error for a connection that lacks what a location's store needs."""
-    return CredentialError(f"connection {credential.id!r} is incomplete for location {location.id!r}: it needs {needed}")
+    return CredentialError(
+        f"connection {credential.id!r} is incomplete for location {location.id!r}: it needs {needed}"
+    )

@@ -21,8 +21,8 @@ __all__ = (
     "store_options",
 )
 
-# The encoding of rclone's own paths. With the same one for the store a key passes byte for byte; with the stores' defaults
-# keys that hold one of rclone's replacement characters (U+201B, U+2401, …) arrive under another name.
+# The encoding of rclone's own paths. With the same one for the store a key passes byte for byte; with the stores'
+# defaults keys that hold one of rclone's replacement characters (U+201B, U+2401, …) arrive under another name.
 RCLONE_ENCODING = "Slash,Ctl,Del,Dot"
 
 
@@ -62,7 +62,8 @@ def store_options(location: Location, credential: Credential | None) -> dict[str
 
 
 def fileio_properties(location: Location, credential: Credential | None) -> dict[str, str]:
-    """Return the properties with which Iceberg's FileIO, in Java (Spark, Trino, Flink) and PyIceberg, reads a location's store.
+    """Return the properties with which Iceberg's FileIO, in Java (Spark, Trino, Flink) and PyIceberg, reads a
+    location's store.
 
     Raises:
         CredentialError: the credential is incomplete.
@@ -81,6 +82,21 @@ def _nothing(location: Location, credential: Credential | None) -> dict[str, Any
 
 
 _Settings = Callable[[Location, Credential | None], dict[str, Any]]
-_RCLONE: dict[str, _Settings] = {"s3": s3.rclone, "google cloud storage": gcs.rclone, "azureblob": azure.rclone, "local": _local_rclone}
-_STORE: dict[str, _Settings] = {"s3": s3.store, "google cloud storage": gcs.store, "azureblob": azure.store, "local": _nothing}
-_FILEIO: dict[str, _Settings] = {"s3": s3.fileio, "google cloud storage": gcs.fileio, "azureblob": azure.fileio, "local": _nothing}
+_RCLONE: dict[str, _Settings] = {
+    "s3": s3.rclone,
+    "google cloud storage": gcs.rclone,
+    "azureblob": azure.rclone,
+    "local": _local_rclone,
+}
+_STORE: dict[str, _Settings] = {
+    "s3": s3.store,
+    "google cloud storage": gcs.store,
+    "azureblob": azure.store,
+    "local": _nothing,
+}
+_FILEIO: dict[str, _Settings] = {
+    "s3": s3.fileio,
+    "google cloud storage": gcs.fileio,
+    "azureblob": azure.fileio,
+    "local": _nothing,
+}

@@ -16,10 +16,18 @@ _NO_END = "4102444800000"
 
 def rclone(location: Location, credential: Credential | None) -> dict[str, str]:
     """Return the options of rclone's backend `google cloud storage`."""
-    # As for S3; and a bucket with uniform access refuses requests that speak of access lists, which rclone's do by default.
-    options = {"no_check_bucket": "true", "bucket_policy_only": "true", **_rclone_keys(location, credential), **location.remote.options}
+    # As for S3; and a bucket with uniform access refuses requests that speak of access lists, which rclone's do by
+    # default.
+    options = {
+        "no_check_bucket": "true",
+        "bucket_policy_only": "true",
+        **_rclone_keys(location, credential),
+        **location.remote.options,
+    }
     # rclone's endpoint is the JSON API's, the others' is the host's.
-    return {**options, "endpoint": f"{_endpoint(location)}{_API}/"} if "endpoint" in location.remote.options else options
+    return (
+        {**options, "endpoint": f"{_endpoint(location)}{_API}/"} if "endpoint" in location.remote.options else options
+    )
 
 
 def store(location: Location, credential: Credential | None) -> dict[str, Any]:
@@ -29,7 +37,11 @@ def store(location: Location, credential: Credential | None) -> dict[str, Any]:
     if credential is None or options["skip_signature"]:
         return options
     keyfile, token = _keys(location, credential)
-    keys = {"service_account_key": keyfile} if keyfile else {"credential_provider": Static({"token": token, "expires_at": None})}
+    keys = (
+        {"service_account_key": keyfile}
+        if keyfile
+        else {"credential_provider": Static({"token": token, "expires_at": None})}
+    )
     return {**options, **keys}
 
 
@@ -43,7 +55,8 @@ def fileio(location: Location, credential: Credential | None) -> dict[str, str]:
     if _anonymous(location, credential):
         properties["gcs.no-auth"] = "true"
     elif credential is not None:
-        # Iceberg takes no key file as a property: with one, its readers use the machine's own (GOOGLE_APPLICATION_CREDENTIALS).
+        # Iceberg takes no key file as a property: with one, its readers use the machine's own
+        # (GOOGLE_APPLICATION_CREDENTIALS).
         _, token = _keys(location, credential)
         properties |= {"gcs.oauth2.token": token, "gcs.oauth2.token-expires-at": _NO_END} if token else {}
     return properties
@@ -74,6 +87,8 @@ def _keys(location: Location, credential: Credential) -> tuple[str, str]:
     keyfile = json.dumps(keyfile) if isinstance(keyfile, dict) else str(keyfile)
     token = text_of(credential, "token", "access_token")
     if not keyfile and not token:
-        needed = "extra.keyfile_dict (a service account's key), extra.token (an OAuth 2 access token) or extra.is_anonymous"
+        needed = (
+            "extra.keyfile_dict (a service account's key), extra.token (an OAuth 2 access token) or extra.is_anonymous"
+        )
         raise incomplete(location, credential, needed)
     return keyfile, token

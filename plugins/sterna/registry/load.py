@@ -47,7 +47,11 @@ def parse_registry(text: str, name: str) -> Registry:
 
 def _yaml_problem(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
-    return f"line {mark.line + 1}, column {mark.column + 1}: {getattr(error, 'problem', 'not YAML')}" if mark else str(error)
+    return (
+        f"line {mark.line + 1}, column {mark.column + 1}: {getattr(error, 'problem', 'not YAML')}"
+        if mark
+        else str(error)
+    )
 
 
 def _lines(node: yaml.Node | None, path: Location, lines: dict[Location, int]) -> None:

@@ -29,7 +29,10 @@ _ODD = re.compile(r"[\x00-\x1f\x7f?\\\ud800-\udfff]|^/|//|/$|(?:^|/)\.|\.(?:/|$)
 
 @dataclass(frozen=True)
 class Place:
-    """Where a URI lies: its location, the alias it is spelled with ("" for the registry's spelling), the rest of the path."""
+    """Where a URI lies.
+
+    Its location, the alias it is spelled with ("" for the registry's spelling), the rest of the path.
+    """
 
     location: Location
     alias: str
@@ -47,8 +50,9 @@ class _Spelling:
 class Mapping:
     """The mapping of one region: which URIs are local, and where the others' copies stand.
 
-    The mapping is injective and `source` inverts it; the rest of a path is kept byte for byte. After a promotion with tables `main`
-    names files below a region's replica root: each is taken back to its origin first, and so has the place that its origin has.
+    The mapping is injective and `source` inverts it; the rest of a path is kept byte for byte. After a promotion with
+    tables `main` names files below a region's replica root: each is taken back to its origin first, and so has the
+    place that its origin has.
     """
 
     registry: Registry
@@ -91,7 +95,10 @@ class Mapping:
         return {}
 
     def like_its_folder(self, uri: str, name: str) -> bool:
-        """Tell whether a URI fares as every other in its folder does: what was found out for one of them holds for it."""
+        """Tell whether a URI fares as every other in its folder does.
+
+        What was found out for one of them holds for it.
+        """
         plain = _PLAIN.fullmatch(name) or (name and not _ODD.search(name))
         return bool(plain) and uri not in self._edges
 
@@ -114,7 +121,9 @@ class Mapping:
                     self._located[folder] = spelling
                 return Place(spelling.location, spelling.alias, path)
         raise UnregisteredUri(
-            "the URI lies in no location of the registry", file=uri, hint="register its prefix, then the next sync takes it up"
+            "the URI lies in no location of the registry",
+            file=uri,
+            hint="register its prefix, then the next sync takes it up",
         )
 
     def is_local(self, uri: str) -> bool:
@@ -133,7 +142,8 @@ class Mapping:
     def localized(self, uri: str) -> str:
         """Return the place below the replica root where the localized copy of a path-bearing file stands.
 
-        Apart from where copies stand: else a table that lists another one's manifest or position deletes as a data file would put
+        Apart from where copies stand: else a table that lists another one's manifest or position deletes as a data file
+            would put
         the original where the localized file belongs.
 
         Raises:
@@ -142,7 +152,10 @@ class Mapping:
         return self._file(f"{self.region.replica_root}/{_LOCALIZED}", uri, self._origin(uri))
 
     def replica_folder(self, uri: str) -> str:
-        """Return what `replica` returns, for a folder such as a table's `location`: a trailing slash and a bare prefix are fine."""
+        """Return what `replica` returns, for a folder such as a table's `location`.
+
+        A trailing slash and a bare prefix are fine.
+        """
         return self._folder(self.region.replica_root, self._origin(uri))
 
     def _file(self, root: str, uri: str, origin: str) -> str:
@@ -164,10 +177,16 @@ class Mapping:
         origin = self.source(uri)
         place = self.locate(origin.removesuffix("/"))
         below = "/".join(filter(None, (_folder_name(place.location, place.alias), place.path)))
-        places = (f"{region.replica_root}/{folder}{below}" for region in self.registry.regions for folder in ("", f"{_LOCALIZED}/"))
+        places = (
+            f"{region.replica_root}/{folder}{below}"
+            for region in self.registry.regions
+            for folder in ("", f"{_LOCALIZED}/")
+        )
         if uri.removesuffix("/") not in places:
             # Two URIs that differ on `main` would become one, and deletes would hit what they don't hit there.
-            raise Unsupported("the URI lies below a replica root, in another spelling or folder than its origin has there", file=uri)
+            raise Unsupported(
+                "the URI lies below a replica root, in another spelling or folder than its origin has there", file=uri
+            )
         return origin
 
     def _content_origin(self, uri: str) -> str:
@@ -176,10 +195,12 @@ class Mapping:
         return self._origin(uri)
 
     def content(self, uri: str) -> str:
-        """Return where this region reads a content file: the URI itself when local, else its place below the replica root.
+        """Return where this region reads a content file: the URI itself when local, else its place below the
+        replica root.
 
-        It depends on the origin alone, so that there is one place for a file that `main` names below one root and later another, and
-        deletes name what they hit. A file that was born here is read there: it is the original, or a copy that was put in its place.
+        It depends on the origin alone, so that there is one place for a file that `main` names below one root and later
+        another, and deletes name what they hit. A file that was born here is read there: it is the original, or a copy
+        that was put in its place.
         """
         folder, _, name = uri.rpartition("/")
         known = self._contents.get(folder)
@@ -195,16 +216,22 @@ class Mapping:
         return own or replica
 
     def unopened(self, uri: str) -> str:
-        """Return what stands for a path-bearing file that was deleted and may be gone: nobody opens it, here or there."""
+        """Return what stands for a path-bearing file that was deleted and may be gone.
+
+        Nobody opens it, here or there.
+        """
         return uri if self.is_local(uri) else self.localized(uri)
 
     def known(self, value: str) -> str | None:
-        """Map a property's or summary's value when the whole value is a URI with a registered prefix, else return None."""
+        """Map a property's or summary's value when the whole value is a URI with a registered prefix, else return
+        None.
+        """
         registered = any(inside(value.rstrip("/"), spelling.prefix) for spelling in self._spellings)
         return self.replica_folder(value) if registered else None
 
     def source(self, uri: str) -> str:
-        """Take a URI below a region's replica root, as the registry spells it, back to its origin; any other is its own origin.
+        """Take a URI below a region's replica root, as the registry spells it, back to its origin; any other is its
+        own origin.
 
         Raises:
             UnregisteredUri: it lies below a replica root, but under no known id.
@@ -226,8 +253,8 @@ class Mapping:
     def metadata(self, uri: str, policy: Policy, localizer: int) -> str:
         """Return where the localized copy of a metadata.json stands: `<mapped folder>/<stem>-<digest><ending>`.
 
-        The digest covers the mapping, the table's policy and the localizer's version, so that the content is a function of the URI.
-        Engines read the version number in front and the codec from the ending: both stay.
+        The digest covers the mapping, the table's policy and the localizer's version, so that the content is a function
+        of the URI. Engines read the version number in front and the codec from the ending: both stay.
         """
         folder, _, name = self.localized(uri).rpartition("/")
         ending = next((ending for ending in _METADATA_ENDINGS if name.endswith(ending)), "")
@@ -238,7 +265,13 @@ class Mapping:
     def digest(self, policy: Policy, localizer: int) -> str:
         """Return 16 hex digits over everything that decides what a localized metadata.json contains."""
         return digest(
-            [self.registry.bindings(), self.region.name, self.region.replica_root, policy.history.model_dump(mode="json"), localizer]
+            [
+                self.registry.bindings(),
+                self.region.name,
+                self.region.replica_root,
+                policy.history.model_dump(mode="json"),
+                localizer,
+            ]
         )
 
 
@@ -246,14 +279,16 @@ def check_bindings(registry: Registry, bound: dict[str, str]) -> None:
     """Compare the registry with the bindings that a replica commit recorded.
 
     Raises:
-        RegistryError: an id stands for another prefix or region now, or files of a bound prefix would get a second place.
+        RegistryError: an id stands for another prefix or region now, or files of a bound prefix would get a second
+            place.
     """
     now = {location.id: location for location in registry.locations}
     for location in registry.locations:
         before = bound.get(location.id)
         if before is not None and before != location.binding:
             raise RegistryError(
-                f"location {location.id!r} is bound to {before!r} by the replica branch, the registry says {location.binding!r}",
+                f"location {location.id!r} is bound to {before!r} by the replica branch, the registry says "
+                f"{location.binding!r}",
                 hint="an id keeps its prefix and region for ever: restore it, or give the new prefix a new id",
             )
     # Position deletes would name a file's old place, manifests that are localized from now on its new one.
@@ -262,12 +297,14 @@ def check_bindings(registry: Registry, bound: dict[str, str]) -> None:
         splitting = next((item for item in now.values() if item.id not in bound and _claims(item.prefix, prefix)), None)
         if splitting is not None:
             raise RegistryError(
-                f"new location {splitting.id!r} ({splitting.prefix}) lies inside {other!r} ({prefix}), which is already replicated"
+                f"new location {splitting.id!r} ({splitting.prefix}) lies inside {other!r} ({prefix}), which is "
+                "already replicated"
             )
         covering = next((item for item in now.values() if other not in now and _claims(prefix, item.prefix)), None)
         if covering is not None:
             raise RegistryError(
-                f"location {other!r} ({prefix}) is bound by the replica branch and gone from the registry, where {covering.id!r} covers it",
+                f"location {other!r} ({prefix}) is bound by the replica branch and gone from the registry, where "
+                f"{covering.id!r} covers it",
                 hint="restore it: an id keeps its prefix for ever",
             )
 
@@ -320,4 +357,6 @@ def _check_key(uri: str, mapped: str) -> None:
         if any(len(part) > _NAME_LIMIT for part in key.split(b"/")):
             raise UnsafeUri(f"its place in the replica has a name longer than {_NAME_LIMIT} bytes", file=uri)
     elif len(key) > _KEY_LIMIT:
-        raise UnsafeUri(f"its key in the replica would have {len(key)} bytes, {_KEY_LIMIT} is the stores' limit", file=uri)
+        raise UnsafeUri(
+            f"its key in the replica would have {len(key)} bytes, {_KEY_LIMIT} is the stores' limit", file=uri
+        )

@@ -22,7 +22,8 @@ _SECRET_OPTION = re.compile(
     re.IGNORECASE,
 )
 
-# Spellings of one place, by the name of the spelling and what stands before the authority; the first of each is the canonical one.
+# Spellings of one place, by the name of the spelling and what stands before the authority; the first of each is the
+# canonical one.
 ALIASES = (
     {"s3": "s3://", "s3a": "s3a://", "s3n": "s3n://"},
     {"abfs": "abfs://", "abfss": "abfss://"},
@@ -47,7 +48,9 @@ def _plain_uri(value: str) -> str:
     authority = rest.partition("/")[0]
     # Azure's URIs name the container before the "@"; a ":" there would make it user-info.
     if "@" in authority and (not scheme.startswith(("abfs", "wasb")) or ":" in authority.partition("@")[0]):
-        raise ValueError("user-info in a URI is refused: put the credential into an Airflow connection and name it in credential_id")
+        raise ValueError(
+            "user-info in a URI is refused: put the credential into an Airflow connection and name it in credential_id"
+        )
     parts = {decoded for part in rest.split("/") for decoded in unquote(part).split("/")}
     if "?" in rest or "//" in rest.rstrip("/").removeprefix("/") or {".", ".."} & parts:
         raise ValueError("a query, an empty path part, '.' or '..' can't stand in a prefix")
@@ -61,7 +64,9 @@ def _http_uri(value: str) -> str:
     if not separator or scheme not in ("http", "https"):
         raise ValueError("expected http://… or https://…")
     if "@" in rest.partition("/")[0]:
-        raise ValueError("user-info in a URI is refused: put the credential into an Airflow connection and name it in credential_id")
+        raise ValueError(
+            "user-info in a URI is refused: put the credential into an Airflow connection and name it in credential_id"
+        )
     return value.rstrip("/")
 
 
@@ -80,7 +85,8 @@ class CatalogDatabase(StrictModel):
         hosts: `host:port` of its servers; with several, the one that accepts writes is taken.
         name: the database.
         role: the login of the region's Nessie servers, whose right to write `refs2` makes this region the primary.
-        credential_id: Airflow connection id with login and password: to read the epoch for whoever syncs, a superuser's for operators.
+        credential_id: Airflow connection id with login and password: to read the epoch for whoever syncs, a superuser's
+            for operators.
         replication_hosts: the same servers as other regions' Postgres reach them; default: `hosts`.
         replication_credential_id: the login by which other regions subscribe; default: `credential_id`.
         sslmode: libpq's.
@@ -100,9 +106,12 @@ class CatalogAddress(StrictModel):
 
     Args:
         read: Nessie API v2 base URI that this region plans and serves from.
-        write: Nessie API v2 base URI that accepts commits; default: the same. With `database`: this region's own, while it is the primary.
-        credential_id: Airflow connection id with login and password (basic) or password alone (bearer); none: no authentication.
-        database: the Postgres behind `read`, where the regions' catalogs are copies of one primary's; all regions have one, or none.
+        write: Nessie API v2 base URI that accepts commits; default: the same. With `database`: this region's own, while
+            it is the primary.
+        credential_id: Airflow connection id with login and password (basic) or password alone (bearer); none: no
+            authentication.
+        database: the Postgres behind `read`, where the regions' catalogs are copies of one primary's; all regions have
+            one, or none.
     """
 
     read: HttpUri
@@ -123,10 +132,12 @@ class Region(StrictModel):
     Args:
         name: short name, as in `--region`.
         replica_branch: the Nessie branch that sterna alone writes; default `main_replica_<name>`.
-        replica_root: URI prefix below which sterna keeps this region's copies; inside one of the region's own locations.
+        replica_root: URI prefix below which sterna keeps this region's copies; inside one of the region's own
+            locations.
         catalog: Nessie addresses.
         spark: Spark master (`local[2]`, `spark://…`, `yarn`, `k8s://…`) or Spark Connect URL (`sc://host:15002`).
-        localize: `spark`; `here`, in the process or Airflow task that runs the stage; or `auto`: here where there is little to do.
+        localize: `spark`; `here`, in the process or Airflow task that runs the stage; or `auto`: here where there is
+            little to do.
     """
 
     name: Name
@@ -151,7 +162,8 @@ class Remote(StrictModel):
     Args:
         type: rclone backend: s3, "google cloud storage", azureblob or local.
         options: the backend's options by rclone's names (provider, endpoint, region, force_path_style, …).
-        name: use this remote of an existing rclone.conf for copying; type and options then describe the store to the FileIO.
+        name: use this remote of an existing rclone.conf for copying; type and options then describe the store to the
+            FileIO.
         config: path of that rclone.conf; default: rclone's own.
     """
 
@@ -164,9 +176,14 @@ class Remote(StrictModel):
     def _no_secret(self) -> Remote:
         for option in self.options:
             if _SECRET_OPTION.search(option):
-                raise ValueError(f"options.{option} looks like a secret: put it into an Airflow connection and name it in credential_id")
+                raise ValueError(
+                    f"options.{option} looks like a secret: put it into an Airflow connection and name it in "
+                    "credential_id"
+                )
             if "@" in self.options[option].partition("://")[2].partition("/")[0]:
-                raise ValueError(f"options.{option} holds user-info: put it into an Airflow connection and name it in credential_id")
+                raise ValueError(
+                    f"options.{option} holds user-info: put it into an Airflow connection and name it in credential_id"
+                )
         return self
 
 
@@ -227,7 +244,11 @@ class Registry(StrictModel):
 
     def region(self, name: str) -> Region:
         """Return the region of that name; KeyError where there is none."""
-        return next(region for region in self.regions if region.name == name) if name in self.region_names else _no_key(name)
+        return (
+            next(region for region in self.regions if region.name == name)
+            if name in self.region_names
+            else _no_key(name)
+        )
 
     @property
     def region_names(self) -> list[str]:
@@ -239,7 +260,10 @@ class Registry(StrictModel):
         return next((policy for policy in self.policies if policy.matches(name)), DEFAULT_POLICY)
 
     def refusal(self, name: str, region: str, *, namespace: bool = False) -> str:
-        """Return why a key of `main` has no replica in a region, "" when it has one; policies are for tables and views alone."""
+        """Return why a key of `main` has no replica in a region, "" when it has one.
+
+        Policies are for tables and views alone.
+        """
         policy = self.policy(name)
         if not namespace and not policy.replicate:
             return f"policy {matching(policy.tables, name)!r}: replicate is false"
@@ -324,7 +348,8 @@ def _misplaced(region: Region, locations: list[Location]) -> Iterator[str]:
     if home is None or home.region != region.name:
         yield f"region {region.name!r}: replica_root {region.replica_root} lies in no location of that region"
     for location in locations:
-        # A location may *be* a replica root (a bucket for replicas alone). One below it would claim what sterna copied there.
+        # A location may *be* a replica root (a bucket for replicas alone). One below it would claim what sterna copied
+        # there.
         if canonical(location.prefix) != root and inside(canonical(location.prefix), root):
             yield f"location {location.id!r} ({location.prefix}) lies below the replica root of region {region.name!r}"
 

@@ -1,4 +1,7 @@
-"""Which tables are replicated where, and with how much history: policies and residency rules of the registry (docs/registry.md)."""
+"""Which tables are replicated where, and with how much history.
+
+Policies and residency rules of the registry (docs/registry.md).
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ class History(StrictModel):
 
     Args:
         latest: the current snapshot and the ancestors before it, this many together; None: no such limit.
-        since: what is no older than this before the current snapshot, such as `7d` (s, m, h, d, w); None: no such limit.
+        since: what is no older than this before the current snapshot, such as `7d` (s, m, h, d, w); None: no such
+            limit.
     """
 
     latest: Annotated[int, Field(ge=1)] | None = None
@@ -62,7 +66,8 @@ class Policy(StrictModel):
         tables: patterns over the dotted key (`*` and `?` within one element, `**` over several).
         replicate: false keeps matching tables and views off every replica branch.
         history: `full` keeps every snapshot that `main` keeps; `{latest: 5}` and `{since: 7d}` keep less.
-        atomic: `strict`: a table waits for every held one that a commit of `main` changed together with it; `relaxed`: it waits for none.
+        atomic: `strict`: a table waits for every held one that a commit of `main` changed together with it; `relaxed`:
+            it waits for none.
     """
 
     tables: list[str] = Field(min_length=1)
@@ -76,7 +81,8 @@ class Policy(StrictModel):
 
 
 class Residency(StrictModel):
-    """Where keys may be replicated to; every rule that matches a key counts. A rule that matches a namespace covers all that is in it.
+    """Where keys may be replicated to; every rule that matches a key counts. A rule that matches a namespace covers
+    all that is in it.
 
     Args:
         tables: patterns over the dotted keys of tables, views and namespaces.
@@ -91,17 +97,25 @@ class Residency(StrictModel):
     @model_validator(mode="after")
     def _says_something(self) -> Residency:
         if (self.only is None) == (not self.never):
-            raise ValueError("expected either only (regions that may have a replica) or never (regions that may have none)")
+            raise ValueError(
+                "expected either only (regions that may have a replica) or never (regions that may have none)"
+            )
         return self
 
     def refusal(self, name: str, region: str) -> str:
         """Return why a key has no replica in a region, "" when it may have one."""
         if region not in self.never and (self.only is None or region in self.only):
             return ""
-        pattern = next((found for found in (matching(self.tables, part) for part in enclosing(name)) if found is not None), None)
+        pattern = next(
+            (found for found in (matching(self.tables, part) for part in enclosing(name)) if found is not None), None
+        )
         if pattern is None:
             return ""
-        rule = f"never in {', '.join(self.never)}" if self.never else f"only in {', '.join(self.only or ()) or 'no region'}"
+        rule = (
+            f"never in {', '.join(self.never)}"
+            if self.never
+            else f"only in {', '.join(self.only or ()) or 'no region'}"
+        )
         return f"residency {pattern!r}: {rule}"
 
 
@@ -114,11 +128,16 @@ def matching(patterns: list[str], name: str) -> str | None:
 
 
 def enclosing(name: str) -> list[str]:
-    r"""Return the names of the namespaces that a dotted key lies in, outermost first, and its own: `a.b` gives `a` and `a.b`."""
+    r"""Return the names of the namespaces that a dotted key lies in, outermost first, and its own.
+
+    `a.b` gives `a` and `a.b`.
+    """
     return [name[: found.end()] for found in _ELEMENTS.finditer(name)]
 
 
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str) -> re.Pattern[str]:
     wild = {"**": ".*", "*": f"{_ELEMENT}*", "?": _ELEMENT}
-    return re.compile("".join(wild.get(piece, re.escape(piece)) for piece in re.split(r"(\*\*|\*|\?)", pattern)), re.DOTALL)
+    return re.compile(
+        "".join(wild.get(piece, re.escape(piece)) for piece in re.split(r"(\*\*|\*|\?)", pattern)), re.DOTALL
+    )

@@ -30,10 +30,16 @@ def store(location: Location, credential: Credential | None) -> dict[str, Any]:
     if not _path_style(location):
         scheme, _, host = endpoint.partition("://")
         endpoint = f"{scheme}://{bucket}.{host}"
-    options |= {"endpoint": endpoint, "aws_endpoint_url_s3": endpoint, "virtual_hosted_style_request": not _path_style(location)}
+    options |= {
+        "endpoint": endpoint,
+        "aws_endpoint_url_s3": endpoint,
+        "virtual_hosted_style_request": not _path_style(location),
+    }
     if credential is not None:
         key, secret, token = s3_keys(location, credential)
-        options["credential_provider"] = Static({"access_key_id": key, "secret_access_key": secret, "token": token, "expires_at": None})
+        options["credential_provider"] = Static(
+            {"access_key_id": key, "secret_access_key": secret, "token": token, "expires_at": None}
+        )
     return options
 
 

@@ -6,15 +6,15 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from sterna.edges.catalog import ICEBERG_VIEW, Content, key_name
+from sterna.catalog.model import ICEBERG_VIEW, Content, key_name
 from sterna.errors import TableError
 from sterna.iceberg import LOCALIZER_VERSION
-from sterna.iceberg.metadata_model import TableMetadata
-from sterna.sync import files as listing
-from sterna.sync.context import Context
-from sterna.sync.head import read_head
-from sterna.sync.model import CONTENT, METADATA, VIEW_METADATA
-from sterna.sync.table import kept, read_metadata, table_files, view_files
+from sterna.iceberg.metadata.model import TableMetadata
+from sterna.replica import file_list as listing
+from sterna.replica.file_list import CONTENT, METADATA, VIEW_METADATA
+from sterna.replica.head import read_head
+from sterna.replica.region import RegionContext
+from sterna.sync.plan.table_files import kept, read_metadata, table_files, view_files
 from sterna.verify.findings import Finding, Verified
 from sterna.verify.origins import find_origins, source_of, stands_for
 from sterna.verify.places import Places
@@ -66,7 +66,7 @@ class Diagnosis:
     Args:
         mends: files that are brought anew.
         left: faults that stay.
-        files: all files of the tables that something is mended of (`sterna.sync.files`).
+        files: all files of the tables that something is mended of (`sterna.replica.file_list`).
     """
 
     mends: tuple[Mend, ...]
@@ -74,7 +74,7 @@ class Diagnosis:
     files: pa.Table
 
 
-def diagnose(context: Context, found: Verified) -> Diagnosis:
+def diagnose(context: RegionContext, found: Verified) -> Diagnosis:
     """Find out what can be done about faults; reads `main`'s metadata of the tables that have some, and writes nothing.
 
     Raises:
@@ -85,7 +85,9 @@ def diagnose(context: Context, found: Verified) -> Diagnosis:
         tables[finding.table][finding.file].append(finding)
     head = read_head(context.catalog, context.region.replica_branch)
     entries = context.catalog.entries(context.region.replica_branch, head.hash)
-    contents = {name: content for name, content in ((key_name(key), content) for key, content in entries) if name in tables}
+    contents = {
+        name: content for name, content in ((key_name(key), content) for key, content in entries) if name in tables
+    }
     origins = find_origins(context, head, contents, Places(context.mapping))
     mends: list[Mend] = []
     left: list[Left] = []
@@ -97,7 +99,10 @@ def diagnose(context: Context, found: Verified) -> Diagnosis:
         try:
             files = _files(context, name, contents[name], origins.get(name), broken)
         except TableError as error:
-            why = f"its table can't be listed on main: {error}; bring the replica up to date by `sterna sync`, then repair"
+            why = (
+                f"its table can't be listed on main: {error}; bring the replica up to date by `sterna "
+                "sync`, then repair"
+            )
             left += [left_over(findings, why) for findings in broken.values()]
             continue
         some, others = _judged(context, name, files, broken)
@@ -114,7 +119,9 @@ def _fault(findings: list[Finding]) -> str:
     return "; ".join(f"{finding.kind}: {finding.message}" for finding in findings)
 
 
-def _files(context: Context, name: str, content: Content, origin: Content | None, broken: dict[str, list[Finding]]) -> pa.Table:
+def _files(
+    context: RegionContext, name: str, content: Content, origin: Content | None, broken: dict[str, list[Finding]]
+) -> pa.Table:
     """List all files that the replica's version of a table has, with their sources."""
     target = content.metadata_location or ""
     source = source_of(target, Places(context.mapping)) or ""
@@ -128,25 +135,36 @@ def _files(context: Context, name: str, content: Content, origin: Content | None
     return table_files(context, name, source, target, metadata, None, prove=False)
 
 
-def _metadata(context: Context, name: str, source: str, target: str, *, trusted: bool) -> TableMetadata:
-    """Return a table's metadata in terms of `main`: from the replica's own file when that is sound, since `main`'s may be gone by now."""
-    from sterna.iceberg.history import pruned
+def _metadata(context: RegionContext, name: str, source: str, target: str, *, trusted: bool) -> TableMetadata:
+    """Return a table's metadata in terms of `main`.
+
+    From the replica's own file when that is sound, since `main`'s may be gone by now.
+    """
+    from sterna.iceberg.metadata.history import pruned
 
     if not trusted:
         metadata = read_metadata(context, source)
         return pruned(metadata, kept(context.registry.policy(name), metadata))
     metadata, back = read_metadata(context, target), context.mapping.source
     snapshots = (
-        replace(item, manifest_list=item.manifest_list and back(item.manifest_list), manifests=tuple(map(back, item.manifests)))
+        replace(
+            item,
+            manifest_list=item.manifest_list and back(item.manifest_list),
+            manifests=tuple(map(back, item.manifests)),
+        )
         for item in metadata.snapshots
     )
     statistics = (replace(item, path=back(item.path)) for item in metadata.statistics)
     return replace(metadata, snapshots=tuple(snapshots), statistics=tuple(statistics))
 
 
-def _judged(context: Context, name: str, files: pa.Table, broken: dict[str, list[Finding]]) -> tuple[list[Mend], list[Left]]:
+def _judged(
+    context: RegionContext, name: str, files: pa.Table, broken: dict[str, list[Finding]]
+) -> tuple[list[Mend], list[Left]]:
     """Say of each broken file of a table whether it can be brought anew."""
-    rows = {row["target"]: row for row in files.to_pylist() if row["target"] in broken and row["target"] != row["source"]}
+    rows = {
+        row["target"]: row for row in files.to_pylist() if row["target"] in broken and row["target"] != row["source"]
+    }
     sizes = context.objects.sizes({row["source"] for row in rows.values()})
     mends, left = [], []
     for uri, findings in broken.items():
@@ -155,13 +173,15 @@ def _judged(context: Context, name: str, files: pa.Table, broken: dict[str, list
         if row is None or why:
             left.append(left_over(findings, why))
         else:
-            mends.append(Mend(name, uri, row["source"], "copy" if row["role"] == CONTENT else "localize", _fault(findings)))
+            mends.append(
+                Mend(name, uri, row["source"], "copy" if row["role"] == CONTENT else "localize", _fault(findings))
+            )
     if any(mend.how == "localize" for mend in mends):
         mends += _unseen(context, name, files, broken)
     return mends, left
 
 
-def _unseen(context: Context, name: str, files: pa.Table, broken: dict[str, list[Finding]]) -> list[Mend]:
+def _unseen(context: RegionContext, name: str, files: pa.Table, broken: dict[str, list[Finding]]) -> list[Mend]:
     """Return files that are gone as well, and that verify could not see as missing behind those that are broken."""
     foreign = {
         row["target"]: row["source"]
@@ -172,15 +192,21 @@ def _unseen(context: Context, name: str, files: pa.Table, broken: dict[str, list
     return [Mend(name, uri, source, "localize", "missing") for uri, source in foreign.items() if sizes[uri] is None]
 
 
-def _hindrance(context: Context, name: str, uri: str, row: dict[str, object] | None, size: int | None) -> str:
+def _hindrance(context: RegionContext, name: str, uri: str, row: dict[str, object] | None, size: int | None) -> str:
     """Return why a file can't be brought anew, "" when it can."""
     if not Places(context.mapping).below_root(uri):
         return "it lies outside the replica root, and is main's own: restore it, or repair the table on main"
     if row is None:
-        return "main names it where it is, after a promotion with tables, or has no such file, which --deep finds: restore it"
+        return (
+            "main names it where it is, after a promotion with tables, or has no such file, which --deep "
+            "finds: restore it"
+        )
     source = str(row["source"])
     if size is None:
-        return f"its source {source} is gone: once main's current version does without it, `sterna sync` takes it off the replica"
+        return (
+            f"its source {source} is gone: once main's current version does without it, `sterna sync` "
+            "takes it off the replica"
+        )
     if row["size"] not in (-1, size):
         return f"its source {source} has {size} bytes, its metadata says {row['size']}: repair the table on main"
     made_now = context.mapping.metadata(source, context.registry.policy(name), LOCALIZER_VERSION)

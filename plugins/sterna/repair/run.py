@@ -1,6 +1,8 @@
-"""Repairing a replica: wrong and missing files below the replica root are brought anew from `main`, and nothing else is touched.
+"""Repairing a replica: wrong and missing files below the replica root are brought anew from `main`, and nothing
+else is touched.
 
-It is the one place where an object of the replica is written over, with what belongs there: the mapping is a function, so the right
+It is the one place where an object of the replica is written over, with what belongs there: the mapping is a function,
+    so the right
 content of each place is known. What is wrong is found by `verify`, before and after.
 """
 
@@ -11,13 +13,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sterna.repair.diagnose import Diagnosis, Left, Mend, diagnose, left_over
-from sterna.sync import files as listing
-from sterna.sync import store
-from sterna.sync.batches import cut
-from sterna.sync.context import Context, Progress
+from sterna.replica import file_list as listing
+from sterna.replica import run_folder
+from sterna.replica.region import Progress, RegionContext
 from sterna.sync.copy import CopyFile, copy_batch
 from sterna.sync.localize import Engine, localize_files
-from sterna.sync.model import Options
+from sterna.sync.options import Options
+from sterna.sync.plan.batches import cut
 from sterna.sync.run import spark_engine
 from sterna.verify.findings import Finding, Verified
 from sterna.verify.run import Depth, verify
@@ -30,8 +32,8 @@ class Repaired:
     Args:
         applied: it was done, not only shown.
         faults: how many verify found at first.
-        mends: files that were, or would be, brought anew. Lists and manifests of deletes that name such files are written anew with them,
-            where that changes them, without being named here.
+        mends: files that were, or would be, brought anew. Lists and manifests of deletes that name such files are
+            written anew with them, where that changes them, without being named here.
         left: faults that stay, at most 1,000 a table.
         faults_left: how many stay; when nothing was applied, all of them.
     """
@@ -44,7 +46,7 @@ class Repaired:
 
 
 def repair(
-    context: Context,
+    context: RegionContext,
     tables: Iterable[str],
     progress: Progress,
     *,
@@ -74,24 +76,24 @@ def repair(
     diagnosis = diagnose(context, found)
     if not apply or not first.faults:
         return Repaired(False, first.faults, diagnosis.mends, diagnosis.left, first.faults)
-    run_id = store.new_run_id()
+    run_id = run_folder.new_run_id()
     done: dict[str, Mend] = {}
     failed: dict[str, str] = {}
     names = sorted({finding.table for finding in first.findings})
     # A file that is brought anew may lead to others that could not be looked at before.
     while fresh := [mend for mend in diagnosis.mends if mend.file not in done]:
         done |= {mend.file: mend for mend in fresh}
-        failed |= _apply(context, store.run_uri(context, run_id), fresh, diagnosis, engine, progress)
+        failed |= _apply(context, run_folder.run_uri(context, run_id), fresh, diagnosis, engine, progress)
         found = verify(context, depth, names, progress)
         diagnosis = diagnose(context, found)
     mended = tuple(mend for mend in done.values() if mend.file not in {finding.file for finding in found.findings})
     result = Repaired(True, first.faults, mended, _left(found, diagnosis, failed), found.faults)
-    context.objects.write_new(f"{store.run_uri(context, run_id)}/repair.json", store.to_json(result).encode())
+    context.objects.write_new(f"{run_folder.run_uri(context, run_id)}/repair.json", run_folder.to_json(result).encode())
     return result
 
 
 def _apply(
-    context: Context, run: str, mends: list[Mend], diagnosis: Diagnosis, engine: Engine | None, progress: Progress
+    context: RegionContext, run: str, mends: list[Mend], diagnosis: Diagnosis, engine: Engine | None, progress: Progress
 ) -> dict[str, str]:
     """Bring files anew; return why, of those that couldn't be."""
     copies = {mend.file for mend in mends if mend.how == "copy"}
@@ -102,11 +104,16 @@ def _apply(
         files = listing.without_tables(diagnosis.files, others)
         with spark_engine(context, progress) as spark:
             report = localize_files(context, run, files, engine or spark, progress, anew)
-        failed |= {file: f"{message} {at}".rstrip() for table, _, message, at in report.failed for file in anew if anew[file] == table}
+        failed |= {
+            file: f"{message} {at}".rstrip()
+            for table, _, message, at in report.failed
+            for file in anew
+            if anew[file] == table
+        }
     return failed
 
 
-def _copy(context: Context, diagnosis: Diagnosis, targets: set[str], progress: Progress) -> dict[str, str]:
+def _copy(context: RegionContext, diagnosis: Diagnosis, targets: set[str], progress: Progress) -> dict[str, str]:
     import pyarrow as pa
     import pyarrow.compute as pc
 

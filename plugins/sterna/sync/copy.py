@@ -1,4 +1,7 @@
-"""The second stage of a sync: foreign content files are copied to their places here, and every one is proven present."""
+"""The second stage of a sync.
+
+Foreign content files are copied to their places here, and every one is proven present.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from sterna.edges.objects import Objects
-from sterna.edges.rclone import Folder, Transfer, copy_files
+from sterna.edges.rclone.transfer import Folder, Transfer, copy_files
 from sterna.edges.secrets import Secrets
+from sterna.edges.stores.objects import Objects
 from sterna.errors import EngineError, NotCopied, SizeDiffers, SourceGone, TableError, UnsafeUri
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import inside
@@ -101,7 +104,8 @@ def copy_batch(
 
     Raises:
         StoreUnreachable, StoreDenied: a store can't be used.
-        EngineError: rclone failed and nothing arrived, or the deadline passed; doing it again sends nothing twice that arrived.
+        EngineError: rclone failed and nothing arrived, or the deadline passed; doing it again sends nothing twice that
+            arrived.
     """
     end = time.monotonic() + deadline
     run = _Run(mapping, secrets, objects, progress, end, files)
@@ -111,7 +115,10 @@ def copy_batch(
     root = mapping.region.replica_root
     right = {file.target for file in files if here.get(file.target) == file.size}
     wanted = [file for file in files if here.get(file.target) != file.size]
-    failures = {(error.table, file.target): error for file, error in run.blame([file for file in wanted if file.target in right])}
+    failures = {
+        (error.table, file.target): error
+        for file, error in run.blame([file for file in wanted if file.target in right])
+    }
     originals = (file for file in wanted if here.get(file.target) is not None and not inside(file.target, root))
     failures |= {(file.table, file.target): other_original(file) for file in originals}
     missing, sent = {file.target: file for file in wanted if (file.table, file.target) not in failures}, 0
@@ -135,8 +142,13 @@ def copy_batch(
 
 
 def other_original(file: CopyFile) -> SizeDiffers:
-    """Return the fault of a file in whose place, outside the replica root, another one stands: that is never written over."""
-    return SizeDiffers(f"an original of this region hasn't the {file.size} bytes that main says", table=file.table, file=file.target)
+    """Return the fault of a file in whose place, outside the replica root, another one stands.
+
+    That is never written over.
+    """
+    return SizeDiffers(
+        f"an original of this region hasn't the {file.size} bytes that main says", table=file.table, file=file.target
+    )
 
 
 @dataclass(frozen=True)
@@ -154,23 +166,31 @@ class _Run:
         groups: dict[tuple[str, str], list[CopyFile]] = defaultdict(list)
         for file in files:
             if file.target != self.mapping.content(file.source):
-                raise UnsafeUri(f"the copy would go to {file.target}, which is not its place", table=file.table, file=file.source)
+                raise UnsafeUri(
+                    f"the copy would go to {file.target}, which is not its place", table=file.table, file=file.source
+                )
             name = self._name(file)
             groups[file.source.removesuffix(name), file.target.removesuffix(name)].append(file)
         return [groups[folders] for folders in sorted(groups)]
 
     def _name(self, file: CopyFile) -> str:
-        """Return the path that a file has below both its folders: that below the prefix of the location where it was born."""
+        """Return the path that a file has below both its folders.
+
+        That below the prefix of the location where it was born.
+        """
         return self.mapping.locate(self.mapping.source(file.source)).path
 
     def copy(self, files: list[CopyFile], before: int) -> Transfer:
         """Run rclone over files of one origin; its failure is judged by what arrived."""
-        # Asked first, as the region's own was, so that a dark or closed store is named at once and by its address, not by rclone
-        # after all its retries.
+        # Asked first, as the region's own was, so that a dark or closed store is named at once and by its address, not
+        # by rclone after all its retries.
         self.objects.size(files[0].source)
         names = [self._name(file) for file in files]
         origin, replica = (self._folder(uri.removesuffix(f"/{names[0]}")) for uri in (files[0].source, files[0].target))
-        size, count = sum({file.target: file.size for file in self.files}.values()), len({file.target for file in self.files})
+        size, count = (
+            sum({file.target: file.size for file in self.files}.values()),
+            len({file.target for file in self.files}),
+        )
         return copy_files(
             origin,
             replica,
@@ -193,9 +213,13 @@ class _Run:
 
 def _fault(file: CopyFile, size: int | None) -> TableError | None:
     if size is None:
-        return SourceGone("the file is gone at its source and was not copied before", table=file.table, file=file.source)
+        return SourceGone(
+            "the file is gone at its source and was not copied before", table=file.table, file=file.source
+        )
     if size != file.size:
-        return SizeDiffers(f"the file has {size} bytes, its metadata says {file.size}", table=file.table, file=file.source)
+        return SizeDiffers(
+            f"the file has {size} bytes, its metadata says {file.size}", table=file.table, file=file.source
+        )
     return None
 
 
@@ -205,8 +229,8 @@ def _unexplained(
     """Return a failure for each file that is at its source and did not arrive.
 
     Raises:
-        EngineError: nothing arrived at all below the replica root: then it isn't the files. Elsewhere in the region sterna may have no
-            right to write, which only the tables that it concerns wait for.
+        EngineError: nothing arrived at all below the replica root: then it isn't the files. Elsewhere in the region
+            sterna may have no right to write, which only the tables that it concerns wait for.
     """
     said = next((transfer.errors for transfer in transfers if transfer.errors), "rclone reported no error")
     if missing.keys() >= {file.target for file in files} and any(inside(target, root) for target in missing):
@@ -217,7 +241,9 @@ def _unexplained(
             hint="a later run resumes",
         )
     return {
-        (file.table, file.target): NotCopied(f"the file is at its source and did not arrive: {said}", table=file.table, file=file.source)
+        (file.table, file.target): NotCopied(
+            f"the file is at its source and did not arrive: {said}", table=file.table, file=file.source
+        )
         for file in files
         if file.target in missing
     }

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from sterna.edges.catalog import NAMESPACE
-from sterna.sync import files as listing
-from sterna.sync.context import Context
-from sterna.sync.model import Held, Plan
-from sterna.sync.place import Place, places
+from sterna.catalog.model import NAMESPACE
+from sterna.replica import file_list as listing
+from sterna.replica.held import Held
+from sterna.replica.records import Plan
+from sterna.replica.region import RegionContext
+from sterna.sync.placement import Placement, placements
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def explain(context: Context, plan: Plan, files: pa.Table | None) -> dict[str, Any]:
+def explain(context: RegionContext, plan: Plan, files: pa.Table | None) -> dict[str, Any]:
     """Return a plan as plain data: tables, files and bytes by table and by origin, price, and what is held.
 
     Args:
@@ -39,11 +40,12 @@ def explain(context: Context, plan: Plan, files: pa.Table | None) -> dict[str, A
         "seeding": plan.seeding,
         "more": plan.more,
         "actions": [
-            {"key": action.key, "kind": action.kind, "change": action.change, **tables.get(action.key, {})} for action in plan.actions
+            {"key": action.key, "kind": action.kind, "change": action.change, **tables.get(action.key, {})}
+            for action in plan.actions
         ],
         "left": plan.left,
         "present": plan.present,
-        "localize": [vars(place) for place in (places(context.region, files) if files is not None else ())],
+        "localize": [vars(place) for place in (placements(context.region, files) if files is not None else ())],
         "origins": dict(origins),
         "egress_cost": round(plan.egress, 6),
         "held": [vars(item) for item in plan.held],
@@ -65,17 +67,23 @@ def _tables(files: pa.Table) -> dict[str, dict[str, int]]:
 
 def explain_text(explained: dict[str, Any]) -> str:
     """Return an explained plan as lines for a terminal or a task's log."""
-    lines = [f"{explained['branch']}: from main@{(explained['watermark'] or 'nothing')[:12]} to main@{explained['source_hash'][:12]}"]
+    lines = [
+        f"{explained['branch']}: from main@{(explained['watermark'] or 'nothing')[:12]} to "
+        f"main@{explained['source_hash'][:12]}"
+    ]
     if explained["idle"]:
         lines.append("  nothing to do")
     for action in explained["actions"]:
         detail = ""
         if action["change"] == "put" and action["kind"] != NAMESPACE:
-            detail = f": copy {action.get('files', 0)} files, {action.get('bytes', 0)} bytes; localize {action.get('localize', 0)}"
+            detail = (
+                f": copy {action.get('files', 0)} files, {action.get('bytes', 0)} bytes; localize "
+                f"{action.get('localize', 0)}"
+            )
         lines.append(f"  {action['change']} {action['kind'].lower()} {action['key']}{detail}")
     for origin, sums in explained["origins"].items():
         lines.append(f"  from {origin}: {sums['files']} files, {sums['bytes']} bytes in {sums['batches']} batches")
-    lines += [f"  {Place(**place).line}" for place in explained["localize"]]
+    lines += [f"  {Placement(**place).line}" for place in explained["localize"]]
     if explained["origins"]:
         lines.append(f"  estimated egress cost: {explained['egress_cost']}")
     for item in explained["held"]:

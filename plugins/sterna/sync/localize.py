@@ -1,4 +1,5 @@
-"""Localizing: every path-bearing file of a plan, bottom up, in Spark's Python workers, or here where there is little to do.
+"""Localizing: every path-bearing file of a plan, bottom up, in Spark's Python workers, or here where there is
+little to do.
 
 Each file is one item of work: read it where it stands, change the paths inside, write the result at its mapped place,
 unless an object is there already. A parent takes the URI and the length of its children from their results.
@@ -17,15 +18,14 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from sterna import errors
-from sterna.edges.fetched import read_fetched
 from sterna.edges.secrets import environment_secrets
+from sterna.edges.stores.fetched import read_fetched
 from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, SternaError, StoreDenied, TableError
 from sterna.iceberg.files import Written
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
-from sterna.sync import files as listing
-from sterna.sync.context import Context, Progress
-from sterna.sync.model import (
+from sterna.replica import file_list as listing
+from sterna.replica.file_list import (
     DELETE_MANIFEST,
     INLINE_MANIFEST,
     LOCALIZE_ORDER,
@@ -35,15 +35,16 @@ from sterna.sync.model import (
     POSITION_DELETE,
     PROVEN,
     VIEW_METADATA,
-    StageReport,
 )
-from sterna.sync.place import place_of
-from sterna.sync.table import kept
+from sterna.replica.records import StageReport
+from sterna.replica.region import Progress, RegionContext
+from sterna.sync.placement import placement_of
+from sterna.sync.plan.table_files import kept
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sterna.edges.objects import Objects
+    from sterna.edges.stores.objects import Objects
 
 # Runs one function over JSON items somewhere and returns the JSON results in order.
 Engine = Callable[[Callable[[str], str], Sequence[str], str], Iterable[str]]
@@ -56,7 +57,8 @@ _CHILDREN = {
 }
 # Which roles' lengths a file states.
 _LENGTHS_OF = {role: _CHILDREN[role] for role in (DELETE_MANIFEST, MANIFEST_LIST)}
-# A table's children go along with each of its files while they are few; many are put beside the plan once, for workers to read.
+# A table's children go along with each of its files while they are few; many are put beside the plan once, for workers
+# to read.
 _CHILDREN_INLINE = 2_000
 _REFUSED = f'{{"error": ["{StoreDenied.__name__}"'  # how such an answer of `work` begins
 _HERE_AT_ONCE = 8
@@ -71,7 +73,8 @@ class _Item:
     Args:
         table, role, source, target: as in the plan's list of files.
         size: what its parent says of its size, -1 when nobody does.
-        children: URI on `main` of each file that it may name, to the localized copy's URI and length; or the URI of a JSON file with that.
+        children: URI on `main` of each file that it may name, to the localized copy's URI and length; or the URI of a
+            JSON file with that.
         run: URI of the run's folder.
         anew: what stands at the target is not to be trusted: it is written over, unless it is what would be written.
     """
@@ -87,21 +90,27 @@ class _Item:
 
 
 def localize_files(
-    context: Context, run: str, files: pa.Table, engine: Engine, progress: Progress, anew: Collection[str] | None = None
+    context: RegionContext,
+    run: str,
+    files: pa.Table,
+    engine: Engine,
+    progress: Progress,
+    anew: Collection[str] | None = None,
 ) -> StageReport:
     """Localize every path-bearing file of a plan that isn't localized yet.
 
     Args:
         context: the region.
         run: URI of the run's folder.
-        files: the plan's list of files (`sterna.sync.files`), without tables that can't go on.
+        files: the plan's list of files (`sterna.replica.file_list`), without tables that can't go on.
         engine: does what is too much to be done here.
         progress: called with lines for people.
-        anew: targets that hold something wrong and are written over, and so are their parents whose lengths that changes (for
-            `repair` alone); None: what is there stays.
+        anew: targets that hold something wrong and are written over, and so are their parents whose lengths that
+            changes (for `repair` alone); None: what is there stays.
 
     Returns:
-        How many files and bytes stand localized, and the tables that failed; one that failed is left out of the later passes.
+        How many files and bytes stand localized, and the tables that failed; one that failed is left out of the later
+        passes.
 
     Raises:
         EngineError, StoreError: the engine or a store does not answer; a later run resumes.
@@ -113,17 +122,30 @@ def localize_files(
         if not rows:
             continue
         counts = Counter(row["table"] for row in rows)
-        children = {table: _handed(context, run, results.children(table, role), count) for table, count in counts.items()}
+        children = {
+            table: _handed(context, run, results.children(table, role), count) for table, count in counts.items()
+        }
         items = [
             _Item(
-                row["table"], role, row["source"], row["target"], row["size"], children[row["table"]], run, results.is_anew(row, role, anew)
+                row["table"],
+                role,
+                row["source"],
+                row["target"],
+                row["size"],
+                children[row["table"]],
+                run,
+                results.is_anew(row, role, anew),
             )
             for row in rows
         ]
         requests = [json.dumps(vars(item)) for item in items]
-        place = place_of(context.region, role, [row["size"] for row in rows])
-        progress(place.line)
-        answers = _here(context.objects, requests) if place.where == "here" else _there(engine, function, requests, f"localize {role}")
+        placement = placement_of(context.region, role, [row["size"] for row in rows])
+        progress(placement.line)
+        answers = (
+            _here(context.objects, requests)
+            if placement.where == "here"
+            else _there(engine, function, requests, f"localize {role}")
+        )
         for row, answer in zip(rows, answers, strict=True):
             results.take(role, row, json.loads(answer))
     return StageReport(results.files, results.bytes, results.new, tuple(results.failed.values()))
@@ -142,7 +164,11 @@ class _Results:
                 self._written[row["table"], row["role"]][row["source"]] = (row["target"], row["size"])
 
     def children(self, table: str, role: str) -> Children:
-        return {source: written for below in _CHILDREN.get(role, ()) for source, written in self._written[table, below].items()}
+        return {
+            source: written
+            for below in _CHILDREN.get(role, ())
+            for source, written in self._written[table, below].items()
+        }
 
     def is_anew(self, row: dict[str, Any], role: str, anew: Collection[str] | None) -> bool:
         below = {(row["table"], child) for child in _LENGTHS_OF.get(role, ())}
@@ -153,7 +179,9 @@ class _Results:
             kind, message, file = answer["error"]
             known = getattr(errors, kind)
             if not issubclass(known, TableError):
-                raise known(message, table=row["table"], file=file)  # not the table's fault: the error itself says what to do
+                raise known(
+                    message, table=row["table"], file=file
+                )  # not the table's fault: the error itself says what to do
             self.failed.setdefault(row["table"], (row["table"], kind, message, file or row["source"]))
             return
         self._written[row["table"], role][row["source"]] = (answer["uri"], answer["length"])
@@ -164,7 +192,7 @@ class _Results:
             self._rewritten.add((row["table"], role))
 
 
-def _handed(context: Context, run: str, children: Children, files: int) -> Children | str:
+def _handed(context: RegionContext, run: str, children: Children, files: int) -> Children | str:
     """Return a table's children as its files get them: themselves, or where they are written down."""
     if len(children) * files <= _CHILDREN_INLINE:
         return children
@@ -186,7 +214,9 @@ def work(registry: str, region: str, request: str) -> str:
         JSON with uri, length and whether it is new; or with error: class name, message and file.
     """
     # Workers live on while credentials change: clients are kept for as long as the variables that they were made from.
-    credentials = hash(frozenset((name, value) for name, value in os.environ.items() if name.startswith("AIRFLOW_CONN_")))
+    credentials = hash(
+        frozenset((name, value) for name, value in os.environ.items() if name.startswith("AIRFLOW_CONN_"))
+    )
     return _answer(_objects(registry, region, credentials), request)
 
 
@@ -197,7 +227,10 @@ def _here(objects: Objects, requests: Sequence[str]) -> list[str]:
 
 
 def _there(engine: Engine, function: Callable[[str], str], requests: Sequence[str], label: str) -> list[str]:
-    """Localize some files on the engine; those whose store refused a credential once more, for it may have run out meanwhile."""
+    """Localize some files on the engine.
+
+    Those whose store refused a credential once more, for it may have run out meanwhile.
+    """
     answers = list(engine(function, requests, label))
     refused = [number for number, answer in enumerate(answers) if answer.startswith(_REFUSED)]
     again = engine(function, [requests[number] for number in refused], label) if refused else ()
@@ -216,7 +249,7 @@ def _answer(objects: Objects, request: str) -> str:
 
 @lru_cache(maxsize=4)
 def _objects(registry: str, region: str, credentials: int) -> Objects:
-    from sterna.edges.objects import Objects
+    from sterna.edges.stores.objects import Objects
 
     parsed = Registry.model_validate_json(registry)
     return Objects(Mapping(parsed, parsed.region(region)), environment_secrets())
@@ -236,7 +269,9 @@ def _localize(objects: Objects, item: _Item) -> tuple[Written, bool]:
         return Written(item.target, there), False
     try:
         # Position deletes alone are not read by plans.
-        data = objects.read(item.source) if item.role == POSITION_DELETE else read_fetched(objects, item.run, item.source)
+        data = (
+            objects.read(item.source) if item.role == POSITION_DELETE else read_fetched(objects, item.run, item.source)
+        )
     except ObjectMissing as error:
         raise SourceGone("a metadata file is gone", file=item.source) from error
     if item.size not in (-1, len(data)):
@@ -253,7 +288,10 @@ def _localize(objects: Objects, item: _Item) -> tuple[Written, bool]:
 
 def _convert(objects: Objects, item: _Item, data: bytes) -> bytes | None:
     """Return the localized bytes, None when the file keeps its URI: it is local and so is everything that it names."""
-    from sterna.iceberg import manifest, manifest_list, metadata, position_deletes, view
+    from sterna.iceberg.deletes import position_deletes
+    from sterna.iceberg.manifests import manifest, manifest_list
+    from sterna.iceberg.metadata import table as metadata
+    from sterna.iceberg.metadata import view
 
     mapping = objects.mapping
     given = _written_down(objects, item.children) if isinstance(item.children, str) else item.children
@@ -262,7 +300,9 @@ def _convert(objects: Objects, item: _Item, data: bytes) -> bytes | None:
         localized = position_deletes.localize_position_deletes(data, item.source, content=mapping.content)
     elif item.role in (MANIFEST, DELETE_MANIFEST, INLINE_MANIFEST):
         deletes = {source: Written(*written) for source, written in given.items()}
-        localized = manifest.localize_manifest(data, item.source, content=mapping.content, mapped=mapping.unopened, deletes=deletes)
+        localized = manifest.localize_manifest(
+            data, item.source, content=mapping.content, mapped=mapping.unopened, deletes=deletes
+        )
     elif item.role == MANIFEST_LIST:
         localized = manifest_list.localize_manifest_list(
             data, item.source, {source: Written(*written) for source, written in given.items()}

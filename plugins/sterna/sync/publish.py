@@ -1,4 +1,7 @@
-"""Publishing: the whole batch in one commit on the replica branch, compared-and-swapped on its head (DESIGN: Publish)."""
+"""Publishing: the whole batch in one commit on the replica branch, compared-and-swapped on its head (DESIGN.
+
+Publish).
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,15 @@ from dataclasses import replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from sterna.edges.catalog import NAMESPACE, Commit, Content, Delete, Operation, Put, Unchanged, parse_key
+from sterna.catalog.model import NAMESPACE, Commit, Content, Delete, Operation, Put, Unchanged, parse_key
 from sterna.errors import CatalogConflict, CatalogStateUnknown
 from sterna.registry.model import SOURCE_BRANCH
-from sterna.sync import head as properties
-from sterna.sync.context import Context, Progress
-from sterna.sync.head import encode_held, head_of, is_recorded, newest_commit, read_head, refuse_foreign
-from sterna.sync.model import Action, Held, Plan, StageReport
-from sterna.sync.settle import Settled, settle
+from sterna.replica import head as properties
+from sterna.replica.head import encode_held, head_of, is_recorded, newest_commit, read_head, refuse_foreign
+from sterna.replica.held import Held
+from sterna.replica.records import Action, Plan, StageReport
+from sterna.replica.region import Progress, RegionContext
+from sterna.sync.holds import Settled, settle
 
 # Nessie accepts a commit without changes only when it names some key as unchanged; it needn't exist.
 _NO_KEY = ("sterna",)
@@ -33,15 +37,17 @@ def settle_plan(plan: Plan, failed: StageReport) -> Settled:
     return settle(plan.actions, (*plan.held, *faults), plan.together, templates, plan.relaxed)
 
 
-def changes_nothing(context: Context, plan: Plan, settled: Settled) -> bool:
+def changes_nothing(context: RegionContext, plan: Plan, settled: Settled) -> bool:
     """Say whether the replica branch says already all that a settled plan would tell it."""
     if settled.actions or plan.more:
         return False
     head = read_head(context.primary, context.region.replica_branch)
-    return head.hash == plan.replica_hash and is_recorded(head, settled.held, plan.source_hash, plan.digest, filtered=plan.filtered)
+    return head.hash == plan.replica_hash and is_recorded(
+        head, settled.held, plan.source_hash, plan.digest, filtered=plan.filtered
+    )
 
 
-def publish_plan(context: Context, plan: Plan, settled: Settled, progress: Progress) -> str | None:
+def publish_plan(context: RegionContext, plan: Plan, settled: Settled, progress: Progress) -> str | None:
     """Commit a settled plan to the replica branch.
 
     Args:
@@ -51,7 +57,8 @@ def publish_plan(context: Context, plan: Plan, settled: Settled, progress: Progr
         progress: called with lines for people.
 
     Returns:
-        The new head; None when another run of sterna was first, or a failover: its work stands, ours is found by the next plan.
+        The new head; None when another run of sterna was first, or a failover: its work stands, ours is found by the
+        next plan.
 
     Raises:
         BranchChanged: somebody else committed to the branch.
@@ -79,8 +86,11 @@ def publish_plan(context: Context, plan: Plan, settled: Settled, progress: Progr
         return _find_own(context, plan, error)
 
 
-def _taken_back(context: Context, plan: Plan) -> bool:
-    """Say whether the primary is another one by now, and has not what the plan was made for: its commit of `main`, or the branch's head."""
+def _taken_back(context: RegionContext, plan: Plan) -> bool:
+    """Say whether the primary is another one by now, and has not what the plan was made for.
+
+    Its commit of `main`, or the branch's head.
+    """
     catalog = context.primary
     known = plan.replica_hash == catalog.no_ancestor() or catalog.exists(plan.replica_hash)
     if not (known and catalog.exists(plan.source_hash)):
@@ -89,12 +99,12 @@ def _taken_back(context: Context, plan: Plan) -> bool:
     return all(commit.hash != plan.source_hash for commit in catalog.history(SOURCE_BRANCH, operations=False))
 
 
-def _clear(context: Context, plan: Plan, cleared: list[Action], message: str, found: dict[str, str]) -> str:
+def _clear(context: RegionContext, plan: Plan, cleared: list[Action], message: str, found: dict[str, str]) -> str:
     """Commit the drops of keys that change their kind; return the branch's head then.
 
-    Nessie can't put another kind over a key in one commit: it says no, and does it. What follows is this commit's other half; until
-    then the branch stands for what it stood for, and a run that finds it so looks at everything. A try that finds its own first
-    half made goes on with the second.
+    Nessie can't put another kind over a key in one commit: it says no, and does it. What follows is this commit's other
+    half; until then the branch stands for what it stood for, and a run that finds it so looks at everything. A try that
+    finds its own first half made goes on with the second.
     """
     branch, run_id = context.region.replica_branch, _half_of(plan)
     head = newest_commit(context.primary, branch)
@@ -115,7 +125,7 @@ def _half_of(plan: Plan) -> str:
     return f"{plan.run_id}-clears"
 
 
-def _find_own(context: Context, plan: Plan, error: CatalogConflict | CatalogStateUnknown) -> str | None:
+def _find_own(context: RegionContext, plan: Plan, error: CatalogConflict | CatalogStateUnknown) -> str | None:
     """Look for our run id in the commits since the head that we expected.
 
     Raises:
@@ -139,7 +149,8 @@ def _operations(actions: Iterable[Action]) -> list[Operation]:
     listed = list(actions)
     deletes = _deletes(action for action in listed if action.change == "drop" or action.replaces)
     puts = sorted(
-        (action for action in listed if action.change == "put"), key=lambda action: (action.kind != NAMESPACE, len(parse_key(action.key)))
+        (action for action in listed if action.change == "put"),
+        key=lambda action: (action.kind != NAMESPACE, len(parse_key(action.key))),
     )
     return [*deletes, *(Put(parse_key(action.key), _content(action)) for action in puts)]
 
@@ -150,10 +161,17 @@ def _deletes(actions: Iterable[Action]) -> list[Operation]:
 
 
 def _cleared(actions: Iterable[Action]) -> list[Action]:
-    """Return drops that have to be over before the rest: of keys that change their kind, and of what stands below them."""
+    """Return drops that have to be over before the rest.
+
+    Of keys that change their kind, and of what stands below them.
+    """
     listed = list(actions)
     changing = [parse_key(action.key) for action in listed if action.clears and action.change == "drop"]
-    return [action for action in listed if action.change == "drop" and any(parse_key(action.key)[: len(key)] == key for key in changing)]
+    return [
+        action
+        for action in listed
+        if action.change == "drop" and any(parse_key(action.key)[: len(key)] == key for key in changing)
+    ]
 
 
 def _rest(actions: Iterable[Action], cleared: list[Action]) -> list[Action]:
@@ -171,7 +189,7 @@ def _content(action: Action) -> Content:
     return content.with_id(action.content_id or None)
 
 
-def _properties(context: Context, plan: Plan, settled: Settled) -> dict[str, str]:
+def _properties(context: RegionContext, plan: Plan, settled: Settled) -> dict[str, str]:
     watermark = plan.watermark if plan.filtered or plan.more else plan.source_hash
     found = {
         properties.RUN_ID: plan.run_id,
@@ -184,7 +202,9 @@ def _properties(context: Context, plan: Plan, settled: Settled) -> dict[str, str
         properties.REGISTRY: context.registry.digest(),
         properties.BINDINGS: json.dumps(plan.bindings, separators=(",", ":"), sort_keys=True),
         properties.HELD: encode_held(settled.held),
-        properties.COUNTS: json.dumps(dict(Counter(f"{action.change} {action.kind}" for action in settled.actions)), sort_keys=True),
+        properties.COUNTS: json.dumps(
+            dict(Counter(f"{action.change} {action.kind}" for action in settled.actions)), sort_keys=True
+        ),
         properties.VERSION: sterna_version(),
         properties.REASSERTED: plan.replica_hash if plan.reasserts else "",
         properties.RESEEDED: plan.reseeded_from,
@@ -202,7 +222,9 @@ def sterna_version() -> str:
 
 
 def _message(plan: Plan, settled: Settled) -> str:
-    what = f"reasserts the branch over {plan.reasserts}" if plan.reasserts else f"{SOURCE_BRANCH}@{plan.source_hash[:12]}"
+    what = (
+        f"reasserts the branch over {plan.reasserts}" if plan.reasserts else f"{SOURCE_BRANCH}@{plan.source_hash[:12]}"
+    )
     if plan.reseeded_from:
         what = f"{what}, reseeded from {plan.reseeded_from[:12]},"
     return f"sterna: {what} in {plan.region}: {_counts_text(settled.actions)}, {len(settled.held)} held"

@@ -1,29 +1,31 @@
 """Reasserting a replica branch: what others changed there is put back, by one more commit on top of theirs.
 
-The branch then says again what sterna's newest commit on it said, for the same commit of `main`, and a sync goes on from there. Nothing
-is reset: the history keeps what happened. A table that is held meanwhile so stands at its last good version, not at what others made of it.
+The branch then says again what sterna's newest commit on it said, for the same commit of `main`, and a sync goes on
+from there. Nothing
+is reset: the history keeps what happened. A table that is held meanwhile so stands at its last good version, not at
+    what others made of it.
 """
 
 from __future__ import annotations
 
 import json
 
-from sterna.edges.catalog import NAMESPACE, Commit, Content, DiffEntry, key_name
+from sterna.catalog.model import NAMESPACE, Commit, Content, DiffEntry, key_name
 from sterna.errors import BranchChanged, ReferenceNotFound
 from sterna.registry.model import inside
-from sterna.sync.context import Context, Progress
-from sterna.sync.head import PLANNED_HASH, RUN_ID, Head, described, head_of
-from sterna.sync.model import Action, Plan
+from sterna.replica.head import PLANNED_HASH, RUN_ID, Head, described, head_of
+from sterna.replica.records import Action, Plan
+from sterna.replica.region import Progress, RegionContext
+from sterna.replica.run_folder import new_run_id
+from sterna.sync.holds import Settled
 from sterna.sync.publish import publish_plan
-from sterna.sync.settle import Settled
-from sterna.sync.store import new_run_id
 
 
-def reassert(context: Context, progress: Progress) -> None:
+def reassert(context: RegionContext, progress: Progress) -> None:
     """Put back what others changed on the replica branch; nothing is done where its head is sterna's own.
 
-    Where no commit of sterna's is left below (somebody assigned the branch to something else), what doesn't lie below the replica
-    root is taken off, and the next sync seeds the branch anew.
+    Where no commit of sterna's is left below (somebody assigned the branch to something else), what doesn't lie below
+    the replica root is taken off, and the next sync seeds the branch anew.
 
     Args:
         context: the region.
@@ -47,7 +49,7 @@ def reassert(context: Context, progress: Progress) -> None:
     publish_plan(context, plan, Settled(plan.actions, plan.held), progress)
 
 
-def _others(context: Context, branch: str) -> tuple[Commit | None, int, Commit | None]:
+def _others(context: RegionContext, branch: str) -> tuple[Commit | None, int, Commit | None]:
     """Return the newest commit that isn't sterna's, how many there are above sterna's own newest one, and that one."""
     newest, count = None, 0
     for commit in context.primary.history(branch, operations=False):
@@ -64,7 +66,7 @@ def _is_own(commit: Commit) -> bool:
         return False
 
 
-def _plan(context: Context, replica_hash: str, own: Commit | None, others: str) -> Plan:
+def _plan(context: RegionContext, replica_hash: str, own: Commit | None, others: str) -> Plan:
     """Return the way back to what sterna's own newest commit said."""
     head = head_of(own) if own else Head(replica_hash, exists=True)
     actions = _back(context, own.hash, replica_hash) if own else _strangers(context, replica_hash)
@@ -83,13 +85,16 @@ def _plan(context: Context, replica_hash: str, own: Commit | None, others: str) 
     )
 
 
-def _back(context: Context, own_hash: str, replica_hash: str) -> tuple[Action, ...]:
+def _back(context: RegionContext, own_hash: str, replica_hash: str) -> tuple[Action, ...]:
     changed = context.primary.diff(context.region.replica_branch, own_hash, replica_hash)
     return tuple(action for entry in changed for action in _undone(entry))
 
 
 def _undone(entry: DiffEntry) -> list[Action]:
-    """Return what gives a key back its older content: under the id that it has now, where it still is of the same kind."""
+    """Return what gives a key back its older content.
+
+    Under the id that it has now, where it still is of the same kind.
+    """
     name, old, new = key_name(entry.key), entry.old, entry.new
     if new is not None and (old is None or old.kind != new.kind):
         drop = [Action(name, new.kind, "drop", clears=old is not None)]
@@ -102,8 +107,11 @@ def _put(name: str, content: Content, content_id: str) -> Action:
     return Action(name, content.kind, "put", json.dumps(content.with_id(None).payload), content_id, target=target)
 
 
-def _strangers(context: Context, replica_hash: str) -> tuple[Action, ...]:
-    """Return drops of all that sterna can't have put there: what stands on a replica branch lies below the replica root."""
+def _strangers(context: RegionContext, replica_hash: str) -> tuple[Action, ...]:
+    """Return drops of all that sterna can't have put there.
+
+    What stands on a replica branch lies below the replica root.
+    """
     entries = context.primary.entries(context.region.replica_branch, replica_hash)
     root = context.region.replica_root
     return tuple(

@@ -10,23 +10,24 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sterna.errors import Busy, UsageError
 from sterna.registry.model import SOURCE_BRANCH
-from sterna.sync import files as listing
-from sterna.sync import store
-from sterna.sync.context import Context, Progress
+from sterna.replica import file_list as listing
+from sterna.replica import run_folder
+from sterna.replica.catalog_copy import wait_until_served
+from sterna.replica.head import read_head
+from sterna.replica.lag import lag_after
+from sterna.replica.records import Batch, Plan, Report, StageReport, failure
+from sterna.replica.region import Progress, RegionContext
 from sterna.sync.copy import DEFAULT_DEADLINE, CopyFile, copy_batch
 from sterna.sync.explain import explain, explain_text
-from sterna.sync.head import read_head
-from sterna.sync.lag import lag_after
+from sterna.sync.holds import Settled
 from sterna.sync.localize import Engine, localize_files
-from sterna.sync.model import Batch, Options, Plan, Report, StageReport, failure
-from sterna.sync.plan import make_plan, sync_digest
+from sterna.sync.options import Options
+from sterna.sync.plan.make import make_plan, sync_digest
 from sterna.sync.publish import changes_nothing, publish_plan, settle_plan
 from sterna.sync.reassert import reassert
-from sterna.sync.served import wait_until_served
-from sterna.sync.settle import Settled
 
 if TYPE_CHECKING:
-    from sterna.edges.spark import Session
+    from sterna.edges.spark.session import Session
 
 T = TypeVar("T")
 _PATIENCE = 120.0  # seconds that a sync waits for a clean-up, which deletes for half a minute at a time
@@ -50,14 +51,17 @@ class Planned:
     explained: str = ""
 
 
-def plan(context: Context, options: Options, progress: Progress) -> Planned:
-    """Plan a sync and write the plan beside the replica, unless there is nothing to do; where it was asked for, reassert first."""
+def plan(context: RegionContext, options: Options, progress: Progress) -> Planned:
+    """Plan a sync and write the plan beside the replica, unless there is nothing to do.
+
+    Where it was asked for, reassert first.
+    """
     started = time.monotonic()
     if options.reassert:
         reassert(context, progress)
         options = replace(options, everything=True)
-    run_id = store.new_run_id()
-    with context.fetching(store.run_uri(context, run_id)):
+    run_id = run_folder.new_run_id()
+    with context.fetching(run_folder.run_uri(context, run_id)):
         made, files = _when_nothing_is_deleted(lambda: make_plan(context, options, progress, run_id), progress)
     progress(summarize(made))
     if made.idle:
@@ -65,12 +69,16 @@ def plan(context: Context, options: Options, progress: Progress) -> Planned:
             progress(item.line)
         report = _idle_report(context, made, time.monotonic() - started)
         if made.held:
-            store.save_report(context, report)  # it was a try, and a try leaves a trace
+            run_folder.save_report(context, report)  # it was a try, and a try leaves a trace
         return Planned("", (), report)
-    return Planned(store.save_plan(context, made, files), made.batches, explained=explain_text(explain(context, made, files)))
+    return Planned(
+        run_folder.save_plan(context, made, files), made.batches, explained=explain_text(explain(context, made, files))
+    )
 
 
-def copy(context: Context, run: str, batch: int, progress: Progress, *, deadline: float = DEFAULT_DEADLINE) -> StageReport:
+def copy(
+    context: RegionContext, run: str, batch: int, progress: Progress, *, deadline: float = DEFAULT_DEADLINE
+) -> StageReport:
     """Copy one batch of a plan and prove every file of it present with its size.
 
     Args:
@@ -86,15 +94,28 @@ def copy(context: Context, run: str, batch: int, progress: Progress, *, deadline
     """
     _plan_of(context, run)
     columns = ("table", "source", "target", "size")
-    rows = store.load_files(context, run, batch=batch).select(columns).to_pylist()
+    rows = run_folder.load_files(context, run, batch=batch).select(columns).to_pylist()
     result = copy_batch(
-        [CopyFile(**row) for row in rows], context.mapping, context.secrets, context.objects, progress=_lines(progress), deadline=deadline
+        [CopyFile(**row) for row in rows],
+        context.mapping,
+        context.secrets,
+        context.objects,
+        progress=_lines(progress),
+        deadline=deadline,
     )
     failed = {entry[0]: entry for entry in map(failure, reversed(result.failures))}
-    return StageReport(result.files, result.bytes, result.sent, tuple(failed.values()), len({row["target"] for row in rows}) - result.files)
+    return StageReport(
+        result.files,
+        result.bytes,
+        result.sent,
+        tuple(failed.values()),
+        len({row["target"] for row in rows}) - result.files,
+    )
 
 
-def localize(context: Context, run: str, copied: StageReport, progress: Progress, engine: Engine | None = None) -> StageReport:
+def localize(
+    context: RegionContext, run: str, copied: StageReport, progress: Progress, engine: Engine | None = None
+) -> StageReport:
     """Localize what a plan lists, but for tables that failed to be copied; by default on the region's Spark.
 
     Raises:
@@ -102,19 +123,21 @@ def localize(context: Context, run: str, copied: StageReport, progress: Progress
         UsageError: the registry changed since the plan.
     """
     _plan_of(context, run)
-    files = listing.without_tables(store.load_files(context, run), [item[0] for item in copied.failed])
+    files = listing.without_tables(run_folder.load_files(context, run), [item[0] for item in copied.failed])
     with _engine(context, progress, engine) as used:
         return localize_files(context, run, files, used, progress)
 
 
-def publish(context: Context, run: str, copied: StageReport, localized: StageReport, progress: Progress) -> Report:
+def publish(
+    context: RegionContext, run: str, copied: StageReport, localized: StageReport, progress: Progress
+) -> Report:
     """Publish a plan in one commit, compared-and-swapped on the head that it was made for; write the report beside it.
 
     Where every table failed as it did the last time there is nothing to commit.
 
     Raises:
-        UsageError: the copy reports don't cover the plan's files, or a table isn't localized: something was left out; or the
-            registry changed since the plan.
+        UsageError: the copy reports don't cover the plan's files, or a table isn't localized: something was left out;
+            or the registry changed since the plan.
     """
     started = time.monotonic()
     made = _plan_of(context, run)
@@ -143,12 +166,14 @@ def publish(context: Context, run: str, copied: StageReport, localized: StageRep
         seconds=time.monotonic() - started,
         more=made.more or overtaken or _moved_on(context, made, copied + localized),
     )
-    store.save_report(context, report)
+    run_folder.save_report(context, report)
     progress(f"{report.outcome}: {len(report.published)} keys, {len(report.held)} held, lag {report.lag_seconds:.1f} s")
     return report
 
 
-def sync(context: Context, options: Options, progress: Progress, *, again: bool = True, engine: Engine | None = None) -> Report:
+def sync(
+    context: RegionContext, options: Options, progress: Progress, *, again: bool = True, engine: Engine | None = None
+) -> Report:
     """Run all stages in this process, again while the plan says that there is more to do.
 
     Args:
@@ -175,20 +200,27 @@ def summarize(made: Plan) -> str:
     if made.idle:
         return f"nothing to do: {made.region} stands for main@{made.source_hash[:12]}, {len(made.held)} held"
     files, size = sum(batch.files for batch in made.batches), sum(batch.bytes for batch in made.batches)
-    changes = sum(1 for action in made.actions if action.target), sum(1 for action in made.actions if action.change == "drop")
+    changes = (
+        sum(1 for action in made.actions if action.target),
+        sum(1 for action in made.actions if action.change == "drop"),
+    )
     return (
-        f"main@{made.source_hash[:12]} to {made.region}: {changes[0]} tables and views to put, {changes[1]} to drop, {made.left} left, "
+        f"main@{made.source_hash[:12]} to {made.region}: {changes[0]} tables and views to put, {changes[1]} to drop, "
+        f"{made.left} left, "
         f"{len(made.held)} held; {files} files, {size} bytes to copy in {len(made.batches)} batches"
     )
 
 
 @contextmanager
-def spark_engine(context: Context, progress: Progress) -> Iterator[Engine]:
-    """Yield the engine that works on the region's Spark; it is reached when the first work comes, and left at the end."""
+def spark_engine(context: RegionContext, progress: Progress) -> Iterator[Engine]:
+    """Yield the engine that works on the region's Spark.
+
+    It is reached when the first work comes, and left at the end.
+    """
     opened: list[Session] = []
 
     def engine(function: Callable[[str], str], items: Sequence[str], label: str) -> Iterable[str]:
-        from sterna.edges.spark import map_items
+        from sterna.edges.spark.session import map_items
 
         if not opened:
             opened.append(open_spark(context))
@@ -200,31 +232,31 @@ def spark_engine(context: Context, progress: Progress) -> Iterator[Engine]:
         yield engine
     finally:
         if opened:
-            from sterna.edges.spark import close_session
+            from sterna.edges.spark.session import close_session
 
             close_session(opened[0])
 
 
-def open_spark(context: Context) -> Session:
+def open_spark(context: RegionContext) -> Session:
     """Open a session on the region's Spark; its workers get the credentials of the registry's locations.
 
     Raises:
         EngineError: Spark can't be reached, or its workers lack a package.
         CredentialError: a credential is missing.
     """
-    from sterna.edges.spark import open_session
+    from sterna.edges.spark.session import open_session
 
     return open_session(context.region.spark, environment=_worker_environment(context))
 
 
-def _worker_environment(context: Context) -> dict[str, str]:
+def _worker_environment(context: RegionContext) -> dict[str, str]:
     from sterna.edges.secrets import connection_environment
 
     names = [location.credential_id for location in context.registry.locations if location.credential_id]
     return connection_environment(names, context.secrets)
 
 
-def _engine(context: Context, progress: Progress, engine: Engine | None) -> AbstractContextManager[Engine]:
+def _engine(context: RegionContext, progress: Progress, engine: Engine | None) -> AbstractContextManager[Engine]:
     return spark_engine(context, progress) if engine is None else nullcontext(engine)
 
 
@@ -241,7 +273,7 @@ def _when_nothing_is_deleted(make: Callable[[], T], progress: Progress) -> T:
             time.sleep(1.0)
 
 
-def _once(context: Context, options: Options, progress: Progress, engine: Engine) -> Report:
+def _once(context: RegionContext, options: Options, progress: Progress, engine: Engine) -> Report:
     started = time.monotonic()
     planned = plan(context, options, progress)
     if planned.report is not None:
@@ -249,7 +281,8 @@ def _once(context: Context, options: Options, progress: Progress, engine: Engine
     copied = StageReport()
     for batch in planned.batches:
         progress(
-            f"copying batch {batch.number + 1} of {len(planned.batches)} from {batch.origin}: {batch.files} files, {batch.bytes} bytes"
+            f"copying batch {batch.number + 1} of {len(planned.batches)} from {batch.origin}: {batch.files} files, "
+            f"{batch.bytes} bytes"
         )
         copied += copy(context, planned.run, batch.number, progress)
     localized = localize(context, planned.run, copied, progress, engine)
@@ -261,20 +294,22 @@ def _count(made: Plan, copied: StageReport) -> None:
     wanted = sum(batch.files for batch in made.batches)
     if copied.files + copied.missing != wanted:
         raise UsageError(
-            f"{wanted} files were to be copied, {copied.files} are proven present and {copied.missing} failed: a copy batch was left out"
+            f"{wanted} files were to be copied, {copied.files} are proven present and {copied.missing} failed: a "
+            "copy batch was left out"
         )
 
 
-def _plan_of(context: Context, run: str) -> Plan:
-    made = store.load_plan(context, run)
+def _plan_of(context: RegionContext, run: str) -> Plan:
+    made = run_folder.load_plan(context, run)
     if made.digest != sync_digest(context):
         raise UsageError(
-            "the registry changed since this run's plan was made: where its files belong may be elsewhere now; start a new sync"
+            "the registry changed since this run's plan was made: where its files belong may be elsewhere now; start "
+            "a new sync"
         )
     return made
 
 
-def _prove_localized(context: Context, made: Plan, settled: Settled) -> None:
+def _prove_localized(context: RegionContext, made: Plan, settled: Settled) -> None:
     """See that every metadata.json that is about to be published is there: it is written last of all its table's files.
 
     A run that was overtaken is published no more, whatever is left of it: the commit finds that out.
@@ -283,16 +318,21 @@ def _prove_localized(context: Context, made: Plan, settled: Settled) -> None:
     sizes = context.objects.sizes(targets) if targets else {}
     missing = next((target for target in targets if sizes[target] is None), None)
     if missing is not None and read_head(context.primary, context.region.replica_branch).hash == made.replica_hash:
-        raise UsageError("the table isn't localized: the localize stage was left out", table=targets[missing], file=missing)
+        raise UsageError(
+            "the table isn't localized: the localize stage was left out", table=targets[missing], file=missing
+        )
 
 
-def _moved_on(context: Context, made: Plan, reports: StageReport) -> bool:
-    """A file was gone at its source, and `main` has moved since the plan: the newest metadata may not need it any more."""
+def _moved_on(context: RegionContext, made: Plan, reports: StageReport) -> bool:
+    """A file was gone at its source, and `main` has moved since the plan.
+
+    The newest metadata may not need it any more.
+    """
     gone = any(kind == "SourceGone" for _, kind, _, _ in reports.failed)
     return gone and context.primary.reference(SOURCE_BRANCH).hash != made.source_hash
 
 
-def _idle_report(context: Context, made: Plan, seconds: float) -> Report:
+def _idle_report(context: RegionContext, made: Plan, seconds: float) -> Report:
     return Report(
         run_id=made.run_id,
         region=made.region,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fastavro.schema import SchemaParseException
 
-from sterna.iceberg import general
-from sterna.iceberg.avro import Container, Group, open_container
-from sterna.iceberg.locate import locate
-from sterna.iceberg.program import NotWalkable, Program, Take, Want, compile_schema
+from sterna.iceberg.avro import general
+from sterna.iceberg.avro.container import Container, Group, open_container
+from sterna.iceberg.avro.locate import locate
+from sterna.iceberg.avro.program import NotWalkable, Program, Take, Want, compile_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +66,8 @@ def read_list(data: bytes, uri: str) -> tuple[dict[str, bytes], pa.Table]:
         uri: its URI, for errors.
 
     Returns:
-        The header's metadata, and a table with a column for each field that verify looks at, named as the specification does.
+        The header's metadata, and a table with a column for each field that verify looks at, named as the specification
+        does.
 
     Raises:
         Unsupported: an unknown codec.
@@ -85,14 +86,17 @@ def read_manifest(data: bytes, uri: str) -> tuple[dict[str, bytes], pa.Table]:
         uri: its URI, for errors.
 
     Returns:
-        As `read_list`; the bounds columns hold the bound of a position delete's `file_path` alone, null where there is none.
+        As `read_list`; the bounds columns hold the bound of a position delete's `file_path` alone, null where there is
+        none.
 
     Raises:
         Unsupported, BrokenMetadata: as `read_list`.
     """
     container = open_container(data, uri)
     table = _columns(container, _ENTRY, _FILE)
-    return container.metadata, _required(container, table, "status", "file_path", "file_format", "file_size_in_bytes", "record_count")
+    return container.metadata, _required(
+        container, table, "status", "file_path", "file_format", "file_size_in_bytes", "record_count"
+    )
 
 
 def _required(container: Container, table: pa.Table, *names: str) -> pa.Table:
@@ -123,7 +127,9 @@ def _type(want: Want) -> pa.DataType:
     return {Take.LONG: pa.int64(), Take.BYTES: pa.string(), Take.SPAN: pa.binary()}[want.take]
 
 
-def _batch(container: Container, group: Group, program: Program, wants: Sequence[Want], schema: pa.Schema) -> pa.RecordBatch:
+def _batch(
+    container: Container, group: Group, program: Program, wants: Sequence[Want], schema: pa.Schema
+) -> pa.RecordBatch:
     import pyarrow as pa
 
     located = locate(program, group, container)

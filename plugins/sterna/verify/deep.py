@@ -1,7 +1,8 @@
-"""Comparing a replica's files with those on `main` that they were made from: bytes of copies, meaning of rewritten files.
+"""Comparing a replica's files with those on `main` that they were made from: bytes of copies, meaning of rewritten
+files.
 
-Files that stay in place are `main`'s own. A source that is gone by now, expired since the copy was made, can't be compared with: it
-is counted, and no fault.
+Files that stay in place are `main`'s own. A source that is gone by now, expired since the copy was made, can't be
+compared with: it is counted, and no fault.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from functools import partial
 from itertools import islice
 from typing import Final, TypeVar
 
-from sterna.edges.catalog import Content
+from sterna.catalog.model import Content
 from sterna.errors import BrokenMetadata, ObjectMissing, TableError
 from sterna.iceberg import LOCALIZER_VERSION
-from sterna.sync.context import Context
+from sterna.replica.region import RegionContext
 from sterna.verify.findings import DIFFERS, UNREADABLE, Findings
 from sterna.verify.hashing import sha256_of
 from sterna.verify.metadata import read_json
@@ -78,7 +79,7 @@ class Comparison:
         progress: called now and then.
     """
 
-    context: Context
+    context: RegionContext
     places: Places
     takes: Callable[[str], bool]
     progress: Callable[[str], None]
@@ -97,7 +98,9 @@ class Comparison:
         main = (origin.metadata_location if origin else None) or ""
         rewritten = (item for item in self._rewritten(reached, main) if self._wanted(item.uri))
         content = (uri for batch in reached.content or () for uri in batch.to_pylist())
-        copies = ((uri, self.places.sources(uri, main)) for uri in content if uri not in reached.deletes and self._wanted(uri))
+        copies = (
+            (uri, self.places.sources(uri, main)) for uri in content if uri not in reached.deletes and self._wanted(uri)
+        )
         self._take(_mapped(self._compare_meaning, rewritten, _REWRITTEN_AT_ONCE), found)
         self._take(_mapped(self._compare_bytes, copies, _COPIES_AT_ONCE), found)
 
@@ -119,7 +122,9 @@ class Comparison:
                 self.progress(f"{found.table}: {found.compared} files, {found.compared_bytes} bytes compared")
 
     def _rewritten(self, reached: Reached, main: str) -> Iterator[_Rewritten]:
-        yield _Rewritten(reached.metadata, [main] if main else [], partial(_document_differences, self._pruned(reached, main)))
+        yield _Rewritten(
+            reached.metadata, [main] if main else [], partial(_document_differences, self._pruned(reached, main))
+        )
         listed: tuple[tuple[str, Differences], ...] = (
             *((uri, list_differences) for uri in reached.lists),
             *((uri, manifest_differences) for uri in reached.manifests),
@@ -129,7 +134,10 @@ class Comparison:
             yield _Rewritten(uri, self.places.sources(uri, main), compare)
 
     def _pruned(self, reached: Reached, main: str) -> bool:
-        """Tell whether a policy may have taken snapshots out: today's, or another one when the file was made under another."""
+        """Tell whether a policy may have taken snapshots out.
+
+        Today's, or another one when the file was made under another.
+        """
         policy = self.context.registry.policy(reached.name)
         if policy.history.latest is not None or policy.history.since is not None:
             return True
@@ -148,7 +156,11 @@ class Comparison:
             return _Outcome(item.uri)
         except TableError as error:
             # Of a source that can't be read nobody can say what the replica should be.
-            return _Outcome(item.uri, len(replica), (error.message,), UNREADABLE) if error.file == item.uri else _Outcome(item.uri)
+            return (
+                _Outcome(item.uri, len(replica), (error.message,), UNREADABLE)
+                if error.file == item.uri
+                else _Outcome(item.uri)
+            )
         return _Outcome(item.uri, len(replica), found)
 
     def _compare_bytes(self, copy: tuple[str, Sequence[str]]) -> _Outcome:
@@ -161,7 +173,11 @@ class Comparison:
             source, (_, theirs) = _first(partial(sha256_of, self.context.objects), sources)
         except (ObjectMissing, TableError):
             return _Outcome(uri)
-        return _Outcome(uri, size, () if mine == theirs else (f"its content is not that of {source}: SHA-256 {mine}, there {theirs}",))
+        return _Outcome(
+            uri,
+            size,
+            () if mine == theirs else (f"its content is not that of {source}: SHA-256 {mine}, there {theirs}",),
+        )
 
 
 def _first(read: Callable[[str], _T], uris: Sequence[str]) -> tuple[str, _T]:
@@ -178,7 +194,9 @@ def _first(read: Callable[[str], _T], uris: Sequence[str]) -> tuple[str, _T]:
     raise ObjectMissing("there is no such object", file=uris[0] if uris else "")
 
 
-def _document_differences(pruned: bool, replica: bytes, uri: str, source: bytes, source_uri: str, places: Places) -> Iterator[str]:
+def _document_differences(
+    pruned: bool, replica: bytes, uri: str, source: bytes, source_uri: str, places: Places
+) -> Iterator[str]:
     mine, theirs = read_json(replica, uri), read_json(source, source_uri)
     try:
         yield from metadata_differences(mine, theirs, places, pruned=pruned)

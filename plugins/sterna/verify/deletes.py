@@ -23,7 +23,8 @@ Entry = dict[str, Any]
 def check_delete_file(data: bytes, uri: str, entries: list[Entry], places: Places, found: Findings) -> None:
     """Check a position delete file or a Puffin file with deletion vectors.
 
-    A data file that is named and that no manifest lists is no fault: deletes outlive the files that they were written for, on
+    A data file that is named and that no manifest lists is no fault: deletes outlive the files that they were written
+        for, on
     `main` too. One that is named at a place where this region reads no data file is: that delete would hit nothing.
 
     Args:
@@ -82,19 +83,23 @@ def _check_vectors(data: bytes, uri: str, entries: list[Entry], places: Places, 
         place = (entry["content_offset"], entry["content_size_in_bytes"])
         properties = blobs.get(place)
         if properties is None:
-            found.add(DISAGREES, uri, f"no deletion vector at offset {place[0]} with {place[1]} bytes, as a manifest says")
+            found.add(
+                DISAGREES, uri, f"no deletion vector at offset {place[0]} with {place[1]} bytes, as a manifest says"
+            )
             continue
         if properties.get(REFERENCED) != entry["referenced_data_file"]:
             found.add(
                 DISAGREES,
                 uri,
-                f"the vector at {place[0]} is of {properties.get(REFERENCED)}, a manifest says of {entry['referenced_data_file']}",
+                f"the vector at {place[0]} is of {properties.get(REFERENCED)}, a manifest says of "
+                f"{entry['referenced_data_file']}",
             )
         if properties.get("cardinality") != str(entry["record_count"]):
             found.add(
                 DISAGREES,
                 uri,
-                f"the vector at {place[0]} deletes {properties.get('cardinality')} rows, a manifest says {entry['record_count']}",
+                f"the vector at {place[0]} deletes {properties.get('cardinality')} rows, a manifest says "
+                f"{entry['record_count']}",
             )
 
 

@@ -24,9 +24,9 @@ class Finding:
 
     Args:
         table: key name.
-        kind: missing, size, foreign, unreadable; disagrees (two places contradict one another), unprotected (maintenance through
-            the replica would reach `main`'s own files), unsorted (rows of position deletes), stray (a delete names a place where
-            this region reads no file), differs (from the source).
+        kind: missing, size, foreign, unreadable; disagrees (two places contradict one another), unprotected
+            (maintenance through the replica would reach `main`'s own files), unsorted (rows of position deletes), stray
+            (a delete names a place where this region reads no file), differs (from the source).
         file: URI of the file that is wrong, or that names the wrong thing.
         message: what is wrong with it.
     """

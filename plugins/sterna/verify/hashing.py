@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-from sterna.edges.objects import Objects
-from sterna.edges.open_store import call_store
+from sterna.edges.stores.objects import Objects
+from sterna.edges.stores.open_store import call_store
 from sterna.errors import StoreUnreachable
 
 _CHUNK = 8 << 20

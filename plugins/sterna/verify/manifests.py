@@ -36,7 +36,10 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class Named:
-    """What a manifest list says of a manifest; None where it says nothing, as snapshots with inline manifests do of all but the path."""
+    """What a manifest list says of a manifest.
+
+    None where it says nothing, as snapshots with inline manifests do of all but the path.
+    """
 
     path: str
     length: int | None = None
@@ -67,7 +70,9 @@ def named_by(rows: pa.Table) -> Iterator[Named]:
     return (Named(*row) for row in zip(*columns, strict=True))
 
 
-def check_list(header: dict[str, bytes], rows: list[Named], uri: str, snapshot: int, sequence_number: int, found: Findings) -> None:
+def check_list(
+    header: dict[str, bytes], rows: list[Named], uri: str, snapshot: int, sequence_number: int, found: Findings
+) -> None:
     """Check that a manifest list is the one of its snapshot, and no manifest in it is from its future.
 
     Args:
@@ -82,7 +87,9 @@ def check_list(header: dict[str, bytes], rows: list[Named], uri: str, snapshot: 
         found.add(DISAGREES, uri, f"is the manifest list of snapshot {own}, and named by snapshot {snapshot}")
     for row in rows:
         if sequence_number and row.sequence_number is not None and row.sequence_number > sequence_number:
-            found.add(DISAGREES, uri, f"{row.path} has sequence number {row.sequence_number}, the snapshot {sequence_number}")
+            found.add(
+                DISAGREES, uri, f"{row.path} has sequence number {row.sequence_number}, the snapshot {sequence_number}"
+            )
 
 
 def check_length(uri: str, size: int, named: dict[Named, str], found: Findings) -> None:
@@ -92,7 +99,9 @@ def check_length(uri: str, size: int, named: dict[Named, str], found: Findings) 
             found.add(SIZE, uri, f"{size} bytes, {file} says {row.length}")
 
 
-def check_manifest(uri: str, header: dict[str, bytes], entries: pa.Table, named: dict[Named, str], found: Findings) -> None:
+def check_manifest(
+    uri: str, header: dict[str, bytes], entries: pa.Table, named: dict[Named, str], found: Findings
+) -> None:
     """Check a manifest against everything that lists say of it.
 
     Args:
@@ -118,7 +127,8 @@ def paths(entries: pa.Table) -> list[pa.ChunkedArray]:
 def foreign_bounds(entries: pa.Table, places: Places) -> list[str]:
     """Return the foreign URIs among the bounds that position deletes have for the paths in their rows.
 
-    A bound may be cut (then it is no whole URI, and the two differ): such a one counts when it lies in a foreign location.
+    A bound may be cut (then it is no whole URI, and the two differ): such a one counts when it lies in a foreign
+    location.
     """
     import pyarrow.compute as pc
 

@@ -11,7 +11,12 @@ from sterna.iceberg.json_text import read_document
 from sterna.verify.findings import DISAGREES, UNPROTECTED, Findings
 from sterna.verify.places import Places
 
-WRITE_PATHS: Final = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+WRITE_PATHS: Final = (
+    "write.data.path",
+    "write.metadata.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
 """Properties that tell a writer where to put files: the third and the fourth are deprecated names of the first."""
 
 _NONE = -1  # what format v1 writes for "no current snapshot"
@@ -88,7 +93,9 @@ def _version(item: dict[str, Any]) -> Version:
     manifests = tuple(str(uri) for uri in item.get("manifests") or ())
     if path is None and "manifests" not in item:
         raise KeyError("manifest-list")
-    return Version(int(item["snapshot-id"]), int(item.get("sequence-number") or 0), None if path is None else str(path), manifests)
+    return Version(
+        int(item["snapshot-id"]), int(item.get("sequence-number") or 0), None if path is None else str(path), manifests
+    )
 
 
 def check_table(document: dict[str, Any], table: TableFile, uri: str, places: Places, found: Findings) -> None:
@@ -107,7 +114,9 @@ def check_table(document: dict[str, Any], table: TableFile, uri: str, places: Pl
     log = (item.get("metadata-file") for item in document.get("metadata-log") or ())
     found.add_foreign(uri, [path for path in log if not places.is_local(str(path))], places.region)
     if str((document.get("properties") or {}).get("gc.enabled")).lower() != "false":
-        found.add(UNPROTECTED, uri, "gc.enabled is not false: expiry and purge through the replica branch would delete files")
+        found.add(
+            UNPROTECTED, uri, "gc.enabled is not false: expiry and purge through the replica branch would delete files"
+        )
     for message in _contradictions(document, table):
         found.add(DISAGREES, uri, message)
 
@@ -121,13 +130,17 @@ def check_view(document: dict[str, Any], uri: str, places: Places, found: Findin
     if "versions" not in document:
         raise BrokenMetadata("not a view's metadata: no versions", file=uri)
     _check_locations(document, uri, places, found)
-    _check_texts((document.get("properties"), *(item.get("summary") for item in document["versions"])), uri, places, found)
+    _check_texts(
+        (document.get("properties"), *(item.get("summary") for item in document["versions"])), uri, places, found
+    )
 
 
 def _check_locations(document: dict[str, Any], uri: str, places: Places, found: Findings) -> None:
     """A new file, and whatever cleans up below a location, must stay below the replica root."""
     properties = document.get("properties") or {}
-    named = {"location": document.get("location")} | {name: properties[name] for name in WRITE_PATHS if name in properties}
+    named = {"location": document.get("location")} | {
+        name: properties[name] for name in WRITE_PATHS if name in properties
+    }
     for name, value in named.items():
         if not places.is_local(str(value).removesuffix("/")):
             found.add_foreign(uri, [str(value)], places.region)
@@ -136,7 +149,12 @@ def _check_locations(document: dict[str, Any], uri: str, places: Places, found: 
 
 
 def _check_texts(maps: tuple[dict[str, Any] | None, ...], uri: str, places: Places, found: Findings) -> None:
-    texts = (value for map in maps for name, value in (map or {}).items() if name not in WRITE_PATHS and isinstance(value, str))
+    texts = (
+        value
+        for map in maps
+        for name, value in (map or {}).items()
+        if name not in WRITE_PATHS and isinstance(value, str)
+    )
     found.add_foreign(uri, sorted({text for text in texts if "/" in text and places.is_foreign(text)}), places.region)
 
 

@@ -6,21 +6,21 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
-from sterna.edges.catalog import Content, Put, key_name, parse_key
+from sterna.catalog.model import Content, Put, key_name, parse_key
 from sterna.errors import ReferenceNotFound
 from sterna.registry.model import SOURCE_BRANCH
-from sterna.sync.context import Context
-from sterna.sync.head import PLANNED_HASH, Head
+from sterna.replica.head import PLANNED_HASH, Head
+from sterna.replica.region import RegionContext
 from sterna.verify.places import Places
 
 _DIGEST = re.compile(r"-[0-9a-f]{16}(?=(\.gz)?\.metadata\.json(\.gz)?$)")
 
 
-def find_origins(context: Context, head: Head, entries: dict[str, Content], places: Places) -> dict[str, Content]:
+def find_origins(context: RegionContext, head: Head, entries: dict[str, Content], places: Places) -> dict[str, Content]:
     """Find what `main` held under each key when the replica's version of it was made.
 
-    This is the watermark's version; of a held key its last good one; of a key that a sync of chosen tables brought, or a seed that
-    isn't over, the one that its own commit names.
+    This is the watermark's version; of a held key its last good one; of a key that a sync of chosen tables brought, or
+    a seed that isn't over, the one that its own commit names.
 
     Args:
         context: the region.
@@ -38,7 +38,10 @@ def find_origins(context: Context, head: Head, entries: dict[str, Content], plac
 
 
 def stands_for(replica: Content, origin: Content, places: Places) -> bool:
-    """Tell whether what a replica branch holds under a key was made from what `main` held: another place, and nothing else changed."""
+    """Tell whether what a replica branch holds under a key was made from what `main` held.
+
+    Another place, and nothing else changed.
+    """
     made_from = source_of(replica.metadata_location or "", places)
     return _bare(replica) == _bare(origin) and made_from == places.origin(origin.metadata_location or "")
 
@@ -48,12 +51,15 @@ def _bare(content: Content) -> dict[str, object]:
 
 
 def source_of(uri: str, places: Places) -> str | None:
-    """Return the origin of the metadata.json that a replica's was made from: its place taken back, and the digest out of its name."""
+    """Return the origin of the metadata.json that a replica's was made from.
+
+    Its place taken back, and the digest out of its name.
+    """
     origin = places.origin(uri)
     return origin if origin is None or origin == uri else _DIGEST.sub("", origin)
 
 
-def _at(context: Context, hashes: dict[str, str]) -> dict[str, Content]:
+def _at(context: RegionContext, hashes: dict[str, str]) -> dict[str, Content]:
     """Return what `main` held under each key at a hash of its own."""
     groups: dict[str, list[str]] = defaultdict(list)
     for name, hash in hashes.items():
@@ -61,14 +67,16 @@ def _at(context: Context, hashes: dict[str, str]) -> dict[str, Content]:
     found: dict[str, Content] = {}
     for hash, names in groups.items():
         try:
-            contents = context.catalog.contents(SOURCE_BRANCH, hash, [parse_key(name) for name in names]) if hash else {}
+            contents = (
+                context.catalog.contents(SOURCE_BRANCH, hash, [parse_key(name) for name in names]) if hash else {}
+            )
         except ReferenceNotFound:
             continue
         found |= {key_name(key): content for key, content in contents.items()}
     return found
 
 
-def _planned(context: Context, head: Head, names: Iterable[str]) -> dict[str, str]:
+def _planned(context: RegionContext, head: Head, names: Iterable[str]) -> dict[str, str]:
     """Return the hash of `main` that the newest commit on the replica branch which put a key was planned for."""
     left = {parse_key(name): name for name in names}
     found: dict[str, str] = {}

@@ -1,4 +1,7 @@
-"""Judging URIs by the registry's prefixes: local or foreign, below the replica root or not, and what they were copied from."""
+"""Judging URIs by the registry's prefixes.
+
+Local or foreign, below the replica root or not, and what they were copied from.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from sterna.registry.model import inside, respell
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# What only `Mapping.locate` can judge: control characters, queries, empty path parts, and "." or ".." as a path part, spelled out or not.
+# What only `Mapping.locate` can judge: control characters, queries, empty path parts, and "." or ".." as a path part,
+# spelled out or not.
 _ODD = r"[\x00-\x1f\x7f?]|[^:/]//|/[^/]*://|(?i:%2[ef])|/\.{0,2}$|/\.{1,2}/"
 
 
@@ -49,7 +53,8 @@ class Places:
         """Return the distinct ones among many URIs that are not in this region; nulls are passed over."""
         import pyarrow.compute as pc
 
-        # Nothing but copies lies below the replica root, so nearly all of a replica's URIs are judged by this one prefix.
+        # Nothing but copies lies below the replica root, so nearly all of a replica's URIs are judged by this one
+        # prefix.
         odd = pc.match_substring_regex(uris, _ODD)
         plain = pc.and_not(pc.starts_with(uris, f"{self._root}/"), odd)
         found: list[str] = []
@@ -75,11 +80,14 @@ class Places:
 
         Args:
             uri: the file.
-            metadata: the table's metadata.json on `main`; after a promotion with tables it lies below a region's replica root,
+            metadata: the table's metadata.json on `main`; after a promotion with tables it lies below a region's
+                replica root,
                 and so does all that it names: as sterna put it there, or as writers did since.
         """
         origin = self.origin(uri)
-        owner = next((region for region in self.mapping.registry.regions if inside(metadata, region.replica_root)), None)
+        owner = next(
+            (region for region in self.mapping.registry.regions if inside(metadata, region.replica_root)), None
+        )
         if origin is None or owner is None:
             return [origin] if origin else []
         theirs = self._mappings.setdefault(owner.name, Mapping(self.mapping.registry, owner))
@@ -91,8 +99,8 @@ class Places:
     def is_stray(self, uri: str) -> bool:
         """Tell whether this region reads the data file that a local URI stands for at another place, or at none.
 
-        A delete that names such a URI hits nothing. One that names a right place where no data file is any more proves nothing:
-        deletes outlive the files that they were written for, on `main` too.
+        A delete that names such a URI hits nothing. One that names a right place where no data file is any more proves
+        nothing: deletes outlive the files that they were written for, on `main` too.
         """
         origin = self.origin(uri)
         try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from sterna.errors import BrokenMetadata, Unsupported
-from sterna.iceberg import general
-from sterna.iceberg.avro import open_container
+from sterna.iceberg.avro import general
+from sterna.iceberg.avro.container import open_container
 from sterna.iceberg.files import MAX_DELETE_ROWS
 
 if TYPE_CHECKING:
@@ -41,7 +41,11 @@ def read_rows(data: bytes, file_format: str, uri: str, *, whole: bool = False) -
     try:
         table = readers[file_format](data, uri, whole)
         path = table.column("file_path").cast(pa.string()).dictionary_encode()
-        table = table.set_column(table.schema.get_field_index("file_path"), "file_path", path).unify_dictionaries().combine_chunks()
+        table = (
+            table.set_column(table.schema.get_field_index("file_path"), "file_path", path)
+            .unify_dictionaries()
+            .combine_chunks()
+        )
         pos = table.column("pos").cast(pa.int64())
         table = table.set_column(table.schema.get_field_index("pos"), "pos", pos)
         table.validate(full=True)  # a path may be no text at all
@@ -125,7 +129,10 @@ def _avro(data: bytes, uri: str, whole: bool) -> pa.Table:
 
 def _names(schema: pa.Schema) -> dict[str, str]:
     """Return what the columns of path and position are called in a file; by name where it has no field ids."""
-    ids = {field.name: next((int(field.metadata[key]) for key in _ID_KEYS if key in (field.metadata or {})), None) for field in schema}
+    ids = {
+        field.name: next((int(field.metadata[key]) for key in _ID_KEYS if key in (field.metadata or {})), None)
+        for field in schema
+    }
     if any(value is not None for value in ids.values()):
         return {name: _IDS[value] for name, value in ids.items() if value in _IDS}
     return {name: name for name in ids if name in _IDS.values()}

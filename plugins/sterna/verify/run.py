@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from sterna.edges.catalog import ICEBERG_TABLE, ICEBERG_VIEW, Content, key_name
+from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content, key_name
 from sterna.errors import UsageError
 from sterna.registry.policy import Policy
-from sterna.sync.context import Context
-from sterna.sync.head import read_head
+from sterna.replica.head import read_head
+from sterna.replica.region import RegionContext
 from sterna.verify.deep import Comparison
 from sterna.verify.findings import Findings, Verified, summed
 from sterna.verify.origins import find_origins
@@ -35,7 +35,12 @@ class Depth:
     sample: Sample | None = None
 
 
-def verify(context: Context, depth: Depth, tables: Iterable[str] = (), progress: Callable[[str], None] = lambda line: None) -> Verified:
+def verify(
+    context: RegionContext,
+    depth: Depth,
+    tables: Iterable[str] = (),
+    progress: Callable[[str], None] = lambda line: None,
+) -> Verified:
     """Verify a region's replica branch, as its head is now.
 
     Args:
@@ -83,7 +88,7 @@ def _line(found: Findings, depth: Depth) -> str:
     return f"{found.table}: {found.files} files{compared}, {found.faults} faults"
 
 
-def _chosen(context: Context, entries: dict[str, Content], names: list[str]) -> dict[str, Content]:
+def _chosen(context: RegionContext, entries: dict[str, Content], names: list[str]) -> dict[str, Content]:
     """Return the entries that names or patterns ask for, sorted; all where there are none."""
     wanted = {text: {name for name in entries if name == text or Policy(tables=[text]).matches(name)} for text in names}
     for text, fitting in wanted.items():

@@ -1,4 +1,6 @@
-"""Whether a replica's manifests and manifest lists say what their sources say, record by record, decoded by fastavro."""
+"""Whether a replica's manifests and manifest lists say what their sources say, record by record, decoded by
+fastavro.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,8 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any, Final
 
-from sterna.iceberg import general
-from sterna.iceberg.avro import Container, open_container
+from sterna.iceberg.avro import general
+from sterna.iceberg.avro.container import Container, open_container
 from sterna.verify.avro import PATH_COLUMN, bounds, data_file_fields
 from sterna.verify.manifests import POSITION_DELETES
 from sterna.verify.places import Places
@@ -43,7 +45,8 @@ def list_differences(replica: bytes, uri: str, source: bytes, source_uri: str, p
 
 
 def manifest_differences(replica: bytes, uri: str, source: bytes, source_uri: str, places: Places) -> Iterator[str]:
-    """Yield where a manifest differs from its source: paths are taken back to `main`, and what describes a rewritten delete is left out.
+    """Yield where a manifest differs from its source: paths are taken back to `main`, and what describes a
+    rewritten delete is left out.
 
     Raises:
         Unsupported, BrokenMetadata: as `list_differences`.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from sterna.errors import BrokenMetadata
-from sterna.iceberg.avro import open_container
+from sterna.iceberg.avro.container import open_container
 from sterna.verify.places import Places
 from sterna.verify.puffin import DELETION_VECTOR, REFERENCED, read_puffin
 from sterna.verify.rows import distinct_paths, read_rows
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 PUFFIN = "PUFFIN"
 
 
-def delete_differences(file_format: str, replica: bytes, uri: str, source: bytes, source_uri: str, places: Places) -> Iterator[str]:
+def delete_differences(
+    file_format: str, replica: bytes, uri: str, source: bytes, source_uri: str, places: Places
+) -> Iterator[str]:
     """Yield where a delete file differs from its source: rows in any order, their paths taken back to their origins.
 
     Args:
@@ -38,7 +40,9 @@ def delete_differences(file_format: str, replica: bytes, uri: str, source: bytes
         return
     own, wanted = _description(replica, uri, file_format), _description(source, source_uri, file_format)
     yield from (f"its {name} differs" for name in own if own[name] != wanted[name])
-    mine, theirs = (read_rows(data, file_format, name, whole=True) for data, name in ((replica, uri), (source, source_uri)))
+    mine, theirs = (
+        read_rows(data, file_format, name, whole=True) for data, name in ((replica, uri), (source, source_uri))
+    )
     if mine.column_names != theirs.column_names:
         yield f"columns {mine.column_names}, the source has {theirs.column_names}"
     elif mine.num_rows != theirs.num_rows:
@@ -50,7 +54,8 @@ def delete_differences(file_format: str, replica: bytes, uri: str, source: bytes
 def _row_differences(mine: pa.Table, theirs: pa.Table) -> Iterator[str]:
     if mine.equals(theirs):
         return
-    # Rows of equal path and position may come in any order; only where sorting didn't settle it are they looked at one by one.
+    # Rows of equal path and position may come in any order; only where sorting didn't settle it are they looked at one
+    # by one.
     left, right = (Counter(map(repr, table.to_pylist())) for table in (mine, theirs))
     for row in list(left - right)[:1]:
         yield f"{sum((left - right).values())} rows that the source does not have, such as {row[:200]}"
@@ -63,13 +68,19 @@ def _with_origins(table: pa.Table, places: Places) -> pa.Table:
     paths = distinct_paths(table)
     origins = pa.array([places.origin(path) or path for path in paths.to_pylist()], pa.string())
     column = table.column("file_path").cast(pa.string())
-    return _sorted(table.set_column(table.schema.get_field_index("file_path"), "file_path", pc.take(origins, pc.index_in(column, paths))))
+    return _sorted(
+        table.set_column(
+            table.schema.get_field_index("file_path"), "file_path", pc.take(origins, pc.index_in(column, paths))
+        )
+    )
 
 
 def _sorted(table: pa.Table) -> pa.Table:
     import pyarrow as pa
 
-    plain = table.set_column(table.schema.get_field_index("file_path"), "file_path", table.column("file_path").cast(pa.string()))
+    plain = table.set_column(
+        table.schema.get_field_index("file_path"), "file_path", table.column("file_path").cast(pa.string())
+    )
     return plain.sort_by([("file_path", "ascending"), ("pos", "ascending")]).combine_chunks()
 
 

@@ -1,4 +1,6 @@
-"""Whether a replica's metadata.json says what its source says, apart from places and the few values that are changed on purpose."""
+"""Whether a replica's metadata.json says what its source says, apart from places and the few values that are
+changed on purpose.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ _ON_PURPOSE: Final = "gc.enabled"
 _STATISTICS: Final = ("statistics", "partition-statistics")
 
 
-def metadata_differences(replica: dict[str, Any], source: dict[str, Any], places: Places, *, pruned: bool) -> Iterator[str]:
+def metadata_differences(
+    replica: dict[str, Any], source: dict[str, Any], places: Places, *, pruned: bool
+) -> Iterator[str]:
     """Yield where a table's or view's metadata.json differs from its source.
 
     Args:
@@ -59,11 +63,17 @@ def _origins(document: dict[str, Any], places: Places) -> dict[str, Any]:
 
     def members(items: Any, names: tuple[str, ...]) -> Any:
         return [
-            {name: back(value) if name in names else texts(value) if name == "summary" else value for name, value in item.items()}
+            {
+                name: back(value) if name in names else texts(value) if name == "summary" else value
+                for name, value in item.items()
+            }
             for item in items
         ]
 
-    changed = dict(document) | {"location": back(document.get("location")), "properties": texts(document.get("properties"))}
+    changed = dict(document) | {
+        "location": back(document.get("location")),
+        "properties": texts(document.get("properties")),
+    }
     for name in ("snapshots", "versions"):
         if document.get(name):
             changed[name] = members(document[name], ("manifest-list",))
@@ -84,7 +94,9 @@ def _ids(document: dict[str, Any]) -> set[Any]:
 
 def _staged(document: dict[str, Any]) -> set[Any]:
     """Return the snapshots that were written for an audit and not published: no replica has them before they are."""
-    staged = {item["snapshot-id"] for item in document.get("snapshots") or () if "wap.id" in (item.get("summary") or {})}
+    staged = {
+        item["snapshot-id"] for item in document.get("snapshots") or () if "wap.id" in (item.get("summary") or {})
+    }
     published = {item["snapshot-id"] for item in document.get("snapshot-log") or ()}
     return staged - published - {ref.get("snapshot-id") for ref in (document.get("refs") or {}).values()}
 

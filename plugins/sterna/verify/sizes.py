@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sterna.edges.objects import Objects
+from sterna.edges.stores.objects import Objects
 from sterna.verify.findings import MISSING, SIZE, Findings
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ class Claims:
         self._tables.append(pa.table([uris.cast(pa.large_string()), sizes, number], ["uri", "size", "namer"]))
 
     def check(self, objects: Objects, found: Findings, listed: list[pa.Array] | None) -> None:
-        """Ask the stores for the sizes of all files, in the order of keys, so that one listing answers for many; forget the claims.
+        """Ask the stores for the sizes of all files, in the order of keys, so that one listing answers for many;
+        forget the claims.
 
         Args:
             objects: the stores.
@@ -68,7 +69,9 @@ class Claims:
         if listed is not None:
             listed += once.column("uri").chunks
 
-    def _wrong(self, found: Findings, uri: str, size_min: int, size_max: int, namer_min: int, there: int | None) -> None:
+    def _wrong(
+        self, found: Findings, uri: str, size_min: int, size_max: int, namer_min: int, there: int | None
+    ) -> None:
         namer = self._namers[namer_min]
         if there is None:
             found.add(MISSING, uri, f"named by {namer}")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from sterna.sync.context import Context
+from sterna.replica.region import RegionContext
 from sterna.verify.findings import Finding, Verified
 from sterna.verify.run import Depth, verify
 
 __all__ = ["Finding", "Verified", "verify_structure"]
 
 
-def verify_structure(context: Context, tables: Iterable[str] = (), progress: Callable[[str], None] = lambda line: None) -> Verified:
+def verify_structure(
+    context: RegionContext, tables: Iterable[str] = (), progress: Callable[[str], None] = lambda line: None
+) -> Verified:
     """Check the structure of a region's replica branch.
 
     Args:

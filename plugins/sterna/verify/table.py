@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sterna.edges.catalog import ICEBERG_VIEW, Content
+from sterna.catalog.model import ICEBERG_VIEW, Content
 from sterna.errors import ObjectMissing, SternaError, TableError
-from sterna.sync.context import Context
+from sterna.replica.region import RegionContext
 from sterna.verify.avro import read_list, read_manifest
 from sterna.verify.deletes import Entry, check_delete_file
 from sterna.verify.findings import DISAGREES, MISSING, UNREADABLE, Findings
@@ -61,7 +61,13 @@ class Reached:
 
 
 def check_structure(
-    context: Context, places: Places, content: Content, origin: Content | None, found: Findings, *, listed: bool = False
+    context: RegionContext,
+    places: Places,
+    content: Content,
+    origin: Content | None,
+    found: Findings,
+    *,
+    listed: bool = False,
 ) -> Reached:
     """Check the structure of one table or view.
 
@@ -88,7 +94,7 @@ def check_structure(
 class _Check:
     """The check of one table."""
 
-    context: Context
+    context: RegionContext
     places: Places
     found: Findings
     reached: Reached
@@ -153,7 +159,9 @@ class _Check:
             check_manifest(uri, header, entries, named[uri], self.found)
             unknown = {row.spec for row in named[uri]} - {None, *table.specs}
             if table.specs and unknown:
-                self.found.add(DISAGREES, uri, f"partition spec {sorted(map(str, unknown))[0]} is not among the table's")
+                self.found.add(
+                    DISAGREES, uri, f"partition spec {sorted(map(str, unknown))[0]} is not among the table's"
+                )
             self.collect(uri, entries)
 
     def collect(self, uri: str, entries: pa.Table) -> None:
@@ -176,7 +184,9 @@ class _Check:
         local = set(self.local((path for path, _ in table.statistics), self.reached.metadata))
         files = [(path, size) for path, size in table.statistics if path in local]
         paths, sizes = [path for path, _ in files], [size for _, size in files]
-        self.claims.add(self.reached.metadata, pa.chunked_array([paths], pa.string()), pa.chunked_array([sizes], pa.int64()))
+        self.claims.add(
+            self.reached.metadata, pa.chunked_array([paths], pa.string()), pa.chunked_array([sizes], pa.int64())
+        )
 
     def delete_files(self) -> None:
         """Read the files of position deletes and deletion vectors."""

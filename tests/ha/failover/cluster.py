@@ -13,23 +13,24 @@ import psycopg
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 
-from sterna.edges.catalog import Unchanged
+from sterna.catalog.model import Unchanged
 from sterna.edges.environment import environment
-from sterna.edges.nessie import NessieCatalog
-from sterna.edges.nessie_http import Deadlines
-from sterna.edges.postgres import connected
+from sterna.edges.nessie.catalog import NessieCatalog
+from sterna.edges.nessie.http import Deadlines
+from sterna.edges.postgres.connection import connected
+from sterna.embedded.sites import Sites, kill, sites
 from sterna.errors import SternaError
 from sterna.ha.model import Site
 from sterna.ha.promote import Promoted, plan_promotion, promote
 from sterna.ha.rejoin import Rejoined, rejoin
 from sterna.ha.site import look_at_all, newest_epoch
-from sterna.local.sites import Sites, kill, sites
 from sterna.registry.model import SOURCE_BRANCH, Registry
-from sterna.sync.context import Context, open_context
-from sterna.sync.model import Options, Report
+from sterna.replica.records import Report
+from sterna.replica.region import RegionContext, open_region
+from sterna.sync.options import Options
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
-from tests.suites.world import pyiceberg_properties
+from tests.support.world import pyiceberg_properties
 
 REGIONS = ("us", "eu", "ap")
 PATIENCE = 60.0
@@ -121,7 +122,9 @@ class Cluster:
 
     def sql(self, region: str, statement: str) -> None:
         """Run a statement in a region's database as its superuser."""
-        with psycopg.connect(replace(self.sites.site[region].postgres.admin, name="nessie").url(), autocommit=True) as connection:
+        with psycopg.connect(
+            replace(self.sites.site[region].postgres.admin, name="nessie").url(), autocommit=True
+        ) as connection:
             connection.execute(statement)
 
     def stop_applying(self, *regions: str) -> None:
@@ -182,7 +185,12 @@ class Cluster:
         for name, site in self.look().items():
             if name == primary:
                 continue
-            if site.writable or site.following is None or not site.following.working or site.following.region != primary:
+            if (
+                site.writable
+                or site.following is None
+                or not site.following.working
+                or site.following.region != primary
+            ):
                 self.rejoin(name)
         if primary != "us":
             self.promote("us", planned=True)
@@ -204,19 +212,24 @@ class Cluster:
         return True
 
     def append(self, table: str, region: str = "eu", *, through: str = "us") -> None:
-        """Commit one data file to a small table that is at home in a region, through a region's Nessie; make it where it is not there."""
+        """Commit one data file to a small table that is at home in a region, through a region's Nessie.
+
+        Make it where it is not there.
+        """
         number = next(self._numbers)
         rows = pa.table({"id": pa.array([number], pa.int64()), "name": [f"row {number}"]})
         site = self.sites.site
         properties = pyiceberg_properties(site[region].endpoint)
-        catalog = load_catalog("main", type="rest", uri=f"{site[through].iceberg_uri}/main", warehouse=region, **properties)
+        catalog = load_catalog(
+            "main", type="rest", uri=f"{site[through].iceberg_uri}/main", warehouse=region, **properties
+        )
         catalog.create_namespace_if_not_exists("ha")
         catalog.create_table_if_not_exists(f"ha.{table}", rows.schema).append(rows)
 
     @contextmanager
-    def context(self, region: str) -> Iterator[Context]:
+    def context(self, region: str) -> Iterator[RegionContext]:
         """Open a region, as a task does."""
-        with open_context(self.sites.registry, region, self.sites.secrets) as context:
+        with open_region(self.sites.registry, region, self.sites.secrets) as context:
             yield context
 
     def sync(self, region: str) -> Report:
@@ -236,7 +249,9 @@ class Cluster:
     def main_at_epoch(self) -> list[tuple[int, str, str]]:
         """Return number, region and the head of `main` at the beginning of each epoch, as the primary knows them."""
         with connected(self.registry.region(self.primary()), self.sites.secrets) as connection:
-            rows = connection.execute("SELECT epoch, region, heads ->> 'refs/heads/main' FROM sterna_epoch ORDER BY epoch, region")
+            rows = connection.execute(
+                "SELECT epoch, region, heads ->> 'refs/heads/main' FROM sterna_epoch ORDER BY epoch, region"
+            )
             return [(int(number), str(region), str(head)) for number, region, head in rows]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from sterna.cli.main import main as sterna
-from tests.faults.killed import strike
+from tests.support.faults.killed import strike
 
 POINTS = {
     "promote: once the old primary is fenced": "after sterna.ha.promote.fence",
@@ -19,7 +19,7 @@ POINTS = {
     "seed: before it subscribes": "before sterna.ha.seed._subscribe",
     "seed: once it has subscribed": "after sterna.ha.seed.run_sql",
     "rejoin: once the region is fenced": "after sterna.ha.rejoin.fence",
-    "rejoin: once some of the lost is kept": "after sterna.edges.nessie.NessieCatalog.create_branch",
+    "rejoin: once some of the lost is kept": "after sterna.edges.nessie.catalog.NessieCatalog.create_branch",
     "rejoin: once all of the lost is kept": "before sterna.ha.rejoin.seed",
 }
 """What each point is called, the function that is killed before or after, and at which call."""

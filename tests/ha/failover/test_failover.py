@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from sterna.cli.main import main as sterna
-from sterna.edges.postgres import connected
+from sterna.edges.postgres.connection import connected
 from sterna.errors import NotPrimary, UsageError
 from sterna.ha.promote import plan_promotion
 from sterna.ha.rejoin import fence_if_old
 from sterna.ha.seed import unsubscribe
-from sterna.ha.text import promotion_text
-from tests.ha.checker import History, watched
+from sterna.render.catalog import promotion_text
 from tests.ha.failover.cluster import REGIONS, Cluster, until
+from tests.support.ha.checker import History, watched
 
 _SOME = 10
 
@@ -101,7 +101,9 @@ def test_copies_that_show_the_same_may_both_be_promoted(cluster: Cluster) -> Non
         promotion = plan_promotion(cluster.registry, cluster.sites.secrets, region, planned=False)
         assert promotion.old == "us"
         assert promotion.newest is not None
-        assert f"The newest commit on {region}'s main is of {promotion.newest:%Y-%m-%d %H:%M:%S}" in promotion_text(promotion)
+        assert f"The newest commit on {region}'s main is of {promotion.newest:%Y-%m-%d %H:%M:%S}" in promotion_text(
+            promotion
+        )
 
 
 def test_promotions_that_make_no_sense_are_refused(cluster: Cluster) -> None:
@@ -122,10 +124,14 @@ def test_promotions_that_make_no_sense_are_refused(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     "command", [("promote", "--planned", "--region", "eu"), ("rejoin", "--region", "eu"), ("reseed", "--region", "eu")]
 )
-def test_nothing_is_done_where_nobody_can_be_asked(cluster: Cluster, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_done_where_nobody_can_be_asked(
+    cluster: Cluster, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
     before = cluster.look()
     with pytest.raises(SystemExit) as ended:
-        sterna(["catalog", *command, "--region", "eu", "--registry", str(cluster.sites.registry)], cluster.sites.secrets)
+        sterna(
+            ["catalog", *command, "--region", "eu", "--registry", str(cluster.sites.registry)], cluster.sites.secrets
+        )
     assert ended.value.code == 2
     assert "nobody is at the terminal" in capsys.readouterr().err
     after = cluster.look()

@@ -13,7 +13,11 @@ from tests.ha.failover.cluster import Cluster
 from tests.ha.failover.killed import POINTS
 
 _ROOT = Path(__file__).parents[3]
-_FORCED = ("promote: once the copy has left it", "promote: once the epoch has begun", "promote: before the others follow")
+_FORCED = (
+    "promote: once the copy has left it",
+    "promote: once the epoch has begun",
+    "promote: before the others follow",
+)
 
 
 def points(*commands: str) -> list[str]:
@@ -43,7 +47,9 @@ def test_a_planned_promotion(cluster: Cluster, point: str) -> None:
 
 
 @pytest.mark.parametrize("point", _FORCED)
-def test_a_forced_promotion_even_when_the_old_primary_is_back_before_it_is_repeated(cluster: Cluster, point: str) -> None:
+def test_a_forced_promotion_even_when_the_old_primary_is_back_before_it_is_repeated(
+    cluster: Cluster, point: str
+) -> None:
     cluster.stop_applying("eu", "ap")
     lost = cluster.commit("us")
     cluster.kill_catalog("us")
@@ -85,7 +91,9 @@ def test_a_rejoin(cluster: Cluster, point: str) -> None:
     cluster.start_database("us")
     killed_and_repeated(cluster, point, "rejoin", "--region", "us")
     cluster.assert_whole("eu")
-    kept = {name: head for name, head in cluster.references("eu").items() if name.startswith("lost/") and name not in before}
+    kept = {
+        name: head for name, head in cluster.references("eu").items() if name.startswith("lost/") and name not in before
+    }
     assert set(kept.values()) == {lost, tried}, "each is kept, once"
     with cluster.catalog("eu") as catalog:
         assert "tried" not in {reference.name for reference in catalog.references()}

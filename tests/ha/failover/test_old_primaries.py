@@ -1,14 +1,17 @@
-"""A primary that returns, and two that knew nothing of each other: which one takes commits, and what becomes of the other's."""
+"""A primary that returns, and two that knew nothing of each other.
+
+Which one takes commits, and what becomes of the other's.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from sterna.cli.main import main as sterna
-from sterna.edges.epoch import find_primary
+from sterna.edges.postgres.epoch import find_primary
 from sterna.errors import CatalogUnreachable, NotPrimary
 from sterna.ha.rejoin import fence_if_old
-from sterna.ha.text import status_text
+from sterna.render.catalog import status_text
 from tests.ha.failover.cluster import Cluster
 
 
@@ -16,7 +19,9 @@ def guard(cluster: Cluster, region: str) -> str:
     return fence_if_old(cluster.registry.region(region), cluster.registry, cluster.sites.secrets)
 
 
-def test_the_guard_fences_an_old_primary_before_its_nessie_starts(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_guard_fences_an_old_primary_before_its_nessie_starts(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     cluster.kill("us")
     cluster.promote("eu")
     cluster.start_database("us")
@@ -56,7 +61,9 @@ def test_the_guard_says_that_it_does_not_know_where_nobody_else_answers(cluster:
     assert fence_if_old(cluster.registry.region("us"), cluster.without("eu"), cluster.sites.secrets) == "us"
 
 
-def test_of_two_regions_promoted_without_each_others_knowledge_the_later_sorting_one_is_the_primary(cluster: Cluster) -> None:
+def test_of_two_regions_promoted_without_each_others_knowledge_the_later_sorting_one_is_the_primary(
+    cluster: Cluster,
+) -> None:
     cluster.kill_catalog("us")
     cluster.promote("eu", registry=cluster.without("us", "ap"))
     cluster.promote("ap", registry=cluster.without("us", "eu"))

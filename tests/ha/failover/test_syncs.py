@@ -1,13 +1,17 @@
-"""Syncs through a forced promotion: they find the new primary, and replicas that were ahead come back to what `main` is."""
+"""Syncs through a forced promotion.
+
+They find the new primary, and replicas that were ahead come back to what `main` is.
+"""
 
 from __future__ import annotations
 
 import threading
 from uuid import uuid4
 
+from sterna.replica.head import read_head
+from sterna.replica.records import StageReport
 from sterna.sync import run as stages
-from sterna.sync.head import read_head
-from sterna.sync.model import Options, StageReport
+from sterna.sync.options import Options
 from tests.ha.failover.cluster import Cluster, silent
 
 
@@ -17,7 +21,9 @@ def watermark(cluster: Cluster, region: str, through: str) -> str:
 
 
 def test_whenever_a_primary_dies_its_copies_have_of_main_what_their_replicas_stand_for(cluster: Cluster) -> None:
-    """`main` and the replica branches arrive in one order, so that no watermark is ahead of the `main` that comes with it."""
+    """`main` and the replica branches arrive in one order, so that no watermark is ahead of the `main` that comes
+    with it.
+    """
     table, ended = f"t{uuid4().hex[:8]}", threading.Event()
     cluster.append(table)
     cluster.sync("eu")

@@ -40,5 +40,7 @@ def metrics(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """What is told to Airflow's statistics, by name."""
     told: dict[str, float] = {}
     for method in ("gauge", "incr"):
-        monkeypatch.setattr(f"airflow.sdk.observability.stats.{method}", lambda name, value=1, **_: told.update({name: value}))
+        monkeypatch.setattr(
+            f"airflow.sdk.observability.stats.{method}", lambda name, value=1, **_: told.update({name: value})
+        )
     return told

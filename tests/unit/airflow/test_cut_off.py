@@ -10,11 +10,11 @@ from airflow.sdk import RetryAction
 
 from sterna.airflow import triggers
 from sterna.airflow.retry import RemedyRetryPolicy
-from sterna.edges.catalog import Unchanged
+from sterna.catalog.model import Unchanged
 from sterna.errors import CatalogUnreachable, SternaError
-from sterna.sync.model import Options
-from sterna.sync.plan import make_plan
-from tests.doubles.catalog import InMemoryCatalog
+from sterna.sync.options import Options
+from sterna.sync.plan.make import make_plan
+from tests.support.doubles.catalog import InMemoryCatalog
 
 # Nobody listens at port 1.
 _REGION = """

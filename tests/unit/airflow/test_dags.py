@@ -16,8 +16,9 @@ from sterna.airflow import operators
 from sterna.airflow.dags import sync_dag
 from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.errors import RegistryError, StoreUnreachable, UsageError
-from sterna.sync.announce import Announced, Fresh
-from sterna.sync.model import Batch, Options, Report, StageReport
+from sterna.feed.fresh import Announced, Fresh
+from sterna.replica.records import Batch, Report, StageReport
+from sterna.sync.options import Options
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
@@ -66,7 +67,15 @@ def test_the_sync_s_shape(bag: Any) -> None:
     assert not dag.catchup
     assert dag.tags == {"sterna"}
     assert "eu" in dag.doc_md
-    assert sorted(dag.params) == ["bytes_per_batch", "dry_run", "everything", "files_per_batch", "reassert", "seed_group", "tables"]
+    assert sorted(dag.params) == [
+        "bytes_per_batch",
+        "dry_run",
+        "everything",
+        "files_per_batch",
+        "reassert",
+        "seed_group",
+        "tables",
+    ]
     assert all(task.execution_timeout for task in dag.tasks)
     assert all(task.retries == 5 for task in dag.tasks)
 
@@ -81,7 +90,12 @@ def test_commits_and_the_clock_start_it(bag: Any) -> None:
 
 def test_a_dag_of_one_s_own_has_its_own_settings() -> None:
     dag = sync_dag(
-        region="us", registry="/r.yaml", dag_id="mine", schedule="", tags=["lake"], owner_links={"sterna": "https://example.com"}
+        region="us",
+        registry="/r.yaml",
+        dag_id="mine",
+        schedule="",
+        tags=["lake"],
+        owner_links={"sterna": "https://example.com"},
     )
     (asset,) = dag.timetable.asset_condition.objects
     assert (dag.dag_id, dag.tags, asset.uri) == ("mine", {"lake"}, "sterna://us/main")
@@ -94,8 +108,22 @@ def test_without_a_region_the_dag_file_says_what_to_set(monkeypatch: pytest.Monk
 
 
 def test_parsing_them_imports_nothing_heavy() -> None:
-    heavy = ("pyspark", "pyarrow", "numba", "numpy", "pandas", "pyiceberg", "obstore", "fastavro", "pynessie", "sterna.registry.model")
-    code = "import sys, sterna.airflow.dags as dags; dags.sync_dag(); dags.lag_dag(); print([n for n in sys.argv[1:] if n in sys.modules])"
+    heavy = (
+        "pyspark",
+        "pyarrow",
+        "numba",
+        "numpy",
+        "pandas",
+        "pyiceberg",
+        "obstore",
+        "fastavro",
+        "pynessie",
+        "sterna.registry.model",
+    )
+    code = (
+        "import sys, sterna.airflow.dags as dags; dags.sync_dag(); dags.lag_dag(); print([n for n in "
+        "sys.argv[1:] if n in sys.modules])"
+    )
     result = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"
 
@@ -133,7 +161,9 @@ class Stages:
 
     def publish(self, context: object, run: str, copied: StageReport, localized: StageReport, progress: Any) -> Report:
         self.calls.append(("publish", run, copied, localized))
-        return Report("run-1", "eu", "h", "published", "r", ("shop.orders",), copied=copied, lag_seconds=2.0, more=self.more)
+        return Report(
+            "run-1", "eu", "h", "published", "r", ("shop.orders",), copied=copied, lag_seconds=2.0, more=self.more
+        )
 
     def since(self, context: object, last: str | None) -> Announced:
         self.calls.append(("since", last))
@@ -150,11 +180,15 @@ def stages(_known_dags: None, monkeypatch: pytest.MonkeyPatch, metrics: dict[str
     from types import SimpleNamespace
 
     stages = Stages()
-    monkeypatch.setattr("sterna.airflow.dags.RemedyRetryPolicy", partial(RemedyRetryPolicy, delay=timedelta(seconds=0.1)))
+    monkeypatch.setattr(
+        "sterna.airflow.dags.RemedyRetryPolicy", partial(RemedyRetryPolicy, delay=timedelta(seconds=0.1))
+    )
     for name in ("plan", "copy", "localize", "publish"):
         monkeypatch.setattr(f"sterna.sync.run.{name}", getattr(stages, name))
-    monkeypatch.setattr("sterna.sync.announce.since", stages.since)
-    monkeypatch.setattr(operators.SternaOperator, "open", lambda self: SimpleNamespace(region=SimpleNamespace(name="eu")))
+    monkeypatch.setattr("sterna.feed.fresh.fresh_since", stages.since)
+    monkeypatch.setattr(
+        operators.SternaOperator, "open", lambda self: SimpleNamespace(region=SimpleNamespace(name="eu"))
+    )
     return stages
 
 
@@ -209,8 +243,14 @@ def test_a_sync_goes_through_all_stages(stages: Stages, metrics: dict[str, float
     copied = StageReport(20, 2000, 1800)
     assert stages.calls[0] == ("plan", Options(tables=("o'clock <x>",), files_per_batch=7))
     assert sorted(stages.calls[1:3]) == [("copy", RUN, 0), ("copy", RUN, 1)]
-    assert stages.calls[3:] == [("localize", RUN, copied), ("publish", RUN, copied, StageReport(3, 30, 30)), ("since", None)]
-    assert {task.rendered_map_index for task in run.get_task_instances() if task.task_id == "copy"} == {"us-lake 10 files 1 kB"}
+    assert stages.calls[3:] == [
+        ("localize", RUN, copied),
+        ("publish", RUN, copied, StageReport(3, 30, 30)),
+        ("since", None),
+    ]
+    assert {task.rendered_map_index for task in run.get_task_instances() if task.task_id == "copy"} == {
+        "us-lake 10 files 1 kB"
+    }
     assert metrics == {"sterna.lag_seconds": 2.0, "sterna.held_tables": 0, "sterna.copied_bytes": 1800}
     assert _events() == [
         ("sterna://eu/shop.orders", {"replica_hash": "r", "source_hash": "h", "snapshot_id": 7}),

@@ -9,23 +9,42 @@ from airflow.sdk import ExceptionRetryPolicy
 from airflow.sdk.exceptions import AirflowFailException
 
 from sterna.airflow import operators
-from sterna.airflow.operators import SternaCopyOperator, SternaLagOperator, SternaSyncOperator, add_up, in_short, read_options
+from sterna.airflow.operators import (
+    SternaCopyOperator,
+    SternaLagOperator,
+    SternaSyncOperator,
+    add_up,
+    in_short,
+    read_options,
+)
 from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.errors import UsageError
-from sterna.sync.model import Held, Options, Report, StageReport
+from sterna.replica.held import Held
+from sterna.replica.records import Report, StageReport
+from sterna.sync.options import Options
 
 BATCH = {"number": 3, "origin": "us-lake", "files": 120, "bytes": 3_100_000_000}
 
 
 def _report(**changes: Any) -> Report:
     return Report(
-        "run-1", "eu", "h", "published", "r", published=("shop.orders",), copied=StageReport(2, 20, 10), lag_seconds=1.5, **changes
+        "run-1",
+        "eu",
+        "h",
+        "published",
+        "r",
+        published=("shop.orders",),
+        copied=StageReport(2, 20, 10),
+        lag_seconds=1.5,
+        **changes,
     )
 
 
 def test_options_come_as_a_mapping_or_as_json() -> None:
     given = {"tables": ["shop.*"], "everything": True, "dry_run": True}
-    assert read_options(given) == read_options(json.dumps(given)) == (Options(tables=("shop.*",), everything=True), True)
+    assert (
+        read_options(given) == read_options(json.dumps(given)) == (Options(tables=("shop.*",), everything=True), True)
+    )
     assert read_options({}) == (Options(), False)
 
 
@@ -35,7 +54,8 @@ def test_an_unknown_option_is_refused_with_those_that_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (3_100_000_000, "3.1 GB"), (25_000_000_000_000, "25 TB")]
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (3_100_000_000, "3.1 GB"), (25_000_000_000_000, "25 TB")],
 )
 def test_a_copy_task_is_labelled_with_origin_files_and_size(size: int, text: str) -> None:
     task = SternaCopyOperator(task_id="copy", run="s3://eu/run", batch={**BATCH, "bytes": size})
@@ -43,7 +63,7 @@ def test_a_copy_task_is_labelled_with_origin_files_and_size(size: int, text: str
 
 
 def test_reports_of_mapped_tasks_add_up_and_skipped_ones_count_nothing() -> None:
-    from sterna.sync.store import to_json
+    from sterna.replica.run_folder import to_json
 
     assert add_up([to_json(StageReport(1, 10, 5)), to_json(StageReport(2, 20, 5))]) == StageReport(3, 30, 10)
     assert add_up(None) == add_up([]) == StageReport()
@@ -67,7 +87,9 @@ def test_a_report_in_short_has_counts_and_no_names() -> None:
 
 def test_every_operator_repeats_as_its_errors_say_unless_told_otherwise() -> None:
     own = ExceptionRetryPolicy(rules=[])
-    assert isinstance(SternaCopyOperator(task_id="copy", run="r", batch=BATCH, retry_policy=None).retry_policy, RemedyRetryPolicy)
+    assert isinstance(
+        SternaCopyOperator(task_id="copy", run="r", batch=BATCH, retry_policy=None).retry_policy, RemedyRetryPolicy
+    )
     assert SternaCopyOperator(task_id="copy", run="r", batch=BATCH, retry_policy=own).retry_policy is own
 
 
@@ -85,14 +107,16 @@ def test_all_stages_in_one_task(monkeypatch: pytest.MonkeyPatch, metrics: dict[s
     assert metrics == {"sterna.lag_seconds": 1.5, "sterna.held_tables": 0, "sterna.copied_bytes": 10}
 
 
-@pytest.mark.parametrize(("lag", "problem", "fails"), [(59.0, "", False), (61.0, "", True), (None, "changed by somebody", True)])
+@pytest.mark.parametrize(
+    ("lag", "problem", "fails"), [(59.0, "", False), (61.0, "", True), (None, "changed by somebody", True)]
+)
 def test_lag_over_the_limit_fails(
     lag: float | None, problem: str, fails: bool, monkeypatch: pytest.MonkeyPatch, metrics: dict[str, float]
 ) -> None:
-    from sterna.sync.status import Status
+    from sterna.status.region import Status
 
     status = Status("eu", "main_replica_eu", "r", "w", "h", lag, "run-1", "", (), (), problem)
-    monkeypatch.setattr("sterna.sync.status.read_status", lambda context: status)
+    monkeypatch.setattr("sterna.status.region.read_status", lambda context: status)
     monkeypatch.setattr(operators.SternaOperator, "open", lambda self: None)
     task = SternaLagOperator(task_id="lag", limit=timedelta(minutes=1))
     if fails:

@@ -9,7 +9,9 @@ import pytest
 from sterna.airflow import preload
 
 
-@pytest.mark.parametrize(("argv", "loads"), [(["airflow", "scheduler"], True), (["airflow", "triggerer"], False), (["airflow"], False)])
+@pytest.mark.parametrize(
+    ("argv", "loads"), [(["airflow", "scheduler"], True), (["airflow", "triggerer"], False), (["airflow"], False)]
+)
 def test_only_a_scheduler_imports_and_all_modules_are_there(
     argv: list[str], loads: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -23,7 +25,9 @@ def test_only_a_scheduler_imports_and_all_modules_are_there(
     assert caplog.text == ""
 
 
-def test_a_missing_package_stops_no_scheduler(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_package_stops_no_scheduler(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(sys, "argv", ["airflow", "scheduler"])
     monkeypatch.setattr(preload, "_MODULES", ("sterna_has_no_such_module",))
     with caplog.at_level("INFO"):

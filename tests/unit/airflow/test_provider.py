@@ -35,8 +35,12 @@ def test_airflow_knows_the_connection_forms() -> None:
         assert hook.hook_class_name == form["hook-class-name"]
 
 
-@pytest.mark.parametrize("form", [form for form in get_provider_info()["connection-types"] if form["connection-type"] in _STORES], ids=str)
-def test_every_field_of_a_store_s_form_is_one_that_a_credential_reads(form: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "form", [form for form in get_provider_info()["connection-types"] if form["connection-type"] in _STORES], ids=str
+)
+def test_every_field_of_a_store_s_form_is_one_that_a_credential_reads(
+    form: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from sterna.airflow.secrets import airflow_secrets
 
     kind, prefix = _STORES[form["connection-type"]]
@@ -44,7 +48,9 @@ def test_every_field_of_a_store_s_form_is_one_that_a_credential_reads(form: dict
     plain = {"login": "name", "password": "pass-word"}
 
     def settings_of(extra: dict[str, str]) -> dict[str, str]:
-        monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({"conn_type": form["connection-type"], **plain, "extra": extra}))
+        monkeypatch.setenv(
+            "AIRFLOW_CONN_LAKE", json.dumps({"conn_type": form["connection-type"], **plain, "extra": extra})
+        )
         return rclone_environment("lake", location, airflow_secrets("lake"))
 
     for field in form["conn-fields"]:
@@ -57,7 +63,9 @@ def test_what_the_forms_call_secret_is_what_airflow_masks() -> None:
 
     for form in get_provider_info()["connection-types"]:
         for field, described in form["conn-fields"].items():
-            assert (redact({field: f"given-as-{field}"}) == {field: "***"}) is (described["schema"].get("format") == "password"), field
+            assert (redact({field: f"given-as-{field}"}) == {field: "***"}) is (
+                described["schema"].get("format") == "password"
+            ), field
 
 
 def test_the_configuration_section_has_its_defaults(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,9 @@ def _classes(root: type[SternaError] = SternaError) -> Iterator[type[SternaError
         yield from _classes(child)
 
 
-@pytest.mark.parametrize("kind", sorted(set(_classes()), key=lambda kind: kind.__name__), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", sorted(set(_classes()), key=lambda kind: kind.__name__), ids=lambda kind: kind.__name__
+)
 def test_an_error_is_repeated_exactly_when_it_says_so(kind: type[SternaError]) -> None:
     decision = POLICY.evaluate(kind("it broke"), 1, 3)
     assert decision.action is (RetryAction.RETRY if kind.remedy is Remedy.RETRY else RetryAction.FAIL)
@@ -32,7 +34,10 @@ def test_pauses_double_up_to_a_bound() -> None:
 
 def test_the_reason_names_table_and_file() -> None:
     error = UnregisteredUri("outside every prefix", table="shop.orders", file="s3://stray/x")
-    assert POLICY.evaluate(error, 1, 3).reason == "UnregisteredUri: outside every prefix [table shop.orders] [file s3://stray/x]"
+    assert (
+        POLICY.evaluate(error, 1, 3).reason
+        == "UnregisteredUri: outside every prefix [table shop.orders] [file s3://stray/x]"
+    )
 
 
 def test_a_foreign_error_is_left_to_airflow() -> None:

@@ -12,9 +12,16 @@ from sterna.errors import CredentialError
 @pytest.fixture(autouse=True)
 def _connections(monkeypatch: pytest.MonkeyPatch) -> None:
     keyfile = json.dumps({"private_key": "-----KEY-OF-A-SERVICE-----", "project_id": "p"})
-    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "sterna_s3", "login": "AKIA", "password": "s3cr3t-p4ss"}))
-    monkeypatch.setenv("AIRFLOW_CONN_CLOUD", json.dumps({"conn_type": "sterna_gcs", "extra": {"keyfile_dict": keyfile, "region": "eu-1"}}))
-    monkeypatch.setenv("AIRFLOW_CONN_BROKEN", json.dumps({"conn_type": "sterna_s3", "password": "s3cr3t-p4ss", "extra": "no json"}))
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "sterna_s3", "login": "AKIA", "password": "s3cr3t-p4ss"})
+    )
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_CLOUD",
+        json.dumps({"conn_type": "sterna_gcs", "extra": {"keyfile_dict": keyfile, "region": "eu-1"}}),
+    )
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_BROKEN", json.dumps({"conn_type": "sterna_s3", "password": "s3cr3t-p4ss", "extra": "no json"})
+    )
 
 
 def test_a_connection_becomes_a_credential() -> None:

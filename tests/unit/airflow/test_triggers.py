@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from airflow.sdk.module_loading import import_string
 
-from sterna.airflow import again, triggers
-from sterna.airflow.again import FIRST, LONGEST, Again
+from sterna.airflow import backoff as again
+from sterna.airflow import triggers
+from sterna.airflow.backoff import FIRST, LONGEST, Again
 from sterna.airflow.triggers import NessieCommitTrigger
-from sterna.edges.catalog import Unchanged
+from sterna.catalog.model import Unchanged
 from sterna.errors import CatalogUnreachable, Remedy, SternaError, remedy_of
-from sterna.sync.head import HELD, RUN_ID, encode_held
-from sterna.sync.model import Held
-from tests.doubles.catalog import InMemoryCatalog
+from sterna.replica.head import HELD, RUN_ID, encode_held
+from sterna.replica.held import Held
+from tests.support.doubles.catalog import InMemoryCatalog
 from tests.unit.sync.world import make_world
 
 WATCH = triggers._Watch
@@ -119,8 +120,10 @@ def test_what_is_held_stands_in_the_replica_s_head_and_is_looked_up_when_that_mo
 ) -> None:
     world, asked = make_world(tmp_path), list[str]()
     history = world.catalog.history
-    monkeypatch.setattr(world.catalog, "history", lambda *given, **options: asked.append("history") or history(*given, **options))
-    monkeypatch.setattr("sterna.sync.context.open_context", lambda *_: world.context())
+    monkeypatch.setattr(
+        world.catalog, "history", lambda *given, **options: asked.append("history") or history(*given, **options)
+    )
+    monkeypatch.setattr("sterna.replica.region.open_region", lambda *_: world.context())
     monkeypatch.setattr(triggers, "FIRST", 0.0)
     watch = WATCH("eu", "/registry.yaml")
     assert watch.held() == (), "there is no branch yet"
@@ -172,6 +175,10 @@ def test_a_table_that_is_held_anew_does_not_wait_for_the_long_pause_of_another()
 
 
 def test_the_name_of_an_error_tells_its_remedy() -> None:
-    assert (remedy_of("StoreUnreachable"), remedy_of("Damaged"), remedy_of("StoreDenied")) == (Remedy.RETRY, Remedy.HOLD, Remedy.STOP)
+    assert (remedy_of("StoreUnreachable"), remedy_of("Damaged"), remedy_of("StoreDenied")) == (
+        Remedy.RETRY,
+        Remedy.HOLD,
+        Remedy.STOP,
+    )
     assert {remedy_of(name) for name in ("Waits", "Remedy", "OfANewerVersion", "re")} == {Remedy.HOLD}
     assert remedy_of(SternaError.__name__) is SternaError.remedy

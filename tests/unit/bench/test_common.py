@@ -31,7 +31,9 @@ def test_the_ratio_is_the_median_of_the_rounds_own_ratios() -> None:
     assert result().figure == 3.0
 
 
-@pytest.mark.parametrize(("goal", "bound", "unit", "met"), [(3.1, "at least", "times", False), (3.0, "at least", "times", True)])
+@pytest.mark.parametrize(
+    ("goal", "bound", "unit", "met"), [(3.1, "at least", "times", False), (3.0, "at least", "times", True)]
+)
 def test_a_goal_in_times_is_held_against_the_ratio(goal: float, bound: str, unit: str, met: bool) -> None:
     assert result(goal=goal, bound=bound, unit=unit).met is met
 
@@ -66,7 +68,11 @@ def test_a_report_is_one_line_and_the_last_one_of_a_case_counts(
     for changes in ({}, {"case": "20 entries"}, {"goal": 9.0}):
         report(result(**changes))
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(line["case"], line["met"]) for line in printed] == [("10 entries", True), ("20 entries", True), ("10 entries", False)]
+    assert [(line["case"], line["met"]) for line in printed] == [
+        ("10 entries", True),
+        ("20 entries", True),
+        ("10 entries", False),
+    ]
     assert latest(tmp_path / "localize.json") == [printed[2], printed[1]]
     assert latest(tmp_path / "plan.json") == []
     assert (tmp_path / "localize.svg").read_text() == draw([printed[2], printed[1]])
@@ -77,7 +83,9 @@ def test_a_plot_names_every_side_and_longer_bars_are_larger_figures() -> None:
     texts = [element.text or "" for element in tree.findall(".//{*}text")]
     assert {"ours", "rival <1>"} <= set(texts)
     assert any("goal at least 3 times: met" in text for text in texts)
-    ours, rival = [float(element.attrib["width"]) for element in tree.findall(".//{*}rect") if element.attrib["fill"] != "white"]
+    ours, rival = [
+        float(element.attrib["width"]) for element in tree.findall(".//{*}rect") if element.attrib["fill"] != "white"
+    ]
     assert rival == pytest.approx(4 * ours, abs=0.1)
 
 

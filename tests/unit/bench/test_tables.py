@@ -7,9 +7,13 @@ import io
 import fastavro
 
 from bench.tables import AvroTemplate, BigTable
-from sterna.iceberg.avro import open_container
+from sterna.iceberg.avro.container import open_container
 
-SCHEMA = {"type": "record", "name": "r", "fields": [{"name": "path", "type": "string"}, {"name": "size", "type": ["null", "long"]}]}
+SCHEMA = {
+    "type": "record",
+    "name": "r",
+    "fields": [{"name": "path", "type": "string"}, {"name": "size", "type": ["null", "long"]}],
+}
 
 
 def template() -> AvroTemplate:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sterna.edges.catalog import ICEBERG_TABLE, Content, key_name, parse_key, parse_time
+from sterna.catalog.model import ICEBERG_TABLE, Content, key_name, parse_key, parse_time
 from sterna.errors import CatalogRefused, UsageError
 
 

@@ -1,4 +1,7 @@
-"""Leaving pandas out of a process, and letting it in again; in a process of its own, where nobody has imported it yet."""
+"""Leaving pandas out of a process, and letting it in again.
+
+In a process of its own, where nobody has imported it yet.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import sys
 
 _SCRIPT = """
 import sys
-from sterna.edges.pandas_import import leave_pandas_out, let_pandas_in
+from sterna.edges.spark.pandas_import import leave_pandas_out, let_pandas_in
 
 leave_pandas_out()
 import pyarrow, pyarrow.compute
@@ -21,4 +24,7 @@ print("both ways")
 
 
 def test_pyarrow_works_without_pandas_and_pandas_works_afterwards() -> None:
-    assert subprocess.run([sys.executable, "-c", _SCRIPT], check=True, capture_output=True, text=True).stdout == "both ways\n"
+    assert (
+        subprocess.run([sys.executable, "-c", _SCRIPT], check=True, capture_output=True, text=True).stdout
+        == "both ways\n"
+    )

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sterna.edges import rclone
-from sterna.edges.rclone import Folder, child_environment, find_rclone, rclone_version
+from sterna.edges.rclone import transfer as rclone
+from sterna.edges.rclone.transfer import Folder, child_environment, find_rclone, rclone_version
 from sterna.errors import EngineError, RegistryError
 from sterna.registry.credential import Credential
 from sterna.registry.model import Location
@@ -45,7 +45,8 @@ def test_a_timetable_of_bandwidth_is_the_origins() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["RCLONE_DRY_RUN", "RCLONE_CONFIG_X_TYPE", "AIRFLOW_CONN_A", "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "PGPASSWORD"]
+    "name",
+    ["RCLONE_DRY_RUN", "RCLONE_CONFIG_X_TYPE", "AIRFLOW_CONN_A", "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "PGPASSWORD"],
 )
 def test_nothing_of_this_process_leaks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "leak")
@@ -89,7 +90,9 @@ def test_without_a_new_one_the_error_says_what_is_there(tmp_path: Path, monkeypa
     monkeypatch.setattr("sys.executable", str(other.with_name("python")))
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(other.parent))
     monkeypatch.setenv("PATH", str(old.parent))
-    with pytest.raises(EngineError, match=r"1\.75\.2 or newer is needed: .*old/rclone is 1\.75\.1, .*other/rclone is no rclone"):
+    with pytest.raises(
+        EngineError, match=r"1\.75\.2 or newer is needed: .*old/rclone is 1\.75\.1, .*other/rclone is no rclone"
+    ):
         find_rclone()
     other.unlink()
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ha.checker import Accepted, History
+from tests.support.ha.checker import Accepted, History
 
 MAIN = ("m4", "m3", "m2", "m1")
 LOST = ("l4", "l3", "m2", "m1")
@@ -20,7 +20,9 @@ def test_reads_that_go_forward(heads: tuple[str, ...]) -> None:
     seen(*heads).assert_forward("us", MAIN, LOST)
 
 
-@pytest.mark.parametrize("heads", [("m3", "m1"), ("m4", "l4"), ("l4", "l3"), ("l4", "m4", "l4"), ("l3", "m3", "l4", "m4"), ("m1", "x")])
+@pytest.mark.parametrize(
+    "heads", [("m3", "m1"), ("m4", "l4"), ("l4", "l3"), ("l4", "m4", "l4"), ("l3", "m3", "l4", "m4"), ("m1", "x")]
+)
 def test_reads_that_go_backwards(heads: tuple[str, ...]) -> None:
     with pytest.raises(AssertionError):
         seen(*heads).assert_forward("us", MAIN, LOST)
@@ -33,7 +35,9 @@ def test_a_lost_commit() -> None:
 
 
 def test_two_primaries_in_one_epoch() -> None:
-    History([Accepted("m2", "us"), Accepted("m3", "eu"), Accepted("l3", "us")]).assert_one_primary_an_epoch(MAIN, EPOCHS)
+    History([Accepted("m2", "us"), Accepted("m3", "eu"), Accepted("l3", "us")]).assert_one_primary_an_epoch(
+        MAIN, EPOCHS
+    )
     for accepted in (Accepted("m3", "us"), Accepted("m2", "eu")):
         with pytest.raises(AssertionError):
             History([accepted]).assert_one_primary_an_epoch(MAIN, EPOCHS)

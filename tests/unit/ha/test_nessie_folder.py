@@ -11,7 +11,7 @@ import yaml
 from patroni import global_config
 from patroni.postgresql.slots import SlotsHandler
 
-from sterna.local.sites import SETTINGS
+from sterna.embedded.sites import SETTINGS
 
 ROOT = Path(__file__).parents[3]
 NESSIE = ROOT / "nessie"
@@ -19,7 +19,9 @@ SQL = ROOT / "plugins" / "sterna" / "ha" / "sql"
 
 
 def test_the_settings_of_postgres_are_those_of_the_regions_in_the_tests() -> None:
-    lines = (line for line in (NESSIE / "postgresql.conf").read_text().splitlines() if line and not line.startswith("#"))
+    lines = (
+        line for line in (NESSIE / "postgresql.conf").read_text().splitlines() if line and not line.startswith("#")
+    )
     assert {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)} == SETTINGS
 
 
@@ -37,9 +39,15 @@ def test_the_sql_is_sternas_own() -> None:
 
 def test_patroni_leaves_the_slots_of_other_regions_alone() -> None:
     dynamic = yaml.safe_load((NESSIE / "patroni.yml").read_text())["bootstrap"]["dcs"]
-    ours = {"type": "logical", "plugin": "pgoutput", "database": "nessie"}  # as CREATE_REPLICATION_SLOT in ha/seed.py makes it
+    ours = {
+        "type": "logical",
+        "plugin": "pgoutput",
+        "database": "nessie",
+    }  # as CREATE_REPLICATION_SLOT in ha/seed.py makes it
     assert is_left_alone(ours, dynamic)
-    assert not is_left_alone({"type": "physical", "plugin": None, "database": None}, dynamic), "a member that went for good"
+    assert not is_left_alone({"type": "physical", "plugin": None, "database": None}, dynamic), (
+        "a member that went for good"
+    )
     assert not is_left_alone(ours, {**dynamic, "ignore_slots": []})
 
 

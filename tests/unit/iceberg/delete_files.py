@@ -1,4 +1,7 @@
-"""Position delete files for tests: a writer and a reader for each format, and files that Iceberg's Java library wrote."""
+"""Position delete files for tests.
+
+A writer and a reader for each format, and files that Iceberg's Java library wrote.
+"""
 
 import io
 import random
@@ -10,7 +13,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
-from sterna.iceberg.position_deletes import localize_position_deletes
+from sterna.iceberg.deletes.position_deletes import localize_position_deletes
 from tests.unit.iceberg.avro_files import avro_file, decode
 
 URI = "s3://us/t/data/deletes"
@@ -50,7 +53,9 @@ def write_rows(kind: str, rows: list[Row], **options: Any) -> bytes:
         return avro_file(AVRO, [dict(zip(("file_path", "pos", "row"), row, strict=True)) for row in rows], **options)
     key = "PARQUET:field_id" if kind == "parquet" else "iceberg.id"
     columns = [("file_path", pa.string(), PATH), ("pos", pa.int64(), POS), ("row", _struct(key), ROW)]
-    schema = pa.schema([pa.field(name, type_, nullable=name == "row", metadata={key: str(number)}) for name, type_, number in columns])
+    schema = pa.schema(
+        [pa.field(name, type_, nullable=name == "row", metadata={key: str(number)}) for name, type_, number in columns]
+    )
     table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
     sink = io.BytesIO()
     if kind == "parquet":
@@ -84,7 +89,9 @@ def avro_records(data: bytes) -> list[Any]:
 
 
 def _struct(key: str) -> pa.DataType:
-    return pa.struct([pa.field("number", pa.int64(), metadata={key: "1"}), pa.field("text", pa.string(), metadata={key: "2"})])
+    return pa.struct(
+        [pa.field("number", pa.int64(), metadata={key: "1"}), pa.field("text", pa.string(), metadata={key: "2"})]
+    )
 
 
 AVRO: dict[str, Any] = {

@@ -6,11 +6,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from sterna.iceberg.avro import encode_bytes, encode_long, open_container
-from sterna.iceberg.entry import UriMapping
+from sterna.iceberg.avro.container import encode_bytes, encode_long, open_container
 from sterna.iceberg.files import Written
-from sterna.iceberg.manifest import localize_manifest
-from sterna.iceberg.manifest_general import localize as localize_general
+from sterna.iceberg.manifests.entry import UriMapping
+from sterna.iceberg.manifests.general import localize as localize_general
+from sterna.iceberg.manifests.manifest import localize_manifest
 from tests.unit.iceberg.avro_files import PATH_COLUMN, Raw, avro_file, decode, entry, manifest_schema, vector
 
 URI = "s3://us/t/metadata/m0.avro"
@@ -77,8 +77,12 @@ def entries(draw: Callable[..., Any], version: int) -> dict[str, Any]:
         "column_sizes": draw(COUNTS),
         "value_counts": draw(COUNTS),
         "split_offsets": draw(st.none() | st.lists(LONGS, max_size=3)),
-        "a_later_field": draw(st.none() | st.dictionaries(st.text(max_size=3), st.none() | st.floats(allow_nan=False) | st.text())),
-        "a_later_struct": draw(st.none() | st.just({"digest": b"\xff\x00a", "rows": [[2**40], []], "flag": False, "ratio": 1.5})),
+        "a_later_field": draw(
+            st.none() | st.dictionaries(st.text(max_size=3), st.none() | st.floats(allow_nan=False) | st.text())
+        ),
+        "a_later_struct": draw(
+            st.none() | st.just({"digest": b"\xff\x00a", "rows": [[2**40], []], "flag": False, "ratio": 1.5})
+        ),
         **draw(bounds()),
     }
     if version == 3:
@@ -126,7 +130,9 @@ def localized_record(record: dict[str, Any]) -> dict[str, Any]:
             continue
         new = content(old.decode()).encode() if lower == upper else None
         if new != old and (moved or new is not None):
-            file[name] = _one_block([item if item["key"] != PATH_COLUMN else {**item, "value": new} for item in file[name]])
+            file[name] = _one_block(
+                [item if item["key"] != PATH_COLUMN else {**item, "value": new} for item in file[name]]
+            )
     return record
 
 
@@ -140,7 +146,10 @@ def _one_block(items: list[dict[str, Any]]) -> Raw:
 
 
 def one(record: dict[str, Any], mapping: UriMapping, version: int = 2) -> dict[str, Any] | None:
-    """The data file of a manifest's only entry, localized by the walk and by the general path; None when nothing changes."""
+    """The data file of a manifest's only entry, localized by the walk and by the general path.
+
+    None when nothing changes.
+    """
     data = avro_file(manifest_schema(version), [record], content="deletes", format_version=str(version))
     done = localized_both(data, mapping)
     return None if done is None else decode(done)[1][0]["data_file"]

@@ -1,6 +1,8 @@
-"""metadata.json files for tests that every reader accepts: v1 to v3, oddly spaced, with fields at every level that no spec version knows.
+"""metadata.json files for tests that every reader accepts: v1 to v3, oddly spaced, with fields at every level that
+no spec version knows.
 
-Six snapshots: 1 and 2 in a line whose parent expired, 3 staged from 2, 4 orphaned by a rollback to 2, 5 under a tag, 6 current.
+Six snapshots: 1 and 2 in a line whose parent expired, 3 staged from 2, 4 orphaned by a rollback to 2, 5 under a tag, 6
+    current.
 """
 
 import json
@@ -21,7 +23,9 @@ _FIELDS: dict[int, list[dict[str, Any]]] = {
     ]
     for version in VERSIONS
 }
-_SCHEMA: dict[int, dict[str, Any]] = {version: {"type": "struct", "schema-id": 0, "fields": _FIELDS[version]} for version in VERSIONS}
+_SCHEMA: dict[int, dict[str, Any]] = {
+    version: {"type": "struct", "schema-id": 0, "fields": _FIELDS[version]} for version in VERSIONS
+}
 _HEAD = {
     1: '"last-column-id":2,"schema":%s,"partition-spec":[],',
     2: '"last-sequence-number" : 6,"last-column-id":2,',
@@ -49,7 +53,9 @@ _TEXT = r"""{
   "metadata-log" : [ ], "x-object": {"snapshots": [ 1 , 2 ], "snapshot-log":[{}]}
 }
 """
-_PUFFIN = '"statistics-path":"s3://us/t/s.puffin","file-size-in-bytes":10,"file-footer-size-in-bytes":1,"blob-metadata":[]'
+_PUFFIN = (
+    '"statistics-path":"s3://us/t/s.puffin","file-size-in-bytes":10,"file-footer-size-in-bytes":1,"blob-metadata":[]'
+)
 _PARTITIONS = '"statistics-path":"s3://us/t/p.parquet" ,"file-size-in-bytes": 20'
 
 
@@ -64,7 +70,11 @@ def marked(version: int, *, inline: bool = False) -> str:
     text = text.replace("PUFFIN", _PUFFIN).replace("PARTITIONS", _PARTITIONS)
     before, snapshots, after = re.split(r'(?s)("snapshots" : \[.*?\],)(?=\n  "statistics")', text)
     snapshots = re.sub(r"\d", lambda found: _snapshot(version, int(found[0]), inline), snapshots)
-    return "".join((before, snapshots, after)).replace("SCHEMA", json.dumps(_SCHEMA[version])).replace("VERSION", str(version))
+    return (
+        "".join((before, snapshots, after))
+        .replace("SCHEMA", json.dumps(_SCHEMA[version]))
+        .replace("VERSION", str(version))
+    )
 
 
 def plain(text: str) -> str:

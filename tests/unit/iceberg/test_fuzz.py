@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 
 from sterna.errors import SternaError
-from sterna.iceberg.avro import open_container
+from sterna.iceberg.avro.container import open_container
+from sterna.iceberg.deletes.position_deletes import localize_position_deletes
 from sterna.iceberg.files import Written
-from sterna.iceberg.history import kept_snapshots, pruned
-from sterna.iceberg.manifest import localize_manifest, read_entries
-from sterna.iceberg.manifest_list import localize_manifest_list, read_manifest_list
-from sterna.iceberg.metadata import localize_table_metadata, read_table_metadata
-from sterna.iceberg.position_deletes import localize_position_deletes
-from sterna.iceberg.view import localize_view_metadata, read_view_metadata
+from sterna.iceberg.manifests.manifest import localize_manifest, read_entries
+from sterna.iceberg.manifests.manifest_list import localize_manifest_list, read_manifest_list
+from sterna.iceberg.metadata.history import kept_snapshots, pruned
+from sterna.iceberg.metadata.table import localize_table_metadata, read_table_metadata
+from sterna.iceberg.metadata.view import localize_view_metadata, read_view_metadata
 from tests.unit.iceberg.avro_files import avro_file, entry, manifest_list_schema, manifest_row, manifest_schema, parts
 from tests.unit.iceberg.metadata_json import VERSIONS, marked
 from tests.unit.iceberg.test_view import VIEW, below, known
@@ -34,7 +34,21 @@ DATA = Path(__file__).parents[2] / "data"
 URI = "s3://us/t/metadata/damaged"
 BYTES = (0x00, 0x01, 0x02, 0x7F, 0x80, 0xFE, 0xFF)
 NUMBERS = (-1, 0, 2**31, 2**63, 2**64, -(2**63), 10**400, 1.5)
-VALUES: tuple[Any, ...] = (None, True, *NUMBERS, "", "x", "s3://us/../x", "\x00", "../" * 50, [], {}, [[]], [None], {"": None})
+VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    *NUMBERS,
+    "",
+    "x",
+    "s3://us/../x",
+    "\x00",
+    "../" * 50,
+    [],
+    {},
+    [[]],
+    [None],
+    {"": None},
+)
 Mutate = Callable[[random.Random, bytes], bytes]
 
 
@@ -152,8 +166,13 @@ def plain_avro(schema: Any, records: list[Any], **metadata: str) -> bytes:
 
 
 MANIFESTS = [plain_avro(manifest_schema(version), [entry("s3://us/a", version=version)] * 5) for version in (1, 2, 3)]
-MANIFESTS += [(DATA / "manifests" / name).read_bytes() for name in ("v2-deletes.avro", "v3-data.avro", "v3-deletes.avro")]
-LISTS = [plain_avro(manifest_list_schema(version), [manifest_row("s3://us/m")] * 5, format_version=str(version)) for version in (2, 3)]
+MANIFESTS += [
+    (DATA / "manifests" / name).read_bytes() for name in ("v2-deletes.avro", "v3-data.avro", "v3-deletes.avro")
+]
+LISTS = [
+    plain_avro(manifest_list_schema(version), [manifest_row("s3://us/m")] * 5, format_version=str(version))
+    for version in (2, 3)
+]
 LISTS += [(DATA / "manifests" / "v3-list.avro").read_bytes()]
 TABLES = [marked(version).translate({0xAB: None, 0xBB: None}).encode() for version in VERSIONS]
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.iceberg.history import all_snapshots, kept_snapshots, pruned
-from sterna.iceberg.metadata_model import Snapshot, StatisticsFile, TableMetadata
+from sterna.iceberg.metadata.history import all_snapshots, kept_snapshots, pruned
+from sterna.iceberg.metadata.model import Snapshot, StatisticsFile, TableMetadata
 
 DAY = 86_400_000
 
@@ -23,7 +23,8 @@ def table(snapshots: list[Snapshot], current: int | None, log: tuple[int, ...] =
     return TableMetadata(2, "u", "s3://us", current, 0, tuple(snapshots), statistics, {}, heads, log)
 
 
-# 1 <- 2 <- 3 <- 4 (current), 5 orphaned by a rollback to 2, 6 on a branch, 7 staged from 4, 8 staged and published, 9 no line at all.
+# 1 <- 2 <- 3 <- 4 (current), 5 orphaned by a rollback to 2, 6 on a branch, 7 staged from 4, 8 staged and published, 9
+# no line at all.
 LINE = table(
     [
         snapshot(1, at=0),
@@ -46,13 +47,16 @@ def test_full_history_keeps_all_but_staged_snapshots():
     assert kept_snapshots(LINE) == {1, 2, 3, 4, 5, 6, 8, 9}
 
 
-@pytest.mark.parametrize(("latest", "expected"), [(1, {4}), (2, {4, 8}), (3, {4, 8, 3}), (5, {4, 8, 3, 2, 1}), (99, {4, 8, 3, 2, 1})])
+@pytest.mark.parametrize(
+    ("latest", "expected"), [(1, {4}), (2, {4, 8}), (3, {4, 8, 3}), (5, {4, 8, 3, 2, 1}), (99, {4, 8, 3, 2, 1})]
+)
 def test_latest_counts_along_the_line_of_the_current_snapshot(latest: int, expected: set[int]):
     assert kept_snapshots(LINE, latest=latest) == expected | {6}
 
 
 @pytest.mark.parametrize(
-    ("days", "expected"), [(0, {4}), (3, {4, 9}), (7, {4, 9, 3, 8}), (9, {4, 9, 3, 8, 5, 2}), (10, {4, 9, 3, 8, 5, 2, 1})]
+    ("days", "expected"),
+    [(0, {4}), (3, {4, 9}), (7, {4, 9, 3, 8}), (9, {4, 9, 3, 8, 5, 2}), (10, {4, 9, 3, 8, 5, 2, 1})],
 )
 def test_since_counts_back_from_the_current_snapshot(days: int, expected: set[int]):
     assert kept_snapshots(LINE, since_ms=days * DAY) == expected | {6}
@@ -104,7 +108,9 @@ def test_what_describes_a_snapshot_that_main_itself_lacks_stays_but_for_the_log(
 
 @st.composite
 def histories(draw: st.DrawFn) -> TableMetadata:
-    """Draw any forest of snapshots, with parents that expired, refs anywhere, and a log that ends at the current snapshot."""
+    """Draw any forest of snapshots, with parents that expired, refs anywhere, and a log that ends at the current
+    snapshot.
+    """
     ids = draw(st.lists(st.integers(1, 30), unique=True, max_size=9))
     snapshots = [
         snapshot(
@@ -123,7 +129,9 @@ def histories(draw: st.DrawFn) -> TableMetadata:
     return table(snapshots, current, () if current is None else (*log, current), **refs)
 
 
-LIMITS = st.sampled_from([{}, *({"latest": n} for n in (1, 2, 5)), *({"since_ms": n} for n in (0, 5, 20)), {"latest": 2, "since_ms": 5}])
+LIMITS = st.sampled_from(
+    [{}, *({"latest": n} for n in (1, 2, 5)), *({"since_ms": n} for n in (0, 5, 20)), {"latest": 2, "since_ms": 5}]
+)
 
 
 def ancestors(metadata: TableMetadata, number: int | None) -> list[int]:
@@ -147,7 +155,11 @@ def test_limits_keep_what_they_say_and_no_more(metadata: TableMetadata, limits: 
     line = ancestors(metadata, metadata.current_snapshot_id)
     times = {item.snapshot_id: item.timestamp_ms for item in metadata.snapshots}
     latest = set(line[: limits.get("latest", 0)])
-    since = {number for number in times if line and "since_ms" in limits and times[number] >= times[line[0]] - limits["since_ms"]}
+    since = {
+        number
+        for number in times
+        if line and "since_ms" in limits and times[number] >= times[line[0]] - limits["since_ms"]
+    }
     allowed = kept_snapshots(metadata)
     assert not limits or kept_snapshots(metadata, **limits) == (latest | since | set(metadata.refs.values())) & allowed
 
@@ -168,5 +180,7 @@ def test_pruned_metadata_names_no_snapshot_that_is_gone(metadata: TableMetadata,
 def test_refs_and_log_decide_alone_for_every_small_history():
     # Every way that two staged snapshots in a line can be published.
     for logged, tagged in product([(), (1,), (2,), (1, 2)], [None, 1, 2]):
-        metadata = table([snapshot(1, wap="a"), snapshot(2, 1, wap="b")], None, logged, **({} if tagged is None else {"t": tagged}))
+        metadata = table(
+            [snapshot(1, wap="a"), snapshot(2, 1, wap="b")], None, logged, **({} if tagged is None else {"t": tagged})
+        )
         assert kept_snapshots(metadata) == {*logged, *ancestors(metadata, tagged)}

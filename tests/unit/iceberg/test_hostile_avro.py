@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from sterna.errors import BrokenMetadata, TableError, Unsupported
-from sterna.iceberg import avro
-from sterna.iceberg.avro import encode_long
+from sterna.iceberg.avro import container as avro
+from sterna.iceberg.avro.container import encode_long
 from sterna.iceberg.files import Written
-from sterna.iceberg.manifest import localize_manifest, read_entries
-from sterna.iceberg.manifest_list import read_manifest_list
+from sterna.iceberg.manifests.manifest import localize_manifest, read_entries
+from sterna.iceberg.manifests.manifest_list import read_manifest_list
 from tests.unit.iceberg.avro_files import (
     CODECS,
     SYNC,
@@ -28,7 +28,9 @@ from tests.unit.iceberg.avro_files import (
 
 URI = "s3://us/m.avro"
 GOOD = avro_file(
-    manifest_schema(), [entry(f"s3://us/{number}", content=number % 3, **path_bounds("s3://us/a")) for number in range(6)], "null"
+    manifest_schema(),
+    [entry(f"s3://us/{number}", content=number % 3, **path_bounds("s3://us/a")) for number in range(6)],
+    "null",
 )
 BODY = GOOD.index(SYNC) + 16
 
@@ -45,7 +47,9 @@ class Everything(dict[str, Written]):
 
 def calls() -> list[Callable[[bytes], object]]:
     def localize(data: bytes) -> object:
-        return localize_manifest(data, URI, content=lambda uri: uri + "x", deletes=Everything(), mapped=lambda uri: uri + "y")
+        return localize_manifest(
+            data, URI, content=lambda uri: uri + "x", deletes=Everything(), mapped=lambda uri: uri + "y"
+        )
 
     return [localize, lambda data: read_entries(data, URI), lambda data: read_manifest_list(data, URI)]
 
@@ -59,7 +63,9 @@ def refused(data: bytes, error: type[TableError] = BrokenMetadata) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_any_damage_gives_an_error_of_the_tree_or_a_result(codec: str):
-    records = [entry(f"s3://us/{number}", content=number % 3, version=3, **path_bounds("s3://us/a")) for number in range(5)]
+    records = [
+        entry(f"s3://us/{number}", content=number % 3, version=3, **path_bounds("s3://us/a")) for number in range(5)
+    ]
     good = avro_file(manifest_schema(3), [*records, vector("s3://us/5", "s3://us/0")], codec, format_version="3")
     rng = random.Random(1)
     for _ in range(150):
@@ -83,9 +89,13 @@ def test_wrong_sync_marker():
     refused(GOOD[:-1] + b"\xff")
 
 
-@pytest.mark.parametrize(("count", "size"), [(-1, 10), (1, -10), (2**62, 10), (1, 2**62), (2**40, None), (1, 10**9), (7, None), (5, None)])
+@pytest.mark.parametrize(
+    ("count", "size"), [(-1, 10), (1, -10), (2**62, 10), (1, 2**62), (2**40, None), (1, 10**9), (7, None), (5, None)]
+)
 def test_block_headers_that_lie(count: int, size: int | None):
-    payload = b"".join(encode(manifest_schema(), entry(f"s3://us/{number}"), {}, random.Random(0)) for number in range(6))
+    payload = b"".join(
+        encode(manifest_schema(), entry(f"s3://us/{number}"), {}, random.Random(0)) for number in range(6)
+    )
     header = container(manifest_schema(), [])
     refused(header + encode_long(count) + encode_long(len(payload) if size is None else size) + payload + SYNC)
 
@@ -140,7 +150,12 @@ def test_schemas_that_are_none():
 
 
 def test_schemas_that_only_the_general_path_would_take():
-    for fields in ([{"type": "int", "field-id": 100}], [1, {"name": 7, "type": ["null", "int"]}], [{"name": "file_path"}], []):
+    for fields in (
+        [{"type": "int", "field-id": 100}],
+        [1, {"name": 7, "type": ["null", "int"]}],
+        [{"name": "file_path"}],
+        [],
+    ):
         schema = manifest_schema()
         data_file = next(field for field in schema["fields"] if field["name"] == "data_file")
         data_file["type"] = ["null", {"type": "record", "name": "r2", "fields": fields}]
@@ -151,11 +166,15 @@ def test_recursive_and_exploding_schemas():
     recursive, redefined, exploding, deep = (manifest_schema() for _ in range(4))
     node = {"type": "record", "name": "node", "fields": [{"name": "next", "type": ["null", "node"]}]}
     data_file_fields(recursive).append({"name": "odd", "field-id": 9_009, "type": node})
-    data_file_fields(redefined).append({"name": "odd", "field-id": 9_009, "type": {"type": "fixed", "size": 1, "name": "k117_v118"}})
+    data_file_fields(redefined).append(
+        {"name": "odd", "field-id": 9_009, "type": {"type": "fixed", "size": 1, "name": "k117_v118"}}
+    )
     kind: Any = "long"
     for level in range(40):
         fields = (
-            [{"name": name, "type": kind if name == "a" else f"r_{level - 1}"} for name in "ab"] if level else [{"name": "a", "type": kind}]
+            [{"name": name, "type": kind if name == "a" else f"r_{level - 1}"} for name in "ab"]
+            if level
+            else [{"name": "a", "type": kind}]
         )
         kind = {"type": "record", "name": f"r_{level}", "fields": fields}
     data_file_fields(exploding).append({"name": "odd", "field-id": 9_009, "type": kind})

@@ -6,8 +6,8 @@ import pytest
 from pyiceberg.types import NestedField, StringType, StructType
 
 from sterna.errors import BrokenMetadata, Unsupported
-from sterna.iceberg.avro import open_container
-from sterna.iceberg.manifest import localize_manifest, read_entries
+from sterna.iceberg.avro.container import open_container
+from sterna.iceberg.manifests.manifest import localize_manifest, read_entries
 from tests.unit.iceberg.avro_files import CODECS, avro_file, data_file_fields, decode, entry, manifest_schema
 from tests.unit.iceberg.manifest_cases import URI, content, mapped
 
@@ -21,7 +21,9 @@ def localize(data: bytes) -> bytes | None:
 @pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize("codec", CODECS)
 def test_data_manifest_changes_its_paths_alone(version: int, codec: str):
-    records = [entry(f"s3://{where}/t/{i}.parquet", version=version, status=i % 3) for i in range(7) for where in ("us", "eu")]
+    records = [
+        entry(f"s3://{where}/t/{i}.parquet", version=version, status=i % 3) for i in range(7) for where in ("us", "eu")
+    ]
     data = avro_file(manifest_schema(version), records, codec, format_version=str(version))
     done = localize(data)
     assert done is not None
@@ -56,7 +58,11 @@ def test_fields_are_found_by_id_and_not_by_name():
     done = localize(avro_file(schema, [record]))
     assert done is not None
     file = decode(done)[1][0]["data_file"]
-    assert (file["location"], file["file_path"], file["partition"]) == ("s3://eu/r/us/t/1.parquet", 10, {"file_path": "s3://us/t"})
+    assert (file["location"], file["file_path"], file["partition"]) == (
+        "s3://eu/r/us/t/1.parquet",
+        10,
+        {"file_path": "s3://us/t"},
+    )
 
 
 def test_names_count_where_the_schema_has_no_ids():
@@ -70,7 +76,10 @@ def test_names_count_where_the_schema_has_no_ids():
 
 def test_shapes_that_the_walk_does_not_know_take_the_general_path():
     schema = manifest_schema()
-    next(field for field in data_file_fields(schema) if field["name"] == "file_size_in_bytes")["type"] = ["string", "long"]
+    next(field for field in data_file_fields(schema) if field["name"] == "file_size_in_bytes")["type"] = [
+        "string",
+        "long",
+    ]
     data = avro_file(schema, [entry("s3://us/t/1.parquet")])
     done = localize(data)
     assert done is not None
@@ -87,7 +96,13 @@ def test_read_entries():
         entry("s3://us/é", content=1, status=2, size=9),
     ]
     found = read_entries(avro_file(manifest_schema(), records, block=1), URI)
-    assert found.to_pylist()[1] == {"status": 1, "content": 2, "file_path": "s3://us/b", "file_format": "AVRO", "file_size": 1000}
+    assert found.to_pylist()[1] == {
+        "status": 1,
+        "content": 2,
+        "file_path": "s3://us/b",
+        "file_format": "AVRO",
+        "file_size": 1000,
+    }
     assert [str(kind) for kind in found.schema.types] == ["int64", "int64", "string", "string", "int64"]
     assert found.column("file_path").to_pylist() == ["s3://us/a", "s3://us/b", "s3://us/é"]
     v1 = read_entries(avro_file(manifest_schema(1), [entry("s3://us/a", version=1)], format_version="1"), URI)
@@ -110,11 +125,18 @@ def test_read_entries():
     ],
 )
 @pytest.mark.parametrize("walkable", [True, False])
-def test_files_that_are_refused(changes: dict[str, Any], arguments: dict[str, Any], error: type[Exception], walkable: bool):
+def test_files_that_are_refused(
+    changes: dict[str, Any], arguments: dict[str, Any], error: type[Exception], walkable: bool
+):
     schema = manifest_schema(3)
     if not walkable:
-        next(field for field in data_file_fields(schema) if field["name"] == "file_size_in_bytes")["type"] = ["string", "long"]
-    data = avro_file(schema, [entry(FILE, version=3), entry(FILE, version=3, **arguments, **changes)], format_version="3")
+        next(field for field in data_file_fields(schema) if field["name"] == "file_size_in_bytes")["type"] = [
+            "string",
+            "long",
+        ]
+    data = avro_file(
+        schema, [entry(FILE, version=3), entry(FILE, version=3, **arguments, **changes)], format_version="3"
+    )
     for call in (localize, lambda data: read_entries(data, URI)):
         with pytest.raises(error) as caught:
             call(data)

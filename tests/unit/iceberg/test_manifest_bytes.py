@@ -6,16 +6,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sterna.iceberg.avro import encode_bytes
+from sterna.iceberg.avro.container import encode_bytes
 from sterna.iceberg.files import Written
-from sterna.iceberg.manifest import localize_manifest
-from sterna.iceberg.manifest_list import localize_manifest_list
+from sterna.iceberg.manifests.manifest import localize_manifest
+from sterna.iceberg.manifests.manifest_list import localize_manifest_list
 from tests.unit.iceberg.avro_files import CODECS, avro_file, manifest_list_schema, manifest_row, parts
 from tests.unit.iceberg.manifest_cases import INTS, LONGS, MAPPING, PATHS, URI, manifests
 
 # As it stands in the header of every file here: a key that no version knows, with a value that is not even text.
 LATER_KEY = encode_bytes(b"a-later-key") + encode_bytes(b"s3://us/\xff\x00")
-FILES = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+FILES = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 
 
 def check(done: bytes | None, source: bytes, expected: bytes, codec: str) -> None:
@@ -72,7 +74,8 @@ def test_manifest_lists(version: int, codec: str):
     def every(rows: list[dict[str, Any]], block: int, seed: int) -> None:
         new = [row | {"manifest_path": LISTED[row["manifest_path"]].uri, "manifest_length": 2**33} for row in rows]
         source, expected = (
-            avro_file(manifest_list_schema(version), some, codec, block, seed, format_version=str(version)) for some in (rows, new)
+            avro_file(manifest_list_schema(version), some, codec, block, seed, format_version=str(version))
+            for some in (rows, new)
         )
         check(localize_manifest_list(source, URI, LISTED), source, expected, codec)
 

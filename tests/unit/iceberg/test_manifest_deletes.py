@@ -5,10 +5,19 @@ from typing import Any
 import pytest
 
 from sterna.errors import BrokenMetadata
-from sterna.iceberg.entry import UriMapping
 from sterna.iceberg.files import Written
-from sterna.iceberg.manifest import read_entries
-from tests.unit.iceberg.avro_files import PATH_COLUMN, avro_file, data_file_fields, decode, entry, manifest_schema, path_bounds, vector
+from sterna.iceberg.manifests.entry import UriMapping
+from sterna.iceberg.manifests.manifest import read_entries
+from tests.unit.iceberg.avro_files import (
+    PATH_COLUMN,
+    avro_file,
+    data_file_fields,
+    decode,
+    entry,
+    manifest_schema,
+    path_bounds,
+    vector,
+)
 from tests.unit.iceberg.manifest_cases import URI, content, localized_both, mapped, one
 
 FILE = "s3://us/t/1.parquet"
@@ -35,7 +44,9 @@ def test_rewritten_position_delete(version: int, name: str):
     file = one(entry(DELETE, referenced_data_file=FILE, **common, **path_bounds(FILE)), MAPPING, version)
     layout = {"column_sizes": None, "split_offsets": None}
     path = MAPPING.deletes[DELETE].uri
-    assert file == entry(path, size=555, referenced_data_file=HERE, **common, **path_bounds(HERE), **layout)["data_file"]
+    assert (
+        file == entry(path, size=555, referenced_data_file=HERE, **common, **path_bounds(HERE), **layout)["data_file"]
+    )
 
 
 @pytest.mark.parametrize("referenced", [None, FILE])
@@ -61,7 +72,12 @@ def test_bounds_that_are_no_whole_path_are_dropped(bounds: dict[str, Any], refer
 
 @pytest.mark.parametrize(
     "bounds",
-    [path_bounds("s3://eu/a", "s3://eu/b"), path_bounds("s3", "s4"), path_bounds("s3://eu/a"), path_bounds("s3") | {"upper_bounds": None}],
+    [
+        path_bounds("s3://eu/a", "s3://eu/b"),
+        path_bounds("s3", "s4"),
+        path_bounds("s3://eu/a"),
+        path_bounds("s3") | {"upper_bounds": None},
+    ],
 )
 @pytest.mark.parametrize("status", [0, 1, 2])
 def test_an_entry_whose_delete_file_stays_keeps_its_bounds_and_layout(bounds: dict[str, Any], status: int):
@@ -155,7 +171,14 @@ def test_a_deleted_deletion_vector_in_a_puffin_that_lives_on():
 
 def test_deleted_deletes_that_stay_rewrite_nothing():
     records = [
-        entry("s3://eu/gone.orc", status=2, content=1, version=3, file_format="ORC", **path_bounds("s3://us/a", "s3://us/b")),
+        entry(
+            "s3://eu/gone.orc",
+            status=2,
+            content=1,
+            version=3,
+            file_format="ORC",
+            **path_bounds("s3://us/a", "s3://us/b"),
+        ),
         vector("s3://us/gone.puffin", "s3://eu/t/1.parquet", status=2),
         entry("s3://eu/t/1.parquet", version=3),
     ]
@@ -167,7 +190,9 @@ def test_equality_deletes_are_content_files():
     assert file == entry("s3://eu/r/us/e.parquet", content=2, **path_bounds("s3://us/a", "s3://us/b"))["data_file"]
 
 
-@pytest.mark.parametrize("record", [entry("s3://us/d9.parquet", content=1, version=3), vector("s3://us/d9.puffin", FILE)])
+@pytest.mark.parametrize(
+    "record", [entry("s3://us/d9.parquet", content=1, version=3), vector("s3://us/d9.puffin", FILE)]
+)
 def test_an_unlisted_delete_is_an_error(record: dict[str, Any]):
     with pytest.raises(BrokenMetadata, match=r"d9\."):
         one(record, MAPPING, 3)

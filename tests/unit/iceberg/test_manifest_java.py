@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from sterna.iceberg.avro import encode_bytes, encode_long
-from sterna.iceberg.entry import UriMapping
+from sterna.iceberg.avro.container import encode_bytes, encode_long
 from sterna.iceberg.files import Written
-from sterna.iceberg.manifest import read_entries
-from sterna.iceberg.manifest_list import localize_manifest_list, read_manifest_list
+from sterna.iceberg.manifests.entry import UriMapping
+from sterna.iceberg.manifests.manifest import read_entries
+from sterna.iceberg.manifests.manifest_list import localize_manifest_list, read_manifest_list
 from tests.unit.iceberg.avro_files import decode, parts
 from tests.unit.iceberg.manifest_cases import URI, content, localized_both
 
@@ -19,7 +19,9 @@ def read(name: str) -> bytes:
     return (DATA / f"{name}.avro").read_bytes()
 
 
-@pytest.mark.parametrize(("name", "kinds"), [("v3-data", [(1, 0, "PARQUET")]), ("v3-deletes", [(0, 1, "PUFFIN"), (2, 1, "PUFFIN")])])
+@pytest.mark.parametrize(
+    ("name", "kinds"), [("v3-data", [(1, 0, "PARQUET")]), ("v3-deletes", [(0, 1, "PUFFIN"), (2, 1, "PUFFIN")])]
+)
 def test_manifests_of_v3_change_their_paths_and_the_length_alone(name: str, kinds: list[tuple[int, int, str]]):
     data = read(name)
     entries = read_entries(data, URI).to_pylist()
@@ -56,8 +58,15 @@ def test_position_deletes_of_v2():
 def test_manifest_list_of_v3():
     data = read("v3-list")
     manifests = read_manifest_list(data, URI)
-    assert [(item.content, item.length, item.live_files) for item in manifests] == [(0, 8134, 1), (0, 8132, 1), (1, 8137, 1), (1, 8193, 1)]
-    done = localize_manifest_list(data, URI, {item.path: Written(content(item.path), item.length) for item in manifests})
+    assert [(item.content, item.length, item.live_files) for item in manifests] == [
+        (0, 8134, 1),
+        (0, 8132, 1),
+        (1, 8137, 1),
+        (1, 8193, 1),
+    ]
+    done = localize_manifest_list(
+        data, URI, {item.path: Written(content(item.path), item.length) for item in manifests}
+    )
     assert done is not None
     header, [(count, payload)] = parts(data)
     for item in manifests:

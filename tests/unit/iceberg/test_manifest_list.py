@@ -6,8 +6,16 @@ import pytest
 
 from sterna.errors import BrokenMetadata, Unsupported
 from sterna.iceberg.files import Written
-from sterna.iceberg.manifest_list import ManifestFile, localize_manifest_list, read_manifest_list
-from tests.unit.iceberg.avro_files import CODECS, avro_file, decode, entry, manifest_list_schema, manifest_row, manifest_schema
+from sterna.iceberg.manifests.manifest_list import ManifestFile, localize_manifest_list, read_manifest_list
+from tests.unit.iceberg.avro_files import (
+    CODECS,
+    avro_file,
+    decode,
+    entry,
+    manifest_list_schema,
+    manifest_row,
+    manifest_schema,
+)
 
 URI = "s3://us/t/metadata/snap-1.avro"
 
@@ -48,7 +56,10 @@ def test_manifest_list_of_format_v1(count: str, ids: bool):
         if not ids:
             del field["field-id"]
     rows = [
-        {name.replace("files_count", count): value for name, value in manifest_row(path, added_files_count=added).items()}
+        {
+            name.replace("files_count", count): value
+            for name, value in manifest_row(path, added_files_count=added).items()
+        }
         for path, added in (("s3://us/m1", 2), ("s3://us/m2", None))
     ]
     data = avro_file(schema, rows, format_version="1")
@@ -56,9 +67,14 @@ def test_manifest_list_of_format_v1(count: str, ids: bool):
         ManifestFile("s3://us/m1", 100, 0, 2**62 + 3, 0, 3),
         ManifestFile("s3://us/m2", 100, 0, 2**62 + 3, 0, None),
     )
-    done = localize_manifest_list(data, URI, {path: Written(path.replace("us", "eu"), 9) for path in ("s3://us/m1", "s3://us/m2")})
+    done = localize_manifest_list(
+        data, URI, {path: Written(path.replace("us", "eu"), 9) for path in ("s3://us/m1", "s3://us/m2")}
+    )
     assert done is not None
-    assert [(row["manifest_path"], row["manifest_length"]) for row in decode(done)[1]] == [("s3://eu/m1", 9), ("s3://eu/m2", 9)]
+    assert [(row["manifest_path"], row["manifest_length"]) for row in decode(done)[1]] == [
+        ("s3://eu/m1", 9),
+        ("s3://eu/m2", 9),
+    ]
 
 
 def test_manifest_list_without_optional_columns():

@@ -1,4 +1,7 @@
-"""The three ways through a manifest, held against each other on generated files: plain walk, compiled walk, whole records."""
+"""The three ways through a manifest, held against each other on generated files.
+
+Plain walk, compiled walk, whole records.
+"""
 
 import random
 from typing import Any
@@ -7,14 +10,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sterna.iceberg import avro, locate, manifest_general, manifest_walk
-from sterna.iceberg.avro import open_container
-from sterna.iceberg.entry import DATA_FILE, ENTRY_WANTS
-from sterna.iceberg.program import compile_schema
+from sterna.iceberg.avro import container as avro
+from sterna.iceberg.avro import locate
+from sterna.iceberg.avro.container import open_container
+from sterna.iceberg.avro.program import compile_schema
+from sterna.iceberg.manifests import general as manifest_general
+from sterna.iceberg.manifests import walk as manifest_walk
+from sterna.iceberg.manifests.entry import DATA_FILE, ENTRY_WANTS
 from tests.unit.iceberg.avro_files import CODECS, decode
 from tests.unit.iceberg.manifest_cases import MAPPING, manifests
 
-FILES = st.tuples(st.sampled_from([1, 2, 3]), st.sampled_from(CODECS)).flatmap(lambda kind: manifests(*kind)).map(lambda files: files[0])
+FILES = (
+    st.tuples(st.sampled_from([1, 2, 3]), st.sampled_from(CODECS))
+    .flatmap(lambda kind: manifests(*kind))
+    .map(lambda files: files[0])
+)
 
 
 @pytest.fixture(scope="module", params=["plain", "compiled"])
@@ -26,7 +36,9 @@ def walked(request: pytest.FixtureRequest):
         yield
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(FILES)
 def test_the_walk_and_the_general_path_agree(walked: None, data: bytes):
     container = open_container(data, "uri")
@@ -39,7 +51,9 @@ def test_the_walk_and_the_general_path_agree(walked: None, data: bytes):
     assert quick == [row for columns in manifest_general.columns(container) for row in rows(columns)]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(FILES, st.integers(0, 2**32))
 def test_both_walks_see_the_same_in_damaged_records(data: bytes, seed: int):
     container = open_container(data, "uri")

@@ -9,11 +9,14 @@ import pytest
 
 from sterna.errors import BrokenMetadata, Unsupported
 from sterna.iceberg import json_text
-from sterna.iceberg.metadata import StatisticsFile, localize_table_metadata, read_table_metadata
+from sterna.iceberg.metadata.table import StatisticsFile, localize_table_metadata, read_table_metadata
 
 URI = "s3://us/t/metadata/00001-a.metadata.json"
 GZIP_ENDINGS = (".gz.metadata.json", ".metadata.json.gz")
-LISTS = {"s3://us/t/metadata/snap-1.avro": "s3://eu/r/us/t/metadata/snap-1.avro", "s3://eu/t/snap-2.avro": "s3://eu/t/snap-2.avro"}
+LISTS = {
+    "s3://us/t/metadata/snap-1.avro": "s3://eu/r/us/t/metadata/snap-1.avro",
+    "s3://eu/t/snap-2.avro": "s3://eu/t/snap-2.avro",
+}
 
 # Odd on purpose: spacing, escapes, numbers that a re-encoding would change, fields that nobody knows.
 TABLE = r"""{
@@ -47,7 +50,9 @@ def known(value: str) -> str | None:
 
 def localize(data: bytes | str, uri: str = URI) -> bytes:
     data = data.encode() if isinstance(data, str) else data
-    return localize_table_metadata(data, uri, content=below, root=lambda path: "s3://eu/r" + path[4:], known=known, lists=LISTS)
+    return localize_table_metadata(
+        data, uri, content=below, root=lambda path: "s3://eu/r" + path[4:], known=known, lists=LISTS
+    )
 
 
 def table(**changes: Any) -> str:
@@ -56,10 +61,18 @@ def table(**changes: Any) -> str:
 
 def test_reads_what_names_other_files():
     metadata = read_table_metadata(TABLE.encode(), URI)
-    assert (metadata.format_version, metadata.uuid, metadata.location, metadata.current_snapshot_id) == (2, "f0-1", "s3://us/t", 2)
+    assert (metadata.format_version, metadata.uuid, metadata.location, metadata.current_snapshot_id) == (
+        2,
+        "f0-1",
+        "s3://us/t",
+        2,
+    )
     assert [snapshot.manifest_list for snapshot in metadata.snapshots] == list(LISTS)
     assert [(snapshot.parent_id, snapshot.schema_id) for snapshot in metadata.snapshots] == [(None, 0), (1, None)]
-    assert metadata.statistics == (StatisticsFile("s3://us/t/s.puffin", 10, 1), StatisticsFile("s3://eu/t/p.parquet", 20, 1))
+    assert metadata.statistics == (
+        StatisticsFile("s3://us/t/s.puffin", 10, 1),
+        StatisticsFile("s3://eu/t/p.parquet", 20, 1),
+    )
     assert metadata.properties["custom"] == "s3://us/other"
     assert (metadata.refs, metadata.snapshot_log) == ({"main": 2, "audit": 1}, (1, 2))
     assert [snapshot.wap_id for snapshot in metadata.snapshots] == ["w1", ""]
@@ -72,7 +85,9 @@ def test_changes_the_known_places_and_no_other_character():
         .replace(r'"custom":"s3:\/\/u\u0073/other"', '"custom":"s3://eu/r/us/other"')
         .replace('"gc.enabled":"true"', '"gc.enabled":"false"')
         .replace('"origin":"s3://us/x"', '"origin":"s3://eu/r/us/x"')
-        .replace('"manifest-list":"s3://us/t/metadata/snap-1.avro"', '"manifest-list":"s3://eu/r/us/t/metadata/snap-1.avro"')
+        .replace(
+            '"manifest-list":"s3://us/t/metadata/snap-1.avro"', '"manifest-list":"s3://eu/r/us/t/metadata/snap-1.avro"'
+        )
         .replace('"s3://us/t/s.puffin"', '"s3://eu/r/us/t/s.puffin"')
         .replace('[ {"timestamp-ms":1,"metadata-file":"s3://us/t/metadata/00000.metadata.json"} ]', "[]")
     )
@@ -80,12 +95,16 @@ def test_changes_the_known_places_and_no_other_character():
 
 
 def test_local_tables_write_below_the_replica_root_too():
-    local = json.loads(localize(table(location="s3://eu/t", properties={"write.metadata.path": "s3://eu/m", "p": "s3://eu/m"})))
+    local = json.loads(
+        localize(table(location="s3://eu/t", properties={"write.metadata.path": "s3://eu/m", "p": "s3://eu/m"}))
+    )
     assert local["location"] == "s3://eu/r/eu/t"
     assert local["properties"]["write.metadata.path"] == "s3://eu/r/eu/m"
 
 
-@pytest.mark.parametrize("properties", ["drop", None, {}, {"a": "b"}, {"gc.enabled": True}, {"gc.enabled": "false", "z": "1"}])
+@pytest.mark.parametrize(
+    "properties", ["drop", None, {}, {"a": "b"}, {"gc.enabled": True}, {"gc.enabled": "false", "z": "1"}]
+)
 def test_gc_is_always_disabled(properties: Any):
     done = json.loads(localize(table(properties=properties)))
     others = properties if isinstance(properties, dict) else {}
@@ -103,7 +122,9 @@ def test_gzip_stays_gzip_and_is_deterministic(ending: str):
 
 
 def test_format_v1_without_uuid_or_snapshots():
-    data = json.dumps({"format-version": 1, "location": "s3://us/t", "last-updated-ms": 1, "current-snapshot-id": -1}).encode()
+    data = json.dumps(
+        {"format-version": 1, "location": "s3://us/t", "last-updated-ms": 1, "current-snapshot-id": -1}
+    ).encode()
     metadata = read_table_metadata(data, URI)
     assert (metadata.uuid, metadata.current_snapshot_id, metadata.snapshots) == (None, None, ())
     assert json.loads(localize(data))["properties"] == {"gc.enabled": "false"}
@@ -163,7 +184,9 @@ def test_unsupported_features_are_refused(changes: dict[str, Any]):
         table(snapshots=[SNAPSHOT | {"manifests": []}], **NO_REFS).encode(),
         table(snapshots=[SNAPSHOT | {"manifest-list": None, "manifests": "s3://us/m.avro"}], **NO_REFS).encode(),
         table(snapshots=[SNAPSHOT | {"manifest-list": None, "manifests": [None]}], **NO_REFS).encode(),
-        table(snapshots=[SNAPSHOT | {"manifest-list": None, "manifests": ["s3://us/unknown.avro"]}], **NO_REFS).encode(),
+        table(
+            snapshots=[SNAPSHOT | {"manifest-list": None, "manifests": ["s3://us/unknown.avro"]}], **NO_REFS
+        ).encode(),
         table(snapshots=[SNAPSHOT | {"manifest-list": "s3://us/unknown.avro"}], **NO_REFS).encode(),
         table(snapshots=[SNAPSHOT | {"summary": "x"}], **NO_REFS).encode(),
         table(**{"current-snapshot-id": 3}, **NO_REFS).encode(),

@@ -1,4 +1,6 @@
-"""Every place of metadata.json where a path hides (reference/iceberg-paths.md, rows 2 to 9 and 21), in every format version."""
+"""Every place of metadata.json where a path hides (reference/iceberg-paths.md, rows 2 to 9 and 21), in every format
+version.
+"""
 
 import json
 from typing import Any
@@ -7,7 +9,7 @@ import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from sterna.errors import UnregisteredUri, Unsupported
-from sterna.iceberg.metadata import localize_table_metadata, read_table_metadata
+from sterna.iceberg.metadata.table import localize_table_metadata, read_table_metadata
 from tests.unit.iceberg.metadata_json import VERSIONS, marked, plain
 from tests.unit.registry import samples
 
@@ -18,9 +20,18 @@ MAPPING = samples.mapping(samples.location("table", "s3://us"))
 
 
 def localize(text: str) -> bytes:
-    paths = {uri: f"{ROOT}/_localized/{uri[5:]}" for uri in (f"s3://us/t/{name}{n}.avro" for name in ("m", "snap-") for n in range(1, 7))}
+    paths = {
+        uri: f"{ROOT}/_localized/{uri[5:]}"
+        for uri in (f"s3://us/t/{name}{n}.avro" for name in ("m", "snap-") for n in range(1, 7))
+    }
     return localize_table_metadata(
-        text.encode(), URI, content=MAPPING.content, root=MAPPING.replica_folder, known=MAPPING.known, lists=paths, manifests=paths
+        text.encode(),
+        URI,
+        content=MAPPING.content,
+        root=MAPPING.replica_folder,
+        known=MAPPING.known,
+        lists=paths,
+        manifests=paths,
     )
 
 
@@ -52,7 +63,9 @@ def test_location_points_below_the_replica_root(version: int, location: str, exp
 # Row 3.
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("slash", ["", "/"])
-@pytest.mark.parametrize("key", ["write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path"])
+@pytest.mark.parametrize(
+    "key", ["write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path"]
+)
 def test_write_paths_point_below_the_replica_root(version: int, key: str, slash: str):
     for location, place in (("s3://us/x", "table/x"), ("s3://eu-bucket/x", "eu/x"), ("s3://us-bucket", "us")):
         properties = changed(version, properties={key: location + slash, "gc.enabled": "true"})["properties"]
@@ -110,7 +123,9 @@ def test_inline_manifests_change_and_no_other_byte(version: int):
     assert {snapshot.manifest_list for snapshot in metadata.snapshots} == {None}
     assert [len(snapshot.manifests) for snapshot in metadata.snapshots] == [0, 1, 2, 3, 4, 5]
     assert metadata.snapshots[2].manifests == ("s3://us/t/m1.avro", "s3://us/t/m2.avro")
-    expected = text.replace("s3://us/t/m", f"{ROOT}/_localized/us/t/m").replace(r'"location":"s3:\/\/us/t"', f'"location":"{ROOT}/table/t"')
+    expected = text.replace("s3://us/t/m", f"{ROOT}/_localized/us/t/m").replace(
+        r'"location":"s3:\/\/us/t"', f'"location":"{ROOT}/table/t"'
+    )
     expected = expected.replace("s3://us/t/s.puffin", f"{ROOT}/table/t/s.puffin").replace(
         "s3://us/t/p.parquet", f"{ROOT}/table/t/p.parquet"
     )
@@ -156,10 +171,23 @@ def test_a_newer_format_version_holds_a_table_back():
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_pyiceberg_reads_the_localized_table_as_the_source(version: int):
-    before, after = (TableMetadataUtil.parse_raw(text) for text in (plain(marked(version)), localize(plain(marked(version))).decode()))
+    before, after = (
+        TableMetadataUtil.parse_raw(text)
+        for text in (plain(marked(version)), localize(plain(marked(version))).decode())
+    )
     assert after.location == f"{ROOT}/table/t"
-    same = ["schemas", "partition_specs", "sort_orders", "refs", "snapshot_log", "current_snapshot_id", *["next_row_id"] * (version == 3)]
+    same = [
+        "schemas",
+        "partition_specs",
+        "sort_orders",
+        "refs",
+        "snapshot_log",
+        "current_snapshot_id",
+        *["next_row_id"] * (version == 3),
+    ]
     assert {name: getattr(after, name) for name in same} == {name: getattr(before, name) for name in same}
     assert [item.statistics_path for item in after.statistics] == [f"{ROOT}/table/t/s.puffin"] * 3
     own = {"manifest_list"}
-    assert [item.model_dump(exclude=own) for item in after.snapshots] == [item.model_dump(exclude=own) for item in before.snapshots]
+    assert [item.model_dump(exclude=own) for item in after.snapshots] == [
+        item.model_dump(exclude=own) for item in before.snapshots
+    ]

@@ -1,4 +1,7 @@
-"""metadata.json without the snapshots that a policy leaves out: the rest of its bytes stay, and every reader takes it."""
+"""metadata.json without the snapshots that a policy leaves out.
+
+The rest of its bytes stay, and every reader takes it.
+"""
 
 import gzip
 import json
@@ -11,13 +14,17 @@ from hypothesis import strategies as st
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from sterna.errors import BrokenMetadata
-from sterna.iceberg.history import kept_snapshots, pruned
 from sterna.iceberg.json_text import Document
-from sterna.iceberg.metadata import TableMetadata, localize_table_metadata, read_table_metadata
+from sterna.iceberg.metadata.history import kept_snapshots, pruned
+from sterna.iceberg.metadata.table import TableMetadata, localize_table_metadata, read_table_metadata
 from tests.unit.iceberg.metadata_json import KEPT, LOG, VERSIONS, marked, plain, without_marked
 
 URI = "s3://us/t/metadata/00001-a.metadata.json"
-PATHS = {f"s3://us/t/{name}{number}.avro": f"s3://us/t/{name}{number}.avro" for name in ("m", "snap-") for number in range(1, 7)}
+PATHS = {
+    f"s3://us/t/{name}{number}.avro": f"s3://us/t/{name}{number}.avro"
+    for name in ("m", "snap-")
+    for number in range(1, 7)
+}
 
 
 def localize(text: str | bytes, keep: frozenset[int], uri: str = URI) -> bytes:
@@ -86,7 +93,14 @@ def test_only_what_stays_has_to_be_localized():
 
             def call(paths: dict[str, str] = given_paths, data: bytes = data) -> bytes:
                 return localize_table_metadata(
-                    data, URI, content=str, root=str, known=lambda _: None, lists=paths, manifests=paths, keep=lambda _: KEPT
+                    data,
+                    URI,
+                    content=str,
+                    root=str,
+                    known=lambda _: None,
+                    lists=paths,
+                    manifests=paths,
+                    keep=lambda _: KEPT,
                 )
 
             if paths == needed:
@@ -128,7 +142,10 @@ def test_commas_go_with_the_element_in_front_unless_it_stays():
     text = '{"a":[0 , 1  ,2   ,3]}'
     document = Document(text, URI, False)
     elements = document.elements(document.members(document.root())["a"])
-    done = {gone: document.write(document.removed(elements, gone)).decode()[5:-1] for gone in ((0,), (1, 2), (3,), (2, 3), (0, 1, 2, 3))}
+    done = {
+        gone: document.write(document.removed(elements, gone)).decode()[5:-1]
+        for gone in ((0,), (1, 2), (3,), (2, 3), (0, 1, 2, 3))
+    }
     assert list(done.values()) == ["[  1  ,2   ,3]", "[0 ,      3]", "[0 , 1  ,2   ]", "[0 , 1     ]", "[       ]"]
 
 
@@ -140,7 +157,11 @@ def filtered(parsed: dict[str, Any], keep: frozenset[int]) -> dict[str, Any]:
         result[name] = [entry for entry in parsed[name] if entry["snapshot-id"] not in gone]
     log: list[Any] = []
     for entry in parsed["snapshot-log"] if gone else []:
-        log = [*log, entry] if entry["snapshot-id"] in {snapshot["snapshot-id"] for snapshot in result["snapshots"]} else []
+        log = (
+            [*log, entry]
+            if entry["snapshot-id"] in {snapshot["snapshot-id"] for snapshot in result["snapshots"]}
+            else []
+        )
     return result | ({"snapshot-log": log} if gone else {})
 
 
@@ -153,7 +174,9 @@ def files(draw: st.DrawFn) -> dict[str, Any]:
     current = draw(st.none() | st.sampled_from(ids)) if ids else None
     entries = st.lists(st.sampled_from([*ids, 21]), max_size=5)
     parsed["snapshots"] = [
-        draw(st.sampled_from(samples)) | {"snapshot-id": number, "parent-snapshot-id": draw(st.sampled_from([*ids, 21]))} for number in ids
+        draw(st.sampled_from(samples))
+        | {"snapshot-id": number, "parent-snapshot-id": draw(st.sampled_from([*ids, 21]))}
+        for number in ids
     ]
     for name in ("statistics", "partition-statistics"):
         parsed[name] = [parsed[name][0] | {"snapshot-id": number} for number in draw(entries)]
@@ -168,11 +191,15 @@ def files(draw: st.DrawFn) -> dict[str, Any]:
 
 
 LIMITS = st.sampled_from([{}, {"latest": 1}, {"latest": 3}, {"since_ms": 0}, {"since_ms": 2000}])
-FORMS = st.sampled_from([{}, {"indent": 2}, {"separators": (" , ", ":")}, {"separators": (",", ":"), "ensure_ascii": False}])
+FORMS = st.sampled_from(
+    [{}, {"indent": 2}, {"separators": (" , ", ":")}, {"separators": (",", ":"), "ensure_ascii": False}]
+)
 
 
 @given(files(), LIMITS, FORMS)
-def test_pruned_json_is_the_json_without_those_elements(parsed: dict[str, Any], limits: dict[str, int], form: dict[str, Any]):
+def test_pruned_json_is_the_json_without_those_elements(
+    parsed: dict[str, Any], limits: dict[str, int], form: dict[str, Any]
+):
     data = json.dumps(parsed, **form).encode()
     metadata = read_table_metadata(data, URI)
     keep = kept_snapshots(metadata, **limits)
@@ -181,7 +208,9 @@ def test_pruned_json_is_the_json_without_those_elements(parsed: dict[str, Any], 
     # Planning and writing must agree on what is left.
     assert read_table_metadata(done, URI) == pruned(metadata, keep)
     read = TableMetadataUtil.parse_raw(done.decode())
-    assert {snapshot.snapshot_id for snapshot in read.snapshots} == keep >= {ref.snapshot_id for ref in read.refs.values()}
+    assert (
+        {snapshot.snapshot_id for snapshot in read.snapshots} == keep >= {ref.snapshot_id for ref in read.refs.values()}
+    )
     if read.current_snapshot_id is not None:
         assert read.current_snapshot() is not None
         assert read.snapshot_log[-1].snapshot_id == read.current_snapshot_id

@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sterna.errors import BrokenMetadata, UnregisteredUri, Unsupported
-from sterna.iceberg import position_deletes_parquet, position_deletes_rows
-from sterna.iceberg.position_deletes import localize_position_deletes
+from sterna.iceberg.deletes import parquet as position_deletes_parquet
+from sterna.iceberg.deletes import rows as position_deletes_rows
+from sterna.iceberg.deletes.position_deletes import localize_position_deletes
 from tests.unit.iceberg.delete_files import expected, golden
 
 URI = "s3://us/t/data/d1.parquet"
@@ -50,7 +51,10 @@ def parquet(rows: list[dict[str, Any]], fields: list[pa.Field] = PLAIN, **option
 
 def rows(count: int = 300, paths: int = 7) -> list[dict[str, Any]]:
     # Written by two regions: sorted here, and in another order once us comes below eu's replica root.
-    found = [{"file_path": f"s3://{'eu' if number % 2 else 'us'}/t/{number % paths}.parquet", "pos": number} for number in range(count)]
+    found = [
+        {"file_path": f"s3://{'eu' if number % 2 else 'us'}/t/{number % paths}.parquet", "pos": number}
+        for number in range(count)
+    ]
     return sorted(found, key=lambda row: (row["file_path"], row["pos"]))
 
 
@@ -98,7 +102,9 @@ def test_statistics_are_of_the_new_paths():
 def test_deleted_rows_are_kept_with_their_types(decimals_as_integers: bool):
     value = {"id": 1, "price": None, "tags": ["a", None], "at": None, "map": [("k", 1)]}
     data = parquet(
-        [row | {"row": value if row["pos"] % 3 else None} for row in rows()], [*PLAIN, ROW], store_decimal_as_integer=decimals_as_integers
+        [row | {"row": value if row["pos"] % 3 else None} for row in rows()],
+        [*PLAIN, ROW],
+        store_decimal_as_integer=decimals_as_integers,
     )
     before, after = file_of(data), file_of(localized(data))
     assert after.schema.equals(before.schema)
@@ -109,7 +115,9 @@ def test_deleted_rows_are_kept_with_their_types(decimals_as_integers: bool):
 def test_columns_are_found_by_field_id():
     fields = [field("pos", pa.string(), 2147483546), field("file_path", pa.int64(), 2147483545)]
     data = parquet([{"pos": row["file_path"], "file_path": row["pos"]} for row in rows()], fields)
-    assert set(file_of(localized(data)).read().column("pos").to_pylist()) == {content(row["file_path"]) for row in rows()}
+    assert set(file_of(localized(data)).read().column("pos").to_pylist()) == {
+        content(row["file_path"]) for row in rows()
+    }
 
 
 def test_local_rows_leave_the_file_alone():
@@ -141,7 +149,9 @@ def test_the_callers_errors_pass_through():
 @pytest.mark.parametrize("name", ["rows.parquet", "with-row.parquet"])
 def test_rows_of_java(name: str):
     before, after = file_of(golden(name)), file_of(localized(golden(name)))
-    found = [[(row["file_path"], row["pos"], row.get("row")) for row in file.read().to_pylist()] for file in (before, after)]
+    found = [
+        [(row["file_path"], row["pos"], row.get("row")) for row in file.read().to_pylist()] for file in (before, after)
+    ]
     assert found[1] == expected(found[0])
     assert after.schema.equals(before.schema)
     assert after.schema_arrow.equals(before.schema_arrow, check_metadata=True)
@@ -180,7 +190,12 @@ def test_rows_that_can_t_be_written_back_are_named():
 
 def test_strings_that_grow_over_the_limit(monkeypatch: pytest.MonkeyPatch):
     text = field("row", pa.struct([field("text", pa.string(), 1, True)]), 2147483544, True)
-    data = parquet([row | {"row": {"text": "x" * 10_000}} for row in rows(3000)], [*PLAIN, text], compression="zstd", row_group_size=3000)
+    data = parquet(
+        [row | {"row": {"text": "x" * 10_000}} for row in rows(3000)],
+        [*PLAIN, text],
+        compression="zstd",
+        row_group_size=3000,
+    )
     assert len(data) < 50_000
     assert len(localized(data)) > 0
     monkeypatch.setattr(position_deletes_parquet, "MAX_DELETE_BYTES", 10_000_000)

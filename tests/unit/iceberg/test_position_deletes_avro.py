@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from sterna.errors import BrokenMetadata, TableError, Unsupported
-from sterna.iceberg import avro, position_deletes_rows
-from sterna.iceberg.avro import Container, encode_long, open_container
-from sterna.iceberg.position_deletes import localize_position_deletes
+from sterna.iceberg.avro import container as avro
+from sterna.iceberg.avro.container import Container, encode_long, open_container
+from sterna.iceberg.deletes import rows as position_deletes_rows
+from sterna.iceberg.deletes.position_deletes import localize_position_deletes
 from tests.unit.iceberg.avro_files import CODECS, SYNC, avro_file, container, decode, encode
 from tests.unit.iceberg.delete_files import (
     AVRO,
@@ -28,7 +29,8 @@ from tests.unit.iceberg.delete_files import (
 
 def some_rows(count: int = 100) -> list[Row]:
     return [
-        (f"s3://{('eu', 'us')[at % 2]}/t/{at % 5}", at, {"number": -at, "text": "x" * (at % 9)} if at % 4 else None) for at in range(count)
+        (f"s3://{('eu', 'us')[at % 2]}/t/{at % 5}", at, {"number": -at, "text": "x" * (at % 9)} if at % 4 else None)
+        for at in range(count)
     ]
 
 
@@ -68,11 +70,21 @@ def test_rows_of_java(name: str):
 def test_columns_are_found_by_field_id_wherever_they_stand():
     schema = copy.deepcopy(AVRO)
     path, pos, row = schema["fields"]
-    path["name"], pos["name"], pos["type"], path["type"] = "pos", "file_path", ["null", "long"], ["bytes", "null", "string"]
+    path["name"], pos["name"], pos["type"], path["type"] = (
+        "pos",
+        "file_path",
+        ["null", "long"],
+        ["bytes", "null", "string"],
+    )
     schema["fields"] = [row, pos, {"name": "later", "type": {"type": "array", "items": "double"}, "field-id": 9}, path]
-    records = [{"row": None, "file_path": at, "later": [0.5] * at, "pos": f"s3://{('us', 'eu')[at % 2]}/{at}"} for at in range(6)]
+    records = [
+        {"row": None, "file_path": at, "later": [0.5] * at, "pos": f"s3://{('us', 'eu')[at % 2]}/{at}"}
+        for at in range(6)
+    ]
     after = decode(localized(avro_file(schema, records)))[1]
-    assert after == sorted(({**record, "pos": content(str(record["pos"]))} for record in records), key=lambda record: str(record["pos"]))
+    assert after == sorted(
+        ({**record, "pos": content(str(record["pos"]))} for record in records), key=lambda record: str(record["pos"])
+    )
 
 
 def test_columns_are_found_by_name_where_there_are_no_ids():

@@ -7,19 +7,42 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sterna.errors import BrokenMetadata, TableError, UnregisteredUri, Unsupported
-from sterna.iceberg import position_deletes, position_deletes_rows
-from sterna.iceberg.position_deletes import localize_position_deletes
-from tests.unit.iceberg.delete_files import FORMATS, GOLDEN, URI, Row, content, damaged, expected, golden, localized, read_rows, write_rows
+from sterna.iceberg.deletes import position_deletes
+from sterna.iceberg.deletes import rows as position_deletes_rows
+from sterna.iceberg.deletes.position_deletes import localize_position_deletes
+from tests.unit.iceberg.delete_files import (
+    FORMATS,
+    GOLDEN,
+    URI,
+    Row,
+    content,
+    damaged,
+    expected,
+    golden,
+    localized,
+    read_rows,
+    write_rows,
+)
 
-PATHS = [f"s3://{store}/t/{name}.parquet" for store in ("us", "eu", "ap") for name in ("a", "b c", "b%20c", "ü", "\U0001f426", "\uffee")]
+PATHS = [
+    f"s3://{store}/t/{name}.parquet"
+    for store in ("us", "eu", "ap")
+    for name in ("a", "b c", "b%20c", "ü", "\U0001f426", "\uffee")
+]
 DELETED = st.none() | st.fixed_dictionaries(
-    {"number": st.none() | st.integers(-(2**63), 2**63 - 1), "text": st.none() | st.text(max_size=5).filter(lambda text: "\0" not in text)}
+    {
+        "number": st.none() | st.integers(-(2**63), 2**63 - 1),
+        "text": st.none() | st.text(max_size=5).filter(lambda text: "\0" not in text),
+    }
 )
 ROWS = st.lists(st.tuples(st.sampled_from(PATHS), st.integers(0, 2**40) | st.integers(0, 3), DELETED), max_size=30)
 
 
 def some_rows(count: int = 200) -> list[Row]:
-    return [(PATHS[number % 5], number, {"number": -number, "text": "x" * (number % 9)} if number % 4 else None) for number in range(count)]
+    return [
+        (PATHS[number % 5], number, {"number": -number, "text": "x" * (number % 9)} if number % 4 else None)
+        for number in range(count)
+    ]
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -14,14 +14,26 @@ import pyarrow.orc as orc
 import pytest
 
 from sterna.errors import BrokenMetadata, TableError, Unsupported
-from sterna.iceberg import position_deletes_orc_chunks
-from sterna.iceberg.position_deletes import localize_position_deletes
-from sterna.iceberg.position_deletes_orc_chunks import Budget, Compression
-from sterna.iceberg.position_deletes_orc_columns import Reader
-from sterna.iceberg.position_deletes_orc_proto import Damaged, Message, read_message
-from sterna.iceberg.position_deletes_orc_runs import write_integers
-from sterna.iceberg.position_deletes_orc_tail import Tail, read_stripe, read_tail
-from tests.unit.iceberg.delete_files import PATH, POS, ROW, URI, content, damaged, expected, golden, localized, read_rows, write_rows
+from sterna.iceberg.deletes.position_deletes import localize_position_deletes
+from sterna.iceberg.orc import chunks as position_deletes_orc_chunks
+from sterna.iceberg.orc.chunks import Budget, Compression
+from sterna.iceberg.orc.columns import Reader
+from sterna.iceberg.orc.proto import Damaged, Message, read_message
+from sterna.iceberg.orc.runs import write_integers
+from sterna.iceberg.orc.tail import Tail, read_stripe, read_tail
+from tests.unit.iceberg.delete_files import (
+    PATH,
+    POS,
+    ROW,
+    URI,
+    content,
+    damaged,
+    expected,
+    golden,
+    localized,
+    read_rows,
+    write_rows,
+)
 
 CODECS = ["uncompressed", "zlib", "snappy", "lz4", "zstd"]
 GOLDEN = ["rows.orc", "with-row.orc"]
@@ -31,7 +43,9 @@ def tail_of(data: bytes) -> Tail:
     return read_tail(data, URI, Budget())
 
 
-def edited(data: bytes, footer: Callable[[Message], Message], postscript: Callable[[Message], Message] = lambda old: old) -> bytes:
+def edited(
+    data: bytes, footer: Callable[[Message], Message], postscript: Callable[[Message], Message] = lambda old: old
+) -> bytes:
     """A file with another footer, or another postscript."""
     tail = tail_of(data)
     end = len(data) - 1 - data[-1]
@@ -64,7 +78,9 @@ def test_the_footer_is_the_sources(name: str):
         values = [[field for field in tail.footer.fields if field[0] == number] for tail in (before, after)]
         assert values[0] == values[1] != []
     assert after.compression == before.compression
-    assert [after.postscript.integer(number) for number in (2, 3, 6)] == [before.postscript.integer(number) for number in (2, 3, 6)]
+    assert [after.postscript.integer(number) for number in (2, 3, 6)] == [
+        before.postscript.integer(number) for number in (2, 3, 6)
+    ]
     assert after.postscript.blobs(8000) == [b"ORC"]
     file = orc.ORCFile(io.BytesIO(localized(golden(name))))
     assert dict(file.metadata) == {b"delete-type": b"position"}
@@ -100,7 +116,9 @@ def test_timestamps_of_all_years_are_the_numbers_that_they_were(node: int):
 
 
 def test_statistics_of_paths_are_new_and_others_as_they_were():
-    before, after = (tail_of(data).footer.messages(7) for data in (golden("with-row.orc"), localized(golden("with-row.orc"))))
+    before, after = (
+        tail_of(data).footer.messages(7) for data in (golden("with-row.orc"), localized(golden("with-row.orc")))
+    )
     texts = after[1].messages(4)[0]
     assert (texts.blobs(1), texts.blobs(2)) == ([b"s3://eu/r/us/t/a.parquet"], ["s3://eu/t/ü.parquet".encode()])
     total = sum(len(path.encode()) for path, _, _ in read_rows_of(localized(golden("rows.orc"))))
@@ -120,7 +138,10 @@ def read_rows_of(data: bytes) -> list[Any]:
 @pytest.mark.parametrize("codec", CODECS)
 def test_codecs_and_many_stripes(codec: str):
     rng = random.Random(codec)
-    rows = [(f"s3://{('eu', 'us')[at % 2]}/t/{at % 7}", at, {"number": at, "text": rng.randbytes(4).hex()}) for at in range(30_000)]
+    rows = [
+        (f"s3://{('eu', 'us')[at % 2]}/t/{at % 7}", at, {"number": at, "text": rng.randbytes(4).hex()})
+        for at in range(30_000)
+    ]
     data = write_rows("orc", rows, compression=codec, stripe_size=50_000, dictionary_key_size_threshold=0.5)
     before, after = orc.ORCFile(io.BytesIO(data)), orc.ORCFile(io.BytesIO(localized(data)))
     assert (after.compression, after.nrows) == (before.compression, before.nrows)
@@ -144,7 +165,10 @@ TYPES: list[tuple[pa.DataType, list[Any]]] = [
     (pa.timestamp("ns", "UTC"), [1, -1, 1_700_000_000_123_456_789, None]),
     (pa.list_(pa.list_(pa.string())), [[["a", None], None, []], [], None]),
     (pa.map_(pa.string(), pa.struct([pa.field("x", pa.int32())])), [[("k", {"x": 1}), ("l", None)], [], None]),
-    (pa.struct([pa.field("x", pa.struct([pa.field("y", pa.int64())]))]), [{"x": {"y": 1}}, {"x": {"y": None}}, {"x": None}, None]),
+    (
+        pa.struct([pa.field("x", pa.struct([pa.field("y", pa.int64())]))]),
+        [{"x": {"y": 1}}, {"x": {"y": None}}, {"x": None}, None],
+    ),
     (pa.int64(), [None] * 5),
     (pa.struct([pa.field("x", pa.string())]), [None] * 5),
 ]
@@ -153,9 +177,16 @@ TYPES: list[tuple[pa.DataType, list[Any]]] = [
 @pytest.mark.parametrize(("kind", "values"), TYPES, ids=[str(kind)[:30] for kind, _ in TYPES])
 @pytest.mark.parametrize("threshold", [0.0, 1.0])
 def test_values_of_every_type_follow_their_row(kind: pa.DataType, values: list[Any], threshold: float):
-    fields = [("file_path", pa.string(), PATH), ("pos", pa.int64(), POS), ("row", pa.struct([pa.field("v", kind)]), ROW)]
+    fields = [
+        ("file_path", pa.string(), PATH),
+        ("pos", pa.int64(), POS),
+        ("row", pa.struct([pa.field("v", kind)]), ROW),
+    ]
     schema = pa.schema([pa.field(name, type_, metadata={"iceberg.id": str(number)}) for name, type_, number in fields])
-    rows = [{"file_path": f"s3://{('eu', 'us')[at % 2]}/t", "pos": at, "row": {"v": value}} for at, value in enumerate(values * 3)]
+    rows = [
+        {"file_path": f"s3://{('eu', 'us')[at % 2]}/t", "pos": at, "row": {"v": value}}
+        for at, value in enumerate(values * 3)
+    ]
     sink = io.BytesIO()
     orc.write_table(pa.Table.from_pylist(rows, schema=schema), sink, dictionary_key_size_threshold=threshold)
     before = orc.read_table(io.BytesIO(sink.getvalue()))
@@ -167,7 +198,9 @@ def test_values_of_every_type_follow_their_row(kind: pa.DataType, values: list[A
 
 
 def test_fields_of_later_versions_pass():
-    source = edited(golden("rows.orc"), lambda footer: footer.put(99, b"later"), lambda postscript: postscript.put(98, 7))
+    source = edited(
+        golden("rows.orc"), lambda footer: footer.put(99, b"later"), lambda postscript: postscript.put(98, 7)
+    )
     types = [Message.encode(kind.put(97, b"later")) for kind in tail_of(source).footer.messages(4)]
     tail = tail_of(localized(edited(source, lambda footer: footer.put(4, *types))))
     assert tail.footer.blobs(99) == [b"later"]
@@ -192,7 +225,9 @@ def test_columns_are_found_by_field_id():
 def test_what_can_t_be_written_back_is_named():
     source = golden("with-row.orc")
     union = [kind.put(1, 13) if kind.integer(1) == 0 else kind for kind in tail_of(source).footer.messages(4)]
-    refused(edited(source, lambda footer: footer.put(4, *(kind.encode() for kind in union))), Unsupported, "ORC type 13")
+    refused(
+        edited(source, lambda footer: footer.put(4, *(kind.encode() for kind in union))), Unsupported, "ORC type 13"
+    )
     refused(edited(source, lambda footer: footer.put(10, b"\x0a\x00")), Unsupported, "encrypted")
     refused(edited(source, lambda footer: footer, lambda last: last.put(7, 5)), Unsupported, "encrypted")
     refused(edited(source, lambda footer: footer, lambda last: last.put(4, b"\x01\x8f\x4e")), Unsupported, "version")
@@ -200,11 +235,17 @@ def test_what_can_t_be_written_back_is_named():
     plain = write_rows("orc", [("s3://us/a", 1, None)], compression="uncompressed")
     stripe = read_stripe(plain, tail_of(plain), 0, Budget()).footer
     old = [message.put(1, 0) if message.integer(1) == 2 else message for message in stripe.messages(2)]
-    refused(plain.replace(stripe.encode(), stripe.put(2, *(message.encode() for message in old)).encode()), Unsupported, "version 1")
+    refused(
+        plain.replace(stripe.encode(), stripe.put(2, *(message.encode() for message in old)).encode()),
+        Unsupported,
+        "version 1",
+    )
 
 
 def test_timestamps_of_several_time_zones():
-    kind = pa.schema([pa.field("file_path", pa.string()), pa.field("pos", pa.int64()), pa.field("row", pa.timestamp("us"))])
+    kind = pa.schema(
+        [pa.field("file_path", pa.string()), pa.field("pos", pa.int64()), pa.field("row", pa.timestamp("us"))]
+    )
     rows = [{"file_path": f"s3://us/{number}", "pos": number, "row": None} for number in range(4000)]
     sink = io.BytesIO()
     orc.write_table(pa.Table.from_pylist(rows, schema=kind), sink, stripe_size=1000, batch_size=1000)
@@ -280,10 +321,16 @@ def test_chunks_come_back(kind: int):
 def test_lists_of_nothing_that_grow_over_the_limit():
     fields = [("file_path", pa.string()), ("pos", pa.int64()), ("row", pa.list_(pa.struct([])))]
     sink = io.BytesIO()
-    orc.write_table(pa.Table.from_pylist([{"file_path": "s3://us/a", "pos": 1, "row": [{}] * 3}], pa.schema(fields)), sink)
+    orc.write_table(
+        pa.Table.from_pylist([{"file_path": "s3://us/a", "pos": 1, "row": [{}] * 3}], pa.schema(fields)), sink
+    )
     data = sink.getvalue()
-    assert orc.read_table(io.BytesIO(localized(data))).to_pylist() == [{"file_path": "s3://eu/r/us/a", "pos": 1, "row": [{}] * 3}]
-    bomb = replace(read_stripe(data, tail_of(data), 0, Budget()), streams={(3, 2): write_integers(np.array([2**40]), signed=False)})
+    assert orc.read_table(io.BytesIO(localized(data))).to_pylist() == [
+        {"file_path": "s3://eu/r/us/a", "pos": 1, "row": [{}] * 3}
+    ]
+    bomb = replace(
+        read_stripe(data, tail_of(data), 0, Budget()), streams={(3, 2): write_integers(np.array([2**40]), signed=False)}
+    )
     with pytest.raises(Damaged, match="over the limit"):
         Reader(tail_of(data), bomb, Budget(), URI).column(3, 1)
 
@@ -304,7 +351,9 @@ def test_chunks_that_grow_over_the_limit(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_damage(codec: str):
-    rows: list[Any] = [(f"s3://us/{number % 5}", number, {"number": number, "text": "t" * (number % 4)}) for number in range(300)]
+    rows: list[Any] = [
+        (f"s3://us/{number % 5}", number, {"number": number, "text": "t" * (number % 4)}) for number in range(300)
+    ]
     good = write_rows("orc", rows, compression=codec, stripe_size=1000)
     rng = random.Random(codec)
     for _ in range(150):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.iceberg.position_deletes_orc_proto import Damaged
-from sterna.iceberg.position_deletes_orc_runs import read_bits, read_bytes, read_integers, write_bits, write_bytes, write_integers
+from sterna.iceberg.orc.proto import Damaged
+from sterna.iceberg.orc.runs import read_bits, read_bytes, read_integers, write_bits, write_bytes, write_integers
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 5) | st.integers(0, 3000)
 
@@ -16,7 +16,10 @@ INTEGERS = st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 5) | st.integers(0
     [
         ("0a2710", [10000] * 5),
         ("5e035ca1ab1edeadbeef", [23713, 43806, 57005, 48879]),
-        ("8e132b2107d01e00147028323c46505a646e78828c96a0aab4befce8", [2030, 2000, 2020, 1000000, *range(2040, 2191, 10)]),
+        (
+            "8e132b2107d01e00147028323c46505a646e78828c96a0aab4befce8",
+            [2030, 2000, 2020, 1000000, *range(2040, 2191, 10)],
+        ),
         ("c609020222424246", [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]),
     ],
 )

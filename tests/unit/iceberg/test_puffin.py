@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sterna.errors import BrokenMetadata, TableError, Unsupported
-from sterna.iceberg import puffin
-from sterna.iceberg.position_deletes import localize_position_deletes
+from sterna.iceberg.deletes import puffin
+from sterna.iceberg.deletes.position_deletes import localize_position_deletes
 from tests.unit.iceberg.delete_files import URI, content, damaged, golden, localized
 
 MAGIC = b"PFA1"
@@ -20,7 +20,13 @@ BLOBS = (b"first blob", b"", b"third")
 
 def vector(path: str, offset: int, length: int, **others: Any) -> dict[str, Any]:
     properties = {"referenced-data-file": path, "cardinality": "3"}
-    return {"type": "deletion-vector-v1", "fields": [2147483645], "offset": offset, "length": length, "properties": properties} | others
+    return {
+        "type": "deletion-vector-v1",
+        "fields": [2147483645],
+        "offset": offset,
+        "length": length,
+        "properties": properties,
+    } | others
 
 
 def footer(*paths: str) -> dict[str, Any]:
@@ -91,7 +97,9 @@ def test_vectors_of_java():
     assert len(after) == start + len(payload_of(after)) + 12
 
 
-@given(st.lists(st.sampled_from(["s3://us/a", "s3://us/ü b%20c", "s3://eu/a", "s3://us-old/a"]), max_size=3), st.booleans())
+@given(
+    st.lists(st.sampled_from(["s3://us/a", "s3://us/ü b%20c", "s3://eu/a", "s3://us-old/a"]), max_size=3), st.booleans()
+)
 def test_only_the_paths_change(paths: list[str], compressed: bool):
     text = json.dumps(footer(*paths), ensure_ascii=False, indent=3).encode()
     data = file_of(frame(text) if compressed else text, int(compressed))
@@ -102,7 +110,8 @@ def test_only_the_paths_change(paths: list[str], compressed: bool):
         wanted = text
         for path in set(paths):
             wanted = wanted.replace(
-                f'"{path}"'.encode(), json.dumps(content(path)).encode() if content(path) != path else f'"{path}"'.encode()
+                f'"{path}"'.encode(),
+                json.dumps(content(path)).encode() if content(path) != path else f'"{path}"'.encode(),
             )
         assert done == file_of(wanted)
 
@@ -168,9 +177,27 @@ def test_frames_and_footers_that_are_none(monkeypatch: pytest.MonkeyPatch):
     good = frame(json.dumps(footer("s3://us/a")).encode())
     assert localized(file_of(good, 1))
     lying = good[:6] + (2**40).to_bytes(8, "little") + good[14:]
-    for payload in (b"", good[:10], good[:-9], b"x" * 40, bytes(cramjam.lz4.compress(b"{}")), lying, good[:20] + b"\xff" * 20 + good[40:]):
+    for payload in (
+        b"",
+        good[:10],
+        good[:-9],
+        b"x" * 40,
+        bytes(cramjam.lz4.compress(b"{}")),
+        lying,
+        good[:20] + b"\xff" * 20 + good[40:],
+    ):
         refused(file_of(payload, 1))
-    for payload in (b"", b"{", b"[]", b"{}", b'{"blobs":{}}', b'{"blobs":[1]}', b"\xff", b"[" * 100_000, b'{"blobs":[],"blobs":[]}'):
+    for payload in (
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b'{"blobs":{}}',
+        b'{"blobs":[1]}',
+        b"\xff",
+        b"[" * 100_000,
+        b'{"blobs":[],"blobs":[]}',
+    ):
         refused(file_of(payload))
     monkeypatch.setattr(puffin, "MAX_JSON_BYTES", 10)
     refused(file_of(footer("s3://us/a")), match="over 10 bytes")
@@ -179,7 +206,15 @@ def test_frames_and_footers_that_are_none(monkeypatch: pytest.MonkeyPatch):
 
 def test_files_that_are_cut_or_lie_about_their_footer():
     good = file_of(footer("s3://us/a"))
-    for data in (good[:4], good[:20], good[:-1], good + b"x", good[4:], good[:-4] + b"PFA2", MAGIC + good[4:].replace(MAGIC, b"PFA0", 1)):
+    for data in (
+        good[:4],
+        good[:20],
+        good[:-1],
+        good + b"x",
+        good[4:],
+        good[:-4] + b"PFA2",
+        MAGIC + good[4:].replace(MAGIC, b"PFA0", 1),
+    ):
         refused(data)
     for size in (0, 1, 2**31, 2**32 - 1, len(good)):
         refused(file_of(footer("s3://us/a"), size=size))

@@ -1,4 +1,6 @@
-"""A whole table that PyIceberg wrote, localized bottom up, and read by PyIceberg from the replica with the source gone."""
+"""A whole table that PyIceberg wrote, localized bottom up, and read by PyIceberg from the replica with the source
+gone.
+"""
 
 import shutil
 from collections.abc import Iterator
@@ -9,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from sterna.iceberg.files import Written
-from sterna.iceberg.manifest import localize_manifest, read_entries
-from sterna.iceberg.manifest_list import localize_manifest_list, read_manifest_list
-from sterna.iceberg.metadata import localize_table_metadata, read_table_metadata
+from sterna.iceberg.manifests.manifest import localize_manifest, read_entries
+from sterna.iceberg.manifests.manifest_list import localize_manifest_list, read_manifest_list
+from sterna.iceberg.metadata.table import localize_table_metadata, read_table_metadata
 
 
 @pytest.fixture
@@ -48,7 +50,9 @@ class Replica:
     def table(self, uri: str) -> str:
         metadata = read_table_metadata(self.get(uri), uri)
         lists = {snapshot.manifest_list: self.manifest_list(snapshot.manifest_list) for snapshot in metadata.snapshots}
-        data = localize_table_metadata(self.get(uri), uri, content=self.map, root=self.map, known=self.known, lists=lists)
+        data = localize_table_metadata(
+            self.get(uri), uri, content=self.map, root=self.map, known=self.known, lists=lists
+        )
         return self.put(uri, data).uri
 
     def manifest_list(self, uri: str) -> str:
@@ -73,7 +77,9 @@ def test_every_snapshot_answers_as_the_source_did(catalog: Any, tmp_path: Path, 
     from pyiceberg.transforms import IdentityTransform
     from pyiceberg.types import StringType
 
-    rows = pa.table({"id": [1, 2, 3, 4], "day": ["a", "a", "b", None], "price": pa.array([1, 2, 3, 4], pa.decimal128(9, 2))})
+    rows = pa.table(
+        {"id": [1, 2, 3, 4], "day": ["a", "a", "b", None], "price": pa.array([1, 2, 3, 4], pa.decimal128(9, 2))}
+    )
     table = catalog.create_table(
         "db.t", schema=rows.schema, properties={"format-version": version, "write.data.path": f"file://{tmp_path}/us/d"}
     )
@@ -86,7 +92,10 @@ def test_every_snapshot_answers_as_the_source_did(catalog: Any, tmp_path: Path, 
     with table.update_schema() as update:
         update.add_column("note", StringType())
     table.append(rows.append_column("note", pa.array(["x"] * 4)))
-    expected = {snapshot.snapshot_id: table.scan(snapshot_id=snapshot.snapshot_id).to_arrow().to_pylist() for snapshot in table.snapshots()}
+    expected = {
+        snapshot.snapshot_id: table.scan(snapshot_id=snapshot.snapshot_id).to_arrow().to_pylist()
+        for snapshot in table.snapshots()
+    }
     assert len(expected) > 3
 
     replica = StaticTable.from_metadata(localized := Replica(tmp_path).table(table.metadata_location))
@@ -98,4 +107,7 @@ def test_every_snapshot_answers_as_the_source_did(catalog: Any, tmp_path: Path, 
         number: sorted(rows, key=repr) for number, rows in expected.items()
     }
     assert replica.properties["gc.enabled"] == "false"
-    assert all(path.startswith(f"file://{tmp_path}/eu/r/us/d/") for path in replica.inspect.files().column("file_path").to_pylist())
+    assert all(
+        path.startswith(f"file://{tmp_path}/eu/r/us/d/")
+        for path in replica.inspect.files().column("file_path").to_pylist()
+    )

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from sterna.errors import BrokenMetadata, Unsupported
-from sterna.iceberg.view import localize_view_metadata, read_view_metadata
+from sterna.iceberg.metadata.view import localize_view_metadata, read_view_metadata
 
 URI = "s3://us/v/metadata/00001-a.metadata.json"
 _VERSIONS = r""""versions":[
@@ -36,20 +36,33 @@ def localize(data: bytes | str, uri: str = URI) -> bytes:
 
 def test_paths_change_and_every_version_stays_as_it_is():
     expected = VIEW.replace('"location":"s3://us/v","current', '"location":"s3://eu/r/us/v","current')
-    expected = expected.replace(r"s3:\/\/us/v/m", "s3://eu/r/us/v/m").replace('"p":"s3://us/z","note"', '"p":"s3://eu/r/us/z","note"')
+    expected = expected.replace(r"s3:\/\/us/v/m", "s3://eu/r/us/v/m").replace(
+        '"p":"s3://us/z","note"', '"p":"s3://eu/r/us/z","note"'
+    )
     assert localize(VIEW).decode() == expected
     assert _VERSIONS in expected
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_a_view_of_this_region_points_below_the_replica_root_too(slash: str):
-    local = VIEW.replace(r"s3:\/\/us/v/m", f"s3://eu/v/m{slash}").replace('"location":"s3://us/v","c', f'"location":"s3://eu/v{slash}","c')
-    done = json.loads(localize_view_metadata(local.encode(), URI, root=lambda uri: uri.replace("s3://eu", "s3://eu/r/eu"), known=known))
-    assert (done["location"], done["properties"]["write.metadata.path"]) == (f"s3://eu/r/eu/v{slash}", f"s3://eu/r/eu/v/m{slash}")
+    local = VIEW.replace(r"s3:\/\/us/v/m", f"s3://eu/v/m{slash}").replace(
+        '"location":"s3://us/v","c', f'"location":"s3://eu/v{slash}","c'
+    )
+    done = json.loads(
+        localize_view_metadata(
+            local.encode(), URI, root=lambda uri: uri.replace("s3://eu", "s3://eu/r/eu"), known=known
+        )
+    )
+    assert (done["location"], done["properties"]["write.metadata.path"]) == (
+        f"s3://eu/r/eu/v{slash}",
+        f"s3://eu/r/eu/v/m{slash}",
+    )
 
 
 def test_a_summary_value_that_is_a_uri_is_mapped():
-    assert localize(VIEW.replace("at s3://us/z", "s3://us/z")) == localize(VIEW).replace(b"at s3://us/z", b"s3://eu/r/us/z")
+    assert localize(VIEW.replace("at s3://us/z", "s3://us/z")) == localize(VIEW).replace(
+        b"at s3://us/z", b"s3://eu/r/us/z"
+    )
 
 
 def test_views_without_properties_get_none():

@@ -16,7 +16,9 @@ def region(name: str, root: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "replica_root": root, "catalog": {"read": "http://127.0.0.1:19120/api/v2"}, **more}
 
 
-def content(locations: list[dict[str, Any]] | None = None, regions: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+def content(
+    locations: list[dict[str, Any]] | None = None, regions: list[dict[str, Any]] | None = None
+) -> dict[str, Any]:
     return {
         "regions": regions or [region("us", "s3://us-bucket/replica"), region("eu", "s3://eu-bucket/replica")],
         "locations": [location("us", "s3://us-bucket"), location("eu", "s3://eu-bucket", "eu"), *(locations or [])],

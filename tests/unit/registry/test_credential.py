@@ -76,12 +76,20 @@ def test_nothing_shows_a_secret() -> None:
 def test_parts_of_a_secret_are_secret_in_every_spelling() -> None:
     signature = "s/i+g1n=="
     credential = Credential("c", extra={"sas_token": "?sv=2021&sig=s%2Fi%2Bg1n%3D%3D"})
-    assert credential.scrub(f"Get https://h/c?comp=list&sv=2021&sig=s%2Fi%2Bg1n%3D%3D: {signature}") == "Get https://h/c?comp=list&***: ***"
+    assert (
+        credential.scrub(f"Get https://h/c?comp=list&sv=2021&sig=s%2Fi%2Bg1n%3D%3D: {signature}")
+        == "Get https://h/c?comp=list&***: ***"
+    )
     text = f"AccountName=acc;AccountKey={SECRET}==;SharedAccessSignature=sv=2021&sig=s%2Fi%2Bg1n%3D%3D"
-    scrubbed = Credential("c", extra={"connection_string": text}).scrub(f"acc {SECRET}== sig=s%2Fi%2Bg1n%3D%3D {signature}")
+    scrubbed = Credential("c", extra={"connection_string": text}).scrub(
+        f"acc {SECRET}== sig=s%2Fi%2Bg1n%3D%3D {signature}"
+    )
     assert scrubbed == "acc *** sig=*** ***"
     keyfile = json.dumps({"type": "service_account", "private_key": "private-1"})
-    assert Credential("c", extra={"keyfile_dict": keyfile}).scrub("a service_account's private-1") == "a service_account's ***"
+    assert (
+        Credential("c", extra={"keyfile_dict": keyfile}).scrub("a service_account's private-1")
+        == "a service_account's ***"
+    )
 
 
 @pytest.mark.parametrize("secret", ["????", "?a&b;c", ";;;;", "&sig=", "{oops", "{}{}"])
@@ -125,7 +133,10 @@ class TestS3:
         }
 
     def test_the_registry_has_the_last_word_on_options(self) -> None:
-        assert rclone_environment("x", at("s3://b", provider="Ceph", endpoint="h"), KEYS)["RCLONE_CONFIG_X_PROVIDER"] == "Ceph"
+        assert (
+            rclone_environment("x", at("s3://b", provider="Ceph", endpoint="h"), KEYS)["RCLONE_CONFIG_X_PROVIDER"]
+            == "Ceph"
+        )
 
     def test_without_a_credential_the_machine_provides_one(self) -> None:
         settings = rclone_environment("x", self.location, None)
@@ -155,10 +166,16 @@ class TestS3:
 
     def test_aws_itself_and_a_bucket_in_the_host_name(self) -> None:
         assert store_options(at("s3://b"), KEYS)["endpoint"] == "https://s3.us-east-1.amazonaws.com"
-        assert store_options(at("s3://b", region="cn-north-1"), KEYS)["endpoint"] == "https://s3.cn-north-1.amazonaws.com.cn"
+        assert (
+            store_options(at("s3://b", region="cn-north-1"), KEYS)["endpoint"]
+            == "https://s3.cn-north-1.amazonaws.com.cn"
+        )
         hosted = store_options(at("s3://b", endpoint="h:1", force_path_style="false"), KEYS)
         assert hosted["endpoint"] == "https://b.h:1" and hosted["virtual_hosted_style_request"] is True
-        assert fileio_properties(at("s3://b", endpoint="h:1", force_path_style="false"), KEYS)["s3.path-style-access"] == "false"
+        assert (
+            fileio_properties(at("s3://b", endpoint="h:1", force_path_style="false"), KEYS)["s3.path-style-access"]
+            == "false"
+        )
 
     @pytest.mark.parametrize("credential", [Credential("c", "AKIA1"), Credential("c", "", SECRET), Credential("c")])
     def test_half_a_key_is_incomplete(self, credential: Credential) -> None:
@@ -181,7 +198,10 @@ class TestGoogle:
             "skip_signature": False,
             "service_account_key": '{"type": "service_account"}',
         }
-        assert fileio_properties(self.location, credential) == {"gcs.service.host": "http://h:4443", "gcs.project-id": "7"}
+        assert fileio_properties(self.location, credential) == {
+            "gcs.service.host": "http://h:4443",
+            "gcs.project-id": "7",
+        }
 
     def test_a_token(self) -> None:
         credential = Credential("c", extra={"token": "t"})
@@ -195,7 +215,9 @@ class TestGoogle:
         # A bucket with uniform access, which is what Google makes by default, refuses every request that does.
         assert rclone_environment("x", self.location, None)["RCLONE_CONFIG_X_BUCKET_POLICY_ONLY"] == "true"
 
-    @pytest.mark.parametrize("endpoint", ["http://h:4443", "http://h:4443/", "http://h:4443/storage/v1", "http://h:4443/storage/v1/"])
+    @pytest.mark.parametrize(
+        "endpoint", ["http://h:4443", "http://h:4443/", "http://h:4443/storage/v1", "http://h:4443/storage/v1/"]
+    )
     def test_every_reader_gets_the_endpoint_in_its_own_form(self, endpoint: str) -> None:
         location = at("gs://b/p", endpoint=endpoint)
         assert rclone_environment("x", location, None)["RCLONE_CONFIG_X_ENDPOINT"] == "http://h:4443/storage/v1/"
@@ -219,7 +241,10 @@ class TestGoogle:
     def test_anonymous(self, location: Location, credential: Credential | None) -> None:
         settings = rclone_environment("x", location, credential)
         assert settings["RCLONE_CONFIG_X_ANONYMOUS"] == "true" and "RCLONE_CONFIG_X_ACCESS_TOKEN" not in settings
-        assert store_options(location, credential) == {"base_url": "https://storage.googleapis.com", "skip_signature": True}
+        assert store_options(location, credential) == {
+            "base_url": "https://storage.googleapis.com",
+            "skip_signature": True,
+        }
         assert fileio_properties(location, credential) == {"gcs.no-auth": "true"}
 
     def test_ambient_and_incomplete(self) -> None:
@@ -238,7 +263,9 @@ class TestAzure:
         credential = Credential("c", "acc", SECRET)
         settings = rclone_environment("x", self.location, credential)
         assert (settings["RCLONE_CONFIG_X_ACCOUNT"], settings["RCLONE_CONFIG_X_KEY"]) == ("acc", SECRET)
-        assert settings["RCLONE_CONFIG_X_NO_CHECK_CONTAINER"] == "true"  # looking for it, or making it, takes a right that a copy needs not
+        assert (
+            settings["RCLONE_CONFIG_X_NO_CHECK_CONTAINER"] == "true"
+        )  # looking for it, or making it, takes a right that a copy needs not
         options = store_options(self.location, credential)
         assert (options["account_name"], options["endpoint"]) == ("acc", "https://acc.blob.core.windows.net")
         assert options["credential_provider"]() == {"access_key": SECRET, "expires_at": None}
@@ -249,7 +276,10 @@ class TestAzure:
         credential = Credential("c", extra={"sas_token": "?sv=1&sig=2"})
         url = rclone_environment("x", self.location, credential)["RCLONE_CONFIG_X_SAS_URL"]
         assert url == "https://acc.blob.core.windows.net/c?sv=1&sig=2"
-        assert store_options(self.location, credential)["credential_provider"]() == {"sas_token": "sv=1&sig=2", "expires_at": None}
+        assert store_options(self.location, credential)["credential_provider"]() == {
+            "sas_token": "sv=1&sig=2",
+            "expires_at": None,
+        }
         assert fileio_properties(self.location, credential)["adls.sas-token.acc.dfs.core.windows.net"] == "sv=1&sig=2"
 
     def test_a_service_principal(self) -> None:
@@ -283,17 +313,25 @@ class TestAzure:
 
     def test_the_registry_s_endpoint_reaches_every_reader(self) -> None:
         credential = Credential("c", "acc", SECRET)
-        assert rclone_environment("x", self.emulator, credential)["RCLONE_CONFIG_X_ENDPOINT"] == "http://127.0.0.1:10000/acc"
+        assert (
+            rclone_environment("x", self.emulator, credential)["RCLONE_CONFIG_X_ENDPOINT"]
+            == "http://127.0.0.1:10000/acc"
+        )
         assert store_options(self.emulator, credential)["endpoint"] == "http://127.0.0.1:10000/acc"
         properties = fileio_properties(self.emulator, credential)
         # PyIceberg takes an endpoint in a connection string alone; Java's property of that name is the endpoint itself.
-        assert properties["adls.connection-string"] == f"AccountName=acc;AccountKey={SECRET};BlobEndpoint=http://127.0.0.1:10000/acc;"
+        assert (
+            properties["adls.connection-string"]
+            == f"AccountName=acc;AccountKey={SECRET};BlobEndpoint=http://127.0.0.1:10000/acc;"
+        )
         assert properties["adls.connection-string.acc.dfs.core.windows.net"] == "http://127.0.0.1:10000/acc"
         private = fileio_properties(
             at("abfss://c@acc.dfs.core.windows.net/p", endpoint="acc.privatelink.blob.core.windows.net"), self.client
         )
         assert private["adls.account-host"] == "acc.privatelink.blob.core.windows.net"
-        assert private["adls.connection-string.acc.dfs.core.windows.net"] == "https://acc.privatelink.dfs.core.windows.net"
+        assert (
+            private["adls.connection-string.acc.dfs.core.windows.net"] == "https://acc.privatelink.dfs.core.windows.net"
+        )
 
     @pytest.mark.parametrize(
         ("prefix", "endpoint"),
@@ -325,7 +363,11 @@ class TestAzure:
 
     def test_no_variable_of_the_process_has_a_say(self) -> None:
         options = store_options(self.location, Credential("c", "acc", SECRET))
-        assert (options["use_emulator"], options["use_fabric_endpoint"], options["skip_signature"]) == (False, False, False)
+        assert (options["use_emulator"], options["use_fabric_endpoint"], options["skip_signature"]) == (
+            False,
+            False,
+            False,
+        )
 
 
 def test_local_files_need_nothing() -> None:

@@ -50,7 +50,9 @@ def test_every_setting_is_documented_once(heading: str) -> None:
 
 @pytest.mark.parametrize("heading", HEADINGS)
 def test_documented_defaults_are_those_of_the_model(heading: str) -> None:
-    rows = dict(re.findall(r"^\| `(\w+)` \|.*\| (.*?) \|$", section(heading).split("\n\nEvery option")[0], re.MULTILINE))
+    rows = dict(
+        re.findall(r"^\| `(\w+)` \|.*\| (.*?) \|$", section(heading).split("\n\nEvery option")[0], re.MULTILINE)
+    )
     for name, field in HEADINGS[heading].model_fields.items():
         assert (rows[name] == "required") == field.is_required(), name
         if isinstance(field.default, str | int) and field.default:

@@ -48,12 +48,24 @@ def test_yaml_and_json_of_the_same_content_are_the_same_registry() -> None:
     [
         ("region: us\n", "region: mars\n", ["reg.yaml:1:", "'mars'", "['us']"]),
         ("id: us\n", "id: US\n", ["reg.yaml:6: locations[0].id:", "pattern"]),
-        ("prefix: s3://us-bucket", "prefix: us-bucket", ["reg.yaml:7: locations[0].prefix:", "expected a URI such as s3://bucket/path"]),
+        (
+            "prefix: s3://us-bucket",
+            "prefix: us-bucket",
+            ["reg.yaml:7: locations[0].prefix:", "expected a URI such as s3://bucket/path"],
+        ),
         ("      type: s3", "      type: ftp", ["reg.yaml:11: locations[0].remote.type:", "'s3'"]),
-        ("prefix:", "prefiks:", ["reg.yaml:7: locations[0].prefiks:", "reg.yaml:6: locations[0].prefix: Field required"]),
+        (
+            "prefix:",
+            "prefiks:",
+            ["reg.yaml:7: locations[0].prefiks:", "reg.yaml:6: locations[0].prefix: Field required"],
+        ),
         ("    region: us", "    region: us\n    transfers: many", ["reg.yaml:9: locations[0].transfers:", "integer"]),
         ("    region: us", "    region: us\n    transfers: 0", ["reg.yaml:9: locations[0].transfers:", "1"]),
-        ("type: s3", "type: local", ["reg.yaml:6: locations[0]: a s3:// prefix is reached by remote.type 's3', not 'local'"]),
+        (
+            "type: s3",
+            "type: local",
+            ["reg.yaml:6: locations[0]: a s3:// prefix is reached by remote.type 's3', not 'local'"],
+        ),
     ],
 )
 def test_a_fault_is_named_with_file_line_and_field(find: str, replace: str, said: list[str]) -> None:
@@ -109,7 +121,14 @@ def test_a_secret_in_the_wrong_place_is_not_repeated(find: str, replace: str) ->
 
 
 @pytest.mark.parametrize(
-    "prefix", ["s3://us-bucket/a/../b", "s3://us-bucket/%2e%2e/b", "s3://us-bucket//b", "s3://us-bucket/b?x", '"s3://us-bucket/\\n"']
+    "prefix",
+    [
+        "s3://us-bucket/a/../b",
+        "s3://us-bucket/%2e%2e/b",
+        "s3://us-bucket//b",
+        "s3://us-bucket/b?x",
+        '"s3://us-bucket/\\n"',
+    ],
 )
 def test_a_prefix_that_no_uri_could_safely_have(prefix: str) -> None:
     assert "reg.yaml:7: locations[0].prefix:" in refused(TEXT.replace("prefix: s3://us-bucket", f"prefix: {prefix}", 1))
@@ -119,16 +138,35 @@ def test_a_prefix_that_no_uri_could_safely_have(prefix: str) -> None:
     ("locations", "regions", "said"),
     [
         ([samples.location("us", "s3://again")], None, "location id 'us' stands twice"),
-        ([samples.location("a-b", "s3://ab"), samples.location("a_b", "s3://ab2")], None, "location id 'a_b' stands twice"),
+        (
+            [samples.location("a-b", "s3://ab"), samples.location("a_b", "s3://ab2")],
+            None,
+            "location id 'a_b' stands twice",
+        ),
         ([samples.location("x", "s3://us-bucket")], None, "location prefix 's3://us-bucket' stands twice"),
         ([samples.location("x", "s3://us-bucket/replica/x")], None, "lies below the replica root"),
         ([samples.location("x", "s3a://us-bucket/replica/x")], None, "lies below the replica root"),
-        ([], [samples.region("us", "s3://us-bucket/r"), samples.region("eu", "s3://us-bucket/r/x")], "lies in no location"),
-        ([], [samples.region("us", "s3://us-bucket/r"), samples.region("us", "s3://us-bucket/s")], "region 'us' stands twice"),
-        ([samples.location("x", "s3://us-bucket/in", "eu")], [samples.region("us", "s3://us-bucket/in/r")], "lies in no location"),
         (
             [],
-            [samples.region("us", "s3://us-bucket/r"), samples.region("eu", "s3://eu-bucket/r", replica_branch="main_replica_us")],
+            [samples.region("us", "s3://us-bucket/r"), samples.region("eu", "s3://us-bucket/r/x")],
+            "lies in no location",
+        ),
+        (
+            [],
+            [samples.region("us", "s3://us-bucket/r"), samples.region("us", "s3://us-bucket/s")],
+            "region 'us' stands twice",
+        ),
+        (
+            [samples.location("x", "s3://us-bucket/in", "eu")],
+            [samples.region("us", "s3://us-bucket/in/r")],
+            "lies in no location",
+        ),
+        (
+            [],
+            [
+                samples.region("us", "s3://us-bucket/r"),
+                samples.region("eu", "s3://eu-bucket/r", replica_branch="main_replica_us"),
+            ],
             "replica_branch 'main_replica_us' stands twice",
         ),
         (

@@ -11,7 +11,8 @@ from sterna.registry.mapping import Mapping, check_bindings
 from sterna.registry.policy import Policy
 from tests.unit.registry import samples
 
-# Nested prefixes, prefixes that differ in their last letters only, two spellings registered as two locations, every store.
+# Nested prefixes, prefixes that differ in their last letters only, two spellings registered as two locations, every
+# store.
 MAPPING = samples.mapping(
     samples.location("lake", "s3://lake"),
     samples.location("lake-old", "s3://lake-old", "eu"),
@@ -43,11 +44,32 @@ STARTS = [
 ]
 PARTS = st.one_of(
     st.sampled_from(
-        ["a", "b", "lake~s3a", "%20", "%2F", "%2e", "..", "%2E%2e", "x%2f..", "#", "a+b=c", "é", "e\u0301", "-x", "$(x)", "`", "'", ""]
+        [
+            "a",
+            "b",
+            "lake~s3a",
+            "%20",
+            "%2F",
+            "%2e",
+            "..",
+            "%2E%2e",
+            "x%2f..",
+            "#",
+            "a+b=c",
+            "é",
+            "e\u0301",
+            "-x",
+            "$(x)",
+            "`",
+            "'",
+            "",
+        ]
     ),
     st.text(min_size=1, max_size=8),
 )
-URIS = st.builds(lambda start, parts: "/".join((start, *parts)), st.sampled_from(STARTS), st.lists(PARTS, min_size=1, max_size=4))
+URIS = st.builds(
+    lambda start, parts: "/".join((start, *parts)), st.sampled_from(STARTS), st.lists(PARTS, min_size=1, max_size=4)
+)
 
 
 def mapped(uri: str) -> str | None:
@@ -111,7 +133,9 @@ def test_the_place_of_a_uri(uri: str, target: str) -> None:
     assert MAPPING.replica(uri) == f"s3://eu-bucket/replica/{target}"
 
 
-@pytest.mark.parametrize("uri", ["s3://lake2/x", "s3://lak", "s3:/lake/x", "S3://lake/x", "/lake/x", "", "gs://g/w2/x", "http://lake/x"])
+@pytest.mark.parametrize(
+    "uri", ["s3://lake2/x", "s3://lak", "s3:/lake/x", "S3://lake/x", "/lake/x", "", "gs://g/w2/x", "http://lake/x"]
+)
 def test_a_uri_outside_the_registry_is_refused(uri: str) -> None:
     with pytest.raises(UnregisteredUri):
         MAPPING.replica(uri)
@@ -169,28 +193,46 @@ class TestAfterAPromotionWithTables:
 
     def test_a_region_reads_what_is_below_its_own_root_where_it_is(self) -> None:
         assert MAPPING.content("s3://eu-bucket/replica/lake/t/x") == "s3://eu-bucket/replica/lake/t/x"
-        assert MAPPING.localized("s3://eu-bucket/replica/_localized/lake/t/m") == "s3://eu-bucket/replica/_localized/lake/t/m"
+        assert (
+            MAPPING.localized("s3://eu-bucket/replica/_localized/lake/t/m")
+            == "s3://eu-bucket/replica/_localized/lake/t/m"
+        )
 
     def test_the_region_where_a_file_was_born_reads_its_own(self) -> None:
         assert self.US.content("s3://eu-bucket/replica/lake/t/x") == "s3://lake/t/x"
         assert self.US.content("s3://eu-bucket/replica/lake/t/y") == "s3://lake/t/y"
-        assert self.US.localized("s3://eu-bucket/replica/_localized/lake/t/m") == "s3://us-bucket/replica/_localized/lake/t/m"
+        assert (
+            self.US.localized("s3://eu-bucket/replica/_localized/lake/t/m")
+            == "s3://us-bucket/replica/_localized/lake/t/m"
+        )
         assert self.US.replica_folder("s3://eu-bucket/replica/lake/t") == "s3://us-bucket/replica/lake/t"
 
     def test_what_was_born_in_a_region_has_one_place_there(self) -> None:
-        """Below its own root, too, where writers put it after two promotions with tables: deletes have to name what they hit."""
-        assert self.US.content("s3://us-bucket/replica/lake/t/x") == self.US.content("s3://eu-bucket/replica/lake/t/x") == "s3://lake/t/x"
+        """Below its own root, too, where writers put it after two promotions with tables.
+
+        Deletes have to name what they hit.
+        """
+        assert (
+            self.US.content("s3://us-bucket/replica/lake/t/x")
+            == self.US.content("s3://eu-bucket/replica/lake/t/x")
+            == "s3://lake/t/x"
+        )
 
     def test_another_region_has_one_copy_of_both(self) -> None:
         assert (
-            MAPPING.content("s3://us-bucket/replica/google/t/x") == MAPPING.content("gs://g/w/t/x") == "s3://eu-bucket/replica/google/t/x"
+            MAPPING.content("s3://us-bucket/replica/google/t/x")
+            == MAPPING.content("gs://g/w/t/x")
+            == "s3://eu-bucket/replica/google/t/x"
         )
 
     @pytest.mark.parametrize(
         ("uri", "error"),
         [
             ("s3://us-bucket/replica/_localized/lake/x", Unsupported),  # rewritten, so no copy of anything
-            ("s3://us-bucket/replica/lake/a/b/x", Unsupported),  # its origin is in the location `deep`: two names, one place
+            (
+                "s3://us-bucket/replica/lake/a/b/x",
+                Unsupported,
+            ),  # its origin is in the location `deep`: two names, one place
             ("s3://us-bucket/replica/lake/a/b", Unsupported),
             ("s3://us-bucket/replica/nobody/x", UnregisteredUri),
             ("s3://us-bucket/replica/_sterna/runs/x", UnregisteredUri),
@@ -235,7 +277,8 @@ def test_below_the_replica_root_but_under_no_id() -> None:
 @pytest.mark.parametrize("ending", [".metadata.json", ".gz.metadata.json", ".metadata.json.gz"])
 def test_metadata_keeps_version_and_codec_and_gets_the_digest(ending: str) -> None:
     place = MAPPING.metadata(f"s3://lake/t/metadata/00003-uuid{ending}", Policy(tables=["**"]), 1)
-    assert place == f"s3://eu-bucket/replica/_localized/lake/t/metadata/00003-uuid-{MAPPING.digest(Policy(tables=['**']), 1)}{ending}"
+    digest = MAPPING.digest(Policy(tables=["**"]), 1)
+    assert place == f"s3://eu-bucket/replica/_localized/lake/t/metadata/00003-uuid-{digest}{ending}"
     assert place != MAPPING.metadata(f"s3://lake/t/metadata/00003-uuid{ending}", Policy(tables=["**"]), 2)
 
 
@@ -254,16 +297,28 @@ class TestBindings:
     def test_a_registry_agrees_with_itself(self) -> None:
         made = samples.registry([samples.location("lake", "s3://lake")])
         check_bindings(made, made.bindings())
-        check_bindings(samples.registry([samples.location("lake", "s3://lake"), samples.location("new", "s3://new")]), made.bindings())
+        check_bindings(
+            samples.registry([samples.location("lake", "s3://lake"), samples.location("new", "s3://new")]),
+            made.bindings(),
+        )
 
     @pytest.mark.parametrize(
         ("locations", "said"),
         [
             ([samples.location("lake", "s3://other")], ["s3://lake us", "s3://other us"]),
             ([samples.location("lake", "s3://lake", "eu")], ["s3://lake us", "s3://lake eu"]),
-            ([samples.location("lake", "s3://lake"), samples.location("in", "s3://lake/x")], ["'in'", "s3://lake/x", "'lake'"]),
-            ([samples.location("lake", "s3://lake"), samples.location("in", "s3a://lake/x")], ["'in'", "s3a://lake/x", "'lake'"]),
-            ([samples.location("lake", "s3://lake"), samples.location("same", "s3n://lake")], ["'same'", "s3n://lake", "'lake'"]),
+            (
+                [samples.location("lake", "s3://lake"), samples.location("in", "s3://lake/x")],
+                ["'in'", "s3://lake/x", "'lake'"],
+            ),
+            (
+                [samples.location("lake", "s3://lake"), samples.location("in", "s3a://lake/x")],
+                ["'in'", "s3a://lake/x", "'lake'"],
+            ),
+            (
+                [samples.location("lake", "s3://lake"), samples.location("same", "s3n://lake")],
+                ["'same'", "s3n://lake", "'lake'"],
+            ),
         ],
     )
     def test_a_bound_prefix_keeps_its_files(self, locations: list, said: list[str]) -> None:
@@ -273,7 +328,9 @@ class TestBindings:
         assert all(text in str(raised.value) for text in said)
 
     def test_a_bound_location_can_not_vanish_into_the_one_around_it(self) -> None:
-        bound = samples.registry([samples.location("lake", "s3://lake"), samples.location("in", "s3://lake/x")]).bindings()
+        bound = samples.registry(
+            [samples.location("lake", "s3://lake"), samples.location("in", "s3://lake/x")]
+        ).bindings()
         with pytest.raises(RegistryError, match="'in'"):
             check_bindings(samples.registry([samples.location("lake", "s3://lake")]), bound)
 

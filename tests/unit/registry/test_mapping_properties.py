@@ -1,4 +1,7 @@
-"""DESIGN section 4, "Mapping URIs", from every scheme into a region of every scheme; test_mapping.py has the single cases."""
+"""DESIGN section 4, "Mapping URIs", from every scheme into a region of every scheme.
+
+Test_mapping.py has the single cases.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ from hypothesis import strategies as st
 from sterna.errors import TableError, UnregisteredUri, UnsafeUri, Unsupported
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Policy, Registry, respell
-from sterna.sync import files as listing
-from sterna.sync.batches import cut
-from sterna.sync.model import CONTENT, Options
+from sterna.replica import file_list as listing
+from sterna.replica.file_list import CONTENT
+from sterna.sync.options import Options
+from sterna.sync.plan.batches import cut
 from tests.unit.registry.samples import location, region
 
 # A store of every scheme, each with a region's replica root in it. Ids and prefixes look like one another on purpose.
@@ -42,7 +46,25 @@ MAPPINGS = {name: Mapping(REGISTRY, REGISTRY.region(name)) for name in STORES}
 PREFIXES = [spelled for place in REGISTRY.locations for spelled in respell(place.prefix).values()]
 PARTS = st.one_of(
     st.sampled_from(
-        ["a", "in", "b", "s3", "gs~s3a", "_localized", "s3~s3a", "%20", "%2F", "%252e", "#", "a+b=c", "é", "e\u0301", "...", "@", ":"]
+        [
+            "a",
+            "in",
+            "b",
+            "s3",
+            "gs~s3a",
+            "_localized",
+            "s3~s3a",
+            "%20",
+            "%2F",
+            "%252e",
+            "#",
+            "a+b=c",
+            "é",
+            "e\u0301",
+            "...",
+            "@",
+            ":",
+        ]
     ),
     st.text(min_size=1, max_size=6),
 )
@@ -96,13 +118,20 @@ ODD_NAMES = st.sampled_from(
 )
 
 
-@always(REGIONS, st.sampled_from(PREFIXES), st.one_of(PATHS, st.just("")), st.lists(st.one_of(PARTS, ODD_NAMES), min_size=2, max_size=4))
+@always(
+    REGIONS,
+    st.sampled_from(PREFIXES),
+    st.one_of(PATHS, st.just("")),
+    st.lists(st.one_of(PARTS, ODD_NAMES), min_size=2, max_size=4),
+)
 @example(MAPPINGS["s3"], "gs://lake", "", ["x", "in"])
 @example(MAPPINGS["gs"], "gs://lake", "", ["x", "replica"])
 @example(MAPPINGS["gs"], "s3a://lake", "", ["x", "a"])
 @example(MAPPINGS["gs"], "s3://lake", "", ["x", "x" * 1024])
 @example(MAPPINGS["disk"], "s3://lake", "", ["x", "é" * 200])
-def test_what_was_found_out_for_one_file_of_a_folder_misleads_no_other(mapping: Mapping, prefix: str, path: str, names: list[str]) -> None:
+def test_what_was_found_out_for_one_file_of_a_folder_misleads_no_other(
+    mapping: Mapping, prefix: str, path: str, names: list[str]
+) -> None:
     folder = "/".join(filter(None, (prefix, path)))
     warm = Mapping(mapping.registry, mapping.region)
     for name in names:
@@ -142,13 +171,25 @@ DOTS = st.lists(st.sampled_from([".", "%2e", "%2E"]), min_size=1, max_size=2).ma
 SLASHED = st.builds("{}{}{}".format, st.sampled_from(["", "x%2f", "x%2F"]), DOTS, st.sampled_from(["", "%2fx", "%2F"]))
 
 
-@always(REGIONS, st.sampled_from(PREFIXES), st.lists(PARTS, max_size=3), st.one_of(DOTS, SLASHED), st.lists(PARTS, max_size=3))
-def test_dots_are_refused_wherever_they_stand(mapping: Mapping, prefix: str, before: list[str], dots: str, after: list[str]) -> None:
+@always(
+    REGIONS,
+    st.sampled_from(PREFIXES),
+    st.lists(PARTS, max_size=3),
+    st.one_of(DOTS, SLASHED),
+    st.lists(PARTS, max_size=3),
+)
+def test_dots_are_refused_wherever_they_stand(
+    mapping: Mapping, prefix: str, before: list[str], dots: str, after: list[str]
+) -> None:
     refused(mapping, "/".join((prefix, *before, dots, *after)))
 
 
 @always(
-    REGIONS, st.sampled_from(PREFIXES), st.lists(PARTS, max_size=3), st.sampled_from(["", "x\n", "\r", "\t", "\x7f", "?", "a?b=c"]), PATHS
+    REGIONS,
+    st.sampled_from(PREFIXES),
+    st.lists(PARTS, max_size=3),
+    st.sampled_from(["", "x\n", "\r", "\t", "\x7f", "?", "a?b=c"]),
+    PATHS,
 )
 @example(MAPPINGS["s3"], "gs://lake", ["a:"], "", "b")
 def test_empty_parts_control_characters_and_queries_are_refused(
@@ -186,7 +227,9 @@ def test_what_lies_below_any_replica_root_is_refused_in_any_spelling_but_its_own
 @always(REGIONS, REGIONS, URIS)
 def test_a_copy_is_read_where_its_origin_would_be(mapping: Mapping, owner: Mapping, uri: str) -> None:
     """After a promotion with tables `main` names the owner's copies."""
-    copy, localized, folder = (tried(function, uri) for function in (owner.replica, owner.localized, owner.replica_folder))
+    copy, localized, folder = (
+        tried(function, uri) for function in (owner.replica, owner.localized, owner.replica_folder)
+    )
     here, there = tried(mapping.content, uri), tried(mapping.localized, uri)
     assert mapping.content(copy) == here
     assert mapping.localized(copy) == mapping.localized(localized) == there
@@ -217,7 +260,11 @@ def test_a_batch_has_files_of_one_origin_and_spelling(mapping: Mapping, uris: li
     numbers, batches = cut(listed, mapping, Options(files_per_batch=2))
     for batch in batches:
         mine = [
-            (mapping.locate(uri), target) for uri, target, at in zip(uris, targets, numbers.to_pylist(), strict=True) if at == batch.number
+            (mapping.locate(uri), target)
+            for uri, target, at in zip(uris, targets, numbers.to_pylist(), strict=True)
+            if at == batch.number
         ]
         assert len({(place.location.id, place.alias) for place, _ in mine}) == 1
-        assert len({target.removesuffix(f"/{place.path}") for place, target in mine}) == 1  # what a copy takes for the batch's folder
+        assert (
+            len({target.removesuffix(f"/{place.path}") for place, target in mine}) == 1
+        )  # what a copy takes for the batch's folder

@@ -31,7 +31,18 @@ def test_history_is_spelled_in_three_ways(spelled: object, latest: int | None, s
 
 
 @pytest.mark.parametrize(
-    "spelled", ["newest", {"latest": 0}, {"latest": 2, "since": "7d"}, {"since": "7"}, {"since": "0d"}, {"since": 7}, {"keep": 3}, 5, None]
+    "spelled",
+    [
+        "newest",
+        {"latest": 0},
+        {"latest": 2, "since": "7d"},
+        {"since": "7"},
+        {"since": "0d"},
+        {"since": 7},
+        {"keep": 3},
+        5,
+        None,
+    ],
 )
 def test_any_other_history_is_refused(spelled: object) -> None:
     with pytest.raises(ValueError, match="history"):
@@ -63,7 +74,9 @@ def test_a_rule_refuses_what_it_matches(rule: dict[str, object], name: str, regi
     assert bool(Residency.model_validate(rule).refusal(name, region)) is refused
 
 
-@pytest.mark.parametrize("rule", [{"tables": ["a"]}, {"tables": ["a"], "only": ["eu"], "never": ["us"]}, {"tables": [], "never": ["us"]}])
+@pytest.mark.parametrize(
+    "rule", [{"tables": ["a"]}, {"tables": ["a"], "only": ["eu"], "never": ["us"]}, {"tables": [], "never": ["us"]}]
+)
 def test_a_rule_must_say_one_thing(rule: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="residency"):
         registry(residency=[rule])

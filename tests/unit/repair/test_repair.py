@@ -9,7 +9,7 @@ import pytest
 
 from sterna.errors import UnsafeUri, UsageError
 from sterna.repair.run import Repaired, repair
-from sterna.sync import store
+from sterna.replica import run_folder
 from sterna.verify.run import Depth, verify
 from tests.unit.sync.test_faults import with_registry
 from tests.unit.sync.test_sync import here, quiet, run
@@ -34,7 +34,9 @@ def synced(world: World, *names: str, version: int = 2) -> dict[Path, bytes]:
 
 def replica(world: World) -> dict[Path, bytes]:
     root = world.folder / "eu" / "replica"
-    return {path: path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file() and "_sterna" not in path.parts}
+    return {
+        path: path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file() and "_sterna" not in path.parts
+    }
 
 
 def mend(world: World, *tables: str, deep: bool = True, apply: bool = True) -> Repaired:
@@ -58,7 +60,10 @@ def emptied(path: Path) -> None:
 
 
 def flipped(path: Path) -> None:
-    """A copy is held against its source byte by byte, what was rewritten by what it says: there a byte that says something."""
+    """A copy is held against its source byte by byte, what was rewritten by what it says.
+
+    There a byte that says something.
+    """
     data = bytearray(path.read_bytes())
     data[-1 if "_localized" in path.parts else len(data) // 2] ^= 0x40
     path.write_bytes(bytes(data))
@@ -75,7 +80,9 @@ def original(path: Path) -> None:
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize("damage", [gone, cut, emptied, flipped, original])
-def test_every_file_of_a_table_is_brought_back_whatever_happened_to_all_of_them(world: World, version: int, damage: Callable[[Path], None]):
+def test_every_file_of_a_table_is_brought_back_whatever_happened_to_all_of_them(
+    world: World, version: int, damage: Callable[[Path], None]
+):
     before = synced(world, "a", "b", version=version)
     damaged = [path for path in before if "/a/" in str(path)]
     for path in damaged:
@@ -113,9 +120,13 @@ def test_without_yes_it_is_only_shown(world: World):
     assert replica(world) == before
     assert sorted((world.folder / "eu" / "replica" / "_sterna").rglob("*")) == runs
     assert (result.applied, result.faults_left) == (False, result.faults)
-    assert [(item.how, item.file) for item in result.mends] == [("localize", f"file://{manifest}")], "the other one can't be seen yet"
+    assert [(item.how, item.file) for item in result.mends] == [("localize", f"file://{manifest}")], (
+        "the other one can't be seen yet"
+    )
     gone(next(path for path in replica(world) if path.name == "snap-2.avro"))
-    assert [item.why.partition(":")[0] for item in mend(world, apply=False).mends] == ["missing", "missing"], "a manifest behind its list"
+    assert [item.why.partition(":")[0] for item in mend(world, apply=False).mends] == ["missing", "missing"], (
+        "a manifest behind its list"
+    )
     assert result.mends[0].source == sides(world, "a")[0].uri("metadata/m-data.avro")
     assert len(mend(world).mends) == 3
     assert deep(world) == ()
@@ -231,7 +242,7 @@ def test_a_report_of_what_was_done_stays_beside_the_replica(world: World):
     cut(next(path for path in replica(world) if path.name == "a.parquet"))
     result = mend(world)
     (report,) = (world.folder / "eu" / "replica" / "_sterna").rglob("repair.json")
-    assert store.from_json(Repaired, report.read_bytes()) == result
+    assert run_folder.from_json(Repaired, report.read_bytes()) == result
 
 
 def test_nothing_outside_the_replica_root_can_be_written_over(world: World):

@@ -6,9 +6,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.sync import files as listing
-from sterna.sync.batches import cut
-from sterna.sync.model import CONTENT, Batch, Options
+from sterna.replica import file_list as listing
+from sterna.replica.file_list import CONTENT
+from sterna.replica.records import Batch
+from sterna.sync.options import Options
+from sterna.sync.plan.batches import cut
 from tests.unit.registry import samples
 
 MAPPING = samples.mapping(samples.location("lake", "s3://lake"), samples.location("old", "s3://lake-old"))
@@ -30,7 +32,9 @@ ROWS = st.lists(
 
 def made(rows: list[Row], most: int = 64, **options: int) -> tuple[dict[Row, int], tuple[Batch, ...]]:
     """The number of each row, and the batches."""
-    table = listing.joined([listing.rows(name, CONTENT, [(source, MAPPING.replica(source), size)], 0) for name, source, size in rows])
+    table = listing.joined(
+        [listing.rows(name, CONTENT, [(source, MAPPING.replica(source), size)], 0) for name, source, size in rows]
+    )
     numbers, batches = cut(table, MAPPING, Options(**options), most)
     assert numbers.type == pa.int32()
     return dict(zip(rows, numbers.to_pylist(), strict=True)), batches
@@ -80,7 +84,9 @@ def test_batches_are_balanced_by_bytes_and_by_count() -> None:
 
 
 def test_one_huge_file_leaves_no_empty_batch() -> None:
-    _, batches = made([("t", "s3://lake/a", 1 << 40), *(("t", f"s3://lake/b{number}", 1) for number in range(20))], files_per_batch=2)
+    _, batches = made(
+        [("t", "s3://lake/a", 1 << 40), *(("t", f"s3://lake/b{number}", 1) for number in range(20))], files_per_batch=2
+    )
     assert all(batch.files for batch in batches)
 
 

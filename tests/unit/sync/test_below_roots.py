@@ -1,4 +1,6 @@
-"""A table that names files below a replica root while its own metadata lies elsewhere (after a promotion with tables)."""
+"""A table that names files below a replica root while its own metadata lies elsewhere (after a promotion with
+tables).
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,20 @@ from typing import cast
 import pytest
 
 from sterna.errors import Unsupported
-from sterna.sync import files as listing
-from sterna.sync.context import Context
-from sterna.sync.model import CONTENT
-from sterna.sync.table import _none_below
+from sterna.replica import file_list as listing
+from sterna.replica.file_list import CONTENT
+from sterna.replica.region import RegionContext
+from sterna.sync.plan.table_files import _none_below
 from tests.unit.registry import samples
 
-CONTEXT = cast(Context, SimpleNamespace(registry=samples.registry()))
+CONTEXT = cast(RegionContext, SimpleNamespace(registry=samples.registry()))
 EU, US = "s3://eu-bucket/replica", "s3://us-bucket/replica"
 
 
 def check(metadata: str, *sources: str, local: tuple[str, ...] = ()) -> None:
-    _none_below(CONTEXT, metadata, listing.rows("t", CONTENT, [(source, "s3://somewhere/x", 1) for source in sources], 0), local)
+    _none_below(
+        CONTEXT, metadata, listing.rows("t", CONTENT, [(source, "s3://somewhere/x", 1) for source in sources], 0), local
+    )
 
 
 @pytest.mark.parametrize("below", [f"{EU}/us/t/x", f"{US}/eu/t/x"])

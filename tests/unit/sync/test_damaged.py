@@ -1,4 +1,7 @@
-"""A wrong object below the replica root: one that readers have raises an alarm and is left to `repair`, any other is copied anew."""
+"""A wrong object below the replica root.
+
+One that readers have raises an alarm and is left to `repair`, any other is copied anew.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sterna.repair.run import repair
-from sterna.sync.status import read_status
+from sterna.status.region import read_status
 from sterna.verify.structure import verify_structure
 from tests.unit.sync.test_sync import here, quiet, run
 from tests.unit.sync.world import World
@@ -51,7 +54,9 @@ def test_one_that_nobody_reads_is_copied_anew(world: World):
     run(world)
     before = set(copies(world, "a"))
     location = world.write("a", rows=5)
-    (source,) = {path.name for path in (world.folder / "us" / "lake" / "a").rglob("*.parquet")} - {path.name for path in before}
+    (source,) = {path.name for path in (world.folder / "us" / "lake" / "a").rglob("*.parquet")} - {
+        path.name for path in before
+    }
     half = next(iter(before)).parent / source
     half.write_bytes(b"half")
     world.commit(a=location)

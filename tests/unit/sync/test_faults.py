@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from sterna.edges.catalog import ICEBERG_VIEW, Content, Delete, Put, namespace_content
+from sterna.catalog.model import ICEBERG_VIEW, Content, Delete, Put, namespace_content
 from sterna.errors import BranchChanged, CatalogStateUnknown, RegistryError, UnsafeUri, UsageError, without_secrets
 from sterna.registry.model import Location, Registry
-from sterna.sync.head import HELD, head_of, read_head
-from sterna.sync.model import Options, StageReport
-from sterna.sync.plan import make_plan
+from sterna.replica.head import HELD, head_of, read_head
+from sterna.replica.records import StageReport
+from sterna.sync.options import Options
+from sterna.sync.plan.make import make_plan
 from sterna.sync.run import copy, localize, plan, publish
 from sterna.verify.structure import verify_structure
 from tests.unit.sync.test_sync import here, quiet, run
@@ -34,7 +35,9 @@ def view(world: World, name: str) -> str:
 
 
 def with_registry(world: World, **fields) -> World:
-    return World(world.folder, world.catalog, world.writer, Registry.model_validate({**world.registry.model_dump(), **fields}))
+    return World(
+        world.folder, world.catalog, world.writer, Registry.model_validate({**world.registry.model_dump(), **fields})
+    )
 
 
 def data_files(folder: Path) -> list[Path]:
@@ -44,7 +47,9 @@ def data_files(folder: Path) -> list[Path]:
 def test_a_binding_is_remembered_when_its_location_is_gone_from_the_registry(world: World):
     world.commit(a=world.write("a"))
     run(world)
-    spare = Location(**{**world.registry.locations[0].model_dump(), "id": "spare", "prefix": f"file://{world.folder}/spare"})
+    spare = Location(
+        **{**world.registry.locations[0].model_dump(), "id": "spare", "prefix": f"file://{world.folder}/spare"}
+    )
     run(with_registry(world, locations=[*world.registry.locations, spare]))
     run(world)
     moved = spare.model_copy(update={"prefix": f"file://{world.folder}/elsewhere"})
@@ -188,7 +193,9 @@ def test_a_namespace_that_has_to_stay_goes_when_it_can(world: World):
     world.commit(a=None, b=gone(world, "b"))
     head = world.commit(b=None)
     other = Content.of({"type": "ICEBERG_TABLE", "metadataLocation": gone(world, "x"), "snapshotId": 1})
-    head = world.catalog.commit("main", head, [Put(("other",), namespace_content(("other",))), Put(("other", "x"), other)], "x")
+    head = world.catalog.commit(
+        "main", head, [Put(("other",), namespace_content(("other",))), Put(("other", "x"), other)], "x"
+    )
     world.catalog.commit("main", head, [Delete(("ns",))], "drop")
     run(world)
     assert "ns" not in world.replica()
@@ -210,7 +217,10 @@ def test_a_renamed_table_is_not_looked_at_anew(world: World):
 def test_no_signature_or_user_info_is_told():
     error = UnsafeUri("bad", file="s3://user:secret@lake/t?X-Amz-Signature=secret")
     assert "secret" not in f"{error} {error!r} {error.file}"
-    assert without_secrets("abfss://container@account.dfs.core.windows.net/x") == "abfss://container@account.dfs.core.windows.net/x"
+    assert (
+        without_secrets("abfss://container@account.dfs.core.windows.net/x")
+        == "abfss://container@account.dfs.core.windows.net/x"
+    )
 
 
 def test_a_commit_of_a_newer_sterna_can_be_read(world: World):
@@ -309,7 +319,9 @@ def kind_change(world: World) -> None:
 
 @pytest.mark.parametrize("half", [0, 1])
 @pytest.mark.parametrize("happened", [True, False])
-def test_a_lost_answer_between_the_two_halves_of_a_change_of_kind(world: World, monkeypatch: pytest.MonkeyPatch, half: int, happened: bool):
+def test_a_lost_answer_between_the_two_halves_of_a_change_of_kind(
+    world: World, monkeypatch: pytest.MonkeyPatch, half: int, happened: bool
+):
     kind_change(world)
     context = world.context()
     made = plan(context, Options(), quiet)

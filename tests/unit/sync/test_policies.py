@@ -1,4 +1,7 @@
-"""What policies and residency do to a sync: less history, refused keys, and changes of mind without a commit on main."""
+"""What policies and residency do to a sync.
+
+Less history, refused keys, and changes of mind without a commit on main.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from sterna.registry.model import Registry
-from sterna.sync.status import Refused, read_status
+from sterna.status.region import Refused, read_status
 from tests.unit.sync.test_faults import gone
 from tests.unit.sync.test_sync import run
 from tests.unit.sync.world import World
@@ -31,7 +34,9 @@ def snapshots(world: World, name: str = "a") -> list[int]:
     """Ids on the replica, each of which answers with the rows that it had."""
     table = StaticTable.from_metadata(world.replica()[f"ns.{name}"].metadata_location or "")
     for snapshot in table.metadata.snapshots:
-        assert table.scan(snapshot_id=snapshot.snapshot_id).to_arrow().num_rows == int((snapshot.summary or {})["total-records"])
+        assert table.scan(snapshot_id=snapshot.snapshot_id).to_arrow().num_rows == int(
+            (snapshot.summary or {})["total-records"]
+        )
     return [snapshot.snapshot_id for snapshot in table.metadata.snapshots]
 
 
@@ -99,7 +104,9 @@ def test_a_refused_table_is_absent_and_status_says_why(world: World) -> None:
     assert refused(strict) == (Refused("ns.secret", "residency 'ns.sec*': only in us"),)
     assert refused(strict, "us") == ()
     assert not [path for path in files_here(world) if "secret" in str(path)]
-    assert not [path for path in files_here(world) if b"secret" in path.read_bytes()], "nothing of it stands in a plan or a report either"
+    assert not [path for path in files_here(world) if b"secret" in path.read_bytes()], (
+        "nothing of it stands in a plan or a report either"
+    )
 
 
 def test_its_metadata_is_not_even_read(world: World) -> None:

@@ -8,11 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from sterna.edges.open_store import PAGE
-from sterna.sync import files as listing
-from sterna.sync.context import Context
-from sterna.sync.model import CONTENT, MANIFEST, PROVEN, Options
-from sterna.sync.present import Listed, look_up, to_copy
+from sterna.edges.stores.open_store import PAGE
+from sterna.replica import file_list as listing
+from sterna.replica.file_list import CONTENT, MANIFEST, PROVEN
+from sterna.replica.region import RegionContext
+from sterna.sync.options import Options
+from sterna.sync.plan.presence import Listed, look_up, to_copy
 from tests.unit.registry import samples
 
 MAPPING = samples.mapping(samples.location("us-lake", "s3://us-lake"))
@@ -21,8 +22,13 @@ ROOT = MAPPING.region.replica_root
 
 def files(*rows: tuple[str, str, int]) -> Any:
     """Content files of (table, name, size), each in a part of its own, as plans make them, and a manifest."""
-    parts = [listing.rows(table, CONTENT, [(f"s3://us-lake/{name}", f"{ROOT}/us-lake/{name}", size)], 0) for table, name, size in rows]
-    return listing.joined([listing.rows("t", MANIFEST, [("s3://us-lake/m", f"{ROOT}/_localized/us-lake/m", 9)]), *parts])
+    parts = [
+        listing.rows(table, CONTENT, [(f"s3://us-lake/{name}", f"{ROOT}/us-lake/{name}", size)], 0)
+        for table, name, size in rows
+    ]
+    return listing.joined(
+        [listing.rows("t", MANIFEST, [("s3://us-lake/m", f"{ROOT}/_localized/us-lake/m", 9)]), *parts]
+    )
 
 
 def looked_up(rows: Any, **here: int) -> tuple[Listed, list[list[str]]]:
@@ -37,14 +43,21 @@ def looked_up(rows: Any, **here: int) -> tuple[Listed, list[list[str]]]:
         asked.append([f"{folder}/"])
         return ((f"{folder}/{name.rstrip('/')}", size, None) for name, size in here.items())
 
-    context = cast(Context, SimpleNamespace(objects=SimpleNamespace(sizes=sizes, list=listed), mapping=MAPPING, region=MAPPING.region))
+    context = cast(
+        RegionContext,
+        SimpleNamespace(objects=SimpleNamespace(sizes=sizes, list=listed), mapping=MAPPING, region=MAPPING.region),
+    )
     return look_up(context, rows), asked
 
 
 def planned(listed: Listed) -> tuple[dict[tuple[str, str], int], int]:
     rows, batches, here = to_copy(listed, MAPPING, Options(files_per_batch=2), lambda line: None)
     assert rows.num_rows == listed.content.num_rows + listed.localized.num_rows
-    found = {(row["table"], row["source"].rpartition("/")[2]): row["batch"] for row in rows.to_pylist() if row["role"] == CONTENT}
+    found = {
+        (row["table"], row["source"].rpartition("/")[2]): row["batch"]
+        for row in rows.to_pylist()
+        if row["role"] == CONTENT
+    }
     assert sum(batch.files for batch in batches) == len({name for (_, name), batch in found.items() if batch >= 0})
     return found, here
 
@@ -70,7 +83,9 @@ def test_a_file_that_two_tables_need_is_copied_once_and_for_both_when_they_diffe
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 100])
-def test_neighbours_are_asked_for_together_and_each_once_in_a_stretch(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbours_are_asked_for_together_and_each_once_in_a_stretch(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(listing, "_AT_ONCE", at_once)
     rows = files(*(("t", name, number) for number, name in enumerate("gfedcba")), ("u", "c", 4))
     listed, asked = looked_up(rows, **{name: number for number, name in enumerate("gfedcba")})
@@ -93,7 +108,9 @@ MANY = [f"{number:04}" for number in range(PAGE)]
         (dict.fromkeys(MANY[2:], 1) | {"x": 1, "x/": 0}, 2),  # a folder's marker, which is listed as the file beside it
     ],
 )
-def test_many_files_of_a_folder_are_asked_for_at_once_where_one_page_lists_it(here: dict[str, int], requests: int) -> None:
+def test_many_files_of_a_folder_are_asked_for_at_once_where_one_page_lists_it(
+    here: dict[str, int], requests: int
+) -> None:
     listed, asked = looked_up(files(*(("t", name, 1) for name in reversed(MANY))), **here)
     assert asked[:1] == [[f"{ROOT}/us-lake/"]]
     assert len(asked) == requests
@@ -116,7 +133,11 @@ def test_no_content_is_no_question() -> None:
 
 def test_a_file_that_two_manifests_list_stands_once_for_each_role() -> None:
     twice = listing.joined([files(("t", "a", 1), ("t", "b", 2)), files(("t", "b", 2))])
-    assert [row["source"] for row in listing.distinct(twice).to_pylist()] == ["s3://us-lake/m", "s3://us-lake/a", "s3://us-lake/b"]
+    assert [row["source"] for row in listing.distinct(twice).to_pylist()] == [
+        "s3://us-lake/m",
+        "s3://us-lake/a",
+        "s3://us-lake/b",
+    ]
     assert listing.distinct(files(("t", "a", 1))).num_rows == 2
     assert listing.distinct(listing.joined([])).num_rows == 0
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from sterna.edges.catalog import ICEBERG_VIEW, Commit, Content, Delete, Operation, Put, namespace_content
+from sterna.catalog.model import ICEBERG_VIEW, Commit, Content, Delete, Operation, Put, namespace_content
 from sterna.errors import BranchChanged
+from sterna.replica.head import REASSERTED, SOURCE_HASH, read_head
+from sterna.replica.lag import measure_lag
+from sterna.status.region import read_status
 from sterna.sync import run as stages
-from sterna.sync.head import REASSERTED, SOURCE_HASH, read_head
-from sterna.sync.lag import measure_lag
-from sterna.sync.model import Options
+from sterna.sync.options import Options
 from sterna.sync.reassert import reassert
-from sterna.sync.status import read_status
 from sterna.verify.structure import verify_structure
 from tests.unit.sync.test_faults import gone, view
 from tests.unit.sync.test_sync import quiet, run
@@ -65,7 +65,9 @@ def other_properties(world: World, now: dict[str, Content]) -> list[Operation]:
 
 
 @pytest.mark.parametrize("change", [dropped, changed, added, renamed, everything_gone, other_properties])
-def test_what_somebody_else_changed_is_put_right(world: World, change: Callable[[World, dict[str, Content]], list[Operation]]):
+def test_what_somebody_else_changed_is_put_right(
+    world: World, change: Callable[[World, dict[str, Content]], list[Operation]]
+):
     before = synced(world)
     foreign = meddle(world, *change(world, before))
     with pytest.raises(BranchChanged, match=f"{foreign} by mallory.*my own way.*--reassert"):
@@ -90,7 +92,10 @@ def test_a_key_that_still_is_there_keeps_the_replicas_id(world: World):
 def test_a_table_that_somebody_made_a_view_becomes_a_table_again(world: World):
     before = synced(world)
     meddle(world, Delete(("ns", "a")))
-    meddle(world, Put(("ns", "a"), Content.of({"type": ICEBERG_VIEW, "metadataLocation": view(world, "v"), "versionId": 1})))
+    meddle(
+        world,
+        Put(("ns", "a"), Content.of({"type": ICEBERG_VIEW, "metadataLocation": view(world, "v"), "versionId": 1})),
+    )
     run(world, reassert=True)
     assert bare(world.replica()) == bare(before)
     assert run(world).outcome == "idle"

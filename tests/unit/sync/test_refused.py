@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from sterna.errors import StoreDenied
-from sterna.sync.model import Options
+from sterna.sync.options import Options
 from sterna.sync.run import sync
 from tests.unit.sync.test_sync import quiet
 from tests.unit.sync.world import World
@@ -31,7 +31,10 @@ class Refused:
         self.given.append(list(items))
         self.times -= 1
         answers = [function(item) for item in items[1:]]
-        return [json.dumps({"error": [StoreDenied.__name__, "refused", ""]}) if self.times >= 0 else function(items[0]), *answers]
+        return [
+            json.dumps({"error": [StoreDenied.__name__, "refused", ""]}) if self.times >= 0 else function(items[0]),
+            *answers,
+        ]
 
 
 def test_what_a_store_refused_is_localized_once_more(world: World):

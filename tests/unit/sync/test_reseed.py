@@ -1,14 +1,17 @@
-"""`main` reassigned, reset or rewritten behind the watermark: the sync stops, and follows on an operator's word alone."""
+"""`main` reassigned, reset or rewritten behind the watermark.
+
+The sync stops, and follows on an operator's word alone.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from sterna.errors import Diverged, UsageError
-from sterna.sync.fork import accepted, follows
-from sterna.sync.head import RESEEDED, SOURCE_HASH, read_head
-from sterna.sync.lag import measure_lag
-from sterna.sync.status import read_status
+from sterna.replica.divergence import accepted, follows
+from sterna.replica.head import RESEEDED, SOURCE_HASH, read_head
+from sterna.replica.lag import measure_lag
+from sterna.status.region import read_status
 from sterna.verify.structure import verify_structure
 from tests.unit.sync.test_faults import gone
 from tests.unit.sync.test_sync import planned, run
@@ -62,7 +65,9 @@ def test_a_hash_that_does_not_say_where_main_stands_is_refused_with_where_it_doe
     hashes = line(world)
     world.catalog.assign("main", hashes[1])
     head = world.commit(other=world.write("other"))
-    wrong = {"watermark": hashes[2], "fork": hashes[1], "older": hashes[0], "unknown": "ab" * 32, "prefix": head[:12]}[chosen]
+    wrong = {"watermark": hashes[2], "fork": hashes[1], "older": hashes[0], "unknown": "ab" * 32, "prefix": head[:12]}[
+        chosen
+    ]
     before = world.replica()
     with pytest.raises(UsageError, match=f"{wrong} is not where main stands: it is at {head}"):
         run(world, reseed_from=wrong)
@@ -73,7 +78,9 @@ def test_a_hash_that_does_not_say_where_main_stands_is_refused_with_where_it_doe
 
 def test_where_main_has_not_left_the_watermark_it_is_a_sync_of_everything(world: World):
     hashes = line(world)
-    assert run(world, reseed_from=hashes[2]).outcome == "idle", "a second time after a first one that was killed too late"
+    assert run(world, reseed_from=hashes[2]).outcome == "idle", (
+        "a second time after a first one that was killed too late"
+    )
     head = world.commit(t0=world.write("t0"))
     assert run(world, reseed_from=hashes[2]).published == ("ns.t0",)
     assert RESEEDED not in newest(world)
@@ -112,7 +119,9 @@ def test_what_the_new_line_changed_in_one_commit_waits_together(world: World):
     before = world.replica()
     report = run(world, reseed_from=head)
     assert {item.key: item.waits_for for item in report.held} == {"ns.t0": "", "ns.t1": "ns.t0"}
-    assert {name: world.replica()[name] for name in ("ns.t0", "ns.t1")} == {name: before[name] for name in ("ns.t0", "ns.t1")}
+    assert {name: world.replica()[name] for name in ("ns.t0", "ns.t1")} == {
+        name: before[name] for name in ("ns.t0", "ns.t1")
+    }
     assert "ns.t2" not in world.replica()
 
 

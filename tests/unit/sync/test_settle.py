@@ -1,9 +1,10 @@
 """What goes ahead when something is held."""
 
-from sterna.edges.catalog import ICEBERG_TABLE, NAMESPACE
-from sterna.sync.look import merge
-from sterna.sync.model import Action, Held
-from sterna.sync.settle import settle
+from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE
+from sterna.replica.held import Held
+from sterna.replica.records import Action
+from sterna.sync.holds import settle
+from sterna.sync.plan.changes import merge
 
 
 def put(key: str, **fields) -> Action:
@@ -19,7 +20,9 @@ def fault(key: str) -> Held:
 
 
 def run(actions, held=(), together=(), relaxed=()):
-    templates = {action.key: Held(action.key, "", "", since="2026-01-02T00:00:00+00:00", good="w") for action in actions}
+    templates = {
+        action.key: Held(action.key, "", "", since="2026-01-02T00:00:00+00:00", good="w") for action in actions
+    }
     return settle(tuple(actions), tuple(held), tuple(together), templates, relaxed)
 
 

@@ -7,15 +7,17 @@ from datetime import timedelta
 
 import pytest
 
-from sterna.edges.catalog import Content, Delete, Put, namespace_content
+from sterna.catalog.model import Content, Delete, Put, namespace_content
 from sterna.errors import BranchChanged, CatalogUnreachable, Diverged, UsageError
+from sterna.feed.fresh import fresh_since
 from sterna.registry.policy import Policy
-from sterna.sync import announce, store
+from sterna.replica import run_folder
+from sterna.replica.head import read_head
+from sterna.replica.lag import measure_lag
+from sterna.replica.records import Plan, Report, StageReport
 from sterna.sync.explain import explain, explain_text
-from sterna.sync.head import read_head
-from sterna.sync.lag import measure_lag
-from sterna.sync.model import Options, Plan, Report, StageReport
-from sterna.sync.plan import make_plan
+from sterna.sync.options import Options
+from sterna.sync.plan.make import make_plan
 from sterna.sync.run import Planned, copy, localize, plan, publish, sync
 from tests.unit.sync.world import World, table
 
@@ -76,7 +78,9 @@ def test_plan_writes_nothing(world: World):
 def test_a_commit_on_main_that_changes_no_table_moves_the_watermark(world: World):
     world.commit(a=world.write("a"))
     run(world)
-    head = world.catalog.commit("main", world.catalog.reference("main").hash, [Put(("other",), namespace_content(("other",)))], "namespace")
+    head = world.catalog.commit(
+        "main", world.catalog.reference("main").hash, [Put(("other",), namespace_content(("other",)))], "namespace"
+    )
     run(world)
     assert read_head(world.catalog, "main_replica_eu").watermark == head
 
@@ -103,7 +107,9 @@ def test_a_seed_comes_in_groups_and_ends_with_the_watermark(world: World):
 
 
 def test_a_table_that_can_not_be_read_does_not_stop_a_seed(world: World):
-    world.commit(a=f"file://{world.folder}/us/lake/a/metadata/00000-gone.metadata.json", b=world.write("b"), c=world.write("c"))
+    world.commit(
+        a=f"file://{world.folder}/us/lake/a/metadata/00000-gone.metadata.json", b=world.write("b"), c=world.write("c")
+    )
     report = run(world, seed_group=1)
     assert set(world.replica()) == {"ns", "ns.b", "ns.c"}
     assert [(item.key, item.kind) for item in report.held] == [("ns.a", "SourceGone")]
@@ -138,7 +144,9 @@ def test_a_new_policy_takes_effect_without_a_commit_on_main(world: World):
     world.commit(a=world.write("a"), b=world.write("b"))
     run(world)
     policies = [Policy(tables=["ns.b"], replicate=False)]
-    stricter = World(world.folder, world.catalog, world.writer, world.registry.model_copy(update={"policies": policies}))
+    stricter = World(
+        world.folder, world.catalog, world.writer, world.registry.model_copy(update={"policies": policies})
+    )
     run(stricter)
     assert set(world.replica()) == {"ns", "ns.a"}
 
@@ -249,22 +257,22 @@ def test_a_key_that_changes_its_kind_does_so_in_two_steps(world: World):
 def test_news_are_told_once_and_none_is_lost(world: World):
     world.commit(a=world.write("a"))
     run(world)
-    first = announce.since(world.context(), None)
+    first = fresh_since(world.context(), None)
     assert [fresh.key for fresh in first.tables] == ["ns.a"]
-    assert announce.since(world.context(), first.head).tables == ()
+    assert fresh_since(world.context(), first.head).tables == ()
     world.commit(b=world.write("b"))
     run(world)
     world.commit(c=world.write("c"))
     run(world)
-    news = announce.since(world.context(), first.head)
+    news = fresh_since(world.context(), first.head)
     assert [fresh.key for fresh in news.tables] == ["ns.b", "ns.c"]
-    assert announce.since(world.context(), "ab" * 32).tables[0].key == "ns.a"
+    assert fresh_since(world.context(), "ab" * 32).tables[0].key == "ns.a"
 
 
 def test_a_plan_explains_itself_and_survives_its_journey_through_json(world: World):
     world.commit(a=world.write("a"))
     made, files = make_plan(world.context())
-    assert store.from_json(Plan, store.to_json(made)) == made
+    assert run_folder.from_json(Plan, run_folder.to_json(made)) == made
     explained = explain(world.context(), made, files)
     assert explained["origins"]["us-lake"]["files"] == 1
     assert "put iceberg_table ns.a: copy 1 files" in explain_text(explained)
@@ -275,7 +283,9 @@ def test_lag_counts_from_the_oldest_commit_that_is_not_served(world: World):
     for _ in range(2):
         first = world.commit(a=world.write("a"))
         world.commit(b=world.write("b"))
-        oldest = next(commit for commit in world.catalog.history("main", operations=False) if commit.hash == first).commit_time
+        oldest = next(
+            commit for commit in world.catalog.history("main", operations=False) if commit.hash == first
+        ).commit_time
         assert measure_lag(world.context(), oldest + timedelta(seconds=60)) == 60.0
         run(world)
         assert measure_lag(world.context()) == 0.0

@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
-from sterna.edges.catalog import ICEBERG_TABLE, Content, Delete, Key, Put, key_name, namespace_content
+from sterna.catalog.model import ICEBERG_TABLE, Content, Delete, Key, Put, key_name, namespace_content
 from sterna.errors import CredentialError
 from sterna.registry.model import Registry
-from sterna.sync.context import Context
-from tests.doubles.catalog import InMemoryCatalog
+from sterna.replica.region import RegionContext
+from tests.support.doubles.catalog import InMemoryCatalog
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class World:
     writer: SqlCatalog
     registry: Registry
 
-    def context(self, region: str = "eu") -> Context:
+    def context(self, region: str = "eu") -> RegionContext:
         """The region, with the double in the catalog's place."""
-        context = Context(self.registry, self.registry.region(region), no_secrets)
+        context = RegionContext(self.registry, self.registry.region(region), no_secrets)
         vars(context)["catalog"] = vars(context)["primary"] = self.catalog
         return context
 
@@ -64,7 +64,14 @@ class World:
 
 
 def table(location: str, content_id: str | None = None) -> Content:
-    payload = {"type": ICEBERG_TABLE, "metadataLocation": location, "snapshotId": 1, "schemaId": 0, "specId": 0, "sortOrderId": 0}
+    payload = {
+        "type": ICEBERG_TABLE,
+        "metadataLocation": location,
+        "snapshotId": 1,
+        "schemaId": 0,
+        "specId": 0,
+        "sortOrderId": 0,
+    }
     return Content.of(payload).with_id(content_id)
 
 
@@ -80,11 +87,20 @@ def make_world(folder: Path) -> World:
     registry = Registry.model_validate(
         {
             "regions": [
-                {"name": name, "replica_root": f"file://{folder}/{name}/replica", "catalog": {"read": "http://127.0.0.1:1/api/v2"}}
+                {
+                    "name": name,
+                    "replica_root": f"file://{folder}/{name}/replica",
+                    "catalog": {"read": "http://127.0.0.1:1/api/v2"},
+                }
                 for name in ("us", "eu")
             ],
             "locations": [
-                {"id": f"{name}-{part}", "prefix": f"file://{folder}/{name}/{part}", "region": name, "remote": {"type": "local"}}
+                {
+                    "id": f"{name}-{part}",
+                    "prefix": f"file://{folder}/{name}/{part}",
+                    "region": name,
+                    "remote": {"type": "local"},
+                }
                 for name in ("us", "eu")
                 for part in ("lake", "replica")
             ],

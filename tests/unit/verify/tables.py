@@ -1,4 +1,7 @@
-"""A table written twice by hand, as `main` has it and as its replica must be: nothing of sterna's localizing takes part."""
+"""A table written twice by hand, as `main` has it and as its replica must be.
+
+Nothing of sterna's localizing takes part.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
-from sterna.edges.catalog import Put, namespace_content
-from sterna.sync import head
+from sterna.catalog.model import Put, namespace_content
+from sterna.replica import head
 from tests.unit.sync.world import World, table
 
 BRANCH = "main_replica_eu"
@@ -43,11 +46,20 @@ LIST_SCHEMA = {
     "name": "manifest_file",
     "fields": [
         _required("manifest_path", 500, "string"),
-        *(_required(name, number, "long") for name, number in (("manifest_length", 501), ("partition_spec_id", 502), ("content", 517))),
+        *(
+            _required(name, number, "long")
+            for name, number in (("manifest_length", 501), ("partition_spec_id", 502), ("content", 517))
+        ),
         *(_required(name, number, "long") for name, number in (("sequence_number", 515), ("min_sequence_number", 516))),
         _required("added_snapshot_id", 503, "long"),
-        *(_required(f"{kind}_files_count", number, "int") for kind, number in (("added", 504), ("existing", 505), ("deleted", 506))),
-        *(_required(f"{kind}_rows_count", number, "long") for kind, number in (("added", 512), ("existing", 513), ("deleted", 514))),
+        *(
+            _required(f"{kind}_files_count", number, "int")
+            for kind, number in (("added", 504), ("existing", 505), ("deleted", 506))
+        ),
+        *(
+            _required(f"{kind}_rows_count", number, "long")
+            for kind, number in (("added", 512), ("existing", 513), ("deleted", 514))
+        ),
     ],
 }
 _FILE = {
@@ -133,7 +145,10 @@ def publish(world: World, *names: str, version: int = 2) -> None:
     locations = {name: [side.uri("metadata/v1" + side.ending) for side in sides(world, name)] for name in names}
     source = world.commit(**{name: both[0] for name, both in locations.items()})
     world.catalog.create_branch(BRANCH)
-    puts = [Put(("ns",), namespace_content(("ns",))), *(Put(("ns", name), table(both[1])) for name, both in locations.items())]
+    puts = [
+        Put(("ns",), namespace_content(("ns",))),
+        *(Put(("ns", name), table(both[1])) for name, both in locations.items()),
+    ]
     properties = {head.RUN_ID: "run", head.SOURCE_HASH: source, head.PLANNED_HASH: source}
     world.catalog.commit(BRANCH, world.catalog.reference(BRANCH).hash, puts, "sterna", properties)
 
@@ -145,7 +160,10 @@ def write(side: Side, version: int) -> None:
     # In format v1 there are none.
     deletes = deletes if version > 1 else []
     size = side.put("metadata/stats.puffin", b"PFA1" + b"statistics" * 10)
-    rows = [_manifest(side, "metadata/m-data.avro", data, 1, version), _manifest(side, "metadata/m-deletes.avro", deletes, 2, version)]
+    rows = [
+        _manifest(side, "metadata/m-data.avro", data, 1, version),
+        _manifest(side, "metadata/m-deletes.avro", deletes, 2, version),
+    ]
     for number in (1, 2):
         header = {"snapshot-id": str(number), "format-version": str(version)}
         side.put(f"metadata/snap-{number}.avro", avro(LIST_SCHEMA, rows[:number] if deletes else rows[:1], header))
@@ -170,7 +188,15 @@ def _position_deletes(side: Side) -> list[dict[str, Any]]:
     both = delete_rows([(a, 1), (a, 3), (b, 0)])
     alone = {"referenced_data_file": a, "lower_bounds": bound(a), "upper_bounds": bound(a)}
     return [
-        _file(side, "data/deletes-both.parquet", both, content=1, record_count=3, lower_bounds=bound(a), upper_bounds=bound(b)),
+        _file(
+            side,
+            "data/deletes-both.parquet",
+            both,
+            content=1,
+            record_count=3,
+            lower_bounds=bound(a),
+            upper_bounds=bound(b),
+        ),
         _file(side, "data/deletes-a.parquet", delete_rows([(a, 5)]), content=1, record_count=1, **alone),
         _file(side, "data/deletes-b.orc", delete_rows([(b, 2), (b, 4)], "orc"), content=1, record_count=2),
         _file(side, "data/deletes-ab.avro", delete_rows([(a, 7), (b, 7)], "avro"), content=1, record_count=2),
@@ -196,7 +222,15 @@ def _vectors(side: Side) -> list[dict[str, Any]]:
     paths = [side.uri("data/a.parquet"), side.uri("data/b.parquet")]
     data = puffin(paths)
     return [
-        _file(side, "data/deletes.puffin", data, content=1, record_count=number + 1, referenced_data_file=path, **_blob(number))
+        _file(
+            side,
+            "data/deletes.puffin",
+            data,
+            content=1,
+            record_count=number + 1,
+            referenced_data_file=path,
+            **_blob(number),
+        )
         for number, path in enumerate(paths)
     ]
 
@@ -206,7 +240,10 @@ def _blob(number: int) -> dict[str, Any]:
 
 
 def puffin(paths: list[str]) -> bytes:
-    """A Puffin file with a deletion vector of 20 bytes for each data file; the first deletes one row, the second two, and so on."""
+    """A Puffin file with a deletion vector of 20 bytes for each data file.
+
+    The first deletes one row, the second two, and so on.
+    """
     blobs, body = [], b"PFA1"
     for number, path in enumerate(paths):
         vector = b"\xd1\xd3\x39\x64" + bytes([number]) * 8
@@ -225,8 +262,15 @@ def _manifest(side: Side, name: str, files: list[dict[str, Any]], snapshot: int,
     length = side.put(name, avro(ENTRY_SCHEMA, entries, header))
     counts = dict.fromkeys([field["name"] for field in LIST_SCHEMA["fields"]], 0)
     rows = sum(file["record_count"] for file in files)
-    numbers = dict.fromkeys(["sequence_number", "min_sequence_number", "added_snapshot_id"], snapshot if version > 1 else 0)
-    kind = {"content": int(content == "deletes"), "added_files_count": len(files), "added_rows_count": rows, "added_snapshot_id": snapshot}
+    numbers = dict.fromkeys(
+        ["sequence_number", "min_sequence_number", "added_snapshot_id"], snapshot if version > 1 else 0
+    )
+    kind = {
+        "content": int(content == "deletes"),
+        "added_files_count": len(files),
+        "added_rows_count": rows,
+        "added_snapshot_id": snapshot,
+    }
     return counts | {"manifest_path": side.uri(name), "manifest_length": length} | numbers | kind
 
 
@@ -244,7 +288,11 @@ def _metadata(side: Side, version: int, statistics: int) -> dict[str, Any]:
         | numbers[number - 1]
         for number in (1, 2)
     ]
-    schema = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "required": False, "type": "string"}]}
+    schema = {
+        "type": "struct",
+        "schema-id": 0,
+        "fields": [{"id": 1, "name": "id", "required": False, "type": "string"}],
+    }
     return {
         "format-version": version,
         "table-uuid": f"uuid-of-{side.content.name}",
@@ -260,12 +308,18 @@ def _metadata(side: Side, version: int, statistics: int) -> dict[str, Any]:
         "last-partition-id": 999,
         "default-sort-order-id": 0,
         "sort-orders": [{"order-id": 0, "fields": []}],
-        "properties": {"write.data.path": f"{location}/data", "owner": "x", **({"gc.enabled": "false"} if replica else {})},
+        "properties": {
+            "write.data.path": f"{location}/data",
+            "owner": "x",
+            **({"gc.enabled": "false"} if replica else {}),
+        },
         "current-snapshot-id": 2,
         "refs": {"main": {"snapshot-id": 2, "type": "branch"}, "tag": {"snapshot-id": 1, "type": "tag"}},
         "snapshots": snapshots,
         "snapshot-log": [{"timestamp-ms": number * 1000, "snapshot-id": number} for number in (1, 2)],
-        "metadata-log": [] if replica else [{"timestamp-ms": 1, "metadata-file": f"{location}/metadata/v0.metadata.json"}],
+        "metadata-log": []
+        if replica
+        else [{"timestamp-ms": 1, "metadata-file": f"{location}/metadata/v0.metadata.json"}],
         "statistics": [
             {
                 "snapshot-id": 2,

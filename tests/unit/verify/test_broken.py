@@ -39,7 +39,9 @@ def world(tmp_path: Path) -> World:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-@pytest.mark.parametrize("depth", [Depth(), DEEP, Depth(True, parse_sample("1/3", date(2026, 1, 1)))], ids=["structure", "deep", "sample"])
+@pytest.mark.parametrize(
+    "depth", [Depth(), DEEP, Depth(True, parse_sample("1/3", date(2026, 1, 1)))], ids=["structure", "deep", "sample"]
+)
 def test_a_healthy_replica_has_no_faults(world: World, version: int, depth: Depth):
     publish(world, "a", "b", version=version)
     found = verify(world.context(), depth)
@@ -53,7 +55,9 @@ def snapshot(**changes: Any) -> Break:
 
 
 def top(**changes: Any) -> Break:
-    return lambda side, _: breaking.metadata(side, lambda document: document.update({k.replace("_", "-"): v for k, v in changes.items()}))
+    return lambda side, _: breaking.metadata(
+        side, lambda document: document.update({k.replace("_", "-"): v for k, v in changes.items()})
+    )
 
 
 def properties(**changes: Any) -> Break:
@@ -81,20 +85,33 @@ def entry(manifest: str, **changes: Any) -> Break:
 
 
 def deleted_foreign(side: Side, world: str) -> None:
-    breaking.entries(side, DATA, lambda found: found[1].update(status=2) or found[1]["data_file"].update(file_path=world + FOREIGN))
+    breaking.entries(
+        side, DATA, lambda found: found[1].update(status=2) or found[1]["data_file"].update(file_path=world + FOREIGN)
+    )
     breaking.rows(
-        side, DATA, lambda found: found.update(added_files_count=1, added_rows_count=10, deleted_files_count=1, deleted_rows_count=10)
+        side,
+        DATA,
+        lambda found: found.update(
+            added_files_count=1, added_rows_count=10, deleted_files_count=1, deleted_rows_count=10
+        ),
     )
 
 
 def rows_of(name: str, *rows: tuple[str, int], **fields: Any) -> Break:
-    """Put other rows into a delete file: paths as names of the table's own files, or as what stands below the world's folder."""
+    """Put other rows into a delete file.
+
+    Paths as names of the table's own files, or as what stands below the world's folder.
+    """
 
     def change(side: Side, world: str) -> None:
         named = [(world + path if path.startswith("/") else side.uri(path), pos) for path, pos in rows]
         data = delete_rows(named, name.rpartition(".")[2])
         breaking.replace_delete(side, name, data, record_count=len(rows), **fields)
-        breaking.rows(side, DELETES, lambda found: found.update(added_rows_count=found["added_rows_count"] + len(rows) - ROWS_OF[name]))
+        breaking.rows(
+            side,
+            DELETES,
+            lambda found: found.update(added_rows_count=found["added_rows_count"] + len(rows) - ROWS_OF[name]),
+        )
 
     return change
 
@@ -123,10 +140,19 @@ def more_rows(side: Side, world: str) -> None:
 
 
 def foreign_bound(side: Side, world: str) -> None:
-    deletes = {"content": 1, "file_format": "PARQUET", "lower_bounds": bound(world + FOREIGN), "upper_bounds": bound(world + FOREIGN)}
+    deletes = {
+        "content": 1,
+        "file_format": "PARQUET",
+        "lower_bounds": bound(world + FOREIGN),
+        "upper_bounds": bound(world + FOREIGN),
+    }
     breaking.entries(side, DELETES, lambda found: found[0].update(status=2) or found[0]["data_file"].update(deletes))
     breaking.rows(
-        side, DELETES, lambda found: found.update(added_files_count=3, added_rows_count=5, deleted_files_count=1, deleted_rows_count=3)
+        side,
+        DELETES,
+        lambda found: found.update(
+            added_files_count=3, added_rows_count=5, deleted_files_count=1, deleted_rows_count=3
+        ),
     )
 
 
@@ -145,8 +171,16 @@ STRUCTURE: dict[str, tuple[Break, str, str]] = {
     "a manifest's snapshot is off": (row(DATA, added_snapshot_id=77), "disagrees", DATA),
     "a manifest's oldest number is off": (entry(DATA, sequence_number=0), "disagrees", DATA),
     "a manifest from the future": (row(DELETES, sequence_number=3), "disagrees", SNAP),
-    "a manifest lacks an entry": (lambda side, _: breaking.entries(side, DATA, lambda found: found.pop()), "disagrees", DATA),
-    "a manifest of other deletes": (lambda side, _: breaking.entries(side, DATA, len, content="deletes"), "disagrees", DATA),
+    "a manifest lacks an entry": (
+        lambda side, _: breaking.entries(side, DATA, lambda found: found.pop()),
+        "disagrees",
+        DATA,
+    ),
+    "a manifest of other deletes": (
+        lambda side, _: breaking.entries(side, DATA, len, content="deletes"),
+        "disagrees",
+        DATA,
+    ),
     "a manifest that doesn't parse": (lambda side, _: breaking.flip(side.path(DATA)), "unreadable", DATA),
     "an entry's path is foreign": (file(DATA, 0, file_path=FOREIGN), "foreign", DATA),
     "a deleted entry's path is foreign": (deleted_foreign, "foreign", DATA),
@@ -163,7 +197,11 @@ STRUCTURE: dict[str, tuple[Break, str, str]] = {
     "rows of position deletes are unsorted": (rows_of(BOTH, (A, 3), (A, 1), (B, 0)), "unsorted", BOTH),
     "a delete names a place where nothing is read": (rows_of(ORC, (STRAY, 1)), "stray", ORC),
     "a delete file has other rows than its manifest says": (more_rows, "disagrees", ORC),
-    "a delete file is of others than its reference": (rows_of(ALONE, (B, 5), lower_bounds=None, upper_bounds=None), "disagrees", ALONE),
+    "a delete file is of others than its reference": (
+        rows_of(ALONE, (B, 5), lower_bounds=None, upper_bounds=None),
+        "disagrees",
+        ALONE,
+    ),
     "a delete's bounds exclude its rows": (file(DELETES, 0, upper_bounds=bound("file:///a")), "disagrees", BOTH),
     "a delete file does not parse": (lambda side, _: breaking.flip(side.path(AVRO)), "unreadable", AVRO),
     "a delete file is no Parquet": (lambda side, _: breaking.flip(side.path(BOTH), -1), "unreadable", BOTH),
@@ -175,17 +213,31 @@ STRUCTURE: dict[str, tuple[Break, str, str]] = {
         "foreign",
         METADATA,
     ),
-    "the location is foreign": (lambda side, world: top(location=f"{world}/us/lake/a")(side, world), "foreign", METADATA),
-    "the location is main's own": (lambda side, world: top(location=f"{world}/eu/lake/a")(side, world), "unprotected", METADATA),
+    "the location is foreign": (
+        lambda side, world: top(location=f"{world}/us/lake/a")(side, world),
+        "foreign",
+        METADATA,
+    ),
+    "the location is main's own": (
+        lambda side, world: top(location=f"{world}/eu/lake/a")(side, world),
+        "unprotected",
+        METADATA,
+    ),
     "the log is foreign": (
-        lambda side, world: top(metadata_log=[{"timestamp-ms": 1, "metadata-file": f"{world}/us/lake/v0.metadata.json"}])(side, world),
+        lambda side, world: top(
+            metadata_log=[{"timestamp-ms": 1, "metadata-file": f"{world}/us/lake/v0.metadata.json"}]
+        )(side, world),
         "foreign",
         METADATA,
     ),
     "gc is enabled": (properties(**{"gc.enabled": "true"}), "unprotected", METADATA),
     "the current snapshot is none": (top(current_snapshot_id=9, refs={}, snapshot_log=[]), "disagrees", METADATA),
     "a ref's snapshot is none": (top(refs={"tag": {"snapshot-id": 9, "type": "tag"}}), "disagrees", METADATA),
-    "main is not the current snapshot": (top(refs={"main": {"snapshot-id": 1, "type": "branch"}}), "disagrees", METADATA),
+    "main is not the current snapshot": (
+        top(refs={"main": {"snapshot-id": 1, "type": "branch"}}),
+        "disagrees",
+        METADATA,
+    ),
     "the log ends elsewhere": (top(snapshot_log=[{"timestamp-ms": 1000, "snapshot-id": 1}]), "disagrees", METADATA),
     "a snapshot from the future": (top(last_sequence_number=1), "disagrees", METADATA),
     "a snapshot without manifests": (snapshot(**{"manifest-list": None}), "unreadable", METADATA),
@@ -245,7 +297,9 @@ CONTENT: dict[str, tuple[Break, str]] = {
     "the table is another one": (top(table_uuid="another"), METADATA),
     "a property is gone": (lambda side, _: breaking.metadata(side, lambda it: it["properties"].pop("owner")), METADATA),
     "a snapshot is gone": (
-        lambda side, _: breaking.metadata(side, lambda it: it.update(snapshots=it["snapshots"][1:], refs={}) or it["snapshot-log"].pop(0)),
+        lambda side, _: breaking.metadata(
+            side, lambda it: it.update(snapshots=it["snapshots"][1:], refs={}) or it["snapshot-log"].pop(0)
+        ),
         METADATA,
     ),
     "a ref is gone": (lambda side, _: breaking.metadata(side, lambda it: it["refs"].pop("tag")), METADATA),
@@ -268,7 +322,9 @@ CONTENT: dict[str, tuple[Break, str]] = {
 def test_deep_names_what_is_not_the_sources(world: World, name: str):
     change, where = CONTENT[name]
     found = broken(world, change)
-    assert Finding("ns.a", "differs", sides(world, "a")[1].uri(where), "") in [strip(finding) for finding in found.findings]
+    assert Finding("ns.a", "differs", sides(world, "a")[1].uri(where), "") in [
+        strip(finding) for finding in found.findings
+    ]
     assert {finding.table for finding in found.findings} == {"ns.a"}
 
 

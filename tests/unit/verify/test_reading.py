@@ -1,4 +1,7 @@
-"""How verify reads what it judges: the same of every codec and schema, of every format of deletes, and URIs like the mapping does."""
+"""How verify reads what it judges.
+
+The same of every codec and schema, of every format of deletes, and URIs like the mapping does.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,14 @@ from sterna.verify.places import Places
 from sterna.verify.puffin import read_puffin
 from sterna.verify.rows import read_rows, unsorted
 from tests.unit.iceberg import avro_files
-from tests.unit.iceberg.avro_files import entry, manifest_list_schema, manifest_row, manifest_schema, path_bounds, vector
+from tests.unit.iceberg.avro_files import (
+    entry,
+    manifest_list_schema,
+    manifest_row,
+    manifest_schema,
+    path_bounds,
+    vector,
+)
 from tests.unit.verify.tables import delete_rows, puffin
 
 ROOT = "s3://eu-lake/replica"
@@ -69,7 +79,11 @@ def test_a_manifest_in_every_codec_and_of_an_odd_schema(codec: str, odd: bool):
     assert rows.column("status").to_pylist() == [1, 2, 0]
     assert rows.column("content").to_pylist() == [0, 1, 2]
     assert rows.column("referenced_data_file").to_pylist() == [None, PATH, None]
-    assert rows.column("lower_bounds").to_pylist() == rows.column("upper_bounds").to_pylist() == [None, PATH.encode(), None]
+    assert (
+        rows.column("lower_bounds").to_pylist()
+        == rows.column("upper_bounds").to_pylist()
+        == [None, PATH.encode(), None]
+    )
     assert rows.column("record_count").to_pylist() == [10, 10, 10]
     assert rows.column("content_offset").to_pylist() == [None, None, None]
 
@@ -90,7 +104,9 @@ def test_a_manifest_list(version: int):
     assert found["sequence_number"] == (1 if version == 2 else None)
 
 
-@pytest.mark.parametrize("data", [b"", b"Obj\x01", avro_files.avro_file(manifest_list_schema(), [manifest_row("x")])[:-1]])
+@pytest.mark.parametrize(
+    "data", [b"", b"Obj\x01", avro_files.avro_file(manifest_list_schema(), [manifest_row("x")])[:-1]]
+)
 def test_what_is_no_list_or_manifest(data: bytes):
     for read in (read_list, read_manifest):
         with pytest.raises(BrokenMetadata):
@@ -138,12 +154,26 @@ def test_a_puffin_footer_with_lz4_and_broken_ones():
     far["blobs"][0]["length"] = 10**6
     moved = json.dumps(far).encode()
     outside = data[: plain.body + 4] + moved + len(moved).to_bytes(4, "little") + b"\0\0\0\0PFA1"
-    for broken in (b"", data[:-1], data[1:], outside, data.replace(b"{", b"["), zipped.replace(packed, b"\0" * len(packed))):
+    for broken in (
+        b"",
+        data[:-1],
+        data[1:],
+        outside,
+        data.replace(b"{", b"["),
+        zipped.replace(packed, b"\0" * len(packed)),
+    ):
         with pytest.raises(BrokenMetadata):
             read_puffin(broken, "p")
 
 
-LOCAL = [f"{ROOT}/us-lake/x", f"{ROOT}/us-lake/a%20b", "s3://eu-lake/x", "s3a://eu-lake/x", "s3://eu-lake/of-us-not/x", f"{ROOT}/a:b/c"]
+LOCAL = [
+    f"{ROOT}/us-lake/x",
+    f"{ROOT}/us-lake/a%20b",
+    "s3://eu-lake/x",
+    "s3a://eu-lake/x",
+    "s3://eu-lake/of-us-not/x",
+    f"{ROOT}/a:b/c",
+]
 FOREIGN = [
     "s3://us-lake/x",
     "s3n://us-lake/x",
@@ -154,7 +184,10 @@ FOREIGN = [
     "",
     "x",
     "s3://us-lake",
-    *(f"{ROOT}/us-lake/{odd}" for odd in ("a//b", "../x", "a/..", "%2e%2E/x", "a%2F..%2fb", "a?b", "a\nb", "x\x7f", "./a", "a:/", "a://b")),
+    *(
+        f"{ROOT}/us-lake/{odd}"
+        for odd in ("a//b", "../x", "a/..", "%2e%2E/x", "a%2F..%2fb", "a?b", "a\nb", "x\x7f", "./a", "a:/", "a://b")
+    ),
 ]
 
 
@@ -167,13 +200,26 @@ def test_many_uris_are_judged_as_one_is(places: Places):
 
 
 def test_only_texts_in_a_registered_place_are_foreign_uris(places: Places):
-    texts = ["s3://us-lake/x", "s3://us-lake", "s3://us-lake/x/", "s3://eu-lake/x", "https://docs", "us-lake", "s3://eu-lake/"]
+    texts = [
+        "s3://us-lake/x",
+        "s3://us-lake",
+        "s3://us-lake/x/",
+        "s3://eu-lake/x",
+        "https://docs",
+        "us-lake",
+        "s3://eu-lake/",
+    ]
     assert [text for text in texts if places.is_foreign(text)] == texts[:3]
 
 
 def test_a_stray_is_what_this_region_reads_elsewhere(places: Places):
     good = [f"{ROOT}/us-lake/x", "s3://eu-lake/x", f"{ROOT}/us-part/x", f"{ROOT}/us-lake~s3a/x", "s3a://eu-lake/x"]
-    bad = [f"{ROOT}/_localized/us-lake/x", f"{ROOT}/eu-lake/x", f"{ROOT}/nobody/x", f"{ROOT.replace('s3', 's3a', 1)}/us-lake/x"]
+    bad = [
+        f"{ROOT}/_localized/us-lake/x",
+        f"{ROOT}/eu-lake/x",
+        f"{ROOT}/nobody/x",
+        f"{ROOT.replace('s3', 's3a', 1)}/us-lake/x",
+    ]
     assert [path for path in good if places.is_stray(path)] == []
     assert [path for path in bad if not places.is_stray(path)] == []
 
@@ -192,6 +238,9 @@ def test_a_stray_is_what_this_region_reads_elsewhere(places: Places):
 )
 def test_bounds_are_whole_uris_or_cut_ones(places: Places, lower: str | None, upper: str | None, foreign: list[str]):
     rows = pa.table(
-        {name: pa.array([value and value.encode()], pa.binary()) for name, value in (("lower_bounds", lower), ("upper_bounds", upper))}
+        {
+            name: pa.array([value and value.encode()], pa.binary())
+            for name, value in (("lower_bounds", lower), ("upper_bounds", upper))
+        }
     )
     assert foreign_bounds(rows, places) == foreign

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sterna.edges.catalog import Put, parse_key
+from sterna.catalog.model import Put, parse_key
 from sterna.errors import UsageError
-from sterna.sync.model import Options
+from sterna.sync.options import Options
 from sterna.sync.run import sync
 from sterna.verify.structure import Verified, verify_structure
 from tests.unit.sync.world import World, make_world, table
@@ -75,7 +75,9 @@ def test_a_head_that_points_abroad_is_foreign(synced: World):
     branch = "main_replica_eu"
     head = synced.catalog.reference(branch).hash
     now = synced.replica()["ns.a"]
-    source = synced.catalog.contents("main", synced.catalog.reference("main").hash, [parse_key("ns.a")])[parse_key("ns.a")]
+    source = synced.catalog.contents("main", synced.catalog.reference("main").hash, [parse_key("ns.a")])[
+        parse_key("ns.a")
+    ]
     put = Put(parse_key("ns.a"), table(source.metadata_location or "", now.id))
     commit = next(iter(synced.catalog.history(branch, operations=False)))
     synced.catalog.commit(branch, head, [put], "wrong", dict(commit.properties))

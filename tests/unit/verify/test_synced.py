@@ -1,4 +1,7 @@
-"""What sync makes is what verify expects, of every kind of table; and what verify looks at when it is asked for less, or can't see all."""
+"""What sync makes is what verify expects, of every kind of table.
+
+And what verify looks at when it is asked for less, or can't see all.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.catalog import ICEBERG_VIEW, Content, Put, parse_key
+from sterna.catalog.model import ICEBERG_VIEW, Content, Put, parse_key
 from sterna.errors import UsageError
 from sterna.registry.model import Registry
-from sterna.sync.model import Options
+from sterna.sync.options import Options
 from sterna.sync.run import sync
 from sterna.verify.findings import Verified
 from sterna.verify.run import Depth, verify
@@ -30,7 +33,12 @@ def world(tmp_path: Path) -> World:
 
 
 def run(world: World, **options: Any) -> None:
-    report = sync(world.context(), Options(**options), lambda line: None, engine=lambda function, items, label: map(function, items))
+    report = sync(
+        world.context(),
+        Options(**options),
+        lambda line: None,
+        engine=lambda function, items, label: map(function, items),
+    )
     assert report.held == ()
 
 
@@ -50,7 +58,9 @@ def commit(world: World, *names: str) -> None:
 
 def edit(side: Side, **changes: Any) -> None:
     path = side.path("metadata/v1.metadata.json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | {name.replace("_", "-"): value for name, value in changes.items()}))
+    path.write_text(
+        json.dumps(json.loads(path.read_text()) | {name.replace("_", "-"): value for name, value in changes.items()})
+    )
 
 
 def healthy(found: Verified) -> bool:
@@ -113,8 +123,21 @@ def view(world: World) -> Path:
     path = world.folder / "us" / "lake" / "v" / "v1.metadata.json"
     path.parent.mkdir()
     location = f"file://{path.parent}"
-    version = {"version-id": 1, "timestamp-ms": 1, "schema-id": 0, "summary": {"backup": location}, "representations": []}
-    document = {"view-uuid": "u", "format-version": 1, "location": location, "current-version-id": 1, "versions": [version], "schemas": []}
+    version = {
+        "version-id": 1,
+        "timestamp-ms": 1,
+        "schema-id": 0,
+        "summary": {"backup": location},
+        "representations": [],
+    }
+    document = {
+        "view-uuid": "u",
+        "format-version": 1,
+        "location": location,
+        "current-version-id": 1,
+        "versions": [version],
+        "schemas": [],
+    }
     path.write_text(json.dumps(document | {"properties": {"write.metadata.path": location}, "version-log": []}))
     content = {"type": ICEBERG_VIEW, "metadataLocation": f"file://{path}", "versionId": 1, "schemaId": 0}
     world.catalog.commit("main", world.catalog.reference("main").hash, [Put(("ns", "v"), Content.of(content))], "view")
@@ -129,7 +152,9 @@ def test_a_view(world: World):
     assert healthy(found)
     assert (found.tables, found.files, found.compared) == (1, 1, 1)
     (replica,) = (world.folder / "eu" / "replica").rglob("v/*.metadata.json")
-    replica.write_text(replica.read_text().replace("_schemas", "").replace('"current-version-id": 1', '"current-version-id": 2'))
+    replica.write_text(
+        replica.read_text().replace("_schemas", "").replace('"current-version-id": 1', '"current-version-id": 2')
+    )
     assert [(finding.kind, finding.table) for finding in deep(world).findings] == [("differs", "ns.v")]
     replica.write_text(path.read_text())
     assert {finding.kind for finding in deep(world).findings} == {"foreign"}
@@ -140,7 +165,12 @@ def test_a_policy_that_keeps_less_history_is_no_difference(world: World):
     edit(sides(world, "a")[0], refs={"main": {"snapshot-id": 2, "type": "branch"}})
     commit(world, "a")
     policies = [{"tables": ["**"], "history": {"latest": 1}}]
-    pruned = World(world.folder, world.catalog, world.writer, Registry.model_validate(world.registry.model_dump() | {"policies": policies}))
+    pruned = World(
+        world.folder,
+        world.catalog,
+        world.writer,
+        Registry.model_validate(world.registry.model_dump() | {"policies": policies}),
+    )
     run(pruned)
     found = deep(pruned)
     assert healthy(found), found.findings
@@ -184,11 +214,15 @@ def test_a_held_table_is_compared_with_its_last_good_version(world: World):
     world.commit(a=world.write("a"), b=world.write("b"))
     run(world)
     gone = world.write("a")
-    for path in sorted((world.folder / "us" / "lake" / "a").rglob("*.parquet"), key=lambda path: path.stat().st_mtime)[-1:]:
+    for path in sorted((world.folder / "us" / "lake" / "a").rglob("*.parquet"), key=lambda path: path.stat().st_mtime)[
+        -1:
+    ]:
         path.unlink()
     world.commit(a=gone)
     world.commit(b=world.write("b"))
-    report = sync(world.context(), Options(), lambda line: None, engine=lambda function, items, label: map(function, items))
+    report = sync(
+        world.context(), Options(), lambda line: None, engine=lambda function, items, label: map(function, items)
+    )
     assert [item.key for item in report.held] == ["ns.a"]
     found = deep(world)
     assert healthy(found), found.findings
@@ -215,8 +249,14 @@ def test_the_days_of_a_sample_cover_every_file_once(world: World):
     parts = [verify(world.context(), Depth(True, parse_sample("1/4", day))) for day in days]
     assert sum(part.compared for part in parts) == deep(world).compared
     assert all(part.files == deep(world).files for part in parts)
-    assert verify(world.context(), Depth(True, parse_sample("1/4", days[0] + timedelta(days=4)))).compared == parts[0].compared
-    assert sum(verify(world.context(), Depth(True, parse_sample("2/4", day))).compared for day in days[:2]) == deep(world).compared
+    assert (
+        verify(world.context(), Depth(True, parse_sample("1/4", days[0] + timedelta(days=4)))).compared
+        == parts[0].compared
+    )
+    assert (
+        sum(verify(world.context(), Depth(True, parse_sample("2/4", day))).compared for day in days[:2])
+        == deep(world).compared
+    )
 
 
 @pytest.mark.parametrize("text", ["0/3", "4/3", "1", "1/0", "a/b", "-1/3", "1/3/4", ""])
@@ -260,7 +300,9 @@ def test_a_flipped_byte_anywhere_is_a_finding_or_says_nothing_but_never_a_crash(
     source(world, "a")
     commit(world, "a")
     run(world)
-    files = sorted(path for path in (world.folder / "eu" / "replica").rglob("*") if path.is_file() and "_sterna" not in path.parts)
+    files = sorted(
+        path for path in (world.folder / "eu" / "replica").rglob("*") if path.is_file() and "_sterna" not in path.parts
+    )
     found = set()
     for number, path in enumerate(files * 8):
         data = path.read_bytes()

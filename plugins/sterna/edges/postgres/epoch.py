@@ -1,0 +1,91 @@
+"""Which region's catalog is the primary: the newest epoch that any region's Postgres knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sterna.edges.postgres.connection import connected
+from sterna.edges.secrets import Secrets
+from sterna.errors import CatalogUnreachable, DatabaseUnreachable, NotPrimary
+from sterna.registry.model import Region
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+
+@dataclass(frozen=True, order=True)
+class Epoch:
+    """The reign of one primary.
+
+    Args:
+        number: counts up with each promotion.
+        region: the primary; so two promotions that knew nothing of each other have two epochs, and one order.
+    """
+
+    number: int
+    region: str
+
+    def __str__(self) -> str:
+        return f"{self.number}-{self.region}"
+
+
+def read_epoch(connection: Connection[Any]) -> Epoch | None:
+    """Return the newest epoch that a region's catalog knows; None where there is none yet.
+
+    Needs nothing but SELECT on `sterna_epoch`.
+    """
+    found = connection.execute("SELECT to_regclass('sterna_epoch')").fetchone()
+    if found is None or found[0] is None:
+        return None
+    row = connection.execute(
+        "SELECT epoch, region FROM sterna_epoch ORDER BY epoch DESC, region DESC LIMIT 1"
+    ).fetchone()
+    return Epoch(int(row[0]), str(row[1])) if row else None
+
+
+def last_heard(region: Region, secrets: Secrets) -> datetime | None:
+    """Return when a region's copy last heard from the primary; None where it follows nobody, or its connection was
+    lost since.
+
+    Raises:
+        DatabaseUnreachable: the region's Postgres does not answer.
+        CredentialError: its credential is missing.
+        DatabaseRefused: it refused the login.
+    """
+    asked = "SELECT max(last_msg_receipt_time) FROM pg_stat_subscription WHERE subname = 'sterna' AND relid IS NULL"
+    with connected(region, secrets) as connection:
+        row = connection.execute(asked).fetchone()
+    return row[0] if row else None
+
+
+def find_primary(regions: Sequence[Region], secrets: Secrets) -> Region:
+    """Return the region whose catalog accepts commits; all regions are asked at once, and the newest epoch decides.
+
+    Raises:
+        CatalogUnreachable: no region's Postgres answers.
+        NotPrimary: no region was ever promoted.
+        CredentialError: a credential is missing.
+        DatabaseRefused: a Postgres refused the login.
+    """
+
+    def ask(region: Region) -> Epoch | DatabaseUnreachable | None:
+        try:
+            with connected(region, secrets) as connection:
+                return read_epoch(connection)
+        except DatabaseUnreachable as error:
+            return error
+
+    with ThreadPoolExecutor(len(regions)) as pool:
+        answers = list(pool.map(ask, regions))
+    epochs = [answer for answer in answers if isinstance(answer, Epoch)]
+    if epochs:
+        newest = max(epochs)
+        return next(region for region in regions if region.name == newest.region)
+    silent = [str(answer) for answer in answers if isinstance(answer, DatabaseUnreachable)]
+    if silent:
+        raise CatalogUnreachable(f"can't tell which region's catalog is the primary: {'; '.join(silent)}")
+    raise NotPrimary("no region's catalog is the primary yet", hint="sterna catalog promote --region <the first one>")

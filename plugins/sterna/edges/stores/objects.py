@@ -1,0 +1,406 @@
+"""Reading, writing and finding objects, each with its own location's endpoint and credential."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime
+from typing import Any, TypeVar
+
+from sterna.edges.secrets import Secrets
+from sterna.edges.stores.open_store import LATER, PAGE, OpenStore, call_store, head, list_pages, refuse_fork
+from sterna.errors import ObjectMissing, SternaError, StoreUnreachable, UnsafeUri, Unsupported
+from sterna.registry.credential import address_of
+from sterna.registry.mapping import Mapping
+from sterna.registry.model import Location, Registry, inside
+
+READ_LIMIT = 1 << 30
+_FOLDERS_KEPT = 100_000
+# A listing is given up when it took more requests than this share of the HEADs that it stands for.
+_HEADS_PER_PAGE = 20
+_FEW = 10
+_BODIES = 3  # times that an object is asked for whose content breaks off
+_HOPELESS = 3  # deletions that failed one after another, and no other succeeded: it is the store
+# Stores whose listings can start in the middle; Azure's pass over everything before.
+_SEEKABLE = ("s3", "google cloud storage")
+# What Azure takes for another name: a backslash for a slash, and a full stop at a part's end for nothing.
+_AZURE_ALTERS = re.compile(r"\\|\.(/|$)")
+_PLAIN_KEY = re.compile(r"[\w/.=~'-]+(?: [\w/.=~'-]+)*", re.ASCII)
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+class Objects:
+    """The objects of all locations: source URIs and URIs below the replica root alike.
+
+    It holds no secret until it opens a location, may be used by any number of threads, and pickles by its arguments.
+
+    Args:
+        mapping: finds the location of a URI, and refuses those that must not be followed.
+        secrets: finds a location's credential.
+        timeout: seconds that a store may stay silent, and within which failed requests are tried again.
+        workers: requests under way at once where there are many to make.
+    """
+
+    def __init__(self, mapping: Mapping, secrets: Secrets, *, timeout: float = 60.0, workers: int = 32) -> None:
+        self.mapping = mapping
+        self.secrets = secrets
+        self.timeout = timeout
+        self.workers = workers
+        self._stores: dict[str, OpenStore] = {}
+        self._folders: dict[str, tuple[OpenStore, str]] = {}
+        self._opening = threading.Lock()
+
+    @classmethod
+    def from_spec(cls, spec: dict[str, Any], secrets: Secrets) -> Objects:
+        """Build from what `spec` returned, in another process; credentials are found there."""
+        registry = Registry.model_validate(spec["registry"])
+        mapping = Mapping(registry, registry.region(spec["region"]))
+        return cls(mapping, secrets, timeout=spec["timeout"], workers=spec["workers"])
+
+    def spec(self) -> dict[str, Any]:
+        """Return plain JSON data, without secrets, from which another process can build the same."""
+        registry = self.mapping.registry.model_dump(mode="json")
+        return {
+            "registry": registry,
+            "region": self.mapping.region.name,
+            "timeout": self.timeout,
+            "workers": self.workers,
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (self.mapping.registry, self.mapping.region.name, self.secrets, self.timeout, self.workers))
+
+    def fetching(self, run: str) -> Objects:
+        """Return the same objects, but that what they read of other regions is kept below a run's folder."""
+        from sterna.edges.stores.fetched import FetchingObjects
+
+        return FetchingObjects(self, run)
+
+    def read(self, uri: str, *, limit: int = READ_LIMIT) -> bytes:
+        """Return an object's content.
+
+        Args:
+            uri: the object.
+            limit: bytes; a larger object is refused before it is read.
+
+        Raises:
+            ObjectMissing, StoreUnreachable, StoreDenied: it can't be read.
+            Unsupported: it is larger than the limit.
+            UnregisteredUri, UnsafeUri: as `Mapping.locate`.
+        """
+        import obstore
+        from obstore.exceptions import BaseError
+
+        store, key = self._find(uri)
+        end = time.monotonic() + self.timeout
+
+        def get() -> bytes:
+            # The client repeats a request that failed; an answer that breaks off only where it has an ETag and was not
+            # reset.
+            for left in reversed(range(_BODIES)):
+                result = obstore.get(store.client, key)
+                size = result.meta["size"]
+                if size > limit:
+                    raise Unsupported(f"the file has {size} bytes, {limit} is the limit", file=uri)
+                try:
+                    data = bytes(result.bytes())
+                except BaseError:
+                    if not left or time.monotonic() > end:
+                        raise
+                    continue
+                if len(data) == size:
+                    return data
+                if time.monotonic() > end:
+                    break
+            raise StoreUnreachable(f"{address_of(store.location)} sent {len(data)} of {size} bytes; {LATER}", file=uri)
+
+        return call_store(store, uri, get)
+
+    def read_many(self, uris: Iterable[str], workers: int | None = None) -> Iterator[tuple[str, bytes | SternaError]]:
+        """Yield each URI with its content, or with the error that kept it from being read, in the order asked for.
+
+        Args:
+            uris: the objects.
+            workers: how many are read at once; about as many more wait in memory. Default: the object's own.
+        """
+
+        def attempt(uri: str) -> tuple[str, bytes | SternaError]:
+            try:
+                return uri, self.read(uri)
+            except SternaError as error:
+                return uri, error
+
+        return _in_order(attempt, uris, workers or self.workers)
+
+    def size(self, uri: str) -> int | None:
+        """Return an object's size in bytes, None where there is no such object.
+
+        Raises:
+            StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
+        """
+        store, key = self._find(uri)
+        return head(store, key, uri)
+
+    def sizes(self, uris: Iterable[str]) -> dict[str, int | None]:
+        """Return the size of each object, None where there is none, with few requests.
+
+        The keys of a store are sorted and cut into runs. A run is listed from its first key on; a listing that needs
+        more than one request for 20 keys is given up, and what it has not passed by then is asked for one by one. So
+        there are at most 1.05 requests a key, and one in a thousand where the keys lie side by side (or where all of
+        them are missing).
+
+        Raises:
+            StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`; for the first URI that they happen to.
+        """
+        stores: dict[str, OpenStore] = {}
+        keys: dict[str, dict[str, str]] = {}  # by location id and key, a URI
+        respelled: list[tuple[str, str, str]] = []
+        for uri in uris:
+            store, key = self._find(uri)
+            id = store.location.id
+            stores[id] = store
+            if keys.setdefault(id, {}).setdefault(key, uri) != uri:
+                respelled.append((uri, id, key))
+        sizes: dict[str, dict[str, int | None]] = {id: {} for id in keys}
+        runs = [(stores[id], run) for id in keys for run in _runs(stores[id], sorted(keys[id]))]
+        for (store, _), found in zip(runs, self._map(lambda run: _list_run(*run), runs), strict=True):
+            sizes[store.location.id].update(found)
+        left = [(id, key) for id in keys for key in keys[id] if key not in sizes[id]]
+        heads = self._map(lambda place: head(stores[place[0]], place[1], keys[place[0]][place[1]]), left)
+        for (id, key), size in zip(left, heads, strict=True):
+            sizes[id][key] = size
+        first = {uri: sizes[id][key] for id in keys for key, uri in keys[id].items()}
+        return first | {uri: sizes[id][key] for uri, id, key in respelled}
+
+    def write_new(self, uri: str, data: bytes, *, looked: bool = False) -> int:
+        """Write an object unless one is there already, which stays as it is.
+
+        Args:
+            uri: the object.
+            data: its content.
+            looked: the caller has just seen that nothing is there, and whoever else writes there would write the same.
+
+        Returns:
+            The length in bytes of the object that is there now.
+
+        Raises:
+            StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, NotSupportedError
+
+        # Looked for first, since some stores (`rclone serve s3`) take a conditional request for a plain one; written
+        # conditionally all the same, since between the two somebody else may write.
+        store, key = self._find(uri)
+        there = None if looked else head(store, key, uri)
+        if there is not None:
+            return there
+
+        def put() -> int:
+            try:
+                obstore.put(store.client, key, data, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                there = head(store, key, uri)
+                if there is None:
+                    raise ObjectMissing("somebody else wrote the object and took it away again", file=uri) from None
+                return there
+            except NotSupportedError:
+                obstore.put(store.client, key, data, use_multipart=False)
+            return len(data)
+
+        return call_store(store, uri, put)
+
+    def overwrite(self, uri: str, data: bytes) -> int:
+        """Write an object of the replica over a wrong one that is there (for `repair` alone); return its length.
+
+        Raises:
+            UnsafeUri: it isn't below this region's replica root.
+            StoreUnreachable, StoreDenied, UnregisteredUri: as `read`.
+        """
+        import obstore
+
+        if not inside(uri, self.mapping.region.replica_root):
+            raise UnsafeUri("only what sterna wrote below the replica root is ever written over", file=uri)
+        store, key = self._find(uri)
+        call_store(store, uri, lambda: obstore.put(store.client, key, data, use_multipart=False))
+        return len(data)
+
+    def delete(self, uris: Sequence[str], *, proceed: Callable[[], bool] = lambda: True) -> dict[str, SternaError]:
+        """Delete objects below this region's replica root; sterna deletes nowhere else. One that is gone already is
+        no failure.
+
+        Args:
+            uris: the objects, a few thousand at most.
+            proceed: asked before each request; what is left when it says no is not deleted.
+
+        Returns:
+            The error of each object that may still be there.
+
+        Raises:
+            UnsafeUri: one of them lies elsewhere, or must not be followed: then none is deleted.
+        """
+        root = self.mapping.region.replica_root
+        outside = next((uri for uri in uris if not uri.startswith(f"{root}/")), None)
+        if outside is not None:
+            raise UnsafeUri(f"not below the replica root {root}: sterna deletes nothing there", file=outside)
+        found = [(uri, *self._find(uri)) for uri in uris]
+        # No location lies below a replica root, so that all of them are in one store. A list of keys travels as XML,
+        # where some servers read odd ones as others: those go one by one.
+        plain = [item for item in found if _PLAIN_KEY.fullmatch(item[2])]
+        groups = [plain[at : at + PAGE] for at in range(0, len(plain), PAGE)]
+        groups += [[item] for item in found if not _PLAIN_KEY.fullmatch(item[2])]
+        failures: dict[str, SternaError] = {}
+        for failed in self._map(lambda group: _delete(group, proceed), groups):
+            failures |= failed
+        return failures
+
+    def list(self, uri_prefix: str, *, after: str = "") -> Iterator[tuple[str, int, datetime]]:
+        """Yield URI, size in bytes and time of last change of every object below a folder, spelled as the folder is.
+
+        Args:
+            uri_prefix: the folder.
+            after: begin behind this path below it.
+
+        Raises:
+            StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
+        """
+        folder = uri_prefix.rstrip("/")
+        place = self.mapping.locate(folder)
+        store = self.open(place.location)
+        start = folder[: len(folder) - len(place.path)].rstrip("/")
+        prefix = store.key(place.path)
+        skip = len(store.base) + 1 if store.base else 0
+        for page in list_pages(store, folder, prefix, "/".join(filter(None, (prefix, after))) if after else ""):
+            for item in page:
+                yield f"{start}/{item['path'][skip:]}", item["size"], item["last_modified"]
+
+    def open(self, location: Location) -> OpenStore:
+        """Return a location's store; it is opened the first time.
+
+        Raises:
+            CredentialError: its credential is missing, or doesn't fit the store.
+        """
+        refuse_fork()
+        opened = self._stores.get(location.id)
+        if opened is not None:
+            return opened
+        with self._opening:
+            if location.id not in self._stores:
+                self._stores[location.id] = OpenStore(location, self.secrets, self.timeout)
+            return self._stores[location.id]
+
+    def _find(self, uri: str) -> tuple[OpenStore, str]:
+        refuse_fork()
+        folder, _, name = uri.rpartition("/")
+        known = self._folders.get(folder)
+        if known is None or not self.mapping.like_its_folder(uri, name):
+            known = self._look_up(uri)
+            if len(self._folders) < _FOLDERS_KEPT:
+                self._folders[folder] = known[0], known[1].removesuffix(name)
+            return known
+        return known[0], known[1] + name
+
+    def _look_up(self, uri: str) -> tuple[OpenStore, str]:
+        place = self.mapping.locate(uri)
+        if not place.path:
+            raise UnsafeUri("the URI names a location, not a file", file=uri)
+        if place.location.remote.type == "azureblob" and _AZURE_ALTERS.search(place.path):
+            raise UnsafeUri(
+                "Azure would take the key for another one's: it has a backslash, or a part that ends in a full stop",
+                file=uri,
+            )
+        store = self.open(place.location)
+        return store, store.key(place.path)
+
+    def _map(self, function: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
+        return _in_order(function, items, self.workers) if len(items) > 1 else map(function, items)
+
+
+def _rebuild(registry: Registry, region: str, secrets: Secrets, timeout: float, workers: int) -> Objects:
+    return Objects(Mapping(registry, registry.region(region)), secrets, timeout=timeout, workers=workers)
+
+
+def _delete(found: Sequence[tuple[str, OpenStore, str]], proceed: Callable[[], bool]) -> dict[str, SternaError]:
+    """Delete objects of one store in one request.
+
+    Where that fails, one by one, so that each has an error of its own.
+    """
+    import obstore
+
+    uri, store, key = found[0]
+    if not proceed():
+        late = StoreUnreachable(f"{address_of(store.location)} took too long over the deletions before; {LATER}")
+        return {each: late for each, _, _ in found}
+    try:
+        call_store(
+            store, uri, lambda: obstore.delete(store.client, [item[2] for item in found] if len(found) > 1 else key)
+        )
+        return {}
+    except ObjectMissing:
+        if len(found) == 1:
+            return {}
+    except SternaError as error:
+        if len(found) == 1:
+            return {uri: error}
+    failures: dict[str, SternaError] = {}
+    for number, item in enumerate(found, 1):
+        failures |= _delete([item], proceed)
+        if len(failures) == number == _HOPELESS:
+            return {each: next(iter(failures.values())) for each, _, _ in found}
+    return failures
+
+
+def _runs(store: OpenStore, keys: list[str]) -> Iterator[list[str]]:
+    """Cut a store's sorted keys into runs that are worth listing."""
+    if store.location.remote.type == "local":
+        return  # a file's size is one system call
+    step = PAGE if store.location.remote.type in _SEEKABLE else max(len(keys), 1)
+    yield from (keys[at : at + step] for at in range(0, len(keys), step) if len(keys[at : at + step]) >= _FEW)
+
+
+def _list_run(store: OpenStore, keys: list[str]) -> dict[str, int | None]:
+    """Return the sizes of those keys of a run that a listing passed; None for those that it proves missing."""
+    folder = os.path.commonprefix([keys[0], keys[-1]]).rpartition("/")[0]  # noqa: RUF071 - cut at the last slash right here
+    # Any string just below the first key will do; obstore takes no path that ends in a "." segment.
+    offset = keys[0][:-1].rstrip("./") if store.location.remote.type in _SEEKABLE else ""
+    pages = list_pages(store, f"{store.location.prefix}/…", folder, offset)
+    sizes: dict[str, int] = {}
+    last = ""
+    for _ in range(max(1, len(keys) // _HEADS_PER_PAGE)):
+        try:
+            page = next(pages, None)
+        except UnsafeUri:
+            return {}  # somebody's key that no path can be: the listing ends there, and tells nothing of ours
+        names = [item["path"] for item in page or ()]
+        if names != sorted(names) or (names and names[0] < last):
+            return {}  # not in the order of keys (S3 directory buckets): absence can't be told
+        sizes.update((item["path"], item["size"]) for item in page or ())
+        if len(names) < PAGE:
+            return {key: sizes.get(key) for key in keys}
+        last = names[-1]
+        if last >= keys[-1]:
+            break
+    return {key: sizes.get(key) for key in keys if key <= last}
+
+
+def _in_order(function: Callable[[_T], _R], items: Iterable[_T], workers: int) -> Iterator[_R]:
+    """Call a function on each item in threads and yield the results in the items' order, never far ahead of the
+    reader.
+    """
+    pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="sterna-objects")
+    waiting: deque[Future[_R]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) >= 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,217 @@
+"""One opened location: its client, and what its errors mean."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from sterna.edges.secrets import Secrets
+from sterna.errors import CredentialError, EngineError, ObjectMissing, StoreDenied, StoreUnreachable, UnsafeUri
+from sterna.registry.credential import Credential, address_of, store_address, store_options
+from sterna.registry.model import Location
+
+LATER = "a later run resumes"
+PAGE = 1000
+_CONNECT_SECONDS = 5
+_RETRIES = 4
+_WHOLE_CALL = 10  # times the timeout: a large body that keeps flowing may take longer than one that stalls
+# Variables that obstore takes for more than a service account's key, and no option turns off.
+_RIVALS = ("GOOGLE_BEARER_TOKEN", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "SERVICE_ACCOUNT")
+_REFUSED = re.compile(r"status code: 40[13]\b|<Code>ExpiredToken</Code>")
+_BAD_REQUEST = re.compile(r"status code: 400\b|\b400 Bad Request\b")
+_R = TypeVar("_R")
+
+
+class OpenStore:
+    """An opened location; nothing is sent until it is used.
+
+    Args:
+        location: the location.
+        secrets: finds its credential, now and when the store refuses it: keys that live for an hour are made anew by
+            then.
+        timeout: seconds that the store may stay silent, and within which failed requests are tried again.
+
+    Attributes:
+        client: obstore's.
+        base: the key of the location's prefix.
+        credential: what the client was made with; None for the machine's own.
+
+    Raises:
+        CredentialError: the credential is missing, or doesn't fit the store.
+    """
+
+    def __init__(self, location: Location, secrets: Secrets, timeout: float) -> None:
+        self.location = location
+        self.base = store_address(location).path
+        self._secrets, self._timeout = secrets, timeout
+        self._renewing = threading.Lock()
+        self.credential = self._credential()
+        self.client = _client(location, self.credential, timeout)
+
+    def key(self, path: str) -> str:
+        """Return the key of a path below the location's prefix."""
+        return f"{self.base}/{path}" if self.base and path else self.base or path
+
+    def renew(self, refused: Credential | None) -> bool:
+        """Read the credential again, unless somebody has done so since one was refused; say whether there is
+        another one now.
+
+        Raises:
+            CredentialError: it is missing by now, or doesn't fit the store.
+        """
+        with self._renewing:
+            if self.credential is refused:
+                fresh = self._credential()
+                if fresh == refused:
+                    return False
+                self.client, self.credential = _client(self.location, fresh, self._timeout), fresh
+            return True
+
+    def _credential(self) -> Credential | None:
+        id = self.location.credential_id
+        return self._secrets(id) if id else None
+
+
+def _client(location: Location, credential: Credential | None, timeout: float) -> Any:
+    from obstore.exceptions import BaseError
+    from obstore.store import AzureStore, GCSStore, LocalStore, S3Store
+
+    if location.remote.type == "local":
+        return LocalStore()
+    options = store_options(location, credential)
+    _refuse_rivals(location, options)
+    retries = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=timeout)}
+    client = {
+        "connect_timeout": timedelta(seconds=min(_CONNECT_SECONDS, timeout)),
+        "read_timeout": timedelta(seconds=timeout),
+        "timeout": timedelta(seconds=_WHOLE_CALL * timeout),
+        "allow_http": any(str(options.get(name, "")).startswith("http://") for name in ("endpoint", "base_url")),
+    }
+    kinds: dict[str, Any] = {"s3": S3Store, "google cloud storage": GCSStore, "azureblob": AzureStore}
+    try:
+        # Keys are joined by ourselves, not by the client's own prefix: listings then name whole keys, whatever the
+        # backend.
+        return kinds[location.remote.type](
+            store_address(location).bucket, client_options=client, retry_config=retries, **options
+        )
+    except (BaseError, ValueError) as error:
+        # Not chained: the client's error may repeat the credential.
+        where, reason = f"location {location.id!r}", _reason(credential, error)
+        raise CredentialError(f"{where} can't be opened with {_whose(location)}: {reason}") from None
+
+
+def _refuse_rivals(location: Location, options: dict[str, Any]) -> None:
+    for name in _RIVALS if "service_account_key" in options else ():
+        if name in os.environ:
+            raise CredentialError(
+                f"the variable {name} of this process would take the place of {_whose(location)}", hint="unset it"
+            )
+
+
+def _whose(location: Location) -> str:
+    return f"credential {location.credential_id!r}" if location.credential_id else "the machine's own credential"
+
+
+_runtime_process: int | None = None
+
+
+def refuse_fork() -> None:
+    """Stop a process that was forked from one which used obstore.
+
+    Its threads are gone, and calls would wait for ever.
+    """
+    global _runtime_process
+    if _runtime_process is None:
+        _runtime_process = os.getpid()
+    elif _runtime_process != os.getpid():
+        raise EngineError(
+            "this process was forked from one that had opened object stores already", hint="start it by spawn instead"
+        )
+
+
+def call_store(store: OpenStore, uri: str, function: Callable[[], _R]) -> _R:
+    """Call obstore and turn its errors into ours; where the store refuses a credential that has changed since, call
+    once more.
+
+    Args:
+        store: where.
+        uri: the object, for errors.
+        function: the call, which takes the store's client when it is called.
+
+    Raises:
+        ObjectMissing, StoreUnreachable, StoreDenied, UnsafeUri, CredentialError: it failed.
+    """
+    used = store.credential
+    try:
+        return _call(store, uri, function)
+    except (StoreDenied, StoreUnreachable) as error:
+        # S3 says of a session that is over: 400, and of a HEAD no more than that.
+        if not (isinstance(error, StoreDenied) or _BAD_REQUEST.search(error.message)) or not store.renew(used):
+            raise
+    return _call(store, uri, function)
+
+
+def _call(store: OpenStore, uri: str, function: Callable[[], _R]) -> _R:
+    from obstore.exceptions import BaseError, InvalidPathError, PermissionDeniedError, UnauthenticatedError
+
+    where, used = address_of(store.location), store.credential
+    try:
+        return function()
+    except FileNotFoundError as error:
+        if re.search(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>", str(error)):
+            raise StoreUnreachable(f"{where}: there is no such bucket; {LATER}", file=uri) from None
+        raise ObjectMissing(f"no such object in {where}", file=uri) from None
+    except (BaseError, OSError, ValueError) as error:
+        reason = _reason(used, error)
+        if isinstance(error, InvalidPathError):
+            raise UnsafeUri(f"{where} holds an object whose key can't be a path: {reason}", file=uri) from None
+        # A refused listing comes as a general error, told by its status alone.
+        if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or _REFUSED.search(reason):
+            raise StoreDenied(f"{where} refuses {_whose(store.location)}: {reason}", file=uri) from None
+        raise StoreUnreachable(f"{where} can't be used: {reason}; {LATER}", file=uri) from None
+
+
+def list_pages(store: OpenStore, uri: str, prefix: str, offset: str = "") -> Iterator[Sequence[dict[str, Any]]]:
+    """Yield a store's objects, page by page.
+
+    Args:
+        store: where.
+        uri: what is listed, for errors.
+        prefix: the key of a folder, "" for all.
+        offset: begin behind this key.
+
+    Raises:
+        StoreUnreachable, StoreDenied, UnsafeUri, CredentialError: it failed.
+    """
+    import obstore
+
+    def begin() -> tuple[Any, Any]:
+        pages = iter(obstore.list(store.client, prefix or None, offset=offset or None, chunk_size=PAGE))
+        return pages, next(pages, None)
+
+    pages, page = call_store(store, uri, begin)
+    while page is not None:
+        yield page
+        # Never called once more: a listing that broke off says, when it is asked again, that it is at its end.
+        page = _call(store, uri, lambda: next(pages, None))
+
+
+def _reason(credential: Credential | None, error: BaseException) -> str:
+    # The first paragraph; what follows is the client's own debugging output. A signed request's query is a secret.
+    text = str(error).partition("\n\nDebug source")[0].replace("\n", " ")
+    text = " ".join(word.partition("?")[0] if word.startswith("http") else word for word in text.split())[:500]
+    return credential.scrub(text) if credential else text
+
+
+def head(store: OpenStore, key: str, uri: str) -> int | None:
+    """Return the size of the object at a key, None where there is none."""
+    import obstore
+
+    try:
+        return int(call_store(store, uri, lambda: obstore.head(store.client, key))["size"])
+    except ObjectMissing:
+        return None

@@ -1,0 +1,282 @@
+"""Child processes of the embedded deployment: started, waited for and ended with their whole family."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import psutil
+
+from sterna.errors import EngineError
+
+LOOPBACK = "127.0.0.1"
+_PR_SET_PDEATHSIG = 1
+# Becomes the program behind it, after asking for the signal that tells of the parent's end; Python ignores these two
+# signals.
+_END_WITH_PARENT = f"""
+import ctypes, os, signal, sys
+number, parent, *command = sys.argv[1:]
+for each in (signal.SIGPIPE, signal.SIGXFSZ):
+    signal.signal(each, signal.SIG_DFL)
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, int(number), 0, 0, 0)
+if os.getppid() == int(parent):
+    os.execvp(command[0], command)
+"""
+_POLL_SECONDS = 0.05
+_PORTS = range(10_000, 32_000)
+# The kernel sends the "parent died" signal when the *thread* that forked ends. Servers are started from short-lived
+# threads, so one thread that lives as long as this process does all the forking.
+_spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sterna-spawner")
+_started: list[Process] = []
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+class Stoppable(Protocol):
+    """What `start_together` starts: anything that can be stopped, more than once without harm."""
+
+    def stop(self) -> None:
+        """End it and wait for its end."""
+
+
+_Server = TypeVar("_Server", bound=Stoppable)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A child in its own session, which ends with this process whatever ends this process (Linux).
+
+    Args:
+        name: what messages call it.
+        log: the file that holds its standard output and error.
+        stop_signal: the signal that asks it to end.
+    """
+
+    name: str
+    log: Path
+    stop_signal: signal.Signals
+    popen: subprocess.Popen[bytes] = field(repr=False)
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is also its session's and its process group's."""
+        return self.popen.pid
+
+    def is_alive(self) -> bool:
+        """Say whether the child itself still runs."""
+        return self.popen.returncode is None and not _has_exited(self.pid)
+
+    def log_tail(self, lines: int = 20) -> str:
+        """Return the last lines of its log."""
+        if not self.log.exists():
+            return ""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def stop(self, grace: float = 15.0) -> None:
+        """End the child and whatever it started in its session: Airflow and Spark give their workers process groups
+        of their own.
+
+        Args:
+            grace: seconds between asking and killing.
+        """
+        if self.popen.returncode is not None:
+            return
+        _signal_group(self.pid, self.stop_signal)
+        deadline = time.monotonic() + grace
+        # Waited for without reaping: as long as the child is unreaped its id can't be given to a stranger's group.
+        while not _has_exited(self.pid) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        deadline = time.monotonic() + grace
+        while (members := _session(self.pid)) and time.monotonic() < deadline:
+            for member in members:
+                with suppress(ProcessLookupError):
+                    os.kill(member, signal.SIGKILL)
+            time.sleep(_POLL_SECONDS)
+        self.popen.wait()
+
+
+def start_process(
+    name: str,
+    command: Sequence[object],
+    *,
+    log: Path,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    user: int | None = None,
+    group: int | None = None,
+    stop_signal: signal.Signals = signal.SIGTERM,
+    keep_line: Callable[[bytes], bool] | None = None,
+) -> Process:
+    """Start a child in its own session, its output appended to a log file.
+
+    Args:
+        name: what messages call it.
+        command: the program and its arguments, strings or paths; no secrets, every user of the machine can read them.
+        log: the file for standard output and error; its folder is made.
+        env: the child's whole environment; None for a copy of this process's.
+        cwd: its working folder.
+        user: the user id it runs as (root only).
+        group: the group id it runs as (root only).
+        stop_signal: the signal that asks it to end; also sent when this process dies.
+        keep_line: sees each line of output, in a thread, and says whether it goes into the log; None for all, unseen.
+
+    Raises:
+        EngineError: the program can't be started.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+
+    words = [str(part) for part in command]
+    if shutil.which(words[0], path=(os.environ if env is None else env).get("PATH")) is None:
+        raise EngineError(f"{name} can't be started: there is no program {words[0]}")
+    if user is None:
+        # By a program of its own: Python code between fork and exec may wait for ever for what another thread held.
+        words = [sys.executable, "-I", "-S", "-c", _END_WITH_PARENT, str(int(stop_signal)), str(os.getpid()), *words]
+
+    def end_with_parent() -> None:
+        if _libc is not None:
+            _libc.prctl(_PR_SET_PDEATHSIG, int(stop_signal), 0, 0, 0)
+
+    def spawn() -> subprocess.Popen[bytes]:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=output if keep_line is None else subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=None if env is None else dict(env),
+                cwd=cwd,
+                start_new_session=True,
+                user=user,
+                group=group,
+                extra_groups=[] if user is not None else None,
+                # Another account may not be able to run this Python; a change of user would clear what stands before
+                # it.
+                preexec_fn=end_with_parent if user is not None else None,
+            )
+
+    try:
+        popen = _spawner.submit(spawn).result()
+    except OSError as error:
+        raise EngineError(f"{name} can't be started: {error.strerror or error}") from error
+    if keep_line is not None:
+        threading.Thread(
+            target=_filter_output, args=(popen, log, keep_line), name=f"sterna-log-{popen.pid}", daemon=True
+        ).start()
+    process = Process(name, log, stop_signal, popen)
+    _started.append(process)
+    return process
+
+
+def stop_all() -> None:
+    """End every child that this process started, in parallel.
+
+    Whoever waits for one of them to answer is told that it ended.
+    """
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        list(pool.map(Process.stop, list(_started)))
+
+
+def wait_until_ready(process: Process, ready: Callable[[], bool], *, timeout: float) -> None:
+    """Wait until a child answers; stop it when it does not.
+
+    Args:
+        process: the child.
+        ready: says whether it answers; a refused connection (OSError) counts as no.
+        timeout: seconds to wait.
+
+    Raises:
+        EngineError: it died or did not answer in time; the message ends with its log's tail.
+    """
+    deadline = time.monotonic() + timeout
+    try:
+        while process.is_alive():
+            with suppress(OSError):
+                if ready():
+                    return
+            if time.monotonic() > deadline:
+                raise EngineError(
+                    f"{process.name} did not answer within {timeout:.0f} s; the end of its log:\n{process.log_tail()}"
+                )
+            time.sleep(_POLL_SECONDS)
+        raise EngineError(f"{process.name} ended while starting; the end of its log:\n{process.log_tail()}")
+    except BaseException:
+        process.stop()
+        raise
+
+
+def start_together(stack: ExitStack, *starters: Callable[[], _Server]) -> list[_Server]:
+    """Start several servers in parallel; each is stopped when the stack closes, also when another one fails to start.
+
+    Args:
+        stack: receives one callback a server, as soon as it is up.
+        starters: functions that start one server each and return it.
+
+    Returns:
+        The servers, in the order of their starters.
+    """
+
+    def run(starter: Callable[[], _Server]) -> _Server:
+        server = starter()
+        stack.callback(server.stop)
+        return server
+
+    with ThreadPoolExecutor(max_workers=len(starters), thread_name_prefix="sterna-start") as pool:
+        futures = [pool.submit(run, starter) for starter in starters]
+    return [future.result() for future in futures]
+
+
+def free_port() -> int:
+    """Return a TCP port that nothing listens on at the loopback address.
+
+    It is below those that systems give to outgoing connections: one of them could take it before its server does.
+    """
+    while True:
+        port = random.choice(_PORTS)  # noqa: S311 - any will do
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            return port
+
+
+def _filter_output(popen: subprocess.Popen[bytes], log: Path, keep_line: Callable[[bytes], bool]) -> None:
+    if popen.stdout is None:
+        return
+    with popen.stdout, log.open("ab", buffering=0) as kept:
+        for line in popen.stdout:
+            if keep_line(line):
+                kept.write(line)
+
+
+def _has_exited(pid: int) -> bool:
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def _session(leader: int) -> list[int]:
+    """Return the processes of a session that have not ended."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(OSError, psutil.Error):
+            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+    return found
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(pid, number)

@@ -1,0 +1,304 @@
+"""The object stores of the embedded deployment: `rclone serve s3` over a folder, one endpoint a region."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import sysconfig
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sterna.embedded.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
+from sterna.errors import EngineError
+
+# AWS's newer checksums arrive as chunk framing that this server stores as if it were content: Java's uploads come back
+# broken, pyarrow's multipart uploads get HTTP 411.
+CLIENT_ENVIRONMENT = {
+    "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
+    "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
+}
+_START_SECONDS = 60.0
+_MARK = "sterna-mark-"
+_MARK_SECONDS = 10.0
+# What the server's log says of each request, and what S3 calls it.
+_REQUESTS = tuple(
+    (re.compile(pattern, re.DOTALL), method)
+    for pattern, method in (
+        (r"GET OBJECT Bucket: (\S+) Object: (.*)", "GET"),
+        (r"HEAD OBJECT (\S+) (.*)", "HEAD"),
+        (r"CREATE OBJECT: (\S+) (.*)", "PUT"),
+        (r"put multipart upload (\S+) (.*) \S+", "PUT PART"),
+        (r"complete multipart upload (\S+) (.*) \S+", "COMPLETE"),
+        (r"COPY: .* TO (\S+) (.*)", "COPY"),
+        (r"DELETE: (\S+) (.*)", "DELETE"),
+        (r"delete multi (\S+)()", "DELETE"),
+        (r'bucketname: (\S+) prefix: prefix:"((?:[^"\\]|\\.)*)".*', "LIST"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request that an endpoint answered.
+
+    Args:
+        method: GET, HEAD, PUT, PUT PART, COMPLETE, COPY, DELETE or LIST; a ranged read is a GET as well.
+        bucket: the bucket.
+        key: the object's key; the prefix for LIST, "" where many are deleted at once.
+    """
+
+    method: str
+    bucket: str
+    key: str
+
+
+@dataclass
+class Endpoint:
+    """An S3 endpoint, which can go dark and come back at the same address.
+
+    Args:
+        name: what messages call it.
+        url: its address.
+        access_key: the id of the key pair it takes.
+        secret_key: the secret of that pair.
+        folder: the folder it serves, one sub-folder a bucket; None where it serves other endpoints.
+        log: the server's log.
+        region: the region name to sign with; the server takes any.
+    """
+
+    name: str
+    url: str
+    access_key: str
+    secret_key: str = field(repr=False)
+    folder: Path | None
+    log: Path
+    region: str = "us-east-1"
+    _command: list[str] = field(default_factory=list, repr=False)
+    _environ: dict[str, str] = field(default_factory=dict, repr=False)
+    _process: Process | None = field(default=None, repr=False)
+    _placeholder: socket.socket | None = field(default=None, repr=False)
+    _requests: list[Request] | None = field(default=None, repr=False)
+    _mark: str = field(default="", repr=False)
+    _mark_seen: threading.Event = field(default_factory=threading.Event, repr=False)
+
+    @property
+    def port(self) -> int:
+        """Its TCP port."""
+        return int(self.url.rpartition(":")[2])
+
+    @property
+    def process(self) -> Process | None:
+        """The server, None while it is dark."""
+        return self._process
+
+    def pyiceberg_properties(self, url: str = "") -> dict[str, str]:
+        """Return the settings with which PyIceberg reads and writes here, or at an address that stands before it."""
+        return {
+            "s3.endpoint": url or self.url,
+            "s3.access-key-id": self.access_key,
+            "s3.secret-access-key": self.secret_key,
+            "s3.region": self.region,
+            "s3.force-virtual-addressing": "false",
+        }
+
+    def start(self, *options: str) -> None:
+        """Start the server, at the same address as before; one that runs is started anew.
+
+        Args:
+            options: further options of `rclone serve s3`, for this start alone.
+
+        Raises:
+            EngineError: it did not start.
+        """
+        self.stop()
+        keep = None if self._requests is None else self._read_line
+        process = start_process(
+            f"the S3 endpoint {self.name}", [*self._command, *options], log=self.log, env=self._environ, keep_line=keep
+        )
+        wait_until_ready(process, lambda: _answers(self.url), timeout=_START_SECONDS)
+        self._process = process
+
+    def stop(self) -> None:
+        """End the server and give up its address."""
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+        if self._placeholder is not None:
+            self._placeholder.close()
+            self._placeholder = None
+
+    def go_dark(self) -> None:
+        """End the server as if its region had gone dark: connections are refused until `start`."""
+        self.stop()
+        # Bound but not listening: nobody else is given the port meanwhile.
+        self._placeholder = socket.socket()
+        self._placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._placeholder.bind((LOOPBACK, self.port))
+
+    def requests(self, since: int = 0) -> list[Request]:
+        """Return the requests that the endpoint answered, in their order; `len` of it is the mark to count on from.
+
+        Args:
+            since: how many of the first ones to leave out.
+
+        Raises:
+            EngineError: the endpoint does not count requests.
+        """
+        if self._requests is None:
+            raise EngineError(f"the S3 endpoint {self.name} was started without counting requests")
+        self._drain_log()
+        return self._requests[since:]
+
+    def _drain_log(self) -> None:
+        """Wait until the log was read up to now: an answer can reach its client before its line reaches us."""
+        if self._process is None:
+            return
+        self._mark = f"{_MARK}{secrets.token_hex(8)}"
+        self._mark_seen.clear()
+        _answers(f"{self.url}/{self._mark}")
+        if not self._mark_seen.wait(_MARK_SECONDS):
+            raise EngineError(f"the S3 endpoint {self.name} does not log its requests any more")
+
+    def _read_line(self, line: bytes) -> bool:
+        """Take a request out of a line of the server's log; say whether the line may stay in the log.
+
+        Requests are logged only at the level that also shows the endpoint's own key, so nothing of that level stays.
+        """
+        try:
+            record = json.loads(line)
+            level, message = record["level"], record["msg"]
+        except (ValueError, TypeError, KeyError):
+            return b"DEBUG" not in line
+        if _MARK in message:
+            if self._mark in message:
+                self._mark_seen.set()
+            return False
+        if level == "debug" and self._requests is not None:
+            for pattern, method in _REQUESTS:
+                found = pattern.fullmatch(message.rstrip("\n"))
+                if found:
+                    self._requests.append(Request(method, found[1], found[2]))
+                    break
+        return bool(level != "debug")
+
+
+def start_s3(
+    work: Path, name: str, buckets: Sequence[str], access_key: str, secret_key: str, *, count_requests: bool = False
+) -> Endpoint:
+    """Start an S3 endpoint over a folder of its own at a free loopback port and wait until it answers.
+
+    Args:
+        work: the folder for its data and its log.
+        name: the endpoint's name, also its folder's.
+        buckets: the buckets to make.
+        access_key: the id of the key pair it takes.
+        secret_key: the secret of that pair.
+        count_requests: keep a list of requests for `Endpoint.requests`; costs some speed.
+
+    Raises:
+        EngineError: rclone is missing or the server did not start.
+    """
+    folder = work / "s3" / name
+    for bucket in buckets:
+        (folder / bucket).mkdir(parents=True, exist_ok=True)
+    return _start(work, name, str(folder), {}, access_key, secret_key, folder=folder, count_requests=count_requests)
+
+
+def start_wide_s3(work: Path, name: str, endpoints: dict[str, Endpoint], access_key: str, secret_key: str) -> Endpoint:
+    """Start an endpoint that serves the buckets of several others, for engines that read `main` with one endpoint
+    and key.
+
+    Args:
+        work: the folder for its log.
+        name: the endpoint's name.
+        endpoints: bucket → the endpoint that holds it; bucket names are unique over all regions.
+        access_key: the id of the key pair it takes.
+        secret_key: the secret of that pair.
+
+    Raises:
+        EngineError: rclone is missing or the server did not start.
+    """
+    settings = {"RCLONE_CONFIG_WIDE_TYPE": "combine"}
+    upstreams = []
+    for index, (bucket, endpoint) in enumerate(endpoints.items()):
+        settings |= _remote_settings(f"R{index}", endpoint)
+        upstreams.append(f"{bucket}=R{index}:{bucket}")
+    settings["RCLONE_CONFIG_WIDE_UPSTREAMS"] = " ".join(upstreams)
+    return _start(work, name, "WIDE:", settings, access_key, secret_key, folder=None, count_requests=False)
+
+
+def find_rclone() -> Path:
+    """Return the rclone program: the one of this Python environment, else of PATH.
+
+    Raises:
+        EngineError: there is none.
+    """
+    found = shutil.which("rclone", path=os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]))
+    if found is None:
+        raise EngineError(
+            "rclone was not found: looked in this Python environment and PATH",
+            hint="install sterna with the extra 'local'",
+        )
+    return Path(found)
+
+
+def _start(
+    work: Path,
+    name: str,
+    remote: str,
+    settings: dict[str, str],
+    access_key: str,
+    secret_key: str,
+    *,
+    folder: Path | None,
+    count_requests: bool,
+) -> Endpoint:
+    port = free_port()
+    command = [str(find_rclone()), "serve", "s3", "--config", "", "--addr", f"{LOOPBACK}:{port}", "--use-json-log"]
+    # Without the wait each ranged read (every Parquet footer) sleeps 20 ms first. Objects that someone else wrote into
+    # the store show after the cache's time.
+    command += ["--vfs-read-wait", "0", "--dir-cache-time", "1s", "--poll-interval", "0"]
+    command += ["--log-level", "DEBUG" if count_requests else "NOTICE", remote]
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("RCLONE_")}
+    environ |= {**settings, "RCLONE_AUTH_KEY": f'"{access_key},{secret_key}"'}
+    endpoint = Endpoint(
+        name=name,
+        url=f"http://{LOOPBACK}:{port}",
+        access_key=access_key,
+        secret_key=secret_key,
+        folder=folder,
+        log=work / f"s3-{name}.log",
+        _command=command,
+        _environ=environ,
+        _requests=[] if count_requests else None,
+    )
+    endpoint.start()
+    return endpoint
+
+
+def _remote_settings(remote: str, endpoint: Endpoint) -> dict[str, str]:
+    options = {
+        "TYPE": "s3",
+        "PROVIDER": "Rclone",
+        "ENDPOINT": endpoint.url,
+        "ACCESS_KEY_ID": endpoint.access_key,
+        "SECRET_ACCESS_KEY": endpoint.secret_key,
+        "REGION": endpoint.region,
+    }
+    return {f"RCLONE_CONFIG_{remote}_{name}": value for name, value in options.items()}
+
+
+def _answers(url: str) -> bool:
+    try:
+        urllib.request.urlopen(url, timeout=5).close()  # noqa: S310 - our own loopback address
+    except urllib.error.HTTPError:
+        return True  # "access denied" without a signature is an answer too
+    return True

@@ -1,0 +1,206 @@
+"""Regions with a catalog of their own on one machine.
+
+Each has its Postgres, its Nessie and its S3 endpoint, and can be killed whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from sterna.edges.secrets import Secrets, environment_secrets
+from sterna.embedded.jars import fetch_jars
+from sterna.embedded.nessie import Nessie, Warehouse, start_nessie
+from sterna.embedded.postgres import Database, Postgres, start_postgres
+from sterna.embedded.process import LOOPBACK, Process, free_port, start_together
+from sterna.embedded.s3 import Endpoint, start_s3
+from sterna.embedded.stack import bucket, environment_of, new_keys, write_registry
+from sterna.errors import EngineError
+from sterna.ha.promote import plan_promotion, promote
+from sterna.registry.model import Registry
+from sterna.replica.region import read_registry
+
+# What every region's Postgres needs; nessie/postgresql.conf says why.
+SETTINGS = {
+    "wal_level": "logical",
+    "max_slot_wal_keep_size": "256MB",
+    "wal_receiver_timeout": "10s",
+    "wal_sender_timeout": "10s",
+    "wal_retrieve_retry_interval": "1s",
+    # An acknowledged commit outlives the server's sudden end. The disk itself doesn't fail here, so fsync stays off.
+    "synchronous_commit": "on",
+    # At least one for each region's slot, and the workers of one subscription.
+    "max_replication_slots": "10",
+    "max_wal_senders": "10",
+}
+
+
+@dataclass
+class Site:
+    """One region's servers; each may be killed and started again.
+
+    Args:
+        region: its name.
+        work: its folder, for logs.
+        postgres: the database server.
+        database: the catalog's database, with the login of Nessie.
+        endpoint: the object store; None while it is dark.
+        nessie: the catalog's server; None while there is none.
+        port: Nessie's port, which stays the same.
+    """
+
+    region: str
+    work: Path
+    postgres: Postgres
+    database: Database
+    endpoint: Endpoint
+    port: int
+    warehouses: Sequence[Warehouse] = ()
+    nessie: Nessie | None = None
+
+    @property
+    def uri(self) -> str:
+        """The address of its Nessie's API v2."""
+        return f"http://{LOOPBACK}:{self.port}/api/v2"
+
+    @property
+    def iceberg_uri(self) -> str:
+        """The address of its Nessie's Iceberg REST."""
+        return f"http://{LOOPBACK}:{self.port}/iceberg"
+
+    def start_nessie(self) -> None:
+        """Start the region's Nessie; on a copy it needs that the copy was seeded."""
+        self.nessie = start_nessie(self.work, database=self.database, warehouses=self.warehouses, port=self.port)
+
+    def start_postgres(self) -> None:
+        """Start the region's Postgres again, on the data that it had."""
+        self.postgres = self.postgres.restarted()
+
+    def kill(self) -> None:
+        """End the region's servers at once, as a power cut does; the disks stay."""
+        for process in (self.nessie and self.nessie.process, self.postgres.process, self.endpoint.process):
+            if process:
+                kill(process)
+
+    def stop(self) -> None:
+        """End what runs."""
+        if self.nessie:
+            self.nessie.stop()
+        self.postgres.stop()
+
+
+def kill(process: Process) -> None:
+    """Kill a server and all that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.stop()
+
+
+@dataclass(frozen=True)
+class Sites:
+    """Running regions.
+
+    Args:
+        work: their folder.
+        site: region → its servers.
+        registry: the path of their storage_registry.yaml.
+        environment: variables for whatever works with them; secret.
+    """
+
+    work: Path
+    site: Mapping[str, Site]
+    registry: Path
+    environment: Mapping[str, str] = field(repr=False)
+
+    @property
+    def secrets(self) -> Secrets:
+        """Finds the credentials of all of them."""
+        return environment_secrets(self.environment)
+
+    def read_registry(self) -> Registry:
+        """Read the registry."""
+        return read_registry(self.registry)
+
+
+@contextmanager
+def sites(work: Path, regions: Sequence[str] = ("us", "eu"), *, console: Console | None = None) -> Iterator[Sites]:
+    """Bring up some regions, the first of them as the primary, and stop all of them at the end.
+
+    Args:
+        work: a folder for data, logs and the registry; made if it is not there, never removed.
+        regions: their names.
+        console: where downloads are shown; None for standard error.
+
+    Raises:
+        EngineError: a part is missing or did not start.
+    """
+    work = work.resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    fetch_jars(console=console)
+    with ExitStack() as stack:
+        endpoints = start_together(
+            stack,
+            *(
+                partial(start_s3, work, region, [bucket(region)], *new_keys(), count_requests=True)
+                for region in regions
+            ),
+        )
+        warehouses = [
+            Warehouse(region, bucket(region), "warehouse", end) for region, end in zip(regions, endpoints, strict=True)
+        ]
+        servers = start_together(stack, *(partial(start_postgres, work / region, SETTINGS) for region in regions))
+        made = {}
+        for region, endpoint, server in zip(regions, endpoints, servers, strict=True):
+            made[region] = Site(
+                region, work / region, server, server.create_database("nessie"), endpoint, free_port(), warehouses
+            )
+            stack.callback(made[region].stop)
+        yield _joined(work, made)
+
+
+def _joined(work: Path, made: Mapping[str, Site]) -> Sites:
+    """Write the registry, make the first region the primary and let the others follow; then start their Nessies."""
+    first = next(iter(made.values()))
+    endpoints = {region: site.endpoint for region, site in made.items()}
+    path = write_registry(work, {region: _catalog(site) for region, site in made.items()}, endpoints, {})
+    logins = {
+        f"AIRFLOW_CONN_{_credential(region).upper()}": json.dumps(
+            {"conn_type": "postgres", "login": site.postgres.admin.user, "password": site.postgres.admin.password}
+        )
+        for region, site in made.items()
+    }
+    found = Sites(work, made, path, {**environment_of(path, endpoints), **logins})
+    first.start_nessie()
+    registry = found.read_registry()
+    done = promote(
+        registry, found.secrets, plan_promotion(registry, found.secrets, first.region, planned=False), lambda line: None
+    )
+    if done.left:
+        raise EngineError(f"a region does not follow {first.region}: {done.left}")
+    for site in made.values():
+        if site is not first:
+            site.start_nessie()
+    return found
+
+
+def _catalog(site: Site) -> dict[str, object]:
+    database = {
+        "hosts": [f"{LOOPBACK}:{site.postgres.admin.port}"],
+        "name": site.database.name,
+        "role": site.database.user,
+        "credential_id": _credential(site.region),
+        "sslmode": "disable",
+    }
+    return {"read": site.uri, "database": database}
+
+
+def _credential(region: str) -> str:
+    return f"catalog_{region.replace('-', '_')}"

@@ -1,0 +1,194 @@
+"""What is garbage: pure, from a listing, from what is reached, and from what earlier passes found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from sterna.errors import TableError
+from sterna.gc.model import Amount
+from sterna.registry.mapping import Mapping
+from sterna.replica.reach import Reached
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_AT_ONCE = 10_000
+FILE, EVIDENCE, STRANGE = "file", "evidence", "strange"
+
+Listed = tuple[str, int, datetime]
+"""URI, size and time of last change of an object, as the store lists it."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What an earlier pass found unreachable.
+
+    Args:
+        at: when the store says that its record was written.
+        uris: what was unreachable.
+    """
+
+    at: datetime
+    uris: pa.Array
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the decision depends on beside the files.
+
+    Args:
+        mapping: the region's mapping.
+        ids: ids of the locations whose files stand below the replica root, those that the registry no longer has
+            included.
+        now: the time.
+        keep, grace: as in `Options`.
+        passes: earlier passes, oldest first: the newest that is at least `grace` old, and all after it; empty where
+            none is so old.
+    """
+
+    mapping: Mapping
+    ids: frozenset[str]
+    now: datetime
+    keep: timedelta
+    grace: timedelta
+    passes: Sequence[Pass] = ()
+
+    def kind(self, uri: str) -> str:
+        """Tell what an object is by its place.
+
+        A file of tables, evidence of runs or passes, or nothing that sterna writes.
+        """
+        root = f"{self.mapping.region.replica_root}/"
+        if not uri.startswith(root):
+            return STRANGE
+        first, *rest = uri.removeprefix(root).split("/")
+        if first == "_sterna":
+            return EVIDENCE if len(rest) > 1 and rest[0] in ("runs", "collect") else STRANGE
+        if first == "_localized" and rest:
+            first, *rest = rest
+        if not rest or first.partition("~")[0] not in self.ids:
+            return STRANGE
+        try:
+            self.mapping.locate(uri)
+        except TableError:
+            return STRANGE
+        return FILE
+
+    def spent(self, uri: str, modified: datetime) -> bool:
+        """Tell whether evidence is older than `keep`, and no record of a pass that is still needed."""
+        is_pass = uri.startswith(f"{self.mapping.region.replica_root}/_sterna/collect/")
+        needed = is_pass and (not self.passes or modified >= self.passes[0].at)
+        return not needed and modified <= self.now - self.keep
+
+
+@dataclass
+class Found:
+    """What lies below a replica root.
+
+    Args:
+        objects: everything.
+        strange: what sterna did not write.
+        unreachable: URI, size and time of last change of what no kept head reaches.
+        refused: the same of what only refused tables reach.
+    """
+
+    objects: Amount
+    strange: Amount
+    unreachable: pa.Table
+    refused: pa.Table
+
+
+@cache
+def schema() -> pa.Schema:
+    """Columns: uri, size, modified."""
+    import pyarrow as pa
+
+    return pa.schema([("uri", pa.string()), ("size", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
+
+
+def sort_out(listing: Iterable[Listed], rules: Rules, kept: Reached, refused: Reached) -> Found:
+    """Tell what is reachable of a listing.
+
+    Args:
+        listing: everything below the replica root.
+        rules: what else it depends on.
+        kept: what kept heads reach.
+        refused: what refused tables reach; what is kept is kept nevertheless.
+    """
+    import pyarrow as pa
+
+    objects = strange = Amount()
+    unreachable, only_refused = [schema().empty_table()], [schema().empty_table()]
+    for chunk in _chunks(listing):
+        objects += Amount(len(chunk), sum(size for _, size, _ in chunk))
+        kinds = [rules.kind(uri) for uri, _, _ in chunk]
+        strange += Amount(
+            kinds.count(STRANGE), sum(item[1] for item, kind in zip(chunk, kinds, strict=True) if kind == STRANGE)
+        )
+        files = [item for item, kind in zip(chunk, kinds, strict=True) if kind == FILE]
+        spent = [
+            item for item, kind in zip(chunk, kinds, strict=True) if kind == EVIDENCE and rules.spent(item[0], item[2])
+        ]
+        lost = _filtered(files, kept, wanted=False)
+        only_refused.append(_table(_filtered(lost, refused, wanted=True)))
+        # No head names evidence; if one should, it stays.
+        unreachable.append(_table(_filtered([*lost, *_filtered(spent, kept, wanted=False)], refused, wanted=False)))
+    return Found(
+        objects,
+        strange,
+        pa.concat_tables(unreachable).combine_chunks(),
+        pa.concat_tables(only_refused).combine_chunks(),
+    )
+
+
+def garbage(unreachable: pa.Table, rules: Rules) -> pa.Table:
+    """Return what may be deleted of the unreachable.
+
+    Older than `grace`, and unreachable in every pass since one that is as old.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not rules.passes:
+        return unreachable.slice(0, 0)
+    limit = pa.scalar(rules.now - rules.grace, pa.timestamp("us", "UTC"))
+    found = unreachable.filter(pc.less_equal(unreachable.column("modified"), limit))
+    for earlier in rules.passes:
+        found = found.filter(pc.is_in(found.column("uri"), earlier.uris))
+    return found
+
+
+def without(files: pa.Table, reached: Reached) -> pa.Table:
+    """Return the files that aren't reached."""
+    import pyarrow.compute as pc
+
+    return files.filter(pc.invert(reached.has(files.column("uri").to_pylist())))
+
+
+def amount(files: pa.Table) -> Amount:
+    """Return how many files there are and their size."""
+    import pyarrow.compute as pc
+
+    return Amount(files.num_rows, pc.sum(files.column("size")).as_py() or 0)
+
+
+def _chunks(listing: Iterable[Listed]) -> Iterator[list[Listed]]:
+    items = iter(listing)
+    while chunk := list(islice(items, _AT_ONCE)):
+        yield chunk
+
+
+def _filtered(files: Sequence[Listed], reached: Reached, *, wanted: bool) -> list[Listed]:
+    answers = reached.has([uri for uri, _, _ in files]).to_pylist()
+    return [item for item, answer in zip(files, answers, strict=True) if answer == wanted]
+
+
+def _table(files: Sequence[Listed]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table([list(column) for column in zip(*files, strict=True)] if files else [[], [], []], schema=schema())

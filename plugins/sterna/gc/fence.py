@@ -1,0 +1,100 @@
+"""Keeping syncs and deletions apart: by the replica branch's head, which every sync is planned for and
+compares-and-swaps.
+
+A clean-up commits twice around each of its deletions, and changes nothing but a property. So a sync that was planned
+before the first commit can't be published: its head is gone. One that would be planned between them waits: the head
+says so. One that is planned after the second looks for every file after the last of them was deleted. No order of the
+two lets a sync publish a file that it found and a clean-up then deleted, whatever is written beside the replica, or
+lost there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from sterna.catalog.model import Unchanged
+from sterna.errors import CatalogConflict, CatalogStateUnknown
+from sterna.replica.head import COLLECTING, COLLECTING_SECONDS, RUN_ID, read_head
+from sterna.replica.region import RegionContext
+
+_NO_KEY = ("sterna",)
+# Far from the time after which syncs take the clean-up for dead: requests may be slow.
+_DELETING_SECONDS = COLLECTING_SECONDS / 30
+_LAST_REQUEST_SECONDS = COLLECTING_SECONDS / 3
+
+
+@dataclass
+class Fence:
+    """A clean-up's right to delete, for half a minute.
+
+    Args:
+        hash: the replica branch's head, which is the clean-up's own commit.
+    """
+
+    hash: str = ""
+    _wall: float = field(default_factory=time.time)
+    _steady: float = field(default_factory=time.monotonic)
+
+    @property
+    def has_time(self) -> bool:
+        """Whether more may be begun."""
+        return self._age() < _DELETING_SECONDS
+
+    def stands(self) -> bool:
+        """Tell whether another request may be sent."""
+        return self._age() < _LAST_REQUEST_SECONDS
+
+    def _age(self) -> float:
+        # By either clock, for one of them stands still while a machine sleeps.
+        return max(time.time() - self._wall, time.monotonic() - self._steady)
+
+
+@contextmanager
+def fence(context: RegionContext, replica_hash: str, pass_id: str) -> Iterator[Fence]:
+    """Keep syncs from being published, and from being planned, for as long as the block runs.
+
+    Args:
+        context: the region.
+        replica_hash: the replica branch's head; the caller has made sure that what is deleted isn't reachable from it.
+        pass_id: names the clean-up.
+
+    Yields:
+        The fence; its hash afterwards is the head that it left.
+
+    Raises:
+        CatalogConflict: the branch has moved.
+        CatalogError: the catalog doesn't answer; a fence that can't be taken down stops counting by itself.
+    """
+    properties = dict(
+        next(
+            iter(context.primary.history(f"{context.region.replica_branch}@{replica_hash}", operations=False))
+        ).properties
+    )
+    made = Fence()
+    made.hash = _commit(context, replica_hash, pass_id, {**properties, RUN_ID: pass_id, COLLECTING: pass_id})
+    try:
+        yield made
+    finally:
+        properties.pop(COLLECTING, None)
+        made.hash = _commit(context, made.hash, pass_id, {**properties, RUN_ID: pass_id})
+
+
+def _commit(context: RegionContext, expected: str, pass_id: str, properties: dict[str, str]) -> str:
+    branch = context.region.replica_branch
+    wanted = properties.get(COLLECTING, "")
+    message = f"sterna: {pass_id} {'deletes what nothing reaches' if wanted else 'is done'}"
+    try:
+        return context.primary.commit(branch, expected, [Unchanged(_NO_KEY)], message, properties)
+    except CatalogStateUnknown:
+        head = read_head(context.primary, branch)
+        if (head.run_id, head.collecting) != (pass_id, wanted):
+            raise
+        return head.hash
+    except CatalogConflict:
+        if wanted:
+            raise
+        # Somebody took this clean-up for dead and went on: then the fence is down already.
+        return read_head(context.primary, branch).hash

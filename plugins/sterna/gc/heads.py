@@ -1,0 +1,172 @@
+"""Which versions of which tables must stay readable.
+
+Those of the heads that are kept, by what the catalog says of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sterna.catalog.model import NAMESPACE, Catalog, Commit, Content, Key, Put, Reference, key_name
+from sterna.errors import Busy, ReferenceNotFound, UsageError
+from sterna.registry.mapping import check_bindings
+from sterna.registry.model import SOURCE_BRANCH, inside, respell
+from sterna.replica.head import MOVED, Head, read_head
+from sterna.replica.reach import Version
+from sterna.replica.region import RegionContext
+
+
+@dataclass
+class Heads:
+    """What the kept heads hold below the replica root.
+
+    Args:
+        head: the replica branch's head.
+        kept: versions whose files stay.
+        past: what `main` held below the replica root since that moment, and may have expired: what is left of it stays.
+        refused: versions, on the replica branch but no more at its head, of keys that the registry refuses now.
+        still_shown: refused keys that the head still shows.
+    """
+
+    head: Head
+    kept: set[Version] = field(default_factory=set)
+    past: set[Version] = field(default_factory=set)
+    refused: set[Version] = field(default_factory=set)
+    still_shown: tuple[str, ...] = ()
+
+
+def kept_heads(context: RegionContext, since: datetime, *, whole_history: bool) -> Heads:
+    """Find the versions that must stay readable.
+
+    These are what the replica branch's head holds and what each of its heads since a moment held; and what any other
+    branch or
+    tag holds below this replica root: a tag that somebody set there, `main` itself after a promotion with tables, since
+        that moment too.
+
+    Args:
+        context: the region.
+        since: heads that the branch had from this moment on are kept, the one that it had at this moment included.
+        whole_history: look for versions of refused keys in older commits, too.
+
+    Raises:
+        UsageError: there is no replica branch, so that nobody knows what is needed.
+        BranchChanged, RegistryError: the branch's head isn't sterna's, or was made for other prefixes.
+    """
+    catalog, branch = context.primary, context.region.replica_branch
+    head = read_head(catalog, branch)
+    if head.commit_time is None:
+        raise UsageError(
+            f"there is no replica branch {branch} with a commit: nobody knows what must stay",
+            hint="sync the region first",
+        )
+    check_bindings(context.registry, head.bindings or {})
+    heads = Heads(head)
+    shown = set(_versions(context, catalog.entries(branch, head.hash)))
+    for version in _held_since(context, branch, head.hash, since, heads.refused if whole_history else None):
+        (heads.refused if _refused(context, version.key) else heads.kept).add(version)
+    heads.kept |= shown | elsewhere(context)
+    heads.past = _past(context, since) - heads.kept
+    heads.refused -= heads.kept
+    heads.still_shown = tuple(sorted({version.key for version in shown if _refused(context, version.key)}))
+    return heads
+
+
+def versions_since(context: RegionContext, older: str, newer: str) -> set[Version]:
+    """Return the versions that commits of the replica branch after one head, up to another, put there.
+
+    Raises:
+        Busy: the branch was reset meanwhile: what the older head stood for may not be known any more.
+    """
+    if older == newer:
+        return set()
+    commits = list(context.primary.history(f"{context.region.replica_branch}@{newer}", operations=True, until=older))
+    if not commits or commits[-1].parent != older:
+        raise Busy(f"{context.region.replica_branch} was reset while it was looked at", hint="start again")
+    return {version for commit in commits for version in _put(context, commit)}
+
+
+def refused_versions(context: RegionContext, commits: Iterable[Commit]) -> set[Version]:
+    """Return the versions of refused keys that some commits put on the replica branch."""
+    return {version for commit in commits for version in _put(context, commit) if _refused(context, version.key)}
+
+
+def _held_since(
+    context: RegionContext, branch: str, head: str, since: datetime, older: set[Version] | None = None
+) -> Iterator[Version]:
+    """Yield what the heads since a moment put, and what the first of them held.
+
+    Put refused versions from before into `older`.
+    """
+    commits = iter(context.primary.history(f"{branch}@{head}", operations=True))
+    for commit in commits:
+        yield from _put(context, commit)
+        if commit.commit_time < since:
+            yield from _versions(context, context.primary.entries(branch, commit.hash))
+            break
+    if older is not None:
+        older |= refused_versions(context, commits)
+
+
+def elsewhere(context: RegionContext) -> set[Version]:
+    """Return what lies below this replica root and is shown by other references, or by the region's own, older copy
+    of the catalog.
+    """
+    branch, found = context.region.replica_branch, set[Version]()
+    for reference in context.primary.references():
+        if reference.name != branch:
+            found |= _shown(context, reference)
+    if context.catalog is not context.primary:
+        found |= set(_served(context, context.catalog, branch))
+    return found
+
+
+def _shown(context: RegionContext, reference: Reference) -> set[Version]:
+    """Return what a reference shows below this replica root, or nothing where it is dropped meanwhile."""
+    while True:
+        try:
+            return set(_versions(context, context.primary.entries(reference.name, reference.hash)))
+        except ReferenceNotFound:
+            there = {each.name: each for each in context.primary.references()}
+            if reference.name not in there:
+                return set()
+            if there[reference.name].hash == reference.hash:
+                raise
+            reference = there[reference.name]
+
+
+def _past(context: RegionContext, since: datetime) -> set[Version]:
+    """Return what `main` held below this replica root since a moment, where it held something there (after a
+    promotion with tables).
+    """
+    main = context.primary.reference(SOURCE_BRANCH).hash
+    commits = context.primary.history(f"{SOURCE_BRANCH}@{main}", operations=False)
+    older = next((commit.hash for commit in commits if commit.commit_time < since or MOVED in commit.properties), main)
+    for hash in (main, older):
+        if next(_versions(context, context.primary.entries(SOURCE_BRANCH, hash)), None) is not None:
+            return set(_held_since(context, SOURCE_BRANCH, main, since))
+    return set()
+
+
+def _served(context: RegionContext, catalog: Catalog, branch: str) -> Iterator[Version]:
+    try:
+        yield from _versions(context, catalog.entries(branch, catalog.reference(branch).hash))
+    except ReferenceNotFound:
+        return  # the copy has not got it yet: nobody reads it there
+
+
+def _put(context: RegionContext, commit: Commit) -> Iterator[Version]:
+    return _versions(context, ((put.key, put.content) for put in commit.operations or () if isinstance(put, Put)))
+
+
+def _versions(context: RegionContext, entries: Iterable[tuple[Key, Content]]) -> Iterator[Version]:
+    roots = list(respell(context.region.replica_root).values())
+    for key, content in entries:
+        uri = content.metadata_location
+        if content.kind != NAMESPACE and uri and any(inside(uri, root) for root in roots):
+            yield Version(key_name(key), content.kind, uri)
+
+
+def _refused(context: RegionContext, key: str) -> bool:
+    return bool(context.registry.refusal(key, context.region.name))

@@ -1,0 +1,94 @@
+"""What a clean-up is asked for, and what it says when it is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sterna.errors import UsageError
+
+LEAST_GRACE = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a caller may ask of one clean-up.
+
+    Args:
+        keep: heads of the replica branch that are no older than this keep all that they reach.
+        grace: how long a file has to be unreachable, and how old it has to be; longer than any run or query takes.
+        delete: delete; otherwise only say what would be.
+        evict: files of tables that the registry refuses go at once, without regard to `keep` and `grace`.
+        patience: seconds to wait for a sync that is between its plan and its publication.
+
+    Raises:
+        UsageError: a grace that no run or query could rely on.
+    """
+
+    keep: timedelta = timedelta(days=7)
+    grace: timedelta = timedelta(hours=24)
+    delete: bool = False
+    evict: bool = False
+    patience: float = 600.0
+
+    def __post_init__(self) -> None:
+        if self.grace < LEAST_GRACE:
+            raise UsageError(
+                f"a grace of {self.grace} is too short: it has to be longer than any run or query takes, 1h at least"
+            )
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Some files and their size."""
+
+    files: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        """Add up."""
+        return Amount(self.files + other.files, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A file that could not be deleted; the next clean-up tries again."""
+
+    file: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What a clean-up found below a replica root, and what it did.
+
+    Args:
+        region, pass_id, replica_hash: which region, which pass, and the replica head that it was made for.
+        dry_run: nothing was to be deleted.
+        objects: everything below the replica root.
+        strange: of these, what sterna did not write: left alone.
+        unreachable: what no kept head reaches, garbage included.
+        garbage: what may be deleted now: unreachable since a pass at least `grace` ago, and older than that itself.
+        refused: files of refused tables that no other table and no current head reaches; part of the garbage with
+            `evict`.
+        deleted: what was deleted.
+        failed: how many files could not be.
+        failures: these, the first 100.
+        in_flight: ids of syncs between plan and publication, for which a deletion would wait.
+        still_shown: refused keys that the replica branch still shows: the next sync takes them off.
+    """
+
+    region: str
+    pass_id: str
+    replica_hash: str
+    dry_run: bool
+    objects: Amount
+    strange: Amount
+    unreachable: Amount
+    garbage: Amount
+    refused: Amount
+    deleted: Amount = Amount()
+    failed: int = 0
+    failures: tuple[Failure, ...] = ()
+    in_flight: tuple[str, ...] = ()
+    still_shown: tuple[str, ...] = ()

@@ -1,0 +1,124 @@
+"""A clean-up: what the kept heads reach stays; what none of them reaches goes once it has been so for long enough."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from sterna.gc.decide import Found, Rules, amount, garbage, sort_out, without
+from sterna.gc.delete import Deletion
+from sterna.gc.evidence import read_passes, runs_in_flight, save_pass
+from sterna.gc.heads import Heads, elsewhere, kept_heads, versions_since
+from sterna.gc.model import Collected, Failure, Options
+from sterna.replica.head import read_head
+from sterna.replica.reach import Reached, Walk
+from sterna.replica.region import RegionContext
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SHOWN = 100
+
+
+def collect(
+    context: RegionContext,
+    options: Options,
+    progress: Callable[[str], None] = lambda line: None,
+    *,
+    now: datetime | None = None,
+) -> Collected:
+    """Find what nothing reaches below a region's replica root, and delete it where that was asked for.
+
+    A pass writes down what it found unreachable and left there. A file is deleted when no kept head reaches it, every
+    pass since one that is at least `grace` old found it unreachable, and the file itself is as old.
+
+    Args:
+        context: the region.
+        options: what the caller asks for.
+        progress: called with lines for people.
+        now: the time; default: the clock's.
+
+    Returns:
+        What was found and done.
+
+    Raises:
+        ReplicaBroken: a file that a kept head needs can't be read; then nothing is deleted.
+        Busy: a sync or another clean-up was at work for longer than the caller would wait.
+        UsageError: there is no replica branch.
+        CatalogError, StoreError: something doesn't answer; a later run goes on.
+    """
+    now = now or datetime.now(UTC)
+    pass_id = f"collect-{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
+    heads = kept_heads(context, now - options.keep, whole_history=options.evict)
+    progress(f"{len(heads.kept)} versions of tables and views are kept, {len(heads.refused)} belong to refused tables")
+    kept, refused = Reached(), Reached()
+    walk = Walk(context, kept.add, progress)
+    walk.over(heads.kept)
+    Walk(context, kept.add, progress, gone_is_fine=True).over(heads.past)
+    Walk(context, refused.add, progress, gone_is_fine=True).over(heads.refused)
+    rules = _rules(context, heads, options, now)
+    found = sort_out(context.objects.list(context.region.replica_root), rules, kept, refused)
+    heads = _caught_up(context, heads, walk)
+    found = replace(found, unreachable=without(found.unreachable, kept), refused=without(found.refused, kept))
+    doomed = _doomed(found, rules, options)
+    report = Collected(
+        region=context.region.name,
+        pass_id=pass_id,
+        replica_hash=heads.head.hash,
+        dry_run=not options.delete,
+        objects=found.objects,
+        strange=found.strange,
+        unreachable=amount(found.unreachable),
+        garbage=amount(doomed),
+        refused=amount(found.refused),
+        in_flight=runs_in_flight(context, heads.head.hash, now, options.grace),
+        still_shown=heads.still_shown,
+    )
+    left = found.unreachable
+    if options.delete:
+        deletion = Deletion(context, pass_id, options, now, walk, kept, heads.kept, progress)
+        deleted = deletion.run(doomed, heads.head.hash)
+        failures = [Failure(uri, str(error)) for uri, error in deleted.failures.items()]
+        report = replace(
+            report,
+            deleted=deleted.done,
+            failed=len(failures),
+            failures=tuple(failures[:_SHOWN]),
+            replica_hash=deleted.head,
+        )
+        left = _left(left, doomed, deleted.failures)
+    # At the end, so that a clean-up that was killed leaves the earlier passes as its next try needs them.
+    save_pass(context, pass_id, left)
+    return report
+
+
+def _rules(context: RegionContext, heads: Heads, options: Options, now: datetime) -> Rules:
+    ids = frozenset((*context.registry.bindings(), *(heads.head.bindings or {})))
+    return Rules(context.mapping, ids, now, options.keep, options.grace, read_passes(context, now - options.grace))
+
+
+def _caught_up(context: RegionContext, heads: Heads, walk: Walk) -> Heads:
+    """Reach what was published, or committed to `main`, while the store was listed."""
+    head = read_head(context.primary, context.region.replica_branch)
+    found = versions_since(context, heads.head.hash, head.hash) | elsewhere(context)
+    walk.over(found - heads.kept)
+    return replace(heads, head=head, kept=heads.kept | found)
+
+
+def _doomed(found: Found, rules: Rules, options: Options) -> pa.Table:
+    import pyarrow as pa
+
+    waited = garbage(found.unreachable, rules)
+    return pa.concat_tables([waited, found.refused]).combine_chunks() if options.evict else waited
+
+
+def _left(unreachable: pa.Table, doomed: pa.Table, failures: Mapping[str, object]) -> pa.Table:
+    """Return what is unreachable still after a deletion."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    gone = doomed.filter(pc.invert(pc.is_in(doomed.column("uri"), pa.array(list(failures), pa.string()))))
+    return unreachable.filter(pc.invert(pc.is_in(unreachable.column("uri"), gone.column("uri").combine_chunks())))

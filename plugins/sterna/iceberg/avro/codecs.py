@@ -1,0 +1,140 @@
+"""The compression codecs of Avro blocks that Iceberg's writers use.
+
+Source: Avro specification 1.11, "Required Codecs" and "Optional Codecs". None of them may produce more than the
+    caller's limit,
+whatever the input claims.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import cramjam
+from isal import isal_zlib
+
+from sterna.errors import BrokenMetadata, Unsupported
+
+_CRC_BYTES: Final = 4
+_FIRST_GUESS: Final = 16
+
+
+class TooLong(Exception):
+    """Internal: a payload decompresses to more than the limit."""
+
+
+class Damaged(Exception):
+    """Internal: a payload does not decompress."""
+
+
+@dataclass(frozen=True)
+class Codec:
+    """One codec.
+
+    Args:
+        name: its name in Avro headers.
+        compress: raw bytes to payload; same input, same bytes.
+        expand: payload and a limit in bytes to raw bytes.
+    """
+
+    name: str
+    compress: Callable[[bytes], bytes]
+    expand: Callable[[bytes, int], bytes]
+
+    def decompress(self, payload: bytes, limit: int, uri: str) -> bytes:
+        """Return the raw bytes of a block.
+
+        Args:
+            payload: the stored bytes.
+            limit: the most bytes that may come out.
+            uri: the file's name, for errors.
+
+        Raises:
+            BrokenMetadata: damaged, or longer than the limit.
+        """
+        try:
+            return self.expand(payload, limit)
+        except TooLong:
+            raise BrokenMetadata(f"an Avro block decompresses to more than {limit} bytes", file=uri) from None
+        except _DAMAGE as error:
+            raise BrokenMetadata(f"an Avro block is no valid {self.name}: {error}", file=uri) from error
+
+
+def codec_of(name: bytes, uri: str) -> Codec:
+    """Return the codec that a header names.
+
+    Raises:
+        Unsupported: not among null, deflate, snappy and zstandard.
+    """
+    for codec in _CODECS:
+        if codec.name.encode() == name:
+            return codec
+    raise Unsupported(f"Avro codec {name.decode('ascii', 'backslashreplace')!r}", file=uri)
+
+
+def _same(payload: bytes, limit: int) -> bytes:
+    if len(payload) > limit:
+        raise TooLong
+    return payload
+
+
+def _deflate(data: bytes) -> bytes:
+    packed: bytes = isal_zlib.compress(data, wbits=-15)
+    return packed
+
+
+def _inflate(payload: bytes, limit: int) -> bytes:
+    stream = isal_zlib.decompressobj(wbits=-15)
+    data: bytes = stream.decompress(payload, limit + 1)
+    if len(data) > limit:
+        raise TooLong
+    if not stream.eof:
+        raise Damaged("cut off")
+    return data
+
+
+def _snap(data: bytes) -> bytes:
+    return bytes(cramjam.snappy.compress_raw(data)) + zlib.crc32(data).to_bytes(_CRC_BYTES, "big")
+
+
+def _unsnap(payload: bytes, limit: int) -> bytes:
+    packed, checksum = payload[:-_CRC_BYTES], payload[-_CRC_BYTES:]
+    if len(checksum) < _CRC_BYTES or not packed:
+        raise Damaged("cut off")
+    if cramjam.snappy.decompress_raw_len(packed) > limit:
+        raise TooLong
+    data = bytes(cramjam.snappy.decompress_raw(packed))
+    if zlib.crc32(data).to_bytes(_CRC_BYTES, "big") != checksum:
+        raise Damaged("wrong checksum")
+    return data
+
+
+def _zstd(data: bytes) -> bytes:
+    return bytes(cramjam.zstd.compress(data))
+
+
+def _unzstd(payload: bytes, limit: int) -> bytes:
+    # A frame need not tell its length, so the buffer grows until the frame fits; damage shows as a frame that never
+    # does.
+    size = min(limit, max(1 << 16, len(payload) * _FIRST_GUESS))
+    while True:
+        buffer = bytearray(size)
+        try:
+            return bytes(memoryview(buffer)[: cramjam.zstd.decompress_into(payload, buffer)])
+        except cramjam.DecompressionError:
+            if size == limit:
+                raise
+            size = min(limit, size * 8)
+
+
+# isal's stub declares its error as an instance.
+_DAMAGE: Final[Any] = (Damaged, isal_zlib.error, cramjam.DecompressionError)
+
+_CODECS: Final = (
+    Codec("null", lambda data: data, _same),
+    Codec("deflate", _deflate, _inflate),
+    Codec("snappy", _snap, _unsnap),
+    Codec("zstandard", _zstd, _unzstd),
+)

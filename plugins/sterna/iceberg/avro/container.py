@@ -1,0 +1,289 @@
+"""The Avro object container: header, blocks, sync markers.
+
+Source: Avro specification 1.11, "Object Container Files". A rewritten file keeps its header byte for byte, and so its
+    schema,
+its metadata, its codec and its sync marker; blocks that nobody edits are kept as they are stored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sterna.errors import BrokenMetadata, Unsupported
+from sterna.iceberg.avro.codecs import Codec, codec_of
+from sterna.iceberg.files import (
+    MAX_BLOCK_BYTES,
+    MAX_FILE_BYTES,
+    MAX_RATIO,
+    MAX_RECORDS,
+    MAX_TOTAL_BYTES,
+    MIB,
+    NEWEST_FORMAT,
+    RATIO_FREE_BYTES,
+)
+
+_MAGIC: Final = b"Obj\x01"
+_SYNC_BYTES: Final = 16
+_GROUP_BYTES: Final = 32 * MIB
+
+
+class Truncated(Exception):
+    """Internal: the bytes end inside a value, or a number is no Avro long."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block as it is stored.
+
+    Args:
+        count: its number of records.
+        start: offset of its first stored byte, the count included.
+        payload: offset of its compressed payload.
+        payload_end: offset after the payload; the sync marker follows.
+    """
+
+    count: int
+    start: int
+    payload: int
+    payload_end: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """Consecutive blocks, decompressed into one buffer.
+
+    Args:
+        blocks: the blocks.
+        data: their records, end to end.
+        bounds: offset in `data` where each block starts, and the end of the last one.
+    """
+
+    blocks: tuple[Block, ...]
+    data: bytes
+    bounds: tuple[int, ...]
+
+    @property
+    def records(self) -> int:
+        """The number of records in all blocks."""
+        return sum(block.count for block in self.blocks)
+
+
+@dataclass(frozen=True)
+class Container:
+    """An Avro file: its parsed header, and the raw bytes that its blocks are read from.
+
+    Args:
+        data: the whole file.
+        uri: the file's name, for errors.
+        metadata: the header's metadata.
+        schema: the writer's schema, parsed from JSON.
+        codec: how blocks are compressed.
+        sync: the sync marker.
+        header_end: offset of the first block.
+    """
+
+    data: bytes
+    uri: str
+    metadata: dict[str, bytes]
+    schema: Any
+    codec: Codec
+    sync: bytes
+    header_end: int
+
+    def broken(self, reason: str) -> BrokenMetadata:
+        """Return the error that names this file."""
+        return BrokenMetadata(reason, file=self.uri)
+
+    def groups(self) -> Iterator[Group]:
+        """Decompress the blocks, some tens of MiB at a time.
+
+        Raises:
+            BrokenMetadata: a block is cut, misplaced, does not decompress, or is over a limit.
+        """
+        blocks: list[Block] = []
+        parts: list[bytes] = []
+        size = total = 0
+        for block in self._blocks():
+            part = self._expand(block)
+            total += len(part)
+            self._check_size(block, len(part), total)
+            blocks.append(block)
+            parts.append(part)
+            size += len(part)
+            if size >= _GROUP_BYTES:
+                yield _group(blocks, parts)
+                blocks, parts, size = [], [], 0
+        if blocks:
+            yield _group(blocks, parts)
+
+    def stored(self, block: Block) -> bytes:
+        """Return a block exactly as the file holds it, sync marker included."""
+        return self.data[block.start : block.payload_end + _SYNC_BYTES]
+
+    def encode(self, count: int, payload: bytes) -> bytes:
+        """Return a new block of this file's codec and sync marker."""
+        packed = self.codec.compress(payload)
+        return encode_long(count) + encode_long(len(packed)) + packed + self.sync
+
+    def _expand(self, block: Block) -> bytes:
+        payload = self.data[block.payload : block.payload_end]
+        return self.codec.decompress(payload, MAX_BLOCK_BYTES, self.uri) if payload or block.count else b""
+
+    def _blocks(self) -> Iterator[Block]:
+        at, records = self.header_end, 0
+        while at < len(self.data):
+            block = self._block(at)
+            records += block.count
+            if records > MAX_RECORDS:
+                raise self.broken(f"more than {MAX_RECORDS} records")
+            yield block
+            at = block.payload_end + _SYNC_BYTES
+
+    def _block(self, start: int) -> Block:
+        try:
+            count, at = read_long(self.data, start)
+            size, at = read_long(self.data, at)
+        except Truncated:
+            raise self.broken(f"cut off in the block at byte {start}") from None
+        end = at + size
+        if count < 0 or size < 0 or end + _SYNC_BYTES > len(self.data):
+            raise self.broken(f"the block at byte {start} claims {count} records in {size} bytes")
+        if self.data[end : end + _SYNC_BYTES] != self.sync:
+            raise self.broken(f"wrong sync marker after the block at byte {start}")
+        return Block(count, start, at, end)
+
+    def _check_size(self, block: Block, size: int, total: int) -> None:
+        # Each record of Iceberg's takes more than a byte, so a higher count is a lie.
+        if block.count > size:
+            raise self.broken(
+                f"the block at byte {block.start} claims {block.count} records in {size} decompressed bytes"
+            )
+        if total > MAX_TOTAL_BYTES or (total > RATIO_FREE_BYTES and total > MAX_RATIO * len(self.data)):
+            raise self.broken(f"{len(self.data)} bytes decompress to more than {total}")
+
+
+def open_container(data: bytes, uri: str) -> Container:
+    """Parse the header of an Avro file.
+
+    Args:
+        data: the whole file.
+        uri: its name, for errors.
+
+    Returns:
+        The container; its blocks are not looked at yet.
+
+    Raises:
+        BrokenMetadata: no Avro file, a cut or senseless header, or over the size limit.
+        Unsupported: a codec that is not among null, deflate, snappy and zstandard.
+    """
+    if len(data) > MAX_FILE_BYTES:
+        raise BrokenMetadata(f"a file of {len(data)} bytes is over the limit of {MAX_FILE_BYTES}", file=uri)
+    if not data.startswith(_MAGIC):
+        raise BrokenMetadata("not an Avro file", file=uri)
+    try:
+        metadata, at = _read_metadata(data, len(_MAGIC))
+    except (Truncated, UnicodeDecodeError):
+        raise BrokenMetadata("cut off or broken in the Avro header", file=uri) from None
+    if at + _SYNC_BYTES > len(data):
+        raise BrokenMetadata("cut off in the Avro header", file=uri)
+    try:
+        schema = json.loads(metadata["avro.schema"].decode("utf-8"))
+    except (KeyError, ValueError, RecursionError):
+        raise BrokenMetadata("the Avro header has no readable schema", file=uri) from None
+    codec = codec_of(metadata.get("avro.codec", b"null"), uri)
+    return Container(data, uri, metadata, schema, codec, data[at : at + _SYNC_BYTES], at + _SYNC_BYTES)
+
+
+def open_iceberg(data: bytes, uri: str, what: str) -> Container:
+    """Parse the header of a manifest or a manifest list.
+
+    Args:
+        data: the whole file.
+        uri: its name, for errors.
+        what: what kind of file it is, for errors.
+
+    Raises:
+        BrokenMetadata: as `open_container`.
+        Unsupported: as `open_container`, and a format version that is not localized.
+    """
+    container = open_container(data, uri)
+    version = container.metadata.get("format-version", b"1")
+    if not version.isdigit():
+        raise container.broken("the header's format-version is not a number")
+    if int(version[:9]) > NEWEST_FORMAT:
+        raise Unsupported(f"{what} of format version {int(version[:9])}", file=uri)
+    return container
+
+
+def read_long(data: bytes, at: int) -> tuple[int, int]:
+    """Return the Avro int or long at an offset, and the offset after it.
+
+    Raises:
+        Truncated: the bytes end, or the number has more than 64 bits.
+    """
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise Truncated
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    if value >> 64:
+        raise Truncated
+    return (value >> 1) ^ -(value & 1), at
+
+
+def read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
+    """Return the Avro bytes at an offset, and the offset after them.
+
+    Raises:
+        Truncated: the bytes end.
+    """
+    size, at = read_long(data, at)
+    if size < 0 or at + size > len(data):
+        raise Truncated
+    return data[at : at + size], at + size
+
+
+def encode_long(value: int) -> bytes:
+    """Return an Avro int or long."""
+    rest = value << 1 if value >= 0 else ~(value << 1)
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def encode_bytes(value: bytes) -> bytes:
+    """Return Avro bytes, or a string given as UTF-8."""
+    return encode_long(len(value)) + value
+
+
+def _read_metadata(data: bytes, at: int) -> tuple[dict[str, bytes], int]:
+    metadata: dict[str, bytes] = {}
+    while True:
+        count, at = read_long(data, at)
+        if count == 0:
+            return metadata, at
+        if count < 0:
+            count = -count
+            _, at = read_long(data, at)
+        for _ in range(count):
+            key, at = read_bytes(data, at)
+            value, at = read_bytes(data, at)
+            metadata[key.decode("utf-8")] = value
+
+
+def _group(blocks: list[Block], parts: list[bytes]) -> Group:
+    bounds = [0]
+    for part in parts:
+        bounds.append(bounds[-1] + len(part))
+    return Group(tuple(blocks), parts[0] if len(parts) == 1 else b"".join(parts), tuple(bounds))

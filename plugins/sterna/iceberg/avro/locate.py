@@ -1,0 +1,139 @@
+"""Finding the wanted fields in the records of an Avro file."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sterna.iceberg.avro.container import Container, Group
+from sterna.iceberg.avro.program import Program
+from sterna.iceberg.avro.walk import GOOD, MAX_DEPTH, compiled_walk, walk
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COMPILE_FROM_BYTES: Final = 8_000_000
+"""Decompressed bytes that plain Python walks in about the time that numba takes to be imported and to load its
+cache (1.2 s).
+"""
+
+_plain_bytes = 0
+_compiling = threading.Lock()  # threads that come first together would have a compiler each
+
+
+@dataclass(frozen=True)
+class Located:
+    """Where the wanted fields of a group's records stand.
+
+    Args:
+        records: the number of records.
+        columns: field id → its first column.
+        cells: all columns, one after the other; -1 where a record has no value.
+    """
+
+    records: int
+    columns: Mapping[int, int]
+    cells: Any
+
+    def column(self, number: int, part: int) -> list[int]:
+        """Return one part of a wanted field for all records: 0 its start, 1 value or start of content, 2 its end.
+
+        A field that the schema lacks counts as null in every record: -1.
+        """
+        values = self._part(number, part)
+        return list(values) if isinstance(values, list) else list(values.tolist())
+
+    def numbers(self, number: int, part: int) -> Any:
+        """Return what `column` returns as a numpy array of int64."""
+        import numpy as np
+
+        return np.array(self._part(number, part), np.int64)  # a copy: whoever keeps it doesn't keep all cells
+
+    def strings(self, data: bytes, number: int) -> pa.StringArray:
+        """Return a wanted string of all records, null where a record has none.
+
+        Args:
+            data: the group's.
+            number: the field's id.
+
+        Raises:
+            pyarrow.ArrowInvalid: one is not UTF-8.
+        """
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        # The strings and what lies between them, by turns, are the data itself: Arrow takes the strings out at once.
+        # One that isn't there lies, empty, where the one before it ends.
+        bounds = np.append(np.stack([self.numbers(number, part) for part in (1, 2)], axis=1).ravel(), len(data))
+        bounds = np.maximum.accumulate(np.maximum(bounds, 0)).astype(np.int32)
+        pieces = pa.BinaryArray.from_buffers(
+            pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+        )
+        pieces.validate(full=True)
+        texts = pieces.take(pa.array(np.arange(0, len(bounds) - 1, 2))).cast(pa.string())
+        return pc.if_else(pa.array(self.numbers(number, 0) >= 0), texts, None)
+
+    def _part(self, number: int, part: int) -> Any:
+        if number not in self.columns:
+            return [-1] * self.records
+        at = (self.columns[number] + part) * self.records
+        return self.cells[at : at + self.records]
+
+
+def locate(program: Program, group: Group, container: Container) -> Located:
+    """Take down the wanted fields of all records of a group.
+
+    Args:
+        program: compiled from the container's schema.
+        group: decompressed blocks.
+        container: where they come from, for errors.
+
+    Returns:
+        The positions, as offsets in the group's data.
+
+    Raises:
+        BrokenMetadata: the bytes don't fit the schema.
+    """
+    blocks: list[int] = []
+    for block, start, end in zip(group.blocks, group.bounds, group.bounds[1:], strict=False):
+        blocks += (block.count, start, end)
+    size = program.width * group.records
+    cells: Any
+    if _compiling_pays(len(group.data)):
+        cells, wrong = _run_compiled(program, group, blocks, size)
+    else:
+        cells = [-1] * size
+        wrong = walk(group.data, program.code, blocks, [0] * (MAX_DEPTH + 1), group.records, cells)
+    if wrong != GOOD:
+        raise container.broken(f"the records don't fit the schema, near decompressed byte {wrong}")
+    return Located(group.records, program.columns, cells)
+
+
+def _compiling_pays(size: int) -> bool:
+    # Rent until the rent paid equals the price: many small manifests in one process deserve the compiler as one large
+    # one does.
+    global _plain_bytes
+    if compiled_walk.cache_info().currsize:
+        return True
+    _plain_bytes += size
+    return _plain_bytes >= COMPILE_FROM_BYTES
+
+
+def _run_compiled(program: Program, group: Group, blocks: list[int], size: int) -> tuple[Any, int]:
+    import numpy as np
+
+    cells = np.full(size, -1, dtype=np.int64)
+    with _compiling:
+        run = compiled_walk()
+    wrong = run(
+        np.frombuffer(group.data, dtype=np.uint8),
+        np.array(program.code, dtype=np.int64),
+        np.array(blocks, dtype=np.int64),
+        np.zeros(MAX_DEPTH + 1, dtype=np.int64),
+        group.records,
+        cells,
+    )
+    return cells, int(wrong)

@@ -1,0 +1,147 @@
+"""Position delete files in Parquet: their localized copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pyarrow as pa  # noqa: TID253 - imported by workers that localize a position delete, and by nothing else
+import pyarrow.parquet as pq  # noqa: TID253
+
+from sterna.errors import BrokenMetadata, Unsupported
+from sterna.iceberg.deletes.rows import PATH_ID, PATH_NAME, POS_ID, POS_NAME, check_size, one_column
+from sterna.iceberg.deletes.table import Localized, localize_table
+from sterna.iceberg.files import MAX_DELETE_BYTES
+
+_FIELD_ID: Final = b"PARQUET:field_id"
+_ROW_GROUP: Final = 1 << 20
+_BATCH: Final = 1 << 16
+
+
+def localize_parquet(data: bytes, uri: str, content: Callable[[str], str]) -> bytes | None:
+    """Return a Parquet position delete file's localized copy.
+
+    Statistics and page index are those of the new rows; Bloom filters are dropped.
+
+    Args:
+        data: the file's bytes.
+        uri: its URI, for errors.
+        content: maps the URI of a data file; called once for each distinct path.
+
+    Returns:
+        The new file, or None when no path changes.
+
+    Raises:
+        Unsupported: an encrypted file, an unknown codec, or a `row` column that can't be written back with its own
+            Parquet type.
+        BrokenMetadata: no readable position delete file, or over a limit.
+    """
+    if data[-4:] == b"PARE":
+        raise Unsupported("encrypted position deletes", file=uri)
+    try:
+        return _localize(data, uri, content)
+    except pa.ArrowNotImplementedError as error:
+        raise Unsupported(f"position deletes in a Parquet file that Arrow can't read: {error}", file=uri) from error
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if "encrypt" in str(error).lower():
+            raise Unsupported("encrypted position deletes", file=uri) from error
+        raise BrokenMetadata(f"not a readable Parquet file: {type(error).__name__}", file=uri) from error
+
+
+def _localize(data: bytes, uri: str, content: Callable[[str], str]) -> bytes | None:
+    source = pq.ParquetFile(pa.BufferReader(data))
+    metadata, schema = source.metadata, source.schema_arrow
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    check_size(metadata.num_rows, sum(group.total_byte_size for group in groups), uri)
+    if len(set(schema.names)) != len(schema.names):
+        raise BrokenMetadata("position deletes with two columns of one name", file=uri)
+    ids = [_field_id(field) for field in schema]
+    path = one_column(ids, schema.names, PATH_ID, PATH_NAME, uri)
+    pos = one_column(ids, schema.names, POS_ID, POS_NAME, uri)
+    _check_types(schema.field(path).type, schema.field(pos).type, uri)
+    table = _read(data, source, schema.names[path], schema.names[pos], uri)
+    localized = localize_table(table, path, pos, content, uri)
+    return None if localized is None else _write(source, groups, localized, uri)
+
+
+def _field_id(field: Any) -> int | None:
+    value = (field.metadata or {}).get(_FIELD_ID, b"")
+    return int(value) if value.isdigit() else None
+
+
+def _check_types(path: Any, pos: Any, uri: str) -> None:
+    # A stored Arrow schema may say dictionary or large; some writers leave out that the bytes are text.
+    value = path.value_type if pa.types.is_dictionary(path) else path
+    if not any(
+        test(value) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
+    ) or not pa.types.is_int64(pos):
+        raise BrokenMetadata(f"position deletes of the types {path} and {pos}", file=uri)
+
+
+def _read(data: bytes, source: Any, path: str, pos: str, uri: str) -> Any:
+    """Read all rows, the paths as a dictionary."""
+    reader = pq.ParquetFile(pa.BufferReader(data), read_dictionary=[path])
+    table = reader.read(columns=[path, pos])
+    others = [name for name in source.schema_arrow.names if name not in (path, pos)]
+    if others:
+        rest = _read_rows(reader, others, uri)
+        for name in others:
+            table = table.append_column(rest.schema.field(name), rest.column(name))
+    table = table.select(source.schema_arrow.names)
+    table.validate(full=True)
+    return table
+
+
+def _read_rows(reader: Any, names: list[str], uri: str) -> Any:
+    # One long value in a dictionary page may stand in every row: it must show before a batch holds too many of them.
+    metadata = reader.metadata
+    longest = max((metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)), default=0)
+    batches, size = [], 0
+    for batch in reader.iter_batches(
+        batch_size=max(1, min(_BATCH, MAX_DELETE_BYTES // max(1, longest))), columns=names
+    ):
+        size += batch.nbytes
+        check_size(metadata.num_rows, size, uri)
+        batches.append(batch)
+    return pa.Table.from_batches(batches, None if batches else reader.schema_arrow)
+
+
+def _write(source: Any, groups: list[Any], localized: Localized, uri: str) -> bytes:
+    # Arrow ends the process when Python asks for a chunk whose metadata is damaged, so only those that were read may be
+    # asked for.
+    group = next(group for group in groups if group.num_rows)
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink,
+        localized.table.schema,
+        compression={chunk.path_in_schema: _codec(chunk.compression) for chunk in chunks},
+        store_schema=False,
+        store_decimal_as_integer=any(
+            _is_decimal_integer(source.schema.column(number)) for number in range(len(chunks))
+        ),
+        write_page_index=True,
+    ) as writer:
+        for rows in localized.slices(min(_ROW_GROUP, max(group.num_rows for group in groups))):
+            writer.write_table(rows)
+        writer.add_key_value_metadata(source.metadata.metadata or {})
+    written: bytes = sink.getvalue().to_pybytes()
+    _check_written(source, pq.ParquetFile(pa.BufferReader(written)), uri)
+    return written
+
+
+def _check_written(source: Any, written: Any, uri: str) -> None:
+    same = written.schema.equals(source.schema) and written.schema_arrow.equals(
+        source.schema_arrow, check_metadata=True
+    )
+    # Arrow knows INT96 as nanoseconds in 64 bits: most years don't fit, and what doesn't is not told.
+    if not same or any(source.schema.column(number).physical_type == "INT96" for number in range(len(source.schema))):
+        raise Unsupported("position deletes with a row column that can't be written back as it was", file=uri)
+
+
+def _codec(name: Any) -> str:
+    return "NONE" if name == "UNCOMPRESSED" else str(name)
+
+
+def _is_decimal_integer(column: Any) -> bool:
+    return bool(column.logical_type.type == "DECIMAL" and column.physical_type in ("INT32", "INT64"))

@@ -1,0 +1,103 @@
+"""What position delete files of all formats share.
+
+Their columns, their limits, the mapping of their paths and their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np  # noqa: TID253 - imported by workers that localize a position delete, and by nothing else
+
+from sterna.errors import BrokenMetadata
+from sterna.iceberg.files import MAX_DELETE_BYTES, MAX_DELETE_ROWS
+
+PATH_ID: Final = 2147483546
+PATH_NAME: Final = "file_path"
+POS_ID: Final = 2147483545
+POS_NAME: Final = "pos"
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The mapped paths of a file, in their order.
+
+    Args:
+        paths: the distinct new paths, sorted by their bytes.
+        ranks: for each old path, where its new path stands in `paths`.
+    """
+
+    paths: list[str]
+    ranks: list[int]
+
+
+def rank_paths(old: Sequence[str], content: Callable[[str], str]) -> Ranking | None:
+    """Map paths and bring them in order.
+
+    Args:
+        old: the distinct paths of a file.
+        content: maps the URI of a data file; called once for each.
+
+    Returns:
+        The ranking, or None when every path maps to itself.
+    """
+    new = [content(path) for path in old]
+    if new == list(old):
+        return None
+    # Iceberg compares paths by code points, which is the order of their UTF-8 bytes.
+    paths = sorted(set(new), key=str.encode)
+    rank = {path: number for number, path in enumerate(paths)}
+    return Ranking(paths, [rank[path] for path in new])
+
+
+def row_order(ranks: Any, positions: Any) -> Any:
+    """Return the order that position deletes must stand in: by path, then by position; equal rows keep theirs.
+
+    Args:
+        ranks: the rank of each row's path, an array.
+        positions: each row's position, an array.
+
+    Returns:
+        The numbers of the rows, in the new order.
+    """
+    return np.lexsort((positions, ranks))
+
+
+def check_size(rows: int, size: int, uri: str) -> None:
+    """Refuse what would not fit in a worker's memory.
+
+    Args:
+        rows: how many rows the file has, or says to have.
+        size: how many bytes they take after their codec.
+        uri: the file's URI, for errors.
+
+    Raises:
+        BrokenMetadata: over a limit.
+    """
+    if not 0 <= rows <= MAX_DELETE_ROWS or not 0 <= size <= MAX_DELETE_BYTES:
+        raise BrokenMetadata(f"a position delete file of {rows} rows and {size} bytes is over the limit", file=uri)
+
+
+def one_column(ids: Sequence[int | None], names: Sequence[str], number: int, name: str, uri: str) -> int:
+    """Find a column by its field id; by its name only in a file that carries no ids at all.
+
+    Args:
+        ids: the field id of each column.
+        names: the name of each column.
+        number: the wanted field id.
+        name: the wanted name.
+        uri: the file's URI, for errors.
+
+    Returns:
+        The column's index.
+
+    Raises:
+        BrokenMetadata: not exactly one such column.
+    """
+    with_ids = any(value is not None for value in ids)
+    found = [at for at, value in enumerate(ids if with_ids else names) if value == (number if with_ids else name)]
+    if len(found) != 1:
+        raise BrokenMetadata(f"no column with the field id {number} ({name})", file=uri)
+    return found[0]

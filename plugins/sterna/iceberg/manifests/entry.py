@@ -1,0 +1,238 @@
+"""One entry of a manifest: what may be done with it, and what localizing changes in it.
+
+The rules stand here once; `splice` and `general` are two ways to write their outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Final
+
+from sterna.errors import BrokenMetadata, Unsupported
+from sterna.iceberg.avro.program import Take, Want
+from sterna.iceberg.files import Written
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Field ids: Iceberg specification, "Manifests".
+STATUS: Final = 0
+DATA_FILE: Final = 2
+FILE_PATH: Final = 100
+FILE_FORMAT: Final = 101
+FILE_SIZE: Final = 104
+COLUMN_SIZES: Final = 108
+LOWER_BOUNDS: Final = 125
+UPPER_BOUNDS: Final = 128
+KEY_METADATA: Final = 131
+SPLIT_OFFSETS: Final = 132
+CONTENT: Final = 134
+REFERENCED_DATA_FILE: Final = 143
+CONTENT_OFFSET: Final = 144
+
+PATH_COLUMN: Final = 2147483546
+"""The reserved field id of `file_path` in position delete files, and so the key of its bounds."""
+
+DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
+PUFFIN: Final = "PUFFIN"
+ROW_FORMATS: Final = ("PARQUET", "ORC", "AVRO")
+"""Formats of position deletes that hold their paths in rows; deletion vectors have PUFFIN."""
+
+ADDED_OR_EXISTING: Final = (0, 1)
+DELETED: Final = 2
+
+ENTRY_WANTS: Final = (Want(STATUS, ("status",), Take.LONG),)
+FILE_WANTS: Final = (
+    Want(CONTENT, ("content",), Take.LONG),
+    Want(FILE_PATH, ("file_path",), Take.BYTES),
+    Want(FILE_FORMAT, ("file_format",), Take.BYTES),
+    Want(FILE_SIZE, ("file_size_in_bytes",), Take.LONG),
+    Want(KEY_METADATA, ("key_metadata",), Take.BYTES),
+    Want(REFERENCED_DATA_FILE, ("referenced_data_file",), Take.BYTES),
+    Want(CONTENT_OFFSET, ("content_offset",), Take.LONG),
+)
+DELETE_WANTS: Final = (
+    Want(COLUMN_SIZES, ("column_sizes",), Take.SPAN),
+    Want(LOWER_BOUNDS, ("lower_bounds",), Take.SPAN),
+    Want(UPPER_BOUNDS, ("upper_bounds",), Take.SPAN),
+    Want(SPLIT_OFFSETS, ("split_offsets",), Take.SPAN),
+)
+REQUIRED: Final = (STATUS, FILE_PATH, FILE_FORMAT, FILE_SIZE)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The wanted fields of some entries, as parallel Arrow arrays without nulls.
+
+    Args:
+        status: 0 existing, 1 added, 2 deleted (int64).
+        content: 0 data, 1 position deletes, 2 equality deletes (int64).
+        file_path: URIs.
+        file_format: in upper case.
+        file_size: in bytes (int64).
+        encrypted: whether the entry has key metadata.
+        has_offset: whether it points into a file, as deletion vectors do.
+        refers: whether it names the data file that all its deletes are for.
+    """
+
+    status: pa.Int64Array
+    content: pa.Int64Array
+    file_path: pa.StringArray
+    file_format: pa.StringArray
+    file_size: pa.Int64Array
+    encrypted: pa.BooleanArray
+    has_offset: pa.BooleanArray
+    refers: pa.BooleanArray
+
+    def check(self, uri: str) -> None:
+        """Refuse what this version does not localize; see `check_entry`."""
+        columns = (self.status, self.content, self.file_format, self.encrypted, self.has_offset, self.refers)
+        kinds = [column.unique().to_pylist() for column in columns]
+        # Entries are many and their kinds are few: where one column differs at most, each of its values has been seen
+        # with the others.
+        mixed = sum(len(values) > 1 for values in kinds) > 1
+        seen = (
+            dict.fromkeys(zip(*(column.to_pylist() for column in columns), strict=True)) if mixed else product(*kinds)
+        )
+        for kind in seen:
+            check_entry(uri, *kind)
+
+
+@dataclass(frozen=True)
+class UriMapping:
+    """How the URIs inside a manifest are mapped.
+
+    Args:
+        content: maps the URI of a content file.
+        deletes: source URI of each live position delete file, or Puffin with deletion vectors, to its localized copy.
+        mapped: maps the URI of such a file in a DELETED entry: it may be gone and is never opened.
+    """
+
+    content: Callable[[str], str]
+    deletes: Mapping[str, Written]
+    mapped: Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The fields of a delete manifest's entry that localizing looks at.
+
+    Args:
+        status: 0 existing, 1 added, 2 deleted.
+        content: 0 data, 1 position deletes, 2 equality deletes.
+        path: `file_path`.
+        size: `file_size_in_bytes`.
+        vector: whether it is a deletion vector: one blob of its file.
+        referenced: `referenced_data_file`, or None.
+        lower: the lower bound of the deleted rows' `file_path`, or None.
+        upper: its upper bound, or None.
+    """
+
+    status: int
+    content: int
+    path: str
+    size: int
+    vector: bool
+    referenced: str | None
+    lower: bytes | None
+    upper: bytes | None
+
+
+@dataclass(frozen=True)
+class Change:
+    """What an entry becomes; where a value equals the entry's own, nothing is to be done.
+
+    Args:
+        path: the new `file_path`.
+        size: the new `file_size_in_bytes`.
+        referenced: the new `referenced_data_file`, or None.
+        lower: the new lower bound of `file_path`, or None: then there may be none.
+        upper: the new upper bound, likewise.
+        drop_layout: whether `split_offsets` and `column_sizes` describe bytes that are not there any more.
+    """
+
+    path: str
+    size: int
+    referenced: str | None
+    lower: bytes | None
+    upper: bytes | None
+    drop_layout: bool
+
+
+def change(entry: Entry, mapping: UriMapping, uri: str) -> Change:
+    """Decide what localizing changes in one entry.
+
+    A position delete that stands at another URI counts as rewritten, so its split offsets and column sizes go: both are
+        optional,
+    and a rewritten file may happen to have its old length. In a Puffin every blob stays where it was.
+
+    Args:
+        entry: the entry.
+        mapping: how URIs are mapped.
+        uri: the manifest's URI, for errors.
+
+    Raises:
+        BrokenMetadata: a live position delete is missing in `mapping.deletes`, or a bound is not UTF-8.
+    """
+    referenced = None if entry.referenced is None else mapping.content(entry.referenced)
+    if entry.content != POSITION_DELETES:
+        return Change(mapping.content(entry.path), entry.size, referenced, entry.lower, entry.upper, False)
+    if entry.status == DELETED:
+        written = Written(mapping.mapped(entry.path), entry.size)
+    elif entry.path in mapping.deletes:
+        written = mapping.deletes[entry.path]
+    else:
+        raise BrokenMetadata(f"the position delete file {entry.path} was not localized", file=uri)
+    moved = written.uri != entry.path
+    lower, upper = _bounds(entry, mapping, moved, uri)
+    return Change(
+        written.uri, written.length, referenced, lower, upper, moved and entry.status != DELETED and not entry.vector
+    )
+
+
+def check_entry(
+    uri: str, status: int, content: int, file_format: str, encrypted: bool, has_offset: bool, refers: bool
+) -> None:
+    """Refuse what this version does not localize.
+
+    DELETED entries are only mapped, never opened: there no format is refused.
+
+    Raises:
+        Unsupported: an encrypted file, an unknown content, position deletes in an unknown format.
+        BrokenMetadata: no such status, a Puffin that is no deletion vector, a deletion vector that lacks what it needs.
+    """
+    if status == DELETED:
+        return
+    if status not in ADDED_OR_EXISTING:
+        raise BrokenMetadata(f"an entry of status {status}", file=uri)
+    if encrypted:
+        raise Unsupported("encrypted data or delete files", file=uri)
+    if content not in (DATA, POSITION_DELETES, EQUALITY_DELETES):
+        raise Unsupported(f"a file of content {content}", file=uri)
+    if has_offset != (file_format == PUFFIN):
+        raise BrokenMetadata(f"a {file_format} file {'with' if has_offset else 'without'} a content offset", file=uri)
+    if file_format == PUFFIN:
+        _check_vector(content, refers, uri)
+    elif content == POSITION_DELETES and file_format not in ROW_FORMATS:
+        raise Unsupported(f"position deletes in {file_format}", file=uri)
+
+
+def _check_vector(content: int, refers: bool, uri: str) -> None:
+    if content != POSITION_DELETES:
+        raise BrokenMetadata(f"a Puffin file of content {content}", file=uri)
+    if not refers:
+        raise BrokenMetadata("a deletion vector that does not name its data file", file=uri)
+
+
+def _bounds(entry: Entry, mapping: UriMapping, moved: bool, uri: str) -> tuple[bytes | None, bytes | None]:
+    # Equal bounds are one whole path. Others may be cut, and two prefixes may change the order: they hold for the
+    # source's rows alone.
+    if entry.lower is None or entry.lower != entry.upper:
+        return (None, None) if moved else (entry.lower, entry.upper)
+    try:
+        bound = mapping.content(entry.lower.decode("utf-8")).encode()
+    except UnicodeDecodeError:
+        raise BrokenMetadata("a path bound that is not UTF-8", file=uri) from None
+    return bound, bound

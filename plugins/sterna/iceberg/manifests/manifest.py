@@ -1,0 +1,98 @@
+"""Manifests: their entries, and their localized copy.
+
+Source of the fields: Iceberg specification, "Manifests" (v1 to v3). What changes in an entry is decided in `entry`; the
+    entries are
+read and written by `manifest_walk`, or by `manifest_general` for schemas that the walk does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from sterna.iceberg.avro.container import Container, open_iceberg
+from sterna.iceberg.avro.program import NotWalkable
+from sterna.iceberg.files import Written
+from sterna.iceberg.manifests import walk as manifest_walk
+from sterna.iceberg.manifests.entry import Columns, UriMapping
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+def read_entries(data: bytes, uri: str) -> pyarrow.Table:
+    """Read what a plan needs of a manifest's entries.
+
+    Args:
+        data: the manifest's bytes.
+        uri: its URI, for errors.
+
+    Returns:
+        A table with the columns status (0 existing, 1 added, 2 deleted), content (0 data, 1 position deletes, 2
+        equality deletes; both int64), file_path, file_format (upper case; both string) and file_size (int64, bytes):
+        one row an entry, in order. Deletion vectors are position deletes in PUFFIN; several may share a file.
+
+    Raises:
+        Unsupported: format v4 or newer, position deletes in an unknown format, encryption, an unknown content or codec.
+        BrokenMetadata: the file does not parse, contradicts itself, or is over a limit.
+    """
+    import pyarrow as pa
+
+    container = open_iceberg(data, uri, "manifest")
+    texts, numbers = pa.string(), pa.int64()
+    schema = pa.schema(
+        [
+            ("status", numbers),
+            ("content", numbers),
+            ("file_path", texts),
+            ("file_format", texts),
+            ("file_size", numbers),
+        ]
+    )
+    batches = []
+    for columns in _columns(container):
+        columns.check(uri)
+        batches.append(pa.record_batch([getattr(columns, name) for name in schema.names], schema=schema))
+    return pa.Table.from_batches(batches, schema=schema)
+
+
+def localize_manifest(
+    data: bytes,
+    uri: str,
+    *,
+    content: Callable[[str], str],
+    deletes: Mapping[str, Written],
+    mapped: Callable[[str], str],
+) -> bytes | None:
+    """Return a manifest's localized copy.
+
+    Args:
+        data: the manifest's bytes.
+        uri: its URI, for errors.
+        content: maps the URI of a content file.
+        deletes: source URI of each live position delete file, or Puffin with deletion vectors, to its localized copy.
+        mapped: maps the URI of such a file in a DELETED entry: it may be gone and is never opened.
+
+    Returns:
+        The new file, or None when nothing changes and so the manifest keeps its URI.
+
+    Raises:
+        Unsupported, BrokenMetadata: as `read_entries`; also when `deletes` lacks a live position delete file.
+    """
+    container = open_iceberg(data, uri, "manifest")
+    mapping = UriMapping(content, deletes, mapped)
+    try:
+        return manifest_walk.localize(container, mapping)
+    except NotWalkable:
+        from sterna.iceberg.manifests import general as manifest_general
+
+        return manifest_general.localize(container, mapping)
+
+
+def _columns(container: Container) -> Iterator[Columns]:
+    try:
+        yield from manifest_walk.columns(container)
+    except NotWalkable:
+        from sterna.iceberg.manifests import general as manifest_general
+
+        yield from manifest_general.columns(container)

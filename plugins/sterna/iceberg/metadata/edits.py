@@ -1,0 +1,45 @@
+"""What table and view metadata have in common when they are localized.
+
+Properties and summaries, where any value may be a URI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from sterna.iceberg.json_text import Document, Edit, Token, replaced
+
+LOCATION_PROPERTIES: Final = frozenset(
+    {"write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path"}
+)
+"""Properties that tell a writer where to put files: on a replica they always lie below the replica root."""
+
+
+def property_edits(
+    document: Document, key: str, token: Token, root: Callable[[str], str], known: Callable[[str], str | None]
+) -> list[Edit]:
+    """Return the edit of one property: a location always maps below the replica root, another value when it is a
+    known URI.
+
+    Raises:
+        BrokenMetadata: a location is no string.
+    """
+    if key in LOCATION_PROPERTIES:
+        if not isinstance(token.value, str):
+            raise document.broken(f"property {key!r} is not a string")
+        return replaced(token, root(token.value))
+    return known_edits(token, known)
+
+
+def summary_edits(document: Document, summary: Token | None, known: Callable[[str], str | None]) -> list[Edit]:
+    """Return the edits of a summary that may be absent: values that are known URIs are mapped."""
+    if summary is None or summary.value is None:
+        return []
+    return [edit for token in document.members(summary).values() for edit in known_edits(token, known)]
+
+
+def known_edits(token: Token, known: Callable[[str], str | None]) -> list[Edit]:
+    """Return the edit of a value that may be anything: it is mapped when it is a known URI."""
+    new = known(token.value) if isinstance(token.value, str) else None
+    return [] if new is None else replaced(token, new)

@@ -1,0 +1,111 @@
+"""Which snapshots a replica keeps, and what a table's metadata is without the others.
+
+Source of the rules: DESIGN.md section 4, and Iceberg's own expiry (`RemoveSnapshots`, `TableMetadata.Builder` in Java),
+    so that
+every engine reads a pruned metadata.json as it reads one of a table whose snapshots were expired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from sterna.iceberg.metadata.model import TableMetadata
+
+
+def all_snapshots(metadata: TableMetadata) -> frozenset[int]:
+    """Return the ids of all snapshots, staged ones too."""
+    return frozenset(snapshot.snapshot_id for snapshot in metadata.snapshots)
+
+
+def kept_snapshots(
+    metadata: TableMetadata, *, latest: int | None = None, since_ms: int | None = None
+) -> frozenset[int]:
+    """Return the ids of the snapshots that a replica has.
+
+    Without limits these are all but the staged ones: a snapshot that was written for an audit (write-audit-publish) and
+        that no
+    ref reaches is not readable before it is published. Snapshots that a rollback orphaned stay. With a limit, the heads
+    of all refs and the current snapshot stay, and what a limit keeps beside them; a table without a current snapshot
+    has the heads alone.
+
+    Args:
+        metadata: the table, as on `main`.
+        latest: keep the current snapshot and the ancestors before it, this many together.
+        since_ms: keep the snapshots that are at most this many milliseconds older than the current one.
+
+    Returns:
+        What either limit keeps when both are given, as Iceberg's expiry has it.
+    """
+    heads = set(metadata.refs.values())
+    if metadata.current_snapshot_id is not None:
+        heads.add(metadata.current_snapshot_id)
+    parents = {snapshot.snapshot_id: snapshot.parent_id for snapshot in metadata.snapshots}
+    if latest is None and since_ms is None:
+        return all_snapshots(metadata) - _staged(metadata, parents, heads)
+    kept = set(heads)
+    current = next(
+        (snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id == metadata.current_snapshot_id), None
+    )
+    if current is not None and latest is not None:
+        kept.update(islice(_lines(parents, [current.snapshot_id]), latest))
+    if current is not None and since_ms is not None:
+        oldest = current.timestamp_ms - since_ms
+        young = {snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.timestamp_ms >= oldest}
+        kept |= young - _staged(metadata, parents, heads)
+    return frozenset(kept)
+
+
+def pruned(metadata: TableMetadata, keep: frozenset[int]) -> TableMetadata:
+    """Return what is left of a table's metadata when only some snapshots stay.
+
+    Args:
+        metadata: the table, as on `main`.
+        keep: ids of the snapshots that stay, with those of the refs and the current one among them.
+
+    Returns:
+        The metadata without the other snapshots, their statistics and the part of the snapshot log that they end. Refs
+        stay, and so do ids of parents that are gone, as after an expiry.
+    """
+    gone = all_snapshots(metadata) - keep
+    if not gone:
+        return metadata
+    snapshots = tuple(snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in gone)
+    statistics = tuple(item for item in metadata.statistics if item.snapshot_id not in gone)
+    start = log_start(metadata.snapshot_log, {snapshot.snapshot_id for snapshot in snapshots})
+    return replace(metadata, snapshots=snapshots, statistics=statistics, snapshot_log=metadata.snapshot_log[start:])
+
+
+def log_start(log: Sequence[int], present: Collection[int]) -> int:
+    """Return the index of the first entry of a snapshot log that stays when snapshots are taken out of a table.
+
+    An entry whose snapshot is gone ends the history before it, as in Java's `TableMetadata.Builder.updateSnapshotLog`:
+    with a gap, a query AS OF a time within it would be answered from the wrong snapshot.
+
+    Args:
+        log: ids of the snapshots that were current one after another.
+        present: ids of the snapshots that the table still has.
+    """
+    return next((index + 1 for index in reversed(range(len(log))) if log[index] not in present), 0)
+
+
+def _staged(metadata: TableMetadata, parents: Mapping[int, int | None], heads: Iterable[int]) -> set[int]:
+    """Return the ids of the snapshots that were staged and not published."""
+    published = {*metadata.snapshot_log, *_lines(parents, heads)}
+    return {
+        snapshot.snapshot_id
+        for snapshot in metadata.snapshots
+        if snapshot.wap_id and snapshot.snapshot_id not in published
+    }
+
+
+def _lines(parents: Mapping[int, int | None], heads: Iterable[int]) -> dict[int, None]:
+    """Return the ids of some snapshots and all their ancestors, each head's line in order; in a cycle each once."""
+    found: dict[int, None] = {}
+    for head in heads:
+        at: int | None = head
+        while at is not None and at in parents and at not in found:
+            found[at] = None
+            at = parents[at]
+    return found

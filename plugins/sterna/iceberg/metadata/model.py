@@ -1,0 +1,76 @@
+"""What sterna needs to know of a table's metadata.json, as data.
+
+Source of the fields: Iceberg specification, "Table Metadata Fields", "Snapshots", "Snapshot References" and
+    "Statistics" (v1 to v3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One retained version of a table.
+
+    Args:
+        snapshot_id: its id.
+        parent_id: the id of the snapshot it was made from, if the file says so; that one may have expired.
+        timestamp_ms: when it was made, in milliseconds since 1970.
+        manifest_list: the URI of its manifest list; None when its manifests stand inline.
+        schema_id: the id of the schema it was written with, if the file says so.
+        manifests: the URIs of its inline manifests, which v1 writers could use in place of a manifest list.
+        wap_id: its summary's `wap.id`, under which it was staged (write-audit-publish), or "".
+    """
+
+    snapshot_id: int
+    parent_id: int | None
+    timestamp_ms: int
+    manifest_list: str | None
+    schema_id: int | None
+    manifests: tuple[str, ...] = ()
+    wap_id: str = ""
+
+
+@dataclass(frozen=True)
+class StatisticsFile:
+    """A table or partition statistics file: a content file that metadata.json names itself.
+
+    Args:
+        path: its URI.
+        length: its size in bytes.
+        snapshot_id: the id of the snapshot that it describes.
+    """
+
+    path: str
+    length: int
+    snapshot_id: int
+
+
+@dataclass(frozen=True)
+class TableMetadata:
+    """What sterna needs to know of one metadata.json.
+
+    Args:
+        format_version: 1, 2 or 3.
+        uuid: the table's UUID; v1 tables may have none.
+        location: the table's base location.
+        current_snapshot_id: the current snapshot, or None for an empty table.
+        last_updated_ms: when the file was written, in milliseconds since 1970.
+        snapshots: the retained snapshots, in the file's order.
+        statistics: table and partition statistics files.
+        properties: the table's properties.
+        refs: branches and tags, by name, with the id of the snapshot that each stands at.
+        snapshot_log: ids of the snapshots that were current one after another, as far back as the file tells.
+    """
+
+    format_version: int
+    uuid: str | None
+    location: str
+    current_snapshot_id: int | None
+    last_updated_ms: int
+    snapshots: tuple[Snapshot, ...]
+    statistics: tuple[StatisticsFile, ...]
+    properties: dict[str, str]
+    refs: dict[str, int]
+    snapshot_log: tuple[int, ...]

@@ -1,0 +1,174 @@
+"""Where the parts of a table's metadata.json stand, and what they say.
+
+Each is decoded once, for reading and for editing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from sterna.errors import BrokenMetadata, Unsupported
+from sterna.iceberg.files import NEWEST_FORMAT
+from sterna.iceberg.json_text import Document, Element, Token
+from sterna.iceberg.metadata.model import Snapshot, StatisticsFile, TableMetadata
+
+STATISTICS: Final = ("statistics", "partition-statistics")
+"""The arrays whose entries name a statistics file and the snapshot that it describes."""
+
+_ARRAYS: Final = ("snapshots", *STATISTICS)
+
+
+@dataclass(frozen=True)
+class TableParts:
+    """A table's metadata.json, with where its parts stand.
+
+    Args:
+        document: the file.
+        version: its format version, one that is supported.
+        whole: the object that the file is.
+        members: the members of that object; those in `arrays` without their values.
+        arrays: the elements of `snapshots`, `statistics` and `partition-statistics`; absent or null arrays are empty.
+    """
+
+    document: Document
+    version: int
+    whole: Token
+    members: dict[str, Token]
+    arrays: dict[str, list[Element]]
+
+    @cached_property
+    def metadata(self) -> TableMetadata:
+        """What the file says.
+
+        Raises:
+            Unsupported: encryption.
+            BrokenMetadata: a required field is missing, or the file contradicts itself.
+        """
+        document, members = self.document, self.members
+        properties = document.string_map(members.get("properties"))
+        _refuse_encryption(self, properties)
+        current = document.optional_integer(members, "current-snapshot-id")
+        current = None if current == -1 else current
+        uuid = members.get("table-uuid")
+        metadata = TableMetadata(
+            format_version=self.version,
+            uuid=None if uuid is None or uuid.value is None else document.string(members, "table-uuid"),
+            location=document.string(members, "location"),
+            current_snapshot_id=current,
+            last_updated_ms=document.integer(members, "last-updated-ms"),
+            snapshots=tuple(_snapshot(document, element.members) for element in self.arrays["snapshots"]),
+            statistics=tuple(
+                _statistics(document, element.members) for name in STATISTICS for element in self.arrays[name]
+            ),
+            properties=properties,
+            refs=_refs(document, members.get("refs"), current),
+            snapshot_log=_snapshot_log(document, members.get("snapshot-log")),
+        )
+        _check_heads(document, metadata)
+        return metadata
+
+
+def table_parts(document: Document) -> TableParts:
+    """Look up the parts of a table's metadata.json.
+
+    Raises:
+        Unsupported: a newer format version.
+        BrokenMetadata: not a JSON object, or a part has another form.
+    """
+    whole = document.root().bare()
+    members = document.members(whole)
+    version = _format_version(document, members)  # first: what follows may have any form in a newer one
+    there = [name for name in _ARRAYS if name in members and members[name].value is not None]
+    members |= {name: members[name].bare() for name in there}
+    arrays = {name: document.objects(members[name]) if name in there else [] for name in _ARRAYS}
+    return TableParts(document, version, whole, members, arrays)
+
+
+def inline_manifests(document: Document, snapshot: Mapping[str, Token]) -> list[Token]:
+    """Return where each inline manifest of a snapshot stands.
+
+    Raises:
+        BrokenMetadata: not an array of strings.
+    """
+    token = snapshot.get("manifests")
+    if token is None or token.value is None:
+        return []
+    if not isinstance(token.value, list) or not all(isinstance(path, str) for path in token.value):
+        raise document.broken("'manifests' is not an array of strings")
+    return document.elements(token)
+
+
+def _format_version(document: Document, members: Mapping[str, Token]) -> int:
+    version = document.integer(members, "format-version")
+    if version > NEWEST_FORMAT:
+        raise Unsupported(f"table format version {version}", file=document.uri)
+    if version < 1:
+        raise BrokenMetadata(f"table format version {version}", file=document.uri)
+    return version
+
+
+def _refuse_encryption(parts: TableParts, properties: Mapping[str, str]) -> None:
+    keys = parts.members.get("encryption-keys")
+    if (keys is not None and keys.value) or "encryption.key-id" in properties:
+        raise Unsupported("table encryption", file=parts.document.uri)
+    for name, what in (("snapshots", "key-id"), *((name, "key-metadata") for name in STATISTICS)):
+        for element in parts.arrays[name]:
+            if what in element.members and element.members[what].value is not None:
+                raise Unsupported(f"encryption: {what!r} in {name!r}", file=parts.document.uri)
+
+
+def _snapshot(document: Document, members: Mapping[str, Token]) -> Snapshot:
+    # Readers differ in which of the two they look at first; v1 tables that were upgraded keep their inline manifests.
+    listed, inline = (name in members and members[name].value is not None for name in ("manifest-list", "manifests"))
+    if listed == inline:
+        raise document.broken(
+            "a snapshot with both 'manifest-list' and 'manifests'" if listed else "a snapshot without manifests"
+        )
+    return Snapshot(
+        snapshot_id=document.integer(members, "snapshot-id"),
+        parent_id=document.optional_integer(members, "parent-snapshot-id"),
+        timestamp_ms=document.integer(members, "timestamp-ms"),
+        manifest_list=document.string(members, "manifest-list") if listed else None,
+        schema_id=document.optional_integer(members, "schema-id"),
+        manifests=tuple(token.value for token in inline_manifests(document, members)),
+        wap_id=document.string_map(members.get("summary")).get("wap.id", ""),
+    )
+
+
+def _statistics(document: Document, members: Mapping[str, Token]) -> StatisticsFile:
+    return StatisticsFile(
+        path=document.string(members, "statistics-path"),
+        length=document.integer(members, "file-size-in-bytes"),
+        snapshot_id=document.integer(members, "snapshot-id"),
+    )
+
+
+def _refs(document: Document, token: Token | None, current: int | None) -> dict[str, int]:
+    if token is None or token.value is None:
+        return {} if current is None else {"main": current}
+    return {
+        name: document.integer(document.members(ref), "snapshot-id") for name, ref in document.members(token).items()
+    }
+
+
+def _snapshot_log(document: Document, token: Token | None) -> tuple[int, ...]:
+    entries = [] if token is None or token.value is None else token.value
+    # Long, and read each time: what the decoder made of it is enough here.
+    if not isinstance(entries, list) or not all(
+        isinstance(entry, dict) and type(entry.get("snapshot-id")) is int for entry in entries
+    ):
+        raise document.broken("'snapshot-log' is not an array of objects with a 'snapshot-id'")
+    return tuple(entry["snapshot-id"] for entry in entries)
+
+
+def _check_heads(document: Document, metadata: TableMetadata) -> None:
+    # Iceberg's own parser refuses such a table, PyIceberg would read it as empty.
+    ids = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+    if metadata.current_snapshot_id is not None and metadata.current_snapshot_id not in ids:
+        raise document.broken(f"the current snapshot {metadata.current_snapshot_id} is not among the snapshots")
+    for name, snapshot_id in metadata.refs.items():
+        if snapshot_id not in ids:
+            raise document.broken(f"the snapshot {snapshot_id} of ref {name!r} is not among the snapshots")

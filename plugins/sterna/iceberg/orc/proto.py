@@ -1,0 +1,155 @@
+"""Protocol buffers, as far as an ORC file's own metadata needs them.
+
+Fields that nobody asks for pass through untouched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+_INTEGER: Final = 0
+_BYTES: Final = 2
+_SIZES: Final = {1: 8, 5: 4}
+
+
+class Damaged(Exception):
+    """Internal: the bytes are no ORC file that conforms to the specification."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message, its fields in the order in which they stand.
+
+    Args:
+        fields: number, wire type and value of each field: a non-negative integer for wire type 0, else bytes.
+    """
+
+    fields: tuple[tuple[int, int, int | bytes], ...] = ()
+
+    def integer(self, number: int, default: int = 0) -> int:
+        """Return a field that is an integer.
+
+        Raises:
+            Damaged: it is something else.
+        """
+        found = default
+        for at, _, value in self.fields:
+            if at == number:
+                if isinstance(value, bytes):
+                    raise Damaged(f"field {number} of a message is no integer")
+                found = value
+        return found
+
+    def blobs(self, number: int) -> list[bytes]:
+        """Return all values of a field that is a string, bytes or a message.
+
+        Raises:
+            Damaged: it is something else.
+        """
+        found = []
+        for at, _, value in self.fields:
+            if at == number:
+                if isinstance(value, int):
+                    raise Damaged(f"field {number} of a message is an integer")
+                found.append(value)
+        return found
+
+    def messages(self, number: int) -> list[Message]:
+        """Return all values of a field that is a message."""
+        return [read_message(blob) for blob in self.blobs(number)]
+
+    def integers(self, number: int) -> list[int]:
+        """Return all values of a field that is a repeated integer, packed or not."""
+        found: list[int] = []
+        for at, _, value in self.fields:
+            if at == number and isinstance(value, int):
+                found.append(value)
+            elif at == number and isinstance(value, bytes):
+                place = 0
+                while place < len(value):
+                    item, place = read_varint(value, place)
+                    found.append(item)
+        return found
+
+    def put(self, number: int, *values: int | bytes) -> Message:
+        """Return the message with all values of one field replaced."""
+        new = tuple((number, _INTEGER if isinstance(value, int) else _BYTES, value) for value in values)
+        at = next((at for at, field in enumerate(self.fields) if field[0] == number), len(self.fields))
+        rest = tuple(field for field in self.fields[at:] if field[0] != number)
+        return Message((*self.fields[:at], *new, *rest))
+
+    def encode(self) -> bytes:
+        """Return the message's bytes."""
+        pieces: list[bytes] = []
+        for number, wire, value in self.fields:
+            pieces.append(write_varint(number << 3 | wire))
+            if isinstance(value, int):
+                pieces.append(write_varint(value))
+            else:
+                pieces += (write_varint(len(value)) if wire == _BYTES else b"", value)
+        return b"".join(pieces)
+
+
+def read_message(data: bytes) -> Message:
+    """Parse a message.
+
+    Raises:
+        Damaged: the bytes are none.
+    """
+    fields: list[tuple[int, int, int | bytes]] = []
+    at = 0
+    while at < len(data):
+        key, at = read_varint(data, at)
+        number, wire = key >> 3, key & 7
+        if wire == _INTEGER:
+            value, at = read_varint(data, at)
+            fields.append((number, wire, value))
+            continue
+        if wire == _BYTES:
+            size, at = read_varint(data, at)
+        elif wire in _SIZES:
+            size = _SIZES[wire]
+        else:
+            raise Damaged(f"a message with the wire type {wire}")
+        if at + size > len(data):
+            raise Damaged("a message that is cut off")
+        fields.append((number, wire, data[at : at + size]))
+        at += size
+    return Message(tuple(fields))
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the unsigned variable-length integer at an offset, and the offset after it.
+
+    Raises:
+        Damaged: the bytes end, or the number has more than 64 bits.
+    """
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise Damaged("a number that is cut off or too long")
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        shift += 7
+        if byte < 0x80:
+            break
+    if value >> 64:
+        raise Damaged("a number of more than 64 bits")
+    return value, at
+
+
+def write_varint(value: int) -> bytes:
+    """Return an unsigned variable-length integer."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def to_zigzag(value: int) -> int:
+    """Return a signed integer in the form that is short for small ones of either sign."""
+    return value << 1 if value >= 0 else ~(value << 1)

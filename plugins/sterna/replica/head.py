@@ -1,0 +1,162 @@
+"""The head of a replica branch: what sterna's last commit there says of itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from typing import Any
+
+from sterna.catalog.model import Catalog, Commit
+from sterna.errors import BranchChanged, ReferenceNotFound
+from sterna.replica.held import Held
+
+# Properties of a replica commit.
+SOURCE_REF = "sterna.source-ref"
+SOURCE_HASH = "sterna.source-hash"
+PLANNED_HASH = "sterna.planned-hash"
+RUN_ID = "sterna.run-id"
+REGION = "sterna.region"
+DIGEST = "sterna.digest"
+REGISTRY = "sterna.registry"
+BINDINGS = "sterna.bindings"
+HELD = "sterna.held"
+COUNTS = "sterna.counts"
+VERSION = "sterna.version"
+REASSERTED = "sterna.reasserted-over"
+RESEEDED = "sterna.reseeded-from"
+# On `main`: how many tables went on from a region's replica with this commit.
+MOVED = "sterna.moved-tables"
+# Stands in the head while `collect` deletes files: what a plan finds present meanwhile may be gone when it is
+# published.
+COLLECTING = "sterna.collecting"
+COLLECTING_SECONDS = 900.0  # after that a clean-up is taken for dead; a living one deletes for a small part of it
+_HELD_FIELDS = frozenset(item.name for item in fields(Held))
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a replica branch stands at.
+
+    Args:
+        hash: the branch's head; the hash before the first commit when the branch is empty or missing.
+        exists: the branch is there.
+        watermark: W, the hash of `main` it stands for; "" while there is none.
+        digest: over registry, policies and localizer, as its last sync had them.
+        registry: digest of the registry alone, to show regions that run another one.
+        bindings: location id to what it is bound to.
+        held: keys that stay behind, by key name.
+        run_id: run that made the commit.
+        commit_time: when, or None on an empty branch.
+        collecting: id of the clean-up that deletes files right now, or "".
+    """
+
+    hash: str
+    exists: bool
+    watermark: str = ""
+    digest: str = ""
+    registry: str = ""
+    bindings: dict[str, str] | None = None
+    held: tuple[Held, ...] = ()
+    run_id: str = ""
+    commit_time: datetime | None = None
+    collecting: str = ""
+
+    @property
+    def deleting(self) -> bool:
+        """Whether a clean-up is deleting files; one that was killed stops counting after a while."""
+        if not self.collecting or self.commit_time is None:
+            return False
+        return (datetime.now(UTC) - self.commit_time).total_seconds() < COLLECTING_SECONDS
+
+
+def read_head(catalog: Catalog, branch: str) -> Head:
+    """Read the head of a replica branch.
+
+    Raises:
+        BranchChanged: the head commit isn't sterna's; the message names it.
+    """
+    try:
+        reference = catalog.reference(branch)
+    except ReferenceNotFound:
+        return Head(catalog.no_ancestor(), exists=False)
+    commit = newest_commit(catalog, f"{branch}@{reference.hash}")
+    if commit is None:
+        return Head(reference.hash, exists=True)
+    refuse_foreign(branch, commit)
+    return head_of(commit)
+
+
+def newest_commit(catalog: Catalog, branch: str) -> Commit | None:
+    """Return a branch's newest commit, whoever made it; None on an empty branch."""
+    return next(iter(catalog.history(branch, operations=False)), None)
+
+
+def is_recorded(head: Head, held: Iterable[Held], source_hash: str, digest: str, *, filtered: bool) -> bool:
+    """Say whether a sync that changes no key would tell the branch anything that its head doesn't say already.
+
+    Args:
+        head: the branch's head.
+        held: keys that stay behind.
+        source_hash, digest: what the sync stands for; of no account when it was `filtered`, for then the watermark
+            stays.
+        filtered: only some keys were looked at.
+    """
+    if {(item.key, item.kind, item.file) for item in held} != {(item.key, item.kind, item.file) for item in head.held}:
+        return False
+    return filtered or (head.watermark == source_hash and head.digest == digest)
+
+
+def refuse_foreign(branch: str, commit: Commit) -> None:
+    """Raise BranchChanged when a commit on a replica branch was not made by sterna."""
+    if RUN_ID not in commit.properties:
+        raise BranchChanged(
+            f"{branch} was changed by somebody else: {described(commit)}",
+            hint=(
+                "only sterna may commit there: withdraw that writer's right, then `sterna sync "
+                "--reassert` puts right what he changed"
+            ),
+        )
+
+
+def described(commit: Commit) -> str:
+    """Return for people which commit it is, who made it, when, and what he said."""
+    return (
+        f"commit {commit.hash} by {commit.author or 'unknown'} at {commit.commit_time.isoformat()}: "
+        f"{commit.message[:200]!r}"
+    )
+
+
+def head_of(commit: Commit) -> Head:
+    """Return what one of sterna's commits says of itself."""
+    properties = commit.properties
+    return Head(
+        hash=commit.hash,
+        exists=True,
+        watermark=properties.get(SOURCE_HASH, ""),
+        digest=properties.get(DIGEST, ""),
+        registry=properties.get(REGISTRY, ""),
+        bindings=_json(commit, BINDINGS, "{}"),
+        held=tuple(_held(item) for item in _json(commit, HELD, "[]")),
+        run_id=properties[RUN_ID],
+        commit_time=commit.commit_time,
+        collecting=properties.get(COLLECTING, ""),
+    )
+
+
+def _json(commit: Commit, name: str, default: str) -> Any:
+    try:
+        return json.loads(commit.properties.get(name, default))
+    except ValueError as error:
+        raise BranchChanged(f"property {name} of replica commit {commit.hash} is not what sterna writes") from error
+
+
+def _held(item: dict[str, Any]) -> Held:
+    # A newer sterna may have more to say of a held key than this one knows.
+    return Held(**{name: value for name, value in item.items() if name in _HELD_FIELDS})
+
+
+def encode_held(held: tuple[Held, ...]) -> str:
+    """Return held keys as they stand in a commit's property."""
+    return json.dumps([asdict(item) for item in held], separators=(",", ":"))

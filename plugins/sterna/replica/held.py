@@ -1,0 +1,35 @@
+"""A held key: one that stays at its last good version, because it can't be localized now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Held:
+    """A key that stays at its last good version.
+
+    Args:
+        key: key name.
+        kind: the error's class name, such as `UnregisteredUri`.
+        reason: what is wrong, for people.
+        file: the URI it is about, or "".
+        since: commit time (ISO 8601, UTC) of the oldest commit on `main` that the replica does not show for this key.
+        good: hash of `main` whose version of this key the replica still shows, or "" when it shows none.
+        waits_for: the held key that this one was committed together with, or "" when the fault is its own.
+        group: one of the held keys that it moves together with, the same for all of them, or "" when it moves alone.
+    """
+
+    key: str
+    kind: str
+    reason: str
+    file: str = ""
+    since: str = ""
+    good: str = ""
+    waits_for: str = ""
+    group: str = ""
+
+    @property
+    def line(self) -> str:
+        """What people are told of it, in one line."""
+        return f"held {self.key} since {self.since}: {self.kind}: {self.reason} {self.file}".rstrip()

@@ -1,0 +1,179 @@
+"""What versions of tables reach below the replica root: what a reader of theirs could open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sterna.catalog.model import ICEBERG_TABLE
+from sterna.errors import ObjectMissing, ReplicaBroken, SternaError, StoreDenied, StoreUnreachable
+from sterna.registry.model import respell
+from sterna.replica.region import RegionContext
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_AT_ONCE = 8  # files read at once; about as many more wait in memory
+_DELETED = 2  # manifest entry status
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a table or view: its key name, its content type, and its metadata.json."""
+
+    key: str
+    kind: str
+    metadata: str
+
+
+class Below:
+    """URIs below a replica root, in the root's own spelling.
+
+    Args:
+        root: the replica root.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._spelled = tuple(f"{spelling}/" for spelling in respell(root).values())
+
+    def of(self, uris: Iterable[str]) -> Iterator[str]:
+        """Yield those of some URIs that lie below the root."""
+        own = f"{self.root}/"
+        for uri in uris:
+            if uri.startswith(own):
+                yield uri
+            elif uri.startswith(self._spelled):
+                yield own + next(uri.removeprefix(prefix) for prefix in self._spelled if uri.startswith(prefix))
+
+
+class Reached:
+    """A set of URIs that may have many millions, eight bytes each.
+
+    Two may be taken for one, and then one too many is kept.
+    """
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        self._new: list[Any] = []
+        self._sorted: Any = np.empty(0, np.int64)
+
+    def add(self, uris: Iterable[str]) -> None:
+        """Add URIs."""
+        import numpy as np
+
+        hashes = np.unique(np.fromiter(map(hash, uris), np.int64))
+        if len(hashes):
+            self._new.append(hashes)
+
+    def has(self, uris: Sequence[str]) -> pa.BooleanArray:
+        """Tell of each URI whether it is in the set."""
+        import numpy as np
+        import pyarrow as pa
+
+        if self._new:
+            self._sorted, self._new = np.unique(np.concatenate([self._sorted, *self._new])), []
+        asked = np.fromiter(map(hash, uris), np.int64, len(uris))
+        if not len(self._sorted):
+            return pa.array(np.zeros(len(asked), bool))
+        nearest = np.minimum(np.searchsorted(self._sorted, asked), len(self._sorted) - 1)
+        return pa.array(self._sorted[nearest] == asked)
+
+
+@dataclass
+class Walk:
+    """A walk over versions of tables, which reads each file once.
+
+    Only files below the replica root are read. A list or manifest elsewhere in the region stands there because all that
+    it names maps to itself, so that it leads to nothing below the root; and `main` may have expired it since.
+
+    Args:
+        context: the region.
+        add: takes the URIs below the replica root that are reached.
+        progress: called with lines for people.
+        gone_is_fine: versions that nobody promised to keep: what is gone of them leads nowhere.
+    """
+
+    context: RegionContext
+    add: Callable[[Iterable[str]], None]
+    progress: Callable[[str], None] = lambda line: None
+    gone_is_fine: bool = False
+    _below: Below = field(init=False)
+    _read: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._below = Below(self.context.region.replica_root)
+
+    def over(self, versions: Iterable[Version]) -> None:
+        """Reach all that some versions reach.
+
+        Raises:
+            ReplicaBroken: a file of theirs can't be read; the error names table and file.
+            StoreUnreachable, StoreDenied: the store can't be used.
+        """
+        tables: dict[str, str] = {}
+        for version in versions:
+            self._take(tables, [version.metadata], version.key, leads_on=version.kind == ICEBERG_TABLE)
+        lists: dict[str, str] = {}
+        manifests: dict[str, str] = {}
+        self._each(tables, lambda uri, data: self._metadata(uri, data, tables[uri], lists, manifests))
+        self._each(lists, lambda uri, data: self._take(manifests, _manifests_of(data, uri), lists[uri]))
+        self._each(manifests, lambda uri, data: self.add(self._below.of(_files_of(data, uri))))
+        self.progress(f"read {len(tables)} metadata.json, {len(lists)} manifest lists, {len(manifests)} manifests")
+
+    def _metadata(self, uri: str, data: bytes, key: str, lists: dict[str, str], manifests: dict[str, str]) -> None:
+        from sterna.iceberg.metadata.table import read_table_metadata
+
+        metadata = read_table_metadata(data, uri)
+        self._take(lists, (item.manifest_list for item in metadata.snapshots if item.manifest_list), key)
+        self._take(manifests, (path for item in metadata.snapshots for path in item.manifests), key)
+        self.add(self._below.of(item.path for item in metadata.statistics))
+
+    def _take(self, found: dict[str, str], uris: Iterable[str], key: str, *, leads_on: bool = True) -> None:
+        """Add files that name others; those that weren't read before go into `found` with their table."""
+        below = [uri for uri in self._below.of(uris) if uri not in self._read]
+        self.add(below)
+        if leads_on:
+            self._read.update(below)
+            found.update(dict.fromkeys(below, key))
+
+    def _each(self, files: dict[str, str], use: Callable[[str, bytes], None]) -> None:
+        """Use the content of each file; what goes wrong with one is an error that names its table."""
+        for uri, data in self.context.objects.read_many(files, _AT_ONCE):
+            if isinstance(data, (StoreUnreachable, StoreDenied)):
+                raise data
+            if isinstance(data, ObjectMissing) and self.gone_is_fine:
+                continue
+            try:
+                if isinstance(data, SternaError):
+                    raise data
+                use(uri, data)
+            except SternaError as error:
+                raise ReplicaBroken(
+                    f"a kept head needs this file, and it can't be read: {error.message}; nothing is deleted",
+                    table=files[uri],
+                    file=uri,
+                    hint="repair the replica; while only older heads need it, a shorter --keep lets them go",
+                ) from error
+
+
+def _manifests_of(data: bytes, uri: str) -> list[str]:
+    from sterna.iceberg.manifests.manifest_list import read_manifest_list
+
+    return [item.path for item in read_manifest_list(data, uri)]
+
+
+def _files_of(data: bytes, uri: str) -> list[str]:
+    """Return the files of a manifest's live entries.
+
+    Of deleted ones a reader opens nothing, unless another snapshot has them live.
+    """
+    import pyarrow.compute as pc
+
+    from sterna.iceberg.manifests.manifest import read_entries
+
+    entries = read_entries(data, uri)
+    files: list[str] = entries.filter(pc.not_equal(entries.column("status"), _DELETED)).column("file_path").to_pylist()
+    return files

@@ -1,0 +1,184 @@
+"""What a run writes down beside the replica: its plan, what its stages said, how it ended.
+
+Frozen data with two readers: one runs it, one explains it. The list of files goes beside the plan as an Arrow table
+(`sterna.replica.file_list`), for it may have millions of rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sterna.errors import SternaError
+from sterna.replica.held import Held
+
+
+@dataclass(frozen=True)
+class Action:
+    """One key to change on the replica branch.
+
+    Args:
+        key: key name.
+        kind: content type, as the catalog spells it.
+        change: what happens to the key.
+        content: the catalog's JSON document to put (without id), "" for a drop.
+        content_id: the id to put it with: the one that the replica branch gave; "" for none.
+        renamed_from: the key name whose id this put carries, or "".
+        source: metadata location on `main`, or "".
+        target: metadata location on the replica, or "".
+        replaces: a Delete of the same key goes before the put: another table stands under the name now.
+        clears: what stands under the key is of another kind: it goes in a commit of its own, right before the others.
+        snapshot: id of the current snapshot on `main`, or None.
+    """
+
+    key: str
+    kind: str
+    change: Literal["put", "drop"]
+    content: str = ""
+    content_id: str = ""
+    renamed_from: str = ""
+    source: str = ""
+    target: str = ""
+    replaces: bool = False
+    clears: bool = False
+    snapshot: int | None = None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A group of foreign files that one rclone process copies.
+
+    Args:
+        number: its number, as in the column `batch` of the plan's files.
+        origin: id of the location that the files come from.
+        files: how many, each target counted once.
+        bytes: how many, all together.
+    """
+
+    number: int
+    origin: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one sync will do, for one fixed commit H of `main`.
+
+    Args:
+        run_id: names the run, in the branch's log and below `_sterna/runs/`.
+        region: the region that is brought up to date.
+        source_hash: H.
+        watermark: W before this sync, "" when there is none.
+        replica_hash: head of the replica branch that the plan was made for, and that publish expects.
+        digest: over registry and localizer, as it will stand in the commit.
+        bindings: what each location id is bound to, those that the registry no longer has included.
+        oldest: commit time (ISO 8601, UTC) of the oldest commit on `main` after W, "" when there is none.
+        seeding: the branch is being seeded for the first time: tables appear in groups.
+        more: another sync must follow: the seed has further groups.
+        filtered: only some tables were asked for: the watermark stays where it is.
+        idle: nothing is to be done and nothing to be recorded.
+        actions: keys to change.
+        held: keys that can't be taken up now.
+        together: groups of key names that a commit of `main` changed together.
+        relaxed: those among them that wait for no other (`atomic: relaxed`).
+        left: how many of the compared keys are as they should be.
+        batches: what will be copied.
+        egress: estimated price of the copies.
+        present: how many foreign files, not proven by the replica's head, are here already.
+        since: for each action's key, its entry in case it has to be held.
+        reasserts: the commits of others that this one puts right, for people; "" when there are none.
+        reseeded_from: the watermark that `main` has left, where an operator gave his word for it; else "".
+    """
+
+    run_id: str
+    region: str
+    source_hash: str
+    watermark: str
+    replica_hash: str
+    digest: str
+    bindings: dict[str, str]
+    oldest: str = ""
+    seeding: bool = False
+    more: bool = False
+    filtered: bool = False
+    idle: bool = False
+    actions: tuple[Action, ...] = ()
+    held: tuple[Held, ...] = ()
+    together: tuple[tuple[str, ...], ...] = ()
+    relaxed: tuple[str, ...] = ()
+    left: int = 0
+    batches: tuple[Batch, ...] = ()
+    egress: float = 0.0
+    present: int = 0
+    since: tuple[Held, ...] = ()
+    reasserts: str = ""
+    reseeded_from: str = ""
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """What copy or localize says when it is done; small enough for an XCom.
+
+    Args:
+        files: how many files are proven to be in place.
+        bytes: their size, all together.
+        sent: bytes that really crossed.
+        failed: one entry a table: (key name, error class, message, file).
+        missing: how many files are not in place because of these failures.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    sent: int = 0
+    failed: tuple[tuple[str, str, str, str], ...] = ()
+    missing: int = 0
+
+    def __add__(self, other: StageReport) -> StageReport:
+        """Add up two reports; of each table the first failure is kept."""
+        failed = {item[0]: item for item in (*other.failed, *self.failed)}
+        return StageReport(
+            self.files + other.files,
+            self.bytes + other.bytes,
+            self.sent + other.sent,
+            tuple(failed.values()),
+            self.missing + other.missing,
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """How a sync ended.
+
+    Args:
+        run_id, region, source_hash: as in the plan.
+        outcome: `published`, `idle` (nothing to do), `superseded` (another run was first) or `planned` (dry run).
+        replica_hash: head of the replica branch afterwards, "" when another run made it.
+        watermark: hash of `main` that the branch stands for afterwards, "" while it is being seeded.
+        published: key names that changed.
+        held: keys that stay behind.
+        copied: what was copied.
+        localized: what was localized.
+        lag_seconds: lag of the region after this sync.
+        seconds: how long it took.
+        more: another sync should follow at once.
+    """
+
+    run_id: str
+    region: str
+    source_hash: str
+    outcome: Literal["published", "idle", "superseded", "planned"]
+    replica_hash: str
+    watermark: str = ""
+    published: tuple[str, ...] = ()
+    held: tuple[Held, ...] = ()
+    copied: StageReport = StageReport()
+    localized: StageReport = StageReport()
+    lag_seconds: float = 0.0
+    seconds: float = 0.0
+    more: bool = False
+
+
+def failure(error: SternaError) -> tuple[str, str, str, str]:
+    """Return a table's error as an entry of `StageReport.failed`."""
+    return (error.table, type(error).__name__, error.message, error.file)

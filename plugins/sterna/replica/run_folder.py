@@ -1,0 +1,121 @@
+"""A run's own folder beside the replica, `<replica root>/_sterna/runs/<run id>/`: the plan, its lists of files, the
+report.
+
+The stages of one run read their plan from it; no other run does, and deleting it loses nothing but evidence.
+"""
+
+from __future__ import annotations
+
+import io
+import uuid
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import TypeAdapter
+
+from sterna.errors import ObjectMissing, UsageError
+from sterna.replica.file_list import LOCALIZE_ORDER, by_batch, schema, with_role
+from sterna.replica.records import Plan, Report
+from sterna.replica.region import RegionContext
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+_STAMP = "%Y%m%dT%H%M%SZ"
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def to_json(value: object) -> str:
+    """Return one of the model's frozen values as JSON text."""
+    kind: Any = type(value)
+    return _adapter(kind).dump_json(value).decode()
+
+
+def from_json(kind: type[T], text: str | bytes) -> T:
+    """Return the value of that type that `to_json` wrote."""
+    wanted: Any = kind
+    loaded: T = _adapter(wanted).validate_json(text)
+    return loaded
+
+
+def new_run_id() -> str:
+    """Return a name for a run: when it began, and letters that make it the only one of that name."""
+    return f"{stamp(datetime.now(UTC))}-{uuid.uuid4().hex[:8]}"
+
+
+def stamp(moment: datetime) -> str:
+    """Return how the names of runs that begin at a moment begin."""
+    return f"{moment.astimezone(UTC):{_STAMP}}"
+
+
+def began(run_id: str) -> datetime:
+    """Return when a run began, by its name."""
+    return datetime.strptime(run_id.partition("-")[0], _STAMP).replace(tzinfo=UTC)
+
+
+def runs_folder(context: RegionContext) -> str:
+    """Return the URI of the folder in which the runs' folders lie."""
+    return f"{context.region.replica_root}/_sterna/runs"
+
+
+def run_uri(context: RegionContext, run_id: str) -> str:
+    """Return the URI of a run's folder."""
+    return f"{runs_folder(context)}/{run_id}"
+
+
+def save_plan(context: RegionContext, plan: Plan, files: pa.Table | None) -> str:
+    """Write a plan and its lists of files beside the replica, a list a task; return the URI of the run's folder."""
+    run = run_uri(context, plan.run_id)
+    listed = schema().empty_table() if files is None else files
+    _write_files(context, f"{run}/localize.parquet", with_role(listed, *LOCALIZE_ORDER))
+    for batch, rows in by_batch(listed):
+        _write_files(context, f"{run}/copy-{batch}.parquet", rows)
+    context.objects.write_new(f"{run}/plan.json", to_json(plan).encode())
+    return run
+
+
+def load_plan(context: RegionContext, run: str) -> Plan:
+    """Read a run's plan back.
+
+    Raises:
+        UsageError: there is no such run.
+    """
+    return from_json(Plan, _read(context, f"{run}/plan.json"))
+
+
+def load_files(context: RegionContext, run: str, *, batch: int | None = None) -> pa.Table:
+    """Read a run's list of files back: those that are localized, or the content files of one batch.
+
+    Raises:
+        UsageError: there is no such run.
+    """
+    import pyarrow.parquet as pq
+
+    name = "localize" if batch is None else f"copy-{batch}"
+    return pq.read_table(io.BytesIO(_read(context, f"{run}/{name}.parquet")))
+
+
+def _write_files(context: RegionContext, uri: str, files: pa.Table) -> None:
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    pq.write_table(files, sink, compression="zstd")
+    context.objects.write_new(uri, sink.getvalue())
+
+
+def _read(context: RegionContext, uri: str) -> bytes:
+    try:
+        return context.objects.read(uri)
+    except ObjectMissing as error:
+        raise UsageError("the run's plan is gone: start a new sync", file=uri) from error
+
+
+def save_report(context: RegionContext, report: Report) -> None:
+    """Write a run's report beside its plan."""
+    context.objects.write_new(f"{run_uri(context, report.run_id)}/report.json", to_json(report).encode())

@@ -1,0 +1,38 @@
+"""What a region's replica should hold for what `main` holds."""
+
+from __future__ import annotations
+
+from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content
+from sterna.errors import TableError, Unsupported
+from sterna.iceberg import LOCALIZER_VERSION
+from sterna.registry.mapping import Mapping
+from sterna.replica.region import RegionContext
+
+
+def wanted_here(context: RegionContext, name: str, source: Content) -> Content:
+    """Return what a region's replica should hold for a content of `main`, without id.
+
+    Raises:
+        TableError: it can't be localized: a kind or URI that this version doesn't take.
+    """
+    mapping = context.mapping
+    if source.kind == NAMESPACE:
+        plain = source.with_id(None)
+        properties = {key: _known(mapping, value) for key, value in (plain.payload.get("properties") or {}).items()}
+        # A namespace without properties stays as it is: the catalog gives an empty field back as a missing one.
+        return Content.of({**plain.payload, "properties": properties}) if properties else plain
+    if source.kind not in (ICEBERG_TABLE, ICEBERG_VIEW) or not source.metadata_location:
+        raise Unsupported(f"contents of type {source.kind} are not replicated")
+    target = mapping.metadata(source.metadata_location, context.registry.policy(name), LOCALIZER_VERSION)
+    return source.with_id(None).with_metadata_location(target)
+
+
+def _known(mapping: Mapping, value: str) -> str:
+    """Map a namespace's property.
+
+    What can't be mapped stays, for its tables must not wait for a text that no engine follows.
+    """
+    try:
+        return mapping.known(value) or value
+    except TableError:
+        return value

@@ -1,0 +1,105 @@
+"""What may be published of a plan.
+
+Tables committed together move together, and namespaces stay while something lives in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from sterna.catalog.model import NAMESPACE, Key, key_name, parse_key
+from sterna.replica.held import Held
+from sterna.replica.records import Action
+from sterna.sync.plan.changes import merge
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The actions that go ahead and the keys that stay behind."""
+
+    actions: tuple[Action, ...]
+    held: tuple[Held, ...]
+
+
+def settle(
+    actions: tuple[Action, ...],
+    held: tuple[Held, ...],
+    together: tuple[tuple[str, ...], ...],
+    since: dict[str, Held],
+    relaxed: Collection[str] = (),
+) -> Settled:
+    """Hold back what was committed together with a held key.
+
+    Args:
+        actions: everything that could be published.
+        held: keys with a fault of their own.
+        together: groups of key names committed together.
+        since: for every key of an action, its entry should it have to be held (reason and waits_for are filled in
+            here).
+        relaxed: key names that wait for no other; a strict one waits for them all the same while they are held.
+
+    Returns:
+        The actions that remain, and all held keys, sorted.
+    """
+    entries = {item.key: replace(item, group="") for item in held}
+    wanted = {action.key for action in actions}
+    for group in _groups(together, actions, set(relaxed) - entries.keys()):
+        leader = next((name for name in group if name in entries), None)
+        if leader is None:
+            continue
+        stay = [name for name in group if name in entries or name in wanted]
+        # What they have in common has to outlast a relaxed one's recovery.
+        label = next((name for name in stay if name not in relaxed), leader)
+        for name in stay:
+            entry = entries.get(name) or _waiting(
+                since[name], leader, f"committed together with {leader}, which is held"
+            )
+            entries[name] = replace(entry, group=label)
+    kept = {
+        parse_key(action.key): action.key for action in actions if action.change == "drop" and action.key in entries
+    }
+    for action in actions:
+        child = _child(action, kept)
+        if child is not None and action.key not in entries:
+            entries[action.key] = _waiting(since[action.key], child, f"{child} still stands in it")
+    for action in actions:
+        parent = _held_parent(action, entries)
+        if parent is not None and action.key not in entries:
+            entries[action.key] = _waiting(since[action.key], parent, f"it stands below {parent}, which is held")
+    going = tuple(action for action in actions if action.key not in entries)
+    return Settled(going, tuple(sorted(entries.values(), key=lambda item: item.key)))
+
+
+def _waiting(template: Held, leader: str, reason: str) -> Held:
+    return Held(template.key, "Waits", reason, "", template.since, template.good, waits_for=leader, group=leader)
+
+
+def _groups(
+    together: tuple[tuple[str, ...], ...], actions: tuple[Action, ...], free: set[str]
+) -> tuple[tuple[str, ...], ...]:
+    """Return what moves together or not at all.
+
+    A free one is in none, but that a new name never goes without the old one.
+    """
+    renames = [{action.key, action.renamed_from} for action in actions if action.renamed_from]
+    bound = (set(group) - free for group in together)
+    return merge([*(group for group in bound if group), *renames])
+
+
+def _held_parent(action: Action, entries: dict[str, Held]) -> str | None:
+    """Return the name of the held key below which something is to be put.
+
+    It may not be the namespace yet that it is on `main`.
+    """
+    key = parse_key(action.key)
+    names = (key_name(key[:depth]) for depth in range(1, len(key)))
+    return next((name for name in names if name in entries), None) if action.change == "put" else None
+
+
+def _child(action: Action, kept: dict[Key, str]) -> str | None:
+    """Return the name of something that has to stay in a namespace which is to be dropped."""
+    if action.kind != NAMESPACE or action.change != "drop":
+        return None
+    parent = parse_key(action.key)
+    return next((name for key, name in kept.items() if key[: len(parent)] == parent), None)

@@ -1,0 +1,30 @@
+"""What a caller may ask of one sync."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a caller may ask of one sync.
+
+    Args:
+        tables: only these key names (patterns as in a policy), as if nothing else had changed; empty: all. The
+            watermark stays.
+        everything: compare every key of `main`, not only those that changed since the watermark.
+        reassert: first put back what others changed on the replica branch, and then compare every key.
+        reseed_from: the commit of `main` that an operator takes for the truth, though `main` has left the watermark; ""
+            for none.
+        bytes_per_batch: how many bytes one copy batch should carry.
+        files_per_batch: how many files one copy batch should carry.
+        seed_group: how many tables a first seed publishes at once.
+    """
+
+    tables: tuple[str, ...] = ()
+    everything: bool = False
+    reassert: bool = False
+    reseed_from: str = ""
+    bytes_per_batch: int = 4 * 1024**3
+    files_per_batch: int = 5_000
+    seed_group: int = 50

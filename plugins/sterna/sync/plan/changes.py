@@ -1,0 +1,230 @@
+"""What a sync looks at.
+
+The keys that may differ, what `main` and the replica hold under them, and what was committed together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from sterna.catalog.model import NAMESPACE, Commit, Content, Delete, Key, Put, key_name, parse_key
+from sterna.errors import UsageError
+from sterna.registry.model import SOURCE_BRANCH
+from sterna.registry.policy import Policy
+from sterna.replica.divergence import accepted, diverged, follows
+from sterna.replica.head import Head
+from sterna.replica.region import RegionContext
+from sterna.sync.options import Options
+
+_SHOWN = 20  # names in a message
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One key to compare.
+
+    Args:
+        source: what `main` holds at H; None: nothing.
+        replica: what the replica branch holds; None: nothing.
+        before: what `main` held at W where a difference told so, else None.
+    """
+
+    key: Key
+    source: Content | None
+    replica: Content | None
+    before: Content | None = None
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Everything that planning needs of the catalog.
+
+    Args:
+        source_hash: H.
+        candidates: by key name.
+        together: groups of key names that commits of `main` changed together; those with a relaxed table among them not
+            joined to others.
+        relaxed: those among them that wait for no other (`atomic: relaxed`).
+        since: by key name, commit time of the oldest commit after W that changed it.
+        oldest: commit time of the oldest commit after W, "" when there is none.
+        newest: commit time of H.
+        chosen: only some tables were asked for.
+        reseeded_from: W, where an operator gave his word that `main` has left it; else "".
+    """
+
+    source_hash: str
+    candidates: dict[str, Candidate]
+    together: tuple[tuple[str, ...], ...] = ()
+    relaxed: tuple[str, ...] = ()
+    since: dict[str, str] = field(default_factory=dict)
+    oldest: str = ""
+    newest: str = ""
+    chosen: bool = False
+    reseeded_from: str = ""
+
+
+def find_changes(context: RegionContext, head: Head, digest: str, options: Options) -> Changes:
+    """Find the keys to compare (DESIGN: What a sync looks at).
+
+    Args:
+        context: the region.
+        head: its replica branch's head.
+        digest: over registry, policies and localizer, as this sync has them.
+        options: what the caller asked for.
+
+    Raises:
+        Diverged: the watermark is no ancestor of `main`'s head.
+        UsageError: a table isn't there, or the hash to reseed from isn't where `main` stands.
+    """
+    catalog = context.primary
+    source_hash = catalog.reference(SOURCE_BRANCH).hash
+    known = bool(head.watermark) and catalog.exists(head.watermark)
+    if options.reseed_from:
+        history = accepted(context, source_hash, head.watermark if known else "", options.reseed_from)
+    else:
+        history = _commits(context, source_hash, head.watermark) if known else []
+    commits = history if history or (known and not options.reseed_from) else _newest(context, source_hash)
+    if known and head.digest == digest and not options.everything and not options.reseed_from:
+        candidates = _changed(context, head, source_hash)
+    else:
+        candidates = _all(context, head, source_hash)
+    together, relaxed = _together(context, history, head)
+    if options.tables:
+        _check_names(context, source_hash, candidates, options.tables)
+        candidates = _chosen(candidates, together, Policy(tables=list(options.tables)))
+    return Changes(
+        source_hash=source_hash,
+        candidates=candidates,
+        together=together,
+        relaxed=relaxed,
+        since={key_name(key): commit.commit_time.isoformat() for commit in history for key in _keys(commit)},
+        oldest=history[-1].commit_time.isoformat()
+        if history
+        else (commits[0].commit_time.isoformat() if commits and not known else ""),
+        newest=commits[0].commit_time.isoformat() if commits else "",
+        chosen=bool(options.tables),
+        reseeded_from=head.watermark if known and not follows(history, source_hash, head.watermark) else "",
+    )
+
+
+def _commits(context: RegionContext, source_hash: str, watermark: str) -> list[Commit]:
+    """Return `main`'s commits after the watermark, newest first."""
+    if source_hash == watermark:
+        return []
+    commits = list(context.primary.history(f"{SOURCE_BRANCH}@{source_hash}", operations=True, until=watermark))
+    if not commits or commits[-1].parent != watermark:
+        raise diverged(context, source_hash, watermark)
+    return commits
+
+
+def _newest(context: RegionContext, source_hash: str) -> list[Commit]:
+    commit = next(iter(context.primary.history(f"{SOURCE_BRANCH}@{source_hash}", operations=False)), None)
+    return [commit] if commit else []
+
+
+def _changed(context: RegionContext, head: Head, source_hash: str) -> dict[str, Candidate]:
+    catalog = context.primary
+    changed: dict[Key, tuple[Content | None, Content | None]] = {}
+    if head.watermark != source_hash:
+        changed = {
+            entry.key: (entry.old, entry.new) for entry in catalog.diff(SOURCE_BRANCH, head.watermark, source_hash)
+        }
+    retried = [key for key in (parse_key(item.key) for item in head.held) if key not in changed]
+    source = catalog.contents(SOURCE_BRANCH, source_hash, retried) if retried else {}
+    keys = [*changed, *retried]
+    replica = _replica_contents(context, head, keys)
+    now = {**{key: new for key, (_, new) in changed.items()}, **{key: source.get(key) for key in retried}}
+    return {
+        key_name(key): Candidate(key, now[key], replica.get(key), changed[key][0] if key in changed else None)
+        for key in keys
+    }
+
+
+def _all(context: RegionContext, head: Head, source_hash: str) -> dict[str, Candidate]:
+    catalog = context.primary
+    source = dict(catalog.entries(SOURCE_BRANCH, source_hash))
+    replica = dict(catalog.entries(context.region.replica_branch, head.hash)) if head.exists else {}
+    return {key_name(key): Candidate(key, source.get(key), replica.get(key)) for key in {**source, **replica}}
+
+
+def _replica_contents(context: RegionContext, head: Head, keys: list[Key]) -> dict[Key, Content]:
+    if not head.exists or not keys:
+        return {}
+    return dict(context.primary.contents(context.region.replica_branch, head.hash, keys))
+
+
+def _keys(commit: Commit) -> Iterator[Key]:
+    for operation in commit.operations or ():
+        # A namespace may go ahead of its tables: nobody can see a half batch in it.
+        if isinstance(operation, Delete) or (isinstance(operation, Put) and operation.content.kind != NAMESPACE):
+            yield operation.key
+
+
+def _together(
+    context: RegionContext, commits: list[Commit], head: Head
+) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+    """Return what was committed together, and which of these tables are relaxed."""
+    groups = {frozenset(key_name(key) for key in _keys(commit)) for commit in commits}
+    groups |= {frozenset((item.key, item.group)) for item in head.held if item.group}
+    shared = {group for group in groups if len(group) > 1}
+    relaxed = {name for name in frozenset().union(*shared) if context.registry.policy(name).atomic == "relaxed"}
+    # A relaxed table joins two commits only while it is held itself, which nobody knows yet.
+    mixed = {group for group in shared if group & relaxed}
+    joined = merge(set(group) for group in shared - mixed)
+    return (*joined, *sorted(tuple(sorted(group)) for group in mixed)), tuple(sorted(relaxed))
+
+
+def merge(groups: Iterable[set[str]]) -> tuple[tuple[str, ...], ...]:
+    """Join groups that share a member, again and again, until none do; sorted."""
+    leader: dict[str, str] = {}
+
+    def find(name: str) -> str:
+        while leader.setdefault(name, name) != name:
+            leader[name] = leader[leader[name]]
+            name = leader[name]
+        return name
+
+    for group in groups:
+        first, *others = sorted(group)
+        for other in others:
+            leader[find(other)] = find(first)
+    merged: dict[str, list[str]] = {}
+    for name in sorted(leader):
+        merged.setdefault(find(name), []).append(name)
+    return tuple(sorted(tuple(group) for group in merged.values()))
+
+
+def _check_names(
+    context: RegionContext, source_hash: str, candidates: dict[str, Candidate], names: Iterable[str]
+) -> None:
+    """Raise UsageError when a name that is no pattern stands neither on `main` nor on the replica."""
+    plain = [name for name in names if not {"*", "?"} & set(name) and name not in candidates]
+    keys = {name: parse_key(name) for name in plain}
+    known = context.primary.contents(SOURCE_BRANCH, source_hash, list(keys.values())) if keys else {}
+    missing = sorted(name for name, key in keys.items() if key not in known)
+    if missing:
+        entries = context.primary.entries(SOURCE_BRANCH, source_hash)
+        there = sorted(key_name(key) for key, content in entries if content.kind != NAMESPACE)
+        shown = ", ".join(there[:_SHOWN]) + (f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else "")
+        raise UsageError(f"no table {', '.join(missing)} on {SOURCE_BRANCH}: there are {shown or 'none'}")
+
+
+def _chosen(
+    candidates: dict[str, Candidate], together: tuple[tuple[str, ...], ...], wanted: Policy
+) -> dict[str, Candidate]:
+    """Keep the tables asked for, those that were committed together with them, and their namespaces."""
+    # Namespaces are only dropped by a sync of everything: who lives in them is not looked at here.
+    names = {name for name, candidate in candidates.items() if wanted.matches(name) and not _gone_namespace(candidate)}
+    names |= {name for group in merge(map(set, together)) if names & set(group) for name in group}
+    parents = {
+        key_name(candidates[name].key[:depth])
+        for name in names & candidates.keys()
+        for depth in range(1, len(candidates[name].key))
+    }
+    chosen = names | {name for name in parents if name in candidates and candidates[name].source is not None}
+    return {name: candidate for name, candidate in candidates.items() if name in chosen}
+
+
+def _gone_namespace(candidate: Candidate) -> bool:
+    return candidate.source is None and candidate.replica is not None and candidate.replica.kind == NAMESPACE

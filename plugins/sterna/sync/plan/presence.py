@@ -1,0 +1,140 @@
+"""What of the files that tables need is here already, and what is left to be copied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from os.path import commonprefix
+from typing import TYPE_CHECKING, Any
+
+from sterna.edges.stores.open_store import PAGE
+from sterna.errors import UnsafeUri
+from sterna.registry.mapping import Mapping
+from sterna.registry.model import inside
+from sterna.replica import file_list as listing
+from sterna.replica.file_list import CONTENT, LOCALIZE_ORDER, PROVEN
+from sterna.replica.records import Batch
+from sterna.replica.region import Progress, RegionContext
+from sterna.sync.copy import CopyFile
+from sterna.sync.options import Options
+from sterna.sync.plan.batches import cut
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NOTHING = -1
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The files of a plan, looked up.
+
+    Args:
+        localized: rows of path-bearing files (`sterna.replica.file_list`).
+        content: rows of content files.
+        sizes: for each of `content`, the size of what stands at its target (int64, null: nothing).
+        targets: how many different targets there are.
+    """
+
+    localized: pa.Table
+    content: pa.Table
+    sizes: pa.Array
+    targets: int
+
+    def differs(self, *, nothing: bool) -> pa.Array:
+        """Return, for each of `content`, whether what stands at its target has another size.
+
+        Where nothing stands: `nothing`.
+        """
+        import pyarrow.compute as pc
+
+        return pc.fill_null(pc.not_equal(self.sizes, self.content.column("size")), nothing).combine_chunks()
+
+    def wrong(self) -> list[CopyFile]:
+        """Return the content files at whose targets something of another size stands."""
+        wrong = self.content.filter(self.differs(nothing=False))
+        return [CopyFile(**row) for row in wrong.select(["table", "source", "target", "size"]).to_pylist()]
+
+
+def look_up(context: RegionContext, files: pa.Table) -> Listed:
+    """Find what is here of the content files among some files, asking with few requests.
+
+    Raises:
+        StoreUnreachable, StoreDenied: the region's store doesn't answer.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    content = listing.with_role(files, CONTENT)
+    found = np.full(content.num_rows, _NOTHING, np.int64)
+    targets = 0
+    # Neighbours together, for listings answer for them; a stretch at a time, for each file takes about a KiB meanwhile.
+    for rows, names, first in listing.stretches(content.column("target"), pc.sort_indices(content.column("target"))):
+        found[rows] = _sizes(context, names)
+        targets += first.true_count
+    return Listed(listing.with_role(files, *LOCALIZE_ORDER), content, pa.array(found, mask=found == _NOTHING), targets)
+
+
+def _sizes(context: RegionContext, names: pa.StringArray) -> Any:
+    """Return the size of what stands at each of some targets, in their order, as a numpy array."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    few = _all_there(context, names[0].as_py(), names[-1].as_py()) if len(names) >= PAGE else None
+    if few is None:
+        uris = names.to_pylist()
+        sizes = context.objects.sizes(dict.fromkeys(uris))
+        return np.array([_NOTHING if sizes[uri] is None else sizes[uri] for uri in uris], np.int64)
+    known = pc.index_in(names, pa.array(list(few), pa.string()))
+    return pc.fill_null(pa.array(list(few.values()), pa.int64()).take(known), _NOTHING).to_numpy()
+
+
+def _all_there(context: RegionContext, first: str, last: str) -> dict[str, int] | None:
+    """Return the sizes of all that stands in the folder which two targets have in common, by URI, where one request
+    tells; else None.
+
+    Where a table is new here, that is one request for tens of thousands of files.
+    """
+    root = context.region.replica_root
+    if not (inside(first, root) and inside(last, root)):
+        return None  # another location may begin between the two
+    if context.mapping.locate(root).location.remote.type == "local":
+        return None  # a walk of folders, some of them perhaps closed; a file's size is one system call
+    folder = commonprefix([first, last]).rpartition("/")[0]  # noqa: RUF071 - cut at the last slash right here
+    try:
+        page = list(islice(context.objects.list(folder), PAGE))
+    except UnsafeUri:
+        return None  # a key of somebody else's that no path can be: the listing ends there
+    return {uri: size for uri, size, _ in page} if len(page) < PAGE else None
+
+
+def to_copy(
+    listed: Listed, mapping: Mapping, options: Options, progress: Progress
+) -> tuple[pa.Table, tuple[Batch, ...], int]:
+    """Take out what is here already with its right size, and cut the rest into batches.
+
+    Args:
+        listed: the files.
+        mapping: the region's.
+        options: how large a batch may be.
+        progress: called with lines for people.
+
+    Returns:
+        All rows with their batches, the batches, and how many files are here.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    content, wanted = listed.content, listed.differs(nothing=True)
+    if listed.targets < content.num_rows:
+        # One size can't be right for two tables that say different ones: the copy finds out which of them is.
+        wanted = pc.is_in(content.column("target"), content.filter(wanted).column("target").unique()).combine_chunks()
+    left = content if pc.all(wanted).as_py() else content.filter(wanted)
+    numbers, batches = cut(left, mapping, options)
+    missing = sum(batch.files for batch in batches)
+    progress(f"{listed.targets} foreign files are not proven by the replica's head; {missing} of them are not here")
+    marks = pc.replace_with_mask(pa.repeat(pa.scalar(PROVEN, pa.int32()), content.num_rows), wanted, numbers)
+    marked = content.set_column(content.schema.get_field_index("batch"), "batch", marks)
+    return listing.joined([listed.localized, marked]), batches, listed.targets - missing

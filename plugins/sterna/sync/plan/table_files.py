@@ -1,0 +1,368 @@
+"""What one table's new version needs here: its path-bearing files to localize, and its content files to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, StoreError, TableError, Unsupported
+from sterna.iceberg.files import Written
+from sterna.registry.model import inside
+from sterna.registry.policy import Policy
+from sterna.replica import file_list as listing
+from sterna.replica.file_list import (
+    CONTENT,
+    DELETE_MANIFEST,
+    INLINE_MANIFEST,
+    MANIFEST,
+    MANIFEST_LIST,
+    METADATA,
+    POSITION_DELETE,
+    PROVEN,
+    VIEW_METADATA,
+)
+from sterna.replica.region import RegionContext
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sterna.iceberg.manifests.manifest_list import ManifestFile
+    from sterna.iceberg.metadata.table import Snapshot, TableMetadata
+
+_DELETED = 2  # manifest entry status
+_POSITION_DELETES = 1  # content of a data_file
+_LEAST_AT_ONCE, _MOST_AT_ONCE = 4, 32
+_BYTES_AT_ONCE = 64 * 1024**2
+
+
+class ReplicaLost(Exception):
+    """A file of the replica itself is gone, so that what it would prove has to be looked for."""
+
+
+def read_metadata(context: RegionContext, uri: str) -> TableMetadata:
+    """Read a table's metadata.json from where it stands.
+
+    Raises:
+        TableError: it is gone, broken, unsupported, or must not be read.
+        StoreUnreachable, StoreDenied: its store doesn't answer.
+    """
+    from sterna.iceberg.metadata.table import read_table_metadata
+
+    return read_table_metadata(_read(context, uri), uri)
+
+
+def kept(policy: Policy, metadata: TableMetadata) -> frozenset[int]:
+    """Return the ids of the snapshots that a replica has under a policy: the same when planning and when localizing."""
+    from sterna.iceberg.metadata.history import kept_snapshots
+
+    return kept_snapshots(metadata, latest=policy.history.latest, since_ms=policy.history.since_ms)
+
+
+def table_files(
+    context: RegionContext,
+    table: str,
+    uri: str,
+    target: str,
+    metadata: TableMetadata,
+    here: TableMetadata | None,
+    *,
+    prove: bool = True,
+) -> pa.Table:
+    """List what a table needs here, minus what the replica's head proves.
+
+    A manifest that the replica's head reaches proves its live entries; the lists of snapshots that the head's metadata
+    has are reached by it. Only lists and manifests that it doesn't reach are read.
+
+    Args:
+        context: the region.
+        table: key name.
+        uri: its metadata.json on `main`.
+        target: where the localized one goes.
+        metadata: what it says, without the history that the replica doesn't keep.
+        here: what the replica's current metadata.json of the same table says, None when there is none.
+        prove: see that files of this region that stay in place are there.
+
+    Returns:
+        Rows as in `sterna.replica.file_list`: content files that are foreign, path-bearing files that are new, and,
+        with batch `PROVEN`, the lists and manifests whose localized copies the new version takes over.
+
+    Raises:
+        TableError: a file that is needed is gone, broken or unsupported, or a local one isn't what its metadata says.
+        ReplicaLost: the replica's own files that would prove something are gone.
+    """
+    reached = _reached_lists(context, metadata, here)
+    fresh = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in reached]
+    proven = _known_manifests(context, metadata, fresh, reached, here) if here else {}
+    lists = list(dict.fromkeys(snapshot.manifest_list for snapshot in fresh if snapshot.manifest_list is not None))
+    inline = list(dict.fromkeys(path for snapshot in fresh for path in snapshot.manifests))
+    named = {item.path: item for item in _read_lists(context, lists)}
+    origins = {path: context.mapping.source(path) for path in (*named, *inline)} if proven else {}
+    known = {path: proven[origin] for path, origin in origins.items() if origin in proven}
+    manifests = [item for path, item in named.items() if path not in known]
+    local: dict[str, int] = {}
+    parts = [
+        listing.rows(table, METADATA, [(uri, target, -1)]),
+        *_proven(table, metadata, reached, known),
+        *_new(context, table, lists, inline, manifests),
+        _content(context, table, _statistics(context, metadata, here), local),
+    ]
+    lengths = {path: -1 for path in inline if path not in known} | {item.path: item.length for item in manifests}
+    for path, data in _read_many(context, list(lengths), max(lengths.values(), default=0)):
+        if lengths[path] not in (-1, len(data)):
+            raise SizeDiffers(f"the manifest has {len(data)} bytes, its list says {lengths[path]}", file=path)
+        parts += _entries(context, table, path, data, local)
+    files = listing.joined(parts)
+    _none_below(context, uri, files, local)
+    if prove:
+        _prove_local(context, local)
+    return listing.distinct(files)
+
+
+def reached_content(context: RegionContext, here: TableMetadata, targets: set[str]) -> set[str]:
+    """Return those of some content files that a version of the replica's own has; all of them where its files don't
+    tell.
+
+    Args:
+        context: the region.
+        here: what the replica's metadata.json says.
+        targets: URIs below the replica root.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from sterna.iceberg.manifests.manifest import read_entries
+
+    found = targets & {item.path for item in here.statistics}
+    wanted = pa.array(sorted(targets), pa.string())
+    try:
+        lists = {snapshot.manifest_list for snapshot in here.snapshots if snapshot.manifest_list}
+        manifests = {path for snapshot in here.snapshots for path in snapshot.manifests}
+        manifests |= {item.path for item in _read_lists(context, sorted(lists))}
+        for uri, data in _read_many(context, sorted(manifests)):
+            entries = read_entries(data, uri)
+            live = entries.filter(pc.not_equal(entries.column("status"), _DELETED)).column("file_path")
+            found |= set(live.filter(pc.is_in(live, wanted)).to_pylist())
+    except TableError:
+        return targets
+    return found
+
+
+def _proven(table: str, metadata: TableMetadata, reached: dict[int, str], known: dict[str, Written]) -> list[pa.Table]:
+    """Return rows of the lists and manifests whose localized copies the new version takes over."""
+    lists = [
+        (item.manifest_list, reached[item.snapshot_id])
+        for item in metadata.snapshots
+        if item.manifest_list is not None and item.snapshot_id in reached
+    ]
+    return [
+        listing.rows(table, MANIFEST_LIST, [(old, new, -1) for old, new in lists], PROVEN),
+        listing.rows(table, MANIFEST, [(path, written.uri, written.length) for path, written in known.items()], PROVEN),
+    ]
+
+
+def _new(
+    context: RegionContext, table: str, lists: Sequence[str], inline: Sequence[str], manifests: Sequence[ManifestFile]
+) -> list[pa.Table]:
+    """Return rows of the lists and manifests that are to be localized."""
+    localized = context.mapping.localized
+    parts = [
+        listing.rows(table, MANIFEST_LIST, [(path, localized(path), -1) for path in lists]),
+        listing.rows(table, INLINE_MANIFEST, [(path, localized(path), -1) for path in inline]),
+    ]
+    for content, role in ((0, MANIFEST), (1, DELETE_MANIFEST)):
+        parts.append(
+            listing.rows(
+                table,
+                role,
+                [(item.path, localized(item.path), item.length) for item in manifests if item.content == content],
+            )
+        )
+    return parts
+
+
+def view_files(table: str, uri: str, target: str) -> pa.Table:
+    """List what a view needs here: its metadata.json alone."""
+    return listing.rows(table, VIEW_METADATA, [(uri, target, -1)])
+
+
+def _reached_lists(context: RegionContext, metadata: TableMetadata, here: TableMetadata | None) -> dict[int, str]:
+    """Return, by snapshot id, the replica's manifest list of every snapshot that its head has already."""
+    mine = (
+        {snapshot.snapshot_id: snapshot.manifest_list for snapshot in here.snapshots if snapshot.manifest_list}
+        if here
+        else {}
+    )
+    return {
+        snapshot.snapshot_id: mine[snapshot.snapshot_id]
+        for snapshot in metadata.snapshots
+        if snapshot.manifest_list is not None
+        and snapshot.snapshot_id in mine
+        and _same(context, mine[snapshot.snapshot_id], snapshot.manifest_list)
+    }
+
+
+def _same(context: RegionContext, mine: str, theirs: str) -> bool:
+    """Tell whether a list of the replica is what another one on `main` has become here, or was born as the same."""
+    mapping = context.mapping
+    return mine in (theirs, mapping.localized(theirs)) or mapping.source(mine) == mapping.source(theirs)
+
+
+def _known_manifests(
+    context: RegionContext,
+    metadata: TableMetadata,
+    fresh: Sequence[Snapshot],
+    reached: dict[int, str],
+    here: TableMetadata,
+) -> dict[str, Written]:
+    """Return the manifests, by their origins, that the replica's own lists nearest to the new snapshots name, and
+    its newest one.
+    """
+    if not fresh:
+        return {}
+    parents = {snapshot.snapshot_id: snapshot.parent_id for snapshot in metadata.snapshots}
+    nearest: set[str] = set()
+    for snapshot in fresh:
+        ancestor = snapshot.parent_id
+        while ancestor is not None and ancestor not in reached:
+            ancestor = parents.pop(ancestor, None)  # each ancestor is passed once: the way on from it has been found
+        if ancestor is not None:
+            nearest.add(reached[ancestor])
+    # Also where no snapshot has stayed: what is committed through Nessie's Iceberg REST has no history.
+    nearest |= {
+        item.manifest_list
+        for item in here.snapshots
+        if item.snapshot_id == here.current_snapshot_id and item.manifest_list
+    }
+    try:
+        return {
+            context.mapping.source(item.path): Written(item.path, item.length)
+            for item in _read_lists(context, sorted(nearest))
+        }
+    except SourceGone as error:
+        raise ReplicaLost(error.file) from error
+
+
+def _read_lists(context: RegionContext, uris: Sequence[str]) -> Iterable[ManifestFile]:
+    from sterna.iceberg.manifests.manifest_list import read_manifest_list
+
+    for uri, data in _read_many(context, uris):
+        yield from read_manifest_list(data, uri)
+
+
+def _entries(context: RegionContext, table: str, uri: str, data: bytes, local: dict[str, int]) -> list[pa.Table]:
+    """Return the rows of one manifest's live entries; content files that are local go into `local` with their sizes."""
+    import pyarrow.compute as pc
+
+    from sterna.iceberg.manifests.manifest import read_entries
+
+    entries = read_entries(data, uri)
+    live = entries.filter(pc.not_equal(entries.column("status"), _DELETED))
+    deletes = pc.equal(live.column("content"), _POSITION_DELETES)
+    position = live.filter(deletes).select(["file_path", "file_size"]).to_pylist()
+    named = [(row["file_path"], context.mapping.localized(row["file_path"]), row["file_size"]) for row in position]
+    return [
+        _content(context, table, live.filter(pc.invert(deletes)), local),
+        listing.rows(table, POSITION_DELETE, named),
+    ]
+
+
+def _content(context: RegionContext, table: str, files: pa.Table, local: dict[str, int]) -> pa.Table:
+    """Return rows of the foreign ones among some content files (columns file_path and file_size).
+
+    Local ones stay and go into `local`.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts = []
+    for some in files.to_batches():
+        paths, sizes = some.column("file_path"), some.column("file_size")
+        targets = pa.array([context.mapping.content(path) for path in paths.to_pylist()], pa.string())
+        foreign = pc.not_equal(paths, targets)
+        if not pc.all(foreign).as_py():
+            stay = pc.invert(foreign)
+            local.update(zip(paths.filter(stay).to_pylist(), sizes.filter(stay).to_pylist(), strict=True))
+            paths, targets, sizes = (each.filter(foreign) for each in (paths, targets, sizes))
+        parts.append(listing.columns(table, CONTENT, paths, targets, sizes, batch=0))
+    return listing.joined(parts)
+
+
+def _statistics(context: RegionContext, metadata: TableMetadata, here: TableMetadata | None) -> pa.Table:
+    """Return path and size of the statistics files that the replica's head doesn't have."""
+    import pyarrow as pa
+
+    had = {(item.path, item.length) for item in here.statistics} if here else set()
+    new = [item for item in metadata.statistics if (context.mapping.content(item.path), item.length) not in had]
+    paths, sizes = (
+        pa.array([item.path for item in new], pa.string()),
+        pa.array([item.length for item in new], pa.int64()),
+    )
+    return pa.table({"file_path": paths, "file_size": sizes})
+
+
+def _none_below(context: RegionContext, metadata: str, files: pa.Table, local: Iterable[str]) -> None:
+    """See that a table names nothing below a replica root, unless its metadata.json lies there, too (after a
+    promotion with tables).
+
+    That region's `collect` could not tell who needs the file, and here it would be one with its origin, which the table
+    may name as well.
+
+    Raises:
+        Unsupported: it does.
+    """
+    import pyarrow.compute as pc
+
+    roots = [
+        f"{region.replica_root}/" for region in context.registry.regions if not inside(metadata, region.replica_root)
+    ]
+    sources = files.column("source")
+    for root in roots:
+        below = pc.min(sources.filter(pc.starts_with(sources, root))).as_py() or next(
+            (path for path in local if path.startswith(root)), None
+        )
+        if below is not None:
+            raise Unsupported(
+                "the table names a file below a replica root, and its own metadata lies outside: rewrite it", file=below
+            )
+
+
+def _prove_local(context: RegionContext, local: dict[str, int]) -> None:
+    """See that files which writers own in this region are there: a head may name nothing that isn't.
+
+    Raises:
+        SourceGone, SizeDiffers: one is gone, or isn't what its metadata says.
+    """
+    sizes = context.objects.sizes(local) if local else {}
+    for path, size in local.items():
+        found = sizes[path]
+        if found is None:
+            raise SourceGone(
+                "a file of this region is gone", file=path, hint="restore it, or expire the snapshots that need it"
+            )
+        if found != size:
+            raise SizeDiffers(f"a file of this region has {found} bytes, its metadata says {size}", file=path)
+
+
+def _read(context: RegionContext, uri: str) -> bytes:
+    try:
+        return context.objects.read(uri)
+    except ObjectMissing as error:
+        raise _gone(context, uri) from error
+
+
+def _read_many(context: RegionContext, uris: Sequence[str], largest: int = 0) -> Iterable[tuple[str, bytes]]:
+    """Read files that must be there; few at once where they are large, for about twice as many stand in memory."""
+    at_once = max(_LEAST_AT_ONCE, min(_MOST_AT_ONCE, _BYTES_AT_ONCE // max(largest, 1)))
+    for uri, data in context.objects.read_many(uris, at_once):
+        if isinstance(data, ObjectMissing):
+            raise _gone(context, uri) from data
+        if isinstance(data, (TableError, StoreError)):
+            raise data
+        if not isinstance(data, bytes):
+            raise BrokenMetadata(str(data), file=uri)
+        yield uri, data
+
+
+def _gone(context: RegionContext, uri: str) -> SourceGone:
+    hint = "restore it, or expire the snapshots that need it; was retention shorter than the lag?"
+    return SourceGone("a metadata file is gone", file=uri, hint=hint)

@@ -1,0 +1,82 @@
+"""The real servers that the suites run against, each started once a session and stopped at its end."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sterna.catalog.model import Catalog
+from sterna.edges.nessie.catalog import NessieCatalog
+from sterna.embedded.nessie import Nessie, start_nessie
+from sterna.embedded.spark import spark_environment, start_session
+from sterna.embedded.stack import deployment
+from tests.support.doubles.catalog import InMemoryCatalog
+from tests.support.stores import Stores, file_stores, moto_stores, rclone_stores
+from tests.support.world import World, world_of
+
+
+@pytest.fixture(scope="session")
+def nessie_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nessie]:
+    """A Nessie that keeps its catalog in memory; tests share it, so each makes its own branches."""
+    server = start_nessie(tmp_path_factory.mktemp("nessie"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["nessie", "double"])
+def catalog(request: pytest.FixtureRequest) -> Iterator[Catalog]:
+    """The real Nessie, and the in-memory double."""
+    if request.param == "double":
+        yield InMemoryCatalog()
+        return
+    # Pages of 3, so that every list in these tests has several.
+    with NessieCatalog(request.getfixturevalue("nessie_server").uri, page_size=3) as real:
+        yield real
+
+
+@pytest.fixture
+def branch(catalog: Catalog) -> str:
+    """An empty branch of this test's own."""
+    return catalog.create_branch(f"test-{uuid.uuid4().hex}").name
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
+    """The one Spark session of this process: it writes tables, and sterna localizes with it."""
+    # Hundreds of queries, each of a whole table's history, would fill the heap with what the web UI could show of them.
+    kept = {
+        f"spark.{name}": "10"
+        for name in ("sql.ui.retainedExecutions", "ui.retainedJobs", "ui.retainedStages", "ui.retainedTasks")
+    }
+    return start_session(spark_environment(tmp_path_factory.mktemp("spark"), memory="2g"), settings=kept)
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[World]:
+    """Two regions with real servers; tests share them, so each module uses a namespace of its own."""
+    with (
+        deployment(tmp_path_factory.mktemp("world"), postgres=False, count_requests=True) as stage,
+        world_of(stage, spark) as made,
+    ):
+        yield made
+
+
+@pytest.fixture(scope="module", params=["rclone", "moto", "file"])
+def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
+    """Two regions' stores of each kind."""
+    kind = request.param
+    folder = tmp_path_factory.mktemp(kind)
+    with (
+        moto_stores() if kind == "moto" else rclone_stores(folder) if kind == "rclone" else file_stores(folder) as made
+    ):
+        yield made
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
+    """Two regions' stores behind endpoints that can be made to fail."""
+    with rclone_stores(tmp_path_factory.mktemp("served")) as made:
+        yield made

@@ -1,0 +1,92 @@
+"""The command line over real servers: what it prints, as text and as JSON, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sterna.embedded.process import free_port
+from tests.support.world import World
+
+
+@pytest.fixture(scope="module")
+def ns(world: World) -> Iterator[str]:
+    world.sql("CREATE NAMESPACE IF NOT EXISTS main_us.cli")
+    world.sql("CREATE TABLE main_us.cli.t (id BIGINT) USING iceberg")
+    world.sql("INSERT INTO main_us.cli.t SELECT id FROM range(10)")
+    yield "cli"
+    world.sql("DROP TABLE main_us.cli.t")
+    world.sql("DROP NAMESPACE main_us.cli")
+
+
+def sterna(world: World, *arguments: str, registry: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sterna.cli.main", *arguments, "--registry", str(registry or world.stage.registry)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def changed(world: World, tmp_path: Path, **fields: str) -> Path:
+    registry = yaml.safe_load(world.stage.registry.read_text())
+    next(region for region in registry["regions"] if region["name"] == "eu").update(fields)
+    path = tmp_path / "registry.yaml"
+    path.write_text(yaml.safe_dump(registry))
+    return path
+
+
+def test_plan_sync_status_verify(world: World, ns: str):
+    planned = sterna(world, "plan", "--region", "eu")
+    assert planned.returncode == 0, planned.stderr
+    assert "put iceberg_table cli.t: copy" in planned.stdout
+    assert "estimated egress cost" in planned.stdout
+    synced = sterna(world, "sync", "--region", "eu", "--json")
+    assert synced.returncode == 0, synced.stderr
+    report = json.loads(synced.stdout.splitlines()[-1])
+    assert report["outcome"] == "published"
+    assert "cli.t" in report["published"]
+    status = json.loads(sterna(world, "status", "--region", "eu", "--json").stdout)
+    assert status["watermark"] == status["source_hash"]
+    assert status["lag_seconds"] == 0.0
+    assert status["last_run"] == report["run_id"]
+    verified = sterna(world, "verify", "--region", "eu", "--table", "cli.t")
+    assert verified.returncode == 0
+    assert "0 faults" in verified.stdout
+    assert "nothing to do" in sterna(world, "plan", "--region", "eu").stdout
+
+
+def test_registry_check_says_what_works_and_what_does_not(world: World, tmp_path: Path):
+    good = sterna(world, "registry", "check", "--region", "eu", "--json")
+    assert good.returncode == 0, good.stdout
+    assert json.loads(good.stdout)["ok"]
+    with world.dark("us"):
+        bad = sterna(world, "registry", "check", "--region", "eu")
+    assert bad.returncode == 4
+    assert "FAIL eu: store s3://us-lake" in bad.stdout
+    assert "ok   eu: store s3://eu-lake" in bad.stdout
+
+
+def test_a_spark_that_does_not_answer_is_named_and_nothing_is_published(world: World, ns: str, tmp_path: Path):
+    address = f"sc://127.0.0.1:{free_port()}"
+    world.sql("INSERT INTO main_us.cli.t VALUES (11)")
+    before = {reference.name: reference.hash for reference in world.catalog.references()}
+    answer = sterna(world, "sync", "--region", "eu", registry=changed(world, tmp_path, spark=address, localize="spark"))
+    assert answer.returncode == 4, answer.stderr
+    assert address in answer.stderr
+    assert {reference.name: reference.hash for reference in world.catalog.references()} == before
+
+
+def test_a_region_that_runs_another_registry_is_shown(world: World, ns: str, tmp_path: Path):
+    world.sync()
+    other = changed(world, tmp_path, spark="local[1]")
+    assert "region eu runs another registry" in sterna(world, "status", "--region", "eu", registry=other).stdout
+
+
+def test_no_secret_is_said(world: World, ns: str):
+    world.sql("INSERT INTO main_us.cli.t VALUES (12)")
+    answer = sterna(world, "sync", "--region", "eu")
+    for endpoint in world.stage.endpoints.values():
+        assert endpoint.secret_key not in answer.stdout + answer.stderr

@@ -1,0 +1,117 @@
+"""README's first command, as a stranger runs it: without Java, Postgres, rclone or Maven on the PATH."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+HIDDEN = ("java", "psql", "postgres", "pg_", "rclone", "mvn", "docker")
+
+
+@pytest.fixture
+def bare_path(tmp_path: Path) -> str:
+    """A PATH with this machine's programs, but for those that the demo brings itself."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    programs = {
+        program.name: program
+        for place in ("/bin", "/usr/bin")
+        for program in Path(place).glob("*")
+        if program.is_file()
+    }
+    for name, program in programs.items():
+        if not name.startswith(HIDDEN):
+            (folder / name).symlink_to(program)
+    assert all(shutil.which(name, path=str(folder)) is None for name in ("java", "psql", "rclone", "mvn"))
+    return str(folder)
+
+
+def demo(bare_path: str, work: Path, *more: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PATH": bare_path, "JAVA_HOME": ""}
+    command = [sys.executable, "-m", "sterna.cli.main", "demo", "--json", "--work", str(work), *more]
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def left_running(work: Path, patience: float = 30.0) -> list[str]:
+    """Command lines of processes that name the demo's folder.
+
+    Grandchildren get a while to notice that their parents are gone.
+    """
+    end = time.monotonic() + patience
+    while (found := _naming(str(work).encode())) and time.monotonic() < end:
+        time.sleep(0.5)
+    return found
+
+
+def _naming(text: bytes) -> list[str]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command, environ = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
+        except OSError:
+            continue
+        if text in command + environ and int(process.name) != os.getpid():
+            found.append(f"{process.name} {command.replace(bytes(1), b' ').decode(errors='replace')}")
+    return found
+
+
+def test_two_regions_replicate_and_one_answers_while_the_other_is_dark(bare_path: str, tmp_path: Path) -> None:
+    work = tmp_path / "demo"
+    process = demo(bare_path, work)
+    said, told = process.communicate(timeout=840)
+    result = json.loads(said.splitlines()[-1])
+    assert result["failures"] == [], told
+    assert process.returncode == 0
+    assert "eu answered 7 of 7 questions" in told
+    for region in result["regions"]:
+        assert region["foreign_uris"] == region["faults"] == 0
+        assert region["files"] > 0
+        assert all(main == replica for main, replica in region["rows"].values())
+    assert {region["region"]: region["tables"] for region in result["regions"]} == {"us": 5, "eu": 5}
+    assert left_running(work) == []
+
+
+def test_a_region_is_lost_another_takes_over_and_the_first_comes_back(bare_path: str, tmp_path: Path) -> None:
+    work = tmp_path / "demo"
+    process = demo(bare_path, work, "--disaster")
+    said, told = process.communicate(timeout=600)
+    result = json.loads(said.splitlines()[-1])
+    assert result["failures"] == [], told
+    assert process.returncode == 0
+    assert result["lost"] == 1
+    assert left_running(work) == []
+
+
+def test_ctrl_c_ends_everything(bare_path: str, tmp_path: Path) -> None:
+    work = tmp_path / "demo"
+    process = demo(bare_path, work)
+    assert process.stderr
+    for line in process.stderr:
+        if "starting an Airflow" in line:
+            break
+    time.sleep(8)
+    os.kill(process.pid, signal.SIGINT)
+    process.communicate(timeout=180)
+    assert process.returncode == 130
+    assert left_running(work) == []
+
+
+def test_a_folder_with_something_in_it_is_refused_before_anything_starts(bare_path: str, tmp_path: Path) -> None:
+    work = tmp_path / "demo"
+    work.mkdir()
+    (work / "mine").write_text("x")
+    process = demo(bare_path, work)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert f"{work} is not empty" in json.loads(told.splitlines()[-1])["message"]
+    assert [path.name for path in work.iterdir()] == ["mine"]

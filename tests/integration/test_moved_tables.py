@@ -1,0 +1,245 @@
+"""Promotion with tables: they go on from another region's replica when their storage is lost."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sterna.edges.environment import environment
+from sterna.edges.nessie.catalog import NessieCatalog
+from sterna.edges.secrets import environment_secrets
+from sterna.embedded.spark import add_catalog
+from sterna.embedded.stack import Deployment, deployment
+from sterna.gc.model import Options as Cleaning
+from sterna.gc.run import collect
+from sterna.ha.tables import Moves, move, plan_moves
+from sterna.replica.records import Report
+from sterna.replica.region import RegionContext, open_region
+from sterna.sync.options import Options
+from sterna.sync.run import sync
+from sterna.verify.run import Depth, verify
+from tests.support.answers import ask
+from tests.support.world import merge_on_read
+
+REGIONS = ("us", "eu", "ap")
+TABLES = ("moved.v2", "moved.v3")
+
+
+@dataclass
+class Story:
+    """Three regions, and Spark with catalogs for each.
+
+    `main` and the replica, both read through that region's endpoint alone.
+    """
+
+    stage: Deployment
+    spark: SparkSession
+    catalog: NessieCatalog
+    said: list[str] = field(default_factory=list)
+
+    def context(self, region: str) -> RegionContext:
+        return open_region(self.stage.registry, region, environment_secrets())
+
+    def sync(self, region: str) -> Report:
+        with self.context(region) as context:
+            report = sync(context, Options(), self.said.append)
+        assert report.held == ()
+        return report
+
+    def plan(self, region: str, lost: str) -> Moves:
+        with self.context(region) as context:
+            return plan_moves(context, [lost])
+
+    def move(self, region: str, agreed: Moves) -> Moves:
+        with self.context(region) as context:
+            return move(context, agreed, self.said.append)
+
+    def sql(self, text: str) -> list[tuple[object, ...]]:
+        return [tuple(row) for row in self.spark.sql(text).collect()]
+
+    def moved_table(self, namespace: str) -> None:
+        """Make the table `t` of one file in us, and let it, and no other, go on from eu's replica."""
+        self.sql(f"CREATE NAMESPACE story_main_us.{namespace}")
+        self.sql(f"CREATE TABLE story_main_us.{namespace}.t (id BIGINT) USING iceberg")
+        self.sql(f"INSERT INTO story_main_us.{namespace}.t VALUES (1)")
+        self.sync("eu")
+        agreed = tuple(each for each in self.plan("eu", "us").moves if each.key == f"{namespace}.t")
+        assert agreed
+        assert self.move("eu", Moves("eu", ("us",), agreed)).moves == agreed
+
+    def write(self, region: str, table: str, first: int) -> None:
+        """Add rows and delete some of those before, as a writer does who has that region's store alone."""
+        self.sql(
+            f"INSERT INTO story_main_{region}.{table} SELECT id, concat('row ', id), id % 3 FROM range({first}, "
+            f"{first + 60})"
+        )
+        self.sql(f"DELETE FROM story_main_{region}.{table} WHERE id % 7 = {first % 7} AND part = 1")
+
+    def rows(self, region: str, branch: str, table: str) -> dict[str, list[str]]:
+        return ask(self.spark, f"story_{branch}_{region}.{table}", ("files", "all_files")).rows
+
+    def objects(self, region: str) -> set[str]:
+        folder = self.stage.endpoints[region].folder
+        assert folder is not None
+        return {
+            str(path.relative_to(folder))
+            for path in folder.rglob("*")
+            if path.is_file() and "_sterna" not in path.parts
+        }
+
+    def data(self, region: str) -> set[str]:
+        """The names of the data files that are in a region's store."""
+        return {
+            key
+            for key in self.objects(region)
+            if key.endswith(".parquet") and "-deletes" not in key and "_localized" not in key
+        }
+
+    def assert_whole(self, region: str, main: str, *dark: str) -> None:
+        """A region's replica shows what `main` shows in another region, and stands what `verify` asks, by itself
+        while others are dark.
+        """
+        wanted = {table: self.rows(main, "main", table) for table in TABLES}
+        with self.context(region) as context:
+            assert verify(context, Depth(deep=True)).findings == ()
+        for other in dark:
+            self.stage.endpoints[other].go_dark()
+        assert {table: self.rows(region, "replica", table) for table in TABLES} == wanted
+        for other in dark:
+            self.stage.endpoints[other].start()
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Story]:
+    with deployment(tmp_path_factory.mktemp("story"), REGIONS, postgres=False) as stage, environment(stage.environment):
+        for region in REGIONS:
+            for name, ref in (("main", "main"), ("replica", f"main_replica_{region}")):
+                endpoint = stage.endpoints[region]
+                add_catalog(spark, f"story_{name}_{region}", stage.nessie.uri, ref, stage.warehouse(region), endpoint)
+        with NessieCatalog(stage.nessie.uri) as catalog:
+            yield Story(stage, spark, catalog)
+
+
+def test_tables_go_on_from_a_replica(story: Story) -> None:
+    """One story, for each step stands on the one before."""
+    story.sql("CREATE NAMESPACE story_main_us.moved")
+    for version, table in zip((2, 3), TABLES, strict=True):
+        columns = "(id BIGINT, name STRING, part BIGINT)"
+        story.sql(
+            f"CREATE TABLE story_main_us.{table} {columns} USING iceberg PARTITIONED BY (part) {merge_on_read(version)}"
+        )
+        story.write("us", table, 0)
+    for region in REGIONS:
+        story.sync(region)
+    kept = {table: story.rows("us", "main", table) for table in TABLES}
+    story.write("us", TABLES[0], 100)
+    story.stage.wide.go_dark()
+    story.stage.endpoints["us"].go_dark()
+
+    # us is gone for good.
+    found = story.plan("eu", "us")
+    assert [each.key for each in found.moves] == list(TABLES)
+    assert [len(each.lost) for each in found.moves] == [2, 0]
+    assert not found.left
+    before = story.catalog.reference("main").hash
+    assert story.move("eu", Moves("eu", ("us",))).left.keys() == set(TABLES), "what nobody agreed to is not done"
+    assert story.catalog.reference("main").hash == before
+    assert story.move("eu", found).moves == found.moves
+    assert story.move("eu", found) == Moves("eu", ("us",)), "it is done already"
+    assert {table: story.rows("eu", "main", table) for table in TABLES} == kept
+
+    # Writers go on in eu, and each region follows.
+    eu_before, ap_before = story.data("eu"), story.data("ap")
+    for table in TABLES:
+        story.write("eu", table, 200)
+    written = story.data("eu") - eu_before
+    assert story.sync("eu").copied.files == 0, "what writers put below the replica root is here"
+    assert story.data("eu") - eu_before == written
+    story.assert_whole("eu", "eu")
+    assert story.sync("ap").copied.files == len(written), "only what is new is copied"
+    assert names(story.data("ap") - ap_before) == names(written)
+    story.assert_whole("ap", "eu")
+    assert cleaned_up(story, "eu") > 0, "the older versions' metadata.json at least"
+
+    # us is back, with its old files.
+    story.stage.endpoints["us"].start()
+    story.stage.wide.start()
+    us_before = story.data("us")
+    assert story.sync("us").copied.files == len(written), "the originals are taken"
+    assert names(story.data("us") - us_before) == names(written)
+    story.assert_whole("us", "eu", "eu", "ap")
+    assert story.sync("us").outcome == "idle"
+
+    # Now eu is lost, and then us again: deletes hit what was written here and there in between.
+    for first, (lost, region) in ((300, ("eu", "us")), (400, ("us", "eu"))):
+        story.stage.endpoints[lost].go_dark()
+        found = story.plan(region, lost)
+        assert [each.key for each in found.moves] == list(TABLES)
+        assert story.move(region, found).moves == found.moves
+        for table in TABLES:
+            story.write(region, table, first)
+        story.sync(region)
+        story.stage.endpoints[lost].start()
+        for other in REGIONS:
+            story.sync(other)
+            story.assert_whole(other, region)
+    cleaned_up(story, "eu")
+    story.assert_whole("us", "eu", "eu", "ap")
+
+
+def test_metadata_that_left_the_replica_root_without_its_files_is_held(story: Story) -> None:
+    """Else nobody could tell that main needs what lies below the root, and the clean-up would delete it."""
+    story.moved_table("left")
+    story.sync("eu")
+    story.sql(f"ALTER TABLE story_main_eu.left.t SET LOCATION '{story.stage.warehouse('eu')}/left/t'")
+    with story.context("eu") as context:
+        held = sync(context, Options(), story.said.append).held
+    assert [(item.key, item.kind) for item in held] == [("left.t", "Unsupported")]
+    story.sql("DROP TABLE story_main_eu.left.t")
+    story.sync("eu")
+
+
+def names(keys: set[str]) -> set[str]:
+    return {key.rpartition("/")[2] for key in keys}
+
+
+def cleaned_up(story: Story, region: str) -> int:
+    """Clean a region up as hard as it can be, and see that `main` and the replica show the same as before.
+
+    Return how many files went.
+    """
+    wanted = {(branch, table): story.rows(region, branch, table) for branch in ("main", "replica") for table in TABLES}
+    endpoint, ago = story.stage.endpoints[region], time.time() - 30 * 86400
+    with story.context(region) as context:
+        cleaning = Cleaning(keep=timedelta(0), grace=timedelta(hours=1), delete=True, patience=0.0)
+        assert collect(context, cleaning).failed == 0
+        folder = endpoint.folder
+        assert folder is not None
+        for path in (path for path in folder.rglob("*") if path.is_file()):
+            os.utime(path, (ago, ago))
+        endpoint.start()
+        done = collect(context, cleaning, now=datetime.now(UTC) + timedelta(days=1))
+    assert {
+        (branch, table): story.rows(region, branch, table) for branch in ("main", "replica") for table in TABLES
+    } == wanted
+    return done.deleted.files
+
+
+def test_an_original_of_another_size_is_never_written_over(story: Story) -> None:
+    before = story.data("us")
+    story.moved_table("odd")
+    (key,) = story.data("us") - before
+    folder = story.stage.endpoints["us"].folder
+    assert folder is not None
+    (folder / key).write_bytes(b"something else")
+    story.stage.endpoints["us"].start()
+    with story.context("us") as context:
+        held = sync(context, Options(), story.said.append).held
+    assert [(item.key, item.kind) for item in held] == [("odd.t", "SizeDiffers")]
+    assert (folder / key).read_bytes() == b"something else"

@@ -1,0 +1,222 @@
+"""One table with files in every kind of store, replicated into a region of each kind and read there with all others
+dark.
+
+Spark has no part in this: Iceberg's Java FileIO for Azure speaks to the Data Lake endpoint, which Azurite lacks.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import StaticTable
+
+from sterna.catalog.model import Put, namespace_content
+from sterna.edges.secrets import environment_secrets
+from sterna.edges.stores.objects import Objects
+from sterna.embedded.s3 import Endpoint, start_s3
+from sterna.registry.credential import fileio_properties
+from sterna.registry.mapping import Mapping
+from sterna.registry.model import Registry
+from sterna.replica.records import Report
+from sterna.replica.region import RegionContext
+from sterna.sync.options import Options
+from sterna.sync.run import sync
+from tests.support.all_stores import all_stores
+from tests.support.doubles.catalog import InMemoryCatalog
+from tests.support.emulators import ACCOUNT, Azure, Google, start_azure, start_google
+from tests.support.stores import KEY, SECRET
+from tests.unit.sync.world import table as content_of
+
+AZURE = f"abfss://lake@{ACCOUNT}.dfs.core.windows.net"
+PREFIXES = {"us": "s3://us-lake", "eu": "gs://eu-lake", "ap": AZURE}
+
+
+@dataclass
+class World:
+    folder: Path
+    s3: Endpoint
+    google: Google
+    azure: Azure
+    registry: Registry
+    catalog: InMemoryCatalog = field(default_factory=InMemoryCatalog)
+
+    def context(self, region: str) -> RegionContext:
+        context = RegionContext(self.registry, self.registry.region(region), environment_secrets())
+        vars(context)["catalog"] = vars(context)["primary"] = self.catalog
+        return context
+
+    def sync(self, region: str) -> Report:
+        return sync(self.context(region), Options(), lambda line: None, engine=in_process)
+
+    @contextmanager
+    def alone(self, region: str) -> Iterator[None]:
+        """Turn every other region off; the disk is us's."""
+        others = [
+            server for name, server in (("us", self.s3), ("eu", self.google), ("ap", self.azure)) if name != region
+        ]
+        disk, away = self.folder / "disk", self.folder / "away"
+        for server in others:
+            server.go_dark()
+        if region != "us":
+            disk.rename(away)
+        try:
+            yield
+        finally:
+            for server in others:
+                server.start()
+            if region != "us":
+                away.rename(disk)
+
+    def read(self, region: str, name: str) -> StaticTable:
+        """Open a replica as PyIceberg does, with the settings that follow from the region's credential."""
+        branch = self.registry.region(region).replica_branch
+        key = ("ns", name)
+        content = self.catalog.contents(branch, self.catalog.reference(branch).hash, [key])[key]
+        home = self.context(region).mapping.locate(content.metadata_location).location
+        return StaticTable.from_metadata(
+            content.metadata_location, fileio_properties(home, environment_secrets()(home.credential_id))
+        )
+
+
+def in_process(function: Callable[[str], str], items: Sequence[str], label: str) -> Iterable[str]:
+    return [function(item) for item in items]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("table")
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        google = start_google(folder, ["eu-lake"])
+        stack.callback(google.stop)
+        azure = start_azure(folder, ["lake"])
+        stack.callback(azure.stop)
+        s3 = start_s3(folder, "us", ["us-lake"], KEY, SECRET)
+        stack.callback(s3.stop)
+        (folder / "disk").mkdir()
+        connections = {
+            "US": json.dumps({"login": KEY, "password": SECRET}),
+            "EU": google.connection("token"),
+            "AP": azure.connection("key"),
+        }
+        for name, connection in connections.items():
+            patch.setenv(f"AIRFLOW_CONN_{name}_STORE", connection)
+        remotes = {
+            "us": {"type": "s3", "options": {"provider": "Rclone", "endpoint": s3.url}},
+            "eu": {"type": "google cloud storage", "options": {"endpoint": google.endpoint}},
+            "ap": {"type": "azureblob", "options": {"endpoint": azure.endpoint}},
+        }
+        regions = [
+            {"name": name, "replica_root": f"{prefix}/replica", "catalog": {"read": "http://127.0.0.1:1"}}
+            for name, prefix in PREFIXES.items()
+        ]
+        locations: list[dict[str, Any]] = [
+            {
+                "id": f"{name}-store",
+                "prefix": prefix,
+                "region": name,
+                "remote": remotes[name],
+                "credential_id": f"{name}_store",
+            }
+            for name, prefix in PREFIXES.items()
+        ]
+        locations.append(
+            {"id": "us-disk", "prefix": f"file://{folder}/disk", "region": "us", "remote": {"type": "local"}}
+        )
+        yield World(folder, s3, google, azure, Registry.model_validate({"regions": regions, "locations": locations}))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table on `main`, its metadata in one store and its files wherever they are put."""
+
+    world: World
+    writer: SqlCatalog
+    objects: Objects
+    name: str
+
+    def put(self, prefix: str, *rows: int) -> None:
+        """Write a data file in a store and add it to the table."""
+        sink = io.BytesIO()
+        pq.write_table(rows_of(*rows), sink)
+        uri = f"{prefix}/data/{self.name}/p=1 %2F/{'-'.join(map(str, rows))}.parquet"
+        self.objects.write_new(uri, sink.getvalue())
+        self.writer.load_table(("ns", self.name)).add_files([uri])
+
+    def commit(self) -> None:
+        catalog, key = self.world.catalog, ("ns", self.name)
+        head = catalog.reference("main").hash
+        now = catalog.contents("main", head, [("ns",), key]) if head != catalog.no_ancestor() else {}
+        location = self.writer.load_table(key).metadata_location
+        made = [] if ("ns",) in now else [Put(("ns",), namespace_content(("ns",)))]
+        catalog.commit(
+            "main", head, [*made, Put(key, content_of(location, now[key].id if key in now else None))], "write"
+        )
+
+    def rows(self) -> list[int]:
+        return sorted(self.writer.load_table(("ns", self.name)).scan().to_arrow().column("id").to_pylist())
+
+
+def rows_of(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "text": pa.array([f"row {id}" for id in ids], pa.string())})
+
+
+def make_table(world: World, name: str, home: str) -> Table:
+    objects = Objects(Mapping(world.registry, world.registry.region("us")), environment_secrets())
+    writer = SqlCatalog("writer", uri=f"sqlite:///{world.folder}/{name}.db", **all_stores(objects))
+    writer.create_namespace("ns")
+    writer.create_table(("ns", name), rows_of().schema, location=f"{home}/tables/{name}")
+    return Table(world, writer, objects, name)
+
+
+@pytest.fixture(scope="module")
+def tables(world: World) -> list[Table]:
+    """Three tables, the metadata of each in another region, with files in every store; replicated everywhere."""
+    tables = [make_table(world, f"t_{home}", prefix) for home, prefix in PREFIXES.items()]
+    places = [*PREFIXES.values(), f"file://{world.folder}/disk"]
+    for table in tables:
+        for number, place in enumerate(places):
+            table.put(place, 2 * number, 2 * number + 1)
+        table.commit()
+    first = {region: world.sync(region) for region in PREFIXES}
+    for table in tables:
+        for number, place in enumerate(places):
+            table.put(place, 100 + number)
+        table.commit()
+    second = {region: world.sync(region) for region in PREFIXES}
+    # Each time the files of the other regions, and nothing twice.
+    for reports in (first, second):
+        assert {region: (report.copied.files, report.held) for region, report in reports.items()} == {
+            "us": (2 * len(tables), ()), "eu": (3 * len(tables), ()), "ap": (3 * len(tables), ())
+        }  # fmt: skip
+    return tables
+
+
+@pytest.mark.parametrize("region", PREFIXES)
+def test_tables_with_files_in_every_store_are_read_in_a_region_alone(
+    world: World, tables: list[Table], region: str
+) -> None:
+    wanted = {table.name: table.rows() for table in tables}
+    assert all(rows == [*range(8), *range(100, 104)] for rows in wanted.values())
+    local = (f"{PREFIXES[region]}/", f"file://{world.folder}/disk/") if region == "us" else (f"{PREFIXES[region]}/",)
+    with world.alone(region):
+        for table in tables:
+            replica = world.read(region, table.name)
+            assert sorted(replica.scan().to_arrow().column("id").to_pylist()) == wanted[table.name]
+            assert all(task.file.file_path.startswith(local) for task in replica.scan().plan_files())
+            rows = [len(replica.scan(snapshot_id=each.snapshot_id).to_arrow()) for each in replica.snapshots()]
+            assert rows == [2, 4, 6, 8, 9, 10, 11, 12]
+
+
+@pytest.mark.parametrize("region", PREFIXES)
+def test_another_sync_has_nothing_to_do(world: World, tables: list[Table], region: str) -> None:
+    assert world.sync(region).outcome == "idle"

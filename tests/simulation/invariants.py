@@ -1,0 +1,207 @@
+"""What must always hold (DESIGN, section 3), looked at after each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from sterna.catalog.model import NAMESPACE, Commit, Content, Key, key_name, parse_key
+from sterna.replica.head import PLANNED_HASH, Head, head_of
+from tests.simulation.cleaning import KEEP
+from tests.simulation.main import Main
+from tests.simulation.reader import Reached, prove, read_table
+from tests.simulation.store import Store, Violation
+from tests.simulation.tables import Table
+from tests.support.doubles.catalog import InMemoryCatalog
+
+
+class Invariants:
+    """Watches a replica branch and its files.
+
+    Args:
+        catalog: the catalog, without faults.
+        store: the stores, without faults.
+        main: what stood on `main` at each commit.
+        branch: the replica branch.
+        origin: takes a URI of the replica back to the one on `main`.
+    """
+
+    def __init__(
+        self, catalog: InMemoryCatalog, store: Store, main: Main, branch: str, origin: Callable[[str], str]
+    ) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._main = main
+        self._branch = branch
+        self._origin = origin
+        self._hash = catalog.no_ancestor()
+        self._deleted = 0
+        self.commits = 0
+        self._older: list[tuple[datetime, dict[str, int | None]]] = []
+        self._runs: set[str] = set()
+        self._read: dict[str, Reached] = {}
+        self._shown: dict[str, Reached] = {}
+        self.watermark = -1
+        self._positions: dict[Key, int] = {}
+        self._seeded = -1
+        self._free: set[tuple[int, Key]] = set()
+
+    @property
+    def reached(self) -> set[str]:
+        """Every file that the replica's head reaches."""
+        return {uri for table in self._shown.values() for uri in table.files}
+
+    def check(self) -> None:
+        """Look at what the last step may have broken.
+
+        Raises:
+            Violation: something doesn't hold.
+        """
+        for commit in reversed(list(self._new_commits())):
+            self._older.append((commit.commit_time, self._below_root()))
+            self._check_commit(commit)
+            self._hash = commit.hash
+            self.commits += 1
+        if self._deleted != self._store.deleted:
+            self._deleted = self._store.deleted
+            for table in self._shown.values():
+                prove(self._store, table.files)
+            for until, files in self._older:
+                if until > self._store.now() - KEEP:
+                    prove(self._store, files)
+
+    def _below_root(self) -> dict[str, int | None]:
+        """What the head that is replaced now reaches and a clean-up leaves there for a while.
+
+        `main` may remove the rest.
+        """
+        return {
+            uri: size
+            for table in self._shown.values()
+            for uri, size in table.files.items()
+            if self._store.is_below_root(uri)
+        }
+
+    def _new_commits(self) -> list[Commit]:
+        if self._branch not in {reference.name for reference in self._catalog.references()}:
+            return []
+        commits = list(self._catalog.history(self._branch, operations=False, until=self._hash))
+        if commits and commits[-1].parent != self._hash:
+            raise Violation(f"order: {self._branch} lost its head {self._hash}")
+        return commits
+
+    def _check_commit(self, commit: Commit) -> None:
+        head = head_of(commit)
+        # A clean-up commits when it begins to delete and when it is done.
+        if head.run_id in self._runs and not head.run_id.startswith("collect-"):
+            raise Violation(f"a second commit of run {head.run_id}")
+        self._runs.add(head.run_id)
+        self._main.tell(
+            f"replica: W = {self._position(head.watermark)}, held {[f'{item.key}: {item.kind}' for item in head.held]}"
+        )
+        watermark = self._position(head.watermark)
+        if watermark < self.watermark:
+            raise Violation(f"order: the watermark goes back from {self.watermark} to {watermark}")
+        if self.watermark < 0:
+            self._seeded = self._position(commit.properties[PLANNED_HASH])
+        self.watermark = watermark
+        contents = dict(self._catalog.entries(self._branch, commit.hash))
+        self._check_tables(contents)
+        if head.watermark:
+            self._check_equality(contents, head)
+        else:
+            self._check_seed(contents, self._seeded)
+
+    def _check_tables(self, contents: dict[Key, Content]) -> None:
+        """Closure: read every table of the new head, those that were read before by looking at their files alone."""
+        self._shown = {}
+        for content in contents.values():
+            uri = content.metadata_location
+            if uri is None:
+                continue
+            if uri in self._read:
+                prove(self._store, self._read[uri].files)
+            else:
+                self._read[uri] = read_table(self._store, uri, self._origin)
+            self._shown[uri] = self._read[uri]
+
+    def _check_equality(self, contents: dict[Key, Content], head: Head) -> None:
+        """Each key shows what `main` has at the watermark; a held one what `main` had at its last good commit."""
+        held = {parse_key(item.key): item for item in head.held}
+        wanted = self._main.at(head.watermark)
+        positions = dict.fromkeys(wanted.keys() | contents.keys() | held.keys(), self.watermark)
+        for key in positions:
+            if key in held and not held[key].good:
+                positions[key] = self._check_unplaced(key, contents.get(key))
+                continue
+            at = held[key].good if key in held else head.watermark
+            positions[key] = self._position(at)
+            self._check_key(key, contents.get(key), self._main.at(at).get(key))
+        self._check_order(positions)
+
+    def _check_unplaced(self, key: Key, content: Content | None) -> int:
+        """A held key with no last good commit shows nothing.
+
+        Or what a group of the first seed brought, whatever the commit.
+        """
+        return -1 if content is None else self._find(key, content, len(self._main.heads) - 1)
+
+    def _check_seed(self, contents: dict[Key, Content], planned: int) -> None:
+        """While a branch is seeded each table shows what some commit up to the planned one had."""
+        for key, content in contents.items():
+            self._find(key, content, planned)
+
+    def _find(self, key: Key, content: Content, newest: int) -> int:
+        for position in reversed(range(newest + 1)):
+            source = self._main.at(self._main.heads[position]).get(key)
+            if source is not None and self._same(content, source):
+                return position
+        raise Violation(f"equality: {key_name(key)} shows what never was on main up to {newest}")
+
+    def _check_key(self, key: Key, content: Content | None, source: Content | None) -> None:
+        if (content is None) != (source is None):
+            raise Violation(f"equality: {key_name(key)} is {content} here and {source} on main")
+        if content is not None and source is not None and not self._same(content, source):
+            raise Violation(
+                f"equality: {key_name(key)} is {content.metadata_location}, and main has {source.metadata_location}"
+            )
+
+    def _same(self, content: Content, source: Content) -> bool:
+        if content.kind == NAMESPACE or source.metadata_location is None:
+            return content.kind == source.kind
+        table: Table = self._main.versions[source.metadata_location]
+        here = self._read[content.metadata_location or ""]
+        return (here.uuid, here.current, here.tags, here.rows) == (table.uuid, table.current, table.tags, table.rows())
+
+    def _check_order(self, positions: dict[Key, int]) -> None:
+        """No key goes back, and what one commit of `main` changed together is seen together."""
+        for key, position in positions.items():
+            if position < self._positions.get(key, -1):
+                raise Violation(f"order: {key_name(key)} goes back from {self._positions[key]} to {position}")
+        self._positions = positions
+        # While a branch is seeded its tables appear in groups, and those that can't be taken up are left behind.
+        for number in range(self._seeded + 1, self.watermark + 1):
+            keys = [key for key in self._main.changed[number] if (number, key) not in self._free]
+            sides = [self._sides(key, positions.get(key, self.watermark), number) for key in keys]
+            # A key that came back to what it was shows nothing of that commit: what becomes of it from then on is
+            # another change.
+            self._free.update((number, key) for key, side in zip(keys, sides, strict=True) if len(side) > 1)
+            if any(side == {"before"} for side in sides) and any(side == {"after"} for side in sides):
+                raise Violation(
+                    f"order: main@{number} changed {self._main.changed[number]} at once, and they are shown {sides}"
+                )
+
+    def _sides(self, key: Key, shown: int, number: int) -> set[str]:
+        """Tell whether what is shown of a key may be from before a commit, from after it, or both."""
+        there = self._location(key, shown)
+        before = any(self._location(key, position) == there for position in range(number))
+        after = any(self._location(key, position) == there for position in range(number, self.watermark + 1))
+        return {*(["before"] if before else []), *(["after"] if after else [])}
+
+    def _location(self, key: Key, position: int) -> str | None:
+        """Return what `main` had under a key at a commit."""
+        found = self._main.at(self._main.heads[position]).get(key) if position >= 0 else None
+        return found.metadata_location if found else None
+
+    def _position(self, hash: str) -> int:
+        return self._main.heads.index(hash) if hash else -1

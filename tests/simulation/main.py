@@ -1,0 +1,179 @@
+"""The branch `main`.
+
+What its writers commit there, what its maintenance removes, and what stood there at each commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Content, Delete, Key, Operation, Put, namespace_content
+from tests.simulation.changes import Changes
+from tests.simulation.store import Store
+from tests.simulation.tables import Table
+from tests.support.doubles.catalog import InMemoryCatalog
+
+_NAMES = tuple((space, name) for space in ("n", "m") for name in ("a", "b", "c"))
+
+
+class Main:
+    """The writers of `main` and its maintenance.
+
+    Args:
+        rng: decides everything.
+        catalog: the catalog, without faults.
+        store: the stores, without faults.
+        now_ms: the clock.
+        tell: called with a line for the trace.
+    """
+
+    def __init__(
+        self,
+        rng: Random,
+        catalog: InMemoryCatalog,
+        store: Store,
+        now_ms: Callable[[], int],
+        tell: Callable[[str], None],
+    ) -> None:
+        self.rng = rng
+        self.catalog = catalog
+        self.store = store
+        self.tell = tell
+        self.changes = Changes(rng, now_ms)
+        self.versions: dict[str, Table] = {}
+        self.heads = [catalog.no_ancestor()]
+        self.changed: list[tuple[Key, ...]] = [()]
+        self.lost: dict[str, bytes] = {}
+        self._at: dict[str, dict[Key, Content]] = {}
+        self.condemned: list[tuple[str, int]] = []
+
+    def at(self, hash: str) -> dict[Key, Content]:
+        """What stood on `main` at a commit."""
+        if hash not in self._at:
+            self._at[hash] = dict(self.catalog.entries("main", hash))
+        return self._at[hash]
+
+    def tables(self, hash: str | None = None) -> dict[Key, Table]:
+        """The tables on `main` at a commit, by default its head."""
+        found = self.at(hash or self.heads[-1]).items()
+        return {key: self.versions[content.metadata_location] for key, content in found if content.metadata_location}
+
+    # What writers do.
+
+    def write(self) -> None:
+        """Change one table, or several in one commit."""
+        now = self.tables()
+        count = self.rng.choices((1, 2), (4, 1))[0]
+        keys = (
+            self.rng.sample(_NAMES, count)
+            if self.rng.random() < 0.3 or not now
+            else self.rng.sample(sorted(now), min(count, len(now)))
+        )
+        made = {key: self.changes.change(now[key]) if key in now else self._new(key) for key in keys}
+        self._commit(made, [], "write")
+
+    def drop(self) -> None:
+        """Drop a table; sometimes make another one under its name in the same commit."""
+        now = self.tables()
+        if now:
+            key = self.rng.choice(sorted(now))
+            again = self.rng.random() < 0.3
+            self._commit({key: self._new(key)} if again else {}, [key], "drop")
+
+    def rename(self) -> None:
+        """Give a table another name; sometimes change it in the same commit."""
+        now = self.tables()
+        free = sorted(set(_NAMES) - now.keys())
+        if not now or not free:
+            return
+        old, new = self.rng.choice(sorted(now)), self.rng.choice(free)
+        made = self.changes.change(now[old]) if self.rng.random() < 0.3 else now[old]
+        self._commit({new: made}, [old], "rename", id=self.at(self.heads[-1])[old].id)
+
+    def drop_namespace(self) -> None:
+        """Drop a namespace in which nothing lives."""
+        now = self.at(self.heads[-1])
+        empty = [
+            key
+            for key, content in now.items()
+            if content.kind == NAMESPACE and not any(other[:1] == key != other for other in now)
+        ]
+        if empty:
+            self._commit({}, [self.rng.choice(empty)], "drop namespace")
+
+    # What goes wrong, and what mends it.
+
+    def lose(self) -> None:
+        """A file that somebody's table needs is gone by mistake."""
+        files = sorted(uri for uri in self._reachable() - self.lost.keys() if uri.startswith("s3://us-"))
+        if files:
+            uri = self.rng.choice(files)
+            self.tell(f"lost: {uri}")
+            self.lost[uri] = self.store.objects[uri].data
+            self.store.delete(uri)
+
+    def restore(self) -> None:
+        """The operator brings back everything that was lost."""
+        for uri, data in self.lost.items():
+            self.tell(f"restored: {uri}")
+            self.store.put(uri, data)
+        self.lost.clear()
+
+    def purge(self, may: Callable[[str, int], bool]) -> None:
+        """Delete some of the files that an expiry or a drop left without a use on `main`, as far as they may go yet."""
+        ready = [item for item in self.condemned if may(*item)]
+        for item in self.rng.sample(ready, self.rng.randint(0, len(ready))):
+            self.tell(f"purged: {item[0]}")
+            self.condemned.remove(item)
+            self.store.delete(item[0])
+            self.lost.pop(item[0], None)
+
+    def _new(self, key: Key) -> Table:
+        return self.changes.append(self.changes.create(key[-1]))
+
+    def _commit(self, made: dict[Key, Table], gone: list[Key], what: str, id: str | None = None) -> None:
+        """Write some tables' files and commit them, with the namespaces that they need."""
+        before = self.at(self.heads[-1])
+        needed = self._reachable()
+        operations: list[Operation] = [Delete(key) for key in gone]
+        operations += [
+            Put(space, namespace_content(space)) for space in sorted({key[:1] for key in made} - before.keys())
+        ]
+        for key, table in made.items():
+            self._write_files(table)
+            known = before[key].id if key in before and key not in gone else id
+            operations.append(Put(key, _content(table, known)))
+        self.heads.append(self.catalog.commit_as("writer", "main", operations, what))
+        self.changed.append(tuple(dict.fromkeys([*gone, *made])))
+        position = len(self.heads) - 1
+        shown = [
+            *(f"{'.'.join(key)} = {table.path}" for key, table in made.items()),
+            *(f"{'.'.join(key)} goes" for key in gone),
+        ]
+        self.tell(f"main@{position}: {what}: {', '.join(shown)}")
+        self.condemned += [(uri, position) for uri in sorted(needed - self._reachable())]
+
+    def _write_files(self, table: Table) -> None:
+        if table.path in self.versions:
+            return
+        self.versions[table.path] = table
+        for uri, data in table.files().items():
+            if uri not in self.store.objects and uri not in self.lost:
+                self.store.put(uri, data)
+
+    def _reachable(self) -> set[str]:
+        return {uri for table in self.tables().values() for uri in table.files()}
+
+
+def _content(table: Table, id: str | None) -> Content:
+    snapshot = -1 if table.current is None else table.current
+    payload = {
+        "type": ICEBERG_TABLE,
+        "metadataLocation": table.path,
+        "snapshotId": snapshot,
+        "schemaId": 0,
+        "specId": 0,
+        "sortOrderId": 0,
+    }
+    return Content.of(payload).with_id(id)

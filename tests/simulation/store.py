@@ -1,0 +1,151 @@
+"""All object stores of all regions, in memory; what a sync sees of them, and the rclone that copies between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sterna.edges.rclone.transfer import Folder, Transfer
+from sterna.edges.stores.fetched import fetched_uri
+from sterna.errors import ObjectMissing, SternaError, StoreUnreachable
+from sterna.registry.mapping import Mapping
+from tests.simulation.turns import Turn
+
+
+class Violation(AssertionError):
+    """Something that must always hold does not."""
+
+
+@dataclass(frozen=True)
+class Object:
+    """An object: its content, and when it was written."""
+
+    data: bytes
+    time: datetime
+
+
+class Store:
+    """URIs and what stands there.
+
+    Args:
+        now: the clock.
+        root: the replica root; what stood at a URI below it once may never be replaced by something else.
+    """
+
+    def __init__(self, now: Callable[[], datetime], root: str) -> None:
+        self.objects: dict[str, Object] = {}
+        self.deleted = 0
+        self.now = now
+        self._root = f"{root}/"
+        self._ever: dict[str, bytes] = {}
+
+    def put(self, uri: str, data: bytes) -> None:
+        if uri.startswith(self._root):
+            there = self.objects.get(uri)
+            before = self._ever.setdefault(uri, data) if there is None else there.data
+            # A task that runs once more after the clean-up took its run's evidence away writes a report anew.
+            if before != data and not (there is None and uri.startswith(f"{self._root}_sterna/")):
+                raise Violation(f"overwritten with other content: {uri}")
+        self.objects[uri] = Object(data, self.now())
+
+    def delete(self, uri: str) -> None:
+        if self.objects.pop(uri, None) is not None:
+            self.deleted += 1
+
+    def is_below_root(self, uri: str) -> bool:
+        return uri.startswith(self._root)
+
+
+class Objects:
+    """The stores as one actor of sterna's sees them: `sterna.edges.stores.objects.Objects`, in memory."""
+
+    def __init__(self, store: Store, mapping: Mapping, turn: Turn, run: str = "") -> None:
+        self.store = store
+        self.mapping = mapping
+        self.turn = turn
+        self.workers = 1
+        self._run = run
+
+    def fetching(self, run: str) -> Objects:
+        return Objects(self.store, self.mapping, self.turn, run)
+
+    def read(self, uri: str, *, limit: int = 0) -> bytes:
+        self.mapping.locate(uri)
+        self.turn.call("read", uri)
+        if uri not in self.store.objects:
+            raise ObjectMissing("no such object", file=uri)
+        data = self.store.objects[uri].data
+        if self._run and not self.mapping.is_local(uri):
+            self.write_new(fetched_uri(self._run, uri), data, looked=True)
+        return data
+
+    def read_many(self, uris: Iterable[str], workers: int | None = None) -> Iterator[tuple[str, bytes | SternaError]]:
+        for uri in uris:
+            try:
+                yield uri, self.read(uri)
+            except SternaError as error:
+                yield uri, error
+
+    def size(self, uri: str) -> int | None:
+        self.mapping.locate(uri)
+        self.turn.call("look for", uri)
+        found = self.store.objects.get(uri)
+        return None if found is None else len(found.data)
+
+    def sizes(self, uris: Iterable[str]) -> dict[str, int | None]:
+        return {uri: self.size(uri) for uri in sorted(uris)}
+
+    def write_new(self, uri: str, data: bytes, *, looked: bool = False) -> int:
+        if not self.store.is_below_root(uri):
+            raise Violation(f"written outside the replica root: {uri}")
+        self.turn.call("write", uri)
+        # Who has looked may be late: the store takes what comes last.
+        there = None if looked else self.store.objects.get(uri)
+        if there is None:
+            self.store.put(uri, data)
+        self.turn.die("after")
+        return len(data if there is None else there.data)
+
+    def delete(self, uris: Sequence[str], *, proceed: Callable[[], bool] = lambda: True) -> dict[str, SternaError]:
+        failures: dict[str, SternaError] = {}
+        for uri in uris:
+            try:
+                self.turn.call("delete", uri)
+                if not self.store.is_below_root(uri):
+                    raise Violation(f"deleted outside the replica root: {uri}")
+                if not proceed():
+                    raise StoreUnreachable("too late", file=uri)
+                self.store.delete(uri)
+                self.turn.die("after")
+            except StoreUnreachable as error:
+                failures[uri] = error
+        return failures
+
+    def list(self, uri_prefix: str) -> Iterator[tuple[str, int, datetime]]:
+        folder = uri_prefix.rstrip("/") + "/"
+        self.turn.call("list", folder)
+        for uri, found in sorted(self.store.objects.items()):
+            if uri.startswith(folder):
+                yield uri, len(found.data), found.time
+
+    def copy_files(self, origin: Folder, replica: Folder, names: Sequence[str], **_: object) -> Transfer:
+        """What rclone does: it passes over what is gone without a word, and sometimes it fails."""
+        sent, errors = [], ""
+        for name in names:
+            source = f"{origin.location.prefix}/{name}"
+            target = "/".join(filter(None, (replica.location.prefix, replica.path, name)))
+            self.turn.call("copy", source)
+            if self.turn.chance(self.turn.faults.copy):
+                errors = f"Failed to copy {name}"
+                self.turn.tell("  fails")
+                continue
+            found, there = self.store.objects.get(source), self.store.objects.get(target)
+            if found is None or (there is not None and there.data == found.data):
+                continue
+            if not self.store.is_below_root(target):
+                raise Violation(f"copied outside the replica root: {target}")
+            self.store.put(target, found.data)
+            sent.append(found)
+            self.turn.die("after")
+        return Transfer(sum(len(item.data) for item in sent), len(sent), errors)

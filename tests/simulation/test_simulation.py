@@ -1,0 +1,55 @@
+"""The simulation itself: it finds bugs, it gets about, and a seed is the same each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pytest
+
+from tests.simulation import bugs
+from tests.simulation.seeds import play
+from tests.simulation.store import Violation
+from tests.simulation.world import World
+
+ENOUGH = 300  # seeds
+HAPPENS = (
+    *("dies before", "dies after", "no answer", "the commit is made later", "late commit", "and is refused", "fails: "),
+    *("starts it again", "gives its run up", "superseded", ": Waits", "SourceGone"),
+    *("purged: s3://us-", "purged: s3://eu-", "lost: ", "restored: ", ": rename: ", ": drop: ", "drop namespace"),
+    *("localizing 1 position-delete", "from us-lake"),
+)
+
+
+@pytest.mark.parametrize(
+    ("bug", "broken"),
+    [
+        (bugs.copy_sets_from_deltas, "closure: missing"),
+        (bugs.clean_up_without_grace, "closure: missing"),
+        (bugs.publish_before_proof, "closure: missing"),
+        (bugs.deletes_copied_as_they_are, "closure: in another region"),
+        (bugs.commits_torn, "order"),
+        (bugs.held_once_held_forever, "equality"),
+    ],
+)
+def test_a_bug_put_in_on_purpose_is_found(bug: Callable[[], AbstractContextManager[object]], broken: str) -> None:
+    for seed in range(ENOUGH):
+        try:
+            with bug():
+                World(seed).play()
+        except Violation as error:
+            if broken in str(error):
+                print(f"{bug.__name__}: seed {seed}: {error}")
+                play(seed)  # without the bug nothing is wrong with it
+                return
+    pytest.fail(f"{ENOUGH} seeds did not find that {bug.__name__} breaks {broken!r}")
+
+
+def test_a_seed_is_the_same_each_time() -> None:
+    assert play(1).trace == play(1).trace
+
+
+def test_the_seeds_get_about() -> None:
+    """A simulation in which nothing happens finds nothing."""
+    traces = "\n".join("\n".join(play(seed).trace) for seed in range(40))
+    assert [text for text in HAPPENS if text not in traces] == []

@@ -1,0 +1,270 @@
+"""One seeded run of everything: writers and maintenance of `main`, two syncs of one region, and whatever goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+from uuid import UUID
+
+from sterna.edges.rclone.transfer import Transfer
+from sterna.errors import CatalogConflict
+from sterna.gc.fence import Fence
+from sterna.gc.model import LEAST_GRACE
+from sterna.registry.mapping import Mapping
+from sterna.registry.model import Registry
+from sterna.replica.head import COLLECTING_SECONDS
+from sterna.replica.records import Report
+from sterna.replica.region import RegionContext
+from sterna.sync.options import Options
+from sterna.sync.run import sync
+from tests.simulation.actor import Actor
+from tests.simulation.catalog import ActorsCatalog
+from tests.simulation.cleaning import KEEP, Cleaning
+from tests.simulation.clock import Clock
+from tests.simulation.invariants import Invariants
+from tests.simulation.main import Main
+from tests.simulation.store import Objects, Store, Violation
+from tests.simulation.syncs import Syncing, no_engine
+from tests.simulation.turns import Faults, Turn
+from tests.support.doubles.catalog import InMemoryCatalog
+from tests.unit.registry import samples
+from tests.unit.sync.world import no_secrets
+
+_ROOT = "s3://eu-replica"
+
+
+class World:
+    """Everything that takes part, made from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = Random(seed)
+        self.trace: list[str] = []
+        self.clock = Clock()
+        self.store = Store(self.clock.now, _ROOT)
+        self.catalog = InMemoryCatalog(self.clock.now, uuids=self._uuid)
+        self.late: list[Callable[[], object]] = []
+        self.main = Main(self.rng, self.catalog, self.store, self.clock.now_ms, self.tell)
+        self.faults = self._faults()
+        region = registry().region("eu")
+        self.region = region
+        self.syncs = [Syncing(name, self._context(name), self.tell, self.rng, self._options()) for name in ("A", "B")]
+        self.syncs[0].others, self.syncs[1].others = self.syncs[1:], self.syncs[:1]
+        self.cleaning = Cleaning("C", self._context("C"), self.tell, lambda: self.invariants.commits > 0)
+        self.actors: list[Actor] = [*self.syncs, self.cleaning]
+        self.invariants = Invariants(
+            self.catalog, self.store, self.main, region.replica_branch, self.syncs[0].context.mapping.source
+        )
+
+    def tell(self, line: str) -> None:
+        self.trace.append(line)
+
+    def play(self) -> None:
+        """Run the seed: steps with faults, then none, and a last sync.
+
+        Raises:
+            Violation: something that must always hold did not.
+        """
+        steps = [self._write, self._maintain, self._go_on, self._disturb]
+        with self._doubles():
+            try:
+                for _ in range(self.rng.choice((10, 20, 40))):
+                    self.clock.go_on(self.rng.choice((1, 60, 3600)))
+                    self.rng.choices(steps, (3, 2, 8, 1))[0]()
+                    self.invariants.check()
+                self._settle()
+            finally:
+                for actor in self.actors:
+                    actor.end()
+
+    def _write(self) -> None:
+        main = self.main
+        self.rng.choices((main.write, main.drop, main.rename, main.drop_namespace), (12, 1, 2, 1))[0]()
+
+    def _maintain(self) -> None:
+        self.main.purge(self._may_go)
+
+    def _go_on(self) -> None:
+        self.rng.choices(self.actors, (3, 3, 2))[0].go_on()
+
+    def _disturb(self) -> None:
+        self.rng.choices((self.main.lose, self.main.restore, self._arrive), (1, 1, 2))[0]()
+
+    def _arrive(self) -> None:
+        """A commit whose answer was lost is worked off by the server."""
+        if self.late:
+            self.tell("a late commit arrives")
+            try:
+                self.late.pop(self.rng.randrange(len(self.late)))()
+            except CatalogConflict:
+                self.tell("  and is refused")
+
+    def _may_go(self, uri: str, position: int) -> bool:
+        """Whether maintenance may delete a file: elsewhere at once, in this region when the replica is past the
+        commit that dropped it.
+
+        A replica names files of its own region where they stand, so `main` has to keep those longer than the lag
+        (DESIGN 3.1).
+        """
+        return not uri.startswith("s3://eu-") or (
+            self.invariants.watermark >= position and uri not in self.invariants.reached
+        )
+
+    def _settle(self) -> None:
+        """Nothing goes wrong any more: one sync has to catch up, and the next one to find nothing to do."""
+        for actor in self.actors:
+            actor.end()
+            actor.turn.faults = Faults()
+        while self.late:
+            self._arrive()
+            self.invariants.check()
+        self.tell("no faults any more")
+        self.clock.go_on(COLLECTING_SECONDS)  # a clean-up that was killed is waited for no longer
+        report = self._last_sync()
+        if report.watermark != self.main.heads[-1]:
+            raise Violation(
+                f"progress: the last sync stands for {report.watermark}, main is at {self.main.heads[-1]}: {report}"
+            )
+        self._check_held(report)
+        again = self._last_sync()
+        if again.outcome != "idle":
+            raise Violation(f"progress: nothing changed and a sync {again.outcome}")
+        if self.main.lost:
+            self.main.restore()
+            report = self._last_sync()
+        if report.held:
+            raise Violation(f"progress: held though nothing is lost: {report.held}")
+        self._clean()
+
+    def _clean(self) -> None:
+        """Nobody syncs any more.
+
+        Two clean-ups, long enough after that, leave what the replica's head reaches, and nothing else.
+        """
+        for _ in range(2):
+            self.clock.go_on((KEEP + 2 * LEAST_GRACE).total_seconds())
+            self.cleaning.work()
+            self.invariants.check()
+        files = {
+            uri
+            for uri in self.store.objects
+            if self.store.is_below_root(uri) and not uri.startswith(f"{_ROOT}/_sterna/")
+        }
+        if files - self.invariants.reached:
+            raise Violation(f"progress: the clean-up leaves {sorted(files - self.invariants.reached)}")
+
+    def _last_sync(self) -> Report:
+        report = sync(self.syncs[0].context, Options(), self.tell, engine=no_engine)
+        self.invariants.check()
+        return report
+
+    def _check_held(self, report: Report) -> None:
+        """Only what needs a lost file is held, and what was committed together with that."""
+        names = {item.key for item in report.held}
+        for item in report.held:
+            rightly = item.waits_for in names if item.waits_for else item.file in self.main.lost
+            if not rightly:
+                raise Violation(f"progress: held though nothing is wrong with it: {item}")
+
+    def _context(self, name: str) -> RegionContext:
+        context = RegionContext(registry(), registry().region("eu"), no_secrets)
+        turn = Turn(self.rng, self.faults, lambda line: self.tell(f"  {name} {line}"))
+        catalog = ActorsCatalog(self.catalog, context.region.replica_branch, turn, self.late)
+        vars(context).update(
+            catalog=catalog, primary=catalog, objects=Objects(self.store, mapping(), turn), mapping=mapping()
+        )
+        return context
+
+    def _options(self) -> Options:
+        return Options(files_per_batch=self.rng.choice((1, 3, 5_000)), seed_group=self.rng.choice((1, 2, 50)))
+
+    def _faults(self) -> Faults:
+        """How bad this seed is: some are calm, some have one kind of fault, some all."""
+
+        def some(rate: float) -> float:
+            return self.rng.choice((0.0, rate, rate * 4))
+
+        return Faults(
+            switch=self.rng.choice((0.02, 0.1, 0.4)),
+            crash=some(0.003),
+            unreachable=some(0.003),
+            unknown=some(0.1),
+            copy=some(0.02),
+        )
+
+    def _uuid(self) -> UUID:
+        return UUID(int=self.rng.getrandbits(128))
+
+    @contextmanager
+    def _doubles(self) -> Iterator[None]:
+        """Put the clock, the seed and rclone's double where sterna would reach for the real ones."""
+        time = self.clock.as_datetime()
+        seconds = SimpleNamespace(time=self.clock.seconds, monotonic=self.clock.seconds, sleep=self._sleep)
+        with ExitStack() as stack:
+            for patched in (
+                patch("sterna.replica.run_folder.datetime", time),
+                patch("sterna.replica.lag.datetime", time),
+                patch("sterna.replica.head.datetime", time),
+                patch("sterna.gc.run.datetime", time),
+                patch("sterna.gc.fence.Fence", self._fence),
+                patch("sterna.gc.run.uuid", SimpleNamespace(uuid4=self._uuid)),
+                *(
+                    patch(f"sterna.{module}.time", seconds)
+                    for module in ("sync.run", "collect.delete", "collect.fence")
+                ),
+                patch("sterna.replica.run_folder.uuid", SimpleNamespace(uuid4=self._uuid)),
+                patch("sterna.sync.plan.make.ThreadPoolExecutor", Serial),
+                patch("sterna.sync.localize.ThreadPoolExecutor", Serial),
+                patch("sterna.sync.copy.copy_files", self._copy_files),
+            ):
+                stack.enter_context(patched)
+            yield
+
+    def _copy_files(self, *arguments: Any, **options: Any) -> Transfer:
+        return self._running().objects.copy_files(*arguments, **options)
+
+    def _fence(self) -> Fence:
+        return Fence(_wall=self.clock.seconds(), _steady=self.clock.seconds())
+
+    def _sleep(self, seconds: float) -> None:
+        self.clock.go_on(seconds)
+        self._running().turn.rest()
+
+    def _running(self) -> Actor:
+        return next((actor for actor in self.actors if actor.running), self.actors[0])
+
+
+class Serial:
+    """A pool that does everything at once, in the thread that asks: whose turn it is stays with the seed."""
+
+    def __init__(self, workers: int) -> None:
+        pass
+
+    def __enter__(self) -> Serial:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    map = staticmethod(map)
+
+
+@cache
+def registry() -> Registry:
+    regions = [samples.region(name, f"s3://{name}-replica", localize="here") for name in ("us", "eu")]
+    lakes = [
+        samples.location(f"{name}-{part}", f"s3://{name}-{part}", name)
+        for name in ("us", "eu")
+        for part in ("lake", "replica")
+    ]
+    return Registry.model_validate({"regions": regions, "locations": lakes})
+
+
+@cache
+def mapping() -> Mapping:
+    return Mapping(registry(), registry().region("eu"))

@@ -1,0 +1,181 @@
+"""Random histories of tables over real servers, with syncs at random moments.
+
+Does the replica always answer like main?
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+
+from sterna.catalog.model import NAMESPACE, Put, key_name, parse_key
+from tests.support.history_refs import REFS, WAP
+from tests.support.history_rows import ROWS, append
+from tests.support.history_shape import SHAPE, create
+from tests.support.history_state import FEATURES, Operation, Turn, load_state
+from tests.support.world import World
+
+_CATALOGS = ("main_us", "main_eu")
+_SYNC_CHANCE = 0.25
+_SHOWN = 1500  # characters of an error: Spark's go on for pages of stack trace
+
+
+class Unequal(AssertionError):
+    """A history after which a replica is not what main is; it tells how to get there again."""
+
+
+@dataclass
+class History:
+    """One run: what was done so far, as the SQL statements that the engine was given.
+
+    Args:
+        seed: from which everything else follows.
+        namespace: where its tables live, nobody else's.
+        lines: each operation with its statements, each sync.
+        operations: how many operations were done.
+        syncs: how many syncs were done and checked.
+        compared: what was found equal: (region, table) → the metadata locations on main and on the replica.
+        seconds: how long it took.
+    """
+
+    seed: int
+    namespace: str
+    lines: list[str] = field(default_factory=list)
+    operations: int = 0
+    syncs: int = 0
+    compared: dict[tuple[str, str], tuple[str | None, str | None]] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def summary(self) -> str:
+        return f"history {self.seed}: {self.operations} operations, {self.syncs} syncs, {self.seconds:.1f} s"
+
+    @property
+    def replay(self) -> str:
+        return f"python3 run.py test tests/integration/test_histories.py --history-seed {self.seed}"
+
+
+def run_history(world: World, seed: int, features: Collection[str] = FEATURES) -> History:
+    """Play one history from its seed, and compare main and replica after every sync.
+
+    Args:
+        world: the servers; other histories may use it before and after.
+        seed: replays the same operations.
+        features: those of FEATURES that may be used.
+
+    Raises:
+        Unequal: a replica differs, a table is held, or the engine refused a statement; the message lists the whole
+            history.
+    """
+    history = History(seed, f"h{seed}")
+    rng = Random(seed)
+    began = time.monotonic()
+    # Small as these tables are, every second history is localized on Spark.
+    with _namespaces(world, history.namespace) as namespaces, world.localizing("spark" if seed % 2 else "auto"):
+        try:
+            _play(world, history, rng, namespaces, frozenset(features))
+        except Exception as error:
+            listed = "\n".join(f"  {line}" for line in history.lines)
+            message = (
+                f"{type(error).__name__}: {str(error)[:_SHOWN]}\nthe history of seed "
+                f"{seed}:\n{listed}\nagain: {history.replay}"
+            )
+            raise Unequal(message) from error
+        finally:
+            history.seconds = time.monotonic() - began
+    return history
+
+
+def _play(world: World, history: History, rng: Random, namespaces: list[str], features: frozenset[str]) -> None:
+    warehouses = {region: world.stage.warehouse(region) for region in world.stage.regions}
+    for number in range(rng.choice([1, 1, 2])):
+        made = create(rng, rng.choice(_CATALOGS), f"{rng.choice(namespaces)}.t{number}", warehouses, features)
+        _do(world, history, "create", made)
+    operations = {**ROWS, **REFS, **SHAPE, **(WAP if "wap" in features else {})}
+    for number in range(10, 10 + rng.randrange(8, 16)):
+        states = {table: load_state(world.spark, f"main_us.{table}") for table in _tables(world, history, "main")}
+        table = rng.choice(list(states))
+        others = {name: state for name, state in states.items() if name != table}
+        turn = Turn(rng, states[table], rng.choice(_CATALOGS), table, others, namespaces, number, warehouses, features)
+        empty = turn.state.current is None and turn.maybe(0.8)
+        name, statements = ("append", append(turn)) if empty else _choose(turn, operations)
+        _do(world, history, name, statements)
+        if rng.random() < _SYNC_CHANCE:
+            _sync(world, history, [rng.choice(world.stage.regions)])
+    _sync(world, history, world.stage.regions, last=True)
+
+
+def _choose(turn: Turn, operations: Mapping[str, tuple[float, Operation]]) -> tuple[str, list[str]]:
+    """The next operation by chance; one that does not apply now is passed over."""
+    weights = [weight for weight, _ in operations.values()]
+    while True:
+        (name,) = turn.rng.choices(list(operations), weights)
+        if statements := operations[name][1](turn):
+            return name, statements
+
+
+def _do(world: World, history: History, name: str, statements: list[str]) -> None:
+    history.operations += 1
+    for statement in statements:
+        history.lines.append(f"{name}: {statement}")
+        if statement.startswith("@branch"):
+            world.catalog.create_branch(statement.split()[1], world.catalog.reference("main").hash)
+        elif statement.startswith("@commit"):
+            _commit(world, *statement.split()[1:])
+        else:
+            world.sql(statement)
+
+
+def _commit(world: World, branch: str, *tables: str) -> None:
+    """Take tables from a branch of the catalog to main, all in one commit."""
+    keys = [parse_key(table) for table in tables]
+    found = world.catalog.contents(branch, world.catalog.reference(branch).hash, keys)
+    world.catalog.commit(
+        "main", world.catalog.reference("main").hash, [Put(key, found[key]) for key in keys], "together"
+    )
+
+
+def _sync(world: World, history: History, regions: Collection[str], *, last: bool = False) -> None:
+    """Sync regions and compare what changed since a region was compared before; in the end everything."""
+    for region in regions:
+        history.lines.append(f"sync {region}")
+        report = world.sync(region)
+        mine = [item.line for item in report.held if item.key.startswith(f"{history.namespace}.")]
+        assert not mine, mine
+        main, replica = _tables(world, history, "main"), _tables(world, history, f"main_replica_{region}")
+        assert set(replica) == set(main)
+        compared = {(region, table): (main[table], replica[table]) for table in main}
+        wanted = [key[1] for key, locations in compared.items() if last or history.compared.get(key) != locations]
+        world.assert_equal(*wanted, region=region)
+        history.compared |= compared
+        history.syncs += 1
+
+
+def _tables(world: World, history: History, branch: str) -> dict[str, str | None]:
+    """The history's tables on a branch of the catalog, with their metadata locations."""
+    entries = world.catalog.entries(branch, world.catalog.reference(branch).hash)
+    found = {key_name(key): content.metadata_location for key, content in entries if content.kind != NAMESPACE}
+    return {name: found[name] for name in sorted(found) if name.startswith(f"{history.namespace}.")}
+
+
+@contextmanager
+def _namespaces(world: World, name: str) -> Iterator[list[str]]:
+    """A namespace and one inside it, dropped at the end with all that they hold.
+
+    And the session's settings as they were.
+    """
+    made = [name, f"{name}.inner"]
+    for namespace in made:
+        world.sql(f"CREATE NAMESPACE main_us.{namespace}")
+    try:
+        yield made
+    finally:
+        for setting in ("spark.wap.id", "spark.wap.branch", "spark.sql.sources.partitionOverwriteMode"):
+            world.spark.conf.unset(setting)
+        for namespace in reversed(made):
+            for row in world.sql(f"SHOW TABLES IN main_us.{namespace}"):
+                world.sql(f"DROP TABLE main_us.{namespace}.{row[1]}")
+            world.sql(f"DROP NAMESPACE main_us.{namespace}")

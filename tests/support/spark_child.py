@@ -1,0 +1,185 @@
+"""What the Spark suite does in a process of its own, a master each: a process can have one classic session, and it
+stays.
+
+Called with the master, a folder and, where a web UI is to be searched, its address; prints one JSON object at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sterna.edges.spark import code as spark_code
+from sterna.edges.spark.session import Session, close_session, map_items, open_session
+from sterna.errors import EngineError
+from tests.support import spark_jobs
+
+CANARY = "canary-5d1f"
+CONNECTION = json.dumps(
+    {
+        "conn_type": "aws",
+        "login": f"{CANARY}-login",
+        "password": f'{CANARY}-${{x}}-"ü"',
+        "extra": {"k": f"{CANARY}-extra"},
+    }
+)
+ENVIRONMENT = {"AIRFLOW_CONN_LAKE": CONNECTION}
+
+
+def main(master: str, folder: Path, ui: str) -> dict[str, Any]:
+    settings = json.loads(os.environ.get("SPARK_CHILD_SETTINGS", "{}"))
+    found: dict[str, Any] = {"unfit": _unfit_workers(master) if master.startswith("sc://") else ""}
+    session = open_session(master, settings=settings)
+    try:
+        found |= _results(session)
+        found |= _secrets(session, ui)
+        found |= _failures(session)
+        found["cancelled"] = _cancelled(session, folder)
+        found["after"] = map_items(session, spark_jobs.upper, ["still there"])
+        if not session.connect:
+            found["reused"] = _reused(master, session)
+    finally:
+        close_session(session)
+    return found
+
+
+def _unfit_workers(master: str) -> str:
+    fit = dict(spark_code.WORKER_PACKAGES)
+    spark_code.WORKER_PACKAGES |= {"no_such_package": "no-such-package"}
+    try:
+        return _error(lambda: open_session(master))
+    finally:
+        spark_code.WORKER_PACKAGES.clear()
+        spark_code.WORKER_PACKAGES.update(fit)
+
+
+def _results(session: Session) -> dict[str, Any]:
+    counts: list[int] = []
+    items = [f"item {number}" for number in range(40)]
+    return {
+        "ordered": map_items(session, spark_jobs.upper, items, on_done=counts.append)
+        == [item.upper() for item in items],
+        "counts": counts,
+        "none": map_items(session, spark_jobs.upper, []),
+        "slots": session.slots,
+        "two heavy items": map_items(session, spark_jobs.process, ["1", "1"]),
+        "later": map_items(session, spark_jobs.process, ["0.2", "0.2"]),
+        "sterna": map_items(session, spark_jobs.source_of_sterna, [""])[0],
+    }
+
+
+def _secrets(session: Session, ui: str) -> dict[str, Any]:
+    seen: dict[str, int] = {}
+    with _searching(seen, ui):
+        during = map_items(
+            session, spark_jobs.variable, ["AIRFLOW_CONN_LAKE"], environment=ENVIRONMENT, label="localize manifest"
+        )
+        map_items(session, spark_jobs.process, ["2"], environment=ENVIRONMENT, label="localize manifest")
+    return {
+        "during": during == [CONNECTION],
+        "seen": seen,
+        "before and after": map_items(session, spark_jobs.variable, ["AIRFLOW_CONN_LAKE"] * 4, parallelism=4),
+        "configuration": CANARY in json.dumps([row.asDict() for row in session.spark.sql("SET").collect()]),
+    }
+
+
+@contextmanager
+def _searching(seen: dict[str, int], ui: str) -> Iterator[None]:
+    """Search command lines and the web UI while a job with secrets runs: how often the canary was found, by place."""
+    ended = threading.Event()
+
+    def search() -> None:
+        while not ended.wait(0.3):
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                try:
+                    line = path.read_bytes()
+                except OSError:
+                    continue  # it has ended
+                seen["command lines"] = seen.get("command lines", 0) + line.count(CANARY.encode())
+            if ui:
+                _search_ui(seen, ui)
+
+    thread = threading.Thread(target=search)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _search_ui(seen: dict[str, int], ui: str) -> None:
+    application = json.loads(_get(f"{ui}/api/v1/applications"))[0]["id"]
+    api = f"/api/v1/applications/{application}"
+    for page in (
+        f"{api}/environment",
+        f"{api}/jobs",
+        f"{api}/stages?details=true",
+        f"{api}/sql?details=true",
+        "/environment/",
+        "/SQL/",
+    ):
+        seen[page.removeprefix(api)] = seen.get(page.removeprefix(api), 0) + _get(ui + page).count(CANARY.encode())
+
+
+def _get(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        return bytes(answer.read())
+
+
+def _failures(session: Session) -> dict[str, Any]:
+    return {
+        "raised": _error(
+            lambda: map_items(session, spark_jobs.fail_with, ["AIRFLOW_CONN_LAKE"], environment=ENVIRONMENT)
+        ),
+        "died": _error(lambda: map_items(session, spark_jobs.die, [""])),
+    }
+
+
+def _error(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except EngineError as error:
+        return str(error)
+    return ""
+
+
+def _cancelled(session: Session, folder: Path) -> dict[str, Any]:
+    """Press Ctrl-C when the first of many tasks runs."""
+    marks = folder / "marks"
+    marks.mkdir()
+    items = [json.dumps({"path": str(marks / str(number))}) for number in range(40)]
+
+    def interrupt() -> None:
+        while not any(marks.iterdir()):
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    interrupted = False
+    try:
+        map_items(session, spark_jobs.leave_mark, items, parallelism=len(items))
+    except KeyboardInterrupt:
+        interrupted = True
+    map_items(session, spark_jobs.process, ["2"])
+    return {"interrupted": interrupted, "items": len(items), "started": len(list(marks.iterdir()))}
+
+
+def _reused(master: str, session: Session) -> dict[str, Any]:
+    other = open_session(master)
+    result = map_items(other, spark_jobs.upper, ["other"])
+    close_session(other)
+    return {"owned": other.owned, "result": result, "first": map_items(session, spark_jobs.upper, ["first"])}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "")))

@@ -1,0 +1,187 @@
+"""Two real regions for tests: Nessie, an S3 endpoint each, one Spark.
+
+And the question whether a replica equals main.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow.fs as pafs
+import pytest
+from pyiceberg.table import StaticTable
+from pyspark.sql import SparkSession
+
+from sterna.catalog.model import Content, Key, key_name
+from sterna.edges.environment import environment
+from sterna.edges.nessie.catalog import NessieCatalog
+from sterna.edges.secrets import environment_secrets
+from sterna.embedded.s3 import Endpoint
+from sterna.embedded.spark import add_catalog
+from sterna.embedded.stack import Deployment
+from sterna.replica.records import Report
+from sterna.replica.region import RegionContext, open_region
+from sterna.sync.options import Options
+from sterna.sync.run import sync
+from sterna.verify.structure import verify_structure
+from tests.support.answers import ask, ask_pyiceberg, data_rows, differences
+
+
+def merge_on_read(version: int) -> str:
+    """Properties of a table of a format version, whose rows Spark deletes and updates with delete files."""
+    modes = ", ".join(f"'write.{mode}.mode'='merge-on-read'" for mode in ("delete", "update", "merge"))
+    return f"TBLPROPERTIES ('format-version'='{version}', {modes})"
+
+
+MERGE_ON_READ = merge_on_read(2)
+
+
+@dataclass
+class World:
+    """Regions us and eu of one deployment, with catalogs main_us, main_eu, replica_us and replica_eu in one Spark."""
+
+    stage: Deployment
+    spark: SparkSession
+    catalog: NessieCatalog
+    lines: list[str] = field(default_factory=list)
+    localize: str = "auto"
+
+    def context(self, region: str = "eu") -> RegionContext:
+        context = open_region(self.stage.registry, region, environment_secrets())
+        return replace(context, region=context.region.model_copy(update={"localize": self.localize}))
+
+    @contextmanager
+    def localizing(self, where: str) -> Iterator[None]:
+        """Let syncs localize on Spark or here, whatever there is to do."""
+        before, self.localize = self.localize, where
+        try:
+            yield
+        finally:
+            self.localize = before
+
+    def sql(self, text: str) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in self.spark.sql(text).collect()]
+
+    def sync(self, region: str = "eu", **options: Any) -> Report:
+        self.lines.clear()
+        with self.context(region) as context:
+            return sync(context, Options(**options), self.lines.append)
+
+    def snapshots(self, table: str) -> list[int]:
+        return [
+            row[0] for row in self.sql(f"SELECT snapshot_id FROM {table}.snapshots ORDER BY committed_at, snapshot_id")
+        ]
+
+    def history(self, table: str) -> dict[str, list[str]]:
+        """The rows of a table, now, at every snapshot and at every ref."""
+        return ask(self.spark, table).rows
+
+    @contextmanager
+    def dark(self, region: str) -> Iterator[None]:
+        """A region's store is off, and so is the wide endpoint that could reach it."""
+        self.stage.wide.go_dark()
+        self.stage.endpoints[region].go_dark()
+        try:
+            yield
+        finally:
+            self.stage.endpoints[region].start()
+            self.stage.wide.start()
+
+    def assert_equal(
+        self,
+        *tables: str,
+        region: str = "eu",
+        pyiceberg: bool = False,
+        pruned: bool = False,
+        without: Collection[str] = (),
+    ) -> None:
+        """Replica and main answer the same, with the other region dark; and the replica is closed.
+
+        Args:
+            tables: key names.
+            region: the replica's.
+            pyiceberg: PyIceberg is asked for the replica's rows too.
+            pruned: the replica keeps a part of main's history; what it keeps is compared.
+            without: metadata tables that Iceberg itself can't answer for these tables.
+        """
+        other = "us" if region == "eu" else "eu"
+        wanted = {table: ask(self.spark, f"main_{other}.{table}", without) for table in tables}
+        with self.dark(other), self.context(region) as context:
+            for table in tables:
+                replica = ask(self.spark, f"replica_{region}.{table}", without)
+                found = differences(wanted[table], replica, context.mapping, pruned=pruned)
+                assert not found, f"{table} in {region}:\n" + "\n".join(found)
+                if pyiceberg:
+                    assert self._pyiceberg(table, region) == data_rows(replica), f"{table} in {region}, by PyIceberg"
+            verified = verify_structure(context, tables)
+        assert verified.findings == (), verified.findings
+        assert verified.foreign == 0
+
+    def sync_and_compare(self, *tables: str, region: str = "eu", **options: Any) -> None:
+        """Sync a region; see that tables that changed were published, and `assert_equal` with its options."""
+        report = self.sync(region)
+        held = [item for item in report.held if item.key in tables]
+        assert not held, held
+        assert set(tables) <= set(report.published), report.published
+        self.assert_equal(*tables, region=region, **options)
+
+    def _pyiceberg(self, table: str, region: str) -> dict[str, list[str]]:
+        location = self.replica(region)[table].metadata_location or ""
+        return ask_pyiceberg(StaticTable.from_metadata(location, pyiceberg_properties(self.stage.endpoints[region])))
+
+    @contextmanager
+    def namespace(self, name: str) -> Iterator[str]:
+        """A namespace born in us, dropped at the end with its tables, so that nobody else meets them."""
+        self.sql(f"CREATE NAMESPACE IF NOT EXISTS main_us.{name}")
+        yield name
+        for row in self.sql(f"SHOW TABLES IN main_us.{name}"):
+            self.sql(f"DROP TABLE main_us.{name}.{row[1]}")
+        self.sql(f"DROP NAMESPACE main_us.{name}")
+
+    def replica(self, region: str = "eu") -> dict[str, Content]:
+        branch = f"main_replica_{region}"
+        head = self.catalog.reference(branch)
+        return {key_name(key): content for key, content in self.catalog.entries(branch, head.hash)}
+
+    def content(self, key: Key) -> Content:
+        return self.catalog.contents("main", self.catalog.reference("main").hash, [key])[key]
+
+
+def pyiceberg_properties(endpoint: Endpoint) -> dict[str, str]:
+    """The settings with which PyIceberg reads and writes at one endpoint."""
+    return {
+        "s3.endpoint": endpoint.url,
+        "s3.access-key-id": endpoint.access_key,
+        "s3.secret-access-key": endpoint.secret_key,
+        "s3.region": endpoint.region,
+        "s3.force-virtual-addressing": "false",
+    }
+
+
+@contextmanager
+def world_of(stage: Deployment, spark: SparkSession) -> Iterator[World]:
+    """Add the regions' catalogs to a Spark session, and the deployment's variables to the environment."""
+    with environment(stage.environment):
+        for region in stage.regions:
+            add_catalog(spark, f"main_{region}", stage.nessie.uri, "main", stage.warehouse(region), stage.wide)
+            branch = f"main_replica_{region}"
+            add_catalog(
+                spark, f"replica_{region}", stage.nessie.uri, branch, stage.warehouse(region), stage.endpoints[region]
+            )
+        with NessieCatalog(stage.nessie.uri) as catalog:
+            yield World(stage, spark, catalog)
+
+
+def wait_until_served(world: World, uri: str) -> None:
+    """The endpoint that serves all regions' buckets shows a new object within a second."""
+    key = {"access_key": world.stage.wide.access_key, "secret_key": world.stage.wide.secret_key}
+    store = pafs.S3FileSystem(endpoint_override=world.stage.wide.url, region="us-east-1", scheme="http", **key)
+    for _ in range(50):
+        if store.get_file_info(uri.removeprefix("s3://")).type is pafs.FileType.File:
+            return
+        time.sleep(0.2)
+    pytest.fail(f"{uri} is not served")

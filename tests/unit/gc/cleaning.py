@@ -1,0 +1,51 @@
+"""Clean-ups of a real folder with the in-memory catalog, and what is left there."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sterna.gc.model import Collected, Options
+from sterna.gc.run import collect
+from sterna.verify.structure import verify_structure
+from tests.unit.sync.test_policies import ruled
+from tests.unit.sync.test_sync import run
+from tests.unit.sync.world import World
+
+START = datetime.now(UTC)
+LATER = START + timedelta(days=9)  # than `keep` and `grace`
+MUCH_LATER = LATER + timedelta(days=2)
+
+
+def clean(world: World, now: datetime = LATER, **options: Any) -> Collected:
+    return collect(world.context(), Options(**{"delete": True, "patience": 0.0, **options}), now=now)
+
+
+def files(world: World, part: str = "") -> set[str]:
+    """What lies below the replica root, but for evidence."""
+    root = world.folder / "eu" / "replica"
+    found = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+    return {path for path in found if not path.startswith("_sterna/") and part in path}
+
+
+def assert_closed(world: World) -> None:
+    verified = verify_structure(world.context())
+    assert verified.findings == ()
+    assert verified.tables > 0
+
+
+def rewritten(world: World, name: str = "a") -> None:
+    """A table all of whose old files are garbage once nobody reads its older heads."""
+    world.commit(**{name: world.write(name)})
+    run(world)
+    identifier = ("ns", name)
+    world.writer.drop_table(identifier)
+    world.commit(**{name: None})
+    run(world)
+    world.commit(**{name: world.write(name, 7)})
+    run(world)
+
+
+def strict(world: World) -> World:
+    """The same world, where nothing of `ns.secret` may be in eu."""
+    return ruled(world, residency=[{"tables": ["ns.secret"], "never": ["eu"]}])

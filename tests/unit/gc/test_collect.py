@@ -1,0 +1,248 @@
+"""Clean-ups of a real folder with the in-memory catalog: exactly the garbage goes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.edges.stores.objects import Objects
+from sterna.errors import ReplicaBroken, StoreUnreachable, UsageError
+from sterna.replica.head import read_head
+from sterna.sync import run as stages
+from sterna.sync.options import Options as SyncOptions
+from tests.unit.gc.cleaning import LATER, MUCH_LATER, START, assert_closed, clean, files, rewritten, strict
+from tests.unit.sync.test_sync import quiet, run
+from tests.unit.sync.world import World
+
+
+def evidence(world: World, folder: str) -> set[str]:
+    return {path.name for path in (world.folder / "eu/replica/_sterna" / folder).glob("*")}
+
+
+def reseeded(world: World) -> set[str]:
+    """What a replica has that was made from nothing right now."""
+    fresh = World(world.folder, world.catalog, world.writer, _fresh_registry(world))
+    run(fresh)
+    root = world.folder / "eu" / "fresh"
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and "_sterna" not in path.parts}
+
+
+def _fresh_registry(world: World) -> Any:
+    """Region eu anew, at another branch and another root."""
+    document = world.registry.model_dump(mode="json")
+    next(region for region in document["regions"] if region["name"] == "eu").update(
+        replica_branch="fresh", replica_root=f"file://{world.folder}/eu/fresh"
+    )
+    document["locations"].append(
+        {**document["locations"][-1], "id": "eu-fresh", "prefix": f"file://{world.folder}/eu/fresh"}
+    )
+    return type(world.registry).model_validate(document)
+
+
+def test_exactly_the_garbage_goes_in_two_passes(world: World):
+    world.commit(b=world.write("b"))
+    rewritten(world)
+    everything = files(world)
+    first = clean(world)
+    assert (first.garbage.files, first.deleted.files) == (0, 0), "no pass before"
+    assert first.unreachable.files > 0
+    assert files(world) == everything
+    second = clean(world, MUCH_LATER)
+    assert second.failures == ()
+    assert second.deleted == second.garbage
+    assert files(world) < everything
+    assert_closed(world)
+    data = {path for path in files(world) if path.endswith((".parquet", ".avro"))}
+    assert data == {path for path in reseeded(world) if path.endswith((".parquet", ".avro"))}
+    assert run(world).outcome == "idle"
+
+
+def test_heads_of_the_last_days_keep_their_files(world: World):
+    rewritten(world)
+    before = files(world)
+    for hours in (30, 60, 90):
+        assert clean(world, START + timedelta(hours=hours)).unreachable.files == 0
+    assert files(world) == before
+
+
+def test_the_head_at_the_windows_start_is_kept(world: World):
+    rewritten(world)
+    # Every commit is older than the window: the newest of them was the head when it began.
+    found = clean(world, LATER, delete=False)
+    shown = {version.metadata_location for version in world.replica().values() if version.metadata_location}
+    root = f"file://{world.folder}/eu/replica/"
+    assert {uri.removeprefix(root) for uri in shown} <= files(world)
+    assert 0 < found.unreachable.files < found.objects.files
+
+
+def test_a_dry_run_deletes_nothing_and_commits_nothing(world: World):
+    rewritten(world)
+    clean(world)
+    before, head = files(world), world.catalog.reference("main_replica_eu").hash
+    found = clean(world, MUCH_LATER, delete=False)
+    assert found.dry_run
+    assert found.garbage.files > 0
+    assert found.deleted.files == 0
+    assert files(world) == before
+    assert world.catalog.reference("main_replica_eu").hash == head
+    assert clean(world, MUCH_LATER).deleted.files == found.garbage.files, "and it does not put off what it found"
+
+
+def test_what_writers_own_and_strange_files_stay(world: World):
+    rewritten(world)
+    lake = {path: path.read_bytes() for path in (world.folder / "us").rglob("*") if path.is_file()}
+    root = world.folder / "eu" / "replica"
+    own = [
+        root / "notes.txt",
+        root / "somebody" / "x.parquet",
+        root / "_sterna" / "other" / "x",
+        world.folder / "eu" / "lake" / "w.parquet",
+    ]
+    for path in own:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    clean(world)
+    found = clean(world, MUCH_LATER)
+    assert found.deleted.files > 0
+    assert found.strange.files == 3
+    assert all(path.read_text() == "mine" for path in own)
+    assert {path: path.read_bytes() for path in (world.folder / "us").rglob("*") if path.is_file()} == lake
+
+
+def test_old_runs_and_records_go_and_needed_ones_stay(world: World):
+    rewritten(world)
+    runs = evidence(world, "runs")
+    assert len(runs) == 3
+    clean(world)
+    clean(world, MUCH_LATER)
+    assert not [path for path in (world.folder / "eu/replica/_sterna/runs").rglob("*") if path.is_file()]
+    assert len(evidence(world, "collect")) == 2
+
+
+@pytest.mark.parametrize("kind", ["metadata.json", "snap-", "m0.avro"])
+@pytest.mark.parametrize("damage", [None, b"", b"no such file"])
+def test_metadata_that_can_not_be_read_stops_everything(world: World, kind: str, damage: bytes | None):
+    rewritten(world)
+    clean(world)
+    before = clean(world, LATER, delete=False)
+    shown = {(item.metadata_location or "").rpartition("/")[2] for item in world.replica().values()}
+    root = world.folder / "eu/replica/_localized"
+    paths = [path for path in root.rglob("*") if path.is_file() and kind in path.name]
+    live = [path for path in paths if path.name in shown or kind != "metadata.json"]
+    # The newest list and manifest are those of the table as it is now.
+    broken = max(live, key=lambda path: path.stat().st_mtime_ns)
+    if damage is None:
+        broken.unlink()
+    else:
+        broken.write_bytes(damage)
+    left = files(world)
+    with pytest.raises(ReplicaBroken) as caught:
+        clean(world, MUCH_LATER)
+    assert (caught.value.table, caught.value.file) == ("ns.a", f"file://{broken}")
+    assert files(world) == left
+    assert before.garbage.files > 0, "there was something to delete"
+
+
+def test_a_tag_on_an_older_head_keeps_its_files(world: World):
+    world.commit(a=world.write("a"))
+    run(world)
+    old = world.catalog.reference("main_replica_eu").hash
+    before = files(world)
+    world.catalog.create_branch("audit", old)
+    world.commit(a=None)
+    run(world)
+    clean(world)
+    clean(world, MUCH_LATER)
+    assert files(world) == before
+
+
+def test_without_a_replica_branch_nothing_is_touched(world: World):
+    world.commit(a=world.write("a"))
+    folder = stages.plan(world.context(), SyncOptions(), quiet).run
+    for _ in range(2):
+        with pytest.raises(UsageError, match="no replica branch"):
+            clean(world, MUCH_LATER)
+    assert Path(folder.removeprefix("file://"), "plan.json").exists()
+
+
+def test_a_branch_that_was_emptied_is_no_replica(world: World):
+    rewritten(world)
+    before = files(world)
+    world.catalog.assign("main_replica_eu", world.catalog.no_ancestor())
+    with pytest.raises(UsageError, match="nobody knows"):
+        clean(world, MUCH_LATER)
+    assert files(world) == before
+
+
+def test_eviction_is_at_once_and_of_refused_tables_alone(world: World):
+    world.commit(a=world.write("a"), secret=world.write("secret"))
+    run(world)
+    ruling = strict(world)
+    early = clean(ruling, START, evict=True)
+    assert (early.still_shown, early.deleted.files) == (("ns.secret",), 0)
+    run(ruling)
+    kept = clean(ruling, START)
+    assert (kept.deleted.files, kept.refused.files, kept.still_shown) == (0, len(files(world, "/secret/")), ())
+    assert kept.refused.bytes > 0
+    a = files(world, "/a/")
+    found = clean(ruling, START, evict=True)
+    assert found.deleted == found.refused == kept.refused
+    assert files(world) == a
+    assert_closed(ruling)
+    again = clean(ruling, START)
+    assert (again.refused.files, again.failed) == (0, 0), "what was evicted is not missed"
+
+
+def test_eviction_finds_versions_that_no_kept_head_has(world: World):
+    world.commit(a=world.write("a"), secret=world.write("secret"))
+    run(world)
+    ruling = strict(world)
+    run(ruling)
+    assert clean(ruling, LATER, delete=False).refused.files == 0, "without --evict these are garbage as any other"
+    assert clean(ruling, LATER, evict=True).deleted.files > 0
+    assert not files(world, "/secret/")
+
+
+def test_a_file_that_an_allowed_table_shares_is_not_evicted(world: World):
+    location = world.write("secret")
+    world.commit(secret=location, a=location)
+    run(world)
+    ruling = strict(world)
+    run(ruling)
+    before = files(world)
+    assert clean(ruling, START, evict=True).deleted.files == 0
+    assert files(world) == before
+    assert_closed(ruling)
+
+
+def test_files_that_can_not_be_deleted_are_named_and_tried_again(world: World, monkeypatch: pytest.MonkeyPatch):
+    rewritten(world)
+    clean(world)
+    delete = Objects.delete
+    stuck: list[str] = []
+
+    def locked(self: Objects, uris: list[str], **options: Any) -> Any:
+        stuck[:] = uris[:1]
+        return {**delete(self, uris[1:], **options), uris[0]: StoreUnreachable("locked", file=uris[0])}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Objects, "delete", locked)
+        found = clean(world, MUCH_LATER)
+    assert (found.failed, [item.file for item in found.failures]) == (1, stuck)
+    assert found.deleted.files == found.garbage.files - 1
+    assert clean(world, MUCH_LATER + timedelta(days=2)).deleted.files > 0
+    assert not Path(stuck[0].removeprefix("file://")).exists()
+
+
+def test_a_store_that_deletes_nothing_is_an_error(world: World, monkeypatch: pytest.MonkeyPatch):
+    rewritten(world)
+    clean(world)
+    with monkeypatch.context() as patched:
+        patched.setattr(Objects, "delete", lambda self, uris, **_: {uri: StoreUnreachable("dark") for uri in uris})
+        with pytest.raises(StoreUnreachable):
+            clean(world, MUCH_LATER)
+    assert not read_head(world.catalog, "main_replica_eu").deleting, "syncs go on"
+    assert clean(world, MUCH_LATER).deleted.files > 0

@@ -1,0 +1,278 @@
+"""Clean-ups and syncs at the same time: nothing that a sync counts on goes, and each of them gets on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.catalog.model import Unchanged
+from sterna.edges.stores.objects import Objects
+from sterna.errors import Busy, CatalogStateUnknown
+from sterna.gc import delete as deleting
+from sterna.gc.fence import fence
+from sterna.gc.model import Collected
+from sterna.replica.head import read_head
+from sterna.replica.records import Report, StageReport
+from sterna.sync import run as stages
+from sterna.sync.options import Options as SyncOptions
+from sterna.sync.plan.make import make_plan
+from tests.unit.gc.cleaning import MUCH_LATER, START, assert_closed, clean, files, rewritten
+from tests.unit.sync.test_sync import here, quiet, run
+from tests.unit.sync.world import World
+
+
+def in_flight(world: World) -> str:
+    """A sync that is between plan and publication; its run's folder."""
+    world.commit(b=world.write("b"))
+    return stages.plan(world.context(), SyncOptions(), quiet).run
+
+
+def finish(world: World, folder: str) -> Report:
+    context = world.context()
+    made = stages._plan_of(context, folder)
+    copied = sum((stages.copy(context, folder, batch.number, quiet) for batch in made.batches), StageReport())
+    return stages.publish(context, folder, copied, stages.localize(context, folder, copied, quiet, here), quiet)
+
+
+def soon(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let files look old and heads be out of the window, and a pass see it, so that a clean-up of right now has
+    something to do.
+    """
+    listing = Objects.list
+
+    def older(self: Objects, prefix: str):
+        for uri, size, modified in listing(self, prefix):
+            yield uri, size, modified if "/_sterna/runs/" in uri else modified - timedelta(days=3)
+
+    monkeypatch.setattr(Objects, "list", older)
+    now_clean(world, delete=False)
+
+
+def now_clean(world: World, **options: Any) -> Collected:
+    return clean(world, datetime.now(UTC), keep=timedelta(0), **options)
+
+
+def test_nothing_is_deleted_while_a_sync_is_in_flight(world: World, monkeypatch: pytest.MonkeyPatch):
+    rewritten(world)
+    soon(world, monkeypatch)
+    run_id = in_flight(world).rpartition("/")[2]
+    before = files(world)
+    assert now_clean(world, delete=False).in_flight == (run_id,)
+    with pytest.raises(Busy, match=run_id):
+        now_clean(world)
+    assert files(world) == before
+    assert finish(world, f"file://{world.folder}/eu/replica/_sterna/runs/{run_id}").outcome == "published"
+    assert now_clean(world).deleted.files > 0
+    assert_closed(world)
+
+
+def test_a_sync_that_was_planned_for_another_head_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch):
+    rewritten(world)
+    soon(world, monkeypatch)
+    in_flight(world)
+    run(world)
+    found = now_clean(world)
+    assert found.in_flight == ()
+    assert found.deleted.files > 0
+
+
+def old_file_reused(world: World) -> tuple[Path, Callable[[], None]]:
+    """A data file that is garbage here, and a commit that makes `main` name it again."""
+    first = world.write("a")
+    world.commit(a=first)
+    run(world)
+    (data,) = (world.folder / "eu/replica/us-lake").rglob("*.parquet")
+    world.commit(a=None)
+    run(world)
+    return data, lambda: world.commit(a=first) and None
+
+
+def test_a_sync_that_found_an_old_file_before_the_deletion_is_not_published(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    data, again = old_file_reused(world)
+    soon(world, monkeypatch)
+    again()
+    context = world.context()
+    made, listed = make_plan(context, SyncOptions())
+    assert made.present == 1, "the plan counts on the old file"
+    # Its plan isn't written down yet, so that the clean-up can't know of it.
+    assert now_clean(world).deleted.files > 0
+    assert not data.exists()
+    folder = stages.store.save_plan(context, made, listed)
+    report = finish(world, folder)
+    assert report.outcome == "superseded"
+    assert report.more, "somebody has to plan again"
+    assert run(world).outcome == "published"
+    assert data.exists()
+    assert_closed(world)
+
+
+def test_a_sync_between_its_look_and_its_plan_goes_on_by_itself(world: World, monkeypatch: pytest.MonkeyPatch):
+    data, again = old_file_reused(world)
+    soon(world, monkeypatch)
+    again()
+    save = stages.store.save_plan
+    swept: list[Collected] = []
+
+    def slow(*args: Any) -> str:
+        if not swept:
+            swept.append(now_clean(world))
+        return save(*args)
+
+    monkeypatch.setattr(stages.store, "save_plan", slow)
+    report = run(world)
+    assert swept[0].deleted.files > 0
+    assert report.outcome == "published"
+    assert data.exists()
+    assert_closed(world)
+
+
+def test_an_old_file_that_a_sync_took_up_again_before_the_deletion_stays(world: World, monkeypatch: pytest.MonkeyPatch):
+    data, again = old_file_reused(world)
+    soon(world, monkeypatch)
+    still = deleting.Deletion._still
+
+    def published_meanwhile(self: deleting.Deletion, *args: Any) -> Any:
+        if world.catalog.reference("main_replica_eu").hash == args[1].head:
+            again()
+            run(world)
+        return still(self, *args)
+
+    monkeypatch.setattr(deleting.Deletion, "_still", published_meanwhile)
+    now_clean(world)
+    assert data.exists()
+    assert_closed(world)
+
+
+def test_no_sync_is_planned_while_files_are_being_deleted(world: World, monkeypatch: pytest.MonkeyPatch):
+    data, again = old_file_reused(world)
+    soon(world, monkeypatch)
+    again()
+    delete, seen = Objects.delete, []
+
+    def watched(self: Objects, uris: Any, **options: Any) -> Any:
+        with pytest.raises(Busy, match="collect-"):
+            run(world)
+        seen.append(uris)
+        return delete(self, uris, **options)
+
+    monkeypatch.setattr(Objects, "delete", watched)
+    now_clean(world)
+    assert seen
+    assert run(world).outcome == "published"
+    assert data.exists()
+    assert_closed(world)
+
+
+def test_what_is_published_while_the_store_is_listed_is_not_taken_for_unreachable(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    world.commit(a=world.write("a"))
+    run(world)
+    listing = Objects.list
+
+    def slow(self: Objects, prefix: str) -> Any:
+        if prefix.endswith("/replica") and not files(world, "/b/"):
+            world.commit(b=world.write("b"))
+            run(world)
+        return listing(self, prefix)
+
+    monkeypatch.setattr(Objects, "list", slow)
+    found = clean(world, START, delete=False)
+    assert files(world, "/b/")
+    assert found.unreachable.files == 0
+
+
+def test_a_clean_up_that_was_killed_stops_counting_and_the_next_one_finishes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    rewritten(world)
+    clean(world)
+    delete = Objects.delete
+
+    def killed(self: Objects, uris: list[str], **options: Any) -> Any:
+        delete(self, uris[: len(uris) // 2], **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Objects, "delete", killed)
+        # The process is gone before it can take its fence down.
+        patched.setattr("sterna.gc.fence._commit", _first_only(world))
+        with pytest.raises((KeyboardInterrupt, CatalogStateUnknown)):
+            clean(world, MUCH_LATER)
+    assert read_head(world.catalog, "main_replica_eu").deleting
+    world.commit(b=world.write("b"))
+    with pytest.raises(Busy):
+        run(world)
+    with pytest.raises(Busy, match="another clean-up"):
+        clean(world, MUCH_LATER)
+    monkeypatch.setattr("sterna.replica.head.COLLECTING_SECONDS", 0.0)
+    assert clean(world, MUCH_LATER).deleted.files > 0
+    assert clean(world, MUCH_LATER).garbage.files == 0
+    assert run(world).outcome == "published"
+    assert_closed(world)
+
+
+def _first_only(world: World) -> Callable[..., str]:
+    from sterna.gc import fence as module
+
+    commit, calls = module._commit, []
+
+    def once(*args: Any) -> str:
+        calls.append(args)
+        if len(calls) > 1:
+            raise CatalogStateUnknown("killed")
+        return commit(*args)
+
+    return once
+
+
+def test_a_fence_keeps_all_that_the_head_says(world: World):
+    rewritten(world)
+    context = world.context()
+    before = read_head(world.catalog, "main_replica_eu")
+    with fence(context, before.hash, "collect-x") as standing:
+        inside = read_head(world.catalog, "main_replica_eu")
+        assert inside.hash == standing.hash
+        assert inside.deleting
+    after = read_head(world.catalog, "main_replica_eu")
+    assert after.hash == standing.hash
+    assert (after.collecting, after.watermark, after.digest, after.bindings) == (
+        "",
+        before.watermark,
+        before.digest,
+        before.bindings,
+    )
+    assert run(world).outcome == "idle"
+
+
+def test_a_fence_whose_answer_was_lost_stands(world: World):
+    rewritten(world)
+    before = read_head(world.catalog, "main_replica_eu")
+    world.catalog.lose_next_answer()
+    with fence(world.context(), before.hash, "collect-x"):
+        assert read_head(world.catalog, "main_replica_eu").deleting
+        world.catalog.lose_next_answer()
+    assert not read_head(world.catalog, "main_replica_eu").collecting
+
+
+def test_a_branch_that_moves_at_every_try_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch):
+    rewritten(world)
+    clean(world)
+    real = deleting.fence
+
+    def moved(context: Any, at: str, pass_id: str) -> Any:
+        head = next(iter(world.catalog.history("main_replica_eu", operations=False)))
+        world.catalog.commit("main_replica_eu", at, [Unchanged(("x",))], "another", head.properties)
+        return real(context, at, pass_id)
+
+    before = files(world)
+    monkeypatch.setattr(deleting, "fence", moved)
+    with pytest.raises(Exception, match="no more at"):
+        clean(world, MUCH_LATER)
+    assert files(world) == before

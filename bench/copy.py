@@ -25,7 +25,7 @@ from sterna.replica import file_list as listing
 from sterna.replica.file_list import CONTENT
 from sterna.replica.region import RegionContext, open_region
 from sterna.sync.copy import CopyFile, copy_batch
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.plan.batches import cut
 
 GOAL = 0.9
@@ -113,7 +113,7 @@ def ours(stage: Deployment, context: RegionContext, files: list[CopyFile]) -> fl
     """Copy as a sync does, batch by batch; return the seconds."""
     started = time.monotonic()
     listed = listing.rows("bench.copy", CONTENT, [(file.source, file.target, file.size) for file in files])
-    numbers, batches = cut(listed, context.mapping, Options())
+    numbers, batches = cut(listed, context.mapping, SyncOptions())
     proven = 0
     for batch in batches:
         mine = [file for file, number in zip(files, numbers.to_pylist(), strict=True) if number == batch.number]

@@ -24,7 +24,7 @@ from sterna.edges.nessie.http import NessieHttp
 from sterna.replica.region import RegionContext
 from sterna.sync import run as stages
 from sterna.sync.localize import Engine
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 
 GOAL = 1.3
 _FILE_SIZE = 1024
@@ -58,7 +58,7 @@ def measure(world: Regions, table: BigTable, rounds: int) -> tuple[tuple[float, 
     seconds: list[float] = []
     costs: list[dict[str, float]] = []
     with world.context() as context, stages.spark_engine(context, say) as engine:
-        assert not stages.sync(context, Options(seed_group=1_000_000), say, engine=engine).held
+        assert not stages.sync(context, SyncOptions(seed_group=1_000_000), say, engine=engine).held
         for number in range(-1, rounds):
             insert_row(world, table.name)
             cost = _sync(world, context, engine)

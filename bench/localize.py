@@ -17,7 +17,7 @@ from sterna.replica.records import StageReport
 from sterna.replica.region import RegionContext
 from sterna.sync import run as stages
 from sterna.sync.localize import Engine
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 
 GOAL = 10.0
 _STAGING = "s3://us-lake/rival-staging"
@@ -53,7 +53,7 @@ def measure(world: Regions, table: BigTable, rounds: int) -> None:
 
 def localize(world: Regions, context: RegionContext, table: BigTable, engine: Engine) -> float:
     """Run sterna's stage once, over a plan of a whole table; return its seconds."""
-    options = Options(tables=(key_name(table.key),))
+    options = SyncOptions(tables=(key_name(table.key),))
     planned = stages.plan(context, options, lambda line: None)
     started = time.monotonic()
     done = stages.localize(context, planned.run, StageReport(), lambda line: None, engine)

@@ -17,7 +17,7 @@ from bench.tables import BigTable, build_table
 from sterna.catalog.model import key_name
 from sterna.replica.region import RegionContext
 from sterna.sync import run as stages
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 
 GOAL = 5.0
 
@@ -54,7 +54,7 @@ def measure(world: Regions, table: BigTable, rounds: int) -> None:
 def plan(world: Regions, context: RegionContext, table: BigTable) -> float:
     """Run sterna's stage once; return its seconds."""
     started = time.monotonic()
-    planned = stages.plan(context, Options(tables=(key_name(table.key),)), lambda line: None)
+    planned = stages.plan(context, SyncOptions(tables=(key_name(table.key),)), lambda line: None)
     seconds = time.monotonic() - started
     assert sum(batch.files for batch in planned.batches) == table.entries, planned
     world.remove(context.region.replica_root)

@@ -12,7 +12,7 @@ from bench.common import Result, report, rounded
 from bench.copy import plain_copy
 from bench.regions import MAIN, Regions, regions, say
 from sterna.sync import run as stages
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 
 _ROWS = 1000
 _RIVAL_FLAGS = "--checksum --transfers 32 --checkers 64"
@@ -41,10 +41,10 @@ def measure(world: Regions, tables: int, rounds: int, group: int) -> None:
             copied = plain_copy(context, world.stage.warehouse("us"), _RIVAL_FLAGS)
             world.remove(context.region.replica_root)
             started = time.monotonic()
-            done = stages.sync(context, Options(seed_group=group), lambda line: None, again=False, engine=engine)
+            done = stages.sync(context, SyncOptions(seed_group=group), lambda line: None, again=False, engine=engine)
             readable = time.monotonic() - started
             if done.more:
-                done = stages.sync(context, Options(seed_group=group), lambda line: None, engine=engine)
+                done = stages.sync(context, SyncOptions(seed_group=group), lambda line: None, engine=engine)
             seconds = time.monotonic() - started
             assert done.outcome == "published" and not done.held, done
             entries = [

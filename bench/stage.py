@@ -16,7 +16,7 @@ from sterna.edges.secrets import environment_secrets
 from sterna.replica.records import StageReport
 from sterna.replica.region import open_region
 from sterna.sync import run as stages
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 
 
 def main() -> None:
@@ -37,10 +37,10 @@ def peak() -> float:
 def _run(job: dict[str, Any], context: Any) -> dict[str, Any]:
     run = job.get("run", "")
     if job["stage"] == "sync":
-        done = stages.sync(context, Options(), _say)
+        done = stages.sync(context, SyncOptions(), _say)
         return {"outcome": done.outcome, "held": len(done.held)}
     if job["stage"] == "plan":
-        planned = stages.plan(context, Options(), _say)
+        planned = stages.plan(context, SyncOptions(), _say)
         return {
             "run": planned.run,
             "batches": len(planned.batches),

@@ -11,7 +11,7 @@ import pytest
 from sterna.edges.environment import environment
 from sterna.errors import ObjectMissing, StoreDenied
 from sterna.sync import run as stages
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from tests.faults.test_network import faulty, new_data
 from tests.support.faults.pair import BRANCH, Pair
 from tests.support.faults.proxy import expired
@@ -38,7 +38,7 @@ def test_a_session_that_ends_within_a_sync_is_renewed_once(pair: Pair, place: st
     new_data(pair)
     with faulty(pair, place) as (context, proxy):
         with session(pair, place, OLD):
-            planned = stages.plan(context, Options(), lambda line: None)
+            planned = stages.plan(context, SyncOptions(), lambda line: None)
         proxy.strike(expired(OLD))
         with session(pair, place, NEW):
             copied = stages.copy(context, planned.run, 0, lambda line: None)

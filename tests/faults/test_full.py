@@ -13,7 +13,7 @@ from sterna.errors import EngineError, Remedy, SternaError
 from sterna.replica.records import StageReport
 from sterna.replica.region import RegionContext
 from sterna.sync import run as stages
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from tests.faults.test_network import faulty, new_data
 from tests.support.faults.pair import BRANCH, Pair
 from tests.support.faults.proxy import Proxy, full
@@ -29,7 +29,7 @@ def strike_before(context: RegionContext, proxy: Proxy, stage: str) -> None:
         if name == stage:
             proxy.strike(full)
         if name == "plan":
-            run = stages.plan(context, Options(), lambda line: None).run
+            run = stages.plan(context, SyncOptions(), lambda line: None).run
         elif name == "copy":
             reports[0] = stages.copy(context, run, 0, lambda line: None)
         elif name == "localize":
@@ -74,7 +74,7 @@ def test_a_disk_that_takes_no_file_leaves_none_that_is_believed(pair: Pair) -> N
     new_data(pair)
     before = pair.catalog.reference(BRANCH).hash
     with pair.context() as context:
-        planned = stages.plan(context, Options(), lambda line: None)
+        planned = stages.plan(context, SyncOptions(), lambda line: None)
         with no_room(pair, "eu"), pytest.raises(EngineError, match="2 files were not copied") as caught:
             stages.copy(context, planned.run, 0, lambda line: None)
     assert caught.value.remedy is Remedy.RETRY

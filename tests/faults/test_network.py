@@ -17,7 +17,7 @@ from sterna.edges.stores.objects import Objects
 from sterna.errors import EngineError, Remedy, SternaError, StoreUnreachable
 from sterna.replica.region import RegionContext
 from sterna.sync import run as stages
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from tests.support.faults.pair import BRANCH, Pair
 from tests.support.faults.proxy import Fault, Proxy, flipped, half_open, late, proxy_to, reset, truncated, unavailable
 
@@ -96,7 +96,7 @@ def test_a_fault_that_stays_is_told_and_changes_nothing(pair: Pair, place: str, 
 def test_a_bit_that_flips_on_the_way_is_not_believed(pair: Pair) -> None:
     new_data(pair)
     with faulty(pair, "us") as (context, proxy):
-        planned = stages.plan(context, Options(), lambda line: None)
+        planned = stages.plan(context, SyncOptions(), lambda line: None)
         proxy.strike(flipped)
         # rclone sends the source's own MD5 along, and the store refuses what doesn't fit it.
         with pytest.raises(EngineError, match="2 files were not copied") as caught:

@@ -14,7 +14,7 @@ from sterna.embedded.process import free_port
 from sterna.errors import EngineError, Remedy
 from sterna.replica.region import RegionContext
 from sterna.sync import run as stages
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from tests.faults.test_network import faulty, new_data
 from tests.support.faults.pair import BRANCH, Pair
 from tests.support.faults.proxy import Proxy, half_open
@@ -74,7 +74,7 @@ def test_spark_that_dies_within_localize_is_told_and_a_later_run_goes_on(
             process.kill()
 
     with faulty(pair, "eu", spark=server.url) as (context, proxy):
-        planned = stages.plan(context, Options(), lambda line: None)
+        planned = stages.plan(context, SyncOptions(), lambda line: None)
         with pytest.raises(EngineError) as caught:
             localize_until(context, proxy, planned.run, strike)
         assert proxy.struck, caught.value

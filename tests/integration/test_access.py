@@ -24,7 +24,7 @@ from sterna.edges.nessie.http import NessieAuth
 from sterna.embedded.access import Access, new_access
 from sterna.embedded.spark import add_catalog
 from sterna.errors import CatalogDenied
-from sterna.gc.model import Options
+from sterna.gc.model import GcOptions
 from sterna.gc.run import collect
 from sterna.status.region import read_status
 from tests.support.faults.pair import BRANCH, NAMESPACE, Pair, pair_in
@@ -95,7 +95,7 @@ def test_a_region_seeds_its_branch_syncs_and_looks_after_it_with_its_own_token(g
     with guarded.pair.context() as context:
         status = read_status(context)
         assert (status.problem, status.lag_seconds) == ("", 0.0)
-        assert collect(context, Options(keep=timedelta(days=1), grace=timedelta(hours=1), delete=True)).failed == 0
+        assert collect(context, GcOptions(keep=timedelta(days=1), grace=timedelta(hours=1), delete=True)).failed == 0
     guarded.pair.append(table)
     assert guarded.pair.sync().held == ()
     guarded.pair.assert_equal()

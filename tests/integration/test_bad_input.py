@@ -30,7 +30,7 @@ from sterna.errors import (
 )
 from sterna.replica.region import RegionContext, open_region
 from sterna.status.region import read_status
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
 from tests.support.world import MERGE_ON_READ, World
@@ -79,7 +79,7 @@ def narrow(registry: dict[str, Any]) -> None:
 
 def run(context: RegionContext, **options: Any):
     with context:
-        return sync(context, Options(**options), lambda line: None)
+        return sync(context, SyncOptions(**options), lambda line: None)
 
 
 def table(world: World, name: str, extra: str = MERGE_ON_READ, rows: int = 10) -> str:

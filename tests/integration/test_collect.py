@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from sterna.edges.stores.objects import Objects
-from sterna.gc.model import Collected, Options
+from sterna.gc.model import Collected, GcOptions
 from sterna.gc.run import collect
 from sterna.replica.head import read_head
-from sterna.sync.options import Options as SyncOptions
+from sterna.sync.options import GcOptions as SyncOptions
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
 from tests.support.own_region import OwnRegion, own_region
@@ -80,7 +80,7 @@ def clean(own: OwnRegion, **options: Any) -> Collected:
     with own.context() as context:
         return collect(
             context,
-            Options(**{"keep": Options.keep * 0, "delete": True, "patience": 0.0, **options}),
+            GcOptions(**{"keep": GcOptions.keep * 0, "delete": True, "patience": 0.0, **options}),
             own.world.lines.append,
         )
 
@@ -236,7 +236,7 @@ def test_what_residency_forbids_is_evicted(region: OwnRegion):
     shown = {item["key"]: item for item in status["refused"]}["collect.t"]
     assert shown["files"] > 0
     assert shown["bytes"] > 0
-    found = clean(region, evict=True, keep=Options.keep)
+    found = clean(region, evict=True, keep=GcOptions.keep)
     assert found.deleted == found.refused
     assert (found.failed, below(region)) == (0, set())
     assert "0 bytes" not in sterna(region, "status").stdout

@@ -16,12 +16,12 @@ from sterna.edges.nessie.catalog import NessieCatalog
 from sterna.edges.secrets import environment_secrets
 from sterna.embedded.spark import add_catalog
 from sterna.embedded.stack import Deployment, deployment
-from sterna.gc.model import Options as Cleaning
+from sterna.gc.model import SyncOptions as Cleaning
 from sterna.gc.run import collect
 from sterna.ha.tables import Moves, move, plan_moves
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext, open_region
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from sterna.verify.run import Depth, verify
 from tests.support.answers import ask
@@ -48,7 +48,7 @@ class Story:
 
     def sync(self, region: str) -> Report:
         with self.context(region) as context:
-            report = sync(context, Options(), self.said.append)
+            report = sync(context, SyncOptions(), self.said.append)
         assert report.held == ()
         return report
 
@@ -199,7 +199,7 @@ def test_metadata_that_left_the_replica_root_without_its_files_is_held(story: St
     story.sync("eu")
     story.sql(f"ALTER TABLE story_main_eu.left.t SET LOCATION '{story.stage.warehouse('eu')}/left/t'")
     with story.context("eu") as context:
-        held = sync(context, Options(), story.said.append).held
+        held = sync(context, SyncOptions(), story.said.append).held
     assert [(item.key, item.kind) for item in held] == [("left.t", "Unsupported")]
     story.sql("DROP TABLE story_main_eu.left.t")
     story.sync("eu")
@@ -240,6 +240,6 @@ def test_an_original_of_another_size_is_never_written_over(story: Story) -> None
     (folder / key).write_bytes(b"something else")
     story.stage.endpoints["us"].start()
     with story.context("us") as context:
-        held = sync(context, Options(), story.said.append).held
+        held = sync(context, SyncOptions(), story.said.append).held
     assert [(item.key, item.kind) for item in held] == [("odd.t", "SizeDiffers")]
     assert (folder / key).read_bytes() == b"something else"

@@ -16,7 +16,7 @@ from sterna.errors import RegistryError
 from sterna.registry.model import Registry
 from sterna.replica.head import read_head
 from sterna.replica.records import Report
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from tests.unit.sync.world import World, make_world
 
@@ -26,7 +26,7 @@ def in_process(function: Callable[[str], str], items: Sequence[str], label: str)
 
 
 def run(world: World, region: str = "eu") -> Report:
-    return sync(world.context(region), Options(), lambda line: None, engine=in_process)
+    return sync(world.context(region), SyncOptions(), lambda line: None, engine=in_process)
 
 
 def grown(world: World, locations: dict[str, str], regions: Sequence[str] = ()) -> World:

@@ -29,7 +29,7 @@ from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from tests.support.all_stores import all_stores
 from tests.support.doubles.catalog import InMemoryCatalog
@@ -56,7 +56,7 @@ class World:
         return context
 
     def sync(self, region: str) -> Report:
-        return sync(self.context(region), Options(), lambda line: None, engine=in_process)
+        return sync(self.context(region), SyncOptions(), lambda line: None, engine=in_process)
 
     @contextmanager
     def alone(self, region: str) -> Iterator[None]:

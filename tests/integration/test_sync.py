@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from sterna.catalog.model import Put
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan
 from tests.support.world import MERGE_ON_READ, World
 
@@ -241,7 +241,7 @@ def test_two_tables_of_one_commit_become_visible_in_one(world: World, ns: str):
         puts.append(Put(("s", name), world.catalog.contents("work", head, [("s", name)])[("s", name)]))
     world.catalog.commit("main", base, puts, "both at once")
     with world.context() as context:
-        plan, _ = make_plan(context, Options())
+        plan, _ = make_plan(context, SyncOptions())
     assert (one, two) in plan.together
     world.sync()
     world.assert_equal(one, two)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-from sterna.gc.model import LEAST_GRACE, Options
+from sterna.gc.model import LEAST_GRACE, GcOptions
 from sterna.gc.run import collect
 from sterna.replica.region import RegionContext
 from tests.simulation.actor import Actor
@@ -31,5 +31,5 @@ class Cleaning(Actor):
         """Delete what nothing reaches and nothing has reached for long enough."""
         if self._seeded():
             self.tell("collect")
-            found = collect(self.context, Options(keep=KEEP, grace=LEAST_GRACE, delete=True), self.tell)
+            found = collect(self.context, GcOptions(keep=KEEP, grace=LEAST_GRACE, delete=True), self.tell)
             self.tell(f"unreachable {found.unreachable.files}, deleted {found.deleted.files}")

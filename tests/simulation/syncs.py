@@ -13,7 +13,7 @@ from sterna.errors import UsageError
 from sterna.replica.records import StageReport
 from sterna.replica.region import RegionContext
 from sterna.sync import run as stages
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from tests.simulation.actor import Actor
 from tests.simulation.store import Violation
 
@@ -37,7 +37,7 @@ class Syncing(Actor):
     """
 
     def __init__(
-        self, name: str, context: RegionContext, tell: Callable[[str], None], rng: Random, options: Options
+        self, name: str, context: RegionContext, tell: Callable[[str], None], rng: Random, options: SyncOptions
     ) -> None:
         super().__init__(name, context, tell)
         self.others: list[Syncing] = []

@@ -20,7 +20,7 @@ from sterna.registry.model import Registry
 from sterna.replica.head import COLLECTING_SECONDS
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from tests.simulation.actor import Actor
 from tests.simulation.catalog import ActorsCatalog
@@ -159,7 +159,7 @@ class World:
             raise Violation(f"progress: the clean-up leaves {sorted(files - self.invariants.reached)}")
 
     def _last_sync(self) -> Report:
-        report = sync(self.syncs[0].context, Options(), self.tell, engine=no_engine)
+        report = sync(self.syncs[0].context, SyncOptions(), self.tell, engine=no_engine)
         self.invariants.check()
         return report
 
@@ -180,8 +180,8 @@ class World:
         )
         return context
 
-    def _options(self) -> Options:
-        return Options(files_per_batch=self.rng.choice((1, 3, 5_000)), seed_group=self.rng.choice((1, 2, 50)))
+    def _options(self) -> SyncOptions:
+        return SyncOptions(files_per_batch=self.rng.choice((1, 3, 5_000)), seed_group=self.rng.choice((1, 2, 50)))
 
     def _faults(self) -> Faults:
         """How bad this seed is: some are calm, some have one kind of fault, some all."""

@@ -31,7 +31,7 @@ from sterna.embedded.process import LOOPBACK, free_port, start_process, wait_unt
 from sterna.registry.model import Registry
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.stores import KEY, SECRET
@@ -135,7 +135,7 @@ class OddWorld:
         """Run a sync for eu; what Spark would localize is localized in this process."""
         return sync(
             self.context(),
-            Options(),
+            SyncOptions(),
             lambda line: None,
             engine=lambda work, items, label: [work(item) for item in items],
         )

@@ -23,7 +23,7 @@ from sterna.replica.held import Held
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext, open_region
 from sterna.status.region import read_status
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
 from tests.support.answers import ask, differences
@@ -64,7 +64,7 @@ class OwnRegion:
 
     def sync(self, **options: Any) -> Report:
         with self.context() as context:
-            return sync(context, Options(**options), self.world.lines.append)
+            return sync(context, SyncOptions(**options), self.world.lines.append)
 
     def replica(self) -> dict[str, Content]:
         catalog = self.world.catalog

@@ -25,7 +25,7 @@ from sterna.embedded.spark import add_catalog
 from sterna.embedded.stack import Deployment
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext, open_region
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
 from tests.support.answers import ask, ask_pyiceberg, data_rows, differences
@@ -69,7 +69,7 @@ class World:
     def sync(self, region: str = "eu", **options: Any) -> Report:
         self.lines.clear()
         with self.context(region) as context:
-            return sync(context, Options(**options), self.lines.append)
+            return sync(context, SyncOptions(**options), self.lines.append)
 
     def snapshots(self, table: str) -> list[int]:
         return [

@@ -497,7 +497,7 @@ def test_the_registry_is_that_of_regions_with_a_catalog_each(tmp_path: Path) -> 
     for index, region in enumerate(REGIONS):
         server = SimpleNamespace(admin=Database(LOOPBACK, 5432 + index, "postgres", "postgres", "p"))
         database = Database(LOOPBACK, 5432 + index, "nessie", "nessie", "p")
-        site = sites.Site(region, tmp_path, server, database, None, int(NESSIE_PORT[region]))  # type: ignore[arg-type]
+        site = sites.EmbeddedSite(region, tmp_path, server, database, None, int(NESSIE_PORT[region]))  # type: ignore[arg-type]
         catalogs[region] = sites._catalog(site)
     text = stack.write_registry(
         tmp_path, catalogs, embedded_endpoints(tmp_path), {"us": 15002, "eu": 15003}

@@ -19,7 +19,7 @@ from sterna.airflow.operators import (
 )
 from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.airflow.settings import number, seconds, text
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 
 _SYNC_DOC = """\
 ### Bring region `{region}` up to date with `main`
@@ -173,7 +173,7 @@ def _common() -> dict[str, Any]:
 
 
 def _params() -> dict[str, Param]:
-    default = Options()
+    default = SyncOptions()
     return {
         "tables": Param(
             [],

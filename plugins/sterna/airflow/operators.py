@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from sterna.replica.records import Report, StageReport
     from sterna.replica.region import RegionContext
-    from sterna.sync.options import Options
+    from sterna.sync.options import SyncOptions
 
 # What one task hands to the next, besides what it returns.
 RUN = "run"
@@ -305,7 +305,7 @@ class SternaLagOperator(SternaOperator):
         return status.lag_seconds
 
 
-def read_options(given: Mapping[str, Any] | str) -> tuple[Options, bool]:
+def read_options(given: Mapping[str, Any] | str) -> tuple[SyncOptions, bool]:
     """Return what a mapping, or its JSON text, asks of a sync, and whether it is a dry run only.
 
     Raises:
@@ -314,17 +314,17 @@ def read_options(given: Mapping[str, Any] | str) -> tuple[Options, bool]:
     from dataclasses import fields
 
     from sterna.errors import UsageError
-    from sterna.sync.options import Options
+    from sterna.sync.options import SyncOptions
 
     options = dict(json.loads(given) if isinstance(given, str) else given)
     dry_run = bool(options.pop("dry_run", False))
     options["tables"] = tuple(options.get("tables") or ())
-    known = {field.name for field in fields(Options)}
+    known = {field.name for field in fields(SyncOptions)}
     if dry_run:
         options.pop("reassert", None)  # it commits before it plans
     if unknown := sorted(set(options) - known):
         raise UsageError(f"no such option: {', '.join(unknown)}; there are {', '.join(sorted(known | {'dry_run'}))}")
-    return Options(**options), dry_run
+    return SyncOptions(**options), dry_run
 
 
 def add_up(reports: Iterable[str] | None) -> StageReport:

@@ -21,7 +21,8 @@ _DOC = """\
 ### Make region `{region}`'s catalog the primary
 
 Trigger it by hand. `look` says what would happen and what may be lost. Then it waits for a person, under *Required
-Actions*; `promote` does it. With *planned* the present primary stops taking commits first, and nothing is lost; without, it has to be gone.
+Actions*; `promote` does it. With *planned* the present primary stops taking commits first, and nothing is lost;
+without, it has to be gone.
 It is run by the Airflow of the region that is promoted, whose connections need the rights of `sterna catalog promote`.
 """
 

@@ -59,12 +59,12 @@ def plan(
 ) -> None:
     """Show what a sync would do: tables, files, bytes, price, and what is held and why. Changes nothing."""
     from sterna.sync.explain import explain, explain_text
-    from sterna.sync.options import Options
+    from sterna.sync.options import SyncOptions
     from sterna.sync.plan.make import make_plan
 
     output = Output(as_json)
     with _context(registry, region) as context, output.progress("plan") as progress:
-        made, files = make_plan(context, Options(tables=tuple(tables or ()), everything=everything), progress)
+        made, files = make_plan(context, SyncOptions(tables=tuple(tables or ()), everything=everything), progress)
     explained = explain(context, made, files)
     output.result(explained, explain_text(explained))
 
@@ -82,12 +82,12 @@ def sync(
     as_json: AsJson = False,
 ) -> None:
     """Bring the region's replica branch up to main: plan, copy, localize, publish. Safe to repeat and to interrupt."""
-    from sterna.sync.options import Options
+    from sterna.sync.options import SyncOptions
     from sterna.sync.run import sync as run_sync
 
     output = Output(as_json)
     with _context(registry, region) as context, output.progress("sync") as progress:
-        options = Options(tables=tuple(tables or ()), everything=everything, reassert=reassert)
+        options = SyncOptions(tables=tuple(tables or ()), everything=everything, reassert=reassert)
         report = run_sync(context, options, progress, again=not once)
     _tell_sync(output, report, context.region.replica_branch)
 
@@ -129,11 +129,11 @@ def reseed(
     has them.
     """
     from sterna.sync.explain import explain, explain_text
-    from sterna.sync.options import Options
+    from sterna.sync.options import SyncOptions
     from sterna.sync.plan.make import make_plan
     from sterna.sync.run import sync as run_sync
 
-    output, options = Output(as_json), Options(reseed_from=accepted)
+    output, options = Output(as_json), SyncOptions(reseed_from=accepted)
     with _context(registry, region) as context, output.progress("reseed") as progress:
         if dry_run:
             explained = explain(context, *make_plan(context, options, progress))
@@ -141,7 +141,7 @@ def reseed(
             return
         report = run_sync(context, options, progress, again=False)
         if report.more:
-            report = run_sync(context, Options(), progress)
+            report = run_sync(context, SyncOptions(), progress)
     _tell_sync(output, report, context.region.replica_branch)
 
 

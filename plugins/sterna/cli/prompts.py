@@ -11,7 +11,7 @@ import typer
 
 from sterna.edges.secrets import Secrets
 from sterna.errors import CatalogUnreachable, DatabaseUnreachable, UsageError
-from sterna.ha.model import Site
+from sterna.ha.model import CatalogSite
 from sterna.ha.rejoin import fence_if_old
 from sterna.ha.site import look_at_all
 from sterna.registry.model import Registry
@@ -37,7 +37,7 @@ def open_registry(path: Path, region: str | None = None) -> Registry:
     return registry
 
 
-def look(path: Path, secrets: Secrets) -> list[Site]:
+def look(path: Path, secrets: Secrets) -> list[CatalogSite]:
     """Return all regions' catalogs."""
     return list(look_at_all(open_registry(path).regions, secrets).values())
 

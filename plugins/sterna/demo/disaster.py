@@ -25,7 +25,7 @@ from sterna.ha.tables import plan_moves
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.render.catalog import moves_text
 from sterna.replica.region import open_region
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
 
@@ -174,7 +174,7 @@ class _Story:
 
     def sync(self, region: str) -> None:
         with open_region(self.sites.registry, region, self.sites.secrets) as context:
-            report = sync(context, Options(), lambda line: None)
+            report = sync(context, SyncOptions(), lambda line: None)
         self.check(f"{region} holds nothing", not report.held)
         self.say(
             f"$ sterna sync --region {region}: {report.copied.files} files copied, main_replica_{region} stands for "

@@ -44,7 +44,7 @@ SETTINGS = {
 
 
 @dataclass
-class Site:
+class EmbeddedSite:
     """One region's servers; each may be killed and started again.
 
     Args:
@@ -116,7 +116,7 @@ class Sites:
     """
 
     work: Path
-    site: Mapping[str, Site]
+    site: Mapping[str, EmbeddedSite]
     registry: Path
     environment: Mapping[str, str] = field(repr=False)
 
@@ -159,14 +159,14 @@ def sites(work: Path, regions: Sequence[str] = ("us", "eu"), *, console: Console
         servers = start_together(stack, *(partial(start_postgres, work / region, SETTINGS) for region in regions))
         made = {}
         for region, endpoint, server in zip(regions, endpoints, servers, strict=True):
-            made[region] = Site(
+            made[region] = EmbeddedSite(
                 region, work / region, server, server.create_database("nessie"), endpoint, free_port(), warehouses
             )
             stack.callback(made[region].stop)
         yield _joined(work, made)
 
 
-def _joined(work: Path, made: Mapping[str, Site]) -> Sites:
+def _joined(work: Path, made: Mapping[str, EmbeddedSite]) -> Sites:
     """Write the registry, make the first region the primary and let the others follow; then start their Nessies."""
     first = next(iter(made.values()))
     endpoints = {region: site.endpoint for region, site in made.items()}
@@ -191,7 +191,7 @@ def _joined(work: Path, made: Mapping[str, Site]) -> Sites:
     return found
 
 
-def _catalog(site: Site) -> dict[str, object]:
+def _catalog(site: EmbeddedSite) -> dict[str, object]:
     database = {
         "hosts": [f"{LOOPBACK}:{site.postgres.admin.port}"],
         "name": site.database.name,

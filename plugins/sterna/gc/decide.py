@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sterna.errors import TableError
 from sterna.gc.model import Amount
 from sterna.registry.mapping import Mapping
-from sterna.replica.reach import Reached
+from sterna.replica.reach import ReachedFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,7 +111,7 @@ def schema() -> pa.Schema:
     return pa.schema([("uri", pa.string()), ("size", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
 
 
-def sort_out(listing: Iterable[Listed], rules: Rules, kept: Reached, refused: Reached) -> Found:
+def sort_out(listing: Iterable[Listed], rules: Rules, kept: ReachedFiles, refused: ReachedFiles) -> Found:
     """Tell what is reachable of a listing.
 
     Args:
@@ -163,7 +163,7 @@ def garbage(unreachable: pa.Table, rules: Rules) -> pa.Table:
     return found
 
 
-def without(files: pa.Table, reached: Reached) -> pa.Table:
+def without(files: pa.Table, reached: ReachedFiles) -> pa.Table:
     """Return the files that aren't reached."""
     import pyarrow.compute as pc
 
@@ -183,7 +183,7 @@ def _chunks(listing: Iterable[Listed]) -> Iterator[list[Listed]]:
         yield chunk
 
 
-def _filtered(files: Sequence[Listed], reached: Reached, *, wanted: bool) -> list[Listed]:
+def _filtered(files: Sequence[Listed], reached: ReachedFiles, *, wanted: bool) -> list[Listed]:
     answers = reached.has([uri for uri, _, _ in files]).to_pylist()
     return [item for item, answer in zip(files, answers, strict=True) if answer == wanted]
 

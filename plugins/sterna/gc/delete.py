@@ -13,9 +13,9 @@ from sterna.gc.decide import amount, without
 from sterna.gc.evidence import runs_in_flight
 from sterna.gc.fence import Fence, fence
 from sterna.gc.heads import elsewhere, versions_since
-from sterna.gc.model import Amount, Options
+from sterna.gc.model import Amount, GcOptions
 from sterna.replica.head import read_head
-from sterna.replica.reach import Reached, Version, Walk
+from sterna.replica.reach import ReachedFiles, TableVersion, Walk
 from sterna.replica.region import RegionContext
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ class Deletion:
 
     context: RegionContext
     pass_id: str
-    options: Options
+    options: GcOptions
     now: datetime
     walk: Walk
-    kept: Reached
-    seen: set[Version]
+    kept: ReachedFiles
+    seen: set[TableVersion]
     progress: Callable[[str], None]
 
     def run(self, garbage: pa.Table, head: str) -> Deleted:

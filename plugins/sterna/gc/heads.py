@@ -14,7 +14,7 @@ from sterna.errors import Busy, ReferenceNotFound, UsageError
 from sterna.registry.mapping import check_bindings
 from sterna.registry.model import SOURCE_BRANCH, inside, respell
 from sterna.replica.head import MOVED, Head, read_head
-from sterna.replica.reach import Version
+from sterna.replica.reach import TableVersion
 from sterna.replica.region import RegionContext
 
 
@@ -31,9 +31,9 @@ class Heads:
     """
 
     head: Head
-    kept: set[Version] = field(default_factory=set)
-    past: set[Version] = field(default_factory=set)
-    refused: set[Version] = field(default_factory=set)
+    kept: set[TableVersion] = field(default_factory=set)
+    past: set[TableVersion] = field(default_factory=set)
+    refused: set[TableVersion] = field(default_factory=set)
     still_shown: tuple[str, ...] = ()
 
 
@@ -73,7 +73,7 @@ def kept_heads(context: RegionContext, since: datetime, *, whole_history: bool) 
     return heads
 
 
-def versions_since(context: RegionContext, older: str, newer: str) -> set[Version]:
+def versions_since(context: RegionContext, older: str, newer: str) -> set[TableVersion]:
     """Return the versions that commits of the replica branch after one head, up to another, put there.
 
     Raises:
@@ -87,14 +87,14 @@ def versions_since(context: RegionContext, older: str, newer: str) -> set[Versio
     return {version for commit in commits for version in _put(context, commit)}
 
 
-def refused_versions(context: RegionContext, commits: Iterable[Commit]) -> set[Version]:
+def refused_versions(context: RegionContext, commits: Iterable[Commit]) -> set[TableVersion]:
     """Return the versions of refused keys that some commits put on the replica branch."""
     return {version for commit in commits for version in _put(context, commit) if _refused(context, version.key)}
 
 
 def _held_since(
-    context: RegionContext, branch: str, head: str, since: datetime, older: set[Version] | None = None
-) -> Iterator[Version]:
+    context: RegionContext, branch: str, head: str, since: datetime, older: set[TableVersion] | None = None
+) -> Iterator[TableVersion]:
     """Yield what the heads since a moment put, and what the first of them held.
 
     Put refused versions from before into `older`.
@@ -109,11 +109,11 @@ def _held_since(
         older |= refused_versions(context, commits)
 
 
-def elsewhere(context: RegionContext) -> set[Version]:
+def elsewhere(context: RegionContext) -> set[TableVersion]:
     """Return what lies below this replica root and is shown by other references, or by the region's own, older copy
     of the catalog.
     """
-    branch, found = context.region.replica_branch, set[Version]()
+    branch, found = context.region.replica_branch, set[TableVersion]()
     for reference in context.primary.references():
         if reference.name != branch:
             found |= _shown(context, reference)
@@ -122,7 +122,7 @@ def elsewhere(context: RegionContext) -> set[Version]:
     return found
 
 
-def _shown(context: RegionContext, reference: Reference) -> set[Version]:
+def _shown(context: RegionContext, reference: Reference) -> set[TableVersion]:
     """Return what a reference shows below this replica root, or nothing where it is dropped meanwhile."""
     while True:
         try:
@@ -136,7 +136,7 @@ def _shown(context: RegionContext, reference: Reference) -> set[Version]:
             reference = there[reference.name]
 
 
-def _past(context: RegionContext, since: datetime) -> set[Version]:
+def _past(context: RegionContext, since: datetime) -> set[TableVersion]:
     """Return what `main` held below this replica root since a moment, where it held something there (after a
     promotion with tables).
     """
@@ -149,23 +149,23 @@ def _past(context: RegionContext, since: datetime) -> set[Version]:
     return set()
 
 
-def _served(context: RegionContext, catalog: Catalog, branch: str) -> Iterator[Version]:
+def _served(context: RegionContext, catalog: Catalog, branch: str) -> Iterator[TableVersion]:
     try:
         yield from _versions(context, catalog.entries(branch, catalog.reference(branch).hash))
     except ReferenceNotFound:
         return  # the copy has not got it yet: nobody reads it there
 
 
-def _put(context: RegionContext, commit: Commit) -> Iterator[Version]:
+def _put(context: RegionContext, commit: Commit) -> Iterator[TableVersion]:
     return _versions(context, ((put.key, put.content) for put in commit.operations or () if isinstance(put, Put)))
 
 
-def _versions(context: RegionContext, entries: Iterable[tuple[Key, Content]]) -> Iterator[Version]:
+def _versions(context: RegionContext, entries: Iterable[tuple[Key, Content]]) -> Iterator[TableVersion]:
     roots = list(respell(context.region.replica_root).values())
     for key, content in entries:
         uri = content.metadata_location
         if content.kind != NAMESPACE and uri and any(inside(uri, root) for root in roots):
-            yield Version(key_name(key), content.kind, uri)
+            yield TableVersion(key_name(key), content.kind, uri)
 
 
 def _refused(context: RegionContext, key: str) -> bool:

@@ -11,7 +11,7 @@ LEAST_GRACE = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class Options:
+class GcOptions:
     """What a caller may ask of one clean-up.
 
     Args:
@@ -51,7 +51,7 @@ class Amount:
 
 
 @dataclass(frozen=True)
-class Failure:
+class NotDeleted:
     """A file that could not be deleted; the next clean-up tries again."""
 
     file: str
@@ -89,6 +89,6 @@ class Collected:
     refused: Amount
     deleted: Amount = Amount()
     failed: int = 0
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[NotDeleted, ...] = ()
     in_flight: tuple[str, ...] = ()
     still_shown: tuple[str, ...] = ()

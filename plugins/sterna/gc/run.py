@@ -12,9 +12,9 @@ from sterna.gc.decide import Found, Rules, amount, garbage, sort_out, without
 from sterna.gc.delete import Deletion
 from sterna.gc.evidence import read_passes, runs_in_flight, save_pass
 from sterna.gc.heads import Heads, elsewhere, kept_heads, versions_since
-from sterna.gc.model import Collected, Failure, Options
+from sterna.gc.model import Collected, GcOptions, NotDeleted
 from sterna.replica.head import read_head
-from sterna.replica.reach import Reached, Walk
+from sterna.replica.reach import ReachedFiles, Walk
 from sterna.replica.region import RegionContext
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _SHOWN = 100
 
 def collect(
     context: RegionContext,
-    options: Options,
+    options: GcOptions,
     progress: Callable[[str], None] = lambda line: None,
     *,
     now: datetime | None = None,
@@ -54,7 +54,7 @@ def collect(
     pass_id = f"collect-{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
     heads = kept_heads(context, now - options.keep, whole_history=options.evict)
     progress(f"{len(heads.kept)} versions of tables and views are kept, {len(heads.refused)} belong to refused tables")
-    kept, refused = Reached(), Reached()
+    kept, refused = ReachedFiles(), ReachedFiles()
     walk = Walk(context, kept.add, progress)
     walk.over(heads.kept)
     Walk(context, kept.add, progress, gone_is_fine=True).over(heads.past)
@@ -81,7 +81,7 @@ def collect(
     if options.delete:
         deletion = Deletion(context, pass_id, options, now, walk, kept, heads.kept, progress)
         deleted = deletion.run(doomed, heads.head.hash)
-        failures = [Failure(uri, str(error)) for uri, error in deleted.failures.items()]
+        failures = [NotDeleted(uri, str(error)) for uri, error in deleted.failures.items()]
         report = replace(
             report,
             deleted=deleted.done,
@@ -95,7 +95,7 @@ def collect(
     return report
 
 
-def _rules(context: RegionContext, heads: Heads, options: Options, now: datetime) -> Rules:
+def _rules(context: RegionContext, heads: Heads, options: GcOptions, now: datetime) -> Rules:
     ids = frozenset((*context.registry.bindings(), *(heads.head.bindings or {})))
     return Rules(context.mapping, ids, now, options.keep, options.grace, read_passes(context, now - options.grace))
 
@@ -108,7 +108,7 @@ def _caught_up(context: RegionContext, heads: Heads, walk: Walk) -> Heads:
     return replace(heads, head=head, kept=heads.kept | found)
 
 
-def _doomed(found: Found, rules: Rules, options: Options) -> pa.Table:
+def _doomed(found: Found, rules: Rules, options: GcOptions) -> pa.Table:
     import pyarrow as pa
 
     waited = garbage(found.unreachable, rules)

@@ -43,7 +43,7 @@ class Following:
 
 
 @dataclass(frozen=True)
-class Site:
+class CatalogSite:
     """One region's catalog.
 
     Args:

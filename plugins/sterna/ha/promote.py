@@ -12,7 +12,7 @@ from sterna.edges.postgres.connection import connected
 from sterna.edges.postgres.epoch import Epoch
 from sterna.edges.secrets import Secrets
 from sterna.errors import CatalogError, DatabaseUnreachable, NotPrimary, SternaError, UsageError
-from sterna.ha.model import Site
+from sterna.ha.model import CatalogSite
 from sterna.ha.rejoin import Lost, bring_back
 from sterna.ha.seed import unsubscribe
 from sterna.ha.site import fence, look_at_all, newest_epoch, prepare, raise_epoch, references_digest, unfence
@@ -167,7 +167,7 @@ def _newest(region: Region, secrets: Secrets) -> datetime | None:
     return commit.commit_time if commit else None
 
 
-def _refuse(sites: Mapping[str, Site], name: str, old: str, planned: bool) -> None:
+def _refuse(sites: Mapping[str, CatalogSite], name: str, old: str, planned: bool) -> None:
     """Refuse what would lose more than it has to."""
     if not old:
         return

@@ -11,7 +11,7 @@ from sterna.edges.postgres.connection import connected
 from sterna.edges.postgres.epoch import Epoch, read_epoch
 from sterna.edges.secrets import Secrets
 from sterna.errors import DatabaseUnreachable
-from sterna.ha.model import Following, Site, Slot
+from sterna.ha.model import CatalogSite, Following, Slot
 from sterna.registry.model import Region
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def run_sql(connection: Connection[Any], name: str, **values: object) -> None:
     connection.execute(sql.SQL(text).format(**parts))
 
 
-def look_at(region: Region, secrets: Secrets) -> Site:
+def look_at(region: Region, secrets: Secrets) -> CatalogSite:
     """Return what a region's catalog looks like now; one that does not answer is a site with a problem.
 
     Raises:
@@ -60,16 +60,16 @@ def look_at(region: Region, secrets: Secrets) -> Site:
         with connected(region, secrets) as connection:
             return _look(connection, region)
     except DatabaseUnreachable as error:
-        return Site(region.name, problem=str(error))
+        return CatalogSite(region.name, problem=str(error))
 
 
-def look_at_all(regions: Sequence[Region], secrets: Secrets) -> dict[str, Site]:
+def look_at_all(regions: Sequence[Region], secrets: Secrets) -> dict[str, CatalogSite]:
     """Return all regions' catalogs by region, looked at together."""
     with ThreadPoolExecutor(len(regions)) as pool:
         return {site.region: site for site in pool.map(lambda region: look_at(region, secrets), regions)}
 
 
-def newest_epoch(sites: Sequence[Site]) -> Epoch | None:
+def newest_epoch(sites: Sequence[CatalogSite]) -> Epoch | None:
     """Return the newest epoch that any of some sites knows."""
     return max((site.epoch for site in sites if site.epoch), default=None)
 
@@ -109,7 +109,7 @@ def references_digest(connection: Connection[Any]) -> str:
     return str(row and row[0])
 
 
-def _look(connection: Connection[Any], region: Region) -> Site:
+def _look(connection: Connection[Any], region: Region) -> CatalogSite:
     seeded = connection.execute("SELECT to_regclass('refs2') IS NOT NULL").fetchone()
     writable, main, references = False, "", ""
     if seeded and seeded[0]:
@@ -123,7 +123,7 @@ def _look(connection: Connection[Any], region: Region) -> Site:
         assert row is not None  # a SELECT without FROM
         writable, main, references = bool(row[0]), str(row[1] or ""), references_digest(connection)
     following = connection.execute(_FOLLOWING).fetchone()
-    return Site(
+    return CatalogSite(
         region=region.name,
         epoch=read_epoch(connection),
         writable=writable,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from sterna.ha.model import Site
+from sterna.ha.model import CatalogSite
 from sterna.ha.promote import Promoted, Promotion
 from sterna.ha.rejoin import Lost, Rejoined
 from sterna.ha.site import newest_epoch
 from sterna.ha.tables import Moves
 
 
-def status_text(sites: list[Site]) -> str:
+def status_text(sites: list[CatalogSite]) -> str:
     """Return the regions' catalogs as lines for people."""
     newest = newest_epoch(sites)
     return "\n".join(
@@ -105,7 +105,7 @@ def _lost_lines(lost: Sequence[Lost]) -> list[str]:
     return lines
 
 
-def _site(site: Site, primary: str) -> str:
+def _site(site: CatalogSite, primary: str) -> str:
     if site.problem:
         return f"does not answer: {site.problem}"
     main = f"main {site.main[:12] or '(empty)'}"

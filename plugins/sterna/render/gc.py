@@ -5,18 +5,18 @@ from __future__ import annotations
 from datetime import timedelta
 
 from sterna.errors import UsageError
-from sterna.gc.model import Amount, Collected, Options
+from sterna.gc.model import Amount, Collected, GcOptions
 from sterna.registry.policy import duration
 from sterna.status.region import Refused
 
 
-def options_of(keep: str, grace: str, wait: str, *, delete: bool, evict: bool) -> Options:
+def options_of(keep: str, grace: str, wait: str, *, delete: bool, evict: bool) -> GcOptions:
     """Return what the command line asks for.
 
     Raises:
         UsageError: a duration is none, or the grace is too short.
     """
-    return Options(
+    return GcOptions(
         keep=_span("--keep", keep),
         grace=_span("--grace", grace),
         delete=delete,

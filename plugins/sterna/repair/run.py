@@ -18,7 +18,7 @@ from sterna.replica import run_folder
 from sterna.replica.region import Progress, RegionContext
 from sterna.sync.copy import CopyFile, copy_batch
 from sterna.sync.localize import Engine, localize_files
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.plan.batches import cut
 from sterna.sync.run import spark_engine
 from sterna.verify.findings import Finding, Verified
@@ -118,7 +118,7 @@ def _copy(context: RegionContext, diagnosis: Diagnosis, targets: set[str], progr
     import pyarrow.compute as pc
 
     wanted = diagnosis.files.filter(pc.is_in(diagnosis.files.column("target"), pa.array(sorted(targets), pa.string())))
-    numbers, batches = cut(wanted, context.mapping, Options())
+    numbers, batches = cut(wanted, context.mapping, SyncOptions())
     failed: dict[str, str] = {}
     for batch in batches:
         rows = wanted.filter(pc.equal(numbers, batch.number)).select(["table", "source", "target", "size"]).to_pylist()

@@ -19,7 +19,7 @@ _DELETED = 2  # manifest entry status
 
 
 @dataclass(frozen=True)
-class Version:
+class TableVersion:
     """One version of a table or view: its key name, its content type, and its metadata.json."""
 
     key: str
@@ -48,7 +48,7 @@ class Below:
                 yield own + next(uri.removeprefix(prefix) for prefix in self._spelled if uri.startswith(prefix))
 
 
-class Reached:
+class ReachedFiles:
     """A set of URIs that may have many millions, eight bytes each.
 
     Two may be taken for one, and then one too many is kept.
@@ -106,7 +106,7 @@ class Walk:
     def __post_init__(self) -> None:
         self._below = Below(self.context.region.replica_root)
 
-    def over(self, versions: Iterable[Version]) -> None:
+    def over(self, versions: Iterable[TableVersion]) -> None:
         """Reach all that some versions reach.
 
         Raises:

@@ -11,7 +11,7 @@ from itertools import islice
 from sterna.errors import CredentialError, ReplicaBroken, StoreError
 from sterna.gc.heads import refused_versions
 from sterna.gc.model import Amount
-from sterna.replica.reach import Version, Walk
+from sterna.replica.reach import TableVersion, Walk
 from sterna.replica.region import RegionContext
 from sterna.status.region import Refused, Status
 
@@ -27,7 +27,7 @@ def with_sizes(context: RegionContext, status: Status) -> Status:
     if not status.refused or not status.replica_hash:
         return status
     history = context.primary.history(f"{context.region.replica_branch}@{status.replica_hash}", operations=True)
-    versions: dict[str, set[Version]] = {}
+    versions: dict[str, set[TableVersion]] = {}
     for version in refused_versions(context, islice(history, _LOOKED_AT)):
         versions.setdefault(version.key, set()).add(version)
     return replace(
@@ -35,7 +35,7 @@ def with_sizes(context: RegionContext, status: Status) -> Status:
     )
 
 
-def _with_size(context: RegionContext, item: Refused, versions: set[Version]) -> Refused:
+def _with_size(context: RegionContext, item: Refused, versions: set[TableVersion]) -> Refused:
     try:
         found = _amount(context, versions)
     except (StoreError, ReplicaBroken, CredentialError):
@@ -43,7 +43,7 @@ def _with_size(context: RegionContext, item: Refused, versions: set[Version]) ->
     return replace(item, files=found.files, bytes=found.bytes)
 
 
-def _amount(context: RegionContext, versions: set[Version]) -> Amount:
+def _amount(context: RegionContext, versions: set[TableVersion]) -> Amount:
     uris: set[str] = set()
     Walk(context, uris.update, gone_is_fine=True).over(versions)
     sizes = [size for size in context.objects.sizes(uris).values() if size is not None] if uris else []

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Options:
+class SyncOptions:
     """What a caller may ask of one sync.
 
     Args:

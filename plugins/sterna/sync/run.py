@@ -21,7 +21,7 @@ from sterna.sync.copy import DEFAULT_DEADLINE, CopyFile, copy_batch
 from sterna.sync.explain import explain, explain_text
 from sterna.sync.holds import Settled
 from sterna.sync.localize import Engine, localize_files
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan, sync_digest
 from sterna.sync.publish import changes_nothing, publish_plan, settle_plan
 from sterna.sync.reassert import reassert
@@ -51,7 +51,7 @@ class Planned:
     explained: str = ""
 
 
-def plan(context: RegionContext, options: Options, progress: Progress) -> Planned:
+def plan(context: RegionContext, options: SyncOptions, progress: Progress) -> Planned:
     """Plan a sync and write the plan beside the replica, unless there is nothing to do.
 
     Where it was asked for, reassert first.
@@ -172,7 +172,12 @@ def publish(
 
 
 def sync(
-    context: RegionContext, options: Options, progress: Progress, *, again: bool = True, engine: Engine | None = None
+    context: RegionContext,
+    options: SyncOptions,
+    progress: Progress,
+    *,
+    again: bool = True,
+    engine: Engine | None = None,
 ) -> Report:
     """Run all stages in this process, again while the plan says that there is more to do.
 
@@ -273,7 +278,7 @@ def _when_nothing_is_deleted(make: Callable[[], T], progress: Progress) -> T:
             time.sleep(1.0)
 
 
-def _once(context: RegionContext, options: Options, progress: Progress, engine: Engine) -> Report:
+def _once(context: RegionContext, options: SyncOptions, progress: Progress, engine: Engine) -> Report:
     started = time.monotonic()
     planned = plan(context, options, progress)
     if planned.report is not None:

@@ -25,7 +25,7 @@ from sterna.verify.places import Places
 from sterna.verify.same_avro import list_differences, manifest_differences
 from sterna.verify.same_deletes import delete_differences
 from sterna.verify.same_json import metadata_differences
-from sterna.verify.table import Reached
+from sterna.verify.table import TableReach
 
 _REWRITTEN_AT_ONCE: Final = 2  # both sides of each are in memory
 _COPIES_AT_ONCE: Final = 8
@@ -84,7 +84,7 @@ class Comparison:
     takes: Callable[[str], bool]
     progress: Callable[[str], None]
 
-    def table(self, reached: Reached, origin: Content | None, found: Findings) -> None:
+    def table(self, reached: TableReach, origin: Content | None, found: Findings) -> None:
         """Compare the files of one table or view below the replica root with their sources.
 
         Args:
@@ -121,7 +121,7 @@ class Comparison:
             if (found.compared + found.not_comparable) % _NEWS == 0:
                 self.progress(f"{found.table}: {found.compared} files, {found.compared_bytes} bytes compared")
 
-    def _rewritten(self, reached: Reached, main: str) -> Iterator[_Rewritten]:
+    def _rewritten(self, reached: TableReach, main: str) -> Iterator[_Rewritten]:
         yield _Rewritten(
             reached.metadata, [main] if main else [], partial(_document_differences, self._pruned(reached, main))
         )
@@ -133,7 +133,7 @@ class Comparison:
         for uri, compare in listed:
             yield _Rewritten(uri, self.places.sources(uri, main), compare)
 
-    def _pruned(self, reached: Reached, main: str) -> bool:
+    def _pruned(self, reached: TableReach, main: str) -> bool:
         """Tell whether a policy may have taken snapshots out.
 
         Today's, or another one when the file was made under another.

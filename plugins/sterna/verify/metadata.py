@@ -23,7 +23,7 @@ _NONE = -1  # what format v1 writes for "no current snapshot"
 
 
 @dataclass(frozen=True)
-class Version:
+class SnapshotEntry:
     """One snapshot of a table.
 
     Args:
@@ -50,7 +50,7 @@ class TableFile:
         statistics: URI and size of each table and partition statistics file.
     """
 
-    snapshots: tuple[Version, ...]
+    snapshots: tuple[SnapshotEntry, ...]
     current: int | None
     specs: frozenset[int]
     statistics: tuple[tuple[str, int], ...]
@@ -88,12 +88,12 @@ def parse_table(document: dict[str, Any], uri: str) -> TableFile:
         raise BrokenMetadata(f"not a table's metadata: {type(error).__name__} {error}", file=uri) from error
 
 
-def _version(item: dict[str, Any]) -> Version:
+def _version(item: dict[str, Any]) -> SnapshotEntry:
     path = item.get("manifest-list")
     manifests = tuple(str(uri) for uri in item.get("manifests") or ())
     if path is None and "manifests" not in item:
         raise KeyError("manifest-list")
-    return Version(
+    return SnapshotEntry(
         int(item["snapshot-id"]), int(item.get("sequence-number") or 0), None if path is None else str(path), manifests
     )
 

@@ -41,7 +41,7 @@ _USUAL = 4 << 20  # bytes of a manifest or list whose size nobody tells
 
 
 @dataclass
-class Reached:
+class TableReach:
     """The files that one table or view of a replica reaches.
 
     Args:
@@ -68,7 +68,7 @@ def check_structure(
     found: Findings,
     *,
     listed: bool = False,
-) -> Reached:
+) -> TableReach:
     """Check the structure of one table or view.
 
     Args:
@@ -85,7 +85,7 @@ def check_structure(
     uri = content.metadata_location or ""
     if origin is not None and not stands_for(content, origin, places):
         found.add(DISAGREES, uri, f"does not stand for what main had under this key: {origin.metadata_location}")
-    check = _Check(context, places, found, Reached(found.table, uri, content=[] if listed else None))
+    check = _Check(context, places, found, TableReach(found.table, uri, content=[] if listed else None))
     check.run(content)
     return check.reached
 
@@ -97,7 +97,7 @@ class _Check:
     context: RegionContext
     places: Places
     found: Findings
-    reached: Reached
+    reached: TableReach
     claims: Claims = field(default_factory=Claims)
     deletes: list[pa.Table] = field(default_factory=list)
 

@@ -20,14 +20,14 @@ from sterna.edges.nessie.http import Deadlines
 from sterna.edges.postgres.connection import connected
 from sterna.embedded.sites import Sites, kill, sites
 from sterna.errors import SternaError
-from sterna.ha.model import Site
+from sterna.ha.model import CatalogSite
 from sterna.ha.promote import Promoted, plan_promotion, promote
 from sterna.ha.rejoin import Rejoined, rejoin
 from sterna.ha.site import look_at_all, newest_epoch
 from sterna.registry.model import SOURCE_BRANCH, Registry
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext, open_region
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
 from tests.support.world import pyiceberg_properties
@@ -90,7 +90,7 @@ class Cluster:
         with self.catalog(region) as catalog:
             return {reference.name: reference.hash for reference in catalog.references()}
 
-    def look(self) -> dict[str, Site]:
+    def look(self) -> dict[str, CatalogSite]:
         """Return all regions' catalogs."""
         return look_at_all(self.registry.regions, self.sites.secrets)
 
@@ -235,7 +235,7 @@ class Cluster:
     def sync(self, region: str) -> Report:
         """Sync a region in this process."""
         with self.context(region) as context:
-            return sync(context, Options(), silent)
+            return sync(context, SyncOptions(), silent)
 
     def assert_closed(self, region: str) -> None:
         """A region's replica branch, as the region itself serves it, is closed and stands for `main`."""

@@ -11,7 +11,7 @@ from uuid import uuid4
 from sterna.replica.head import read_head
 from sterna.replica.records import StageReport
 from sterna.sync import run as stages
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from tests.ha.failover.cluster import Cluster, silent
 
 
@@ -86,7 +86,7 @@ def test_a_plan_made_for_a_main_that_was_lost_is_not_published(cluster: Cluster)
     cluster.stop_applying("eu", "ap")
     cluster.append(table)
     with cluster.context("ap") as context:
-        planned = stages.plan(context, Options(), silent)
+        planned = stages.plan(context, SyncOptions(), silent)
         copied = StageReport()
         for batch in planned.batches:
             copied += stages.copy(context, planned.run, batch.number, silent)

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from sterna.edges.secrets import environment_secrets
 from sterna.replica.region import open_region
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 
 POINTS = {
@@ -76,7 +76,7 @@ def main() -> None:
     registry, point, call = sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 1
     strike(POINTS[point], call)
     with open_region(registry, "eu", environment_secrets()) as context:
-        sync(context, Options(), lambda line: None)
+        sync(context, SyncOptions(), lambda line: None)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica.head import RUN_ID
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext, open_region
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
 from tests.support.faults.command_lines import CommandLines, watching
@@ -69,9 +69,9 @@ class Pair:
     def sync(self, context: RegionContext | None = None, *, region: str = "eu") -> Report:
         """Sync a region in this process."""
         if context is not None:
-            return sync(context, Options(), lambda line: None)
+            return sync(context, SyncOptions(), lambda line: None)
         with self.context(region) as own:
-            return sync(own, Options(), lambda line: None)
+            return sync(own, SyncOptions(), lambda line: None)
 
     def context(self, name: str = "eu", **addresses: str) -> RegionContext:
         """Return a region.

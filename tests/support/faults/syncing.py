@@ -11,7 +11,7 @@ import time
 from sterna.edges.secrets import environment_secrets
 from sterna.errors import Remedy, SternaError
 from sterna.replica.region import open_region
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 
 _PAUSE_SECONDS = 0.3
@@ -23,7 +23,7 @@ def main() -> None:
     while True:
         with open_region(registry, region, environment_secrets()) as context:
             try:
-                sync(context, Options(), lambda line: None)
+                sync(context, SyncOptions(), lambda line: None)
             except SternaError as error:
                 if error.remedy is not Remedy.RETRY:
                     raise

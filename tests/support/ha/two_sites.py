@@ -27,7 +27,7 @@ from sterna.ha.rejoin import rejoin
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext, open_region
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
 from tests.support.faults.proxy import Fault, Proxy, proxy_to, reset
@@ -78,7 +78,7 @@ class TwoSites:
     def sync(self) -> Report:
         """Sync eu in this process."""
         with self.context() as context:
-            return sync(context, Options(), lambda line: None)
+            return sync(context, SyncOptions(), lambda line: None)
 
     def create(self, region: str = "us") -> str:
         """Make a table in a region with a few rows, and return its name."""

@@ -12,7 +12,7 @@ from sterna.airflow import triggers
 from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.catalog.model import Unchanged
 from sterna.errors import CatalogUnreachable, SternaError
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan
 from tests.support.doubles.catalog import InMemoryCatalog
 
@@ -52,7 +52,7 @@ def test_a_plan_without_the_primary_is_repeated_with_growing_pauses(watch: trigg
     policy, failures = RemedyRetryPolicy(), []
     for number in (1, 2, 3):
         with pytest.raises(SternaError) as caught:
-            make_plan(watch._context, Options(), lambda line: None)
+            make_plan(watch._context, SyncOptions(), lambda line: None)
         failures.append(policy.evaluate(caught.value, number, 5))
         assert isinstance(caught.value, CatalogUnreachable)
     assert [failure.action for failure in failures] == [RetryAction.RETRY] * 3

@@ -18,7 +18,7 @@ from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.errors import RegistryError, StoreUnreachable, UsageError
 from sterna.feed.fresh import Announced, Fresh
 from sterna.replica.records import Batch, Report, StageReport
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
@@ -139,7 +139,7 @@ class Stages:
     head: str = "head-1"
     calls: list[tuple[Any, ...]] = field(default_factory=list)
 
-    def plan(self, context: object, options: Options, progress: Any) -> Any:
+    def plan(self, context: object, options: SyncOptions, progress: Any) -> Any:
         from sterna.sync.run import Planned
 
         self.calls.append(("plan", options))
@@ -241,7 +241,7 @@ def test_a_sync_goes_through_all_stages(stages: Stages, metrics: dict[str, float
         "announce": ["success"],
     }
     copied = StageReport(20, 2000, 1800)
-    assert stages.calls[0] == ("plan", Options(tables=("o'clock <x>",), files_per_batch=7))
+    assert stages.calls[0] == ("plan", SyncOptions(tables=("o'clock <x>",), files_per_batch=7))
     assert sorted(stages.calls[1:3]) == [("copy", RUN, 0), ("copy", RUN, 1)]
     assert stages.calls[3:] == [
         ("localize", RUN, copied),

@@ -21,7 +21,7 @@ from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.errors import UsageError
 from sterna.replica.held import Held
 from sterna.replica.records import Report, StageReport
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 
 BATCH = {"number": 3, "origin": "us-lake", "files": 120, "bytes": 3_100_000_000}
 
@@ -43,9 +43,11 @@ def _report(**changes: Any) -> Report:
 def test_options_come_as_a_mapping_or_as_json() -> None:
     given = {"tables": ["shop.*"], "everything": True, "dry_run": True}
     assert (
-        read_options(given) == read_options(json.dumps(given)) == (Options(tables=("shop.*",), everything=True), True)
+        read_options(given)
+        == read_options(json.dumps(given))
+        == (SyncOptions(tables=("shop.*",), everything=True), True)
     )
-    assert read_options({}) == (Options(), False)
+    assert read_options({}) == (SyncOptions(), False)
 
 
 def test_an_unknown_option_is_refused_with_those_that_exist() -> None:
@@ -94,16 +96,16 @@ def test_every_operator_repeats_as_its_errors_say_unless_told_otherwise() -> Non
 
 
 def test_all_stages_in_one_task(monkeypatch: pytest.MonkeyPatch, metrics: dict[str, float]) -> None:
-    asked: list[Options] = []
+    asked: list[SyncOptions] = []
 
-    def sync(context: object, options: Options, progress: object) -> Report:
+    def sync(context: object, options: SyncOptions, progress: object) -> Report:
         asked.append(options)
         return _report()
 
     monkeypatch.setattr("sterna.sync.run.sync", sync)
     monkeypatch.setattr(operators.SternaOperator, "open", lambda self: None)
     assert SternaSyncOperator(task_id="sync", options={"tables": ["a.b"]}).execute({})["outcome"] == "published"
-    assert asked == [Options(tables=("a.b",))]
+    assert asked == [SyncOptions(tables=("a.b",))]
     assert metrics == {"sterna.lag_seconds": 1.5, "sterna.held_tables": 0, "sterna.copied_bytes": 10}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sterna.gc.model import Collected, Options
+from sterna.gc.model import Collected, GcOptions
 from sterna.gc.run import collect
 from sterna.verify.structure import verify_structure
 from tests.unit.sync.test_policies import ruled
@@ -18,7 +18,7 @@ MUCH_LATER = LATER + timedelta(days=2)
 
 
 def clean(world: World, now: datetime = LATER, **options: Any) -> Collected:
-    return collect(world.context(), Options(**{"delete": True, "patience": 0.0, **options}), now=now)
+    return collect(world.context(), GcOptions(**{"delete": True, "patience": 0.0, **options}), now=now)
 
 
 def files(world: World, part: str = "") -> set[str]:

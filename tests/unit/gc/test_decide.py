@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from sterna.errors import UsageError
 from sterna.gc.decide import FILE, Pass, Rules, amount, garbage, sort_out
-from sterna.gc.model import Amount, Options
+from sterna.gc.model import Amount, GcOptions
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
-from sterna.replica.reach import Below, Reached
+from sterna.replica.reach import Below, ReachedFiles
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -52,8 +52,8 @@ passes = st.lists(
 )
 
 
-def reached_by(found: frozenset[str]) -> Reached:
-    reached = Reached()
+def reached_by(found: frozenset[str]) -> ReachedFiles:
+    reached = ReachedFiles()
     reached.add(found)
     return reached
 
@@ -108,7 +108,7 @@ def test_only_garbage_is_garbage(files, reached, refused, earlier, keep, grace):
 def test_nothing_that_qualifies_is_left(files, reached):
     everything = frozenset(files)
     law = rules([(NOW - 30 * HOUR, everything)])
-    found = sort_out(listed(files), law, reached_by(reached), Reached())
+    found = sort_out(listed(files), law, reached_by(reached), ReachedFiles())
     wanted = {
         uri for uri, (_, at) in files.items() if law.kind(uri) == FILE and uri not in reached and at <= NOW - 24 * HOUR
     }
@@ -130,14 +130,16 @@ def test_a_file_that_was_reachable_in_between_starts_anew():
         ([(NOW - 10 * HOUR, always)], 0),
     ):
         law = rules(earlier)  # type: ignore[arg-type]
-        assert garbage(sort_out(listed(files), law, Reached(), Reached()).unreachable, law).num_rows == count, earlier
+        assert (
+            garbage(sort_out(listed(files), law, ReachedFiles(), ReachedFiles()).unreachable, law).num_rows == count
+        ), earlier
 
 
 def test_records_that_are_still_needed_stay():
     at = [NOW - hours * HOUR for hours in (400, 300, 200)]
     files = {f"{ROOT}/_sterna/collect/{number}.parquet": (1, moment) for number, moment in enumerate(at)}
     law = rules([(moment, frozenset(files)) for moment in at])
-    found = garbage(sort_out(listed(files), law, Reached(), Reached()).unreachable, law)
+    found = garbage(sort_out(listed(files), law, ReachedFiles(), ReachedFiles()).unreachable, law)
     assert found.column("uri").to_pylist() == [f"{ROOT}/_sterna/collect/{number}.parquet" for number in (0, 1)]
 
 
@@ -146,7 +148,7 @@ def test_records_that_are_still_needed_stay():
 )
 def test_what_sterna_can_not_have_written_is_left_alone(path: str):
     law = rules([(NOW - 30 * HOUR, frozenset({f"{ROOT}/{path}"}))])
-    found = sort_out([(f"{ROOT}/{path}", 5, NOW - 100 * HOUR)], law, Reached(), Reached())
+    found = sort_out([(f"{ROOT}/{path}", 5, NOW - 100 * HOUR)], law, ReachedFiles(), ReachedFiles())
     assert (found.strange, amount(found.unreachable)) == (Amount(1, 5), Amount())
 
 
@@ -156,7 +158,7 @@ def test_reached_is_asked_in_the_roots_own_spelling():
 
 
 def test_reached_may_grow_between_questions():
-    reached = Reached()
+    reached = ReachedFiles()
     assert reached.has(["a"]).to_pylist() == [False]
     reached.add(["b", "a"])
     assert reached.has(["a", "c"]).to_pylist() == [True, False]
@@ -166,4 +168,4 @@ def test_reached_may_grow_between_questions():
 
 def test_a_grace_that_no_query_could_rely_on_is_refused():
     with pytest.raises(UsageError, match="1h"):
-        Options(grace=timedelta(minutes=59))
+        GcOptions(grace=timedelta(minutes=59))

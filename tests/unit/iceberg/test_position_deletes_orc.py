@@ -18,7 +18,7 @@ from sterna.iceberg.deletes.position_deletes import localize_position_deletes
 from sterna.iceberg.orc import chunks as position_deletes_orc_chunks
 from sterna.iceberg.orc.chunks import Budget, Compression
 from sterna.iceberg.orc.columns import Reader
-from sterna.iceberg.orc.proto import Damaged, Message, read_message
+from sterna.iceberg.orc.proto import Message, OrcDamaged, read_message
 from sterna.iceberg.orc.runs import write_integers
 from sterna.iceberg.orc.tail import Tail, read_stripe, read_tail
 from tests.unit.iceberg.delete_files import (
@@ -331,7 +331,7 @@ def test_lists_of_nothing_that_grow_over_the_limit():
     bomb = replace(
         read_stripe(data, tail_of(data), 0, Budget()), streams={(3, 2): write_integers(np.array([2**40]), signed=False)}
     )
-    with pytest.raises(Damaged, match="over the limit"):
+    with pytest.raises(OrcDamaged, match="over the limit"):
         Reader(tail_of(data), bomb, Budget(), URI).column(3, 1)
 
 
@@ -341,11 +341,11 @@ def test_chunks_that_grow_over_the_limit(monkeypatch: pytest.MonkeyPatch):
         one = Compression(kind, 100_000)
         bomb = one.pack(bytes(2_000_000))
         assert len(bomb) < 200_000
-        with pytest.raises(Damaged, match="over the limit"):
+        with pytest.raises(OrcDamaged, match="over the limit"):
             one.expand(bomb, Budget())
-        with pytest.raises(Damaged, match=r"too long|does not decompress"):
+        with pytest.raises(OrcDamaged, match=r"too long|does not decompress"):
             Compression(kind, 50_000).expand(one.pack(bytes(100_000)), Budget())
-        with pytest.raises(Damaged):
+        with pytest.raises(OrcDamaged):
             one.expand(b"\x00\x00\x00" * 3, Budget())
 
 

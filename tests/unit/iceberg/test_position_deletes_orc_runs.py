@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.iceberg.orc.proto import Damaged
+from sterna.iceberg.orc.proto import OrcDamaged
 from sterna.iceberg.orc.runs import read_bits, read_bytes, read_integers, write_bits, write_bytes, write_integers
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 5) | st.integers(0, 3000)
@@ -26,7 +26,7 @@ INTEGERS = st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 5) | st.integers(0
 def test_examples_of_the_specification(data: str, values: list[int]):
     assert read_integers(bytes.fromhex(data), len(values), signed=False).tolist() == values
     assert read_integers(bytes.fromhex(data), len(values) - 1, signed=False).tolist() == values[:-1]
-    with pytest.raises(Damaged):
+    with pytest.raises(OrcDamaged):
         read_integers(bytes.fromhex(data), len(values) + 1, signed=False)
 
 

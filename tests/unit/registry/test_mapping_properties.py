@@ -18,7 +18,7 @@ from sterna.registry.mapping import Mapping
 from sterna.registry.model import Policy, Registry, respell
 from sterna.replica import file_list as listing
 from sterna.replica.file_list import CONTENT
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.plan.batches import cut
 from tests.unit.registry.samples import location, region
 
@@ -257,7 +257,7 @@ def test_a_key_may_be_as_long_as_the_store_allows_and_not_a_byte_longer(name: st
 def test_a_batch_has_files_of_one_origin_and_spelling(mapping: Mapping, uris: list[str]) -> None:
     targets = [tried(mapping.replica, uri) for uri in uris]
     listed = listing.rows("t", CONTENT, [(uri, target, 1) for uri, target in zip(uris, targets, strict=True)], 0)
-    numbers, batches = cut(listed, mapping, Options(files_per_batch=2))
+    numbers, batches = cut(listed, mapping, SyncOptions(files_per_batch=2))
     for batch in batches:
         mine = [
             (mapping.locate(uri), target)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sterna.replica import file_list as listing
 from sterna.replica.file_list import CONTENT
 from sterna.replica.records import Batch
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.plan.batches import cut
 from tests.unit.registry import samples
 
@@ -35,7 +35,7 @@ def made(rows: list[Row], most: int = 64, **options: int) -> tuple[dict[Row, int
     table = listing.joined(
         [listing.rows(name, CONTENT, [(source, MAPPING.replica(source), size)], 0) for name, source, size in rows]
     )
-    numbers, batches = cut(table, MAPPING, Options(**options), most)
+    numbers, batches = cut(table, MAPPING, SyncOptions(**options), most)
     assert numbers.type == pa.int32()
     return dict(zip(rows, numbers.to_pylist(), strict=True)), batches
 

@@ -13,7 +13,7 @@ from sterna.errors import BranchChanged, CatalogStateUnknown, RegistryError, Uns
 from sterna.registry.model import Location, Registry
 from sterna.replica.head import HELD, head_of, read_head
 from sterna.replica.records import StageReport
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan
 from sterna.sync.run import copy, localize, plan, publish
 from sterna.verify.structure import verify_structure
@@ -63,7 +63,7 @@ def test_a_failure_in_one_batch_does_not_hide_that_another_batch_is_missing(worl
     (path,) = data_files(world.folder / "us" / "lake" / "a")
     path.write_bytes(path.read_bytes() + b"x")
     context = world.context()
-    made = plan(context, Options(files_per_batch=1), quiet)
+    made = plan(context, SyncOptions(files_per_batch=1), quiet)
     assert len(made.batches) == 2
     reports = [copy(context, made.run, batch.number, quiet) for batch in made.batches]
     (failed,) = (report for report in reports if report.failed)
@@ -151,9 +151,9 @@ def test_a_seed_gets_ahead_while_its_first_tables_change(world: World):
     context = world.context()
     from sterna.sync.run import sync
 
-    sync(context, Options(**run_once), quiet, again=False, engine=here)
+    sync(context, SyncOptions(**run_once), quiet, again=False, engine=here)
     world.commit(a=world.write("a"), b=world.write("b"))
-    sync(context, Options(**run_once), quiet, again=False, engine=here)
+    sync(context, SyncOptions(**run_once), quiet, again=False, engine=here)
     assert {"ns.a", "ns.b", "ns.c", "ns.d"} <= world.replica().keys()
 
 
@@ -258,7 +258,7 @@ def test_many_snapshots_hand_their_children_over_once(world: World):
     world.commit(a=location)
     context = replace(world.context(), region=world.context().region.model_copy(update={"localize": "spark"}))
     vars(context)["catalog"] = vars(context)["primary"] = world.catalog
-    made = plan(context, Options(), quiet)
+    made = plan(context, SyncOptions(), quiet)
     copied = sum((copy(context, made.run, batch.number, quiet) for batch in made.batches), StageReport())
     sent: list[int] = []
 
@@ -274,7 +274,7 @@ def test_many_snapshots_hand_their_children_over_once(world: World):
 def test_a_localize_stage_that_was_left_out_is_noticed(world: World):
     world.commit(a=world.write("a"))
     context = world.context()
-    made = plan(context, Options(), quiet)
+    made = plan(context, SyncOptions(), quiet)
     copied = copy(context, made.run, 0, quiet)
     with pytest.raises(UsageError, match="localize stage was left out"):
         publish(context, made.run, copied, StageReport(), quiet)
@@ -283,7 +283,7 @@ def test_a_localize_stage_that_was_left_out_is_noticed(world: World):
 def test_a_run_that_was_overtaken_is_superseded_whatever_is_left_of_it(world: World):
     world.commit(a=world.write("a"))
     context = world.context()
-    made = plan(context, Options(), quiet)
+    made = plan(context, SyncOptions(), quiet)
     copied = copy(context, made.run, 0, quiet)
     localized = localize(context, made.run, copied, quiet, here)
     world.commit(a=world.write("a"))
@@ -295,7 +295,7 @@ def test_a_run_that_was_overtaken_is_superseded_whatever_is_left_of_it(world: Wo
 
 def test_a_registry_that_changed_in_the_middle_of_a_run_is_noticed(world: World):
     world.commit(a=world.write("a"))
-    made = plan(world.context(), Options(), quiet)
+    made = plan(world.context(), SyncOptions(), quiet)
     spare = {**world.registry.locations[0].model_dump(), "id": "spare", "prefix": f"file://{world.folder}/spare"}
     other = with_registry(world, locations=[*(item.model_dump() for item in world.registry.locations), spare]).context()
     for stage in (
@@ -324,7 +324,7 @@ def test_a_lost_answer_between_the_two_halves_of_a_change_of_kind(
 ):
     kind_change(world)
     context = world.context()
-    made = plan(context, Options(), quiet)
+    made = plan(context, SyncOptions(), quiet)
     copied = sum((copy(context, made.run, batch.number, quiet) for batch in made.batches), StageReport())
     localized = localize(context, made.run, copied, quiet, here)
     commit, calls = world.catalog.commit, []

@@ -12,7 +12,7 @@ from sterna.edges.stores.open_store import PAGE
 from sterna.replica import file_list as listing
 from sterna.replica.file_list import CONTENT, MANIFEST, PROVEN
 from sterna.replica.region import RegionContext
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.plan.presence import Listed, look_up, to_copy
 from tests.unit.registry import samples
 
@@ -51,7 +51,7 @@ def looked_up(rows: Any, **here: int) -> tuple[Listed, list[list[str]]]:
 
 
 def planned(listed: Listed) -> tuple[dict[tuple[str, str], int], int]:
-    rows, batches, here = to_copy(listed, MAPPING, Options(files_per_batch=2), lambda line: None)
+    rows, batches, here = to_copy(listed, MAPPING, SyncOptions(files_per_batch=2), lambda line: None)
     assert rows.num_rows == listed.content.num_rows + listed.localized.num_rows
     found = {
         (row["table"], row["source"].rpartition("/")[2]): row["batch"]
@@ -128,7 +128,7 @@ def test_files_outside_the_replica_root_are_asked_for_one_by_one() -> None:
 def test_no_content_is_no_question() -> None:
     listed, asked = looked_up(files())
     assert asked == [] and listed.targets == 0
-    assert to_copy(listed, MAPPING, Options(), lambda line: None)[1:] == ((), 0)
+    assert to_copy(listed, MAPPING, SyncOptions(), lambda line: None)[1:] == ((), 0)
 
 
 def test_a_file_that_two_manifests_list_stands_once_for_each_role() -> None:

@@ -12,7 +12,7 @@ from sterna.replica.head import REASSERTED, SOURCE_HASH, read_head
 from sterna.replica.lag import measure_lag
 from sterna.status.region import read_status
 from sterna.sync import run as stages
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.reassert import reassert
 from sterna.verify.structure import verify_structure
 from tests.unit.sync.test_faults import gone, view
@@ -130,7 +130,7 @@ def test_between_the_two_commits_the_branch_stands_for_what_it_stood_for(world: 
     reassert(world.context(), quiet)
     assert bare(world.replica()) == bare(before)
     assert history(world)[0].properties[SOURCE_HASH] == watermark
-    made = stages.plan(world.context(), Options(), quiet)
+    made = stages.plan(world.context(), SyncOptions(), quiet)
     assert made.report is None and "ns.b" in made.explained
 
 

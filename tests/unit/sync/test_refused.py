@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from sterna.errors import StoreDenied
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from tests.unit.sync.test_sync import quiet
 from tests.unit.sync.world import World
@@ -41,7 +41,7 @@ def test_what_a_store_refused_is_localized_once_more(world: World):
     world = on_spark(world)
     world.commit(a=world.write("a"), b=world.write("b"))
     engine = Refused(1)
-    report = sync(world.context(), Options(), quiet, engine=engine)
+    report = sync(world.context(), SyncOptions(), quiet, engine=engine)
     assert (report.outcome, report.held) == ("published", ())
     assert engine.given[1] == engine.given[0][:1], "only what was refused"
 
@@ -50,4 +50,4 @@ def test_what_stays_refused_stops_the_sync(world: World):
     world = on_spark(world)
     world.commit(a=world.write("a"), b=world.write("b"))
     with pytest.raises(StoreDenied):
-        sync(world.context(), Options(), quiet, engine=Refused(2))
+        sync(world.context(), SyncOptions(), quiet, engine=Refused(2))

@@ -16,7 +16,7 @@ from sterna.replica.head import read_head
 from sterna.replica.lag import measure_lag
 from sterna.replica.records import Plan, Report, StageReport
 from sterna.sync.explain import explain, explain_text
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan
 from sterna.sync.run import Planned, copy, localize, plan, publish, sync
 from tests.unit.sync.world import World, table
@@ -32,11 +32,11 @@ def quiet(line: str) -> None:
 
 
 def run(world: World, region: str = "eu", **options) -> Report:
-    return sync(world.context(region), Options(**options), quiet, engine=here)
+    return sync(world.context(region), SyncOptions(**options), quiet, engine=here)
 
 
 def planned(world: World, **options) -> Plan:
-    return make_plan(world.context(), Options(**options))[0]
+    return make_plan(world.context(), SyncOptions(**options))[0]
 
 
 def test_a_first_sync_brings_everything_and_the_next_one_has_nothing_to_do(world: World):
@@ -61,7 +61,7 @@ def test_only_new_files_are_copied(world: World):
 
 def test_files_that_arrived_before_a_crash_are_not_copied_again(world: World):
     world.commit(a=world.write("a"))
-    first = plan(world.context(), Options(), quiet)
+    first = plan(world.context(), SyncOptions(), quiet)
     copy(world.context(), first.run, 0, quiet)
     again, _ = make_plan(world.context())
     assert again.batches == ()
@@ -97,7 +97,7 @@ def test_a_dropped_table_goes_and_its_namespace_too(world: World):
 def test_a_seed_comes_in_groups_and_ends_with_the_watermark(world: World):
     world.commit(**{name: world.write(name) for name in "abc"})
     context = world.context()
-    first = sync(context, Options(seed_group=2), quiet, again=False, engine=here)
+    first = sync(context, SyncOptions(seed_group=2), quiet, again=False, engine=here)
     assert first.more
     assert read_head(world.catalog, "main_replica_eu").watermark == ""
     assert len(world.replica()) == 3
@@ -180,7 +180,7 @@ def test_a_foreign_commit_on_the_replica_branch_stops_the_sync(world: World):
 
 def stages(world: World, before_publish: Callable[[], None] = lambda: None) -> Report:
     context = world.context()
-    made: Planned = plan(context, Options(), quiet)
+    made: Planned = plan(context, SyncOptions(), quiet)
     copied = sum((copy(context, made.run, batch.number, quiet) for batch in made.batches), StageReport())
     localized = localize(context, made.run, copied, quiet, here)
     before_publish()
@@ -211,7 +211,7 @@ def test_an_unreachable_catalog_publishes_nothing(world: World):
 def test_a_missing_copy_report_is_noticed(world: World):
     world.commit(a=world.write("a"))
     context = world.context()
-    made = plan(context, Options(), quiet)
+    made = plan(context, SyncOptions(), quiet)
     with pytest.raises(Exception, match="left out"):
         publish(context, made.run, StageReport(), StageReport(), quiet)
 

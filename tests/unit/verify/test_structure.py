@@ -10,7 +10,7 @@ import pytest
 
 from sterna.catalog.model import Put, parse_key
 from sterna.errors import UsageError
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from sterna.verify.structure import Verified, verify_structure
 from tests.unit.sync.world import World, make_world, table
@@ -22,7 +22,7 @@ Break = Callable[[World, Path], None]
 def synced(tmp_path: Path) -> World:
     world = make_world(tmp_path)
     world.commit(a=world.write("a"), b=world.write("b"))
-    sync(world.context(), Options(), lambda line: None, engine=lambda function, items, label: map(function, items))
+    sync(world.context(), SyncOptions(), lambda line: None, engine=lambda function, items, label: map(function, items))
     return world
 
 

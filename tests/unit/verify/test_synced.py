@@ -16,7 +16,7 @@ import pytest
 from sterna.catalog.model import ICEBERG_VIEW, Content, Put, parse_key
 from sterna.errors import UsageError
 from sterna.registry.model import Registry
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from sterna.verify.findings import Verified
 from sterna.verify.run import Depth, verify
@@ -35,7 +35,7 @@ def world(tmp_path: Path) -> World:
 def run(world: World, **options: Any) -> None:
     report = sync(
         world.context(),
-        Options(**options),
+        SyncOptions(**options),
         lambda line: None,
         engine=lambda function, items, label: map(function, items),
     )
@@ -221,7 +221,7 @@ def test_a_held_table_is_compared_with_its_last_good_version(world: World):
     world.commit(a=gone)
     world.commit(b=world.write("b"))
     report = sync(
-        world.context(), Options(), lambda line: None, engine=lambda function, items, label: map(function, items)
+        world.context(), SyncOptions(), lambda line: None, engine=lambda function, items, label: map(function, items)
     )
     assert [item.key for item in report.held] == ["ns.a"]
     found = deep(world)

@@ -25,7 +25,7 @@ class TooLong(Exception):
     """Internal: a payload decompresses to more than the limit."""
 
 
-class Damaged(Exception):
+class AvroDamaged(Exception):
     """Internal: a payload does not decompress."""
 
 
@@ -91,7 +91,7 @@ def _inflate(payload: bytes, limit: int) -> bytes:
     if len(data) > limit:
         raise TooLong
     if not stream.eof:
-        raise Damaged("cut off")
+        raise AvroDamaged("cut off")
     return data
 
 
@@ -102,12 +102,12 @@ def _snap(data: bytes) -> bytes:
 def _unsnap(payload: bytes, limit: int) -> bytes:
     packed, checksum = payload[:-_CRC_BYTES], payload[-_CRC_BYTES:]
     if len(checksum) < _CRC_BYTES or not packed:
-        raise Damaged("cut off")
+        raise AvroDamaged("cut off")
     if cramjam.snappy.decompress_raw_len(packed) > limit:
         raise TooLong
     data = bytes(cramjam.snappy.decompress_raw(packed))
     if zlib.crc32(data).to_bytes(_CRC_BYTES, "big") != checksum:
-        raise Damaged("wrong checksum")
+        raise AvroDamaged("wrong checksum")
     return data
 
 
@@ -130,7 +130,7 @@ def _unzstd(payload: bytes, limit: int) -> bytes:
 
 
 # isal's stub declares its error as an instance.
-_DAMAGE: Final[Any] = (Damaged, isal_zlib.error, cramjam.DecompressionError)
+_DAMAGE: Final[Any] = (AvroDamaged, isal_zlib.error, cramjam.DecompressionError)
 
 _CODECS: Final = (
     Codec("null", lambda data: data, _same),

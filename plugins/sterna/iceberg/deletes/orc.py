@@ -18,7 +18,7 @@ from sterna.iceberg.deletes.rows import PATH_ID, PATH_NAME, POS_ID, POS_NAME, ch
 from sterna.iceberg.deletes.table import Localized, localize_table
 from sterna.iceberg.orc.chunks import Budget
 from sterna.iceberg.orc.columns import PRESENT, Reader, Writer
-from sterna.iceberg.orc.proto import Damaged, Message, to_zigzag
+from sterna.iceberg.orc.proto import Message, OrcDamaged, to_zigzag
 from sterna.iceberg.orc.runs import read_bits
 from sterna.iceberg.orc.tail import HEADER, TIMESTAMP, Stripe, Tail, read_stripe, read_tail
 
@@ -44,7 +44,7 @@ def localize_orc(data: bytes, uri: str, content: Callable[[str], str]) -> bytes 
     """
     try:
         return _localize(data, uri, content)
-    except (Damaged, pa.ArrowException) as error:
+    except (OrcDamaged, pa.ArrowException) as error:
         raise BrokenMetadata(f"not a readable ORC file: {error}", file=uri) from error
 
 
@@ -88,7 +88,7 @@ def _read(reader: Reader, path: int) -> Any:
     for node in (0, root.children[path]):
         present = reader.tail.compression.expand(reader.stripe.streams.get((node, PRESENT), b""), reader.budget)
         if present and not read_bits(present, rows).all():
-            raise Damaged("a position delete without path or position")
+            raise OrcDamaged("a position delete without path or position")
     columns = []
     for number, node in enumerate(root.children):
         column = reader.strings(node, rows) if number == path else reader.column(node, rows)
@@ -139,7 +139,7 @@ def _statistics(tail: Tail, paths: Any, node: int, on_disk: list[int]) -> list[b
     """Return the file's statistics: all but those of the paths, and the bytes that columns take, are as they were."""
     found = tail.footer.messages(7)
     if len(found) not in (0, len(tail.types)):
-        raise Damaged("a footer without statistics for each column")
+        raise OrcDamaged("a footer without statistics for each column")
     if found:
         found[node] = (
             Message().put(1, len(paths)).put(4, _path_statistics(paths)).put(10, 0).put(11, *found[node].integers(11))

@@ -14,7 +14,7 @@ import cramjam
 
 from sterna.errors import Unsupported
 from sterna.iceberg.files import MAX_DELETE_BYTES
-from sterna.iceberg.orc.proto import Damaged, Message
+from sterna.iceberg.orc.proto import Message, OrcDamaged
 
 _ZLIB: Final = 1
 _DEFAULT_BLOCK: Final = 1 << 18
@@ -32,11 +32,11 @@ class Budget:
         """Take some bytes away.
 
         Raises:
-            Damaged: there are not so many.
+            OrcDamaged: there are not so many.
         """
         self.left -= size
         if self.left < 0:
-            raise Damaged(f"over the limit of {MAX_DELETE_BYTES} bytes")
+            raise OrcDamaged(f"over the limit of {MAX_DELETE_BYTES} bytes")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Compression:
         """Return what the chunks of a stream or footer hold.
 
         Raises:
-            Damaged: they don't decompress, or are over a limit.
+            OrcDamaged: they don't decompress, or are over a limit.
         """
         if not self.kind:
             budget.spend(len(data))
@@ -67,7 +67,7 @@ class Compression:
             at += _HEADER
             end = at + (header >> 1)
             if end > len(data):
-                raise Damaged("a compressed chunk that is cut off")
+                raise OrcDamaged("a compressed chunk that is cut off")
             parts.append(data[at:end] if header & 1 else self._expand(data[at:end]))
             budget.spend(len(parts[-1]))
             at = end
@@ -98,9 +98,9 @@ class Compression:
                 data = bytes(memoryview(buffer)[: _EXPAND[self.kind](chunk, buffer)])
                 complete = True
         except (zlib.error, cramjam.DecompressionError) as error:
-            raise Damaged(f"a chunk that does not decompress: {error}") from None
+            raise OrcDamaged(f"a chunk that does not decompress: {error}") from None
         if not complete or not 0 < len(data) <= self.block:
-            raise Damaged("a chunk that is cut off, empty or too long")
+            raise OrcDamaged("a chunk that is cut off, empty or too long")
         return data
 
 
@@ -113,14 +113,14 @@ def read_compression(postscript: Message, uri: str) -> Compression:
 
     Raises:
         Unsupported: another codec than zlib, snappy, lz4 and zstd.
-        Damaged: a block size that no chunk can have.
+        OrcDamaged: a block size that no chunk can have.
     """
     kind = postscript.integer(2)
     if kind and kind != _ZLIB and kind not in _EXPAND:
         raise Unsupported(f"ORC files with the codec {kind}", file=uri)
     block = postscript.integer(3, _DEFAULT_BLOCK)
     if kind and not 0 < block <= _MAX_BLOCK:
-        raise Damaged(f"a compression block size of {block}")
+        raise OrcDamaged(f"a compression block size of {block}")
     return Compression(kind, block)
 
 

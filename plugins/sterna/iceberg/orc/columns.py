@@ -15,7 +15,7 @@ import pyarrow as pa  # noqa: TID253
 
 from sterna.errors import Unsupported
 from sterna.iceberg.orc.chunks import Budget
-from sterna.iceberg.orc.proto import Damaged
+from sterna.iceberg.orc.proto import OrcDamaged
 from sterna.iceberg.orc.runs import read_bits, read_bytes, read_integers, write_bits, write_bytes, write_integers
 from sterna.iceberg.orc.tail import LIST, MAP, STRUCT, Stripe, Tail
 
@@ -63,7 +63,7 @@ class Reader:
 
         Raises:
             Unsupported: run lengths of version 1.
-            Damaged: its streams don't conform to the specification.
+            OrcDamaged: its streams don't conform to the specification.
         """
         if (node, PRESENT) not in self.stripe.streams:
             return self._values(node, count)
@@ -81,7 +81,7 @@ class Reader:
         words = _binary(self._integers(node, _LENGTH, size), self._stream(node, _DICTIONARY))
         numbers = self._integers(node, _DATA, count)
         if count and not 0 <= numbers.min() <= numbers.max() < size:
-            raise Damaged("a string outside the dictionary")
+            raise OrcDamaged("a string outside the dictionary")
         return pa.DictionaryArray.from_arrays(pa.array(numbers.astype(np.int32)), words)
 
     def _values(self, node: int, count: int) -> Any:
@@ -117,7 +117,7 @@ class Reader:
         if kind == _BYTE:
             return read_bytes(data, count)
         if len(data) < count * _FIXED[kind].itemsize:
-            raise Damaged("a stream with fewer values than rows")
+            raise OrcDamaged("a stream with fewer values than rows")
         return np.frombuffer(data, _FIXED[kind], count)
 
     def _list(self, node: int, children: tuple[int, ...], count: int) -> Any:
@@ -229,14 +229,14 @@ def _pair(first: Any, second: Any) -> Any:
 def _offsets(lengths: Any) -> Any:
     # Floats don't wrap: lengths that add up to more than 64 bits must not look small.
     if len(lengths) and (lengths.min() < 0 or lengths.sum(dtype=np.float64) > 1 << 62):
-        raise Damaged("a negative or senseless length")
+        raise OrcDamaged("a negative or senseless length")
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
 
 
 def _binary(lengths: Any, data: bytes) -> Any:
     offsets = _offsets(lengths)
     if offsets[-1] > len(data):
-        raise Damaged("strings that are longer than their stream")
+        raise OrcDamaged("strings that are longer than their stream")
     return pa.LargeBinaryArray.from_buffers(
         pa.large_binary(), len(lengths), [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(data)]
     )
@@ -246,7 +246,7 @@ def _varints(data: bytes, count: int) -> Any:
     # The last byte of each number has its highest bit clear.
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) < 0x80)[:count] + 1
     if len(ends) < count:
-        raise Damaged("a stream with fewer values than rows")
+        raise OrcDamaged("a stream with fewer values than rows")
     return _binary(np.diff(ends, prepend=0), data)
 
 

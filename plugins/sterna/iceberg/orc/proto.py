@@ -13,7 +13,7 @@ _BYTES: Final = 2
 _SIZES: Final = {1: 8, 5: 4}
 
 
-class Damaged(Exception):
+class OrcDamaged(Exception):
     """Internal: the bytes are no ORC file that conforms to the specification."""
 
 
@@ -31,13 +31,13 @@ class Message:
         """Return a field that is an integer.
 
         Raises:
-            Damaged: it is something else.
+            OrcDamaged: it is something else.
         """
         found = default
         for at, _, value in self.fields:
             if at == number:
                 if isinstance(value, bytes):
-                    raise Damaged(f"field {number} of a message is no integer")
+                    raise OrcDamaged(f"field {number} of a message is no integer")
                 found = value
         return found
 
@@ -45,13 +45,13 @@ class Message:
         """Return all values of a field that is a string, bytes or a message.
 
         Raises:
-            Damaged: it is something else.
+            OrcDamaged: it is something else.
         """
         found = []
         for at, _, value in self.fields:
             if at == number:
                 if isinstance(value, int):
-                    raise Damaged(f"field {number} of a message is an integer")
+                    raise OrcDamaged(f"field {number} of a message is an integer")
                 found.append(value)
         return found
 
@@ -95,7 +95,7 @@ def read_message(data: bytes) -> Message:
     """Parse a message.
 
     Raises:
-        Damaged: the bytes are none.
+        OrcDamaged: the bytes are none.
     """
     fields: list[tuple[int, int, int | bytes]] = []
     at = 0
@@ -111,9 +111,9 @@ def read_message(data: bytes) -> Message:
         elif wire in _SIZES:
             size = _SIZES[wire]
         else:
-            raise Damaged(f"a message with the wire type {wire}")
+            raise OrcDamaged(f"a message with the wire type {wire}")
         if at + size > len(data):
-            raise Damaged("a message that is cut off")
+            raise OrcDamaged("a message that is cut off")
         fields.append((number, wire, data[at : at + size]))
         at += size
     return Message(tuple(fields))
@@ -123,12 +123,12 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """Return the unsigned variable-length integer at an offset, and the offset after it.
 
     Raises:
-        Damaged: the bytes end, or the number has more than 64 bits.
+        OrcDamaged: the bytes end, or the number has more than 64 bits.
     """
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
-            raise Damaged("a number that is cut off or too long")
+            raise OrcDamaged("a number that is cut off or too long")
         byte = data[at]
         value |= (byte & 0x7F) << shift
         at += 1
@@ -136,7 +136,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             break
     if value >> 64:
-        raise Damaged("a number of more than 64 bits")
+        raise OrcDamaged("a number of more than 64 bits")
     return value, at
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np  # noqa: TID253 - imported by workers that localize a position delete, and by nothing else
 
-from sterna.iceberg.orc.proto import Damaged, read_varint, to_zigzag, write_varint
+from sterna.iceberg.orc.proto import OrcDamaged, read_varint, to_zigzag, write_varint
 
 _WIDTHS: Final[tuple[int, ...]] = (*range(1, 25), 26, 28, 30, 32, 40, 48, 56, 64)
 _RUN: Final = 512
@@ -39,7 +39,7 @@ def read_integers(data: bytes, count: int, signed: bool) -> Any:
         An array of int64.
 
     Raises:
-        Damaged: the stream holds fewer values.
+        OrcDamaged: the stream holds fewer values.
     """
     values = np.empty(count, np.int64)
     at = done = 0
@@ -59,7 +59,7 @@ def read_bytes(data: bytes, count: int) -> Any:
     """Decode bytes of byte run length encoding.
 
     Raises:
-        Damaged: the stream holds fewer values.
+        OrcDamaged: the stream holds fewer values.
     """
     values = np.empty(count, np.uint8)
     at = done = 0
@@ -92,7 +92,7 @@ def read_bits(data: bytes, count: int) -> Any:
     """Decode booleans, an array of bool.
 
     Raises:
-        Damaged: the stream holds fewer values.
+        OrcDamaged: the stream holds fewer values.
     """
     return np.unpackbits(read_bytes(data, (count + 7) // 8), count=count).astype(bool)
 
@@ -104,13 +104,13 @@ def write_bits(values: Any) -> bytes:
 
 def _byte(data: bytes, at: int) -> int:
     if at >= len(data):
-        raise Damaged("a stream that is cut off")
+        raise OrcDamaged("a stream that is cut off")
     return data[at]
 
 
 def _slice(data: bytes, at: int, size: int) -> bytes:
     if at + size > len(data):
-        raise Damaged("a stream that is cut off")
+        raise OrcDamaged("a stream that is cut off")
     return data[at : at + size]
 
 
@@ -133,7 +133,7 @@ def _patched_base(data: bytes, at: int, signed: bool) -> tuple[Any, int]:
     base_size, patch_width = (third >> 5) + 1, _WIDTHS[third & 31]
     entry_width, patches = (fourth >> 5) + 1 + patch_width, fourth & 31
     if entry_width > 64 or width + patch_width > 64:
-        raise Damaged("a run whose patches are too wide")
+        raise OrcDamaged("a run whose patches are too wide")
     base = int.from_bytes(_slice(data, at + 4, base_size), "big")
     sign = 1 << 8 * base_size - 1
     values, at = _unpack(data, at + 4 + base_size, count, width)
@@ -142,7 +142,7 @@ def _patched_base(data: bytes, at: int, signed: bool) -> tuple[Any, int]:
     for entry in entries.tolist():
         place += entry >> patch_width
         if place >= count:
-            raise Damaged("a run with a patch outside")
+            raise OrcDamaged("a run with a patch outside")
         values[place] |= np.uint64((entry & (1 << patch_width) - 1) << width)
     return values.view(np.int64) + np.int64(sign - base if base & sign else base), at
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from sterna.errors import Unsupported
 from sterna.iceberg.orc.chunks import Budget, Compression, read_compression
-from sterna.iceberg.orc.proto import Damaged, Message, read_message
+from sterna.iceberg.orc.proto import Message, OrcDamaged, read_message
 
 LIST: Final = 10
 MAP: Final = 11
@@ -93,11 +93,11 @@ def read_tail(data: bytes, uri: str, budget: Budget) -> Tail:
 
     Raises:
         Unsupported: encryption, or a version, codec or type that can't be written back.
-        Damaged: no ORC file.
+        OrcDamaged: no ORC file.
     """
     end = len(data) - 1 - data[-1]
     if end < len(HEADER):
-        raise Damaged("cut off")
+        raise OrcDamaged("cut off")
     postscript = read_message(data[end:-1])
     if postscript.integers(4) not in _VERSIONS:
         raise Unsupported(f"ORC files of version {postscript.integers(4)}", file=uri)
@@ -105,7 +105,7 @@ def read_tail(data: bytes, uri: str, budget: Budget) -> Tail:
     start = end - postscript.integer(1)
     body_end = start - postscript.integer(5)
     if body_end < len(HEADER):
-        raise Damaged("a footer longer than the file")
+        raise OrcDamaged("a footer longer than the file")
     footer = read_message(compression.expand(data[start:end], budget))
     if footer.blobs(10) or postscript.integer(7):
         raise Unsupported("encrypted position deletes", file=uri)
@@ -114,7 +114,7 @@ def read_tail(data: bytes, uri: str, budget: Budget) -> Tail:
     stripes = _stripes(footer, body_end)
     tail = Tail(postscript, footer, compression, types, stripes)
     if footer.integer(6) != tail.rows:
-        raise Damaged("a footer and stripes that disagree on the number of rows")
+        raise OrcDamaged("a footer and stripes that disagree on the number of rows")
     return tail
 
 
@@ -128,7 +128,7 @@ def read_stripe(data: bytes, tail: Tail, number: int, budget: Budget) -> Stripe:
         budget: pays for the footer.
 
     Raises:
-        Damaged: the footer does not parse, or a stream stands twice or outside the stripe.
+        OrcDamaged: the footer does not parse, or a stream stands twice or outside the stripe.
     """
     rows, at, footer_start, size = tail.stripes[number]
     footer = read_message(tail.compression.expand(data[footer_start : footer_start + size], budget))
@@ -137,12 +137,12 @@ def read_stripe(data: bytes, tail: Tail, number: int, budget: Budget) -> Stripe:
     # As Java reads them: all index streams stand before all others, whatever the order in the list.
     for column, kind, length in sorted(listed, key=lambda stream: stream[1] not in _INDEX_STREAMS):
         if kind not in _INDEX_STREAMS | _DATA_STREAMS or (column, kind) in streams or at + length > footer_start:
-            raise Damaged(f"stream {kind} of column {column} is unknown, stands twice, or outside the stripe")
+            raise OrcDamaged(f"stream {kind} of column {column} is unknown, stands twice, or outside the stripe")
         streams[column, kind] = data[at : at + length]
         at += length
     encodings = [(message.integer(1), message.integer(2)) for message in footer.messages(2)]
     if len(encodings) != len(tail.types):
-        raise Damaged("a stripe without an encoding for each column")
+        raise OrcDamaged("a stripe without an encoding for each column")
     return Stripe(rows, streams, encodings, footer)
 
 
@@ -161,16 +161,16 @@ def _check_types(types: tuple[Type, ...], uri: str) -> None:
     while open_nodes:
         node, depth = open_nodes.pop()
         if node != seen or node >= len(types) or depth > _MAX_DEPTH:
-            raise Damaged("a tree of types that is out of order or too deep")
+            raise OrcDamaged("a tree of types that is out of order or too deep")
         seen += 1
         kind, children = types[node].kind, types[node].children
         if kind not in _SIMPLE and kind not in (LIST, MAP, STRUCT):
             raise Unsupported(f"position deletes with a column of the ORC type {kind}", file=uri)
         if len(children) != {LIST: 1, MAP: 2, STRUCT: len(types[node].names)}.get(kind, 0):
-            raise Damaged("a type with more or fewer children than it must have")
+            raise OrcDamaged("a type with more or fewer children than it must have")
         open_nodes += ((child, depth + 1) for child in reversed(children))
     if not types or seen != len(types):
-        raise Damaged("types that form no tree below a struct")
+        raise OrcDamaged("types that form no tree below a struct")
 
 
 def _stripes(footer: Message, end: int) -> tuple[tuple[int, int, int, int], ...]:
@@ -179,6 +179,6 @@ def _stripes(footer: Message, end: int) -> tuple[tuple[int, int, int, int], ...]
     for message in footer.messages(3):
         offset, index, data, size, rows = (message.integer(number) for number in (1, 2, 3, 4, 5))
         if not rows or offset < free or (free := offset + index + data + size) > end:
-            raise Damaged("a stripe that is empty, overlaps another, or is outside the file")
+            raise OrcDamaged("a stripe that is empty, overlaps another, or is outside the file")
         stripes.append((rows, offset, offset + index + data, size))
     return tuple(stripes)

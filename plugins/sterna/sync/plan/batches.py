@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sterna.registry.mapping import Mapping
 from sterna.replica.file_list import stretches
 from sterna.replica.records import Batch
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,7 +20,7 @@ _FILE_COST = 256 * 1024
 
 
 def cut(
-    files: pa.Table, mapping: Mapping, options: Options, most: int = _MOST_BATCHES
+    files: pa.Table, mapping: Mapping, options: SyncOptions, most: int = _MOST_BATCHES
 ) -> tuple[pa.Array, tuple[Batch, ...]]:
     """Cut files into batches of one origin each, about equal in bytes and count; the same files always give the
     same batches.
@@ -107,7 +107,7 @@ def _origin_starts(targets: _Sorted, sources: _Sorted, mapping: Mapping) -> list
     return found
 
 
-def _counts(loads: list[tuple[int, int]], options: Options, most: int) -> list[int]:
+def _counts(loads: list[tuple[int, int]], options: SyncOptions, most: int) -> list[int]:
     """Return how many batches each origin gets: one, and of what is left in proportion to its bytes and files."""
     wanted = [
         max(1, -(-size // options.bytes_per_batch), -(-files // options.files_per_batch)) for size, files in loads

@@ -15,7 +15,7 @@ from sterna.registry.policy import Policy
 from sterna.replica.divergence import accepted, diverged, follows
 from sterna.replica.head import Head
 from sterna.replica.region import RegionContext
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 
 _SHOWN = 20  # names in a message
 
@@ -64,7 +64,7 @@ class Changes:
     reseeded_from: str = ""
 
 
-def find_changes(context: RegionContext, head: Head, digest: str, options: Options) -> Changes:
+def find_changes(context: RegionContext, head: Head, digest: str, options: SyncOptions) -> Changes:
     """Find the keys to compare (DESIGN: What a sync looks at).
 
     Args:

@@ -21,7 +21,7 @@ from sterna.replica.region import Progress, RegionContext
 from sterna.replica.run_folder import new_run_id
 from sterna.sync.copy import other_original
 from sterna.sync.holds import Settled, settle
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.plan.changes import Changes, find_changes
 from sterna.sync.plan.compare import compare, held_entry, seed_group
 from sterna.sync.plan.presence import Listed, look_up, to_copy
@@ -37,7 +37,7 @@ _TABLES_AT_ONCE = 8
 
 def make_plan(
     context: RegionContext,
-    options: Options = Options(),  # noqa: B008
+    options: SyncOptions = SyncOptions(),  # noqa: B008
     progress: Progress = lambda line: None,
     run_id: str = "",
 ) -> tuple[Plan, pa.Table | None]:

@@ -16,7 +16,7 @@ from sterna.replica.file_list import CONTENT, LOCALIZE_ORDER, PROVEN
 from sterna.replica.records import Batch
 from sterna.replica.region import Progress, RegionContext
 from sterna.sync.copy import CopyFile
-from sterna.sync.options import Options
+from sterna.sync.options import SyncOptions
 from sterna.sync.plan.batches import cut
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _all_there(context: RegionContext, first: str, last: str) -> dict[str, int] 
 
 
 def to_copy(
-    listed: Listed, mapping: Mapping, options: Options, progress: Progress
+    listed: Listed, mapping: Mapping, options: SyncOptions, progress: Progress
 ) -> tuple[pa.Table, tuple[Batch, ...], int]:
     """Take out what is here already with its right size, and cut the rest into batches.
 

@@ -12,7 +12,7 @@ from sterna.edges.stores.objects import Objects
 from sterna.errors import ReplicaBroken, StoreUnreachable, UsageError
 from sterna.replica.head import read_head
 from sterna.sync import run as stages
-from sterna.sync.options import Options as SyncOptions
+from sterna.sync.options import SyncOptions
 from tests.unit.gc.cleaning import LATER, MUCH_LATER, START, assert_closed, clean, files, rewritten, strict
 from tests.unit.sync.test_sync import quiet, run
 from tests.unit.sync.world import World

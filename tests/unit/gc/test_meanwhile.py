@@ -18,7 +18,7 @@ from sterna.gc.model import Collected
 from sterna.replica.head import read_head
 from sterna.replica.records import Report, StageReport
 from sterna.sync import run as stages
-from sterna.sync.options import Options as SyncOptions
+from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan
 from tests.unit.gc.cleaning import MUCH_LATER, START, assert_closed, clean, files, rewritten
 from tests.unit.sync.test_sync import here, quiet, run

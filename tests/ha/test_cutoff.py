@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from sterna.catalog.model import Unchanged
 from sterna.cli.main import app
 from sterna.errors import CatalogUnreachable, Remedy, StoreUnreachable
-from sterna.feed.fresh import since
+from sterna.feed.fresh import fresh_since
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.render.status import as_text
 from sterna.replica import catalog_copy as served
@@ -92,14 +92,14 @@ def test_right_after_a_publication_that_the_copy_has_not_got_nothing_misbehaves(
     assert found.lag_seconds and found.cut_off is None
     with two_sites.context() as context:
         assert verify_structure(context).findings == ()
-        assert since(context, before).tables == ()
+        assert fresh_since(context, before).tables == ()
     assert sterna(two_sites, "collect", "--region", "eu")[0] == 0
     assert two_sites.sync().outcome == "idle"
     assert two_sites.us.reference(BRANCH).hash == report.replica_hash
     two_sites.subscription("ENABLE")
     two_sites.wait_until_served()
     with two_sites.context() as context:
-        assert [fresh.key for fresh in since(context, before).tables] == [table]
+        assert [fresh.key for fresh in fresh_since(context, before).tables] == [table]
     assert (status(two_sites).lag_seconds, status(two_sites).unserved) == (0, "")
 
 

@@ -20,7 +20,7 @@ from sterna.edges.stores.objects import Objects
 from sterna.gc.model import Collected, GcOptions
 from sterna.gc.run import collect
 from sterna.replica.head import read_head
-from sterna.sync.options import GcOptions as SyncOptions
+from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
 from tests.support.own_region import OwnRegion, own_region

@@ -16,7 +16,7 @@ from sterna.edges.nessie.catalog import NessieCatalog
 from sterna.edges.secrets import environment_secrets
 from sterna.embedded.spark import add_catalog
 from sterna.embedded.stack import Deployment, deployment
-from sterna.gc.model import SyncOptions as Cleaning
+from sterna.gc.model import GcOptions as Cleaning
 from sterna.gc.run import collect
 from sterna.ha.tables import Moves, move, plan_moves
 from sterna.replica.records import Report

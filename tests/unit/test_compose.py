@@ -308,7 +308,7 @@ def test_files_that_are_put_into_services_exist_and_are_used() -> None:
     for found in CONFIGS.values():
         assert "content" in found or (ROOT / found["file"]).is_file()
     for source, name in (("nessie", "server.properties"), ("patroni", "patroni.yml")):
-        assert os.path.samefile(ROOT / CONFIGS[source]["file"], ROOT / "plugins" / "sterna" / "local" / name)
+        assert os.path.samefile(ROOT / CONFIGS[source]["file"], ROOT / "plugins" / "sterna" / "embedded" / name)
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -103,7 +103,7 @@ def test_a_sync_that_found_an_old_file_before_the_deletion_is_not_published(
     # Its plan isn't written down yet, so that the clean-up can't know of it.
     assert now_clean(world).deleted.files > 0
     assert not data.exists()
-    folder = stages.store.save_plan(context, made, listed)
+    folder = stages.run_folder.save_plan(context, made, listed)
     report = finish(world, folder)
     assert report.outcome == "superseded"
     assert report.more, "somebody has to plan again"
@@ -116,7 +116,7 @@ def test_a_sync_between_its_look_and_its_plan_goes_on_by_itself(world: World, mo
     data, again = old_file_reused(world)
     soon(world, monkeypatch)
     again()
-    save = stages.store.save_plan
+    save = stages.run_folder.save_plan
     swept: list[Collected] = []
 
     def slow(*args: Any) -> str:

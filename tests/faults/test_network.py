@@ -16,7 +16,7 @@ from sterna.edges.nessie.http import Deadlines
 from sterna.edges.stores.objects import Objects
 from sterna.errors import EngineError, Remedy, SternaError, StoreUnreachable
 from sterna.replica.region import RegionContext
-from sterna.sync import run as stages
+from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from tests.support.faults.pair import BRANCH, Pair
 from tests.support.faults.proxy import Fault, Proxy, flipped, half_open, late, proxy_to, reset, truncated, unavailable

@@ -213,7 +213,7 @@ class World:
                 patch("sterna.gc.run.datetime", time),
                 patch("sterna.gc.fence.Fence", self._fence),
                 patch("sterna.gc.run.uuid", SimpleNamespace(uuid4=self._uuid)),
-                *(patch(f"sterna.{module}.time", seconds) for module in ("sync.run", "gc.delete", "gc.fence")),
+                *(patch(f"sterna.{module}.time", seconds) for module in ("sync.stages", "gc.delete", "gc.fence")),
                 patch("sterna.replica.run_folder.uuid", SimpleNamespace(uuid4=self._uuid)),
                 patch("sterna.sync.plan.make.ThreadPoolExecutor", Serial),
                 patch("sterna.sync.localize.ThreadPoolExecutor", Serial),

@@ -87,7 +87,7 @@ def _rclone() -> str:
 
 def _spark(context: RegionContext) -> str:
     from sterna.edges.spark.session import close_session
-    from sterna.sync.run import open_spark
+    from sterna.sync.engine import open_spark
 
     close_session(open_spark(context))
     return "has what its workers need"

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -38,6 +38,7 @@ from sterna.replica.file_list import (
 )
 from sterna.replica.records import StageReport
 from sterna.replica.region import Progress, RegionContext
+from sterna.sync.engine import Engine
 from sterna.sync.placement import placement_of
 from sterna.sync.plan.table_files import kept
 
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sterna.edges.stores.objects import Objects
-
-# Runs one function over JSON items somewhere and returns the JSON results in order.
-Engine = Callable[[Callable[[str], str], Sequence[str], str], Iterable[str]]
 
 # Which roles' files a file names.
 _CHILDREN = {

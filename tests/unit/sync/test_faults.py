@@ -15,7 +15,7 @@ from sterna.replica.head import HELD, head_of, read_head
 from sterna.replica.records import StageReport
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan
-from sterna.sync.run import copy, localize, plan, publish
+from sterna.sync.stages import copy, localize, plan, publish
 from sterna.verify.structure import verify_structure
 from tests.unit.sync.test_sync import here, quiet, run
 from tests.unit.sync.world import World

@@ -22,8 +22,7 @@ from bench.tables import BigTable, build_table, insert_row, place_files
 from sterna.catalog.model import Content, Key, Put
 from sterna.edges.nessie.http import NessieHttp
 from sterna.replica.region import RegionContext
-from sterna.sync.engine import spark_engine
-from sterna.sync.engine import Engine
+from sterna.sync.engine import Engine, spark_engine
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 

@@ -16,8 +16,7 @@ from sterna.catalog.model import key_name
 from sterna.replica.records import StageReport
 from sterna.replica.region import RegionContext
 from sterna.sync import stages
-from sterna.sync.engine import spark_engine
-from sterna.sync.engine import Engine
+from sterna.sync.engine import Engine, spark_engine
 from sterna.sync.options import SyncOptions
 
 GOAL = 10.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from sterna.catalog.model import Catalog
+from sterna.catalog.reader import CatalogReader
 from sterna.edges.secrets import Secrets
 from sterna.errors import SternaError, UnsafeUri
 from sterna.registry.model import SOURCE_BRANCH, Location
@@ -68,7 +68,7 @@ def _probe(region: str, what: str, attempt: Callable[[], str], progress: Callabl
         return Probe(region, what, False, str(error), error.exit_code)
 
 
-def _catalog(catalog: Catalog) -> str:
+def _catalog(catalog: CatalogReader) -> str:
     reference = catalog.reference(SOURCE_BRANCH)
     return f"{reference.name}@{reference.hash[:12]}"
 

@@ -17,8 +17,7 @@ from sterna.replica import file_list as listing
 from sterna.replica import run_folder
 from sterna.replica.region import Progress, RegionContext
 from sterna.sync.copy import CopyFile, copy_batch
-from sterna.sync.engine import spark_engine
-from sterna.sync.engine import Engine
+from sterna.sync.engine import Engine, spark_engine
 from sterna.sync.localize import localize_files
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.batches import cut

@@ -17,7 +17,7 @@ from sterna.replica import run_folder
 from sterna.replica.catalog_copy import wait_until_served
 from sterna.replica.head import read_head
 from sterna.replica.lag import lag_after
-from sterna.replica.records import Batch, Plan, Report, StageReport, failure
+from sterna.replica.records import Batch, Plan, Report, StageReport, TableFailure
 from sterna.replica.region import Progress, RegionContext
 from sterna.sync.copy import DEFAULT_DEADLINE, CopyFile, copy_batch
 from sterna.sync.engine import Engine, engine_or_spark
@@ -60,8 +60,8 @@ def plan(context: RegionContext, options: SyncOptions, progress: Progress) -> Pl
         reassert(context, progress)
         options = replace(options, everything=True)
     run_id = run_folder.new_run_id()
-    with context.fetching(run_folder.run_uri(context, run_id)):
-        made, files = _when_nothing_is_deleted(lambda: make_plan(context, options, progress, run_id), progress)
+    keeping = context.fetching(run_folder.run_uri(context, run_id))
+    made, files = _when_nothing_is_deleted(lambda: make_plan(keeping, options, progress, run_id), progress)
     progress(summarize(made))
     if made.idle:
         for item in made.held:
@@ -102,7 +102,7 @@ def copy(
         progress=_lines(progress),
         deadline=deadline,
     )
-    failed = {entry[0]: entry for entry in map(failure, reversed(result.failures))}
+    failed = {entry.table: entry for entry in map(TableFailure.of, reversed(result.failures))}
     return StageReport(
         result.files,
         result.bytes,
@@ -122,7 +122,7 @@ def localize(
         UsageError: the registry changed since the plan.
     """
     _plan_of(context, run)
-    files = listing.without_tables(run_folder.load_files(context, run), [item[0] for item in copied.failed])
+    files = listing.without_tables(run_folder.load_files(context, run), [item.table for item in copied.failed])
     with engine_or_spark(context, progress, engine) as used:
         return localize_files(context, run, files, used, progress)
 
@@ -237,7 +237,7 @@ def _moved_on(context: RegionContext, made: Plan, reports: StageReport) -> bool:
 
     The newest metadata may not need it any more.
     """
-    gone = any(kind == "SourceGone" for _, kind, _, _ in reports.failed)
+    gone = any(item.kind == "SourceGone" for item in reports.failed)
     return gone and context.primary.reference(SOURCE_BRANCH).hash != made.source_hash
 
 

@@ -38,9 +38,9 @@ from sterna.replica.file_list import (
 )
 from sterna.replica.records import StageReport, TableFailure
 from sterna.replica.region import Progress, RegionContext
+from sterna.replica.wanted import kept
 from sterna.sync.engine import Engine
 from sterna.sync.placement import placement_of
-from sterna.sync.plan.table_files import kept
 
 if TYPE_CHECKING:
     import pyarrow as pa

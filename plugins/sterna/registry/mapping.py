@@ -1,4 +1,8 @@
-"""From a URI to its location, to its place in a region's replica, and back (DESIGN: Mapping URIs)."""
+"""From a URI to its location, to its place in a region's replica, and back.
+
+Prefixes match by whole path segments, the longest first. The rest of a path is kept byte for byte, and so is the
+spelling of the scheme: Iceberg matches position deletes to data files by string.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +111,8 @@ class Mapping:
 
         Raises:
             UnregisteredUri: no prefix of the registry matches.
-            UnsafeUri: the path must not be followed (DESIGN section 3.8).
+            UnsafeUri: the path must not be followed: a control character, a query, an empty part, or a part that is
+                `.` or `..`, spelled out or not.
         """
         folder, _, name = uri.rpartition("/")
         known = self._located.get(folder)

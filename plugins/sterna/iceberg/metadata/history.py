@@ -1,8 +1,8 @@
 """Which snapshots a replica keeps, and what a table's metadata is without the others.
 
-Source of the rules: DESIGN.md section 4, and Iceberg's own expiry (`RemoveSnapshots`, `TableMetadata.Builder` in Java),
-    so that
-every engine reads a pruned metadata.json as it reads one of a table whose snapshots were expired.
+A policy's history counts back from the table's current snapshot, not from the clock; refs and their snapshots stay.
+What is taken out with a snapshot is what Iceberg's own expiry takes out (`RemoveSnapshots`, `TableMetadata.Builder` in
+Java): every engine reads a pruned metadata.json as it reads one of a table whose snapshots were expired.
 """
 
 from __future__ import annotations

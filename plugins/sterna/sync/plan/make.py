@@ -1,4 +1,4 @@
-"""The plan: `main` at one commit against a replica branch (DESIGN: What a sync looks at, What to copy). Reads only."""
+"""The plan: `main` at one commit against a replica branch, and which files that takes. Reads only."""
 
 from __future__ import annotations
 

@@ -148,8 +148,7 @@ class Mapping:
         """Return the place below the replica root where the localized copy of a path-bearing file stands.
 
         Apart from where copies stand: else a table that lists another one's manifest or position deletes as a data file
-            would put
-        the original where the localized file belongs.
+        would put the original where the localized file belongs.
 
         Raises:
             UnregisteredUri, UnsafeUri, Unsupported: as `replica`.

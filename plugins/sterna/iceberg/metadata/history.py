@@ -25,10 +25,9 @@ def kept_snapshots(
     """Return the ids of the snapshots that a replica has.
 
     Without limits these are all but the staged ones: a snapshot that was written for an audit (write-audit-publish) and
-        that no
-    ref reaches is not readable before it is published. Snapshots that a rollback orphaned stay. With a limit, the heads
-    of all refs and the current snapshot stay, and what a limit keeps beside them; a table without a current snapshot
-    has the heads alone.
+    that no ref reaches is not readable before it is published. Snapshots that a rollback orphaned stay. With a limit,
+    the heads of all refs and the current snapshot stay, and what a limit keeps beside them; a table without a current
+    snapshot has the heads alone.
 
     Args:
         metadata: the table, as on `main`.

@@ -1,7 +1,7 @@
 """A table's metadata.json: what it points to, and its localized copy.
 
 Source of the fields: Iceberg specification, "Table Metadata Fields", "Snapshots", "Statistics" and "Encryption" (v1 to
-    v3).
+v3).
 """
 
 from __future__ import annotations

@@ -230,8 +230,39 @@ class Registry(StrictModel):
         return bool(self.residency) or any(not policy.replicate for policy in self.policies)
 
     def digest(self) -> str:
-        """Return a hex digest over everything in the registry, the same for YAML and JSON of the same content."""
-        return digest(self.model_dump(mode="json"))
+        """Return a hex digest over what decides a replica: two registries of one digest make the same one.
+
+        A region whose head has another digest compares every key. So these count, since each changes where a URI is
+        mapped to, which keys are replicated, or how much of them:
+
+        * of regions the name (whose own a location is), the replica root (below it lie the copies, and URIs of `main`
+          that lie below any region's are taken back to their origin) and the replica branch;
+        * of locations the id, the prefix and the region;
+        * of policies and residency what `deciding` says of them.
+
+        These don't: catalogs, Spark and where to localize; how a location is reached, what it costs, and how fast
+        copying may be. They change the way there, and nothing that arrives.
+
+        A field left at its default, an optional one that came later among them, counts as if it weren't there. Order
+        counts among policies, for the first one that matches decides. Elsewhere it doesn't, but among locations that
+        are one place in two spellings: a third spelling belongs to the first of them.
+        """
+        places: dict[str, list[str]] = {}
+        for location in self.locations:
+            places.setdefault(canonical(location.prefix), []).append(location.id)
+        rules = [policy.deciding() for policy in self.policies]
+        while rules and rules[-1].keys() == {"tables"}:  # the default says the same
+            rules.pop()
+        return digest(
+            {
+                "version": self.version,
+                "regions": {region.name: [region.replica_root, region.replica_branch] for region in self.regions},
+                "locations": self.bindings(),
+                "spellings": sorted(ids for ids in places.values() if len(ids) > 1),
+                "policies": rules,
+                "residency": sorted((rule.deciding() for rule in self.residency), key=repr),
+            }
+        )
 
     @property
     def has_copies(self) -> bool:

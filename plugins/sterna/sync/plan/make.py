@@ -104,7 +104,10 @@ def make_plan(
 
 
 def sync_digest(context: RegionContext) -> str:
-    """Return the digest that decides whether all keys are compared: over the registry and the localizer's version."""
+    """Return the digest that decides whether all keys are compared.
+
+    It is over what of the registry decides a replica (`Registry.digest`), and the localizer's version.
+    """
     return digest([context.registry.digest(), LOCALIZER_VERSION])
 
 

@@ -109,8 +109,7 @@ class World:
         """Whether maintenance may delete a file: elsewhere at once, in this region when the replica is past the
         commit that dropped it.
 
-        A replica names files of its own region where they stand, so `main` has to keep those longer than the lag
-        (DESIGN 3.1).
+        A replica names files of its own region where they stand, so `main` has to keep those longer than the lag.
         """
         return not uri.startswith("s3://eu-") or (
             self.invariants.watermark >= position and uri not in self.invariants.reached

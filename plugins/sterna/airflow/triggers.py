@@ -29,9 +29,8 @@ class NessieCommitTrigger(BaseEventTrigger):
     passes: nobody commits to `main` when a store comes back.
 
     It remembers nothing that matters: where it starts from is the watermark on the replica branch, and what is held
-        stands there
-    too. So a triggerer that dies before its event is stored loses none, and the price is at most one run with nothing
-    to do.
+    stands there too. So a triggerer that dies before its event is stored loses none, and the price is at most one run
+    with nothing to do.
 
     Args:
         region: name of the region whose catalog is polled.

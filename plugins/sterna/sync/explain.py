@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -120,19 +119,27 @@ def _origins(plan: Plan) -> dict[str, OriginSum]:
 
 
 def _actions(plan: Plan, files: pa.Table | None) -> tuple[ExplainedAction, ...]:
-    work = {} if files is None else _work(files)
-    actions = (ExplainedAction(action.key, action.kind, action.change) for action in plan.actions)
-    return tuple(replace(action, **work.get(action.key, {})) for action in actions)
+    copied, localized = ({}, {}) if files is None else (_copied(files), _localized(files))
+    actions = []
+    for action in plan.actions:
+        explained = ExplainedAction(action.key, action.kind, action.change)
+        if action.key in copied or action.key in localized:
+            count, size = copied.get(action.key, (0, 0))
+            explained = replace(explained, files=count, bytes=size, localize=localized.get(action.key, 0))
+        actions.append(explained)
+    return tuple(actions)
 
 
-def _work(files: pa.Table) -> dict[str, dict[str, int]]:
-    """Return, by table, the files and bytes to copy and the files to localize."""
+def _copied(files: pa.Table) -> dict[str, tuple[int, int]]:
+    """Return, by table, how many files are copied, and their bytes."""
     import pyarrow.compute as pc
 
-    copied = files.select(["table", "size", "batch"]).filter(pc.greater_equal(files.column("batch"), 0))
-    found: dict[str, dict[str, int]] = defaultdict(lambda: {"files": 0, "bytes": 0, "localize": 0})
-    for row in copied.group_by("table").aggregate([("size", "count"), ("size", "sum")]).to_pylist():
-        found[row["table"]].update({"files": row["size_count"], "bytes": row["size_sum"]})
-    for row in listing.to_localize(files).group_by("table").aggregate([("size", "count")]).to_pylist():
-        found[row["table"]]["localize"] = row["size_count"]
-    return found
+    chosen = files.select(["table", "size", "batch"]).filter(pc.greater_equal(files.column("batch"), 0))
+    rows = chosen.group_by("table").aggregate([("size", "count"), ("size", "sum")]).to_pylist()
+    return {row["table"]: (row["size_count"], row["size_sum"]) for row in rows}
+
+
+def _localized(files: pa.Table) -> dict[str, int]:
+    """Return, by table, how many files are localized."""
+    rows = listing.to_localize(files).group_by("table").aggregate([("size", "count")]).to_pylist()
+    return {row["table"]: row["size_count"] for row in rows}

@@ -15,7 +15,7 @@ from sterna.replica import run_folder
 from sterna.replica.head import read_head
 from sterna.replica.lag import measure_lag
 from sterna.replica.records import Plan, Report, StageReport
-from sterna.sync.explain import explain, explain_text
+from sterna.sync.explain import OriginSum, explain
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan
 from sterna.sync.run import sync
@@ -275,8 +275,10 @@ def test_a_plan_explains_itself_and_survives_its_journey_through_json(world: Wor
     made, files = make_plan(world.context())
     assert run_folder.from_json(Plan, run_folder.to_json(made)) == made
     explained = explain(world.context(), made, files)
-    assert explained["origins"]["us-lake"]["files"] == 1
-    assert "put iceberg_table ns.a: copy 1 files" in explain_text(explained)
+    size = made.batches[0].bytes
+    assert explained.origins == {"us-lake": OriginSum(1, 1, size)}
+    (table_put,) = (action for action in explained.actions if action.key == "ns.a")
+    assert (table_put.change, table_put.files, table_put.bytes) == ("put", 1, size)
 
 
 def test_lag_counts_from_the_oldest_commit_that_is_not_served(world: World):

@@ -33,8 +33,8 @@ from tests.simulation.syncs import Syncing, no_engine
 from tests.simulation.turns import Faults, Turn
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.regions import injected
+from tests.support.small_world import no_secrets
 from tests.unit.registry import samples
-from tests.unit.sync.world import no_secrets
 
 _ROOT = "s3://eu-replica"
 

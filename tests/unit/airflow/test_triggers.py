@@ -15,7 +15,7 @@ from sterna.errors import CatalogUnreachable
 from sterna.replica.head import HELD, RUN_ID, encode_held
 from sterna.replica.held import Held
 from tests.support.doubles.catalog import InMemoryCatalog
-from tests.unit.sync.world import make_world
+from tests.support.small_world import make_world
 
 WATCH = triggers._Watch
 DARK = Held("ns.dark", "StoreUnreachable", "does not answer")

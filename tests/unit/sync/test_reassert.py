@@ -15,9 +15,7 @@ from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from sterna.sync.reassert import reassert
 from sterna.verify.structure import verify_structure
-from tests.unit.sync.test_faults import gone, view
-from tests.unit.sync.test_sync import quiet, run
-from tests.unit.sync.world import World, table
+from tests.support.small_world import World, gone, quiet, run, table, view
 
 BRANCH = "main_replica_eu"
 

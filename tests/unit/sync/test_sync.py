@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -20,24 +20,7 @@ from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan
 from sterna.sync.run import sync
 from sterna.sync.stages import Planned, copy, localize, plan, publish
-from tests.unit.sync.world import World, table
-
-
-def here(function: Callable[[str], str], items: Sequence[str], label: str) -> Iterable[str]:
-    """Localize in this process."""
-    return [function(item) for item in items]
-
-
-def quiet(line: str) -> None:
-    pass
-
-
-def run(world: World, region: str = "eu", **options) -> Report:
-    return sync(world.context(region), SyncOptions(**options), quiet, engine=here)
-
-
-def planned(world: World, **options) -> Plan:
-    return make_plan(world.context(), SyncOptions(**options))[0]
+from tests.support.small_world import World, here, planned, quiet, run, table
 
 
 def test_a_first_sync_brings_everything_and_the_next_one_has_nothing_to_do(world: World):

@@ -70,7 +70,7 @@ def catalog_promote(
     if lost and not with_tables:
         raise UsageError("--lost says whose tables go on elsewhere: it goes with --with-tables")
     promotion = plan_promotion(opened, secrets, region, planned=planned)
-    with RegionContext(opened, opened.region(region), secrets) as context:
+    with RegionContext.of(opened, opened.region(region), secrets) as context:
         moves = plan_moves(context, lost or list(filter(None, [promotion.old]))) if with_tables else None
     asking.agreed(promotion_text(promotion, moves), yes)
     with output.progress("promote") as progress:

@@ -25,6 +25,7 @@ from sterna.cli.options import (
     finder,
 )
 from sterna.cli.output import EXIT_INTERRUPTED, Output, plain
+from sterna.cli.services import services_app
 from sterna.edges.secrets import Secrets
 from sterna.errors import SternaError, UsageError
 from sterna.replica.region import RegionContext
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="sterna",
     help="Geo-distributed replication of Apache Iceberg tables.",
-    epilog="Exit codes: 0 good; 1 unexpected; 2 wrong registry, option or name; 3 credential missing or refused; "
-    "4 something does not answer, a later run resumes; 5 tables are held; 6 the replica branch was changed by "
+    epilog="Exit codes: 0 good; 1 unexpected; 2 wrong registry, services file, option or name; 3 credential missing or "
+    "refused; 4 something does not answer, a later run resumes; 5 tables are held; 6 the replica branch was changed by "
     "somebody else, or main has diverged; 7 verify found faults, repair left some, or gc met a file that it can't "
     "read; 130 interrupted. Errors go to stderr, with --json as one JSON object.",
     no_args_is_help=True,
@@ -47,6 +48,7 @@ app = typer.Typer(
 registry_app = typer.Typer(help="Work with the storage registry.", no_args_is_help=True)
 app.add_typer(registry_app, name="registry")
 app.add_typer(catalog_app, name="catalog")
+app.add_typer(services_app, name="services")
 
 
 @app.command(epilog="Example: sterna plan --region eu")

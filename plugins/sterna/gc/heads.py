@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sterna.catalog.model import NAMESPACE, Catalog, Commit, Content, Key, Put, Reference, key_name
+from sterna.catalog.model import NAMESPACE, Commit, Content, Key, Put, Reference, key_name
+from sterna.catalog.reader import CatalogReader
 from sterna.errors import Busy, ReferenceNotFound, UsageError
 from sterna.registry.mapping import check_bindings
 from sterna.registry.model import SOURCE_BRANCH, inside, respell
@@ -149,7 +150,7 @@ def _past(context: RegionContext, since: datetime) -> set[TableVersion]:
     return set()
 
 
-def _served(context: RegionContext, catalog: Catalog, branch: str) -> Iterator[TableVersion]:
+def _served(context: RegionContext, catalog: CatalogReader, branch: str) -> Iterator[TableVersion]:
     try:
         yield from _versions(context, catalog.entries(branch, catalog.reference(branch).hash))
     except ReferenceNotFound:

@@ -12,7 +12,8 @@ from urllib.parse import unquote
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from sterna.registry.policy import DEFAULT_POLICY, Policy, Residency, StrictModel, matching
+from sterna.registry.policy import DEFAULT_POLICY, Policy, Residency, matching
+from sterna.strict_yaml import StrictModel
 
 SOURCE_BRANCH = "main"
 

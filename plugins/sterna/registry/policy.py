@@ -9,7 +9,9 @@ import re
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from sterna.strict_yaml import StrictModel
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
@@ -21,12 +23,6 @@ def duration(text: str) -> int | None:
     """Return the seconds of a duration such as `7d` (s, m, h, d, w), None where it is none."""
     found = _DURATION.fullmatch(text)
     return int(found[1]) * _UNITS[found[2]] if found else None
-
-
-class StrictModel(BaseModel):
-    """What everything in the registry is made of: frozen, and a setting that nobody knows is a fault."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class History(StrictModel):

@@ -26,6 +26,7 @@ def with_sizes(context: RegionContext, status: Status) -> Status:
     """
     if not status.refused or not status.replica_hash:
         return status
+    context = context.without_primary() if status.cut_off else context
     history = context.primary.history(f"{context.region.replica_branch}@{status.replica_hash}", operations=True)
     versions: dict[str, set[TableVersion]] = {}
     for version in refused_versions(context, islice(history, _LOOKED_AT)):

@@ -104,7 +104,7 @@ def read_status(context: RegionContext) -> Status:
     problem, lag, head = "", None, Head("", exists=False)
     silence = primary_silence(context)
     if silence:
-        context.without_primary()
+        context = context.without_primary()
     try:
         head = read_head(context.catalog, branch)
         lag = measure_lag(context)

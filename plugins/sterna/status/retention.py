@@ -52,6 +52,7 @@ def short_retention(context: RegionContext, status: Status) -> tuple[Short, ...]
     lags = {item.held.key: item.lag_seconds or 0.0 for item in status.held}
     if not lags and not status.lag_seconds:
         return ()
+    context = context.without_primary() if status.cut_off else context
     try:
         behind = dict(_behind(context, status, lags))
     except CatalogError:

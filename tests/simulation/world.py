@@ -33,8 +33,8 @@ from tests.simulation.syncs import Syncing, no_engine
 from tests.simulation.turns import Faults, Turn
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.regions import injected
+from tests.support.small_world import no_secrets
 from tests.unit.registry import samples
-from tests.unit.sync.world import no_secrets
 
 _ROOT = "s3://eu-replica"
 
@@ -109,8 +109,7 @@ class World:
         """Whether maintenance may delete a file: elsewhere at once, in this region when the replica is past the
         commit that dropped it.
 
-        A replica names files of its own region where they stand, so `main` has to keep those longer than the lag
-        (DESIGN 3.1).
+        A replica names files of its own region where they stand, so `main` has to keep those longer than the lag.
         """
         return not uri.startswith("s3://eu-") or (
             self.invariants.watermark >= position and uri not in self.invariants.reached

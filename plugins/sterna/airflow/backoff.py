@@ -1,4 +1,4 @@
-"""When tables that something held which passes, such as a store that was dark for a moment, are tried again."""
+"""When held tables are tried again, where what holds them may pass: a store that was dark for a moment."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from sterna.errors import Remedy, remedy_of
 from sterna.replica.held import Held
 
-FIRST = 30.0
-LONGEST = 600.0
+FIRST_PAUSE = 30.0
+LONGEST_PAUSE = 600.0
 
 
 @dataclass(frozen=True)
-class Again:
-    """The next try; the pause before it doubles with each. Losing it means to begin with the shortest one again,
-    and no more.
+class Backoff:
+    """The next try for tables that are held; the pause before it doubles with each.
+
+    Losing it means to begin with the shortest pause again, and no more.
 
     Args:
         keys: names of the keys that wait for it.
@@ -25,20 +26,20 @@ class Again:
     """
 
     keys: frozenset[str] = frozenset()
-    pause: float = FIRST
+    pause: float = FIRST_PAUSE
     due: float = math.inf
 
-    def seen(self, held: Iterable[Held], now: float) -> Again:
+    def after_look(self, held: Iterable[Held], now: float) -> Backoff:
         """Return what follows from a look at what a region's replica holds."""
         keys = frozenset(item.key for item in held if remedy_of(item.kind) is Remedy.RETRY)
         if keys - self.keys:
-            return Again(keys, FIRST, min(self.due, now + FIRST))
-        return replace(self, keys=keys) if keys else Again()
+            return Backoff(keys, FIRST_PAUSE, min(self.due, now + FIRST_PAUSE))
+        return replace(self, keys=keys) if keys else Backoff()
 
-    def tried(self, now: float) -> Again:
+    def after_retry(self, now: float) -> Backoff:
         """Return what follows when they are being tried because it is time."""
-        return replace(self, pause=min(self.pause * 2, LONGEST)).passed(now)
+        return replace(self, pause=min(self.pause * 2, LONGEST_PAUSE)).after_run(now)
 
-    def passed(self, now: float) -> Again:
+    def after_run(self, now: float) -> Backoff:
         """Return what follows when they are being tried anyway, by the run that a new commit starts."""
         return replace(self, due=now + self.pause) if self.keys else self

@@ -72,7 +72,7 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
     behind this one are skipped; after nothing to do `SternaAnnounceOperator` still runs.
 
     Args:
-        options: what to sync, a mapping or its JSON text: fields of `sterna.replica.records.Options`, and `dry_run`.
+        options: what to sync, a mapping or its JSON text: fields of `sterna.sync.options.SyncOptions`, and `dry_run`.
         kwargs: see `SternaOperator`.
     """
 
@@ -86,6 +86,7 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
 
     def execute(self, context: TaskContext) -> list[dict[str, Any]]:
         """Plan, explain, and skip what has nothing to do."""
+        from sterna.render.plan import plan_text
         from sterna.sync import stages
 
         region = self.open()
@@ -95,8 +96,9 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
             record_sync(planned.report)
             self._skip_stages(context, dry_run)
             return []
-        for line in planned.explained.splitlines():
-            self.say(line)
+        if planned.explained is not None:
+            for line in plan_text(planned.explained).splitlines():
+                self.say(line)
         if dry_run:
             self._skip_stages(context, dry_run)
         context["ti"].xcom_push(RUN, planned.run)

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from sterna.airflow.backoff import FIRST, Again
+from sterna.airflow.backoff import FIRST_PAUSE, Backoff
 from sterna.airflow.core import BaseEventTrigger, TriggerEvent, trigger_event
 from sterna.airflow.metrics import count_watch_error
 from sterna.errors import BranchChanged, ReferenceNotFound
@@ -29,9 +29,8 @@ class NessieCommitTrigger(BaseEventTrigger):
     passes: nobody commits to `main` when a store comes back.
 
     It remembers nothing that matters: where it starts from is the watermark on the replica branch, and what is held
-        stands there
-    too. So a triggerer that dies before its event is stored loses none, and the price is at most one run with nothing
-    to do.
+    stands there too. So a triggerer that dies before its event is stored loses none, and the price is at most one run
+    with nothing to do.
 
     Args:
         region: name of the region whose catalog is polled.
@@ -58,7 +57,7 @@ class NessieCommitTrigger(BaseEventTrigger):
         seen: str | None = None
         failures = 0
         watch: _Watch | None = None
-        retry = Again()
+        backoff = Backoff()
         while True:
             try:
                 # Blocking calls go to a thread: one loop carries all triggers.
@@ -67,7 +66,7 @@ class NessieCommitTrigger(BaseEventTrigger):
                 if seen is None:
                     seen = await asyncio.to_thread(watch.watermark)
                 head = await asyncio.to_thread(watch.head)
-                retry = retry.seen(await asyncio.to_thread(watch.held), time.monotonic())
+                backoff = backoff.after_look(await asyncio.to_thread(watch.held), time.monotonic())
             except Exception as error:  # noqa: BLE001 - whatever it is, the next look may succeed; it is logged and counted
                 if watch is not None:
                     watch.close()
@@ -86,11 +85,11 @@ class NessieCommitTrigger(BaseEventTrigger):
             now = time.monotonic()
             if head != seen:
                 yield trigger_event({"region": self.region, "from": seen, "to": head})
-                seen, retry = head, retry.passed(now)
-            elif now >= retry.due:
-                reason = f"what holds {len(retry.keys)} of the tables may have passed"
+                seen, backoff = head, backoff.after_run(now)
+            elif now >= backoff.due:
+                reason = f"what holds {len(backoff.keys)} of the tables may have passed"
                 yield trigger_event({"region": self.region, "from": seen, "to": head, "reason": reason})
-                retry = retry.tried(now)
+                backoff = backoff.after_retry(now)
             await asyncio.sleep(self.poll_interval)
 
 
@@ -130,7 +129,7 @@ class _Watch:
 
         if time.monotonic() < self._look:
             return self._known[1]
-        self._look = time.monotonic() + FIRST
+        self._look = time.monotonic() + FIRST_PAUSE
         catalog, branch = self._context.catalog, self._context.region.replica_branch
         try:
             head = catalog.reference(branch).hash

@@ -60,7 +60,8 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show what a sync would do: tables, files, bytes, price, and what is held and why. Changes nothing."""
-    from sterna.sync.explain import explain, explain_text
+    from sterna.render.plan import plan_json, plan_text
+    from sterna.sync.explain import explain
     from sterna.sync.options import SyncOptions
     from sterna.sync.plan.make import make_plan
 
@@ -68,7 +69,7 @@ def plan(
     with _context(registry, region) as context, output.progress("plan") as progress:
         made, files = make_plan(context, SyncOptions(tables=tuple(tables or ()), everything=everything), progress)
     explained = explain(context, made, files)
-    output.result(explained, explain_text(explained))
+    output.result(plan_json(explained), plan_text(explained))
 
 
 @app.command(epilog="Examples: sterna sync --region eu --table 'flights.*'; sterna sync --region eu --reassert")
@@ -130,7 +131,8 @@ def reseed(
     A sync stops there (exit 6) and shows both hashes: main may have lost commits by mistake, and the replica then still
     has them.
     """
-    from sterna.sync.explain import explain, explain_text
+    from sterna.render.plan import plan_json, plan_text
+    from sterna.sync.explain import explain
     from sterna.sync.options import SyncOptions
     from sterna.sync.plan.make import make_plan
     from sterna.sync.run import sync as run_sync
@@ -139,7 +141,7 @@ def reseed(
     with _context(registry, region) as context, output.progress("reseed") as progress:
         if dry_run:
             explained = explain(context, *make_plan(context, options, progress))
-            output.result(explained, explain_text(explained))
+            output.result(plan_json(explained), plan_text(explained))
             return
         report = run_sync(context, options, progress, again=False)
         if report.more:

@@ -42,9 +42,8 @@ def kept_heads(context: RegionContext, since: datetime, *, whole_history: bool) 
     """Find the versions that must stay readable.
 
     These are what the replica branch's head holds and what each of its heads since a moment held; and what any other
-    branch or
-    tag holds below this replica root: a tag that somebody set there, `main` itself after a promotion with tables, since
-        that moment too.
+    branch or tag holds below this replica root: a tag that somebody set there, `main` itself after a promotion with
+    tables, since that moment too.
 
     Args:
         context: the region.

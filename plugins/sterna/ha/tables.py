@@ -1,5 +1,4 @@
-"""Letting tables go on from a region's replica when the storage that they live in is gone (issue 7, promotion with
-tables).
+"""Letting tables go on from a region's replica when the storage that they live in is gone: promotion with tables.
 
 The entries of `main` are pointed at the region's localized metadata, in one commit. From then on `main` names files
 below that region's replica root; other regions take each of them back to its origin (`sterna.registry.mapping`), so

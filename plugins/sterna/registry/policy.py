@@ -71,6 +71,15 @@ class Policy(StrictModel):
     history: History = History()
     atomic: Literal["strict", "relaxed"] = "strict"
 
+    def deciding(self) -> dict[str, Any]:
+        """Return what decides which keys are replicated and how much of them, as JSON; see `Registry.digest`.
+
+        `atomic` doesn't: it decides who waits for whom. Each plan asks that anew, of every table that was committed
+        since and of those that wait already; one that went ahead can't be taken back by comparing it.
+        """
+        given = self.model_dump(mode="json", include={"replicate", "history"}, exclude_defaults=True)
+        return given | {"tables": sorted(set(self.tables))}
+
     def matches(self, name: str) -> bool:
         """Tell whether a dotted key name matches one of the patterns."""
         return matching(self.tables, name) is not None
@@ -97,6 +106,14 @@ class Residency(StrictModel):
                 "expected either only (regions that may have a replica) or never (regions that may have none)"
             )
         return self
+
+    def deciding(self) -> dict[str, Any]:
+        """Return what decides where keys are replicated to, as JSON; see `Registry.digest`."""
+        return {
+            "tables": sorted(set(self.tables)),
+            "only": None if self.only is None else sorted(set(self.only)),
+            "never": sorted(set(self.never)),
+        }
 
     def refusal(self, name: str, region: str) -> str:
         """Return why a key has no replica in a region, "" when it may have one."""

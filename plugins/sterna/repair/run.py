@@ -2,8 +2,7 @@
 else is touched.
 
 It is the one place where an object of the replica is written over, with what belongs there: the mapping is a function,
-    so the right
-content of each place is known. What is wrong is found by `verify`, before and after.
+so the right content of each place is known. What is wrong is found by `verify`, before and after.
 """
 
 from __future__ import annotations

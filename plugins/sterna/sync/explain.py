@@ -1,11 +1,10 @@
-"""A plan for people: what it would do, from where, at what price, and what is held and why."""
+"""What a plan would do, as facts: from where, at what price, and what is held and why."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
-from sterna.catalog.model import NAMESPACE
 from sterna.replica import file_list as listing
 from sterna.replica.held import Held
 from sterna.replica.records import Plan
@@ -16,78 +15,131 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def explain(context: RegionContext, plan: Plan, files: pa.Table | None) -> dict[str, Any]:
-    """Return a plan as plain data: tables, files and bytes by table and by origin, price, and what is held.
+@dataclass(frozen=True)
+class ExplainedAction:
+    """One key that changes on the replica branch.
+
+    Args:
+        key: key name.
+        kind: content type, as the catalog spells it.
+        change: what happens to the key.
+        files, bytes: what is copied for it.
+        localize: how many of its files are localized. All three are None for a key that brings no file.
+    """
+
+    key: str
+    kind: str
+    change: Literal["put", "drop"]
+    files: int | None = None
+    bytes: int | None = None
+    localize: int | None = None
+
+
+@dataclass(frozen=True)
+class OriginSum:
+    """What is copied from one location.
+
+    Args:
+        batches, files, bytes: how many.
+    """
+
+    batches: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class PlanExplained:
+    """A plan in facts that a page, a command or a task's log can show.
+
+    Args:
+        region, branch: what is brought up to date.
+        source_hash: the commit of `main` that it is brought to.
+        watermark: the commit of `main` that it stands for, None where there is none yet.
+        idle: nothing is to be done.
+        seeding: the branch is being seeded for the first time.
+        more: another sync must follow: the seed has further groups.
+        actions: keys that change.
+        left: how many of the compared keys are as they should be.
+        present: how many foreign files, not proven by the replica's head, are here already.
+        localize: where the files of each role are localized, in the order of the passes.
+        origins: what is copied, by the id of the location that it comes from.
+        egress_cost: estimated price of the copies.
+        held: keys that can't be taken up now.
+    """
+
+    region: str
+    branch: str
+    source_hash: str
+    watermark: str | None
+    idle: bool
+    seeding: bool
+    more: bool
+    actions: tuple[ExplainedAction, ...]
+    left: int
+    present: int
+    localize: tuple[Placement, ...]
+    origins: dict[str, OriginSum]
+    egress_cost: float
+    held: tuple[Held, ...]
+
+
+def explain(context: RegionContext, plan: Plan, files: pa.Table | None) -> PlanExplained:
+    """Return what a plan would do: tables, files and bytes by table and by origin, price, and what is held.
 
     Args:
         context: the region.
         plan: the plan.
         files: its list of files, None when it has none.
     """
-    tables = {} if files is None else _tables(files)
-    origins: dict[str, dict[str, int]] = defaultdict(lambda: {"batches": 0, "files": 0, "bytes": 0})
+    return PlanExplained(
+        region=plan.region,
+        branch=context.region.replica_branch,
+        source_hash=plan.source_hash,
+        watermark=plan.watermark or None,
+        idle=plan.idle,
+        seeding=plan.seeding,
+        more=plan.more,
+        actions=_actions(plan, files),
+        left=plan.left,
+        present=plan.present,
+        localize=() if files is None else tuple(placements(context.region, files)),
+        origins=_origins(plan),
+        egress_cost=round(plan.egress, 6),
+        held=plan.held,
+    )
+
+
+def _origins(plan: Plan) -> dict[str, OriginSum]:
+    sums: dict[str, OriginSum] = {}
     for batch in plan.batches:
-        origin = origins[batch.origin]
-        origin["batches"] += 1
-        origin["files"] += batch.files
-        origin["bytes"] += batch.bytes
-    return {
-        "region": plan.region,
-        "branch": context.region.replica_branch,
-        "source_hash": plan.source_hash,
-        "watermark": plan.watermark or None,
-        "idle": plan.idle,
-        "seeding": plan.seeding,
-        "more": plan.more,
-        "actions": [
-            {"key": action.key, "kind": action.kind, "change": action.change, **tables.get(action.key, {})}
-            for action in plan.actions
-        ],
-        "left": plan.left,
-        "present": plan.present,
-        "localize": [vars(place) for place in (placements(context.region, files) if files is not None else ())],
-        "origins": dict(origins),
-        "egress_cost": round(plan.egress, 6),
-        "held": [vars(item) for item in plan.held],
-    }
+        known = sums.get(batch.origin, OriginSum())
+        sums[batch.origin] = OriginSum(known.batches + 1, known.files + batch.files, known.bytes + batch.bytes)
+    return sums
 
 
-def _tables(files: pa.Table) -> dict[str, dict[str, int]]:
-    """Return, by table, the files and bytes to copy and the files to localize."""
+def _actions(plan: Plan, files: pa.Table | None) -> tuple[ExplainedAction, ...]:
+    copied, localized = ({}, {}) if files is None else (_copied(files), _localized(files))
+    actions = []
+    for action in plan.actions:
+        explained = ExplainedAction(action.key, action.kind, action.change)
+        if action.key in copied or action.key in localized:
+            count, size = copied.get(action.key, (0, 0))
+            explained = replace(explained, files=count, bytes=size, localize=localized.get(action.key, 0))
+        actions.append(explained)
+    return tuple(actions)
+
+
+def _copied(files: pa.Table) -> dict[str, tuple[int, int]]:
+    """Return, by table, how many files are copied, and their bytes."""
     import pyarrow.compute as pc
 
-    copied = files.select(["table", "size", "batch"]).filter(pc.greater_equal(files.column("batch"), 0))
-    found: dict[str, dict[str, int]] = defaultdict(lambda: {"files": 0, "bytes": 0, "localize": 0})
-    for row in copied.group_by("table").aggregate([("size", "count"), ("size", "sum")]).to_pylist():
-        found[row["table"]].update({"files": row["size_count"], "bytes": row["size_sum"]})
-    for row in listing.to_localize(files).group_by("table").aggregate([("size", "count")]).to_pylist():
-        found[row["table"]]["localize"] = row["size_count"]
-    return found
+    chosen = files.select(["table", "size", "batch"]).filter(pc.greater_equal(files.column("batch"), 0))
+    rows = chosen.group_by("table").aggregate([("size", "count"), ("size", "sum")]).to_pylist()
+    return {row["table"]: (row["size_count"], row["size_sum"]) for row in rows}
 
 
-def explain_text(explained: dict[str, Any]) -> str:
-    """Return an explained plan as lines for a terminal or a task's log."""
-    lines = [
-        f"{explained['branch']}: from main@{(explained['watermark'] or 'nothing')[:12]} to "
-        f"main@{explained['source_hash'][:12]}"
-    ]
-    if explained["idle"]:
-        lines.append("  nothing to do")
-    for action in explained["actions"]:
-        detail = ""
-        if action["change"] == "put" and action["kind"] != NAMESPACE:
-            detail = (
-                f": copy {action.get('files', 0)} files, {action.get('bytes', 0)} bytes; localize "
-                f"{action.get('localize', 0)}"
-            )
-        lines.append(f"  {action['change']} {action['kind'].lower()} {action['key']}{detail}")
-    for origin, sums in explained["origins"].items():
-        lines.append(f"  from {origin}: {sums['files']} files, {sums['bytes']} bytes in {sums['batches']} batches")
-    lines += [f"  {Placement(**place).line}" for place in explained["localize"]]
-    if explained["origins"]:
-        lines.append(f"  estimated egress cost: {explained['egress_cost']}")
-    for item in explained["held"]:
-        lines.append(f"  {Held(**item).line}")
-    if explained["more"]:
-        lines.append("  more tables follow in further groups")
-    return "\n".join(lines)
+def _localized(files: pa.Table) -> dict[str, int]:
+    """Return, by table, how many files are localized."""
+    rows = listing.to_localize(files).group_by("table").aggregate([("size", "count")]).to_pylist()
+    return {row["table"]: row["size_count"] for row in rows}

@@ -1,7 +1,4 @@
-"""Publishing: the whole batch in one commit on the replica branch, compared-and-swapped on its head (DESIGN.
-
-Publish).
-"""
+"""Publishing: the whole batch in one commit on the replica branch, compared-and-swapped on its head."""
 
 from __future__ import annotations
 

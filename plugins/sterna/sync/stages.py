@@ -21,7 +21,7 @@ from sterna.replica.records import Batch, Plan, Report, StageReport, TableFailur
 from sterna.replica.region import Progress, RegionContext
 from sterna.sync.copy import DEFAULT_DEADLINE, CopyFile, copy_batch
 from sterna.sync.engine import Engine, engine_or_spark
-from sterna.sync.explain import explain, explain_text
+from sterna.sync.explain import PlanExplained, explain
 from sterna.sync.holds import Settled
 from sterna.sync.localize import localize_files
 from sterna.sync.options import SyncOptions
@@ -41,13 +41,13 @@ class Planned:
         run: URI of the run's folder, `<replica root>/_sterna/runs/<run id>`; "" when there is nothing to do.
         batches: what to copy.
         report: how the sync ended, when nothing is to be done.
-        explained: the plan for people, in lines, when something is.
+        explained: what the plan would do, when something is to be done.
     """
 
     run: str
     batches: tuple[Batch, ...]
     report: Report | None = None
-    explained: str = ""
+    explained: PlanExplained | None = None
 
 
 def plan(context: RegionContext, options: SyncOptions, progress: Progress) -> Planned:
@@ -70,9 +70,8 @@ def plan(context: RegionContext, options: SyncOptions, progress: Progress) -> Pl
         if made.held:
             run_folder.save_report(context, report)  # it was a try, and a try leaves a trace
         return Planned("", (), report)
-    return Planned(
-        run_folder.save_plan(context, made, files), made.batches, explained=explain_text(explain(context, made, files))
-    )
+    run = run_folder.save_plan(context, made, files)
+    return Planned(run, made.batches, explained=explain(context, made, files))
 
 
 def copy(

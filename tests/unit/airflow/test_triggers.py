@@ -2,23 +2,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk.module_loading import import_string
 
-from sterna.airflow import backoff as again
-from sterna.airflow import triggers
-from sterna.airflow.backoff import FIRST, LONGEST, Again
+from sterna.airflow import backoff, triggers
 from sterna.airflow.triggers import NessieCommitTrigger
 from sterna.catalog.model import Unchanged
-from sterna.errors import CatalogUnreachable, Remedy, SternaError, remedy_of
+from sterna.errors import CatalogUnreachable
 from sterna.replica.head import HELD, RUN_ID, encode_held
 from sterna.replica.held import Held
 from tests.support.doubles.catalog import InMemoryCatalog
-from tests.unit.sync.world import make_world
+from tests.support.small_world import make_world
 
 WATCH = triggers._Watch
 DARK = Held("ns.dark", "StoreUnreachable", "does not answer")
@@ -109,7 +106,7 @@ def test_errors_are_counted_and_survived_and_the_registry_is_read_anew(events: A
 
 
 def test_it_fires_again_while_something_that_passes_holds_a_table(events: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(again, "FIRST", 0.01)
+    monkeypatch.setattr(backoff, "FIRST_PAUSE", 0.01)
     fired = events(_Watch(["b"], watermark="a", held=[DARK, BROKEN, WAITS]), 3)
     assert [(event["from"], event["to"]) for event in fired] == [("a", "b"), ("b", "b"), ("b", "b")]
     assert "holds 1 of the tables" in fired[1]["reason"]
@@ -124,7 +121,7 @@ def test_what_is_held_stands_in_the_replica_s_head_and_is_looked_up_when_that_mo
         world.catalog, "history", lambda *given, **options: asked.append("history") or history(*given, **options)
     )
     monkeypatch.setattr("sterna.replica.region.open_region", lambda *_: world.context())
-    monkeypatch.setattr(triggers, "FIRST", 0.0)
+    monkeypatch.setattr(triggers, "FIRST_PAUSE", 0.0)
     watch = WATCH("eu", "/registry.yaml")
     assert watch.held() == (), "there is no branch yet"
     world.catalog.create_branch("main_replica_eu")
@@ -134,7 +131,7 @@ def test_what_is_held_stands_in_the_replica_s_head_and_is_looked_up_when_that_mo
     assert len(asked) == 1
     hold(world.catalog)
     assert watch.held() == ()
-    monkeypatch.setattr(triggers, "FIRST", 3600.0)
+    monkeypatch.setattr(triggers, "FIRST_PAUSE", 3600.0)
     watch.held()
     hold(world.catalog, DARK)
     assert watch.held() == (), "it doesn't look at each turn"
@@ -143,42 +140,3 @@ def test_what_is_held_stands_in_the_replica_s_head_and_is_looked_up_when_that_mo
 def hold(catalog: InMemoryCatalog, *held: Held) -> None:
     said = {RUN_ID: "run", HELD: encode_held(held)}
     catalog.commit("main_replica_eu", catalog.reference("main_replica_eu").hash, [Unchanged(("x",))], "sterna", said)
-
-
-def tries(held: Sequence[Held], seconds: int, commits: Sequence[int] = ()) -> list[int]:
-    """When held tables are tried for their own sake, looked at each second."""
-    retry, times = Again(), []
-    for now in range(seconds):
-        retry = retry.seen(held, now)
-        if now in commits:
-            retry = retry.passed(now)
-        elif now >= retry.due:
-            times.append(now)
-            retry = retry.tried(now)
-    return times
-
-
-def test_tables_that_are_dark_for_a_moment_are_tried_soon_and_then_ever_more_seldom() -> None:
-    assert tries([DARK], 3000) == [30, 90, 210, 450, 930, 1530, 2130, 2730]
-    assert tries([BROKEN, WAITS], 3000) == []
-
-
-def test_a_run_that_a_commit_starts_is_a_try_as_well() -> None:
-    assert tries([DARK], 100, commits=[25]) == [55]
-
-
-def test_a_table_that_is_held_anew_does_not_wait_for_the_long_pause_of_another() -> None:
-    long = Again(frozenset({"ns.dark"}), LONGEST, 600.0)
-    assert long.seen([DARK], 1.0) == long
-    assert long.seen([DARK, replace(DARK, key="ns.other")], 1.0).due == 1.0 + FIRST
-    assert long.seen([], 1.0) == Again()
-
-
-def test_the_name_of_an_error_tells_its_remedy() -> None:
-    assert (remedy_of("StoreUnreachable"), remedy_of("Damaged"), remedy_of("StoreDenied")) == (
-        Remedy.RETRY,
-        Remedy.HOLD,
-        Remedy.STOP,
-    )
-    assert {remedy_of(name) for name in ("Waits", "Remedy", "OfANewerVersion", "re")} == {Remedy.HOLD}
-    assert remedy_of(SternaError.__name__) is SternaError.remedy

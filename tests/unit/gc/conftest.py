@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.sync.world import World, make_world
+from tests.support.small_world import World, make_world
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ from sterna.errors import ReplicaBroken, StoreUnreachable, UsageError
 from sterna.replica.head import read_head
 from sterna.sync import stages
 from sterna.sync.options import SyncOptions
-from tests.unit.gc.cleaning import LATER, MUCH_LATER, START, assert_closed, clean, files, rewritten, strict
-from tests.unit.sync.test_sync import quiet, run
-from tests.unit.sync.world import World
+from tests.support.cleaning import LATER, MUCH_LATER, START, assert_closed, clean, files, rewritten, strict
+from tests.support.small_world import World, quiet, run
 
 
 def evidence(world: World, folder: str) -> set[str]:

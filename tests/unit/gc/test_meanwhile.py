@@ -20,9 +20,8 @@ from sterna.replica.records import Report, StageReport
 from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan
-from tests.unit.gc.cleaning import MUCH_LATER, START, assert_closed, clean, files, rewritten
-from tests.unit.sync.test_sync import here, quiet, run
-from tests.unit.sync.world import World
+from tests.support.cleaning import MUCH_LATER, START, assert_closed, clean, files, rewritten
+from tests.support.small_world import World, here, quiet, run
 
 
 def in_flight(world: World) -> str:

@@ -11,9 +11,7 @@ from sterna.errors import UnsafeUri, UsageError
 from sterna.repair.run import Repaired, repair
 from sterna.replica import run_folder
 from sterna.verify.run import Depth, verify
-from tests.unit.sync.test_faults import with_registry
-from tests.unit.sync.test_sync import here, quiet, run
-from tests.unit.sync.world import World, make_world
+from tests.support.small_world import World, here, make_world, quiet, run, with_registry
 from tests.unit.verify.tables import sides, write
 from tests.unit.verify.test_synced import view
 

@@ -12,8 +12,7 @@ import pytest
 from sterna.repair.run import repair
 from sterna.status.region import read_status
 from sterna.verify.structure import verify_structure
-from tests.unit.sync.test_sync import here, quiet, run
-from tests.unit.sync.world import World
+from tests.support.small_world import World, here, quiet, run
 
 
 def copies(world: World, name: str) -> list[Path]:

@@ -10,7 +10,7 @@ import pytest
 
 from sterna.catalog.model import ICEBERG_VIEW, Content, Delete, Put, namespace_content
 from sterna.errors import BranchChanged, CatalogStateUnknown, RegistryError, UnsafeUri, UsageError, without_secrets
-from sterna.registry.model import Location, Registry
+from sterna.registry.model import Location
 from sterna.replica.head import HELD, head_of, read_head
 from sterna.replica.records import StageReport
 from sterna.sync.options import SyncOptions
@@ -18,27 +18,7 @@ from sterna.sync.plan.make import make_plan
 from sterna.sync.stages import copy, localize, plan, publish
 from sterna.verify.structure import verify_structure
 from tests.support.regions import with_ports
-from tests.unit.sync.test_sync import here, quiet, run
-from tests.unit.sync.world import World
-
-
-def gone(world: World, name: str) -> str:
-    return f"file://{world.folder}/us/lake/{name}/metadata/00009-gone.metadata.json"
-
-
-def view(world: World, name: str) -> str:
-    location = world.folder / "us" / "lake" / name
-    path = location / "metadata" / "00000-v.metadata.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    document = {"view-uuid": "u", "format-version": 1, "location": f"file://{location}", "current-version-id": 1}
-    path.write_text(json.dumps({**document, "versions": [], "version-log": [], "schemas": []}))
-    return f"file://{path}"
-
-
-def with_registry(world: World, **fields) -> World:
-    return World(
-        world.folder, world.catalog, world.writer, Registry.model_validate({**world.registry.model_dump(), **fields})
-    )
+from tests.support.small_world import World, gone, here, quiet, run, view, with_registry
 
 
 def data_files(folder: Path) -> list[Path]:

@@ -13,17 +13,8 @@ from typing import Any
 import pytest
 from pyiceberg.table import StaticTable
 
-from sterna.registry.model import Registry
 from sterna.status.region import Refused, read_status
-from tests.unit.sync.test_faults import gone
-from tests.unit.sync.test_sync import run
-from tests.unit.sync.world import World
-
-
-def ruled(world: World, **rules: Any) -> World:
-    """The same world under other policies or residency."""
-    changed = Registry.model_validate({**world.registry.model_dump(mode="json"), **rules})
-    return World(world.folder, world.catalog, world.writer, changed)
+from tests.support.small_world import World, gone, ruled, run
 
 
 def history(spelled: object) -> dict[str, Any]:

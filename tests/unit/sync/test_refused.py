@@ -11,8 +11,7 @@ import pytest
 from sterna.errors import StoreDenied
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
-from tests.unit.sync.test_sync import quiet
-from tests.unit.sync.world import World
+from tests.support.small_world import World, quiet
 
 
 def on_spark(world: World) -> World:

@@ -13,9 +13,7 @@ from sterna.replica.head import RESEEDED, SOURCE_HASH, read_head
 from sterna.replica.lag import measure_lag
 from sterna.status.region import read_status
 from sterna.verify.structure import verify_structure
-from tests.unit.sync.test_faults import gone
-from tests.unit.sync.test_sync import planned, run
-from tests.unit.sync.world import World
+from tests.support.small_world import World, gone, planned, run
 
 BRANCH = "main_replica_eu"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -15,29 +15,12 @@ from sterna.replica import run_folder
 from sterna.replica.head import read_head
 from sterna.replica.lag import measure_lag
 from sterna.replica.records import Plan, Report, StageReport
-from sterna.sync.explain import explain, explain_text
+from sterna.sync.explain import OriginSum, explain
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan
 from sterna.sync.run import sync
 from sterna.sync.stages import Planned, copy, localize, plan, publish
-from tests.unit.sync.world import World, table
-
-
-def here(function: Callable[[str], str], items: Sequence[str], label: str) -> Iterable[str]:
-    """Localize in this process."""
-    return [function(item) for item in items]
-
-
-def quiet(line: str) -> None:
-    pass
-
-
-def run(world: World, region: str = "eu", **options) -> Report:
-    return sync(world.context(region), SyncOptions(**options), quiet, engine=here)
-
-
-def planned(world: World, **options) -> Plan:
-    return make_plan(world.context(), SyncOptions(**options))[0]
+from tests.support.small_world import World, here, planned, quiet, run, table
 
 
 def test_a_first_sync_brings_everything_and_the_next_one_has_nothing_to_do(world: World):
@@ -275,8 +258,10 @@ def test_a_plan_explains_itself_and_survives_its_journey_through_json(world: Wor
     made, files = make_plan(world.context())
     assert run_folder.from_json(Plan, run_folder.to_json(made)) == made
     explained = explain(world.context(), made, files)
-    assert explained["origins"]["us-lake"]["files"] == 1
-    assert "put iceberg_table ns.a: copy 1 files" in explain_text(explained)
+    size = made.batches[0].bytes
+    assert explained.origins == {"us-lake": OriginSum(1, 1, size)}
+    (table_put,) = (action for action in explained.actions if action.key == "ns.a")
+    assert (table_put.change, table_put.files, table_put.bytes) == ("put", 1, size)
 
 
 def test_lag_counts_from_the_oldest_commit_that_is_not_served(world: World):

@@ -20,7 +20,7 @@ from pyarrow import orc
 
 from sterna.catalog.model import Put, namespace_content
 from sterna.replica import head
-from tests.unit.sync.world import World, table
+from tests.support.small_world import World, table
 
 BRANCH = "main_replica_eu"
 DIGEST = "0123456789abcdef"

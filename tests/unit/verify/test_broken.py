@@ -12,7 +12,7 @@ import pytest
 from sterna.verify.findings import Finding, Verified
 from sterna.verify.run import Depth, verify
 from sterna.verify.sample import parse_sample
-from tests.unit.sync.world import World, make_world
+from tests.support.small_world import World, make_world
 from tests.unit.verify import breaking
 from tests.unit.verify.breaking import DATA, DELETES, METADATA
 from tests.unit.verify.tables import Side, bound, delete_rows, publish, puffin, sides

@@ -13,7 +13,7 @@ from sterna.errors import UsageError
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from sterna.verify.structure import Verified, verify_structure
-from tests.unit.sync.world import World, make_world, table
+from tests.support.small_world import World, make_world, table
 
 Break = Callable[[World, Path], None]
 

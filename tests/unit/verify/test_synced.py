@@ -21,7 +21,7 @@ from sterna.sync.run import sync
 from sterna.verify.findings import Verified
 from sterna.verify.run import Depth, verify
 from sterna.verify.sample import parse_sample
-from tests.unit.sync.world import World, make_world, table
+from tests.support.small_world import World, make_world, table
 from tests.unit.verify.tables import BRANCH, Side, sides, write
 
 DEEP = Depth(deep=True)

@@ -66,7 +66,9 @@ class Changes:
 
 
 def find_changes(context: RegionContext, head: Head, digest: str, options: SyncOptions) -> Changes:
-    """Find the keys to compare (DESIGN: What a sync looks at).
+    """Find the keys to compare: those that differ between W and H and those held, or all.
+
+    All where there is no W, the catalog no longer knows it, the digest is another than the head's, or on request.
 
     Args:
         context: the region.

@@ -1,4 +1,4 @@
-"""The plan: `main` at one commit against a replica branch (DESIGN: What a sync looks at, What to copy). Reads only."""
+"""The plan: `main` at one commit against a replica branch, and which files that takes. Reads only."""
 
 from __future__ import annotations
 
@@ -105,7 +105,10 @@ def make_plan(
 
 
 def sync_digest(context: RegionContext) -> str:
-    """Return the digest that decides whether all keys are compared: over the registry and the localizer's version."""
+    """Return the digest that decides whether all keys are compared.
+
+    It is over what of the registry decides a replica (`Registry.digest`), and the localizer's version.
+    """
     return digest([context.registry.digest(), LOCALIZER_VERSION])
 
 

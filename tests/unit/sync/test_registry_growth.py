@@ -18,7 +18,7 @@ from sterna.replica.head import read_head
 from sterna.replica.records import Report
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
-from tests.unit.sync.world import World, make_world
+from tests.support.small_world import World, make_world
 
 
 def in_process(function: Callable[[str], str], items: Sequence[str], label: str) -> Iterable[str]:

@@ -40,7 +40,7 @@ from sterna.embedded.postgres import Database, find_binaries
 from sterna.registry.credential import parse_credential
 from sterna.registry.load import parse_registry
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docker-compose.yml").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]

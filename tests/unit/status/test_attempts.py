@@ -10,8 +10,7 @@ from sterna.replica.head import read_head
 from sterna.replica.run_folder import began, new_run_id, save_report
 from sterna.status.attempts import with_attempts
 from sterna.status.region import HeldNow, read_status
-from tests.unit.sync.test_sync import run
-from tests.unit.sync.world import World
+from tests.support.small_world import World, run
 
 
 def shown(world: World) -> dict[str, HeldNow]:

@@ -27,10 +27,10 @@ from sterna.edges.spark import start as spark_start
 from sterna.edges.spark.worker import SECRETS_KEY, redact
 from sterna.embedded.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
 from sterna.errors import EngineError
-from tests.integration.test_demo import left_running
+from tests.integration.demo.test_demo import left_running
 from tests.support.spark_child import CANARY, CONNECTION, ENVIRONMENT
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,7 @@ from typing import Any
 from sterna.gc.model import Collected, GcOptions
 from sterna.gc.run import collect
 from sterna.verify.structure import verify_structure
-from tests.unit.sync.test_policies import ruled
-from tests.unit.sync.test_sync import run
-from tests.unit.sync.world import World
+from tests.support.small_world import World, ruled, run
 
 START = datetime.now(UTC)
 LATER = START + timedelta(days=9)  # than `keep` and `grace`

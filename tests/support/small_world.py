@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
@@ -11,7 +14,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from sterna.catalog.model import ICEBERG_TABLE, Content, Delete, Key, Put, key_name, namespace_content
 from sterna.errors import CredentialError
 from sterna.registry.model import Registry
+from sterna.replica.records import Plan, Report
 from sterna.replica.region import RegionContext
+from sterna.sync.options import SyncOptions
+from sterna.sync.plan.make import make_plan
+from sterna.sync.run import sync
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.regions import injected
 
@@ -106,3 +113,50 @@ def make_world(folder: Path) -> World:
         }
     )
     return World(folder, InMemoryCatalog(), writer, registry)
+
+
+def here(function: Callable[[str], str], items: Sequence[str], label: str) -> Iterable[str]:
+    """Localize in this process."""
+    return [function(item) for item in items]
+
+
+def quiet(line: str) -> None:
+    """Tell nobody."""
+
+
+def run(world: World, region: str = "eu", **options) -> Report:
+    """Sync a region, all in this process."""
+    return sync(world.context(region), SyncOptions(**options), quiet, engine=here)
+
+
+def planned(world: World, **options) -> Plan:
+    """What a sync of eu would do."""
+    return make_plan(world.context(), SyncOptions(**options))[0]
+
+
+def gone(world: World, name: str) -> str:
+    """The location of a metadata.json that is not there."""
+    return f"file://{world.folder}/us/lake/{name}/metadata/00009-gone.metadata.json"
+
+
+def view(world: World, name: str) -> str:
+    """Write a view of region us; return its metadata location."""
+    location = world.folder / "us" / "lake" / name
+    path = location / "metadata" / "00000-v.metadata.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = {"view-uuid": "u", "format-version": 1, "location": f"file://{location}", "current-version-id": 1}
+    path.write_text(json.dumps({**document, "versions": [], "version-log": [], "schemas": []}))
+    return f"file://{path}"
+
+
+def with_registry(world: World, **fields) -> World:
+    """The same world, some fields of its registry changed."""
+    return World(
+        world.folder, world.catalog, world.writer, Registry.model_validate({**world.registry.model_dump(), **fields})
+    )
+
+
+def ruled(world: World, **rules: Any) -> World:
+    """The same world under other policies or residency."""
+    changed = Registry.model_validate({**world.registry.model_dump(mode="json"), **rules})
+    return World(world.folder, world.catalog, world.writer, changed)

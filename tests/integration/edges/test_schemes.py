@@ -29,10 +29,10 @@ from sterna.registry.credential import fileio_properties
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
 from sterna.sync.copy import CopyFile
-from tests.integration import test_copy, test_objects
+from tests.integration.edges import test_copy, test_objects
 
 # The behaviours themselves, over this module's `stores`.
-from tests.integration.test_objects import (  # noqa: F401
+from tests.integration.edges.test_objects import (  # noqa: F401
     test_a_file_over_the_limit_is_refused,
     test_a_missing_object,
     test_an_empty_object_is_there,

@@ -35,8 +35,8 @@ from tests.support.all_stores import all_stores
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.emulators import ACCOUNT, Azure, Google, start_azure, start_google
 from tests.support.regions import injected
+from tests.support.small_world import table as content_of
 from tests.support.stores import KEY, SECRET
-from tests.unit.sync.world import table as content_of
 
 AZURE = f"abfss://lake@{ACCOUNT}.dfs.core.windows.net"
 PREFIXES = {"us": "s3://us-lake", "eu": "gs://eu-lake", "ap": AZURE}

@@ -8,9 +8,8 @@ from typing import Any
 from sterna.status.refused import with_sizes
 from sterna.status.region import Status, read_status
 from sterna.status.retention import Short, short_retention
-from tests.unit.gc.cleaning import START, clean, files, strict
-from tests.unit.sync.test_sync import run
-from tests.unit.sync.world import World
+from tests.support.cleaning import START, clean, files, strict
+from tests.support.small_world import World, run
 
 
 def test_status_counts_what_is_left_of_a_refused_table(world: World):

@@ -1,0 +1,19 @@
+"""Facts as plain data, as `--json` prints them and a page hands them on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """Return dataclasses as what JSON is made of, at any depth; moments as ISO 8601 texts."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    return value.isoformat() if isinstance(value, datetime) else value

@@ -1,0 +1,48 @@
+"""A plan, for a terminal, a task's log and `--json`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sterna.catalog.model import NAMESPACE
+from sterna.render.plain import plain
+
+if TYPE_CHECKING:
+    from sterna.sync.explain import ExplainedAction, PlanExplained
+
+
+def plan_text(explained: PlanExplained) -> str:
+    """Return an explained plan as lines for people."""
+    lines = [
+        f"{explained.branch}: from main@{(explained.watermark or 'nothing')[:12]} to main@{explained.source_hash[:12]}"
+    ]
+    if explained.idle:
+        lines.append("  nothing to do")
+    lines += [_action_line(action) for action in explained.actions]
+    lines += [
+        f"  from {origin}: {sums.files} files, {sums.bytes} bytes in {sums.batches} batches"
+        for origin, sums in explained.origins.items()
+    ]
+    lines += [f"  {placement.line}" for placement in explained.localize]
+    if explained.origins:
+        lines.append(f"  estimated egress cost: {explained.egress_cost}")
+    lines += [f"  {item.line}" for item in explained.held]
+    if explained.more:
+        lines.append("  more tables follow in further groups")
+    return "\n".join(lines)
+
+
+def plan_json(explained: PlanExplained) -> dict[str, Any]:
+    """Return an explained plan as plain data; an action that brings no file says nothing of files."""
+    document: dict[str, Any] = plain(explained)
+    document["actions"] = [
+        {name: value for name, value in action.items() if value is not None} for action in document["actions"]
+    ]
+    return document
+
+
+def _action_line(action: ExplainedAction) -> str:
+    line = f"  {action.change} {action.kind.lower()} {action.key}"
+    if action.change != "put" or action.kind == NAMESPACE:
+        return line
+    return f"{line}: copy {action.files or 0} files, {action.bytes or 0} bytes; localize {action.localize or 0}"

@@ -1,0 +1,53 @@
+"""Held tables are tried again soon, and then ever more seldom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sterna.airflow.backoff import FIRST_PAUSE, LONGEST_PAUSE, Backoff
+from sterna.errors import Remedy, SternaError, remedy_of
+from sterna.replica.held import Held
+
+DARK = Held("ns.dark", "StoreUnreachable", "does not answer")
+BROKEN = Held("ns.broken", "BrokenMetadata", "does not parse")
+WAITS = Held("ns.waits", "Waits", "committed together with ns.dark", waits_for="ns.dark")
+
+
+def tries(held: Sequence[Held], seconds: int, commits: Sequence[int] = ()) -> list[int]:
+    """When held tables are tried for their own sake, looked at each second."""
+    backoff, times = Backoff(), []
+    for now in range(seconds):
+        backoff = backoff.after_look(held, now)
+        if now in commits:
+            backoff = backoff.after_run(now)
+        elif now >= backoff.due:
+            times.append(now)
+            backoff = backoff.after_retry(now)
+    return times
+
+
+def test_tables_that_are_dark_for_a_moment_are_tried_soon_and_then_ever_more_seldom() -> None:
+    assert tries([DARK], 3000) == [30, 90, 210, 450, 930, 1530, 2130, 2730]
+    assert tries([BROKEN, WAITS], 3000) == []
+
+
+def test_a_run_that_a_commit_starts_is_a_try_as_well() -> None:
+    assert tries([DARK], 100, commits=[25]) == [55]
+
+
+def test_a_table_that_is_held_anew_does_not_wait_for_the_long_pause_of_another() -> None:
+    long = Backoff(frozenset({"ns.dark"}), LONGEST_PAUSE, 600.0)
+    assert long.after_look([DARK], 1.0) == long
+    assert long.after_look([DARK, replace(DARK, key="ns.other")], 1.0).due == 1.0 + FIRST_PAUSE
+    assert long.after_look([], 1.0) == Backoff()
+
+
+def test_the_name_of_an_error_tells_its_remedy() -> None:
+    assert (remedy_of("StoreUnreachable"), remedy_of("Damaged"), remedy_of("StoreDenied")) == (
+        Remedy.RETRY,
+        Remedy.HOLD,
+        Remedy.STOP,
+    )
+    assert {remedy_of(name) for name in ("Waits", "Remedy", "OfANewerVersion", "re")} == {Remedy.HOLD}
+    assert remedy_of(SternaError.__name__) is SternaError.remedy

@@ -45,22 +45,31 @@ def write_table(readme: Path = README, results: Path = RESULTS) -> None:
 
 
 def table(results: Path) -> str:
-    """Return the table, and after it the plots, as Markdown."""
-    lines = ["| bench | case | result | goal | both sides, median | measured |", "|---|---|---|---|---|---|"]
-    plots = []
+    """Return the table, and after it each bench's plot and what both sides came to, as Markdown of short lines."""
+    lines = ["| bench | case | result | goal |", "|---|---|---|---|"]
+    parts = []
     for name, wanted in _CASES.items():
-        path = results / f"{name}.json"
-        found = {line["case"]: line for line in latest(path)}
+        found = {line["case"]: line for line in latest(results / f"{name}.json")}
         lines += [_row(name, case, found.get(case)) for case in dict.fromkeys((*wanted, *found))]
-        plots += [f"![{name}]({results.name}/{name}.svg)\n"] if found else []
-    return "\n".join([*lines, "", *plots])
+        if found:
+            parts += [f"**{name}**", "", f"![{name}]({results.name}/{name}.svg)", ""]
+            parts += [text for case in dict.fromkeys((*wanted, *found)) for text in _sides(found.get(case))]
+            parts.append("")
+    return "\n".join([*lines, "", *parts])
 
 
 def _row(name: str, case: str, line: dict[str, Any] | None) -> str:
     if line is None:
-        return f"| {name} | {case} | {_NOT_YET} | | | |"
-    unit = "MiB" if line["unit"] == "MiB" else "s"
-    sides = "; ".join(f"{side} {values['median']:g} {unit}" for side, values in line["sides"].items())
+        return f"| {name} | {case} | {_NOT_YET} | |"
     verdict = f"{line['figure']:g} {line['unit']}" + {True: ", met", False: ", **missed**", None: ""}[line["met"]]
+    return f"| {name} | {case} | {verdict} | {line['goal'] or ''} |"
+
+
+def _sides(line: dict[str, Any] | None) -> list[str]:
+    """Return what each side of a case came to, in the median, and where and when that was."""
+    if line is None:
+        return []
+    unit = "MiB" if line["unit"] == "MiB" else "s"
     where = f"{line['at']}, {line['cores']} cores, {line['rounds']} rounds, sterna {line['versions']['sterna']}"
-    return f"| {name} | {case} | {verdict} | {line['goal'] or ''} | {sides} | {where} |"
+    sides = (f"  * {side}: {values['median']:g} {unit}" for side, values in line["sides"].items())
+    return [f"* {line['case']} ({where})", *sides]

@@ -1,0 +1,114 @@
+"""The documents are for readers in a hurry: short lines and sentences, and nothing in them that leads nowhere."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.support.prose import (
+    ROOT,
+    Document,
+    chains,
+    dead_links,
+    long_lines,
+    long_sentences,
+    missing_files,
+    missing_functions,
+)
+
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "bench" / "README.md"]
+MOST_LONG = 0.1  # of a document's sentences
+# Modules are named from the package's own folder.
+ROOTS = (ROOT, ROOT / "plugins" / "sterna")
+FOREIGN = frozenset({"etc/catalog/lake.properties"})
+
+BAD = """\
+# A title
+
+This line is much longer than a hundred characters, and nothing in it keeps anybody from breaking it in two.
+
+One thought after another; and then a second one; and a third, so that nobody knows any more at the end of this long
+sentence what stood at its beginning. [Nowhere](nowhere.md), [no such place](#nothing), `sync/nowhere.py`,
+`nowhere/`, `no_such_function()`.
+"""
+GOOD = """\
+# A title
+
+A short line, and a link to [itself](#a-title).
+It ends here. `e.g. this. is code` and one.
+
+| `setting` | value |
+|---|---|
+| `read` | a cell. Another one. |
+
+```
+a command may be as long as it has to be, for whoever copies it wants the whole of it on one line, always
+```
+
+* https://example.com/a-link-of-one-word-that-can-not-be-broken-however-long-it-is-because-it-is-one-word
+"""
+
+
+@cache
+def source() -> str:
+    """Return all source code, in which functions that documents name are looked for."""
+    folders = ("plugins", "bench", "dags", "tests")
+    return "\n".join(path.read_text() for folder in folders for path in sorted((ROOT / folder).rglob("*.py")))
+
+
+def report(document: Document) -> tuple[int, int]:
+    """Print a document's long sentences; return how many there are, and how many sentences."""
+    found, count = long_sentences(document), len(list(document.sentences()))
+    print(f"{document.path.name}: {count} sentences, {100 - 100 * len(found) / count:.1f} % within the limit")
+    for sentence in found:
+        print(f"  {sentence}")
+    return len(found), count
+
+
+@pytest.fixture(params=DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def document(request: pytest.FixtureRequest) -> Document:
+    return Document.read(request.param)
+
+
+def test_lines_fit_a_screen(document: Document) -> None:
+    assert long_lines(document) == []
+
+
+def test_nine_sentences_of_ten_are_short(document: Document) -> None:
+    found, count = report(document)
+    assert found <= MOST_LONG * count
+
+
+def test_no_sentence_is_a_chain(document: Document) -> None:
+    assert chains(document) == []
+
+
+def test_every_link_leads_somewhere(document: Document) -> None:
+    assert dead_links(document) == []
+
+
+def test_every_file_that_is_named_is_there(document: Document) -> None:
+    assert missing_files(document, ROOTS, FOREIGN) == []
+
+
+def test_every_function_that_is_named_is_there(document: Document) -> None:
+    assert missing_functions(document, source()) == []
+
+
+def test_a_bad_document_is_told(tmp_path: Path) -> None:
+    bad = Document(tmp_path / "bad.md", BAD)
+    assert [line.partition(":")[0] for line in long_lines(bad)] == ["3", "5", "6"]
+    assert len(long_sentences(bad)) == 1
+    assert report(bad) == (1, 3)
+    assert len(chains(bad)) == 1
+    assert dead_links(bad) == ["nowhere.md", "#nothing"]
+    assert missing_files(bad, ROOTS) == ["nowhere/", "sync/nowhere.py"]
+    assert missing_functions(bad, "def other(): ...") == ["no_such_function"]
+
+
+def test_a_good_document_passes(tmp_path: Path) -> None:
+    good = Document(tmp_path / "good.md", GOOD)
+    assert long_lines(good) == chains(good) == dead_links(good) == missing_files(good, ROOTS) == []
+    assert report(good) == (0, 3)

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from sterna.airflow.core import delegating_command
 from sterna.airflow.settings import SECTION
 
-COMMANDS = ("catalog", "collect", "demo", "plan", "registry", "repair", "reseed", "status", "sync", "verify")
+COMMANDS = ("catalog", "demo", "gc", "plan", "registry", "repair", "reseed", "status", "sync", "verify")
 _DESCRIPTION = f"""\
 The commands of the console script `sterna`: {", ".join(COMMANDS)}; `airflow sterna COMMAND --help` explains each.
 Region and registry are those of section [sterna] in Airflow's configuration, unless an option

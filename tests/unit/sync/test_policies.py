@@ -14,7 +14,8 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from sterna.registry.model import Registry
-from sterna.status.region import Refused, read_status
+from sterna.status.model import Refused
+from sterna.status.read import read_status
 from tests.unit.sync.test_faults import gone
 from tests.unit.sync.test_sync import run
 from tests.unit.sync.world import World

@@ -20,8 +20,8 @@ from sterna.catalog.model import Commit
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica.head import head_of
 from sterna.replica.region import RegionContext
-from sterna.sync import run as stages
 from sterna.sync.options import SyncOptions
+from sterna.sync.run import sync
 
 BOUNDED = 1.5
 """Lag of the last third by lag of the first third, up to which it counts as bounded."""
@@ -55,7 +55,7 @@ def bench(loads: Sequence[Load], minutes: float, work: Path | None) -> None:
     for load in loads:
         with pair(work) as world, world.context() as context:
             tables = [SmallTable(world, open_writer(world), f"t{number}").create() for number in range(load.tables)]
-            stages.sync(context, SyncOptions(), say)
+            sync(context, SyncOptions(), say)
             measure(world, context, load, tables, minutes)
 
 
@@ -115,7 +115,7 @@ def _sync_on(context: RegionContext, ended: threading.Event) -> int:
         last = ended.is_set()
         head = context.primary.reference(SOURCE_BRANCH).hash
         if head != seen:
-            report = stages.sync(context, SyncOptions(), lambda line: None)
+            report = sync(context, SyncOptions(), lambda line: None)
             published, seen = published + (report.outcome == "published"), head
         elif not last:
             time.sleep(_LOOK_SECONDS)

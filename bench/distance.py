@@ -22,9 +22,9 @@ from bench.regions import Pair, pair, say, settle, sync_one_file
 from bench.writer import NAMESPACE, SmallTable, open_writer, properties
 from sterna.edges.secrets import environment_secrets
 from sterna.replica.region import RegionContext, open_region
-from sterna.sync import run as stages
 from sterna.sync.copy import CopyFile, copy_batch
 from sterna.sync.options import SyncOptions
+from sterna.sync.run import sync
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -94,7 +94,7 @@ def measure_copy(world: Pair, context: RegionContext, link: Link, rounds: int) -
 
 def measure_commit(world: Pair, context: RegionContext, link: Link, table: SmallTable, rounds: int) -> None:
     """Measure the sync of a commit of one small file, and what of it crosses the link."""
-    stages.sync(context, SyncOptions(), say)
+    sync(context, SyncOptions(), say)
 
     def commit() -> float:
         table.append()
@@ -116,7 +116,7 @@ def measure_query(world: Pair, context: RegionContext, link: Link, writer: Catal
     table = writer.create_table(f"{NAMESPACE}.{_QUERIED}", rows.schema)
     for _ in range(_QUERIED_FILES):
         table.append(rows)
-    stages.sync(context, SyncOptions(), say)
+    sync(context, SyncOptions(), say)
     eu, us = world.stage.endpoints["eu"], world.stage.endpoints["us"]
     sides: dict[str, Run] = {
         "on main_replica_eu": lambda: _query(world, context.region.replica_branch, properties(eu)),

@@ -22,9 +22,9 @@ from bench.tables import BigTable, build_table, insert_row, place_files
 from sterna.catalog.model import Content, Key, Put
 from sterna.edges.nessie.http import NessieHttp
 from sterna.replica.region import RegionContext
-from sterna.sync import run as stages
-from sterna.sync.localize import Engine
+from sterna.sync.engine import Engine, spark_engine
 from sterna.sync.options import SyncOptions
+from sterna.sync.run import sync
 
 GOAL = 1.3
 _FILE_SIZE = 1024
@@ -57,8 +57,8 @@ def measure(world: Regions, table: BigTable, rounds: int) -> tuple[tuple[float, 
     """Seed the replica, then measure commits; return their seconds, and what one costs."""
     seconds: list[float] = []
     costs: list[dict[str, float]] = []
-    with world.context() as context, stages.spark_engine(context, say) as engine:
-        assert not stages.sync(context, SyncOptions(seed_group=1_000_000), say, engine=engine).held
+    with world.context() as context, spark_engine(context, say) as engine:
+        assert not sync(context, SyncOptions(seed_group=1_000_000), say, engine=engine).held
         for number in range(-1, rounds):
             insert_row(world, table.name)
             cost = _sync(world, context, engine)

@@ -13,8 +13,8 @@ from statistics import median
 from bench.common import Result, alternate, report, rounded
 from bench.regions import MAIN, Regions, regions, run_sterna, say
 from sterna.registry.model import SOURCE_BRANCH
-from sterna.sync import run as stages
 from sterna.sync.options import SyncOptions
+from sterna.sync.run import sync
 
 GOAL = 0.5
 
@@ -26,7 +26,7 @@ def bench(tables: int, rounds: int, work: Path | None) -> None:
         for number in range(tables):
             world.spark.sql(f"CREATE TABLE {MAIN}.bench.t{number} USING iceberg AS SELECT * FROM range(10)")
         with world.context() as context:
-            stages.sync(context, SyncOptions(), say)
+            sync(context, SyncOptions(), say)
         measure(world, tables, rounds)
 
 
@@ -34,7 +34,7 @@ def measure(world: Regions, tables: int, rounds: int) -> None:
     """Measure and report."""
     with world.context() as context:
         sides = {
-            "sync, warm": timed(lambda: _idle(stages.sync(context, SyncOptions(), lambda line: None).outcome)),
+            "sync, warm": timed(lambda: _idle(sync(context, SyncOptions(), lambda line: None).outcome)),
             "Nessie round trip": timed(lambda: context.primary.reference(SOURCE_BRANCH)),
             "sterna sync, a process": timed(lambda: command(world)),
             "sterna --help, a process": timed(lambda: run_sterna("--help")),

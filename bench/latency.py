@@ -21,8 +21,8 @@ from bench.writer import SmallTable, open_writer
 from sterna.embedded.airflow import Airflow
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica.head import read_head
-from sterna.sync import run as stages
 from sterna.sync.options import SyncOptions
+from sterna.sync.run import sync
 
 GOAL_SECONDS_OVER = 2.0
 GOAL_TIMES_AIRFLOW = 1.2
@@ -64,7 +64,7 @@ def bench(commits: int, airflow: int, work: Path | None) -> None:
     with pair(work, airflow=airflow > 0) as world:
         table = SmallTable(world, open_writer(world), "latency").create()
         with world.context() as context:
-            stages.sync(context, SyncOptions(), say)
+            sync(context, SyncOptions(), say)
         command = measure_command(world, table, commits)
         if airflow:
             measure_airflow(world, table, airflow, command)

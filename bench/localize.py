@@ -15,8 +15,8 @@ from bench.tables import BigTable, build_table
 from sterna.catalog.model import key_name
 from sterna.replica.records import StageReport
 from sterna.replica.region import RegionContext
-from sterna.sync import run as stages
-from sterna.sync.localize import Engine
+from sterna.sync import stages
+from sterna.sync.engine import Engine, spark_engine
 from sterna.sync.options import SyncOptions
 
 GOAL = 10.0
@@ -35,7 +35,7 @@ def bench(entries: list[int], rounds: int, cores: int, per_manifest: int, work: 
 
 def measure(world: Regions, table: BigTable, rounds: int) -> None:
     """Measure one table and report it."""
-    with world.context() as context, stages.spark_engine(context, say) as engine, peak_memory() as peaks:
+    with world.context() as context, spark_engine(context, say) as engine, peak_memory() as peaks:
         sides = {
             "sterna localize": lambda: localize(world, context, table, engine),
             "rewrite_table_path": rival(world, table),

@@ -15,7 +15,7 @@ from bench.common import Result, alternate, report
 from bench.localize import localize
 from bench.regions import Regions, regions, say
 from bench.tables import build_table
-from sterna.sync import run as stages
+from sterna.sync.engine import spark_engine
 
 _START = "from sterna.edges.spark.session import close_session, open_session; close_session(open_session('local[2]'))"
 
@@ -32,7 +32,7 @@ def bench(manifests: list[int], rounds: int, per_manifest: int, work: Path | Non
 def measure(world: Regions, manifests: int, rounds: int, per_manifest: int, cold: float) -> None:
     """Measure one table and report it."""
     table = build_table(world, manifests * per_manifest, per_manifest=per_manifest)
-    with world.context("here") as here, world.context("spark") as spark, stages.spark_engine(spark, say) as engine:
+    with world.context("here") as here, world.context("spark") as spark, spark_engine(spark, say) as engine:
         sides = {
             "here": lambda: localize(world, here, table, engine),
             "a warm Spark": lambda: localize(world, spark, table, engine),

@@ -16,7 +16,7 @@ from bench.regions import Regions, regions, say
 from bench.tables import BigTable, build_table
 from sterna.catalog.model import key_name
 from sterna.replica.region import RegionContext
-from sterna.sync import run as stages
+from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 
 GOAL = 5.0

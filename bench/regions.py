@@ -19,9 +19,9 @@ from sterna.edges.secrets import environment_secrets
 from sterna.embedded.spark import add_catalog, spark_environment, start_session
 from sterna.embedded.stack import Deployment, deployment
 from sterna.replica.region import RegionContext, open_region
-from sterna.sync import run as stages
-from sterna.sync.localize import Engine
+from sterna.sync.engine import Engine
 from sterna.sync.options import SyncOptions
+from sterna.sync.run import sync
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -139,7 +139,7 @@ def regions(
 def sync_one_file(context: RegionContext, engine: Engine | None = None) -> float:
     """Sync a commit of one file in this process; return the seconds."""
     started = time.monotonic()
-    done = stages.sync(context, SyncOptions(), lambda line: None, engine=engine)
+    done = sync(context, SyncOptions(), lambda line: None, engine=engine)
     seconds = time.monotonic() - started
     assert done.outcome == "published" and done.copied.files == 1, done
     return seconds

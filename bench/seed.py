@@ -11,8 +11,9 @@ import httpx
 from bench.common import Result, report, rounded
 from bench.copy import plain_copy
 from bench.regions import MAIN, Regions, regions, say
-from sterna.sync import run as stages
+from sterna.sync.engine import spark_engine
 from sterna.sync.options import SyncOptions
+from sterna.sync.run import sync
 
 _ROWS = 1000
 _RIVAL_FLAGS = "--checksum --transfers 32 --checkers 64"
@@ -35,16 +36,16 @@ def measure(world: Regions, tables: int, rounds: int, group: int) -> None:
     first: list[float] = []
     whole: list[float] = []
     rival: list[float] = []
-    with world.context() as context, stages.spark_engine(context, say) as engine:
+    with world.context() as context, spark_engine(context, say) as engine:
         branch = context.region.replica_branch
         for number in range(-1, rounds):
             copied = plain_copy(context, world.stage.warehouse("us"), _RIVAL_FLAGS)
             world.remove(context.region.replica_root)
             started = time.monotonic()
-            done = stages.sync(context, SyncOptions(seed_group=group), lambda line: None, again=False, engine=engine)
+            done = sync(context, SyncOptions(seed_group=group), lambda line: None, again=False, engine=engine)
             readable = time.monotonic() - started
             if done.more:
-                done = stages.sync(context, SyncOptions(seed_group=group), lambda line: None, engine=engine)
+                done = sync(context, SyncOptions(seed_group=group), lambda line: None, engine=engine)
             seconds = time.monotonic() - started
             assert done.outcome == "published" and not done.held, done
             entries = [

@@ -15,8 +15,9 @@ from typing import Any
 from sterna.edges.secrets import environment_secrets
 from sterna.replica.records import StageReport
 from sterna.replica.region import open_region
-from sterna.sync import run as stages
+from sterna.sync import stages
 from sterna.sync.options import SyncOptions
+from sterna.sync.run import sync
 
 
 def main() -> None:
@@ -37,7 +38,7 @@ def peak() -> float:
 def _run(job: dict[str, Any], context: Any) -> dict[str, Any]:
     run = job.get("run", "")
     if job["stage"] == "sync":
-        done = stages.sync(context, SyncOptions(), _say)
+        done = sync(context, SyncOptions(), _say)
         return {"outcome": done.outcome, "held": len(done.held)}
     if job["stage"] == "plan":
         planned = stages.plan(context, SyncOptions(), _say)

@@ -8,8 +8,8 @@ from pathlib import Path
 from bench.common import Result, alternate, peak_memory, report
 from bench.regions import Regions, regions, say
 from bench.tables import BigTable, build_table, place_files
-from sterna.sync import run as stages
 from sterna.sync.options import SyncOptions
+from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
 
 _FILE_SIZE = 1024  # bytes: the endpoint reads a file to list it
@@ -30,7 +30,7 @@ def seeded(world: Regions, entries: int, per_manifest: int) -> BigTable:
     with world.context() as context:
         place_files(world, table, context.mapping.replica(table.location))
         say(f"{entries} files are in place")
-        report = stages.sync(context, SyncOptions(), say)
+        report = sync(context, SyncOptions(), say)
         assert not report.held, report.held
     return table
 

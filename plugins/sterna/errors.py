@@ -2,6 +2,7 @@
 
     SternaError
     ├── RegistryError            the registry file is missing, wrong or contradicts the catalog     stop
+    ├── ServicesError            the services file is wrong, or missing where it was named               stop
     ├── CredentialError          a credential is missing or incomplete                              stop
     ├── UsageError               the caller named something that does not exist                     stop
     ├── CatalogError
@@ -99,6 +100,12 @@ def _rebuild(kind: type[SternaError], message: str, table: str, file: str, hint:
 
 class RegistryError(SternaError):
     """The registry file is missing, wrong, or contradicts what the catalog remembers."""
+
+    exit_code = 2
+
+
+class ServicesError(SternaError):
+    """The services file is wrong, or it was named and is missing."""
 
     exit_code = 2
 

@@ -10,7 +10,7 @@ import pytest
 
 from sterna.edges.environment import environment
 from sterna.errors import ObjectMissing, StoreDenied
-from sterna.sync import run as stages
+from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from tests.faults.test_network import faulty, new_data
 from tests.support.faults.pair import BRANCH, Pair

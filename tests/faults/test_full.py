@@ -12,7 +12,7 @@ import pytest
 from sterna.errors import EngineError, Remedy, SternaError
 from sterna.replica.records import StageReport
 from sterna.replica.region import RegionContext
-from sterna.sync import run as stages
+from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from tests.faults.test_network import faulty, new_data
 from tests.support.faults.pair import BRANCH, Pair

@@ -16,10 +16,11 @@ from sterna.edges.nessie.http import Deadlines
 from sterna.edges.stores.objects import Objects
 from sterna.errors import EngineError, Remedy, SternaError, StoreUnreachable
 from sterna.replica.region import RegionContext
-from sterna.sync import run as stages
+from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from tests.support.faults.pair import BRANCH, Pair
 from tests.support.faults.proxy import Fault, Proxy, flipped, half_open, late, proxy_to, reset, truncated, unavailable
+from tests.support.regions import with_ports
 
 PLACES = ("us", "eu", "catalog")
 _TIMEOUT = 2.0
@@ -39,10 +40,8 @@ def faulty(pair: Pair, place: str, **addresses: str) -> Iterator[tuple[RegionCon
             catalog = NessieCatalog(
                 context.region.catalog.read, deadlines=Deadlines(read=1.0, total=_TIMEOUT, attempts=3, backoff=0.05)
             )
-            vars(context).update(
-                catalog=catalog, primary=catalog, objects=Objects(context.mapping, context.secrets, timeout=_TIMEOUT)
-            )
-            yield context, proxy
+            objects = Objects(context.mapping, context.secrets, timeout=_TIMEOUT)
+            yield with_ports(context, catalog=catalog, primary=catalog, objects=objects), proxy
 
 
 def new_data(pair: Pair) -> None:

@@ -13,7 +13,8 @@ from sterna.embedded.connect import SparkConnect, start_spark_connect
 from sterna.embedded.process import free_port
 from sterna.errors import EngineError, Remedy
 from sterna.replica.region import RegionContext
-from sterna.sync import run as stages
+from sterna.sync import stages
+from sterna.sync.engine import spark_engine
 from sterna.sync.options import SyncOptions
 from tests.faults.test_network import faulty, new_data
 from tests.support.faults.pair import BRANCH, Pair
@@ -47,7 +48,7 @@ def localize_until(context: RegionContext, proxy: Proxy, run: str, strike: Calla
         pass
 
     copied = stages.copy(context, run, 0, quiet)
-    with stages.spark_engine(context, quiet) as spark, ThreadPoolExecutor(1) as pool:
+    with spark_engine(context, quiet) as spark, ThreadPoolExecutor(1) as pool:
 
         def struck(function: Callable[[str], str], items: Sequence[str], label: str) -> Iterable[str]:
             proxy.strike(half_open)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from sterna.catalog.model import Catalog
+from sterna.catalog.writer import CatalogWriter
 from sterna.edges.nessie.catalog import NessieCatalog
 from sterna.embedded.nessie import Nessie, start_nessie
 from sterna.embedded.spark import spark_environment, start_session
@@ -27,7 +27,7 @@ def nessie_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nessie]:
 
 
 @pytest.fixture(params=["nessie", "double"])
-def catalog(request: pytest.FixtureRequest) -> Iterator[Catalog]:
+def catalog(request: pytest.FixtureRequest) -> Iterator[CatalogWriter]:
     """The real Nessie, and the in-memory double."""
     if request.param == "double":
         yield InMemoryCatalog()
@@ -38,7 +38,7 @@ def catalog(request: pytest.FixtureRequest) -> Iterator[Catalog]:
 
 
 @pytest.fixture
-def branch(catalog: Catalog) -> str:
+def branch(catalog: CatalogWriter) -> str:
     """An empty branch of this test's own."""
     return catalog.create_branch(f"test-{uuid.uuid4().hex}").name
 

@@ -81,8 +81,11 @@ def test_a_spark_that_does_not_answer_is_named_and_nothing_is_published(world: W
 
 def test_a_region_that_runs_another_registry_is_shown(world: World, ns: str, tmp_path: Path):
     world.sync()
+    said = "region eu runs another registry"
     other = changed(world, tmp_path, spark="local[1]")
-    assert "region eu runs another registry" in sterna(world, "status", "--region", "eu", registry=other).stdout
+    assert said not in sterna(world, "status", "--region", "eu", registry=other).stdout, "it decides the same replica"
+    other.write_text(other.read_text() + "\npolicies: [{tables: [elsewhere.*], replicate: false}]\n")
+    assert said in sterna(world, "status", "--region", "eu", registry=other).stdout
 
 
 def test_no_secret_is_said(world: World, ns: str):

@@ -34,6 +34,7 @@ from sterna.sync.run import sync
 from tests.support.all_stores import all_stores
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.emulators import ACCOUNT, Azure, Google, start_azure, start_google
+from tests.support.regions import injected
 from tests.support.stores import KEY, SECRET
 from tests.unit.sync.world import table as content_of
 
@@ -51,9 +52,7 @@ class World:
     catalog: InMemoryCatalog = field(default_factory=InMemoryCatalog)
 
     def context(self, region: str) -> RegionContext:
-        context = RegionContext(self.registry, self.registry.region(region), environment_secrets())
-        vars(context)["catalog"] = vars(context)["primary"] = self.catalog
-        return context
+        return injected(self.registry, region, environment_secrets(), catalog=self.catalog, primary=self.catalog)
 
     def sync(self, region: str) -> Report:
         return sync(self.context(region), SyncOptions(), lambda line: None, engine=in_process)

@@ -47,7 +47,7 @@ def publish_before_proof() -> AbstractContextManager[Any]:
         sizes = {file.target: file.size for file in files}
         return CopyResult(len(sizes), sum(sizes.values()), sent)
 
-    return patch("sterna.sync.run.copy_batch", copy_batch)
+    return patch("sterna.sync.stages.copy_batch", copy_batch)
 
 
 def deletes_copied_as_they_are() -> AbstractContextManager[Any]:

@@ -1,4 +1,7 @@
-"""What must always hold (DESIGN, section 3), looked at after each step."""
+"""What must always hold, looked at after each step.
+
+Closure, equality, order, a source that is only read, nothing overwritten, no second commit of a run.
+"""
 
 from __future__ import annotations
 

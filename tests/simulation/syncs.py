@@ -12,7 +12,7 @@ from random import Random
 from sterna.errors import UsageError
 from sterna.replica.records import StageReport
 from sterna.replica.region import RegionContext
-from sterna.sync import run as stages
+from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from tests.simulation.actor import Actor
 from tests.simulation.store import Violation

@@ -32,6 +32,7 @@ from tests.simulation.store import Objects, Store, Violation
 from tests.simulation.syncs import Syncing, no_engine
 from tests.simulation.turns import Faults, Turn
 from tests.support.doubles.catalog import InMemoryCatalog
+from tests.support.regions import injected
 from tests.unit.registry import samples
 from tests.unit.sync.world import no_secrets
 
@@ -108,8 +109,7 @@ class World:
         """Whether maintenance may delete a file: elsewhere at once, in this region when the replica is past the
         commit that dropped it.
 
-        A replica names files of its own region where they stand, so `main` has to keep those longer than the lag
-        (DESIGN 3.1).
+        A replica names files of its own region where they stand, so `main` has to keep those longer than the lag.
         """
         return not uri.startswith("s3://eu-") or (
             self.invariants.watermark >= position and uri not in self.invariants.reached
@@ -172,13 +172,12 @@ class World:
                 raise Violation(f"progress: held though nothing is wrong with it: {item}")
 
     def _context(self, name: str) -> RegionContext:
-        context = RegionContext(registry(), registry().region("eu"), no_secrets)
         turn = Turn(self.rng, self.faults, lambda line: self.tell(f"  {name} {line}"))
-        catalog = ActorsCatalog(self.catalog, context.region.replica_branch, turn, self.late)
-        vars(context).update(
-            catalog=catalog, primary=catalog, objects=Objects(self.store, mapping(), turn), mapping=mapping()
+        catalog = ActorsCatalog(self.catalog, registry().region("eu").replica_branch, turn, self.late)
+        objects = Objects(self.store, mapping(), turn)
+        return injected(
+            registry(), "eu", no_secrets, catalog=catalog, primary=catalog, objects=objects, mapping=mapping()
         )
-        return context
 
     def _options(self) -> SyncOptions:
         return SyncOptions(files_per_batch=self.rng.choice((1, 3, 5_000)), seed_group=self.rng.choice((1, 2, 50)))
@@ -213,7 +212,7 @@ class World:
                 patch("sterna.gc.run.datetime", time),
                 patch("sterna.gc.fence.Fence", self._fence),
                 patch("sterna.gc.run.uuid", SimpleNamespace(uuid4=self._uuid)),
-                *(patch(f"sterna.{module}.time", seconds) for module in ("sync.run", "gc.delete", "gc.fence")),
+                *(patch(f"sterna.{module}.time", seconds) for module in ("sync.stages", "gc.delete", "gc.fence")),
                 patch("sterna.replica.run_folder.uuid", SimpleNamespace(uuid4=self._uuid)),
                 patch("sterna.sync.plan.make.ThreadPoolExecutor", Serial),
                 patch("sterna.sync.localize.ThreadPoolExecutor", Serial),

@@ -22,7 +22,7 @@ _POSITION_DELETES = 1
 _DELETED = 2
 # What follows from a rewritten position delete file's own bytes.
 _REWRITTEN = ("file_size_in_bytes", "column_sizes", "split_offsets")
-# The catalog's own, and what is changed on purpose on every replica (DESIGN section 4).
+# The catalog's own, and what is changed on purpose on every replica.
 _OWN_PROPERTIES = ("nessie.commit.id", "nessie.gc.no-warning", "gc.enabled")
 _TIME = "yyyy-MM-dd HH:mm:ss.SSSSSS"
 _FORMAT = f"map('timestampFormat', '{_TIME}', 'timestampNTZFormat', '{_TIME}', 'ignoreNullFields', 'false')"

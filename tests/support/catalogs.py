@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Catalog, Content, Key, Operation, Put, namespace_content
+from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content, Key, Operation, Put, namespace_content
+from sterna.catalog.writer import CatalogWriter
 
 NS: Key = ("ns",)
 TABLE: Key = ("ns", "t")
@@ -25,12 +26,12 @@ def view(location: str = "s3://lake/v/metadata/1.json") -> Content:
     return Content.of({"type": ICEBERG_VIEW, "metadataLocation": location, "versionId": 1, "schemaId": 0})
 
 
-def commit(catalog: Catalog, branch: str, *operations: Operation, **properties: str) -> str:
+def commit(catalog: CatalogWriter, branch: str, *operations: Operation, **properties: str) -> str:
     """Commit to the branch's current head."""
     return catalog.commit(branch, catalog.reference(branch).hash, operations, "a test", properties)
 
 
-def commit_table(catalog: Catalog, branch: str) -> tuple[str, str]:
+def commit_table(catalog: CatalogWriter, branch: str) -> tuple[str, str]:
     """Commit a namespace and a table; return the commit's hash and the table's content id."""
     head = commit(catalog, branch, Put(NS, namespace_content(NS)), Put(TABLE, table()))
     content_id = catalog.contents(branch, head, [TABLE])[TABLE].id

@@ -34,6 +34,7 @@ from sterna.replica.region import RegionContext
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from tests.support.doubles.catalog import InMemoryCatalog
+from tests.support.regions import injected
 from tests.support.stores import KEY, SECRET
 
 US, EU = "s3://lake", "s3://home"
@@ -127,9 +128,7 @@ class OddWorld:
     registry: Registry
 
     def context(self) -> RegionContext:
-        context = RegionContext(self.registry, self.registry.region("eu"), environment_secrets())
-        vars(context)["catalog"] = vars(context)["primary"] = self.catalog
-        return context
+        return injected(self.registry, "eu", environment_secrets(), catalog=self.catalog, primary=self.catalog)
 
     def sync(self) -> Report:
         """Run a sync for eu; what Spark would localize is localized in this process."""

@@ -5,8 +5,7 @@
     sterna://eu/shop.orders     the table shop.orders is fresh in eu
 
 The path is one segment: the key as `key_name` writes it, percent-encoded. A table whose whole key is `main` would share
-    the
-asset of the branch, which costs runs with nothing to do and no more.
+the asset of the branch, which costs runs with nothing to do and no more.
 """
 
 from __future__ import annotations

@@ -8,11 +8,23 @@ from importlib.metadata import entry_points
 from sterna.airflow.core import delegating_command
 from sterna.airflow.settings import SECTION
 
-COMMANDS = ("catalog", "demo", "gc", "plan", "registry", "repair", "reseed", "status", "sync", "verify")
+COMMANDS = (
+    "catalog",
+    "demo",
+    "gc",
+    "plan",
+    "registry",
+    "repair",
+    "reseed",
+    "services",
+    "status",
+    "sync",
+    "verify",
+)
 _DESCRIPTION = f"""\
 The commands of the console script `sterna`: {", ".join(COMMANDS)}; `airflow sterna COMMAND --help` explains each.
-Region and registry are those of section [sterna] in Airflow's configuration, unless an option
-or STERNA_REGION and STERNA_REGISTRY name others."""
+Region, registry and services file are those of section [sterna] in Airflow's configuration, unless an option
+or STERNA_REGION, STERNA_REGISTRY and STERNA_SERVICES name others."""
 
 
 def get_commands() -> list[object]:
@@ -30,7 +42,7 @@ def run(arguments: list[str]) -> None:
 
     from sterna.airflow.secrets import command_secrets
 
-    for option in ("region", "registry"):
+    for option in ("region", "registry", "services"):
         if value := conf.get(SECTION, option, fallback=""):
             os.environ.setdefault(f"STERNA_{option.upper()}", value)
     # Through its entry point: the command line is this package's sibling, and neither knows the other's modules.

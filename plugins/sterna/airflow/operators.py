@@ -87,11 +87,11 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
     def execute(self, context: TaskContext) -> list[dict[str, Any]]:
         """Plan, explain, and skip what has nothing to do."""
         from sterna.render.plan import plan_text
-        from sterna.sync import run
+        from sterna.sync import stages
 
         region = self.open()
         options, dry_run = read_options(self.options)
-        planned = run.plan(region, options, self.say)
+        planned = stages.plan(region, options, self.say)
         if planned.report is not None:
             record_sync(planned.report)
             self._skip_stages(context, dry_run)
@@ -140,11 +140,11 @@ class SternaCopyOperator(SternaOperator):
     def execute(self, context: TaskContext) -> str:
         """Copy the batch."""
         from sterna.replica import run_folder
-        from sterna.sync import run
+        from sterna.sync import stages
 
         # rclone gets the task's own deadline, so that it is ended in an orderly way.
         limit = {"deadline": self.execution_timeout.total_seconds()} if self.execution_timeout else {}
-        return run_folder.to_json(run.copy(self.open(), self.run, self.batch["number"], self.say, **limit))
+        return run_folder.to_json(stages.copy(self.open(), self.run, self.batch["number"], self.say, **limit))
 
 
 class SternaLocalizeOperator(SternaOperator):
@@ -166,9 +166,9 @@ class SternaLocalizeOperator(SternaOperator):
     def execute(self, context: TaskContext) -> str:
         """Localize the plan's files."""
         from sterna.replica import run_folder
-        from sterna.sync import run
+        from sterna.sync import stages
 
-        return run_folder.to_json(run.localize(self.open(), self.run, add_up(self.copied), self.say))
+        return run_folder.to_json(stages.localize(self.open(), self.run, add_up(self.copied), self.say))
 
 
 class SternaPublishOperator(SternaOperator):
@@ -193,9 +193,9 @@ class SternaPublishOperator(SternaOperator):
 
     def execute(self, context: TaskContext) -> dict[str, Any]:
         """Publish the plan."""
-        from sterna.sync import run
+        from sterna.sync import stages
 
-        report = run.publish(self.open(), self.run, add_up(self.copied), add_up([self.localized]), self.say)
+        report = stages.publish(self.open(), self.run, add_up(self.copied), add_up([self.localized]), self.say)
         record_sync(report)
         if report.more:
             self.say("more is to be done: the next run starts at once")
@@ -263,12 +263,12 @@ class SternaSyncOperator(SternaOperator):
     def execute(self, context: TaskContext) -> dict[str, Any]:
         """Run all stages, again while there is more to do."""
         from sterna.errors import UsageError
-        from sterna.sync import run
+        from sterna.sync.run import sync
 
         options, dry_run = read_options(self.options)
         if dry_run:
             raise UsageError("dry_run is not for this operator, which syncs", hint="use SternaPlanOperator")
-        report = run.sync(self.open(), options, self.say)
+        report = sync(self.open(), options, self.say)
         record_sync(report)
         return in_short(report)
 

@@ -27,7 +27,7 @@ _MODULES = (
     "sterna.iceberg.deletes.position_deletes",
     "sterna.iceberg.metadata.view",
     "sterna.feed.fresh",
-    "sterna.sync.run",
+    "sterna.sync.stages",
 )
 
 

@@ -36,6 +36,12 @@ OPTIONS = {
     "registry": Option(
         "Path of the storage registry, the same file in every region.", example="/opt/airflow/storage_registry.yaml"
     ),
+    "services": Option(
+        "Path of the services file, the same file in every region; empty: sterna_services.yaml in the current folder, "
+        "where there is one.",
+        default="",
+        example="/opt/airflow/sterna_services.yaml",
+    ),
     "poll_interval": Option("Seconds between two looks at the head of main for a new commit.", "float", "1"),
     "schedule": Option(
         "Cron expression (UTC) of the runs that catch what the commits' events missed; empty: only commits start a "

@@ -1,16 +1,12 @@
-"""The catalog as sterna sees it: references, history, differences, contents, and one way to commit.
-
-This is the port. `sterna.edges.nessie.catalog` talks to a real server; `tests/support/doubles/catalog.py` keeps the
-same promises in memory, and one behaviour suite (`tests/integration/test_catalog.py`) runs over both.
-"""
+"""What a catalog holds: references, commits, and contents under keys."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from sterna.errors import CatalogRefused, UsageError
 
@@ -223,124 +219,3 @@ def parse_time(text: str) -> datetime:
     """
     moment = datetime.fromisoformat(text)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
-class Catalog(Protocol):
-    """What sterna needs of a catalog.
-
-    Wherever `ref` and `hash` stand together they mean the commit `hash`, read with the rights on `ref`. All methods
-    raise CatalogUnreachable when the catalog gives no usable answer in time, CatalogDenied when it refuses the
-    credential, CatalogRefused when it understood and said no, and ReferenceNotFound when a reference or hash is
-    unknown.
-    """
-
-    @property
-    def default_branch(self) -> str:
-        """The name of the catalog's default branch, `main`."""
-        ...
-
-    def no_ancestor(self) -> str:
-        """Return the hash that stands for "before the first commit"."""
-        ...
-
-    def reference(self, name: str) -> Reference:
-        """Return a branch or tag by its name.
-
-        Raises:
-            ReferenceNotFound: there is none; the message names those that exist.
-        """
-        ...
-
-    def references(self) -> tuple[Reference, ...]:
-        """Return all branches and tags, by name."""
-        ...
-
-    def create_branch(self, name: str, at_hash: str | None = None) -> Reference:
-        """Create a branch, or return it when it exists at that very hash already.
-
-        Args:
-            name: the new branch.
-            at_hash: the commit it starts at, None for an empty branch.
-
-        Returns:
-            The branch.
-
-        Raises:
-            CatalogConflict: the name is taken by another commit, or by a tag.
-            CatalogStateUnknown: the answer was lost; calling again is safe.
-        """
-        ...
-
-    def history(self, ref_or_hash: str, *, operations: bool, until: str | None = None) -> Iterator[Commit]:
-        """Yield a reference's commits, newest first, fetched page by page as they are consumed.
-
-        Args:
-            ref_or_hash: a branch or tag, a hash, or `ref@hash`.
-            operations: whether commits come with their operations.
-            until: the hash to stop before. Whether it was met is told by the last commit's `parent` (or, when nothing
-                was yielded, by the starting point itself being `until`): without a match the iterator ends at the first
-                commit.
-
-        Yields:
-            The commits.
-        """
-        ...
-
-    def diff(self, ref: str, old_hash: str | None, new_hash: str) -> Iterator[DiffEntry]:
-        """Yield the keys that differ between two commits, with both contents.
-
-        A diff does not tell that `old_hash` is no ancestor of `new_hash`: walk the history for that.
-
-        Args:
-            ref: the reference whose rights are used for both.
-            old_hash: the older commit, None to compare with an empty catalog.
-            new_hash: the newer commit.
-
-        Yields:
-            One entry a key, in no promised order.
-        """
-        ...
-
-    def entries(self, ref: str, hash: str) -> Iterator[tuple[Key, Content]]:
-        """Yield every key of a commit with its content, in no promised order."""
-        ...
-
-    def contents(self, ref: str, hash: str, keys: Collection[Key]) -> Mapping[Key, Content]:
-        """Return the contents of some keys at a commit; a key that does not exist there is absent."""
-        ...
-
-    def commit(
-        self,
-        branch: str,
-        expected_hash: str,
-        operations: Sequence[Operation],
-        message: str,
-        properties: Mapping[str, str] | None = None,
-    ) -> str:
-        """Commit all operations at once, if and only if the branch's head still is `expected_hash`.
-
-        Args:
-            branch: the branch to commit to.
-            expected_hash: its head as the caller knows it.
-            operations: at least one.
-            message: for people, not empty.
-            properties: stay with the commit.
-
-        Returns:
-            The hash of the new commit, whose parent is `expected_hash`.
-
-        Raises:
-            CatalogConflict: the head is another one; nothing was committed.
-            CatalogStateUnknown: the answer was lost, the commit may have happened. Never repeat it blindly: look for it
-                in the history first.
-            CatalogRefused: the operations are wrong (see `Put`) or none; a key to delete or a parent namespace is
-                missing; a namespace to delete is not empty. Nothing was committed.
-            ReferenceNotFound: there is no such branch, or `expected_hash` is not in its history.
-            BranchChanged: the commit happened, but on top of somebody else's. No server known to us lets it come to
-                that.
-        """
-        ...
-
-    def exists(self, hash: str) -> bool:
-        """Return whether the catalog knows a commit."""
-        ...

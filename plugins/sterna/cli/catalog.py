@@ -79,7 +79,7 @@ def catalog_promote(
         raise UsageError("--lost says whose tables go on elsewhere: it goes with --with-tables")
     patience = parse_duration("--wait", wait).total_seconds()
     promotion = plan_promotion(opened, secrets, region, planned=planned)
-    with RegionContext(opened, opened.region(region), secrets) as context:
+    with RegionContext.of(opened, opened.region(region), secrets) as context:
         moves = plan_moves(context, lost or list(filter(None, [promotion.old]))) if with_tables else None
     facts = {"dry_run": True, "promotion": promotion, "tables": moves}
     if not agreed(output, promotion_text(promotion, moves), facts, yes=yes, dry_run=dry_run):

@@ -10,8 +10,8 @@ FAULTS = 7  # verify found faults, or repair left some
 INTERRUPTED = 130
 
 EPILOG = (
-    "Exit codes: 0 good; 1 unexpected; 2 wrong registry, option or name; 3 credential missing or refused; "
-    "4 something does not answer, a later run resumes; 5 tables are held; 6 the replica branch was changed by "
+    "Exit codes: 0 good; 1 unexpected; 2 wrong registry, services file, option or name; 3 credential missing or "
+    "refused; 4 something does not answer, a later run resumes; 5 tables are held; 6 the replica branch was changed by "
     "somebody else, or main has diverged; 7 verify found faults, repair left some, or gc met a file that it can't "
     "read; 130 interrupted. Errors go to stderr, with --json as one JSON object."
 )

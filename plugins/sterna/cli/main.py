@@ -14,6 +14,7 @@ from sterna.cli.demo import demo_app
 from sterna.cli.gc import gc_app
 from sterna.cli.output import Output
 from sterna.cli.registry import registry_app
+from sterna.cli.services import services_app
 from sterna.cli.status import status_app
 from sterna.cli.sync import sync_app
 from sterna.cli.verify import verify_app
@@ -34,6 +35,7 @@ for commands in (sync_app, status_app, verify_app, gc_app, demo_app):
     app.add_typer(commands)
 app.add_typer(registry_app, name="registry")
 app.add_typer(catalog_app, name="catalog")
+app.add_typer(services_app, name="services")
 
 
 def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> None:

@@ -10,6 +10,14 @@ import typer
 RegistryPath = Annotated[
     Path, typer.Option("--registry", envvar="STERNA_REGISTRY", help="The registry file, YAML or JSON.")
 ]
+ServicesPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--services",
+        envvar="STERNA_SERVICES",
+        help="The services file, YAML or JSON; default: sterna_services.yaml in this folder, where there is one.",
+    ),
+]
 RegionName = Annotated[str, typer.Option("--region", envvar="STERNA_REGION", help="The region to work for.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on one line.")]
 Tables = Annotated[

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from sterna.catalog.model import Unchanged
-from sterna.errors import CatalogConflict, CatalogStateUnknown
+from sterna.catalog.commit_once import NOTHING, commit_once
+from sterna.errors import CatalogConflict
 from sterna.replica.head import COLLECTING, COLLECTING_SECONDS, RUN_ID, read_head
 from sterna.replica.region import RegionContext
+from sterna.replica.writing import writer
 
-_NO_KEY = ("sterna",)
 # Far from the time after which syncs take the clean-up for dead: requests may be slow.
 _DELETING_SECONDS = COLLECTING_SECONDS / 30
 _LAST_REQUEST_SECONDS = COLLECTING_SECONDS / 3
@@ -87,12 +87,9 @@ def _commit(context: RegionContext, expected: str, pass_id: str, properties: dic
     wanted = properties.get(COLLECTING, "")
     message = f"sterna: {pass_id} {'deletes what nothing reaches' if wanted else 'is done'}"
     try:
-        return context.primary.commit(branch, expected, [Unchanged(_NO_KEY)], message, properties)
-    except CatalogStateUnknown:
-        head = read_head(context.primary, branch)
-        if (head.run_id, head.collecting) != (pass_id, wanted):
-            raise
-        return head.hash
+        return commit_once(
+            writer(context), branch, expected, NOTHING, message, properties, named_by=(RUN_ID, COLLECTING)
+        )
     except CatalogConflict:
         if wanted:
             raise

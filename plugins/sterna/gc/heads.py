@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sterna.catalog.model import NAMESPACE, Catalog, Commit, Content, Key, Put, Reference, key_name
+from sterna.catalog.model import NAMESPACE, Commit, Content, Key, Put, Reference, key_name
+from sterna.catalog.reader import CatalogReader
 from sterna.errors import Busy, ReferenceNotFound, UsageError
 from sterna.registry.mapping import check_bindings
 from sterna.registry.model import SOURCE_BRANCH, inside, respell
@@ -41,9 +42,8 @@ def kept_heads(context: RegionContext, since: datetime, *, whole_history: bool) 
     """Find the versions that must stay readable.
 
     These are what the replica branch's head holds and what each of its heads since a moment held; and what any other
-    branch or
-    tag holds below this replica root: a tag that somebody set there, `main` itself after a promotion with tables, since
-        that moment too.
+    branch or tag holds below this replica root: a tag that somebody set there, `main` itself after a promotion with
+    tables, since that moment too.
 
     Args:
         context: the region.
@@ -149,7 +149,7 @@ def _past(context: RegionContext, since: datetime) -> set[TableVersion]:
     return set()
 
 
-def _served(context: RegionContext, catalog: Catalog, branch: str) -> Iterator[TableVersion]:
+def _served(context: RegionContext, catalog: CatalogReader, branch: str) -> Iterator[TableVersion]:
     try:
         yield from _versions(context, catalog.entries(branch, catalog.reference(branch).hash))
     except ReferenceNotFound:

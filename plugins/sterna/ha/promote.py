@@ -154,7 +154,7 @@ def promote(
             left[other.name] = f"{error}; sterna catalog rejoin, when it is back"
     if moves is None:
         return Promoted(promotion.epoch, tuple(following), left, tuple(lost))
-    with RegionContext(registry, target, secrets) as context:
+    with RegionContext.of(registry, target, secrets) as context:
         return Promoted(promotion.epoch, tuple(following), left, tuple(lost), move(context, moves, say))
 
 

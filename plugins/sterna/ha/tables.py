@@ -1,5 +1,4 @@
-"""Letting tables go on from a region's replica when the storage that they live in is gone (issue 7, promotion with
-tables).
+"""Letting tables go on from a region's replica when the storage that they live in is gone: promotion with tables.
 
 The entries of `main` are pointed at the region's localized metadata, in one commit. From then on `main` names files
 below that region's replica root; other regions take each of them back to its origin (`sterna.registry.mapping`), so
@@ -10,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from uuid import uuid4
 
-from sterna.catalog.model import NAMESPACE, Catalog, Commit, Content, Key, Put, key_name
+from sterna.catalog.main_branch import commit_to_main
+from sterna.catalog.model import NAMESPACE, Commit, Content, Key, Put, key_name
+from sterna.catalog.reader import CatalogReader
 from sterna.errors import CatalogConflict, TableError, UsageError
 from sterna.registry.model import SOURCE_BRANCH
-from sterna.replica.head import MOVED, REGION, read_head
+from sterna.replica.head import MOVE_ID, MOVED, REGION, read_head
 from sterna.replica.region import RegionContext
 from sterna.replica.wanted import wanted_here
+from sterna.replica.writing import writer
 
 _TRIES = 5
 _CHANGED = "it has changed since it was looked at: repeat this"
@@ -105,11 +108,10 @@ def move(context: RegionContext, agreed: Moves, say: Callable[[str], None]) -> M
         if not mine:
             return result
         puts = [Put(*contents[each.key]) for each in mine]
+        properties = {REGION: found.region, MOVED: str(len(puts)), MOVE_ID: uuid4().hex}
         message = f"{len(puts)} tables and views go on from the replica in {found.region}"
         try:
-            hash = context.primary.commit(
-                SOURCE_BRANCH, main, puts, message, {REGION: found.region, MOVED: str(len(puts))}
-            )
+            hash = commit_to_main(writer(context), main, puts, message, properties, named_by=[MOVE_ID])
         except CatalogConflict:
             if last:
                 raise
@@ -120,7 +122,7 @@ def move(context: RegionContext, agreed: Moves, say: Callable[[str], None]) -> M
 
 
 def _planned(
-    context: RegionContext, catalog: Catalog, lost: tuple[str, ...], main: str
+    context: RegionContext, catalog: CatalogReader, lost: tuple[str, ...], main: str
 ) -> tuple[Moves, dict[str, tuple[Key, Content]]]:
     """Return the moves at one commit of `main`, and by key name what would be put."""
     head = read_head(catalog, context.region.replica_branch)
@@ -168,7 +170,7 @@ def _is_current(context: RegionContext, name: str, content: Content, mine: Conte
         return False
 
 
-def _made_anew(catalog: Catalog, wanted: Mapping[str, tuple[Key, Content]], since: Mapping[str, str]) -> set[str]:
+def _made_anew(catalog: CatalogReader, wanted: Mapping[str, tuple[Key, Content]], since: Mapping[str, str]) -> set[str]:
     """Return the keys under which `main` holds another table or view by now than the one that the region has a
     version of.
     """
@@ -180,7 +182,9 @@ def _made_anew(catalog: Catalog, wanted: Mapping[str, tuple[Key, Content]], sinc
     return found
 
 
-def _with_losses(catalog: Catalog, behind: Mapping[str, Move], since: Mapping[str, str], main: str) -> dict[str, Move]:
+def _with_losses(
+    catalog: CatalogReader, behind: Mapping[str, Move], since: Mapping[str, str], main: str
+) -> dict[str, Move]:
     """Add to moves the commits of `main` after the version that the region has."""
     found: dict[str, list[Commit]] = {name: [] for name in behind if since[name]}
     open_keys = set(found)

@@ -1,7 +1,8 @@
-"""What the modules of this package share: a written file, and the limits that bound hostile or broken input.
+"""What the packages of this room share: a written file, and the limits that bound hostile or broken input.
 
 The limits are far above what real tables hold. They exist because a table's writers are trusted less than the operator:
-a few kilobytes of crafted metadata must not take a worker's memory (faults.md S3 and S4).
+a few kilobytes of crafted metadata (a bomb in an Avro block or a gzip, lengths that lie) must not take a worker's
+memory.
 """
 
 from __future__ import annotations

@@ -1,30 +1,24 @@
-"""From a URI to its location, to its place in a region's replica, and back (DESIGN: Mapping URIs)."""
+"""From a URI to its location, to its place in a region's replica, and back.
+
+Prefixes match by whole path segments, the longest first. The rest of a path is kept byte for byte, and so is the
+spelling of the scheme: Iceberg matches position deletes to data files by string.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from urllib.parse import unquote
 
 from sterna.errors import RegistryError, UnregisteredUri, UnsafeUri, Unsupported
 from sterna.registry.model import Location, Region, Registry, canonical, digest, inside, respell
+from sterna.registry.paths import ODD, PLAIN, check_key, check_path
 from sterna.registry.policy import Policy
 
 _METADATA_ENDINGS = (".gz.metadata.json", ".metadata.json.gz", ".metadata.json")
 _LOCALIZED = "_localized"  # no location id begins with "_"
-_KEY_LIMIT = 1024  # bytes of an object key in S3, GCS and Azure
-_NAME_LIMIT = 255  # bytes of a file name
 _SURELY_FITS = 255  # characters of a whole URI, in ASCII
 _FOLDERS_KEPT = 100_000
-# Azure makes "/" of a backslash, and drops the dots that a part ends with: two keys would be one object.
-_NOT_IN_AZURE = re.compile(r"\\|\.(/|$)")
-_AZURE = ("abfs", "wasb")
-# What nearly every file name is: told in a fraction of the time that looking for each odd thing takes.
-_PLAIN = re.compile(r"[A-Za-z0-9_=-]+(?:\.[A-Za-z0-9_=-]+)*")
-# What hardly any path contains, and each that `_check_path` refuses: a plan looks at millions.
-_ODD = re.compile(r"[\x00-\x1f\x7f?\\\ud800-\udfff]|^/|//|/$|(?:^|/)\.|\.(?:/|$)|%2[eEfF]")
 
 
 @dataclass(frozen=True)
@@ -99,7 +93,7 @@ class Mapping:
 
         What was found out for one of them holds for it.
         """
-        plain = _PLAIN.fullmatch(name) or (name and not _ODD.search(name))
+        plain = PLAIN.fullmatch(name) or (name and not ODD.search(name))
         return bool(plain) and uri not in self._edges
 
     def locate(self, uri: str) -> Place:
@@ -107,7 +101,8 @@ class Mapping:
 
         Raises:
             UnregisteredUri: no prefix of the registry matches.
-            UnsafeUri: the path must not be followed (DESIGN section 3.8).
+            UnsafeUri: the path must not be followed: a control character, a query, an empty part, or a part that is
+                `.` or `..`, spelled out or not.
         """
         folder, _, name = uri.rpartition("/")
         known = self._located.get(folder)
@@ -116,7 +111,7 @@ class Mapping:
         for spelling in self._spellings:
             if inside(uri, spelling.prefix):
                 path = uri[len(spelling.prefix) + 1 :]
-                _check_path(uri, path)
+                check_path(uri, path)
                 if path and len(self._located) < _FOLDERS_KEPT:
                     self._located[folder] = spelling
                 return Place(spelling.location, spelling.alias, path)
@@ -143,8 +138,7 @@ class Mapping:
         """Return the place below the replica root where the localized copy of a path-bearing file stands.
 
         Apart from where copies stand: else a table that lists another one's manifest or position deletes as a data file
-            would put
-        the original where the localized file belongs.
+        would put the original where the localized file belongs.
 
         Raises:
             UnregisteredUri, UnsafeUri, Unsupported: as `replica`.
@@ -162,7 +156,7 @@ class Mapping:
         if uri.endswith("/") or not self.locate(origin).path:
             raise UnsafeUri("the URI names a folder, not a file", file=uri)
         mapped = self._folder(root, origin)
-        _check_key(uri, mapped)
+        check_key(uri, mapped)
         return mapped
 
     def _folder(self, root: str, origin: str) -> str:
@@ -212,7 +206,7 @@ class Mapping:
         else:
             replica, own = f"{known[0]}/{name}", known[1] and f"{known[1]}/{name}"
             if len(replica) > _SURELY_FITS or not replica.isascii():
-                _check_key(uri, replica)
+                check_key(uri, replica)
         return own or replica
 
     def unopened(self, uri: str) -> str:
@@ -259,7 +253,7 @@ class Mapping:
         folder, _, name = self.localized(uri).rpartition("/")
         ending = next((ending for ending in _METADATA_ENDINGS if name.endswith(ending)), "")
         mapped = f"{folder}/{name.removesuffix(ending)}-{self.digest(policy, localizer)}{ending}"
-        _check_key(uri, mapped)
+        check_key(uri, mapped)
         return mapped
 
     def digest(self, policy: Policy, localizer: int) -> str:
@@ -326,37 +320,3 @@ def _parents(prefix: str) -> Iterator[str]:
 
 def _spellings_of(location: Location) -> list[_Spelling]:
     return [_Spelling(prefix, location, alias) for alias, prefix in respell(location.prefix).items()]
-
-
-def _check_path(uri: str, path: str) -> None:
-    _check_azure(uri, uri)
-    if not _ODD.search(path):
-        return
-    if any(ord(letter) < 32 or ord(letter) == 127 for letter in uri):
-        raise UnsafeUri("the URI contains a control character, which a list of files can't carry", file=repr(uri))
-    if any(0xD800 <= ord(letter) <= 0xDFFF for letter in uri):
-        raise UnsafeUri("the URI contains half a surrogate pair, which no object key can hold", file=repr(uri))
-    if "?" in uri:
-        raise UnsafeUri("the URI contains a query", file=uri)
-    for part in path.split("/") if path else ():
-        if part == "":
-            raise UnsafeUri("the URI has an empty path part ('//'), which rclone can't copy", file=uri)
-        if {".", ".."} & set(unquote(part).split("/")):
-            raise UnsafeUri("the URI has a path part that is, or decodes to, '.' or '..'", file=uri)
-
-
-def _check_azure(uri: str, place: str) -> None:
-    if place.startswith(_AZURE) and _NOT_IN_AZURE.search(place):
-        raise UnsafeUri("a backslash, or a path part that ends with a dot, is another key in Azure's stores", file=uri)
-
-
-def _check_key(uri: str, mapped: str) -> None:
-    _check_azure(uri, mapped)
-    key = mapped.partition("://")[2].partition("/")[2].encode()
-    if mapped.startswith("file:"):
-        if any(len(part) > _NAME_LIMIT for part in key.split(b"/")):
-            raise UnsafeUri(f"its place in the replica has a name longer than {_NAME_LIMIT} bytes", file=uri)
-    elif len(key) > _KEY_LIMIT:
-        raise UnsafeUri(
-            f"its key in the replica would have {len(key)} bytes, {_KEY_LIMIT} is the stores' limit", file=uri
-        )

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Annotated, Literal
-from urllib.parse import unquote
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
-from sterna.registry.policy import DEFAULT_POLICY, Policy, Residency, StrictModel, matching
+from sterna.registry.policy import DEFAULT_POLICY, Policy, Residency, matching
+from sterna.registry.values import SECRET_OPTION, Host, HttpUri, Identifier, Name, Uri
+from sterna.strict_yaml import StrictModel
 
 SOURCE_BRANCH = "main"
-
-# rclone and the object stores call a credential by many names; none of them belongs into a file that regions share.
-_SECRET_OPTION = re.compile(
-    r"(secret|password|^pass$|token|access_key|account_key|api_key|customer_key|^key$|sas_url|connection_string|credentials|client_id|_pass$)",
-    re.IGNORECASE,
-)
 
 # Spellings of one place, by the name of the spelling and what stands before the authority; the first of each is the
 # canonical one.
@@ -38,44 +32,6 @@ _BACKENDS = {
     **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "azureblob"),
     "file": "local",
 }
-
-
-def _plain_uri(value: str) -> str:
-    """Refuse what would make a prefix ambiguous or carry a secret; drop trailing slashes."""
-    scheme, separator, rest = value.partition("://")
-    if not separator or not scheme or not rest.strip("/"):
-        raise ValueError("expected a URI such as s3://bucket/path")
-    authority = rest.partition("/")[0]
-    # Azure's URIs name the container before the "@"; a ":" there would make it user-info.
-    if "@" in authority and (not scheme.startswith(("abfs", "wasb")) or ":" in authority.partition("@")[0]):
-        raise ValueError(
-            "user-info in a URI is refused: put the credential into an Airflow connection and name it in credential_id"
-        )
-    parts = {decoded for part in rest.split("/") for decoded in unquote(part).split("/")}
-    if "?" in rest or "//" in rest.rstrip("/").removeprefix("/") or {".", ".."} & parts:
-        raise ValueError("a query, an empty path part, '.' or '..' can't stand in a prefix")
-    if any(ord(letter) < 32 or ord(letter) == 127 for letter in value):
-        raise ValueError("a control character can't stand in a prefix")
-    return value.rstrip("/")
-
-
-def _http_uri(value: str) -> str:
-    scheme, separator, rest = value.partition("://")
-    if not separator or scheme not in ("http", "https"):
-        raise ValueError("expected http://… or https://…")
-    if "@" in rest.partition("/")[0]:
-        raise ValueError(
-            "user-info in a URI is refused: put the credential into an Airflow connection and name it in credential_id"
-        )
-    return value.rstrip("/")
-
-
-Uri = Annotated[str, AfterValidator(_plain_uri)]
-HttpUri = Annotated[str, AfterValidator(_http_uri)]
-# No "~" (it separates an id from an alias's scheme) and no leading "_" (sterna's own folders below a replica root).
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
-Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_]{0,62}$")]
-Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+:[0-9]{1,5}$")]
 
 
 class CatalogDatabase(StrictModel):
@@ -175,7 +131,7 @@ class Remote(StrictModel):
     @model_validator(mode="after")
     def _no_secret(self) -> Remote:
         for option in self.options:
-            if _SECRET_OPTION.search(option):
+            if SECRET_OPTION.search(option):
                 raise ValueError(
                     f"options.{option} looks like a secret: put it into an Airflow connection and name it in "
                     "credential_id"
@@ -275,8 +231,39 @@ class Registry(StrictModel):
         return bool(self.residency) or any(not policy.replicate for policy in self.policies)
 
     def digest(self) -> str:
-        """Return a hex digest over everything in the registry, the same for YAML and JSON of the same content."""
-        return digest(self.model_dump(mode="json"))
+        """Return a hex digest over what decides a replica: two registries of one digest make the same one.
+
+        A region whose head has another digest compares every key. So these count, since each changes where a URI is
+        mapped to, which keys are replicated, or how much of them:
+
+        * of regions the name (whose own a location is), the replica root (below it lie the copies, and URIs of `main`
+          that lie below any region's are taken back to their origin) and the replica branch;
+        * of locations the id, the prefix and the region;
+        * of policies and residency what `deciding` says of them.
+
+        These don't: catalogs, Spark and where to localize; how a location is reached, what it costs, and how fast
+        copying may be. They change the way there, and nothing that arrives.
+
+        A field left at its default, an optional one that came later among them, counts as if it weren't there. Order
+        counts among policies, for the first one that matches decides. Elsewhere it doesn't, but among locations that
+        are one place in two spellings: a third spelling belongs to the first of them.
+        """
+        places: dict[str, list[str]] = {}
+        for location in self.locations:
+            places.setdefault(canonical(location.prefix), []).append(location.id)
+        rules = [policy.deciding() for policy in self.policies]
+        while rules and rules[-1].keys() == {"tables"}:  # the default says the same
+            rules.pop()
+        return digest(
+            {
+                "version": self.version,
+                "regions": {region.name: [region.replica_root, region.replica_branch] for region in self.regions},
+                "locations": self.bindings(),
+                "spellings": sorted(ids for ids in places.values() if len(ids) > 1),
+                "policies": rules,
+                "residency": sorted((rule.deciding() for rule in self.residency), key=repr),
+            }
+        )
 
     @property
     def has_copies(self) -> bool:

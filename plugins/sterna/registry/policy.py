@@ -9,7 +9,9 @@ import re
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from sterna.strict_yaml import StrictModel
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
@@ -21,12 +23,6 @@ def duration(text: str) -> int | None:
     """Return the seconds of a duration such as `7d` (s, m, h, d, w), None where it is none."""
     found = _DURATION.fullmatch(text)
     return int(found[1]) * _UNITS[found[2]] if found else None
-
-
-class StrictModel(BaseModel):
-    """What everything in the registry is made of: frozen, and a setting that nobody knows is a fault."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class History(StrictModel):
@@ -75,6 +71,15 @@ class Policy(StrictModel):
     history: History = History()
     atomic: Literal["strict", "relaxed"] = "strict"
 
+    def deciding(self) -> dict[str, Any]:
+        """Return what decides which keys are replicated and how much of them, as JSON; see `Registry.digest`.
+
+        `atomic` doesn't: it decides who waits for whom. Each plan asks that anew, of every table that was committed
+        since and of those that wait already; one that went ahead can't be taken back by comparing it.
+        """
+        given = self.model_dump(mode="json", include={"replicate", "history"}, exclude_defaults=True)
+        return given | {"tables": sorted(set(self.tables))}
+
     def matches(self, name: str) -> bool:
         """Tell whether a dotted key name matches one of the patterns."""
         return matching(self.tables, name) is not None
@@ -101,6 +106,14 @@ class Residency(StrictModel):
                 "expected either only (regions that may have a replica) or never (regions that may have none)"
             )
         return self
+
+    def deciding(self) -> dict[str, Any]:
+        """Return what decides where keys are replicated to, as JSON; see `Registry.digest`."""
+        return {
+            "tables": sorted(set(self.tables)),
+            "only": None if self.only is None else sorted(set(self.only)),
+            "never": sorted(set(self.never)),
+        }
 
     def refusal(self, name: str, region: str) -> str:
         """Return why a key has no replica in a region, "" when it may have one."""

@@ -2,8 +2,7 @@
 else is touched.
 
 It is the one place where an object of the replica is written over, with what belongs there: the mapping is a function,
-    so the right
-content of each place is known. What is wrong is found by `verify`, before and after.
+so the right content of each place is known. What is wrong is found by `verify`, before and after.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from sterna.replica import file_list as listing
 from sterna.replica import run_folder
 from sterna.replica.region import Progress, RegionContext
 from sterna.sync.copy import CopyFile, copy_batch
-from sterna.sync.localize import Engine, localize_files
+from sterna.sync.engine import Engine, spark_engine
+from sterna.sync.localize import localize_files
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.batches import cut
-from sterna.sync.run import spark_engine
 from sterna.verify.findings import Finding, Verified
 from sterna.verify.run import Depth, verify
 

@@ -57,10 +57,10 @@ class CutOff:
 
 def primary_silence(context: RegionContext) -> str:
     """Return why the primary can't be asked, or "" when it answers or is this region's own."""
-    if context.reads_primary:
+    if context.ports.reads_primary:
         return ""
     try:
-        with context.open_primary(_PATIENCE) as primary:
+        with context.ports.open_primary(_PATIENCE) as primary:
             primary.reference(SOURCE_BRANCH)
     except CatalogUnreachable as error:
         return str(error)
@@ -75,7 +75,7 @@ def cut_off(context: RegionContext, reason: str, watermark: str) -> CutOff:
         reason: why the primary can't be asked.
         watermark: hash of `main` that the replica stands for, or "".
     """
-    name = context.primary_region.name if context.registry.has_copies else context.region.catalog.write
+    name = context.ports.primary_region.name if context.registry.has_copies else context.region.catalog.write
     heard = _heard(context)
     return CutOff(name, reason, watermark, _committed(context, watermark), heard.isoformat() if heard else "")
 
@@ -86,7 +86,7 @@ def wait_until_served(context: RegionContext, replica_hash: str, progress: Progr
     So that whoever comes after a sync, verify or the announcement of fresh tables, finds what it published.
     """
     deadline = time.monotonic() + _SERVED_SECONDS
-    while not context.reads_primary and not _serves(context, replica_hash):
+    while not context.ports.reads_primary and not _serves(context, replica_hash):
         if time.monotonic() > deadline:
             progress(
                 f"{context.region.name}'s own copy of the catalog does not serve {replica_hash[:12]} yet: see sterna "

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from sterna.catalog.model import Catalog, Commit
+from sterna.catalog.model import Commit
+from sterna.catalog.reader import CatalogReader
 from sterna.errors import BranchChanged, ReferenceNotFound
 from sterna.replica.held import Held
 
@@ -28,6 +29,8 @@ REASSERTED = "sterna.reasserted-over"
 RESEEDED = "sterna.reseeded-from"
 # On `main`: how many tables went on from a region's replica with this commit.
 MOVED = "sterna.moved-tables"
+# On `main`, beside it: names that very commit, so that a lost answer is found again.
+MOVE_ID = "sterna.move-id"
 # Stands in the head while `collect` deletes files: what a plan finds present meanwhile may be gone when it is
 # published.
 COLLECTING = "sterna.collecting"
@@ -71,7 +74,7 @@ class Head:
         return (datetime.now(UTC) - self.commit_time).total_seconds() < COLLECTING_SECONDS
 
 
-def read_head(catalog: Catalog, branch: str) -> Head:
+def read_head(catalog: CatalogReader, branch: str) -> Head:
     """Read the head of a replica branch.
 
     Raises:
@@ -88,7 +91,7 @@ def read_head(catalog: Catalog, branch: str) -> Head:
     return head_of(commit)
 
 
-def newest_commit(catalog: Catalog, branch: str) -> Commit | None:
+def newest_commit(catalog: CatalogReader, branch: str) -> Commit | None:
     """Return a branch's newest commit, whoever made it; None on an empty branch."""
     return next(iter(catalog.history(branch, operations=False)), None)
 

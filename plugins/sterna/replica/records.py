@@ -7,7 +7,7 @@ Frozen data with two readers: one runs it, one explains it. The list of files go
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sterna.errors import SternaError
 from sterna.replica.held import Held
@@ -116,6 +116,27 @@ class Plan:
     reseeded_from: str = ""
 
 
+class TableFailure(NamedTuple):
+    """Why a table could not be copied or localized; a JSON list of four texts in reports and XComs.
+
+    Args:
+        table: key name.
+        kind: the error's class name, such as `SourceGone`.
+        reason: what is wrong, for people.
+        file: the URI it is about, or "".
+    """
+
+    table: str
+    kind: str
+    reason: str
+    file: str
+
+    @classmethod
+    def of(cls, error: SternaError) -> TableFailure:
+        """Return the failure that a table's error tells of."""
+        return cls(error.table, type(error).__name__, error.message, error.file)
+
+
 @dataclass(frozen=True)
 class StageReport:
     """What copy or localize says when it is done; small enough for an XCom.
@@ -124,19 +145,19 @@ class StageReport:
         files: how many files are proven to be in place.
         bytes: their size, all together.
         sent: bytes that really crossed.
-        failed: one entry a table: (key name, error class, message, file).
+        failed: one entry a table.
         missing: how many files are not in place because of these failures.
     """
 
     files: int = 0
     bytes: int = 0
     sent: int = 0
-    failed: tuple[tuple[str, str, str, str], ...] = ()
+    failed: tuple[TableFailure, ...] = ()
     missing: int = 0
 
     def __add__(self, other: StageReport) -> StageReport:
         """Add up two reports; of each table the first failure is kept."""
-        failed = {item[0]: item for item in (*other.failed, *self.failed)}
+        failed = {item.table: item for item in (*other.failed, *self.failed)}
         return StageReport(
             self.files + other.files,
             self.bytes + other.bytes,
@@ -177,8 +198,3 @@ class Report:
     lag_seconds: float = 0.0
     seconds: float = 0.0
     more: bool = False
-
-
-def failure(error: SternaError) -> tuple[str, str, str, str]:
-    """Return a table's error as an entry of `StageReport.failed`."""
-    return (error.table, type(error).__name__, error.message, error.file)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sterna.catalog.model import Catalog
-from sterna.edges.nessie.catalog import NessieCatalog, open_nessie
-from sterna.edges.nessie.http import Deadlines
+from sterna.catalog.reader import CatalogReader
 from sterna.edges.secrets import Secrets
 from sterna.errors import RegistryError, UsageError
 from sterna.registry.load import parse_registry
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Region, Registry
+from sterna.replica.ports import Ports
 
 if TYPE_CHECKING:
     from sterna.edges.stores.objects import Objects
@@ -28,77 +25,52 @@ Progress = Callable[[str], None]
 class RegionContext:
     """One region, ready to be planned, synced or looked at.
 
+    What it gives of the catalog can't commit; who commits says so by importing `sterna.replica.writing`.
+
     Args:
         registry: the whole registry.
         region: this region.
         secrets: finds a credential by its id.
+        ports: its connections.
     """
 
     registry: Registry
     region: Region
     secrets: Secrets
+    ports: Ports = field(repr=False, compare=False)
 
-    @cached_property
-    def mapping(self) -> Mapping:
-        """The region's mapping of URIs."""
-        return Mapping(self.registry, self.region)
-
-    @cached_property
-    def catalog(self) -> Catalog:
-        """Where this region reads."""
-        return open_nessie(self.region.catalog.read, self.region.catalog.credential_id, self.secrets)
-
-    @cached_property
-    def primary_region(self) -> Region:
-        """Whose catalog takes commits: where each region has a copy, that of the newest epoch.
-
-        Else this region's says where to write.
-        """
-        if not self.registry.has_copies:
-            return self.region
-        from sterna.edges.postgres.epoch import find_primary
-
-        return find_primary(self.registry.regions, self.secrets)
-
-    @cached_property
-    def primary(self) -> Catalog:
-        """Where commits go: the same in the small."""
-        return self.catalog if self.reads_primary else self.open_primary()
+    @classmethod
+    def of(cls, registry: Registry, region: Region, secrets: Secrets) -> RegionContext:
+        """Return a region with the connections that its registry names; they are opened at first use."""
+        return cls(registry, region, secrets, Ports(registry, region, secrets))
 
     @property
-    def reads_primary(self) -> bool:
-        """Whether this region reads the very catalog that takes commits."""
-        return self.primary_region.catalog.write == self.region.catalog.read
+    def mapping(self) -> Mapping:
+        """The region's mapping of URIs."""
+        return self.ports.mapping
 
-    def open_primary(self, deadlines: Deadlines | None = None) -> NessieCatalog:
-        """Open a connection of one's own to the catalog that takes commits; its errors say whose it is."""
-        address = self.primary_region.catalog
-        name = f"the primary's Nessie, region {self.primary_region.name}," if self.registry.has_copies else "Nessie"
-        return open_nessie(address.write, address.credential_id, self.secrets, deadlines=deadlines, name=name)
+    @property
+    def catalog(self) -> CatalogReader:
+        """Where this region reads."""
+        return self.ports.catalog
 
-    def without_primary(self) -> None:
-        """Ask the region's own copy from now on whatever the primary would be asked.
+    @property
+    def primary(self) -> CatalogReader:
+        """The catalog that takes commits, for looking: the same in the small."""
+        return self.ports.primary
 
-        For looking, while the primary is dark.
-        """
-        vars(self)["primary"] = self.catalog
-
-    @cached_property
+    @property
     def objects(self) -> Objects:
         """The stores of all locations, each opened with its own credential."""
-        from sterna.edges.stores.objects import Objects
+        return self.ports.objects
 
-        return Objects(self.mapping, self.secrets)
+    def without_primary(self) -> RegionContext:
+        """Return this region with its own copy asked whatever the primary would be: for looking while that is dark."""
+        return replace(self, ports=self.ports.without_primary())
 
-    @contextmanager
-    def fetching(self, run: str) -> Iterator[None]:
-        """Let the objects keep, below a run's folder, what they read of other regions meanwhile."""
-        plain = self.objects
-        vars(self)["objects"] = plain.fetching(run)
-        try:
-            yield
-        finally:
-            vars(self)["objects"] = plain
+    def fetching(self, run: str) -> RegionContext:
+        """Return this region with stores that keep, below a run's folder, what they read of other regions."""
+        return replace(self, ports=self.ports.with_objects(self.objects.fetching(run)))
 
     def __enter__(self) -> RegionContext:
         return self
@@ -108,11 +80,7 @@ class RegionContext:
 
     def close(self) -> None:
         """Close the connections to the catalog; the context may be used again."""
-        vars(self).pop("primary_region", None)
-        for name in ("catalog", "primary"):
-            catalog = vars(self).pop(name, None)
-            if isinstance(catalog, NessieCatalog):
-                catalog.close()
+        self.ports.close()
 
 
 def open_region(path: str | Path, region: str, secrets: Secrets) -> RegionContext:
@@ -125,7 +93,7 @@ def open_region(path: str | Path, region: str, secrets: Secrets) -> RegionContex
     registry = read_registry(path)
     if region not in registry.region_names:
         raise UsageError(f"no region {region!r} in {path}: there are {', '.join(registry.region_names)}")
-    return RegionContext(registry, registry.region(region), secrets)
+    return RegionContext.of(registry, registry.region(region), secrets)
 
 
 def read_registry(path: str | Path) -> Registry:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content
 from sterna.errors import TableError, Unsupported
 from sterna.iceberg import LOCALIZER_VERSION
 from sterna.registry.mapping import Mapping
+from sterna.registry.policy import Policy
 from sterna.replica.region import RegionContext
+
+if TYPE_CHECKING:
+    from sterna.iceberg.metadata.model import TableMetadata
 
 
 def wanted_here(context: RegionContext, name: str, source: Content) -> Content:
@@ -36,3 +42,10 @@ def _known(mapping: Mapping, value: str) -> str:
         return mapping.known(value) or value
     except TableError:
         return value
+
+
+def kept(policy: Policy, metadata: TableMetadata) -> frozenset[int]:
+    """Return the ids of the snapshots that a replica has under a policy: the same when planning and when localizing."""
+    from sterna.iceberg.metadata.history import kept_snapshots
+
+    return kept_snapshots(metadata, latest=policy.history.latest, since_ms=policy.history.since_ms)

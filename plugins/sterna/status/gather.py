@@ -19,10 +19,13 @@ def gather_status(context: RegionContext) -> RegionStatus:
     when something is wrong.
 
     Args:
-        context: the region. A primary that does not answer is left alone by it from then on.
+        context: the region. A primary that does not answer is asked once, and left alone from then on.
 
     Raises:
         CatalogError: the region's own catalog does not answer.
     """
-    found = with_attempts(context, with_sizes(context, read_status(context)))
+    found = read_status(context)
+    if found.cut_off:
+        context = context.without_primary()
+    found = with_attempts(context, with_sizes(context, found))
     return replace(found, short_retention=short_retention(context, found))

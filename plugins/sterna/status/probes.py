@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from sterna.catalog.model import Catalog
+from sterna.catalog.reader import CatalogReader
 from sterna.edges.secrets import Secrets
 from sterna.errors import SternaError, UnsafeUri
 from sterna.registry.model import SOURCE_BRANCH, Location
@@ -81,7 +81,7 @@ def _probe(region: str, what: str, attempt: Callable[[], str], progress: Callabl
         return Probe(region, what, False, str(error), error.exit_code)
 
 
-def _catalog(catalog: Catalog) -> str:
+def _catalog(catalog: CatalogReader) -> str:
     reference = catalog.reference(SOURCE_BRANCH)
     return f"{reference.name}@{reference.hash[:12]}"
 
@@ -100,7 +100,7 @@ def _rclone() -> str:
 
 def _spark(context: RegionContext) -> str:
     from sterna.edges.spark.session import close_session
-    from sterna.sync.run import open_spark
+    from sterna.sync.engine import open_spark
 
     close_session(open_spark(context))
     return "has what its workers need"

@@ -18,7 +18,7 @@ from sterna.status.model import HeldNow, Refused, RegionStatus
 def read_status(context: RegionContext) -> RegionStatus:
     """Read where a region stands; reads the catalog only.
 
-    A primary that does not answer is left alone by the context from then on.
+    A primary that does not answer is asked once, and left alone from then on.
 
     Raises:
         CatalogError: the region's own catalog does not answer.
@@ -27,7 +27,7 @@ def read_status(context: RegionContext) -> RegionStatus:
     problem, lag, head = "", None, Head("", exists=False)
     silence = primary_silence(context)
     if silence:
-        context.without_primary()
+        context = context.without_primary()
     try:
         head = read_head(context.catalog, branch)
         lag = measure_lag(context)

@@ -5,13 +5,12 @@ Tables committed together move together, and namespaces stay while something liv
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from sterna.catalog.model import NAMESPACE, Key, key_name, parse_key
 from sterna.replica.held import Held
 from sterna.replica.records import Action
-from sterna.sync.plan.changes import merge
 
 
 @dataclass(frozen=True)
@@ -69,6 +68,26 @@ def settle(
             entries[action.key] = _waiting(since[action.key], parent, f"it stands below {parent}, which is held")
     going = tuple(action for action in actions if action.key not in entries)
     return Settled(going, tuple(sorted(entries.values(), key=lambda item: item.key)))
+
+
+def merge(groups: Iterable[set[str]]) -> tuple[tuple[str, ...], ...]:
+    """Join groups that share a member, again and again, until none do; sorted."""
+    leader: dict[str, str] = {}
+
+    def find(name: str) -> str:
+        while leader.setdefault(name, name) != name:
+            leader[name] = leader[leader[name]]
+            name = leader[name]
+        return name
+
+    for group in groups:
+        first, *others = sorted(group)
+        for other in others:
+            leader[find(other)] = find(first)
+    merged: dict[str, list[str]] = {}
+    for name in sorted(leader):
+        merged.setdefault(find(name), []).append(name)
+    return tuple(sorted(tuple(group) for group in merged.values()))
 
 
 def _waiting(template: Held, leader: str, reason: str) -> Held:

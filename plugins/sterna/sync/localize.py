@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -36,18 +36,16 @@ from sterna.replica.file_list import (
     PROVEN,
     VIEW_METADATA,
 )
-from sterna.replica.records import StageReport
+from sterna.replica.records import StageReport, TableFailure
 from sterna.replica.region import Progress, RegionContext
+from sterna.replica.wanted import kept
+from sterna.sync.engine import Engine
 from sterna.sync.placement import placement_of
-from sterna.sync.plan.table_files import kept
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from sterna.edges.stores.objects import Objects
-
-# Runs one function over JSON items somewhere and returns the JSON results in order.
-Engine = Callable[[Callable[[str], str], Sequence[str], str], Iterable[str]]
 
 # Which roles' files a file names.
 _CHILDREN = {
@@ -155,7 +153,7 @@ class _Results:
     """The localized files so far, by table and role."""
 
     def __init__(self, files: pa.Table) -> None:
-        self.failed: dict[str, tuple[str, str, str, str]] = {}
+        self.failed: dict[str, TableFailure] = {}
         self.files = self.bytes = self.new = 0
         self._rewritten: set[tuple[str, str]] = set()
         self._written: dict[tuple[str, str], Children] = defaultdict(dict)
@@ -182,7 +180,7 @@ class _Results:
                 raise known(
                     message, table=row["table"], file=file
                 )  # not the table's fault: the error itself says what to do
-            self.failed.setdefault(row["table"], (row["table"], kind, message, file or row["source"]))
+            self.failed.setdefault(row["table"], TableFailure(row["table"], kind, message, file or row["source"]))
             return
         self._written[row["table"], role][row["source"]] = (answer["uri"], answer["length"])
         self.files += 1

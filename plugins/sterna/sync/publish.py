@@ -1,7 +1,4 @@
-"""Publishing: the whole batch in one commit on the replica branch, compared-and-swapped on its head (DESIGN.
-
-Publish).
-"""
+"""Publishing: the whole batch in one commit on the replica branch, compared-and-swapped on its head."""
 
 from __future__ import annotations
 
@@ -12,27 +9,26 @@ from dataclasses import replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from sterna.catalog.model import NAMESPACE, Commit, Content, Delete, Operation, Put, Unchanged, parse_key
-from sterna.errors import CatalogConflict, CatalogStateUnknown
+from sterna.catalog.commit_once import NOTHING, commit_once
+from sterna.catalog.model import NAMESPACE, Content, Delete, Operation, Put, parse_key
+from sterna.errors import CatalogConflict
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica import head as properties
-from sterna.replica.head import encode_held, head_of, is_recorded, newest_commit, read_head, refuse_foreign
+from sterna.replica.head import encode_held, is_recorded, read_head, refuse_foreign
 from sterna.replica.held import Held
 from sterna.replica.records import Action, Plan, StageReport
 from sterna.replica.region import Progress, RegionContext
+from sterna.replica.writing import writer
 from sterna.sync.holds import Settled, settle
-
-# Nessie accepts a commit without changes only when it names some key as unchanged; it needn't exist.
-_NO_KEY = ("sterna",)
 
 
 def settle_plan(plan: Plan, failed: StageReport) -> Settled:
     """Take the tables that failed to be copied or localized, and those that wait for them, out of a plan."""
     templates = {item.key: item for item in plan.since}
     faults = [
-        Held(key, kind, message, file, templates[key].since, templates[key].good)
-        for key, kind, message, file in failed.failed
-        if key in templates
+        Held(each.table, each.kind, each.reason, each.file, templates[each.table].since, templates[each.table].good)
+        for each in failed.failed
+        if each.table in templates
     ]
     return settle(plan.actions, (*plan.held, *faults), plan.together, templates, plan.relaxed)
 
@@ -72,18 +68,19 @@ def publish_plan(context: RegionContext, plan: Plan, settled: Settled, progress:
     message = _message(plan, settled)
     cleared = _cleared(settled.actions)
     progress(f"publishing {len(settled.actions)} changes on {branch}")
+    catalog, expected = writer(context), plan.replica_hash
     try:
-        expected = plan.replica_hash
-        if expected == context.primary.no_ancestor():
-            context.primary.create_branch(branch)
+        if expected == catalog.no_ancestor():
+            catalog.create_branch(branch)
         if cleared:
             expected = _clear(context, plan, cleared, f"{message} (keys that change their kind)", found)
-        return context.primary.commit(
-            branch, expected, _operations(_rest(settled.actions, cleared)) or [Unchanged(_NO_KEY)], message, found
-        )
-    except (CatalogConflict, CatalogStateUnknown) as error:
-        progress(f"commit not confirmed ({error.message}); looking at the branch's log")
-        return _find_own(context, plan, error)
+        operations = _operations(_rest(settled.actions, cleared)) or NOTHING
+        return commit_once(catalog, branch, expected, operations, message, found, named_by=[properties.RUN_ID])
+    except CatalogConflict as error:
+        progress(f"another run was first: {error.message}")
+        for commit in context.primary.history(branch, operations=False, until=plan.replica_hash):
+            refuse_foreign(branch, commit)
+        return None
 
 
 def _taken_back(context: RegionContext, plan: Plan) -> bool:
@@ -106,42 +103,21 @@ def _clear(context: RegionContext, plan: Plan, cleared: list[Action], message: s
     half; until then the branch stands for what it stood for, and a run that finds it so looks at everything. A try that
     finds its own first half made goes on with the second.
     """
-    branch, run_id = context.region.replica_branch, _half_of(plan)
-    head = newest_commit(context.primary, branch)
-    if head is not None and head.properties.get(properties.RUN_ID) == run_id:
-        return head.hash
-    half = {**found, properties.RUN_ID: run_id, properties.SOURCE_HASH: plan.watermark, properties.DIGEST: ""}
-    try:
-        properties_of_half = {name: value for name, value in half.items() if value}
-        return context.primary.commit(branch, plan.replica_hash, _deletes(cleared), message, properties_of_half)
-    except CatalogStateUnknown:
-        head = newest_commit(context.primary, branch)
-        if head is None or head.properties.get(properties.RUN_ID) != run_id:
-            raise
-        return head.hash
-
-
-def _half_of(plan: Plan) -> str:
-    return f"{plan.run_id}-clears"
-
-
-def _find_own(context: RegionContext, plan: Plan, error: CatalogConflict | CatalogStateUnknown) -> str | None:
-    """Look for our run id in the commits since the head that we expected.
-
-    Raises:
-        BranchChanged: one of them isn't sterna's.
-        CatalogStateUnknown: the branch hasn't moved, or stands at our own first half: the commit may yet arrive.
-    """
-    branch = context.region.replica_branch
-    commits: list[Commit] = list(context.primary.history(branch, operations=False, until=plan.replica_hash))
-    for commit in commits:
-        refuse_foreign(branch, commit)
-        if head_of(commit).run_id == plan.run_id:
-            return commit.hash
-    ours = not commits or head_of(commits[0]).run_id == _half_of(plan)
-    if ours and isinstance(error, CatalogStateUnknown):
-        raise error
-    return None
+    half = {
+        **found,
+        properties.RUN_ID: f"{plan.run_id}-clears",
+        properties.SOURCE_HASH: plan.watermark,
+        properties.DIGEST: "",
+    }
+    return commit_once(
+        writer(context),
+        context.region.replica_branch,
+        plan.replica_hash,
+        _deletes(cleared),
+        message,
+        {name: value for name, value in half.items() if value},
+        named_by=[properties.RUN_ID],
+    )
 
 
 def _operations(actions: Iterable[Action]) -> list[Operation]:

@@ -1,9 +1,8 @@
 """Reasserting a replica branch: what others changed there is put back, by one more commit on top of theirs.
 
 The branch then says again what sterna's newest commit on it said, for the same commit of `main`, and a sync goes on
-from there. Nothing
-is reset: the history keeps what happened. A table that is held meanwhile so stands at its last good version, not at
-    what others made of it.
+from there. Nothing is reset: the history keeps what happened. A table that is held meanwhile so stands at its last good
+version, not at what others made of it.
 """
 
 from __future__ import annotations

@@ -1,173 +1,17 @@
-"""The stages of a sync, as a DAG calls them task by task and `sync` strings them together."""
+"""A whole sync in one process: the stages, one after the other, again while there is more to do."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
 
-from sterna.errors import Busy, UsageError
-from sterna.registry.model import SOURCE_BRANCH
-from sterna.replica import file_list as listing
-from sterna.replica import run_folder
-from sterna.replica.catalog_copy import wait_until_served
-from sterna.replica.head import read_head
-from sterna.replica.lag import lag_after
-from sterna.replica.records import Batch, Plan, Report, StageReport, failure
+from sterna.replica.records import Report, StageReport
 from sterna.replica.region import Progress, RegionContext
-from sterna.sync.copy import DEFAULT_DEADLINE, CopyFile, copy_batch
-from sterna.sync.explain import PlanExplained, explain
-from sterna.sync.holds import Settled
-from sterna.sync.localize import Engine, localize_files
+from sterna.sync import stages
+from sterna.sync.engine import Engine, engine_or_spark
 from sterna.sync.options import SyncOptions
-from sterna.sync.plan.make import make_plan, sync_digest
-from sterna.sync.publish import changes_nothing, publish_plan, settle_plan
-from sterna.sync.reassert import reassert
 
-if TYPE_CHECKING:
-    from sterna.edges.spark.session import Session
-
-T = TypeVar("T")
-_PATIENCE = 120.0  # seconds that a sync waits for a clean-up, which deletes for half a minute at a time
 _PLANS_PER_SYNC = 10_000  # a bound against a bug, not against work: a seed of a million tables in groups of a hundred
-
-
-@dataclass(frozen=True)
-class Planned:
-    """What the plan stage hands on: small enough for an XCom; the list of files stands beside the replica.
-
-    Args:
-        run: URI of the run's folder, `<replica root>/_sterna/runs/<run id>`; "" when there is nothing to do.
-        batches: what to copy.
-        report: how the sync ended, when nothing is to be done.
-        explained: what the plan would do, when something is to be done.
-    """
-
-    run: str
-    batches: tuple[Batch, ...]
-    report: Report | None = None
-    explained: PlanExplained | None = None
-
-
-def plan(context: RegionContext, options: SyncOptions, progress: Progress) -> Planned:
-    """Plan a sync and write the plan beside the replica, unless there is nothing to do.
-
-    Where it was asked for, reassert first.
-    """
-    started = time.monotonic()
-    if options.reassert:
-        reassert(context, progress)
-        options = replace(options, everything=True)
-    run_id = run_folder.new_run_id()
-    with context.fetching(run_folder.run_uri(context, run_id)):
-        made, files = _when_nothing_is_deleted(lambda: make_plan(context, options, progress, run_id), progress)
-    progress(summarize(made))
-    if made.idle:
-        for item in made.held:
-            progress(item.line)
-        report = _idle_report(context, made, time.monotonic() - started)
-        if made.held:
-            run_folder.save_report(context, report)  # it was a try, and a try leaves a trace
-        return Planned("", (), report)
-    run = run_folder.save_plan(context, made, files)
-    return Planned(run, made.batches, explained=explain(context, made, files))
-
-
-def copy(
-    context: RegionContext, run: str, batch: int, progress: Progress, *, deadline: float = DEFAULT_DEADLINE
-) -> StageReport:
-    """Copy one batch of a plan and prove every file of it present with its size.
-
-    Args:
-        context: the region.
-        run: URI of the run's folder.
-        batch: the batch's number.
-        progress: called with lines for people.
-        deadline: seconds after which the copy is ended.
-
-    Raises:
-        StoreError, EngineError: it could not be done as a whole; doing it again sends nothing twice that arrived.
-        UsageError: the registry changed since the plan.
-    """
-    _plan_of(context, run)
-    columns = ("table", "source", "target", "size")
-    rows = run_folder.load_files(context, run, batch=batch).select(columns).to_pylist()
-    result = copy_batch(
-        [CopyFile(**row) for row in rows],
-        context.mapping,
-        context.secrets,
-        context.objects,
-        progress=_lines(progress),
-        deadline=deadline,
-    )
-    failed = {entry[0]: entry for entry in map(failure, reversed(result.failures))}
-    return StageReport(
-        result.files,
-        result.bytes,
-        result.sent,
-        tuple(failed.values()),
-        len({row["target"] for row in rows}) - result.files,
-    )
-
-
-def localize(
-    context: RegionContext, run: str, copied: StageReport, progress: Progress, engine: Engine | None = None
-) -> StageReport:
-    """Localize what a plan lists, but for tables that failed to be copied; by default on the region's Spark.
-
-    Raises:
-        StoreError, EngineError: it could not be done as a whole; a later run resumes.
-        UsageError: the registry changed since the plan.
-    """
-    _plan_of(context, run)
-    files = listing.without_tables(run_folder.load_files(context, run), [item[0] for item in copied.failed])
-    with _engine(context, progress, engine) as used:
-        return localize_files(context, run, files, used, progress)
-
-
-def publish(
-    context: RegionContext, run: str, copied: StageReport, localized: StageReport, progress: Progress
-) -> Report:
-    """Publish a plan in one commit, compared-and-swapped on the head that it was made for; write the report beside it.
-
-    Where every table failed as it did the last time there is nothing to commit.
-
-    Raises:
-        UsageError: the copy reports don't cover the plan's files, or a table isn't localized: something was left out;
-            or the registry changed since the plan.
-    """
-    started = time.monotonic()
-    made = _plan_of(context, run)
-    _count(made, copied)
-    settled = settle_plan(made, copied + localized)
-    _prove_localized(context, made, settled)
-    idle = changes_nothing(context, made, settled)
-    new_head = made.replica_hash if idle else publish_plan(context, made, settled, progress)
-    if new_head:
-        wait_until_served(context, new_head, progress)
-    head = read_head(context.primary, context.region.replica_branch)
-    # Whoever was first need not have brought what this run planned: a clean-up brings nothing.
-    overtaken = new_head is None and head.watermark != made.source_hash
-    report = Report(
-        run_id=made.run_id,
-        region=made.region,
-        source_hash=made.source_hash,
-        outcome="idle" if idle else "published" if new_head else "superseded",
-        replica_hash=new_head or "",
-        watermark=head.watermark,
-        published=tuple(action.key for action in settled.actions) if new_head else (),
-        held=settled.held,
-        copied=copied,
-        localized=localized,
-        lag_seconds=lag_after(context, made.oldest, made.more or made.filtered),
-        seconds=time.monotonic() - started,
-        more=made.more or overtaken or _moved_on(context, made, copied + localized),
-    )
-    run_folder.save_report(context, report)
-    progress(f"{report.outcome}: {len(report.published)} keys, {len(report.held)} held, lag {report.lag_seconds:.1f} s")
-    return report
 
 
 def sync(
@@ -190,7 +34,7 @@ def sync(
     Returns:
         The last report, its counts and keys summed up over all of them.
     """
-    with _engine(context, progress, engine) as used:
+    with engine_or_spark(context, progress, engine) as used:
         total = _once(context, options, progress, used)
         for _ in range(_PLANS_PER_SYNC):
             if not (total.more and again):
@@ -199,87 +43,9 @@ def sync(
     return total
 
 
-def summarize(made: Plan) -> str:
-    """Return a plan in one line."""
-    if made.idle:
-        return f"nothing to do: {made.region} stands for main@{made.source_hash[:12]}, {len(made.held)} held"
-    files, size = sum(batch.files for batch in made.batches), sum(batch.bytes for batch in made.batches)
-    changes = (
-        sum(1 for action in made.actions if action.target),
-        sum(1 for action in made.actions if action.change == "drop"),
-    )
-    return (
-        f"main@{made.source_hash[:12]} to {made.region}: {changes[0]} tables and views to put, {changes[1]} to drop, "
-        f"{made.left} left, "
-        f"{len(made.held)} held; {files} files, {size} bytes to copy in {len(made.batches)} batches"
-    )
-
-
-@contextmanager
-def spark_engine(context: RegionContext, progress: Progress) -> Iterator[Engine]:
-    """Yield the engine that works on the region's Spark.
-
-    It is reached when the first work comes, and left at the end.
-    """
-    opened: list[Session] = []
-
-    def engine(function: Callable[[str], str], items: Sequence[str], label: str) -> Iterable[str]:
-        from sterna.edges.spark.session import map_items
-
-        if not opened:
-            opened.append(open_spark(context))
-            progress(f"Spark: {context.region.spark}")
-        # Read anew for each pass: keys that live for an hour would else end with the first one that takes longer.
-        return map_items(opened[0], function, items, label=label, environment=_worker_environment(context))
-
-    try:
-        yield engine
-    finally:
-        if opened:
-            from sterna.edges.spark.session import close_session
-
-            close_session(opened[0])
-
-
-def open_spark(context: RegionContext) -> Session:
-    """Open a session on the region's Spark; its workers get the credentials of the registry's locations.
-
-    Raises:
-        EngineError: Spark can't be reached, or its workers lack a package.
-        CredentialError: a credential is missing.
-    """
-    from sterna.edges.spark.session import open_session
-
-    return open_session(context.region.spark, environment=_worker_environment(context))
-
-
-def _worker_environment(context: RegionContext) -> dict[str, str]:
-    from sterna.edges.secrets import connection_environment
-
-    names = [location.credential_id for location in context.registry.locations if location.credential_id]
-    return connection_environment(names, context.secrets)
-
-
-def _engine(context: RegionContext, progress: Progress, engine: Engine | None) -> AbstractContextManager[Engine]:
-    return spark_engine(context, progress) if engine is None else nullcontext(engine)
-
-
-def _when_nothing_is_deleted(make: Callable[[], T], progress: Progress) -> T:
-    """Do something once no clean-up deletes files; wait for it a while."""
-    end = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            return make()
-        except Busy as error:
-            if time.monotonic() > end:
-                raise
-            progress(f"waiting: {error.message}")
-            time.sleep(1.0)
-
-
 def _once(context: RegionContext, options: SyncOptions, progress: Progress, engine: Engine) -> Report:
     started = time.monotonic()
-    planned = plan(context, options, progress)
+    planned = stages.plan(context, options, progress)
     if planned.report is not None:
         return planned.report
     copied = StageReport()
@@ -288,66 +54,10 @@ def _once(context: RegionContext, options: SyncOptions, progress: Progress, engi
             f"copying batch {batch.number + 1} of {len(planned.batches)} from {batch.origin}: {batch.files} files, "
             f"{batch.bytes} bytes"
         )
-        copied += copy(context, planned.run, batch.number, progress)
-    localized = localize(context, planned.run, copied, progress, engine)
-    report = publish(context, planned.run, copied, localized, progress)
+        copied += stages.copy(context, planned.run, batch.number, progress)
+    localized = stages.localize(context, planned.run, copied, progress, engine)
+    report = stages.publish(context, planned.run, copied, localized, progress)
     return replace(report, seconds=time.monotonic() - started)
-
-
-def _count(made: Plan, copied: StageReport) -> None:
-    wanted = sum(batch.files for batch in made.batches)
-    if copied.files + copied.missing != wanted:
-        raise UsageError(
-            f"{wanted} files were to be copied, {copied.files} are proven present and {copied.missing} failed: a "
-            "copy batch was left out"
-        )
-
-
-def _plan_of(context: RegionContext, run: str) -> Plan:
-    made = run_folder.load_plan(context, run)
-    if made.digest != sync_digest(context):
-        raise UsageError(
-            "the registry changed since this run's plan was made: where its files belong may be elsewhere now; start "
-            "a new sync"
-        )
-    return made
-
-
-def _prove_localized(context: RegionContext, made: Plan, settled: Settled) -> None:
-    """See that every metadata.json that is about to be published is there: it is written last of all its table's files.
-
-    A run that was overtaken is published no more, whatever is left of it: the commit finds that out.
-    """
-    targets = {action.target: action.key for action in settled.actions if action.target}
-    sizes = context.objects.sizes(targets) if targets else {}
-    missing = next((target for target in targets if sizes[target] is None), None)
-    if missing is not None and read_head(context.primary, context.region.replica_branch).hash == made.replica_hash:
-        raise UsageError(
-            "the table isn't localized: the localize stage was left out", table=targets[missing], file=missing
-        )
-
-
-def _moved_on(context: RegionContext, made: Plan, reports: StageReport) -> bool:
-    """A file was gone at its source, and `main` has moved since the plan.
-
-    The newest metadata may not need it any more.
-    """
-    gone = any(kind == "SourceGone" for _, kind, _, _ in reports.failed)
-    return gone and context.primary.reference(SOURCE_BRANCH).hash != made.source_hash
-
-
-def _idle_report(context: RegionContext, made: Plan, seconds: float) -> Report:
-    return Report(
-        run_id=made.run_id,
-        region=made.region,
-        source_hash=made.source_hash,
-        outcome="idle",
-        replica_hash=made.replica_hash,
-        watermark=made.watermark,
-        held=made.held,
-        lag_seconds=lag_after(context, made.oldest, made.watermark != made.source_hash),
-        seconds=seconds,
-    )
 
 
 def _summed(total: Report, report: Report) -> Report:
@@ -359,7 +69,3 @@ def _summed(total: Report, report: Report) -> Report:
         localized=total.localized + report.localized,
         seconds=total.seconds + report.seconds,
     )
-
-
-def _lines(progress: Progress) -> Callable[[object], None]:
-    return lambda state: progress(str(state))

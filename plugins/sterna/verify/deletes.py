@@ -24,8 +24,8 @@ def check_delete_file(data: bytes, uri: str, entries: list[Entry], places: Place
     """Check a position delete file or a Puffin file with deletion vectors.
 
     A data file that is named and that no manifest lists is no fault: deletes outlive the files that they were written
-        for, on
-    `main` too. One that is named at a place where this region reads no data file is: that delete would hit nothing.
+    for, on `main` too. One that is named at a place where this region reads no data file is: that delete would hit
+    nothing.
 
     Args:
         data: its bytes.

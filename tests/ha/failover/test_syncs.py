@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from sterna.replica.head import read_head
 from sterna.replica.records import StageReport
-from sterna.sync import run as stages
+from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from tests.ha.failover.cluster import Cluster, silent
 

@@ -15,6 +15,7 @@ from sterna.errors import CatalogUnreachable, SternaError
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan
 from tests.support.doubles.catalog import InMemoryCatalog
+from tests.support.regions import with_ports
 
 # Nobody listens at port 1.
 _REGION = """
@@ -37,7 +38,7 @@ def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> triggers._Watch:
     registry = tmp_path / "registry.yaml"
     registry.write_text(f"version: 1\nregions:{parts[0]}locations:{parts[1]}")
     made = triggers._Watch("eu", str(registry))
-    vars(made._context)["catalog"] = InMemoryCatalog()
+    made._context = with_ports(made._context, catalog=InMemoryCatalog())
     return made
 
 

@@ -140,7 +140,7 @@ class Stages:
     calls: list[tuple[Any, ...]] = field(default_factory=list)
 
     def plan(self, context: object, options: SyncOptions, progress: Any) -> Any:
-        from sterna.sync.run import Planned
+        from sterna.sync.stages import Planned
 
         self.calls.append(("plan", options))
         progress("the plan in one line")
@@ -184,7 +184,7 @@ def stages(_known_dags: None, monkeypatch: pytest.MonkeyPatch, metrics: dict[str
         "sterna.airflow.dags.RemedyRetryPolicy", partial(RemedyRetryPolicy, delay=timedelta(seconds=0.1))
     )
     for name in ("plan", "copy", "localize", "publish"):
-        monkeypatch.setattr(f"sterna.sync.run.{name}", getattr(stages, name))
+        monkeypatch.setattr(f"sterna.sync.stages.{name}", getattr(stages, name))
     monkeypatch.setattr("sterna.feed.fresh.fresh_since", stages.since)
     monkeypatch.setattr(
         operators.SternaOperator, "open", lambda self: SimpleNamespace(region=SimpleNamespace(name="eu"))

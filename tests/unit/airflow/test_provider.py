@@ -71,6 +71,7 @@ def test_what_the_forms_call_secret_is_what_airflow_masks() -> None:
 def test_the_configuration_section_has_its_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.text("schedule") == "*/15 * * * *"
     assert settings.number("poll_interval") == 1
+    assert settings.text("services") == ""
     monkeypatch.setenv("AIRFLOW__STERNA__POLL_INTERVAL", "0.5")
     assert settings.number("poll_interval") == 0.5
     monkeypatch.setenv("AIRFLOW__STERNA__POLL_INTERVAL", "soon")
@@ -94,16 +95,18 @@ def test_airflow_sterna_offers_the_console_script_s_commands() -> None:
     assert {name for name, command in offered.items() if command.hidden} == {"collect"}, "older names go on working"
 
 
-def test_airflow_sterna_takes_region_and_registry_from_the_section(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_airflow_sterna_takes_region_registry_and_services_from_the_section(monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
     given: list[list[str]] = []
     monkeypatch.setattr("sterna.cli.main.main", lambda argv, secrets: given.append([*argv, secrets.__name__]))
-    for name in ("STERNA_REGION", "STERNA_REGISTRY"):
+    monkeypatch.setenv("AIRFLOW__STERNA__SERVICES", "/etc/sterna/services.yaml")
+    for name in ("STERNA_REGION", "STERNA_REGISTRY", "STERNA_SERVICES"):
         monkeypatch.setenv(name, "x")  # so that it is put back afterwards
         monkeypatch.delenv(name)
     cli.run(["status", "--json"])
     assert given == [["status", "--json", "command_secrets"]]
     assert os.environ["STERNA_REGION"] == "eu"
+    assert os.environ["STERNA_SERVICES"] == "/etc/sterna/services.yaml"
     cli.run([])
     assert given[-1][:1] == ["--help"]

@@ -12,4 +12,4 @@ def world(tmp_path: Path) -> World:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sterna.sync.run._PATIENCE", 0.0)
+    monkeypatch.setattr("sterna.sync.stages._PATIENCE", 0.0)

@@ -11,7 +11,7 @@ import pytest
 from sterna.edges.stores.objects import Objects
 from sterna.errors import ReplicaBroken, StoreUnreachable, UsageError
 from sterna.replica.head import read_head
-from sterna.sync import run as stages
+from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from tests.unit.gc.cleaning import LATER, MUCH_LATER, START, assert_closed, clean, files, rewritten, strict
 from tests.unit.sync.test_sync import quiet, run

@@ -17,7 +17,7 @@ from sterna.gc.fence import fence
 from sterna.gc.model import Collected
 from sterna.replica.head import read_head
 from sterna.replica.records import Report, StageReport
-from sterna.sync import run as stages
+from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan
 from tests.unit.gc.cleaning import MUCH_LATER, START, assert_closed, clean, files, rewritten
@@ -124,7 +124,7 @@ def test_a_sync_between_its_look_and_its_plan_goes_on_by_itself(world: World, mo
             swept.append(now_clean(world))
         return save(*args)
 
-    monkeypatch.setattr(stages.store, "save_plan", slow)
+    monkeypatch.setattr(stages.run_folder, "save_plan", slow)
     report = run(world)
     assert swept[0].deleted.files > 0
     assert report.outcome == "published"

@@ -1,5 +1,7 @@
-"""Every place of metadata.json where a path hides (reference/iceberg-paths.md, rows 2 to 9 and 21), in every format
-version.
+"""Every place of metadata.json where a path hides, in every format version.
+
+These are `location`, properties, manifest lists, inline manifests, the metadata log, statistics, partition statistics
+and summaries. Key material names no path, but encryption is refused here too.
 """
 
 import json
@@ -43,7 +45,6 @@ def changed(version: int, **changes: Any) -> Any:
     return json.loads(localize(source(version, **changes)))
 
 
-# Row 2.
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
     ("location", "expected"),
@@ -60,7 +61,6 @@ def test_location_points_below_the_replica_root(version: int, location: str, exp
     assert changed(version, location=location)["location"] == expected
 
 
-# Row 3.
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("slash", ["", "/"])
 @pytest.mark.parametrize(
@@ -96,7 +96,8 @@ def test_a_place_outside_the_registry_is_refused(version: int, changes: dict[str
     assert caught.value.file == "s3://other/t"
 
 
-# Rows 4, 6, 7, 8 and 9: together, on bytes, and with what no spec version knows around them.
+# Manifest lists, the metadata log, both kinds of statistics and summaries: together, on bytes, and with what no spec
+# version knows around them.
 @pytest.mark.parametrize("version", VERSIONS)
 def test_these_places_change_and_no_other_byte(version: int):
     text = plain(marked(version)).replace(
@@ -115,7 +116,7 @@ def test_these_places_change_and_no_other_byte(version: int):
     assert (expected.count(f"{ROOT}/_localized/us/t/snap-"), expected.count(f"{ROOT}/table/t/")) == (6, 5)
 
 
-# Row 5: v1 writers made such snapshots, and upgraded tables keep them.
+# v1 writers made such snapshots, and upgraded tables keep them.
 @pytest.mark.parametrize("version", VERSIONS)
 def test_inline_manifests_change_and_no_other_byte(version: int):
     text = plain(marked(version, inline=True))
@@ -143,7 +144,6 @@ def test_a_table_may_have_both_kinds_of_snapshots():
     ]
 
 
-# Row 21.
 @pytest.mark.parametrize("version", VERSIONS)
 def test_keys_hold_a_table_back(version: int):
     def first(name: str, **more: str) -> dict[str, Any]:

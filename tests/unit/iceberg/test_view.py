@@ -1,4 +1,4 @@
-"""A view's metadata.json (reference/iceberg-paths.md, row 19): read, and localized by tokens."""
+"""A view's metadata.json, where paths stand in `location`, properties and summaries: read, and localized by tokens."""
 
 import gzip
 import json

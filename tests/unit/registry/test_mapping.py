@@ -1,4 +1,4 @@
-"""DESIGN sections 3.8 and 4, "Mapping URIs"."""
+"""Mapping a URI to its place in a replica and back, and refusing those that must not be followed."""
 
 import pickle
 

@@ -1,6 +1,6 @@
-"""DESIGN section 4, "Mapping URIs", from every scheme into a region of every scheme.
+"""Mapping URIs from every scheme into a region of every scheme: injective, and inverted by `source`.
 
-Test_mapping.py has the single cases.
+`test_mapping.py` has the single cases.
 """
 
 from __future__ import annotations

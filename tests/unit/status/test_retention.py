@@ -51,8 +51,7 @@ def test_nothing_is_read_where_there_is_no_lag(world: World):
     run(world)
     status = read_status(world.context())
     assert status.lag_seconds == 0.0
-    vanished = world.context()
-    vars(vanished)["primary"] = None
+    vanished = replace(world.context(), ports=None)
     assert short_retention(vanished, status) == ()
 
 

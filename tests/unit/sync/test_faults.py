@@ -15,8 +15,9 @@ from sterna.replica.head import HELD, head_of, read_head
 from sterna.replica.records import StageReport
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan
-from sterna.sync.run import copy, localize, plan, publish
+from sterna.sync.stages import copy, localize, plan, publish
 from sterna.verify.structure import verify_structure
+from tests.support.regions import with_ports
 from tests.unit.sync.test_sync import here, quiet, run
 from tests.unit.sync.world import World
 
@@ -257,7 +258,7 @@ def test_many_snapshots_hand_their_children_over_once(world: World):
         location = world.write("a", rows=1)
     world.commit(a=location)
     context = replace(world.context(), region=world.context().region.model_copy(update={"localize": "spark"}))
-    vars(context)["catalog"] = vars(context)["primary"] = world.catalog
+    context = with_ports(context, catalog=world.catalog, primary=world.catalog)
     made = plan(context, SyncOptions(), quiet)
     copied = sum((copy(context, made.run, batch.number, quiet) for batch in made.batches), StageReport())
     sent: list[int] = []

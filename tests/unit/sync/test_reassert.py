@@ -11,7 +11,7 @@ from sterna.errors import BranchChanged
 from sterna.replica.head import REASSERTED, SOURCE_HASH, read_head
 from sterna.replica.lag import measure_lag
 from sterna.status.read import read_status
-from sterna.sync import run as stages
+from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from sterna.sync.reassert import reassert
 from sterna.verify.structure import verify_structure

@@ -3,8 +3,7 @@
 from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE
 from sterna.replica.held import Held
 from sterna.replica.records import Action
-from sterna.sync.holds import settle
-from sterna.sync.plan.changes import merge
+from sterna.sync.holds import merge, settle
 
 
 def put(key: str, **fields) -> Action:

@@ -18,7 +18,8 @@ from sterna.replica.records import Plan, Report, StageReport
 from sterna.sync.explain import OriginSum, explain
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan
-from sterna.sync.run import Planned, copy, localize, plan, publish, sync
+from sterna.sync.run import sync
+from sterna.sync.stages import Planned, copy, localize, plan, publish
 from tests.unit.sync.world import World, table
 
 

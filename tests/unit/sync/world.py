@@ -13,6 +13,7 @@ from sterna.errors import CredentialError
 from sterna.registry.model import Registry
 from sterna.replica.region import RegionContext
 from tests.support.doubles.catalog import InMemoryCatalog
+from tests.support.regions import injected
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,7 @@ class World:
 
     def context(self, region: str = "eu") -> RegionContext:
         """The region, with the double in the catalog's place."""
-        context = RegionContext(self.registry, self.registry.region(region), no_secrets)
-        vars(context)["catalog"] = vars(context)["primary"] = self.catalog
-        return context
+        return injected(self.registry, region, no_secrets, catalog=self.catalog, primary=self.catalog)
 
     def write(self, name: str, rows: int = 3) -> str:
         """Append rows to a table of region us, creating it when it is new; return its metadata location."""

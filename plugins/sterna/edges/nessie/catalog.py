@@ -189,8 +189,7 @@ class NessieCatalog:
         """See `Catalog.commit`.
 
         Nessie checks an expected hash key by key: a commit with a stale one is accepted as long as nobody else touched
-            the
-        same keys. But `UNCHANGED` of a key that never existed conflicts as soon as the head is another commit, and
+        the same keys. But `UNCHANGED` of a key that never existed conflicts as soon as the head is another commit, and
         passes when it is not (`CommitImpl.commitAddUnchanged`, `CommitLogicImpl.checkForConflict`; the same in 0.99.0
         and in 0.108.4, measured in 0.99.0). So each commit carries one such operation on a random key: it makes the
         whole commit a compare-and-swap on the head, and the server keeps nothing of it. Should a server ever check

@@ -312,7 +312,7 @@ def _kill_jvm() -> None:
     """End a JVM that did not come up, and let PySpark forget it so that a later try starts another one.
 
     PySpark names its process to nobody before the JVM has answered: it, or the script that starts it, is known by its
-        environment.
+    environment.
     """
     import psutil
     from pyspark import SparkContext

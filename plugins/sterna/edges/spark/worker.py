@@ -90,8 +90,7 @@ def report_function(packages: tuple[str, ...]) -> Callable[[], str]:
     sterna's sources.
 
     It is nested so that Spark pickles it by value: the workers may not have sterna at all. It does not import sterna
-        either,
-    because a worker that has imported one version would keep it after another one is shipped.
+    either, because a worker that has imported one version would keep it after another one is shipped.
 
     Args:
         packages: the names under which packages are imported.

@@ -8,39 +8,26 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
+from typing import Protocol
 
-from sterna.edges.stores.objects import READ_LIMIT, Objects
-from sterna.edges.stores.open_store import OpenStore
 from sterna.errors import ObjectMissing
-from sterna.registry.model import Location
+from sterna.registry.mapping import Mapping
 
 
-class FetchingObjects(Objects):
-    """Objects that keep whatever they read of other regions below a run's folder.
+class Reader(Protocol):
+    """Whatever reads objects by their URI; see `Objects`."""
 
-    Args:
-        objects: whose connections are used.
-        run: URI of the run's folder.
-    """
+    @property
+    def mapping(self) -> Mapping:
+        """The region's mapping of URIs."""
+        ...
 
-    def __init__(self, objects: Objects, run: str) -> None:
-        super().__init__(objects.mapping, objects.secrets, timeout=objects.timeout, workers=objects.workers)
-        self._objects = objects
-        self._run = run
-
-    def open(self, location: Location) -> OpenStore:
-        """Return a location's store; see `Objects.open`."""
-        return self._objects.open(location)
-
-    def read(self, uri: str, *, limit: int = READ_LIMIT) -> bytes:
-        """Return an object's content; see `Objects.read`."""
-        data = super().read(uri, limit=limit)
-        if not self.mapping.is_local(uri):
-            self.write_new(fetched_uri(self._run, uri), data, looked=True)
-        return data
+    def read(self, uri: str) -> bytes:
+        """Return an object's content."""
+        ...
 
 
-def read_fetched(objects: Objects, run: str, uri: str) -> bytes:
+def read_fetched(objects: Reader, run: str, uri: str) -> bytes:
     """Return what a run's plan has read of an object; what it didn't keep is read at its source.
 
     Args:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import time
@@ -13,6 +12,9 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from sterna.edges.secrets import Secrets
+from sterna.edges.stores.deleting import delete_each
+from sterna.edges.stores.fetched import fetched_uri
+from sterna.edges.stores.listing import key_runs, list_run
 from sterna.edges.stores.open_store import LATER, PAGE, OpenStore, call_store, head, list_pages, refuse_fork
 from sterna.errors import ObjectMissing, SternaError, StoreUnreachable, UnsafeUri, Unsupported
 from sterna.registry.credential import address_of
@@ -21,13 +23,7 @@ from sterna.registry.model import Location, Registry, inside
 
 READ_LIMIT = 1 << 30
 _FOLDERS_KEPT = 100_000
-# A listing is given up when it took more requests than this share of the HEADs that it stands for.
-_HEADS_PER_PAGE = 20
-_FEW = 10
 _BODIES = 3  # times that an object is asked for whose content breaks off
-_HOPELESS = 3  # deletions that failed one after another, and no other succeeded: it is the store
-# Stores whose listings can start in the middle; Azure's pass over everything before.
-_SEEKABLE = ("s3", "google cloud storage")
 # What Azure takes for another name: a backslash for a slash, and a full stop at a part's end for nothing.
 _AZURE_ALTERS = re.compile(r"\\|\.(/|$)")
 _PLAIN_KEY = re.compile(r"[\w/.=~'-]+(?: [\w/.=~'-]+)*", re.ASCII)
@@ -78,9 +74,7 @@ class Objects:
 
     def fetching(self, run: str) -> Objects:
         """Return the same objects, but that what they read of other regions is kept below a run's folder."""
-        from sterna.edges.stores.fetched import FetchingObjects
-
-        return FetchingObjects(self, run)
+        return _FetchingObjects(self, run)
 
     def read(self, uri: str, *, limit: int = READ_LIMIT) -> bytes:
         """Return an object's content.
@@ -168,8 +162,8 @@ class Objects:
             if keys.setdefault(id, {}).setdefault(key, uri) != uri:
                 respelled.append((uri, id, key))
         sizes: dict[str, dict[str, int | None]] = {id: {} for id in keys}
-        runs = [(stores[id], run) for id in keys for run in _runs(stores[id], sorted(keys[id]))]
-        for (store, _), found in zip(runs, self._map(lambda run: _list_run(*run), runs), strict=True):
+        runs = [(stores[id], run) for id in keys for run in key_runs(stores[id], sorted(keys[id]))]
+        for (store, _), found in zip(runs, self._map(lambda run: list_run(*run), runs), strict=True):
             sizes[store.location.id].update(found)
         left = [(id, key) for id in keys for key in keys[id] if key not in sizes[id]]
         heads = self._map(lambda place: head(stores[place[0]], place[1], keys[place[0]][place[1]]), left)
@@ -256,7 +250,7 @@ class Objects:
         groups = [plain[at : at + PAGE] for at in range(0, len(plain), PAGE)]
         groups += [[item] for item in found if not _PLAIN_KEY.fullmatch(item[2])]
         failures: dict[str, SternaError] = {}
-        for failed in self._map(lambda group: _delete(group, proceed), groups):
+        for failed in self._map(lambda group: delete_each(group, proceed), groups):
             failures |= failed
         return failures
 
@@ -322,71 +316,33 @@ class Objects:
         return _in_order(function, items, self.workers) if len(items) > 1 else map(function, items)
 
 
+class _FetchingObjects(Objects):
+    """Objects that keep whatever they read of other regions below a run's folder.
+
+    Args:
+        objects: whose connections are used.
+        run: URI of the run's folder.
+    """
+
+    def __init__(self, objects: Objects, run: str) -> None:
+        super().__init__(objects.mapping, objects.secrets, timeout=objects.timeout, workers=objects.workers)
+        self._objects = objects
+        self._run = run
+
+    def open(self, location: Location) -> OpenStore:
+        """Return a location's store; see `Objects.open`."""
+        return self._objects.open(location)
+
+    def read(self, uri: str, *, limit: int = READ_LIMIT) -> bytes:
+        """Return an object's content; see `Objects.read`."""
+        data = super().read(uri, limit=limit)
+        if not self.mapping.is_local(uri):
+            self.write_new(fetched_uri(self._run, uri), data, looked=True)
+        return data
+
+
 def _rebuild(registry: Registry, region: str, secrets: Secrets, timeout: float, workers: int) -> Objects:
     return Objects(Mapping(registry, registry.region(region)), secrets, timeout=timeout, workers=workers)
-
-
-def _delete(found: Sequence[tuple[str, OpenStore, str]], proceed: Callable[[], bool]) -> dict[str, SternaError]:
-    """Delete objects of one store in one request.
-
-    Where that fails, one by one, so that each has an error of its own.
-    """
-    import obstore
-
-    uri, store, key = found[0]
-    if not proceed():
-        late = StoreUnreachable(f"{address_of(store.location)} took too long over the deletions before; {LATER}")
-        return {each: late for each, _, _ in found}
-    try:
-        call_store(
-            store, uri, lambda: obstore.delete(store.client, [item[2] for item in found] if len(found) > 1 else key)
-        )
-        return {}
-    except ObjectMissing:
-        if len(found) == 1:
-            return {}
-    except SternaError as error:
-        if len(found) == 1:
-            return {uri: error}
-    failures: dict[str, SternaError] = {}
-    for number, item in enumerate(found, 1):
-        failures |= _delete([item], proceed)
-        if len(failures) == number == _HOPELESS:
-            return {each: next(iter(failures.values())) for each, _, _ in found}
-    return failures
-
-
-def _runs(store: OpenStore, keys: list[str]) -> Iterator[list[str]]:
-    """Cut a store's sorted keys into runs that are worth listing."""
-    if store.location.remote.type == "local":
-        return  # a file's size is one system call
-    step = PAGE if store.location.remote.type in _SEEKABLE else max(len(keys), 1)
-    yield from (keys[at : at + step] for at in range(0, len(keys), step) if len(keys[at : at + step]) >= _FEW)
-
-
-def _list_run(store: OpenStore, keys: list[str]) -> dict[str, int | None]:
-    """Return the sizes of those keys of a run that a listing passed; None for those that it proves missing."""
-    folder = os.path.commonprefix([keys[0], keys[-1]]).rpartition("/")[0]  # noqa: RUF071 - cut at the last slash right here
-    # Any string just below the first key will do; obstore takes no path that ends in a "." segment.
-    offset = keys[0][:-1].rstrip("./") if store.location.remote.type in _SEEKABLE else ""
-    pages = list_pages(store, f"{store.location.prefix}/…", folder, offset)
-    sizes: dict[str, int] = {}
-    last = ""
-    for _ in range(max(1, len(keys) // _HEADS_PER_PAGE)):
-        try:
-            page = next(pages, None)
-        except UnsafeUri:
-            return {}  # somebody's key that no path can be: the listing ends there, and tells nothing of ours
-        names = [item["path"] for item in page or ()]
-        if names != sorted(names) or (names and names[0] < last):
-            return {}  # not in the order of keys (S3 directory buckets): absence can't be told
-        sizes.update((item["path"], item["size"]) for item in page or ())
-        if len(names) < PAGE:
-            return {key: sizes.get(key) for key in keys}
-        last = names[-1]
-        if last >= keys[-1]:
-            break
-    return {key: sizes.get(key) for key in keys if key <= last}
 
 
 def _in_order(function: Callable[[_T], _R], items: Iterable[_T], workers: int) -> Iterator[_R]:

@@ -1,8 +1,7 @@
 """The compression codecs of Avro blocks that Iceberg's writers use.
 
 Source: Avro specification 1.11, "Required Codecs" and "Optional Codecs". None of them may produce more than the
-    caller's limit,
-whatever the input claims.
+caller's limit, whatever the input claims.
 """
 
 from __future__ import annotations

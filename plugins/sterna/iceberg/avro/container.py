@@ -1,8 +1,7 @@
 """The Avro object container: header, blocks, sync markers.
 
 Source: Avro specification 1.11, "Object Container Files". A rewritten file keeps its header byte for byte, and so its
-    schema,
-its metadata, its codec and its sync marker; blocks that nobody edits are kept as they are stored.
+schema, its metadata, its codec and its sync marker; blocks that nobody edits are kept as they are stored.
 """
 
 from __future__ import annotations

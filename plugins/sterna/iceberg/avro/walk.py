@@ -1,13 +1,11 @@
 """Running a program over raw Avro records: nothing is decoded but the wanted fields.
 
 One function does it, written so that it means the same in two ways of running it: as plain Python over bytes and lists,
-    and compiled
-by numba over arrays. Compiled it is some hundred times faster, but the import of numba costs a second or two, so a
-small sync never pays for it.
+and compiled by numba over arrays. Compiled it is some hundred times faster, but the import of numba costs a second or
+two, so a small sync never pays for it.
 
 A program is a list of integers: operations, each followed by its operands. Jump targets are absolute. They are defined
-    here because
-numba's cache is renewed when this file changes, and only then.
+here because numba's cache is renewed when this file changes, and only then.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Puffin files with deletion vectors: their localized copy.
 
 Source: Iceberg's Puffin specification. A deletion vector names its data file in the footer alone, so the footer is
-    edited and the
-blobs stay where they are, byte for byte.
+edited and the blobs stay where they are, byte for byte.
 """
 
 from __future__ import annotations

@@ -165,8 +165,7 @@ def change(entry: Entry, mapping: UriMapping, uri: str) -> Change:
     """Decide what localizing changes in one entry.
 
     A position delete that stands at another URI counts as rewritten, so its split offsets and column sizes go: both are
-        optional,
-    and a rewritten file may happen to have its old length. In a Puffin every blob stays where it was.
+    optional, and a rewritten file may happen to have its old length. In a Puffin every blob stays where it was.
 
     Args:
         entry: the entry.

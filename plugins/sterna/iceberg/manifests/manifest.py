@@ -1,8 +1,7 @@
 """Manifests: their entries, and their localized copy.
 
 Source of the fields: Iceberg specification, "Manifests" (v1 to v3). What changes in an entry is decided in `entry`; the
-    entries are
-read and written by `manifest_walk`, or by `manifest_general` for schemas that the walk does not know.
+entries are read and written by `manifest_walk`, or by `manifest_general` for schemas that the walk does not know.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which snapshots a replica keeps, and what a table's metadata is without the others.
 
-Source of the rules: DESIGN.md section 4, and Iceberg's own expiry (`RemoveSnapshots`, `TableMetadata.Builder` in Java),
-    so that
-every engine reads a pruned metadata.json as it reads one of a table whose snapshots were expired.
+A policy's history counts back from the table's current snapshot, not from the clock; refs and their snapshots stay.
+What is taken out with a snapshot is what Iceberg's own expiry takes out (`RemoveSnapshots`, `TableMetadata.Builder` in
+Java): every engine reads a pruned metadata.json as it reads one of a table whose snapshots were expired.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ def kept_snapshots(
     """Return the ids of the snapshots that a replica has.
 
     Without limits these are all but the staged ones: a snapshot that was written for an audit (write-audit-publish) and
-        that no
-    ref reaches is not readable before it is published. Snapshots that a rollback orphaned stay. With a limit, the heads
-    of all refs and the current snapshot stay, and what a limit keeps beside them; a table without a current snapshot
-    has the heads alone.
+    that no ref reaches is not readable before it is published. Snapshots that a rollback orphaned stay. With a limit,
+    the heads of all refs and the current snapshot stay, and what a limit keeps beside them; a table without a current
+    snapshot has the heads alone.
 
     Args:
         metadata: the table, as on `main`.

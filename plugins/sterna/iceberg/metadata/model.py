@@ -1,7 +1,7 @@
 """What sterna needs to know of a table's metadata.json, as data.
 
 Source of the fields: Iceberg specification, "Table Metadata Fields", "Snapshots", "Snapshot References" and
-    "Statistics" (v1 to v3).
+"Statistics" (v1 to v3).
 """
 
 from __future__ import annotations

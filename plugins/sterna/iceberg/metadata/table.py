@@ -1,7 +1,7 @@
 """A table's metadata.json: what it points to, and its localized copy.
 
 Source of the fields: Iceberg specification, "Table Metadata Fields", "Snapshots", "Statistics" and "Encryption" (v1 to
-    v3).
+v3).
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def localize_table_metadata(
 ) -> bytes:
     """Return the replica's copy of a metadata.json: its paths changed, all other characters as they were.
 
-    Changed on purpose beside the paths: `metadata-log` is emptied and `gc.enabled` is "false" (DESIGN.md section 4);
-        snapshots
-    that don't stay are taken out, with their statistics and what they end of the snapshot log (`history.pruned`).
+    Changed on purpose beside the paths: `metadata-log` is emptied, and `gc.enabled` is "false", so that no maintenance
+    through the replica branch deletes files of `main`. Snapshots that don't stay are taken out, with their statistics
+    and what they end of the snapshot log (`history.pruned`).
 
     Args:
         data: the file's bytes, gzip or not; the result has the same form.

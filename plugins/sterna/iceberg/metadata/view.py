@@ -1,7 +1,7 @@
 """A view's metadata.json: its localized copy.
 
 Source of the fields: Iceberg view specification, version 1. The SQL text names catalogs and tables, not files: it
-    stays.
+stays.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The columns of an ORC file as Arrow arrays, and back.
 
 Values are kept as they are stored, so that none is lost whatever its type means: a timestamp is its two numbers, a
-    decimal its bytes
-and its scale. Only rows are moved. Source: ORC specification v1, "Column Encodings".
+decimal its bytes and its scale. Only rows are moved. Source: ORC specification v1, "Column Encodings".
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from sterna.registry.policy import Policy
 from sterna.replica.divergence import accepted, diverged, follows
 from sterna.replica.head import Head
 from sterna.replica.region import RegionContext
+from sterna.sync.holds import merge
 from sterna.sync.options import SyncOptions
 
 _SHOWN = 20  # names in a message
@@ -65,7 +66,9 @@ class Changes:
 
 
 def find_changes(context: RegionContext, head: Head, digest: str, options: SyncOptions) -> Changes:
-    """Find the keys to compare (DESIGN: What a sync looks at).
+    """Find the keys to compare: those that differ between W and H and those held, or all.
+
+    All where there is no W, the catalog no longer knows it, the digest is another than the head's, or on request.
 
     Args:
         context: the region.
@@ -173,26 +176,6 @@ def _together(
     mixed = {group for group in shared if group & relaxed}
     joined = merge(set(group) for group in shared - mixed)
     return (*joined, *sorted(tuple(sorted(group)) for group in mixed)), tuple(sorted(relaxed))
-
-
-def merge(groups: Iterable[set[str]]) -> tuple[tuple[str, ...], ...]:
-    """Join groups that share a member, again and again, until none do; sorted."""
-    leader: dict[str, str] = {}
-
-    def find(name: str) -> str:
-        while leader.setdefault(name, name) != name:
-            leader[name] = leader[leader[name]]
-            name = leader[name]
-        return name
-
-    for group in groups:
-        first, *others = sorted(group)
-        for other in others:
-            leader[find(other)] = find(first)
-    merged: dict[str, list[str]] = {}
-    for name in sorted(leader):
-        merged.setdefault(find(name), []).append(name)
-    return tuple(sorted(tuple(group) for group in merged.values()))
 
 
 def _check_names(

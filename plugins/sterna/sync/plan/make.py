@@ -1,4 +1,4 @@
-"""The plan: `main` at one commit against a replica branch (DESIGN: What a sync looks at, What to copy). Reads only."""
+"""The plan: `main` at one commit against a replica branch, and which files that takes. Reads only."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from sterna.replica.held import Held
 from sterna.replica.records import Action, Batch, Plan
 from sterna.replica.region import Progress, RegionContext
 from sterna.replica.run_folder import new_run_id
+from sterna.replica.wanted import kept
 from sterna.sync.copy import other_original
 from sterna.sync.holds import Settled, settle
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.changes import Changes, find_changes
 from sterna.sync.plan.compare import compare, held_entry, seed_group
 from sterna.sync.plan.presence import Listed, look_up, to_copy
-from sterna.sync.plan.table_files import ReplicaLost, kept, reached_content, read_metadata, table_files, view_files
+from sterna.sync.plan.table_files import ReplicaLost, reached_content, read_metadata, table_files, view_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,7 +105,10 @@ def make_plan(
 
 
 def sync_digest(context: RegionContext) -> str:
-    """Return the digest that decides whether all keys are compared: over the registry and the localizer's version."""
+    """Return the digest that decides whether all keys are compared.
+
+    It is over what of the registry decides a replica (`Registry.digest`), and the localizer's version.
+    """
     return digest([context.registry.digest(), LOCALIZER_VERSION])
 
 

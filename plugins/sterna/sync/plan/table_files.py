@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, StoreError, TableError, Unsupported
 from sterna.iceberg.files import Written
 from sterna.registry.model import inside
-from sterna.registry.policy import Policy
 from sterna.replica import file_list as listing
 from sterna.replica.file_list import (
     CONTENT,
@@ -49,13 +48,6 @@ def read_metadata(context: RegionContext, uri: str) -> TableMetadata:
     from sterna.iceberg.metadata.table import read_table_metadata
 
     return read_table_metadata(_read(context, uri), uri)
-
-
-def kept(policy: Policy, metadata: TableMetadata) -> frozenset[int]:
-    """Return the ids of the snapshots that a replica has under a policy: the same when planning and when localizing."""
-    from sterna.iceberg.metadata.history import kept_snapshots
-
-    return kept_snapshots(metadata, latest=policy.history.latest, since_ms=policy.history.since_ms)
 
 
 def table_files(

@@ -1,0 +1,23 @@
+"""Commits to `main`. Who imports this writes what belongs to the writers: the import rules name them, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from sterna.catalog.commit_once import committed
+from sterna.catalog.model import Operation
+from sterna.catalog.writer import CatalogWriter
+from sterna.registry.model import SOURCE_BRANCH
+
+
+def commit_to_main(
+    catalog: CatalogWriter,
+    expected: str,
+    operations: Sequence[Operation],
+    message: str,
+    properties: Mapping[str, str],
+    *,
+    named_by: Collection[str],
+) -> str:
+    """Commit to `main`, compared-and-swapped on its head; arguments, result and errors as `commit_once` has them."""
+    return committed(catalog, SOURCE_BRANCH, expected, operations, message, properties, named_by=named_by)

@@ -1,0 +1,61 @@
+"""The catalog's port for whoever commits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from sterna.catalog.model import Operation, Reference
+from sterna.catalog.reader import CatalogReader
+
+
+class CatalogWriter(CatalogReader, Protocol):
+    """A catalog, to look at and to commit to; errors as `CatalogReader` has them."""
+
+    def create_branch(self, name: str, at_hash: str | None = None) -> Reference:
+        """Create a branch, or return it when it exists at that very hash already.
+
+        Args:
+            name: the new branch.
+            at_hash: the commit it starts at, None for an empty branch.
+
+        Returns:
+            The branch.
+
+        Raises:
+            CatalogConflict: the name is taken by another commit, or by a tag.
+            CatalogStateUnknown: the answer was lost; calling again is safe.
+        """
+        ...
+
+    def commit(
+        self,
+        branch: str,
+        expected_hash: str,
+        operations: Sequence[Operation],
+        message: str,
+        properties: Mapping[str, str] | None = None,
+    ) -> str:
+        """Commit all operations at once, if and only if the branch's head still is `expected_hash`.
+
+        Args:
+            branch: the branch to commit to.
+            expected_hash: its head as the caller knows it.
+            operations: at least one.
+            message: for people, not empty.
+            properties: stay with the commit.
+
+        Returns:
+            The hash of the new commit, whose parent is `expected_hash`.
+
+        Raises:
+            CatalogConflict: the head is another one; nothing was committed.
+            CatalogStateUnknown: the answer was lost, the commit may have happened. Never repeat it blindly: look for it
+                in the history first.
+            CatalogRefused: the operations are wrong (see `Put`) or none; a key to delete or a parent namespace is
+                missing; a namespace to delete is not empty. Nothing was committed.
+            ReferenceNotFound: there is no such branch, or `expected_hash` is not in its history.
+            BranchChanged: the commit happened, but on top of somebody else's. No server known to us lets it come to
+                that.
+        """
+        ...

@@ -1,0 +1,36 @@
+"""The commands `sterna services …`: the file that says what the rooms around replication do."""
+
+from __future__ import annotations
+
+import typer
+
+from sterna.cli.options import AsJson, ServicesPath
+from sterna.cli.output import Output
+from sterna.edges.services_file import DEFAULT_SERVICES, find_services, read_services
+from sterna.services.model import SECTIONS
+
+services_app = typer.Typer(help="Work with the services file.", no_args_is_help=True)
+
+
+# Without it typer would make the one command the whole of `sterna services`.
+@services_app.callback()
+def _group() -> None:
+    pass
+
+
+@services_app.command("check", epilog="Example: sterna services check --services sterna_services.yaml")
+def services_check(services: ServicesPath = None, as_json: AsJson = False) -> None:
+    """Read the services file and say which sections are configured. Asks no server. A missing file means: none.
+
+    A file that was named must be there.
+    """
+    file = find_services(services)
+    read = read_services(file)
+    empty = [name for name in SECTIONS if name not in read.configured]
+    found = {"file": None if file is None else str(file), "version": read.version}
+    lines = [
+        f"no {DEFAULT_SERVICES} in this folder, and --services names none" if file is None else f"ok   {file}",
+        f"configured: {', '.join(read.configured) or 'none'}",
+        f"empty: {', '.join(empty) or 'none'}",
+    ]
+    Output(as_json).result({"ok": True, **found, "configured": read.configured, "empty": empty}, "\n".join(lines))

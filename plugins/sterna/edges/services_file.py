@@ -1,0 +1,49 @@
+"""Finding and reading the services file on this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from sterna.errors import ServicesError
+from sterna.services.load import parse_services
+from sterna.services.model import Services
+
+DEFAULT_SERVICES = Path("sterna_services.yaml")
+
+
+def find_services(named: str | Path | None) -> Path | None:
+    """Return the file that says what the rooms do.
+
+    Args:
+        named: its path as the operator gave it; none or empty: he gave none.
+
+    Returns:
+        The named file, there or not; else the one in the current folder, None where there is none.
+    """
+    if named:
+        return Path(named)
+    # A link that leads nowhere is a fault to be told, not a missing file.
+    return DEFAULT_SERVICES if os.path.lexists(DEFAULT_SERVICES) else None
+
+
+def read_services(named: str | Path | None) -> Services:
+    """Find and read the services file, YAML or JSON; a missing one that nobody named means: nothing is configured.
+
+    Args:
+        named: its path as the operator gave it; none or empty: he gave none.
+
+    Raises:
+        ServicesError: the file is wrong or unreadable, or was named and is missing.
+    """
+    path = find_services(named)
+    if path is None:
+        return Services()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ServicesError(
+            f"can't read the services file {path}: {error}",
+            hint="name another one with --services, STERNA_SERVICES or [sterna] services",
+        ) from None
+    return parse_services(text, str(path))

@@ -1,0 +1,24 @@
+"""Reading the services file's text: YAML or JSON, with errors that name file, line and field."""
+
+from __future__ import annotations
+
+from sterna.errors import ServicesError
+from sterna.services.model import Services
+from sterna.strict_yaml import parse_strictly
+
+
+def parse_services(text: str, name: str) -> Services:
+    """Read the services file from YAML or JSON text.
+
+    Args:
+        text: the file's content.
+        name: the file's name, for errors.
+
+    Returns:
+        What the rooms do.
+
+    Raises:
+        ServicesError: with file, line, field and what was expected, for every fault found.
+    """
+    # A section that stands twice would lose its first half in silence.
+    return parse_strictly(text, name, Services, ServicesError, unique=True)

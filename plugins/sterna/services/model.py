@@ -1,0 +1,58 @@
+"""What stands in sterna_services.yaml: what the rooms around replication do (docs/services.md).
+
+A room that is built replaces its section's `NotYet` by a model of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
+
+from sterna.strict_yaml import StrictModel
+
+
+def _version(value: Any) -> Any:
+    if type(value) is not int or value != 1:
+        raise ValueError("this sterna reads version 1 of the file, no other")
+    return value
+
+
+def _nothing(value: Any) -> None:
+    if value is not None and value != [] and value != {}:
+        raise ValueError("this version of sterna has no settings there yet: leave the section empty or out")
+
+
+NotYet = Annotated[None, BeforeValidator(_nothing)]
+
+
+class Services(StrictModel):
+    """The whole services file, shared by all regions.
+
+    Args:
+        version: of the file's format.
+        readers: who may read what.
+        outlets: where events are sent.
+        queries: queries that have a name.
+        features: what is kept for online reads.
+        ingest: what comes in from outside.
+        flows: tables made from changes of others.
+        upkeep: how tables on `main` are kept in shape.
+    """
+
+    version: Annotated[Literal[1], BeforeValidator(_version)] = 1
+    readers: NotYet = None
+    outlets: NotYet = None
+    queries: NotYet = None
+    features: NotYet = None
+    ingest: NotYet = None
+    flows: NotYet = None
+    upkeep: NotYet = None
+
+    @property
+    def configured(self) -> list[str]:
+        """The names of the sections that say something, in the order of the model."""
+        return [name for name in SECTIONS if getattr(self, name)]
+
+
+SECTIONS = tuple(name for name in Services.model_fields if name != "version")

@@ -1,0 +1,67 @@
+"""Where localizing is done when there is much of it: the region's Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from sterna.replica.region import Progress, RegionContext
+
+if TYPE_CHECKING:
+    from sterna.edges.spark.session import Session
+
+# Runs one function over JSON items somewhere and returns the JSON results in order.
+Engine = Callable[[Callable[[str], str], Sequence[str], str], Iterable[str]]
+
+
+@contextmanager
+def spark_engine(context: RegionContext, progress: Progress) -> Iterator[Engine]:
+    """Yield the engine that works on the region's Spark.
+
+    It is reached when the first work comes, and left at the end.
+    """
+    opened: list[Session] = []
+
+    def engine(function: Callable[[str], str], items: Sequence[str], label: str) -> Iterable[str]:
+        from sterna.edges.spark.session import map_items
+
+        if not opened:
+            opened.append(open_spark(context))
+            progress(f"Spark: {context.region.spark}")
+        # Read anew for each pass: keys that live for an hour would else end with the first one that takes longer.
+        return map_items(opened[0], function, items, label=label, environment=_worker_environment(context))
+
+    try:
+        yield engine
+    finally:
+        if opened:
+            from sterna.edges.spark.session import close_session
+
+            close_session(opened[0])
+
+
+def open_spark(context: RegionContext) -> Session:
+    """Open a session on the region's Spark; its workers get the credentials of the registry's locations.
+
+    Raises:
+        EngineError: Spark can't be reached, or its workers lack a package.
+        CredentialError: a credential is missing.
+    """
+    from sterna.edges.spark.session import open_session
+
+    return open_session(context.region.spark, environment=_worker_environment(context))
+
+
+def _worker_environment(context: RegionContext) -> dict[str, str]:
+    from sterna.edges.secrets import connection_environment
+
+    names = [location.credential_id for location in context.registry.locations if location.credential_id]
+    return connection_environment(names, context.secrets)
+
+
+def engine_or_spark(
+    context: RegionContext, progress: Progress, engine: Engine | None
+) -> AbstractContextManager[Engine]:
+    """Return the engine that somebody gave, or else the region's Spark."""
+    return spark_engine(context, progress) if engine is None else nullcontext(engine)

@@ -1,0 +1,21 @@
+"""A region whose connections a test gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from sterna.edges.secrets import Secrets
+from sterna.registry.model import Registry
+from sterna.replica.ports import Ports
+from sterna.replica.region import RegionContext
+
+
+def injected(registry: Registry, region: str, secrets: Secrets, **given: Any) -> RegionContext:
+    """Return a region of a registry over some connections of the test's own; see `Ports`."""
+    return with_ports(RegionContext.of(registry, registry.region(region), secrets), **given)
+
+
+def with_ports(context: RegionContext, **given: Any) -> RegionContext:
+    """Return the same region over some connections of the test's own."""
+    return replace(context, ports=Ports(context.registry, context.region, context.secrets, **given))

@@ -1,0 +1,83 @@
+"""Whatever becomes of an answer, a commit is there once, or its caller knows that it never will be."""
+
+from __future__ import annotations
+
+import pytest
+
+from sterna.catalog.commit_once import NOTHING, commit_once
+from sterna.catalog.main_branch import commit_to_main
+from sterna.errors import CatalogConflict, CatalogStateUnknown, UsageError
+from tests.support.doubles.catalog import InMemoryCatalog
+
+BRANCH = "main_replica_eu"
+MINE = {"run": "r1", "more": "text"}
+
+
+@pytest.fixture
+def catalog() -> InMemoryCatalog:
+    made = InMemoryCatalog()
+    made.create_branch(BRANCH)
+    return made
+
+
+def once(catalog: InMemoryCatalog, expected: str, **changed: str) -> str:
+    return commit_once(catalog, BRANCH, expected, NOTHING, "a test", {**MINE, **changed}, named_by=["run"])
+
+
+def commits(catalog: InMemoryCatalog, branch: str = BRANCH) -> list[str]:
+    return [commit.hash for commit in catalog.history(branch, operations=False)]
+
+
+def test_it_commits(catalog: InMemoryCatalog) -> None:
+    made = once(catalog, catalog.no_ancestor())
+    assert commits(catalog) == [made]
+
+
+def test_the_answer_that_was_lost_is_found_in_the_log(catalog: InMemoryCatalog) -> None:
+    catalog.lose_next_answer()
+    made = once(catalog, catalog.no_ancestor())
+    assert commits(catalog) == [made]
+
+
+def test_repeated_after_others_went_on_it_is_the_same_commit(catalog: InMemoryCatalog) -> None:
+    start = catalog.no_ancestor()
+    made = once(catalog, start)
+    once(catalog, made, run="r2")
+    assert once(catalog, start) == made
+    assert len(commits(catalog)) == 2
+
+
+def test_a_request_that_never_arrived_may_yet_arrive(catalog: InMemoryCatalog) -> None:
+    catalog.fail_next(CatalogStateUnknown("no answer"))
+    with pytest.raises(CatalogStateUnknown):
+        once(catalog, catalog.no_ancestor())
+    assert commits(catalog) == []
+
+
+def test_once_somebody_else_was_first_it_never_will(catalog: InMemoryCatalog) -> None:
+    start = catalog.no_ancestor()
+    once(catalog, start, run="r2")
+    catalog.fail_next(CatalogStateUnknown("no answer"))
+    with pytest.raises(CatalogConflict, match="moved on while"):
+        once(catalog, start)
+    with pytest.raises(CatalogConflict):
+        once(catalog, start)
+
+
+def test_all_of_its_names_count(catalog: InMemoryCatalog) -> None:
+    """A clean-up's two commits bear one id, and a property tells the first from the second."""
+    start = catalog.no_ancestor()
+    catalog.create_branch("other")
+    names = ("run", "deleting")
+    first = commit_once(catalog, BRANCH, start, NOTHING, "one", {"run": "r", "deleting": "r"}, named_by=names)
+    second = commit_once(catalog, BRANCH, first, NOTHING, "two", {"run": "r"}, named_by=names)
+    assert commit_once(catalog, BRANCH, start, NOTHING, "two", {"run": "r"}, named_by=names) == second
+    assert commits(catalog) == [second, first]
+
+
+def test_main_is_refused_here_and_committed_to_there(catalog: InMemoryCatalog) -> None:
+    with pytest.raises(UsageError, match="main is not committed to from here"):
+        commit_once(catalog, "main", catalog.no_ancestor(), NOTHING, "a test", MINE, named_by=["run"])
+    catalog.lose_next_answer()
+    made = commit_to_main(catalog, catalog.no_ancestor(), NOTHING, "a test", MINE, named_by=["run"])
+    assert commits(catalog, "main") == [made]

@@ -1,0 +1,122 @@
+"""The services file: its sections are empty for now, and what stands in one is refused with its place."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from pathlib import Path
+
+import pytest
+
+from sterna.edges.services_file import DEFAULT_SERVICES, find_services, read_services
+from sterna.errors import Remedy, ServicesError
+from sterna.services.load import parse_services
+from sterna.services.model import SECTIONS, Services
+
+SECRET = "wJalrXUtnFEMIsecret"
+
+
+def refused(text: str) -> list[str]:
+    with pytest.raises(ServicesError) as raised:
+        parse_services(text, "s.yaml")
+    assert SECRET not in "".join(traceback.format_exception(raised.value))
+    assert raised.value.exit_code == 2 and raised.value.remedy is Remedy.STOP
+    return str(raised.value).splitlines()
+
+
+def test_the_sections_are_those_of_the_rooms_to_come() -> None:
+    assert SECTIONS == ("readers", "outlets", "queries", "features", "ingest", "flows", "upkeep")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "# none yet\n", "version: 1\n", '{"version": 1, "flows": []}', *(f"{name}:\n" for name in SECTIONS)]
+    + [f"{name}: {empty}\n" for name in SECTIONS for empty in ("[]", "{}", "null")],
+)
+def test_an_absent_section_and_an_empty_one_are_the_same(text: str) -> None:
+    read = parse_services(text, "s.yaml")
+    assert read == Services()
+    assert read.configured == []
+
+
+@pytest.mark.parametrize("content", ["[{name: a}]", "{online: valkey}", "daily", "0", "false", "''", "[null]", "[[]]"])
+@pytest.mark.parametrize("section", SECTIONS)
+def test_what_stands_in_a_section_is_refused_until_its_room_is_built(section: str, content: str) -> None:
+    (line,) = refused(f"version: 1\n\n{section}: {content}\n")
+    assert line.startswith(f"s.yaml:3: {section}: this version of sterna has no settings there yet")
+
+
+@pytest.mark.parametrize("version", ["2", "0", "'1'", "1.0", "true", "null", "[1]", ""])
+def test_another_version_is_refused(version: str) -> None:
+    assert refused(f"# first\nversion: {version}\n") == [
+        "s.yaml:2: version: this sterna reads version 1 of the file, no other"
+    ]
+
+
+def test_an_unknown_section_is_answered_with_those_that_exist() -> None:
+    (line,) = refused("readers: []\nreaderz: []\n")
+    assert line == f"s.yaml:2: readerz: no such setting; there are version, {', '.join(SECTIONS)}"
+
+
+def test_every_fault_is_named_at_once() -> None:
+    lines = refused("version: 3\nflows:\n  - name: dwd\ningest: {orders: x}\nflow: []\nflows: [1]\n")
+    assert [line.split(": ")[0] + " " + line.split(": ")[1] for line in lines] == [
+        "s.yaml:1 version",
+        "s.yaml:4 ingest",
+        "s.yaml:5 flow",
+        "s.yaml:6 flows",  # stands twice
+        "s.yaml:6 flows",
+    ]
+
+
+@pytest.mark.parametrize("text", ["- readers", "readers", "readers: [", "a: b: c", "\x00", "--- {}\n--- {}"])
+def test_what_is_no_services_file_at_all(text: str) -> None:
+    assert refused(text)[0].startswith("s.yaml:")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"outlets: [{{secret: {SECRET}}}]", f"outlets: [{SECRET}", f"version: {SECRET}", f'outlets: "\\{SECRET}"'],
+)
+def test_a_secret_in_the_wrong_place_is_not_repeated(text: str) -> None:
+    assert refused(text)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("named", [None, ""])
+def test_a_missing_file_that_nobody_named_means_none(folder: Path, named: str | None) -> None:
+    assert find_services(named) is None
+    assert read_services(named) == Services()
+
+
+@pytest.mark.parametrize("named", [None, ""])
+def test_the_file_in_the_current_folder_is_read_when_none_is_named(folder: Path, named: str | None) -> None:
+    DEFAULT_SERVICES.write_text("flows: [1]\n")
+    with pytest.raises(ServicesError, match=r"^sterna_services\.yaml:1: flows:"):
+        read_services(named)
+    (folder / "other.json").write_text(json.dumps({"version": 1}))
+    assert read_services("other.json") == Services()
+
+
+def test_a_file_that_was_named_must_be_there(folder: Path) -> None:
+    DEFAULT_SERVICES.write_text("version: 1\n")
+    with pytest.raises(ServicesError, match=r"absent\.yaml.*--services, STERNA_SERVICES or \[sterna\] services"):
+        read_services("absent.yaml")
+
+
+def test_what_can_t_be_read_is_no_missing_file(folder: Path) -> None:
+    DEFAULT_SERVICES.symlink_to("nowhere")
+    with pytest.raises(ServicesError, match="can't read"):
+        read_services(None)
+    DEFAULT_SERVICES.unlink()
+    DEFAULT_SERVICES.mkdir()
+    with pytest.raises(ServicesError, match="can't read"):
+        read_services(None)
+    (folder / "latin.yaml").write_bytes(b"# \xe9\n")
+    with pytest.raises(ServicesError, match=r"latin\.yaml"):
+        read_services("latin.yaml")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sterna.errors import Remedy, StoreUnreachable
-from sterna.status.region import read_status
+from sterna.status.read import read_status
 from tests.support.faults.pair import Pair
 
 

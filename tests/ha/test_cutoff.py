@@ -17,10 +17,11 @@ from sterna.cli.main import app
 from sterna.errors import CatalogUnreachable, Remedy, StoreUnreachable
 from sterna.feed.fresh import fresh_since
 from sterna.registry.model import SOURCE_BRANCH
-from sterna.render.status import as_text
+from sterna.render.status import status_text
 from sterna.replica import catalog_copy as served
 from sterna.replica.lag import measure_lag
-from sterna.status.region import Status, read_status
+from sterna.status.model import RegionStatus
+from sterna.status.read import read_status
 from sterna.verify.structure import verify_structure
 from tests.support.faults.proxy import Fault, half_open, reset
 from tests.support.ha.two_sites import BRANCH, TwoSites, Watcher, rows, wait_until
@@ -41,7 +42,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "_SERVED_SECONDS", 1.0)
 
 
-def status(two: TwoSites) -> Status:
+def status(two: TwoSites) -> RegionStatus:
     with two.context() as context:
         return read_status(context)
 
@@ -132,7 +133,7 @@ def test_while_the_primary_region_is_dark_reads_go_on_and_status_says_what_is_se
         assert first.cut_off is not None
         assert (first.problem, first.cut_off.primary, first.cut_off.serving) == ("", "us", watermark)
         assert first.cut_off.as_of <= first.cut_off.heard
-        assert f"cut off: primary us does not answer; serving main@{watermark[:12]} as of" in as_text(first, ())
+        assert f"cut off: primary us does not answer; serving main@{watermark[:12]} as of" in status_text(first)
         code, shown = sterna(two_sites, "status", "--region", "eu", "--json")
         found = json.loads(shown)
         assert (code, found["cut_off"]["serving"]) == (4, watermark)

@@ -22,7 +22,7 @@ from sterna.embedded.stack import bucket
 from sterna.replica.held import Held
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext, open_region
-from sterna.status.region import read_status
+from sterna.status.read import read_status
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure

@@ -10,8 +10,8 @@ from sterna.airflow.settings import SECTION
 
 COMMANDS = (
     "catalog",
-    "collect",
     "demo",
+    "gc",
     "plan",
     "registry",
     "repair",

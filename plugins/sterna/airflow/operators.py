@@ -289,7 +289,7 @@ class SternaLagOperator(SternaOperator):
         """Measure the lag, report it as a metric, and return it in seconds."""
         from airflow.sdk.exceptions import AirflowFailException
 
-        from sterna.status.region import read_status
+        from sterna.status.read import read_status
 
         status = read_status(self.open())
         if status.cut_off:

@@ -1,14 +1,11 @@
-"""The options that commands share, and where they find credentials."""
+"""The options that commands share."""
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated
 
 import typer
-
-from sterna.edges.secrets import Secrets, environment_secrets
 
 RegistryPath = Annotated[
     Path, typer.Option("--registry", envvar="STERNA_REGISTRY", help="The registry file, YAML or JSON.")
@@ -36,14 +33,8 @@ Reassert = Annotated[
 Everything = Annotated[
     bool, typer.Option("--everything", help="Compare all tables, not only those that changed on main.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
+# The one habit of commands that change or delete more than a sync does: a dry run until somebody says --yes.
+Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this it is only shown.")]
+YesUnasked = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what it would do.")]
 DEFAULT_REGISTRY = Path("storage_registry.yaml")
-finder: ContextVar[Secrets | None] = ContextVar("secrets", default=None)
-EXIT_LATER = 4
-EXIT_HELD = 5
-EXIT_FAULTS = 7
-
-
-def credentials() -> Secrets:
-    """Return what finds credentials in this process."""
-    return finder.get() or environment_secrets()

@@ -9,15 +9,13 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
 from sterna.errors import SternaError
-
-EXIT_INTERRUPTED = 130
+from sterna.render.plain import plain
 
 
 class Output:
@@ -68,10 +66,3 @@ class Output:
         else:
             self._err.print(f"sterna: {error}", style="red", markup=False)
             self._err.print(f"{type(error).__name__}: {error.remedy.value}", style="dim", markup=False)
-
-
-def plain(value: Any) -> Any:
-    """Return dataclasses as plain data, at any depth."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    return value

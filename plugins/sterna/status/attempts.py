@@ -14,13 +14,13 @@ from sterna.errors import CredentialError, StoreError
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext
 from sterna.replica.run_folder import began, from_json, runs_folder, stamp
-from sterna.status.region import HeldNow, Status
+from sterna.status.model import HeldNow, RegionStatus
 
 _READ = 500  # reports, the newest
 _WINDOWS = (timedelta(hours=1), timedelta(days=1))
 
 
-def with_attempts(context: RegionContext, status: Status) -> Status:
+def with_attempts(context: RegionContext, status: RegionStatus) -> RegionStatus:
     """Return a region's status with how many of the newest 500 reports tell that a key is held, since it is.
 
     A sync that failed as a whole leaves no report. Where the store doesn't answer, the count stays unknown.

@@ -13,12 +13,12 @@ from sterna.gc.heads import refused_versions
 from sterna.gc.model import Amount
 from sterna.replica.reach import TableVersion, Walk
 from sterna.replica.region import RegionContext
-from sterna.status.region import Refused, Status
+from sterna.status.model import Refused, RegionStatus
 
 _LOOKED_AT = 100_000  # commits
 
 
-def with_sizes(context: RegionContext, status: Status) -> Status:
+def with_sizes(context: RegionContext, status: RegionStatus) -> RegionStatus:
     """Return a region's status with the files that each refused key still has below the replica root.
 
     Where the store doesn't answer, or what is left can't be read, it stays unknown: a status is asked for when
@@ -26,7 +26,6 @@ def with_sizes(context: RegionContext, status: Status) -> Status:
     """
     if not status.refused or not status.replica_hash:
         return status
-    context = context.without_primary() if status.cut_off else context
     history = context.primary.history(f"{context.region.replica_branch}@{status.replica_hash}", operations=True)
     versions: dict[str, set[TableVersion]] = {}
     for version in refused_versions(context, islice(history, _LOOKED_AT)):

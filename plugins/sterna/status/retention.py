@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from sterna.catalog.model import ICEBERG_TABLE, Content, key_name, parse_key
 from sterna.edges.stores.objects import Objects
 from sterna.errors import CatalogError, SternaError
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica.region import RegionContext
-from sterna.status.region import Status
+from sterna.status.model import RegionStatus, ShortRetention
 
 _AGE = "history.expire.max-snapshot-age-ms"
 _DEFAULT_MS = 5 * 86_400_000  # Iceberg's
@@ -19,40 +18,15 @@ _LOOKED_AT = 64  # tables, all at once
 _TIMEOUT = 3.0  # seconds: a region that is dark must not hold up the answer
 
 
-@dataclass(frozen=True)
-class Short:
-    """A table whose snapshots `main` may expire before this region has them.
+def short_retention(context: RegionContext, status: RegionStatus) -> tuple[ShortRetention, ...]:
+    """Return the tables of which `main` keeps snapshots for less than twice the lag.
 
-    Args:
-        key: key name.
-        keeps_seconds: how long `main` keeps a snapshot, by the table's properties.
-        lag_seconds: how far this region is behind with the table.
-    """
-
-    key: str
-    keeps_seconds: float
-    lag_seconds: float
-
-    @property
-    def line(self) -> str:
-        """What people are told of it, in one line."""
-        return (
-            f"warning {self.key}: main keeps its snapshots for {self.keeps_seconds:.0f} s ({_AGE}), this region is "
-            f"{self.lag_seconds:.0f} s behind: what is expired before it was copied holds the table"
-        )
-
-
-def short_retention(context: RegionContext, status: Status) -> tuple[Short, ...]:
-    """Return the tables of which `main` keeps snapshots for less than twice the lag; nothing is asked where there
-    is no lag.
-
-    Looked at are tables that changed since the watermark or are held, 64 of them; what can't be read at once is left
-    out.
+    Nothing is asked where there is no lag. Looked at are tables that changed since the watermark or are held, 64 of
+    them; what can't be read at once is left out.
     """
     lags = {item.held.key: item.lag_seconds or 0.0 for item in status.held}
     if not lags and not status.lag_seconds:
         return ()
-    context = context.without_primary() if status.cut_off else context
     try:
         behind = dict(_behind(context, status, lags))
     except CatalogError:
@@ -61,7 +35,11 @@ def short_retention(context: RegionContext, status: Status) -> tuple[Short, ...]
     chosen = {uri: key for uri, key in tables.items() if uri}
     lag = status.lag_seconds or 0.0
     found = _properties(context, list(chosen)[:_LOOKED_AT])
-    judged = (Short(chosen[uri], kept, max(lag, lags.get(chosen[uri], 0.0))) for uri, kept in found if kept is not None)
+    judged = (
+        ShortRetention(chosen[uri], kept, max(lag, lags.get(chosen[uri], 0.0)))
+        for uri, kept in found
+        if kept is not None
+    )
     return tuple(
         sorted(
             (item for item in judged if item.keeps_seconds < _WARN_BEFORE * item.lag_seconds), key=lambda item: item.key
@@ -69,7 +47,7 @@ def short_retention(context: RegionContext, status: Status) -> tuple[Short, ...]
     )
 
 
-def _behind(context: RegionContext, status: Status, held: Iterable[str]) -> Iterator[tuple[str, Content]]:
+def _behind(context: RegionContext, status: RegionStatus, held: Iterable[str]) -> Iterator[tuple[str, Content]]:
     catalog = context.primary
     if status.watermark and status.watermark != status.source_hash:
         for entry in catalog.diff(SOURCE_BRANCH, status.watermark, status.source_hash):

@@ -26,7 +26,7 @@ from sterna.embedded.spark import add_catalog
 from sterna.errors import CatalogDenied
 from sterna.gc.model import GcOptions
 from sterna.gc.run import collect
-from sterna.status.region import read_status
+from sterna.status.read import read_status
 from tests.support.faults.pair import BRANCH, NAMESPACE, Pair, pair_in
 from tests.support.world import pyiceberg_properties
 

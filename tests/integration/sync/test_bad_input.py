@@ -29,7 +29,7 @@ from sterna.errors import (
     UsageError,
 )
 from sterna.replica.region import RegionContext, open_region
-from sterna.status.region import read_status
+from sterna.status.read import read_status
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure

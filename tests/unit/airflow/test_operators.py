@@ -115,10 +115,10 @@ def test_all_stages_in_one_task(monkeypatch: pytest.MonkeyPatch, metrics: dict[s
 def test_lag_over_the_limit_fails(
     lag: float | None, problem: str, fails: bool, monkeypatch: pytest.MonkeyPatch, metrics: dict[str, float]
 ) -> None:
-    from sterna.status.region import Status
+    from sterna.status.model import RegionStatus
 
-    status = Status("eu", "main_replica_eu", "r", "w", "h", lag, "run-1", "", (), (), problem)
-    monkeypatch.setattr("sterna.status.region.read_status", lambda context: status)
+    status = RegionStatus("eu", "main_replica_eu", "r", "w", "h", lag, "run-1", "", (), (), problem)
+    monkeypatch.setattr("sterna.status.read.read_status", lambda context: status)
     monkeypatch.setattr(operators.SternaOperator, "open", lambda self: None)
     task = SternaLagOperator(task_id="lag", limit=timedelta(minutes=1))
     if fails:

@@ -6,10 +6,12 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from sterna.render.status import held_line
 from sterna.replica.head import read_head
 from sterna.replica.run_folder import began, new_run_id, save_report
 from sterna.status.attempts import with_attempts
-from sterna.status.region import HeldNow, read_status
+from sterna.status.model import HeldNow
+from sterna.status.read import read_status
 from tests.support.small_world import World, run
 
 
@@ -33,7 +35,7 @@ def test_each_sync_that_finds_it_held_is_a_try(world: World):
     assert [report.outcome for report in reports] == ["published", "idle", "idle"]
     (item,) = shown(world).values()
     assert (item.tries, item.last_try) == (3, max(began(report.run_id) for report in reports).isoformat())
-    assert "tried 3 times" in item.line and "ns.broken" in item.line
+    assert "tried 3 times" in held_line(item) and "ns.broken" in held_line(item)
     world.commit(good=world.write("good"))
     run(world)
     assert shown(world)["ns.broken"].tries == 4
@@ -59,7 +61,7 @@ def test_without_the_reports_it_is_unknown_and_nothing_else_changes(world: World
     assert shown(world)["ns.broken"].tries == 0
     shutil.rmtree(runs)
     assert (shown(world)["ns.broken"].tries, shown(world)["ns.broken"].last_try) == (0, "")
-    assert "tried" not in shown(world)["ns.broken"].line.partition("->")[0]
+    assert "tried" not in held_line(shown(world)["ns.broken"]).partition("->")[0]
     assert read_head(world.catalog, "main_replica_eu").held == run(world).held
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sterna.repair.run import repair
-from sterna.status.region import read_status
+from sterna.status.read import read_status
 from sterna.verify.structure import verify_structure
 from tests.support.small_world import World, here, quiet, run
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from pyiceberg.table import StaticTable
 
-from sterna.status.region import Refused, read_status
+from sterna.status.model import Refused
+from sterna.status.read import read_status
 from tests.support.small_world import World, gone, ruled, run
 
 

@@ -10,7 +10,7 @@ from sterna.catalog.model import ICEBERG_VIEW, Commit, Content, Delete, Operatio
 from sterna.errors import BranchChanged
 from sterna.replica.head import REASSERTED, SOURCE_HASH, read_head
 from sterna.replica.lag import measure_lag
-from sterna.status.region import read_status
+from sterna.status.read import read_status
 from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from sterna.sync.reassert import reassert

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from sterna.registry.model import Registry, digest
-from tests.support.small_world import World
-from tests.unit.sync.test_policies import ruled
-from tests.unit.sync.test_sync import planned, run
+from tests.support.small_world import World, planned, ruled, run
 
 EVERY_KEY = 3  # the namespace and two tables
 

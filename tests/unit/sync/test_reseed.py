@@ -11,7 +11,7 @@ from sterna.errors import Diverged, UsageError
 from sterna.replica.divergence import accepted, follows
 from sterna.replica.head import RESEEDED, SOURCE_HASH, read_head
 from sterna.replica.lag import measure_lag
-from sterna.status.region import read_status
+from sterna.status.read import read_status
 from sterna.verify.structure import verify_structure
 from tests.support.small_world import World, gone, planned, run
 

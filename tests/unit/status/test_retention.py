@@ -1,32 +1,18 @@
-"""What status says of refused tables' files, and of tables that main keeps for less than the lag."""
+"""Tables that `main` keeps for less than a region's lag are named."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from sterna.status.refused import with_sizes
-from sterna.status.region import Status, read_status
-from sterna.status.retention import Short, short_retention
-from tests.support.cleaning import START, clean, files, strict
+from sterna.render.status import short_line
+from sterna.status.model import ShortRetention
+from sterna.status.read import read_status
+from sterna.status.retention import short_retention
 from tests.support.small_world import World, run
 
 
-def test_status_counts_what_is_left_of_a_refused_table(world: World):
-    world.commit(a=world.write("a"), secret=world.write("secret"))
-    run(world)
-    ruling = strict(world)
-    run(ruling)
-    context = ruling.context()
-    (shown,) = with_sizes(context, read_status(context)).refused
-    left = [world.folder / "eu/replica" / path for path in files(world, "/secret/")]
-    assert (shown.key, shown.files, shown.bytes) == ("ns.secret", len(left), sum(path.stat().st_size for path in left))
-    clean(ruling, START, evict=True)
-    (shown,) = with_sizes(context, read_status(context)).refused
-    assert (shown.files, shown.bytes) == (0, 0)
-
-
-def behind(world: World, lag: float, properties: dict[str, Any]) -> tuple[Short, ...]:
+def behind(world: World, lag: float, properties: dict[str, Any]) -> tuple[ShortRetention, ...]:
     """A region that has one table and not yet its second commit."""
     world.commit(a=world.write("a"), quiet=world.write("quiet"))
     run(world)
@@ -43,8 +29,8 @@ AGE = "history.expire.max-snapshot-age-ms"
 
 def test_a_table_that_main_keeps_for_less_than_twice_the_lag_is_named(world: World):
     (short,) = behind(world, 100.0, {AGE: 150_000})
-    assert short == Short("ns.a", 150.0, 100.0)
-    assert "ns.a" in short.line
+    assert short == ShortRetention("ns.a", 150.0, 100.0)
+    assert "ns.a" in short_line(short)
 
 
 def test_one_that_main_keeps_long_enough_is_not(world: World):
@@ -62,7 +48,7 @@ def test_a_table_that_nothing_expires_is_not_named(world: World):
 def test_nothing_is_read_where_there_is_no_lag(world: World):
     world.commit(a=world.write("a"))
     run(world)
-    status: Status = read_status(world.context())
+    status = read_status(world.context())
     assert status.lag_seconds == 0.0
     vanished = replace(world.context(), ports=None)
     assert short_retention(vanished, status) == ()

@@ -1,101 +1,24 @@
-"""Where a region stands: watermark, lag, held tables, last run, and regions that run another registry."""
+"""Where a region stands, by its catalog alone: watermark, lag, held tables, last run, other registries."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sterna.catalog.model import NAMESPACE, key_name
 from sterna.errors import BranchChanged, CatalogError, Diverged, ReferenceNotFound
 from sterna.registry.model import SOURCE_BRANCH
-from sterna.replica.catalog_copy import CutOff, cut_off, primary_silence
+from sterna.replica.catalog_copy import cut_off, primary_silence
 from sterna.replica.head import Head, read_head
 from sterna.replica.held import Held
 from sterna.replica.lag import measure_lag
 from sterna.replica.region import RegionContext
+from sterna.status.model import HeldNow, Refused, RegionStatus
 
 
-@dataclass(frozen=True)
-class HeldNow:
-    """A held key with its own lag, and what to do about it.
+def read_status(context: RegionContext) -> RegionStatus:
+    """Read where a region stands; reads the catalog only.
 
-    Args:
-        held: what the replica's head says of it.
-        lag_seconds: since when it is behind.
-        do: what an operator does.
-        tries: how many syncs have reported it since, as far as their reports are still there; None where nobody looked.
-        last_try: when the newest of them began (ISO 8601, UTC), "" when there is none.
-    """
-
-    held: Held
-    lag_seconds: float | None
-    do: str
-    tries: int | None = None
-    last_try: str = ""
-
-    @property
-    def line(self) -> str:
-        """What people are told of it, in one line."""
-        tried = f", tried {self.tries} times, last at {self.last_try}" if self.tries else ""
-        return f"held {self.held.key} since {self.held.since}{tried}: {self.held.reason} {self.held.file} -> {self.do}"
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A key of `main` that may have no replica in a region.
-
-    Args:
-        key: key name.
-        reason: the rule that says so.
-        files, bytes: what the region still holds of it, from the time before the rule; None where nobody looked.
-    """
-
-    key: str
-    reason: str
-    files: int | None = None
-    bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class Status:
-    """One region's replica branch against `main`.
-
-    Args:
-        region, branch: which.
-        replica_hash: the branch's head, "" when it doesn't exist yet.
-        watermark: hash of `main` that it stands for, "" while it is being seeded.
-        source_hash: `main`'s head.
-        lag_seconds: from the first commit of `main` on while it is being seeded; None when there is a problem. Cut off:
-            at most so much.
-        last_run: id of the run that made the head.
-        last_commit: when (ISO 8601, UTC), "" when never.
-        held: keys that stay behind.
-        other_registry: regions whose last commit was made with another registry than this one.
-        problem: why the branch can't be used, or "".
-        refused: keys of `main` that policies or residency keep off this region.
-        unserved: the branch's head at the primary, where the region's own copy of the catalog does not serve it yet.
-        cut_off: the primary does not answer: all else is what the region's own copy says. None when it does.
-    """
-
-    region: str
-    branch: str
-    replica_hash: str
-    watermark: str
-    source_hash: str
-    lag_seconds: float | None
-    last_run: str
-    last_commit: str
-    held: tuple[HeldNow, ...]
-    other_registry: tuple[str, ...]
-    problem: str = ""
-    refused: tuple[Refused, ...] = ()
-    unserved: str = ""
-    cut_off: CutOff | None = None
-
-
-def read_status(context: RegionContext) -> Status:
-    """Read where a region stands; reads the catalog only. A primary that does not answer is left alone by the
-    context from then on.
+    A primary that does not answer is asked once, and left alone from then on.
 
     Raises:
         CatalogError: the region's own catalog does not answer.
@@ -112,7 +35,7 @@ def read_status(context: RegionContext) -> Status:
         problem = str(error)
         head = head if head.exists else Head(context.catalog.reference(branch).hash, exists=True)
     cut = cut_off(context, silence, head.watermark) if silence else None
-    return Status(
+    return RegionStatus(
         region=context.region.name,
         branch=branch,
         replica_hash=head.hash if head.exists else "",

@@ -1,4 +1,4 @@
-"""Probing what a registry names: catalogs, stores, rclone and Spark."""
+"""Whether everything that a registry names works from here: catalogs, stores, rclone and Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,20 @@ class Probe:
     exit_code: int = 0
 
 
-def check_registry(path: Path, region: str | None, secrets: Secrets, progress: Callable[[str], None]) -> list[Probe]:
+@dataclass(frozen=True)
+class RegistryCheck:
+    """What was tried of a registry.
+
+    Args:
+        ok: all of it works.
+        probes: each thing that was tried.
+    """
+
+    ok: bool
+    probes: tuple[Probe, ...]
+
+
+def check_registry(path: Path, region: str | None, secrets: Secrets, progress: Callable[[str], None]) -> RegistryCheck:
     """Read a registry and try everything in it, from this machine and with this machine's credentials.
 
     Args:
@@ -44,7 +57,7 @@ def check_registry(path: Path, region: str | None, secrets: Secrets, progress: C
     for name in [region] if region else registry.region_names:
         with open_region(path, name, secrets) as context:
             probes += _probe_region(context, progress)
-    return probes
+    return RegistryCheck(all(probe.good for probe in probes), tuple(probes))
 
 
 def _probe_region(context: RegionContext, progress: Callable[[str], None]) -> list[Probe]:

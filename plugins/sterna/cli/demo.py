@@ -1,0 +1,43 @@
+"""The command `sterna demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sterna.cli import exits
+from sterna.cli.options import AsJson
+from sterna.cli.output import Output
+from sterna.errors import UsageError
+
+demo_app = typer.Typer()
+
+
+@demo_app.command(epilog="Examples: sterna demo --stay; sterna demo --disaster")
+def demo(
+    stay: Annotated[
+        bool, typer.Option("--stay", help="Leave everything running and print the addresses; Ctrl-C ends it.")
+    ] = False,
+    work: Annotated[
+        Path | None,
+        typer.Option("--work", help="Keep everything in this folder, new or empty; default: a temporary one."),
+    ] = None,
+    disaster: Annotated[
+        bool,
+        typer.Option("--disaster", help="Another story: a region with the primary catalog is lost, and comes back."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run two whole regions on this machine: real Airflow, Nessie, Postgres, S3 endpoints, rclone and Spark."""
+    from sterna.demo.disaster import run_disaster
+    from sterna.demo.replication import run_demo
+
+    output = Output(as_json)
+    if disaster and stay:
+        raise UsageError("--stay and --disaster don't go together")
+    result = run_disaster(work, output.line) if disaster else run_demo(work, stay, output.line)
+    output.result(result, "ok" if result.ok else "failed:\n" + "\n".join(f"  {line}" for line in result.failures))
+    if not result.ok:
+        raise typer.Exit(exits.UNEXPECTED)

@@ -1,0 +1,24 @@
+"""Durations on the command line, such as `90s` or `7d`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sterna.errors import UsageError
+from sterna.registry.policy import duration
+
+
+def parse_duration(option: str, text: str) -> timedelta:
+    """Return a duration.
+
+    Args:
+        option: whose value it is, for the error.
+        text: a number with a unit: s, m, h, d, w.
+
+    Raises:
+        UsageError: it is none.
+    """
+    seconds = duration(text)
+    if seconds is None:
+        raise UsageError(f"{option} {text}: expected a duration such as 90s or 7d (units s, m, h, d, w)")
+    return timedelta(seconds=seconds)

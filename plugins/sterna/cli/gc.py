@@ -1,0 +1,69 @@
+"""The command `sterna gc`, and its older name `sterna collect`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sterna.cli import exits
+from sterna.cli.context import open_context
+from sterna.cli.durations import parse_duration
+from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath
+from sterna.cli.output import Output
+from sterna.cli.prompts import acts
+
+gc_app = typer.Typer()
+
+
+@gc_app.command("collect", hidden=True, epilog="Example: sterna gc --region eu --keep 7d --grace 24h --yes")
+@gc_app.command("gc", epilog="Example: sterna gc --region eu --keep 7d --grace 24h --yes")
+def gc(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    keep: Annotated[
+        str, typer.Option("--keep", help="Keep what heads of the replica branch that are no older than this reach.")
+    ] = "7d",
+    grace: Annotated[
+        str,
+        typer.Option(
+            "--grace", help="Delete what has been unreachable, and is old, for this long: longer than any run or query."
+        ),
+    ] = "24h",
+    evict: Annotated[
+        bool,
+        typer.Option(
+            "--evict",
+            help="Files of tables that policies or residency refuse go at once, whatever --keep and --grace say.",
+        ),
+    ] = False,
+    wait: Annotated[
+        str, typer.Option("--wait", help="Wait this long for a sync that is between its plan and its publication.")
+    ] = "10m",
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete; without it the files are only counted, and written down for later.")
+    ] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete what no kept head of the replica branch reaches, below the replica root only.
+
+    In two passes, grace apart. A dry run until --yes. `sterna collect` is its older name.
+    """
+    from sterna.gc.model import GcOptions
+    from sterna.gc.run import collect
+    from sterna.render.gc import collected_text
+
+    options = GcOptions(
+        keep=parse_duration("--keep", keep),
+        grace=parse_duration("--grace", grace),
+        delete=acts(yes, dry_run),
+        evict=evict,
+        patience=parse_duration("--wait", wait).total_seconds(),
+    )
+    output = Output(as_json)
+    with open_context(registry, region) as context, output.progress("gc") as progress:
+        found = collect(context, options, progress)
+    output.result(found, collected_text(found, evict=evict))
+    if found.failed:
+        raise typer.Exit(exits.LATER)

@@ -1,0 +1,33 @@
+"""The commands `sterna registry …`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sterna.cli.context import credentials
+from sterna.cli.options import DEFAULT_REGISTRY, AsJson, RegistryPath
+from sterna.cli.output import Output
+
+registry_app = typer.Typer(help="Work with the storage registry.", no_args_is_help=True)
+
+
+@registry_app.command("check", epilog="Example: sterna registry check --registry storage_registry.yaml")
+def registry_check(
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    region: Annotated[
+        str | None, typer.Option("--region", envvar="STERNA_REGION", help="Only what this region needs.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read the registry, then probe every catalog, store and Spark that it names, and say what works."""
+    from sterna.render.registry import check_text
+    from sterna.status.probes import check_registry
+
+    output = Output(as_json)
+    with output.progress("check") as progress:
+        found = check_registry(registry, region, credentials(), progress)
+    output.result(found, check_text(found))
+    if not found.ok:
+        raise typer.Exit(max(probe.exit_code for probe in found.probes))

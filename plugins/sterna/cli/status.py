@@ -1,0 +1,30 @@
+"""The command `sterna status`."""
+
+from __future__ import annotations
+
+import typer
+
+from sterna.cli import exits
+from sterna.cli.context import open_context
+from sterna.cli.options import DEFAULT_REGISTRY, AsJson, RegionName, RegistryPath
+from sterna.cli.output import Output
+
+status_app = typer.Typer()
+
+
+@status_app.command(epilog="Example: sterna status --region eu --json")
+def status(region: RegionName, registry: RegistryPath = DEFAULT_REGISTRY, as_json: AsJson = False) -> None:
+    """Show where a region stands: watermark, lag, held tables, last run. Cut off from the primary (exit 4).
+
+    What its own copy says.
+    """
+    from sterna.render.status import status_text
+    from sterna.status.gather import gather_status
+
+    with open_context(registry, region) as context:
+        found = gather_status(context)
+    Output(as_json).result(found, status_text(found))
+    if found.problem:
+        raise typer.Exit(exits.CHANGED)
+    if found.cut_off:
+        raise typer.Exit(exits.LATER)

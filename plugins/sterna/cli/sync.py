@@ -1,0 +1,131 @@
+"""The commands that bring a replica branch up to `main`: `plan`, `sync` and `reseed`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sterna.cli import exits
+from sterna.cli.context import open_context
+from sterna.cli.options import (
+    DEFAULT_REGISTRY,
+    AsJson,
+    DryRun,
+    Everything,
+    Reassert,
+    RegionName,
+    RegistryPath,
+    Tables,
+)
+from sterna.cli.output import Output
+from sterna.cli.prompts import acts
+
+if TYPE_CHECKING:
+    from sterna.replica.records import Report
+    from sterna.replica.region import Progress, RegionContext
+    from sterna.sync.options import SyncOptions
+
+sync_app = typer.Typer()
+
+
+@sync_app.command(epilog="Example: sterna plan --region eu")
+def plan(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    tables: Tables = None,
+    everything: Everything = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a sync would do: tables, files, bytes, price, and what is held and why. Changes nothing."""
+    from sterna.sync.options import SyncOptions
+
+    output = Output(as_json)
+    with open_context(registry, region) as context, output.progress("plan") as progress:
+        _show_plan(output, context, SyncOptions(tables=tuple(tables or ()), everything=everything), progress)
+
+
+@sync_app.command(epilog="Examples: sterna sync --region eu --table 'flights.*'; sterna sync --region eu --reassert")
+def sync(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    tables: Tables = None,
+    everything: Everything = False,
+    reassert: Reassert = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop after one plan, even when a seed has more groups.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would do: the same as plan.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring the region's replica branch up to main: plan, copy, localize, publish. Safe to repeat and to interrupt."""
+    from sterna.sync.options import SyncOptions
+    from sterna.sync.run import sync as run_sync
+
+    output, chosen = Output(as_json), tuple(tables or ())
+    with open_context(registry, region) as context, output.progress("sync") as progress:
+        if dry_run:  # to reassert is to commit: a dry run shows only what would be compared then
+            _show_plan(output, context, SyncOptions(tables=chosen, everything=everything or reassert), progress)
+            return
+        options = SyncOptions(tables=chosen, everything=everything, reassert=reassert)
+        report = run_sync(context, options, progress, again=not once)
+    _show_report(output, report, context.region.replica_branch)
+
+
+@sync_app.command(
+    epilog="Example: sterna reseed --region eu --from 4f3c0c37b1fb9b2e6b1f4e1e9d8a7c6b5a4f3c0c37b1fb9b2e6b1f4e1e9d8a7c "
+    "--dry-run"
+)
+def reseed(
+    region: RegionName,
+    accepted: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="HASH",
+            help="The commit of main that you take for the truth: its head, or one just before it.",
+        ),
+    ],
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Makes no difference: --from is your word already, and it acts at once.")
+    ] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Follow main after it was reassigned, reset or rewritten behind the watermark: compare all tables, publish on
+    top of what is there.
+
+    A sync stops there (exit 6) and shows both hashes: main may have lost commits by mistake, and the replica then still
+    has them. It acts without --yes, unlike other commands that change more than a sync does: the hash is your word.
+    """
+    from sterna.sync.options import SyncOptions
+    from sterna.sync.run import sync as run_sync
+
+    acts(yes, dry_run)
+    output, options = Output(as_json), SyncOptions(reseed_from=accepted)
+    with open_context(registry, region) as context, output.progress("reseed") as progress:
+        if dry_run:
+            _show_plan(output, context, options, progress)
+            return
+        report = run_sync(context, options, progress, again=False)
+        if report.more:
+            report = run_sync(context, SyncOptions(), progress)
+    _show_report(output, report, context.region.replica_branch)
+
+
+def _show_plan(output: Output, context: RegionContext, options: SyncOptions, progress: Progress) -> None:
+    from sterna.render.plan import plan_json, plan_text
+    from sterna.sync.explain import explain
+    from sterna.sync.plan.make import make_plan
+
+    explained = explain(context, *make_plan(context, options, progress))
+    output.result(plan_json(explained), plan_text(explained))
+
+
+def _show_report(output: Output, report: Report, branch: str) -> None:
+    from sterna.render.sync import report_text
+
+    output.result(report, report_text(report, branch))
+    if report.held:
+        raise typer.Exit(exits.HELD)

@@ -1,0 +1,85 @@
+"""The commands that check a replica and mend it: `verify` and `repair`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sterna.cli import exits
+from sterna.cli.context import open_context
+from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, Tables, Yes
+from sterna.cli.output import Output
+from sterna.cli.prompts import acts
+
+verify_app = typer.Typer()
+
+
+@verify_app.command(epilog="Example: sterna verify --region eu --table 'nyc.*' --sample 1/30")
+def verify(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    tables: Tables = None,
+    structure: Annotated[
+        bool,
+        typer.Option(
+            "--structure", help="Every path reachable is local, exists and has its size: what is always done."
+        ),
+    ] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also compare every file with its source on main, which must be reachable.")
+    ] = False,
+    sample: Annotated[
+        str | None,
+        typer.Option(
+            "--sample", metavar="N/M", help="As --deep, with N of M parts of the files, others each day: 1/30."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a replica.
+
+    That it is closed and agrees with itself, and on request that its content is the source's. Changes nothing.
+    """
+    from datetime import UTC, datetime
+
+    from sterna.render.verify import verified_text
+    from sterna.verify.run import Depth
+    from sterna.verify.run import verify as run_verify
+    from sterna.verify.sample import parse_sample
+
+    share = None if sample is None else parse_sample(sample, datetime.now(UTC).date())
+    output, depth = Output(as_json), Depth(deep or share is not None, share)
+    with open_context(registry, region) as context, output.progress("verify") as progress:
+        found = run_verify(context, depth, tables or (), progress)
+    output.result(found, verified_text(found, deep=depth.deep))
+    if found.faults:
+        raise typer.Exit(exits.FAULTS)
+
+
+@verify_app.command(epilog="Example: sterna repair --region eu --table 'nyc.*' --deep --yes")
+def repair(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    tables: Tables = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Compare every file with its source on main, too: finds a flipped byte.")
+    ] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Verify a replica, and bring wrong and missing files below the replica root anew from main, over what is there.
+
+    A dry run until --yes.
+    """
+    from sterna.render.repair import repaired_text
+    from sterna.repair.run import repair as run_repair
+
+    apply = acts(yes, dry_run)
+    output = Output(as_json)
+    with open_context(registry, region) as context, output.progress("repair") as progress:
+        found = run_repair(context, tables or (), progress, deep=deep, apply=apply)
+    output.result(found, repaired_text(found))
+    if found.faults_left:
+        raise typer.Exit(exits.FAULTS)

@@ -1,0 +1,22 @@
+"""What verify found, for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sterna.verify.findings import Verified
+
+
+def verified_text(found: Verified, *, deep: bool) -> str:
+    """Return what was looked at and each fault, as lines for people.
+
+    Args:
+        found: what verify found.
+        deep: files were compared with `main`, too.
+    """
+    compared = f", {found.compared} files compared with main, {found.not_comparable} not comparable" if deep else ""
+    first = (
+        f"{found.tables} tables and views, {found.files} files, {found.bytes} bytes{compared}: {found.faults} faults"
+    )
+    return "\n".join([first, *(f"  {item.table}: {item.kind}: {item.file}: {item.message}" for item in found.findings)])

@@ -1,0 +1,31 @@
+"""All that is known of a region's state, put together in one place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sterna.replica.region import RegionContext
+from sterna.status.attempts import with_attempts
+from sterna.status.model import RegionStatus
+from sterna.status.read import read_status
+from sterna.status.refused import with_sizes
+from sterna.status.retention import short_retention
+
+
+def gather_status(context: RegionContext) -> RegionStatus:
+    """Return a region's whole state: what the catalog says, then what its store and the reports of its runs add.
+
+    Only the catalog has to answer. What a store would add stays unknown while it is dark, for a status is asked for
+    when something is wrong.
+
+    Args:
+        context: the region. A primary that does not answer is asked once, and left alone from then on.
+
+    Raises:
+        CatalogError: the region's own catalog does not answer.
+    """
+    found = read_status(context)
+    if found.cut_off:
+        context = context.without_primary()
+    found = with_attempts(context, with_sizes(context, found))
+    return replace(found, short_retention=short_retention(context, found))

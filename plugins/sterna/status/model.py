@@ -1,0 +1,97 @@
+"""What is known of a region's state: facts that commands, pages and tasks show, each in its own way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sterna.replica.catalog_copy import CutOff
+from sterna.replica.held import Held
+
+
+@dataclass(frozen=True)
+class HeldNow:
+    """A held key with its own lag, and what to do about it.
+
+    Args:
+        held: what the replica's head says of it.
+        lag_seconds: since when it is behind.
+        do: what an operator does.
+        tries: how many syncs have reported it since, as far as their reports are still there; None where nobody looked.
+        last_try: when the newest of them began (ISO 8601, UTC), "" when there is none.
+    """
+
+    held: Held
+    lag_seconds: float | None
+    do: str
+    tries: int | None = None
+    last_try: str = ""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A key of `main` that may have no replica in a region.
+
+    Args:
+        key: key name.
+        reason: the rule that says so.
+        files, bytes: what the region still holds of it, from the time before the rule; None where nobody looked.
+    """
+
+    key: str
+    reason: str
+    files: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class ShortRetention:
+    """A table whose snapshots `main` may expire before this region has them.
+
+    Args:
+        key: key name.
+        keeps_seconds: how long `main` keeps a snapshot, by the table's properties.
+        lag_seconds: how far this region is behind with the table.
+    """
+
+    key: str
+    keeps_seconds: float
+    lag_seconds: float
+
+
+@dataclass(frozen=True)
+class RegionStatus:
+    """One region's replica branch against `main`.
+
+    Args:
+        region, branch: which.
+        replica_hash: the branch's head, "" when it doesn't exist yet.
+        watermark: hash of `main` that it stands for, "" while it is being seeded.
+        source_hash: `main`'s head.
+        lag_seconds: from the first commit of `main` on while it is being seeded; None when there is a problem. Cut off:
+            at most so much.
+        last_run: id of the run that made the head.
+        last_commit: when (ISO 8601, UTC), "" when never.
+        held: keys that stay behind.
+        other_registry: regions whose last commit was made with another registry than this one.
+        problem: why the branch can't be used, or "".
+        refused: keys of `main` that policies or residency keep off this region.
+        unserved: the branch's head at the primary, where the region's own copy of the catalog does not serve it yet.
+        cut_off: the primary does not answer: all else is what the region's own copy says. None when it does.
+        short_retention: tables that `main` may expire too soon for this region, where that was asked.
+    """
+
+    region: str
+    branch: str
+    replica_hash: str
+    watermark: str
+    source_hash: str
+    lag_seconds: float | None
+    last_run: str
+    last_commit: str
+    held: tuple[HeldNow, ...]
+    other_registry: tuple[str, ...]
+    problem: str = ""
+    refused: tuple[Refused, ...] = ()
+    unserved: str = ""
+    cut_off: CutOff | None = None
+    short_retention: tuple[ShortRetention, ...] = ()

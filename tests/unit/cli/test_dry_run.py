@@ -1,0 +1,130 @@
+"""What changes or deletes more than a sync does is a dry run until `--yes`; the flags of before keep their meaning."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from sterna.cli.main import app
+from sterna.render.dry_run import NOTHING_CHANGED
+from sterna.replica.head import RESEEDED, read_head
+from tests.support.small_world import World, run
+from tests.unit.cli.conftest import Sterna
+
+BRANCH = "main_replica_eu"
+
+
+def commands(group: Any, name: str = "") -> dict[str, Any]:
+    """All commands by their whole names, those of groups included."""
+    found: dict[str, Any] = {}
+    for word, command in group.commands.items():
+        found |= commands(command, f"{word} ") if hasattr(command, "commands") else {name + word: command}
+    return found
+
+
+ALL = commands(typer.main.get_command(app))
+
+
+def flags(command: Any) -> set[str]:
+    return {flag for option in command.params for flag in option.opts}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_command_has_an_example_and_says_what_it_does(name: str) -> None:
+    assert ALL[name].help
+    assert (ALL[name].epilog or "").startswith("Example")
+
+
+def test_whatever_takes_yes_takes_dry_run() -> None:
+    takes_yes = {name for name, command in ALL.items() if "--yes" in flags(command)}
+    assert takes_yes == {
+        "reseed",
+        "repair",
+        "gc",
+        "collect",
+        *(f"catalog {it}" for it in ("promote", "rejoin", "reseed")),
+    }
+    assert {name for name, command in ALL.items() if "--dry-run" in flags(command)} == {*takes_yes, "sync"}
+
+
+@pytest.mark.parametrize("command", [("gc",), ("collect",), ("repair",), ("reseed", "--from", "ab" * 32)])
+def test_both_words_at_once_are_refused(command: tuple[str, ...], world: World, sterna: Sterna) -> None:
+    answer = sterna(*command, "--yes", "--dry-run")
+    assert (answer.code, answer.out) == (2, "")
+    assert "--yes and --dry-run don't go together" in answer.err
+
+
+def facts(text: str) -> dict[str, Any]:
+    """A clean-up's result, but for the name of its pass, and its count of the records that earlier ones left."""
+    return {name: value for name, value in json.loads(text).items() if name not in ("pass_id", "objects")}
+
+
+@pytest.mark.parametrize("command", ["gc", "collect"])
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_gc_only_counts_until_yes(command: str, more: tuple[str, ...], world: World, sterna: Sterna) -> None:
+    world.commit(a=world.write("a"))
+    run(world)
+    head = world.catalog.reference(BRANCH).hash
+    shown = sterna(command, *more)
+    assert shown.code == 0
+    assert "0 files, 0 bytes would be deleted now" in shown.out
+    assert shown.last_line == NOTHING_CHANGED
+    found = facts(sterna(command, *more, "--json").out)
+    assert found["dry_run"] and found["deleted"] == {"files": 0, "bytes": 0}
+    assert found == facts(sterna("gc", "--json").out)
+    assert world.catalog.reference(BRANCH).hash == head
+    done = sterna(command, "--yes")
+    assert (done.code, "0 files, 0 bytes deleted, 0 failed" in done.out) == (0, True)
+    assert NOTHING_CHANGED not in done.out
+
+
+def test_a_sync_in_a_dry_run_shows_the_plan(world: World, sterna: Sterna) -> None:
+    world.commit(a=world.write("a"))
+    planned = sterna("plan")
+    assert "put iceberg_table ns.a: copy 1 files" in planned.out
+    assert sterna("sync", "--dry-run").out == planned.out
+    assert sterna("sync", "--dry-run", "--reassert", "--json").out == sterna("plan", "--everything", "--json").out
+    assert not read_head(world.catalog, BRANCH).exists
+    assert sterna("sync").code == 0
+    assert set(world.replica()) == {"ns", "ns.a"}
+
+
+@pytest.mark.parametrize("more", [(), ("--yes",)])
+def test_a_reseed_acts_on_the_hash_that_it_was_given(more: tuple[str, ...], world: World, sterna: Sterna) -> None:
+    first = world.commit(a=world.write("a"))
+    run(world)
+    lost = world.commit(b=world.write("b"))
+    run(world)
+    world.catalog.assign("main", first)
+    assert sterna("sync").code == 6
+    shown = sterna("reseed", "--from", first, "--dry-run")
+    assert (shown.code, "drop iceberg_table ns.b" in shown.out) == (0, True)
+    assert read_head(world.catalog, BRANCH).watermark == lost
+    assert sterna("reseed", "--from", first, *more).code == 0
+    assert read_head(world.catalog, BRANCH).watermark == first
+    assert next(iter(world.catalog.history(BRANCH, operations=False))).properties[RESEEDED] == lost
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_repair_only_shows_until_yes(more: tuple[str, ...], world: World, sterna: Sterna) -> None:
+    world.commit(a=world.write("a"))
+    run(world)
+    assert NOTHING_CHANGED not in sterna("repair", *more).out, "there is nothing that --yes would do"
+    (data,) = (world.folder / "eu/replica/us-lake").rglob("*.parquet")
+    before = data.read_bytes()
+    data.unlink()
+    shown = sterna("repair", *more)
+    assert (shown.code, shown.last_line) == (7, NOTHING_CHANGED)
+    assert not data.exists()
+    done = sterna("repair", "--yes")
+    assert (done.code, data.read_bytes()) == (0, before)
+    assert "1 files brought anew; 0 faults left" in done.out
+
+
+def test_a_command_without_a_region_is_told_so(sterna: Sterna, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("STERNA_REGION", raising=False)
+    assert sterna("gc", "--registry", str(tmp_path / "none.yaml")).code == 2

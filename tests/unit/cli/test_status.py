@@ -1,0 +1,47 @@
+"""`sterna status`: one answer with all that is known, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+
+from tests.support.small_world import World, run
+from tests.unit.cli.conftest import Sterna
+
+KEYS = [
+    "region",
+    "branch",
+    "replica_hash",
+    "watermark",
+    "source_hash",
+    "lag_seconds",
+    "last_run",
+    "last_commit",
+    "held",
+    "other_registry",
+    "problem",
+    "refused",
+    "unserved",
+    "cut_off",
+    "short_retention",
+]
+
+
+def test_json_has_the_keys_that_it_always_had(world: World, sterna: Sterna) -> None:
+    world.commit(a=world.write("a"), gone=f"file://{world.folder}/us/lake/gone/metadata/00000-x.metadata.json")
+    run(world)
+    answer = sterna("status", "--json")
+    found = json.loads(answer.out)
+    assert (answer.code, list(found)) == (0, KEYS)
+    (held,) = found["held"]
+    assert list(held) == ["held", "lag_seconds", "do", "tries", "last_try"]
+    assert (held["held"]["key"], held["tries"]) == ("ns.gone", 1)
+    assert "tried 1 times" in sterna("status").out
+
+
+def test_a_branch_that_somebody_changed_ends_it_with_6(world: World, sterna: Sterna) -> None:
+    world.commit(a=world.write("a"))
+    run(world)
+    world.catalog.assign("main_replica_eu", world.catalog.reference("main").hash)
+    answer = sterna("status")
+    assert answer.code == 6
+    assert "lag unknown" in answer.out

@@ -1,0 +1,86 @@
+"""What commands did, in lines: sync, verify, repair, gc and the registry check."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sterna.gc.model import Amount, Collected, NotDeleted
+from sterna.render.dry_run import NOTHING_CHANGED
+from sterna.render.gc import collected_text
+from sterna.render.registry import check_text
+from sterna.render.repair import repaired_text
+from sterna.render.sync import report_text
+from sterna.render.verify import verified_text
+from sterna.repair.diagnose import Left, Mend
+from sterna.repair.run import Repaired
+from sterna.replica.held import Held
+from sterna.replica.records import Report, StageReport
+from sterna.status.probes import Probe, RegistryCheck
+from sterna.verify.findings import Finding, Verified
+
+COLLECTED = Collected(
+    "eu", "collect-1", "ab", True, Amount(9, 90), Amount(1, 5), Amount(4, 40), Amount(2, 20), Amount(1, 10)
+)
+MEND = Mend("ns.a", "file:///eu/a", "file:///us/a", "copy", "missing")
+
+
+def test_a_report() -> None:
+    held = Held("ns.odd", "Unsupported", "is encrypted")
+    report = Report(
+        "r", "eu", "ab" * 32, "published", "cd", "ab" * 32, ("ns.a",), (held,), StageReport(2, 20), seconds=1
+    )
+    assert report_text(report, "main_replica_eu").splitlines() == [
+        "published: main_replica_eu stands for main@abababababab; 1 keys changed; 2 files, 20 bytes copied; lag 0.0 s; "
+        "1.0 s",
+        "  held ns.odd: Unsupported: is encrypted",
+    ]
+
+
+def test_what_verify_found() -> None:
+    found = Verified(1, 5, 50, 0, (Finding("ns.a", "missing", "file:///eu/a", "is gone"),), 1, compared=3)
+    assert verified_text(found, deep=False).splitlines() == [
+        "1 tables and views, 5 files, 50 bytes: 1 faults",
+        "  ns.a: missing: file:///eu/a: is gone",
+    ]
+    assert ", 3 files compared with main, 0 not comparable: 1 faults" in verified_text(found, deep=True)
+
+
+def test_a_repair_that_was_only_shown_says_so_last() -> None:
+    left = Left("ns.b", "file:///eu/b", "size", "its source is gone")
+    shown = Repaired(False, 2, (MEND,), (left,), 2)
+    assert repaired_text(shown).splitlines() == [
+        "2 faults: 1 files could be brought anew; 2 faults left",
+        "  ns.a: copy: file:///eu/a from file:///us/a: missing",
+        "  ns.b: left: file:///eu/b: size -> its source is gone",
+        NOTHING_CHANGED,
+    ]
+    assert NOTHING_CHANGED not in repaired_text(replace(shown, applied=True))
+    assert NOTHING_CHANGED not in repaired_text(replace(shown, mends=())), "--yes would do nothing either"
+
+
+def test_a_clean_up_that_only_counted_says_so_last() -> None:
+    assert collected_text(COLLECTED, evict=False).splitlines() == [
+        "eu: 9 files, 90 bytes below the replica root; 4 files, 40 bytes unreachable",
+        "  2 files, 20 bytes would be deleted now",
+        "  1 files, 10 bytes of refused tables: --evict deletes them at once",
+        "  1 files, 5 bytes not sterna's: left alone",
+        NOTHING_CHANGED,
+    ]
+
+
+def test_a_clean_up_that_deleted() -> None:
+    failures = (NotDeleted("file:///eu/x", "denied"),)
+    done = replace(COLLECTED, dry_run=False, deleted=Amount(1, 10), failed=1, failures=failures, still_shown=("ns.s",))
+    assert collected_text(done, evict=True).splitlines()[1:] == [
+        "  2 files, 20 bytes were to be deleted",
+        "  1 files, 10 bytes deleted, 1 failed",
+        "  1 files, 10 bytes of refused tables",
+        "  1 files, 5 bytes not sterna's: left alone",
+        "  ns.s is refused and still on the replica branch: sync first",
+        "  failed file:///eu/x: denied",
+    ]
+
+
+def test_a_registry_check() -> None:
+    found = RegistryCheck(False, (Probe("eu", "rclone", True, "v1"), Probe("eu", "store s3://us", False, "dark", 4)))
+    assert check_text(found) == "ok   eu: rclone: v1\nFAIL eu: store s3://us: dark"

@@ -1,0 +1,83 @@
+"""Where a region stands, in lines: made by hand, so that each line has its cause in view."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sterna.render.plain import plain
+from sterna.render.status import status_text
+from sterna.replica.catalog_copy import CutOff
+from sterna.replica.held import Held
+from sterna.status.model import HeldNow, Refused, RegionStatus, ShortRetention
+
+STATUS = RegionStatus(
+    region="eu",
+    branch="main_replica_eu",
+    replica_hash="cd" * 32,
+    watermark="ab" * 32,
+    source_hash="ef" * 32,
+    lag_seconds=12.34,
+    last_run="run-1",
+    last_commit="2026-07-01T12:00:00+00:00",
+    held=(),
+    other_registry=(),
+)
+HELD = HeldNow(
+    Held("ns.odd", "Unsupported", "is encrypted", "s3://us/odd.json", since="2026-07-01"), 60.0, "wait", 3, "2026-07-02"
+)
+
+
+def test_a_sound_region_needs_two_lines() -> None:
+    assert status_text(STATUS).splitlines() == [
+        "main_replica_eu: stands for main@abababababab, main is at efefefefefef; lag 12.3 s",
+        "  last commit 2026-07-01T12:00:00+00:00 by run run-1",
+    ]
+
+
+def test_a_region_that_was_never_synced() -> None:
+    new = replace(STATUS, replica_hash="", watermark="", last_run="", last_commit="")
+    assert status_text(new).splitlines() == [
+        "main_replica_eu: stands for main@nothing, main is at efefefefefef; lag 12.3 s, being seeded",
+        "  last commit never by run -",
+    ]
+
+
+def test_all_that_is_known_is_said() -> None:
+    full = replace(
+        STATUS,
+        lag_seconds=None,
+        held=(HELD,),
+        refused=(Refused("ns.kept", "policy"), Refused("ns.left", "residency", 2, 30)),
+        short_retention=(ShortRetention("ns.fast", 100.0, 90.0),),
+        other_registry=("us",),
+        unserved="12" * 32,
+        problem="somebody else committed",
+    )
+    assert status_text(full).splitlines() == [
+        "main_replica_eu: stands for main@abababababab, main is at efefefefefef; lag unknown",
+        "  published at the primary and not served here yet: 121212121212: see sterna catalog status",
+        "  last commit 2026-07-01T12:00:00+00:00 by run run-1",
+        "  held ns.odd since 2026-07-01, tried 3 times, last at 2026-07-02: is encrypted s3://us/odd.json -> wait",
+        "  refused ns.kept: policy",
+        "  refused ns.left: residency; 2 files, 30 bytes still here: sterna gc --evict --yes deletes them",
+        "  warning ns.fast: main keeps its snapshots for 100 s (history.expire.max-snapshot-age-ms), this region is "
+        "90 s behind: what is expired before it was copied holds the table",
+        "  region us runs another registry",
+        "  somebody else committed",
+    ]
+
+
+def test_cut_off_the_lag_is_a_bound() -> None:
+    cut = replace(STATUS, cut_off=CutOff("us", "does not answer", "ab" * 32, "2026-07-01", ""))
+    first, second, _ = status_text(cut).splitlines()
+    assert first.endswith("main was at efefefefefef; lag at most 12.3 s")
+    assert second == (
+        "  cut off: primary us does not answer; serving main@abababababab as of 2026-07-01; last heard never: does not "
+        "answer"
+    )
+
+
+def test_as_data() -> None:
+    found = plain(replace(STATUS, held=(HELD,)))
+    assert found["held"][0]["held"]["file"] == "s3://us/odd.json"
+    assert found["short_retention"] == []

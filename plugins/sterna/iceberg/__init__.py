@@ -1,4 +1,8 @@
-"""Iceberg's own files and the paths inside them: bytes in, bytes out."""
+"""Iceberg's own files and the paths inside them: bytes in, bytes out.
+
+`manifests`, `deletes` and `metadata` are siblings, each for one kind of path-bearing file. Below them lie `avro` and
+`orc`, which know formats and no Iceberg, then `json_text`, then `files` with the limits for all.
+"""
 
 LOCALIZER_VERSION = 2
 """Part of a localized metadata.json's name.

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fastavro.schema import SchemaParseException
 
-from sterna.iceberg.avro import general
 from sterna.iceberg.avro.container import Container, Group, open_container
 from sterna.iceberg.avro.locate import locate
 from sterna.iceberg.avro.program import NotWalkable, Program, Take, Want, compile_schema
+from sterna.iceberg.avro.records import field_names, records
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -186,10 +186,10 @@ def data_file_fields(container: Container, names: dict[int, str]) -> tuple[str, 
         BrokenMetadata: it has no such record.
     """
     try:
-        name = general.field_names(container.schema, {_DATA_FILE: "data_file"})[_DATA_FILE]
+        name = field_names(container.schema, {_DATA_FILE: "data_file"})[_DATA_FILE]
         kind = next(item["type"] for item in container.schema["fields"] if item["name"] == name)
         record = next(branch for branch in (kind if isinstance(kind, list) else [kind]) if isinstance(branch, dict))
-        return name, general.field_names(record, names)
+        return name, field_names(record, names)
     except (*_MISFITS, StopIteration) as error:
         raise container.broken("the schema is not a manifest's") from error
 
@@ -201,8 +201,8 @@ def _general(container: Container, top: tuple[Want, ...], nested: tuple[Want, ..
     file_name, inner = data_file_fields(container, {want.id: want.names[0] for want in nested}) if nested else ("", {})
     rows = []
     try:
-        names = general.field_names(container.schema, {want.id: want.names[0] for want in top})
-        for record in general.records(container):
+        names = field_names(container.schema, {want.id: want.names[0] for want in top})
+        for record in records(container):
             row = {want.names[0]: record.get(names.get(want.id, "")) for want in top}
             file = record[file_name] if nested else {}
             rows.append(row | {want.names[0]: _value(want, file.get(inner.get(want.id, ""))) for want in nested})

@@ -20,7 +20,7 @@ from sterna.iceberg import LOCALIZER_VERSION
 from sterna.replica.region import RegionContext
 from sterna.verify.findings import DIFFERS, UNREADABLE, Findings
 from sterna.verify.hashing import sha256_of
-from sterna.verify.metadata import read_json
+from sterna.verify.json_file import read_json
 from sterna.verify.places import Places
 from sterna.verify.same_avro import list_differences, manifest_differences
 from sterna.verify.same_deletes import delete_differences

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sterna.errors import BrokenMetadata
-from sterna.iceberg.json_text import read_document
 from sterna.verify.findings import DISAGREES, UNPROTECTED, Findings
 from sterna.verify.places import Places
 
@@ -54,16 +53,6 @@ class TableFile:
     current: int | None
     specs: frozenset[int]
     statistics: tuple[tuple[str, int], ...]
-
-
-def read_json(data: bytes, uri: str) -> dict[str, Any]:
-    """Read a metadata.json, gzip or not.
-
-    Raises:
-        BrokenMetadata: it does not parse, or is over a limit.
-    """
-    value: dict[str, Any] = read_document(data, uri).root().value
-    return value
 
 
 def parse_table(document: dict[str, Any], uri: str) -> TableFile:

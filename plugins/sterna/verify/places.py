@@ -24,7 +24,8 @@ class Places:
     """One region's judgement of URIs.
 
     Args:
-        mapping: the region's mapping; only its prefixes and its inverse are used.
+        mapping: the region's mapping. URIs are judged by its prefixes and its inverse; where this region reads a data
+            file, and which names a promoted table's files have, only the mapping itself can tell.
     """
 
     def __init__(self, mapping: Mapping) -> None:

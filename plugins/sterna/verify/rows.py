@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from sterna.errors import BrokenMetadata, Unsupported
-from sterna.iceberg.avro import general
 from sterna.iceberg.avro.container import open_container
+from sterna.iceberg.avro.records import field_names, records
 from sterna.iceberg.files import MAX_DELETE_ROWS
 
 if TYPE_CHECKING:
@@ -114,11 +114,11 @@ def _avro(data: bytes, uri: str, whole: bool) -> pa.Table:
     import pyarrow as pa
 
     container = open_container(data, uri)
-    own = general.field_names(container.schema, _IDS)
+    own = field_names(container.schema, _IDS)
     paths: list[Any] = []
     positions: list[Any] = []
     others: list[str] = []
-    for record in general.records(container):
+    for record in records(container):
         _limit(len(paths), uri)
         paths.append(record.pop(own[2147483546]))
         positions.append(record.pop(own[2147483545]))

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any, Final
 
-from sterna.iceberg.avro import general
 from sterna.iceberg.avro.container import Container, open_container
+from sterna.iceberg.avro.records import field_names, records
 from sterna.verify.avro import PATH_COLUMN, bounds, data_file_fields
 from sterna.verify.manifests import POSITION_DELETES
 from sterna.verify.places import Places
@@ -76,8 +76,8 @@ def _compared(mine: Iterator[Any], theirs: Iterator[Any], what: str) -> Iterator
 def _manifests(container: Container, places: Places) -> Iterator[dict[str, Any]]:
     if not isinstance(container.schema, dict) or "fields" not in container.schema:
         raise container.broken("the schema is not a manifest list's")
-    names = general.field_names(container.schema, _LIST_NAMES)
-    for record in general.records(container):
+    names = field_names(container.schema, _LIST_NAMES)
+    for record in records(container):
         path = record.pop(names.get(500, ""), None)
         record.pop(names.get(501, ""), None)
         yield record | {"manifest_path": None if path is None else places.origin(path)}
@@ -85,7 +85,7 @@ def _manifests(container: Container, places: Places) -> Iterator[dict[str, Any]]
 
 def _entries(container: Container, places: Places) -> Iterator[dict[str, Any]]:
     name, names = data_file_fields(container, _FILE_NAMES)
-    for record in general.records(container):
+    for record in records(container):
         try:
             _neutral(record[name], names, places)
         except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -1,7 +1,7 @@
 """The structure of one table of a replica: every path that it reaches is in this region, exists, and has its size.
 
-Shares no code with localizing beyond reading files, so that it can catch localizing's faults: URIs are judged by the
-registry's prefixes alone, and position deletes are read row by row.
+URIs are judged by the registry's prefixes, and position deletes are read row by row. What this shares with localizing
+says `sterna.verify`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from sterna.replica.region import RegionContext
 from sterna.verify.avro import read_list, read_manifest
 from sterna.verify.deletes import Entry, check_delete_file
 from sterna.verify.findings import DISAGREES, MISSING, UNREADABLE, Findings
+from sterna.verify.json_file import read_json
 from sterna.verify.manifests import (
     DELETED,
     POSITION_DELETES,
@@ -27,7 +28,7 @@ from sterna.verify.manifests import (
     named_by,
     paths,
 )
-from sterna.verify.metadata import TableFile, check_table, check_view, parse_table, read_json
+from sterna.verify.metadata import TableFile, check_table, check_view, parse_table
 from sterna.verify.origins import stands_for
 from sterna.verify.places import Places
 from sterna.verify.sizes import Claims

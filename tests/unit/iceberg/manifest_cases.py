@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sterna.iceberg.avro.container import encode_bytes, encode_long, open_container
 from sterna.iceberg.files import Written
 from sterna.iceberg.manifests.entry import UriMapping
-from sterna.iceberg.manifests.general import localize as localize_general
 from sterna.iceberg.manifests.manifest import localize_manifest
+from sterna.iceberg.manifests.records import localize as localize_general
 from tests.unit.iceberg.avro_files import PATH_COLUMN, Raw, avro_file, decode, entry, manifest_schema, vector
 
 URI = "s3://us/t/metadata/m0.avro"

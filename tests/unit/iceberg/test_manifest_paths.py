@@ -14,9 +14,9 @@ from sterna.iceberg.avro import container as avro
 from sterna.iceberg.avro import locate
 from sterna.iceberg.avro.container import open_container
 from sterna.iceberg.avro.program import compile_schema
-from sterna.iceberg.manifests import general as manifest_general
-from sterna.iceberg.manifests import walk as manifest_walk
-from sterna.iceberg.manifests.entry import DATA_FILE, ENTRY_WANTS
+from sterna.iceberg.manifests import records as manifest_records
+from sterna.iceberg.manifests import spans as manifest_spans
+from sterna.iceberg.manifests.fields import DATA_FILE, ENTRY_WANTS
 from tests.unit.iceberg.avro_files import CODECS, decode
 from tests.unit.iceberg.manifest_cases import MAPPING, manifests
 
@@ -42,13 +42,13 @@ def walked(request: pytest.FixtureRequest):
 @given(FILES)
 def test_the_walk_and_the_general_path_agree(walked: None, data: bytes):
     container = open_container(data, "uri")
-    fast, slow = manifest_walk.localize(container, MAPPING), manifest_general.localize(container, MAPPING)
+    fast, slow = manifest_spans.localize(container, MAPPING), manifest_records.localize(container, MAPPING)
     assert (fast is None) == (slow is None)
     if fast is not None and slow is not None:
         assert decode(fast) == decode(slow)
         assert decode(fast)[0] == decode(data)[0]
-    quick = [row for columns in manifest_walk.columns(container) for row in rows(columns)]
-    assert quick == [row for columns in manifest_general.columns(container) for row in rows(columns)]
+    quick = [row for columns in manifest_spans.columns(container) for row in rows(columns)]
+    assert quick == [row for columns in manifest_records.columns(container) for row in rows(columns)]
 
 
 @settings(
@@ -58,7 +58,7 @@ def test_the_walk_and_the_general_path_agree(walked: None, data: bytes):
 def test_both_walks_see_the_same_in_damaged_records(data: bytes, seed: int):
     container = open_container(data, "uri")
     program = compile_schema(
-        container.schema, {None: ENTRY_WANTS, DATA_FILE: manifest_walk.ids.FILE_WANTS}, {DATA_FILE: "data_file"}, "uri"
+        container.schema, {None: ENTRY_WANTS, DATA_FILE: manifest_spans.ids.FILE_WANTS}, {DATA_FILE: "data_file"}, "uri"
     )
     rng = random.Random(seed)
     for group in container.groups():

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sterna.errors import BrokenMetadata, Unsupported
+from sterna.errors import BrokenMetadata
 from sterna.iceberg.avro.codecs import Codec, codec_of
 from sterna.iceberg.files import (
     MAX_BLOCK_BYTES,
@@ -20,7 +20,6 @@ from sterna.iceberg.files import (
     MAX_RECORDS,
     MAX_TOTAL_BYTES,
     MIB,
-    NEWEST_FORMAT,
     RATIO_FREE_BYTES,
 )
 
@@ -194,27 +193,6 @@ def open_container(data: bytes, uri: str) -> Container:
         raise BrokenMetadata("the Avro header has no readable schema", file=uri) from None
     codec = codec_of(metadata.get("avro.codec", b"null"), uri)
     return Container(data, uri, metadata, schema, codec, data[at : at + _SYNC_BYTES], at + _SYNC_BYTES)
-
-
-def open_iceberg(data: bytes, uri: str, what: str) -> Container:
-    """Parse the header of a manifest or a manifest list.
-
-    Args:
-        data: the whole file.
-        uri: its name, for errors.
-        what: what kind of file it is, for errors.
-
-    Raises:
-        BrokenMetadata: as `open_container`.
-        Unsupported: as `open_container`, and a format version that is not localized.
-    """
-    container = open_container(data, uri)
-    version = container.metadata.get("format-version", b"1")
-    if not version.isdigit():
-        raise container.broken("the header's format-version is not a number")
-    if int(version[:9]) > NEWEST_FORMAT:
-        raise Unsupported(f"{what} of format version {int(version[:9])}", file=uri)
-    return container
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:

@@ -36,7 +36,7 @@ _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
 class NotWalkable(Exception):
-    """Internal: a wanted field has a shape that the walk can't take down; the general path may."""
+    """Internal: a wanted field has a shape that the walk can't take down; decoding whole records may."""
 
 
 class Take(Enum):

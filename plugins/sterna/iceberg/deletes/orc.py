@@ -14,8 +14,8 @@ import pyarrow as pa  # noqa: TID253 - imported by workers that localize a posit
 import pyarrow.compute as pc  # noqa: TID253
 
 from sterna.errors import BrokenMetadata, Unsupported
+from sterna.iceberg.deletes.arrow import Localized, localize_table
 from sterna.iceberg.deletes.rows import PATH_ID, PATH_NAME, POS_ID, POS_NAME, check_size, one_column
-from sterna.iceberg.deletes.table import Localized, localize_table
 from sterna.iceberg.orc.chunks import Budget
 from sterna.iceberg.orc.columns import PRESENT, Reader, Writer
 from sterna.iceberg.orc.proto import Message, OrcDamaged, to_zigzag

@@ -9,8 +9,8 @@ import pyarrow as pa  # noqa: TID253 - imported by workers that localize a posit
 import pyarrow.parquet as pq  # noqa: TID253
 
 from sterna.errors import BrokenMetadata, Unsupported
+from sterna.iceberg.deletes.arrow import Localized, localize_table
 from sterna.iceberg.deletes.rows import PATH_ID, PATH_NAME, POS_ID, POS_NAME, check_size, one_column
-from sterna.iceberg.deletes.table import Localized, localize_table
 from sterna.iceberg.files import MAX_DELETE_BYTES
 
 _FIELD_ID: Final = b"PARQUET:field_id"

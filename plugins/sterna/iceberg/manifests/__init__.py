@@ -1,0 +1,1 @@
+"""Manifests and manifest lists: what they name, and their localized copies."""

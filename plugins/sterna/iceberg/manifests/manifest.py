@@ -1,7 +1,7 @@
 """Manifests: their entries, and their localized copy.
 
-Source of the fields: Iceberg specification, "Manifests" (v1 to v3). What changes in an entry is decided in `entry`; the
-entries are read and written by `manifest_walk`, or by `manifest_general` for schemas that the walk does not know.
+What changes in an entry is decided in `entry`. Entries are read and written by `spans`, or by `records` for schemas
+that `spans` does not know. Source of the fields: Iceberg specification, "Manifests" (v1 to v3).
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from sterna.iceberg.avro.container import Container, open_iceberg
+from sterna.iceberg.avro.container import Container
 from sterna.iceberg.avro.program import NotWalkable
 from sterna.iceberg.files import Written
-from sterna.iceberg.manifests import walk as manifest_walk
+from sterna.iceberg.manifests import spans
 from sterna.iceberg.manifests.entry import Columns, UriMapping
+from sterna.iceberg.manifests.header import open_iceberg
 
 if TYPE_CHECKING:
     import pyarrow
@@ -81,17 +82,17 @@ def localize_manifest(
     container = open_iceberg(data, uri, "manifest")
     mapping = UriMapping(content, deletes, mapped)
     try:
-        return manifest_walk.localize(container, mapping)
+        return spans.localize(container, mapping)
     except NotWalkable:
-        from sterna.iceberg.manifests import general as manifest_general
+        from sterna.iceberg.manifests import records
 
-        return manifest_general.localize(container, mapping)
+        return records.localize(container, mapping)
 
 
 def _columns(container: Container) -> Iterator[Columns]:
     try:
-        yield from manifest_walk.columns(container)
+        yield from spans.columns(container)
     except NotWalkable:
-        from sterna.iceberg.manifests import general as manifest_general
+        from sterna.iceberg.manifests import records
 
-        yield from manifest_general.columns(container)
+        yield from records.columns(container)

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from sterna.errors import Unsupported
-from sterna.iceberg.avro.container import Container, Group, encode_long, open_iceberg
+from sterna.iceberg.avro.container import Container, Group, encode_long
 from sterna.iceberg.avro.locate import Located, locate
 from sterna.iceberg.avro.program import NotWalkable, Program, Take, Want, compile_schema
 from sterna.iceberg.avro.splice import Splice, rewrite, string_bytes
 from sterna.iceberg.files import Written
+from sterna.iceberg.manifests.header import open_iceberg
 
 _PATH: Final = 500
 _LENGTH: Final = 501

@@ -1,4 +1,4 @@
-"""Reading and rewriting a manifest's entries where they stand in the Avro blocks."""
+"""A manifest's entries where they stand in the Avro blocks: spans of bytes, read and replaced without decoding."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 from sterna.iceberg.avro.container import Container, Group, Truncated, encode_long
 from sterna.iceberg.avro.locate import Located, locate
 from sterna.iceberg.avro.program import Program, Want, compile_schema
-from sterna.iceberg.avro.splice import IntMap, Splice, check_int_map, null_or_empty, read_int_map, rewrite, string_bytes
+from sterna.iceberg.avro.splice import Splice, rewrite, string_bytes
 from sterna.iceberg.files import MIB
-from sterna.iceberg.manifests import entry as ids
+from sterna.iceberg.manifests import fields as ids
 from sterna.iceberg.manifests.entry import Change, Columns, Entry, UriMapping, change
+from sterna.iceberg.manifests.values import IntMap, check_int_map, null_or_empty, read_int_map
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +29,7 @@ def columns(container: Container) -> Iterator[Columns]:
     """Read the entries, group by group.
 
     Raises:
-        NotWalkable: the schema is one for `manifest_general`.
+        NotWalkable: the schema is one for `records`.
         BrokenMetadata: the bytes don't fit the schema, or a required field is missing.
     """
     program = _compile(container, ids.FILE_WANTS)
@@ -40,7 +41,7 @@ def localize(container: Container, mapping: UriMapping) -> bytes | None:
     """Return the localized manifest, or None when nothing changes.
 
     Raises:
-        NotWalkable: the schema is one for `manifest_general`.
+        NotWalkable: the schema is one for `records`.
         Unsupported, BrokenMetadata: as `manifest.localize_manifest`.
     """
     program = _compile(container, (*ids.FILE_WANTS, *ids.DELETE_WANTS))

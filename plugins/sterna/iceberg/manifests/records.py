@@ -1,4 +1,4 @@
-"""Reading and rewriting a manifest's entries as whole records, for schemas that the walk does not know."""
+"""A manifest's entries as whole records, read and rewritten: for schemas that `spans` does not know."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sterna.iceberg.avro.container import Container
-from sterna.iceberg.avro.general import Record, field_names, nullable_fields, records, rewrite_records
-from sterna.iceberg.manifests import entry as ids
+from sterna.iceberg.avro.records import Record, field_names, nullable_fields, records
+from sterna.iceberg.avro.rewrite import rewrite_records
+from sterna.iceberg.manifests import fields as ids
 from sterna.iceberg.manifests.entry import Columns, Entry, UriMapping, change
 
 _NAMES: Final = {want.id: want.names[0] for want in (*ids.FILE_WANTS, *ids.DELETE_WANTS)}

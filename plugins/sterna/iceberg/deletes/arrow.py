@@ -1,4 +1,4 @@
-"""Position deletes as an Arrow table, for the columnar formats: their paths mapped, and their rows in order."""
+"""Position deletes as an Arrow table, for Parquet and ORC: their paths mapped, and their rows in order."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""The general path: whole records decoded, edited and encoded again by fastavro.
+"""Whole records of an Avro file, decoded by fastavro.
 
-It is for schemas in which a wanted field has a shape that the walk does not take down. Some thirty times slower, and
-the same result record for record; tests hold the two against each other.
+It is for schemas in which a wanted field has a shape that the walk does not take down, and for whoever compares what
+two files say. Some thirty times slower than the walk, and the same record for record; tests hold the two against each
+other.
 """
 
 from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import fastavro
@@ -17,12 +18,11 @@ from fastavro.schema import SchemaParseException
 from sterna.iceberg.avro.container import Container, Group
 from sterna.iceberg.avro.locate import locate
 from sterna.iceberg.avro.program import compile_schema
-from sterna.iceberg.avro.splice import rewrite
 
 Record = dict[str, Any]
 
 # What fastavro raises on bytes that don't fit, or values that it can't write.
-_AVRO_ERRORS: Final = (
+AVRO_ERRORS: Final = (
     ValueError,
     TypeError,
     KeyError,
@@ -41,32 +41,10 @@ def records(container: Container) -> Iterator[Record]:
     Raises:
         BrokenMetadata: the bytes don't fit the schema.
     """
-    schema = _parse(container)
+    schema = parse(container)
     for group in container.groups():
-        for record, _, _ in _decode(container, group, schema):
+        for record, _, _ in decode(container, group, schema):
             yield record
-
-
-def rewrite_records(container: Container, edit: Callable[[Record], bool]) -> bytes | None:
-    """Return the file with edited records, or None when no record changed.
-
-    Args:
-        container: the file.
-        edit: changes a record in place, and says whether it did.
-
-    Raises:
-        BrokenMetadata: the bytes don't fit the schema.
-    """
-    schema = _parse(container)
-
-    def splices(group: Group) -> list[tuple[int, int, bytes]]:
-        return [
-            (start, end, _encode(container, record, schema))
-            for record, start, end in _decode(container, group, schema)
-            if edit(record)
-        ]
-
-    return rewrite(container, splices)
 
 
 def field_names(schema: Any, names: Mapping[int, str]) -> dict[int, str]:
@@ -94,15 +72,30 @@ def nullable_fields(schema: Any) -> frozenset[str]:
     )
 
 
-def _parse(container: Container) -> Any:
+def parse(container: Container) -> Any:
+    """Return a file's schema as fastavro wants it.
+
+    Raises:
+        BrokenMetadata: it is no valid schema.
+    """
     # Logical types would turn a partition value into a date or a decimal and back; the plain value is what must stay.
     try:
         return fastavro.parse_schema(_plain(container.schema))
-    except (SchemaParseException, *_AVRO_ERRORS) as error:
+    except (SchemaParseException, *AVRO_ERRORS) as error:
         raise container.broken(f"fastavro refuses the schema: {type(error).__name__}") from error
 
 
-def _decode(container: Container, group: Group, schema: Any) -> list[tuple[Record, int, int]]:
+def decode(container: Container, group: Group, schema: Any) -> list[tuple[Record, int, int]]:
+    """Return the records of a group of blocks, each with where it begins and ends in the group's data.
+
+    Args:
+        container: the file.
+        group: the blocks.
+        schema: as `parse` gives it.
+
+    Raises:
+        BrokenMetadata: the bytes don't fit the schema.
+    """
     # The walk proves first that lengths and counts are sane: fastavro has no limits of its own.
     locate(compile_schema(container.schema, {}, {}, container.uri), group, container)
     stream = io.BytesIO(group.data)
@@ -112,18 +105,9 @@ def _decode(container: Container, group: Group, schema: Any) -> list[tuple[Recor
             start = stream.tell()
             record: Any = fastavro.schemaless_reader(stream, schema, None)
             found.append((record, start, stream.tell()))
-    except _AVRO_ERRORS as error:
+    except AVRO_ERRORS as error:
         raise container.broken(f"the records don't fit the schema: {type(error).__name__}") from error
     return found
-
-
-def _encode(container: Container, record: Record, schema: Any) -> bytes:
-    stream = io.BytesIO()
-    try:
-        fastavro.schemaless_writer(stream, schema, record)
-    except _AVRO_ERRORS as error:
-        raise container.broken(f"a record can't be written back: {type(error).__name__}") from error
-    return stream.getvalue()
 
 
 def _plain(schema: Any) -> Any:

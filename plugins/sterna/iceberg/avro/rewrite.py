@@ -1,0 +1,47 @@
+"""Rewriting an Avro file record by record: decoded, edited and encoded again by fastavro.
+
+Records that nobody edits keep their bytes.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import fastavro
+
+from sterna.iceberg.avro.container import Container, Group
+from sterna.iceberg.avro.records import AVRO_ERRORS, Record, decode, parse
+from sterna.iceberg.avro.splice import rewrite
+
+
+def rewrite_records(container: Container, edit: Callable[[Record], bool]) -> bytes | None:
+    """Return the file with edited records, or None when no record changed.
+
+    Args:
+        container: the file.
+        edit: changes a record in place, and says whether it did.
+
+    Raises:
+        BrokenMetadata: the bytes don't fit the schema.
+    """
+    schema = parse(container)
+
+    def splices(group: Group) -> list[tuple[int, int, bytes]]:
+        return [
+            (start, end, _encode(container, record, schema))
+            for record, start, end in decode(container, group, schema)
+            if edit(record)
+        ]
+
+    return rewrite(container, splices)
+
+
+def _encode(container: Container, record: Record, schema: Any) -> bytes:
+    stream = io.BytesIO()
+    try:
+        fastavro.schemaless_writer(stream, schema, record)
+    except AVRO_ERRORS as error:
+        raise container.broken(f"a record can't be written back: {type(error).__name__}") from error
+    return stream.getvalue()

@@ -276,7 +276,6 @@ def check_bindings(registry: Registry, bound: dict[str, str]) -> None:
         RegistryError: an id stands for another prefix or region now, or files of a bound prefix would get a second
             place.
     """
-    now = {location.id: location for location in registry.locations}
     for location in registry.locations:
         before = bound.get(location.id)
         if before is not None and before != location.binding:
@@ -285,6 +284,10 @@ def check_bindings(registry: Registry, bound: dict[str, str]) -> None:
                 f"{location.binding!r}",
                 hint="an id keeps its prefix and region for ever: restore it, or give the new prefix a new id",
             )
+    _check_claims({location.id: location for location in registry.locations}, bound)
+
+
+def _check_claims(now: dict[str, Location], bound: dict[str, str]) -> None:
     # Position deletes would name a file's old place, manifests that are localized from now on its new one.
     for other, binding in bound.items():
         prefix = binding.rpartition(" ")[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sterna.errors import TableError
@@ -79,28 +79,21 @@ def _check_vectors(data: bytes, uri: str, entries: list[Entry], places: Places, 
     found.add_foreign(uri, sorted(foreign), places.region)
     _check_strays(uri, named - foreign, places, found)
     blobs = {(blob["offset"], blob["length"]): blob.get("properties") or {} for blob in vectors}
-    for entry in entries:
-        place = (entry["content_offset"], entry["content_size_in_bytes"])
-        properties = blobs.get(place)
-        if properties is None:
-            found.add(
-                DISAGREES, uri, f"no deletion vector at offset {place[0]} with {place[1]} bytes, as a manifest says"
-            )
-            continue
-        if properties.get(REFERENCED) != entry["referenced_data_file"]:
-            found.add(
-                DISAGREES,
-                uri,
-                f"the vector at {place[0]} is of {properties.get(REFERENCED)}, a manifest says of "
-                f"{entry['referenced_data_file']}",
-            )
-        if properties.get("cardinality") != str(entry["record_count"]):
-            found.add(
-                DISAGREES,
-                uri,
-                f"the vector at {place[0]} deletes {properties.get('cardinality')} rows, a manifest says "
-                f"{entry['record_count']}",
-            )
+    for message in (message for entry in entries for message in _wrong_vector(entry, blobs)):
+        found.add(DISAGREES, uri, message)
+
+
+def _wrong_vector(entry: Entry, blobs: Mapping[tuple[int, int], Mapping[str, Any]]) -> Iterator[str]:
+    offset, length = place = (entry["content_offset"], entry["content_size_in_bytes"])
+    properties = blobs.get(place)
+    if properties is None:
+        yield f"no deletion vector at offset {offset} with {length} bytes, as a manifest says"
+        return
+    referenced, cardinality = properties.get(REFERENCED), properties.get("cardinality")
+    if referenced != entry["referenced_data_file"]:
+        yield f"the vector at {offset} is of {referenced}, a manifest says of {entry['referenced_data_file']}"
+    if cardinality != str(entry["record_count"]):
+        yield f"the vector at {offset} deletes {cardinality} rows, a manifest says {entry['record_count']}"
 
 
 def _check_strays(uri: str, named: set[str], places: Places, found: Findings) -> None:

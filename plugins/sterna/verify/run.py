@@ -72,15 +72,23 @@ def verify(
             comparison.table(reached, origin, found)
         return found
 
+    def tell(found: Findings) -> None:
+        progress(_line(found, depth))
+
+    return summed(_at_once(one, chosen, tell))
+
+
+def _at_once(one: Callable[[str], Findings], names: Iterable[str], tell: Callable[[Findings], None]) -> list[Findings]:
+    """Check tables in threads; where one raises, those that wait are not begun."""
     parts = []
     pool = ThreadPoolExecutor(_TABLES_AT_ONCE, thread_name_prefix="sterna-tables")
     try:
-        for future in [pool.submit(one, name) for name in chosen]:
+        for future in [pool.submit(one, name) for name in names]:
             parts.append(future.result())
-            progress(_line(parts[-1], depth))
+            tell(parts[-1])
     finally:
         pool.shutdown(cancel_futures=True)
-    return summed(parts)
+    return parts
 
 
 def _line(found: Findings, depth: Depth) -> str:

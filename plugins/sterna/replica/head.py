@@ -10,7 +10,7 @@ from typing import Any
 
 from sterna.catalog.model import Commit
 from sterna.catalog.reader import CatalogReader
-from sterna.errors import BranchChanged, ReferenceNotFound
+from sterna.errors import BranchChanged, Busy, ReferenceNotFound
 from sterna.replica.held import Held
 
 # Properties of a replica commit.
@@ -109,6 +109,12 @@ def is_recorded(head: Head, held: Iterable[Held], source_hash: str, digest: str,
     if {(item.key, item.kind, item.file) for item in held} != {(item.key, item.kind, item.file) for item in head.held}:
         return False
     return filtered or (head.watermark == source_hash and head.digest == digest)
+
+
+def refuse_deleting(head: Head) -> None:
+    """Raise Busy while a clean-up deletes files: what is planned meanwhile may count on one of them."""
+    if head.deleting:
+        raise Busy(f"clean-up {head.collecting} is deleting files here: what is present now may be gone in a moment")
 
 
 def refuse_foreign(branch: str, commit: Commit) -> None:

@@ -12,7 +12,7 @@ import json
 from sterna.catalog.model import NAMESPACE, Commit, Content, DiffEntry, key_name
 from sterna.errors import BranchChanged, ReferenceNotFound
 from sterna.registry.model import inside
-from sterna.replica.head import PLANNED_HASH, RUN_ID, Head, described, head_of
+from sterna.replica.head import PLANNED_HASH, RUN_ID, Head, described, head_of, refuse_deleting
 from sterna.replica.records import Action, Plan
 from sterna.replica.region import Progress, RegionContext
 from sterna.replica.run_folder import new_run_id
@@ -31,6 +31,7 @@ def reassert(context: RegionContext, progress: Progress) -> None:
         progress: called with lines for people.
 
     Raises:
+        Busy: a clean-up is deleting files, below what others committed; it is over within seconds.
         BranchChanged: somebody else committed once more meanwhile.
         CatalogError: the catalog does not answer; doing it again goes on.
     """
@@ -42,6 +43,8 @@ def reassert(context: RegionContext, progress: Progress) -> None:
     newest, count, own = _others(context, f"{branch}@{reference.hash}")
     if newest is None:
         return
+    if own is not None:
+        refuse_deleting(head_of(own))
     more = f" and {count - 1} more before it" if count > 1 else ""
     plan = _plan(context, reference.hash, own, f"{described(newest)}{more}")
     progress(f"reasserting {branch} over {plan.reasserts}")

@@ -57,7 +57,7 @@ def plan(context: RegionContext, options: SyncOptions, progress: Progress) -> Pl
     """
     started = time.monotonic()
     if options.reassert:
-        reassert(context, progress)
+        _when_nothing_is_deleted(lambda: reassert(context, progress), progress)
         options = replace(options, everything=True)
     run_id = run_folder.new_run_id()
     keeping = context.fetching(run_folder.run_uri(context, run_id))

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from sterna.catalog.model import ICEBERG_VIEW, Commit, Content, Delete, Operation, Put, namespace_content
-from sterna.errors import BranchChanged
+from sterna.errors import BranchChanged, Busy
+from sterna.gc.fence import fence
 from sterna.replica.head import REASSERTED, SOURCE_HASH, read_head
 from sterna.replica.lag import measure_lag
 from sterna.status.read import read_status
@@ -188,3 +189,15 @@ def test_status_names_the_commit_and_the_way_out(world: World):
     assert foreign in problem and "--reassert" in problem
     with pytest.raises(BranchChanged):
         measure_lag(world.context())
+
+
+def test_it_waits_for_a_clean_up_that_deletes_below_what_others_committed(world: World):
+    """What comes after it plans on files that are there: its commit must not hide that some are being deleted."""
+    synced(world)
+    context = world.context()
+    head = read_head(world.catalog, BRANCH)
+    with pytest.raises(BranchChanged), fence(context, head.hash, "gc-1"):
+        meddle(world, *dropped(world, world.replica()))
+        with pytest.raises(Busy, match="gc-1 is deleting"):
+            reassert(context, quiet)
+        assert history(world)[0].author == "mallory"

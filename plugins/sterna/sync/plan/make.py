@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content
-from sterna.errors import Busy, Damaged, SourceGone, StoreUnreachable, TableError, Unsupported
+from sterna.errors import Damaged, SourceGone, StoreUnreachable, TableError, Unsupported
 from sterna.iceberg import LOCALIZER_VERSION
 from sterna.registry.mapping import check_bindings
 from sterna.registry.model import digest, inside
 from sterna.replica import file_list as listing
-from sterna.replica.head import Head, is_recorded, read_head
+from sterna.replica.head import Head, is_recorded, read_head, refuse_deleting
 from sterna.replica.held import Held
 from sterna.replica.records import Action, Batch, Plan
 from sterna.replica.region import Progress, RegionContext
@@ -62,8 +62,7 @@ def make_plan(
             tables of others can go on, those that need it are held instead.
     """
     head = read_head(context.primary, context.region.replica_branch)
-    if head.deleting:
-        raise Busy(f"clean-up {head.collecting} is deleting files here: what is present now may be gone in a moment")
+    refuse_deleting(head)
     check_bindings(context.registry, head.bindings or {})
     current = sync_digest(context)
     seen = find_changes(context, head, current, options)

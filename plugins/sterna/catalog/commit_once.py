@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sterna.catalog.model import Commit, Operation, Unchanged
+from sterna.catalog.any_branch import commit_to_any
+from sterna.catalog.model import Operation, Unchanged
 from sterna.catalog.writer import CatalogWriter
-from sterna.errors import CatalogConflict, CatalogStateUnknown, UsageError
+from sterna.errors import UsageError
 from sterna.registry.model import SOURCE_BRANCH
 
 # Nessie accepts a commit without changes only when it names some key as unchanged; it needn't exist.
@@ -44,32 +45,4 @@ def commit_once(
     """
     if branch == SOURCE_BRANCH:
         raise UsageError(f"{SOURCE_BRANCH} is not committed to from here")
-    return committed(catalog, branch, expected, operations, message, properties, named_by=named_by)
-
-
-def committed(
-    catalog: CatalogWriter,
-    branch: str,
-    expected: str,
-    operations: Sequence[Operation],
-    message: str,
-    properties: Mapping[str, str],
-    *,
-    named_by: Collection[str],
-) -> str:
-    """Do what `commit_once` says, to any branch."""
-    try:
-        return catalog.commit(branch, expected, operations, message, properties)
-    except (CatalogConflict, CatalogStateUnknown) as error:
-        since = list(catalog.history(branch, operations=False, until=expected))
-        mine = next((commit for commit in since if _is_named(commit, properties, named_by)), None)
-        if mine is not None:
-            return mine.hash
-        if since and isinstance(error, CatalogStateUnknown):
-            # Its head is another one for ever: what was sent can't be taken any more.
-            raise CatalogConflict(f"{branch} moved on while a commit's answer was lost: {error.message}") from error
-        raise
-
-
-def _is_named(commit: Commit, properties: Mapping[str, str], names: Collection[str]) -> bool:
-    return all(commit.properties.get(name) == properties.get(name) for name in names)
+    return commit_to_any(catalog, branch, expected, operations, message, properties, named_by=named_by)

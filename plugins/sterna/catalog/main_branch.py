@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sterna.catalog.commit_once import committed
+from sterna.catalog.any_branch import commit_to_any
 from sterna.catalog.model import Operation
 from sterna.catalog.writer import CatalogWriter
 from sterna.registry.model import SOURCE_BRANCH
@@ -20,4 +20,4 @@ def commit_to_main(
     named_by: Collection[str],
 ) -> str:
     """Commit to `main`, compared-and-swapped on its head; arguments, result and errors as `commit_once` has them."""
-    return committed(catalog, SOURCE_BRANCH, expected, operations, message, properties, named_by=named_by)
+    return commit_to_any(catalog, SOURCE_BRANCH, expected, operations, message, properties, named_by=named_by)

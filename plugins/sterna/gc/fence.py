@@ -75,6 +75,8 @@ def fence(context: RegionContext, replica_hash: str, pass_id: str) -> Iterator[F
     )
     made = Fence()
     made.hash = _commit(context, replica_hash, pass_id, {**properties, RUN_ID: pass_id, COLLECTING: pass_id})
+    if context.primary.reference(context.region.replica_branch).hash != made.hash:
+        raise CatalogConflict(f"{context.region.replica_branch} moved on as the clean-up began to delete")
     try:
         yield made
     finally:

@@ -230,6 +230,10 @@ class Registry(StrictModel):
         """Whether some key could be refused in some region."""
         return bool(self.residency) or any(not policy.replicate for policy in self.policies)
 
+    def fingerprint(self) -> str:
+        """Return a hex digest over everything in the registry: the stages of one run work with one and the same."""
+        return digest(self.model_dump(mode="json"))
+
     def digest(self) -> str:
         """Return a hex digest over what decides a replica: two registries of one digest make the same one.
 

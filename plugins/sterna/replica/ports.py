@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from sterna.catalog.reader import CatalogReader
 from sterna.catalog.writer import CatalogWriter
 from sterna.edges.nessie.catalog import NessieCatalog, open_nessie
 from sterna.edges.nessie.http import Deadlines
@@ -54,8 +55,12 @@ class Ports:
         return self._mapping or Mapping(self._registry, self._region)
 
     @property
-    def catalog(self) -> CatalogWriter:
+    def catalog(self) -> CatalogReader:
         """Where this region reads."""
+        return self._own
+
+    @property
+    def _own(self) -> CatalogWriter:
         if self._catalog is None:
             address = self._region.catalog
             self._catalog = self._kept(open_nessie(address.read, address.credential_id, self._secrets))
@@ -78,10 +83,15 @@ class Ports:
         return self.primary_region.catalog.write == self._region.catalog.read
 
     @property
-    def primary(self) -> CatalogWriter:
-        """Where commits go: the same in the small."""
+    def primary(self) -> CatalogReader:
+        """The catalog that takes commits, for looking: the same in the small."""
+        return self.writable_primary
+
+    @property
+    def writable_primary(self) -> CatalogWriter:
+        """The catalog that takes commits; for `sterna.replica.writing` alone."""
         if self._primary is None:
-            self._primary = self.catalog if self.reads_primary else self._kept(self.open_primary())
+            self._primary = self._own if self.reads_primary else self._kept(self.open_primary())
         return self._primary
 
     def open_primary(self, deadlines: Deadlines | None = None) -> NessieCatalog:
@@ -101,11 +111,11 @@ class Ports:
 
     def with_objects(self, objects: Objects) -> Ports:
         """Return the same connections with other stores; closing them closes nothing."""
-        return self._with(self.catalog, self.primary, objects)
+        return self._with(self._own, self.writable_primary, objects)
 
     def without_primary(self) -> Ports:
         """Return the same connections with the region's own catalog for whatever the primary would be asked."""
-        return self._with(self.catalog, self.catalog, self._objects)
+        return self._with(self._own, self._own, self._objects)
 
     def close(self) -> None:
         """Close what was opened here; who the primary is, is asked anew after that."""

@@ -87,6 +87,8 @@ class Plan:
         egress: estimated price of the copies.
         present: how many foreign files, not proven by the replica's head, are here already.
         since: for each action's key, its entry in case it has to be held.
+        registry: fingerprint of the whole registry, which may not change between the stages of a run; "" in plans of
+            version 0.1.0.
         reasserts: the commits of others that this one puts right, for people; "" when there are none.
         reseeded_from: the watermark that `main` has left, where an operator gave his word for it; else "".
     """
@@ -112,6 +114,7 @@ class Plan:
     egress: float = 0.0
     present: int = 0
     since: tuple[Held, ...] = ()
+    registry: str = ""
     reasserts: str = ""
     reseeded_from: str = ""
 

@@ -8,4 +8,4 @@ from sterna.replica.region import RegionContext
 
 def writer(context: RegionContext) -> CatalogWriter:
     """Return the catalog that takes commits, to commit to it."""
-    return context.ports.primary
+    return context.ports.writable_primary

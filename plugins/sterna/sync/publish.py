@@ -77,9 +77,11 @@ def publish_plan(context: RegionContext, plan: Plan, settled: Settled, progress:
         operations = _operations(_rest(settled.actions, cleared)) or NOTHING
         return commit_once(catalog, branch, expected, operations, message, found, named_by=[properties.RUN_ID])
     except CatalogConflict as error:
-        progress(f"another run was first: {error.message}")
+        progress(f"the branch has moved: {error.message}")
         for commit in context.primary.history(branch, operations=False, until=plan.replica_hash):
             refuse_foreign(branch, commit)
+            if commit.properties[properties.RUN_ID] == plan.run_id:
+                return commit.hash  # an earlier try of this very task made the branch, and it
         return None
 
 

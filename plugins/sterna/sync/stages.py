@@ -209,7 +209,7 @@ def _count(made: Plan, copied: StageReport) -> None:
 
 def _plan_of(context: RegionContext, run: str) -> Plan:
     made = run_folder.load_plan(context, run)
-    if made.digest != sync_digest(context):
+    if made.digest != sync_digest(context) or made.registry not in ("", context.registry.fingerprint()):
         raise UsageError(
             "the registry changed since this run's plan was made: where its files belong may be elsewhere now; start "
             "a new sync"

@@ -81,3 +81,9 @@ def test_main_is_refused_here_and_committed_to_there(catalog: InMemoryCatalog) -
     catalog.lose_next_answer()
     made = commit_to_main(catalog, catalog.no_ancestor(), NOTHING, "a test", MINE, named_by=["run"])
     assert commits(catalog, "main") == [made]
+
+
+def test_a_commit_that_nothing_tells_from_others_is_refused(catalog: InMemoryCatalog) -> None:
+    for names in ([], ["other"]):
+        with pytest.raises(UsageError, match="told from others"):
+            commit_once(catalog, BRANCH, catalog.no_ancestor(), NOTHING, "a test", MINE, named_by=names)

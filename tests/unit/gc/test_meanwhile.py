@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sterna.catalog.model import Unchanged
+from sterna.catalog.model import Delete, Unchanged
 from sterna.edges.stores.objects import Objects
-from sterna.errors import Busy, CatalogStateUnknown
+from sterna.errors import Busy, CatalogConflict, CatalogStateUnknown
 from sterna.gc import delete as deleting
 from sterna.gc.fence import fence
 from sterna.gc.model import Collected
@@ -275,3 +275,23 @@ def test_a_branch_that_moves_at_every_try_is_given_up(world: World, monkeypatch:
     with pytest.raises(Exception, match="no more at"):
         clean(world, MUCH_LATER)
     assert files(world) == before
+
+
+def test_a_fence_whose_answer_was_lost_stands_only_while_it_is_the_head(world: World):
+    world.commit(a=world.write("a"))
+    run(world)
+    context = world.context()
+    head = read_head(world.catalog, context.region.replica_branch)
+    world.catalog.lose_next_answer()
+    commit = world.catalog.commit
+
+    def overtaken(*arguments: Any, **options: Any) -> str:
+        world.catalog.commit = commit
+        try:
+            return commit(*arguments, **options)
+        finally:
+            world.catalog.commit_as("mallory", context.region.replica_branch, [Delete(("ns", "a"))])
+
+    world.catalog.commit = overtaken
+    with pytest.raises(CatalogConflict, match="moved on as the clean-up began"), fence(context, head.hash, "gc-1"):
+        pytest.fail("it would have deleted")

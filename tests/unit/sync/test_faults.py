@@ -288,6 +288,34 @@ def test_a_registry_that_changed_in_the_middle_of_a_run_is_noticed(world: World)
             stage()
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"catalog": {"read": "http://127.0.0.1:2"}}, {"spark": "local[1]"}],
+    ids=["another catalog", "another Spark"],
+)
+def test_the_stages_of_a_run_work_with_one_and_the_same_registry(world: World, changes: dict[str, object]):
+    """Also in what decides no replica: batches before the change went to other places than those after it."""
+    world.commit(a=world.write("a"))
+    made = plan(world.context(), SyncOptions(), quiet)
+    regions = [{**item.model_dump(mode="json"), **changes} for item in world.registry.regions]
+    other = with_registry(world, regions=regions)
+    assert other.registry.digest() == world.registry.digest()
+    with pytest.raises(UsageError, match="registry changed"):
+        copy(other.context(), made.run, 0, quiet)
+    assert run(other).outcome == "published", "a new sync goes on, and copies nothing twice"
+
+
+def test_a_publish_task_of_a_first_sync_that_is_repeated_finds_its_own_commit(world: World):
+    world.commit(a=world.write("a"))
+    context = world.context()
+    made = plan(context, SyncOptions(), quiet)
+    copied = copy(context, made.run, 0, quiet)
+    localized = localize(context, made.run, copied, quiet, here)
+    first = publish(context, made.run, copied, localized, quiet)
+    again = publish(context, made.run, copied, localized, quiet)
+    assert (again.outcome, again.replica_hash, again.published) == ("published", first.replica_hash, first.published)
+
+
 def kind_change(world: World) -> None:
     """On main `ns.a` stops being a table and becomes a namespace with a table in it."""
     world.commit(a=world.write("a"))

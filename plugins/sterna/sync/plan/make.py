@@ -98,6 +98,7 @@ def make_plan(
         egress=_egress(context, batches),
         present=present,
         since=tuple(since[action.key] for action in settled.actions),
+        registry=context.registry.fingerprint(),
         reseeded_from=seen.reseeded_from,
     )
     return plan, files

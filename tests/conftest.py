@@ -1,14 +1,49 @@
-"""Options of the test suites."""
+"""How much is run: options, marks by cost, and which tests share a process. docs/testing.md tells how to use it."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
-# Whole regions are killed and cut off there, for some 20 minutes: a run of its own, `--regions`.
-_REGIONS = ("failover", "test_copies.py", "test_cutoff.py", "test_promotion_dag.py", "test_site_airflow.py")
+from tests.support.sharing import BySharedServers, group_of, turn_of
+
+_TESTS = Path(__file__).parent
+# Random suites: how much of each is played in every run, with --quick and with --long.
+_SIZES: dict[str, tuple[Any, Any, Any]] = {
+    "histories": (4, 0, 300),
+    "history_minutes": (None, None, 60.0),
+    "fuzz_seconds": (20.0, 4.0, 1800.0),
+    "simulation_seeds": (300, 100, 20_000),
+    "soak_minutes": (1.0, 0.0, 60.0),
+}
+# What tests need, by folders and files: the more marks, the dearer.
+_MARKS = {
+    "server": ("integration/", "faults/", "ha/", "airflow/test_dag.py"),
+    "spark": (
+        "integration/demo/",
+        "integration/edges/test_spark.py",
+        "faults/test_spark_dies.py",
+        "airflow/test_dag.py",
+    ),
+    "airflow": ("airflow/", "integration/demo/", "ha/test_promotion_dag.py", "ha/test_site_airflow.py"),
+    "regions": (
+        "ha/failover/",
+        "ha/test_copies.py",
+        "ha/test_cutoff.py",
+        "ha/test_promotion_dag.py",
+        "ha/test_site_airflow.py",
+    ),
+    "long": (
+        "faults/test_soak.py",
+        "integration/sync/test_histories.py",
+        "simulation/test_seeds.py",
+        "unit/iceberg/test_fuzz.py",
+    ),
+}
+_TIMEOUT = 900.0
 
 # A slow machine proves nothing: the first example of a test also pays for its imports.
 settings.register_profile("sterna", deadline=None)
@@ -16,23 +51,75 @@ settings.load_profile("sterna")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("histories", "random table histories")
-    group.addoption("--histories", type=int, default=8, help="how many random histories to play (8)")
+    group = parser.getgroup("how much")
+    group.addoption("--quick", action="store_true", help="only what needs no server, with few seeds: two minutes")
+    group.addoption("--long", action="store_true", help="only what is random or long, at length: about two hours")
+    group.addoption("--regions", action="store_true", help="also kill regions and links between them (tests/ha)")
+    group = parser.getgroup("random suites", "each with its own number; the seed of a failure plays it again")
+    group.addoption("--histories", type=int, help="how many random histories to play (4)")
     group.addoption("--history-minutes", type=float, help="start no further history after so many minutes")
     group.addoption("--history-seed", type=int, help="play the history of this seed, and no other")
-    fuzzing = parser.getgroup("fuzz", "damaged metadata")
-    fuzzing.addoption(
-        "--fuzz-seconds", type=float, default=60, help="how long to damage files, all kinds together (60)"
-    )
-    fuzzing.addoption("--fuzz-seed", type=int, help="the one file of this seed")
-    simulation = parser.getgroup("simulation", "seeded simulation of the stages, and the soak")
-    simulation.addoption("--simulation-seeds", type=int, default=1000, help="how many seeds to play (1000)")
-    simulation.addoption("--soak-minutes", type=float, default=5, help="how long to kill syncs while writers go on (5)")
-    simulation.addoption("--simulation-seed", type=int, help="play this seed, and no other")
-    group = parser.getgroup("regions", "catalogs of several regions")
-    group.addoption("--regions", action="store_true", help="also kill regions and links between them (tests/ha)")
+    group.addoption("--fuzz-seconds", type=float, help="how long to damage files, all kinds together (20)")
+    group.addoption("--fuzz-seed", type=int, help="the one file of this seed")
+    group.addoption("--simulation-seeds", type=int, help="how many seeds to play (300)")
+    group.addoption("--simulation-seed", type=int, help="play this seed, and no other")
+    group.addoption("--soak-minutes", type=float, help="how long to kill syncs while writers go on (1)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Fill in the sizes that nobody gave."""
+    column = 1 if config.getoption("quick") else 2 if config.getoption("long") else 0
+    for name, sizes in _SIZES.items():
+        if config.getoption(name) is None:
+            setattr(config.option, name, sizes[column])
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    left_out = collection_path.parent.name == "ha" and collection_path.name in _REGIONS
-    return True if left_out and not config.getoption("regions") else None
+    path = _path(collection_path)
+    if config.getoption("quick") and path.startswith(_MARKS["server"] + _MARKS["airflow"]):
+        return True
+    regions = config.getoption("regions") or config.getoption("long")
+    return True if path.startswith(_MARKS["regions"]) and not regions else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        _mark(item)
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.timeout(_TIMEOUT + _seconds_asked_for(config)))
+    if config.getoption("long"):
+        wanted = {item: bool(item.get_closest_marker("long") or item.get_closest_marker("regions")) for item in items}
+        config.hook.pytest_deselected(items=[item for item in items if not wanted[item]])
+        items[:] = [item for item in items if wanted[item]]
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: turn_of(_path(item.path)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config) -> BySharedServers | None:
+    return BySharedServers(config) if config.getoption("dist") == "loadfile" else None
+
+
+def _mark(item: pytest.Item) -> None:
+    """Say what a test costs."""
+    path = _path(item.path)
+    for mark, places in _MARKS.items():
+        if path.startswith(places):
+            item.add_marker(mark)
+    if "spark" in getattr(item, "fixturenames", ()):
+        item.add_marker("spark")
+        if group_of(path) != "spark":
+            raise pytest.UsageError(f"{path} uses the Spark that tests share: name it in tests/support/sharing.py")
+
+
+def _path(path: Path) -> str:
+    """Return a path below tests/ as the tables above name it, a folder's with a slash at its end."""
+    if not path.is_relative_to(_TESTS):
+        return ""
+    return path.relative_to(_TESTS).as_posix() + ("/" if path.is_dir() else "")
+
+
+def _seconds_asked_for(config: pytest.Config) -> float:
+    """Return how long a single random test may go on by what was asked for."""
+    option = config.option
+    return max(60 * option.soak_minutes, option.fuzz_seconds, option.simulation_seeds / 10)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import psutil
 
 _PAUSE_SECONDS = 0.1  # an rclone lives for longer
+# A process that is older than this is what it is going to be, and is looked at this often.
+_SETTLED_SECONDS = 2.0
 
 
 @dataclass
@@ -23,15 +26,28 @@ class CommandLines:
 
     words: set[str] = field(default_factory=set)
     showing: set[str] = field(default_factory=set)
+    _known: dict[int, float] = field(default_factory=dict)
+    _last: float = 0.0
 
     def look(self, secrets: Iterable[str]) -> None:
-        """Look at every process once."""
-        for process in psutil.process_iter(["cmdline"], ad_value=None):
-            words = process.info["cmdline"] or ()
-            self.words.update(word.rpartition("/")[2] for word in words)
-            line = " ".join(words)
-            if any(secret in line for secret in secrets):
-                self.showing.add(line)
+        """Look at every process that is new, and now and then at all of them."""
+        now = time.monotonic()
+        everything = now - self._last > _SETTLED_SECONDS
+        self._last = now if everything else self._last
+        running = psutil.pids()
+        self._known = {pid: self._known.get(pid, now) for pid in running}
+        for pid, since in self._known.items():
+            if everything or now - since < _SETTLED_SECONDS:
+                self._look_at(pid, secrets)
+
+    def _look_at(self, pid: int, secrets: Iterable[str]) -> None:
+        words: list[str] = []
+        with suppress(psutil.Error):  # it has ended, or is somebody else's
+            words = psutil.Process(pid).cmdline()
+        self.words.update(word.rpartition("/")[2] for word in words)
+        line = " ".join(words)
+        if any(secret in line for secret in secrets):
+            self.showing.add(line)
 
 
 @contextmanager

@@ -66,6 +66,12 @@ class Pair:
         """Commit one data file."""
         self.writers[table.removeprefix(f"{NAMESPACE}.").partition("_")[0]].load_table(table).append(self._rows())
 
+    def drop_all(self) -> None:
+        """Drop all tables: who compares everything compares less."""
+        for writer in self.writers.values():
+            for table in writer.list_tables(NAMESPACE) if writer.namespace_exists(NAMESPACE) else ():
+                writer.drop_table(table)
+
     def sync(self, context: RegionContext | None = None, *, region: str = "eu") -> Report:
         """Sync a region in this process."""
         if context is not None:

@@ -1,0 +1,65 @@
+"""Which tests run in one process, because they share servers, and which are begun first.
+
+A server that two processes start is started twice, and the one Spark of a process takes a minute to get warm. So the
+tests that share one go to one process. What takes longest is begun first: nobody waits for it in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+# Group → what belongs to it: folders and files below tests/, in the order in which they are handed out.
+GROUPS: dict[str, Sequence[str]] = {
+    "spark": (
+        "integration/sync/",
+        "integration/verify/",
+        "integration/gc/",
+        "integration/cli/",
+        "integration/ha/",
+        "integration/catalog/test_access.py",
+    ),
+    "demo": ("integration/demo/",),
+    "airflow": ("airflow/test_dag.py",),
+    "pair": ("faults/",),
+    "two sites": ("ha/",),
+    "regions": ("ha/failover/", "ha/test_copies.py", "ha/test_cutoff.py", "ha/test_promotion_dag.py"),
+    "emulators": ("integration/edges/test_schemes.py", "integration/sync/test_schemes_table.py"),
+    "odd keys": ("integration/sync/test_tables_odd_keys.py",),
+    "nessie": ("integration/catalog/",),
+}
+# Each test alone: they are long, and share nothing.
+_ALONE = ("simulation/",)
+
+
+def group_of(test: str) -> str:
+    """Return what a test's process is chosen by: its group, its file, or the test itself.
+
+    Args:
+        test: the test's id, or the path of its file, below tests/.
+    """
+    path = test.partition("::")[0].removeprefix("tests/")
+    if path.startswith(_ALONE):
+        return test
+    # The longest name that fits: a file may be taken out of its folder's group.
+    found = [(len(name), group) for group, names in GROUPS.items() for name in names if path.startswith(name)]
+    return max(found)[1] if found else path
+
+
+def turn_of(test: str) -> int:
+    """Return when a test is begun: groups in their order, then everything else as it was collected."""
+    group = group_of(test)
+    return list(GROUPS).index(group) if group in GROUPS else len(GROUPS)
+
+
+class BySharedServers(LoadScopeScheduling):
+    """Hands the tests of a group to one process, group by group in the order of their collection."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        config.option.loadscopereorder = False
+        super().__init__(config)
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)

@@ -1,8 +1,8 @@
 """The seeded simulation: sterna's own stages, with the catalog, the stores and the clock in memory, and all that
 goes wrong.
 
-    python3 run.py test tests/simulation --simulation-seeds 20000     more seeds than the 1,000 of each run
-    python3 run.py test tests/simulation --simulation-seed 4711       one seed again; one that fails shows its whole
+    python3 run.py test tests/faults --simulation-seeds 20000     more seeds than the 1,000 of each run
+    python3 run.py test tests/faults --simulation-seed 4711       one seed again; a seed that fails shows its whole
     trace
 
 The seeds are in two files, for each file is run by one process.

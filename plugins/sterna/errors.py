@@ -2,7 +2,7 @@
 
     SternaError
     ├── RegistryError            the registry file is missing, wrong or contradicts the catalog     stop
-    ├── ServicesError            the services file is wrong, or missing where it was named               stop
+    ├── ServicesError            the services file is wrong, or missing where it was named           stop
     ├── CredentialError          a credential is missing or incomplete                              stop
     ├── UsageError               the caller named something that does not exist                     stop
     ├── CatalogError

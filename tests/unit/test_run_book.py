@@ -1,13 +1,29 @@
-"""The run book names tests: they must be there, and every fault that is struck on purpose has at least one."""
+"""The run book names tests: they must be there, and every fault that is struck on purpose has at least one.
+
+It also names every error, for that is what people look for in it.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+
+from sterna import errors
 
 ROOT = Path(__file__).parents[2]
 BOOK = (ROOT / "docs" / "operations.md").read_text()
+SEEN = BOOK.partition("\n## By what you see\n")[2].partition("\n## ")[0]
 STRUCK = BOOK.partition("\n## Faults that are struck on purpose\n")[2].partition("\n## ")[0]
+
+
+def raised(kind: type[errors.SternaError]) -> Iterator[str]:
+    """Yield the names of the errors that people see: those of the tree that have none below them."""
+    below = [each for each in kind.__subclasses__() if each.__module__ == errors.__name__]
+    if not below:
+        yield kind.__name__
+    for each in below:
+        yield from raised(each)
 
 
 def test_every_test_that_the_run_book_names_exists() -> None:
@@ -26,3 +42,10 @@ def test_every_fault_says_what_is_seen_and_done_and_names_its_test() -> None:
         labels = re.findall(r"^\* \*\*(\w+):\*\*", entry.partition("\n### ")[0], re.MULTILINE)
         assert [label.removesuffix("s") for label in labels] == ["See", "sterna", "Do", "Test"], entry
         assert re.search(r"`test_\w+`", entry), entry
+
+
+def test_every_error_stands_under_what_people_see() -> None:
+    names = sorted(raised(errors.SternaError))
+    assert len(names) > 20
+    headings = "\n".join(line for line in SEEN.splitlines() if line.startswith("### "))
+    assert [name for name in names if not re.search(rf"`{name}\b", headings)] == []

@@ -1,8 +1,9 @@
 """Repairing a replica: wrong and missing files below the replica root are brought anew from `main`, and nothing
 else is touched.
 
-It is the one place where an object of the replica is written over, with what belongs there: the mapping is a function,
-so the right content of each place is known. What is wrong is found by `verify`, before and after.
+It is the one place where an object that a head of the replica reaches is written over, with what belongs there: the
+mapping is a function, so the right content of each place is known. (A copy, too, sends again over a file of a wrong
+size, which a killed copy left: but no head reaches that one.) What is wrong is found by `verify`, before and after.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ RESEEDED = "sterna.reseeded-from"
 MOVED = "sterna.moved-tables"
 # On `main`, beside it: names that very commit, so that a lost answer is found again.
 MOVE_ID = "sterna.move-id"
-# Stands in the head while `collect` deletes files: what a plan finds present meanwhile may be gone when it is
+# Stands in the head while `gc` deletes files: what a plan finds present meanwhile may be gone when it is
 # published.
 COLLECTING = "sterna.collecting"
 COLLECTING_SECONDS = 900.0  # after that a clean-up is taken for dead; a living one deletes for a small part of it

@@ -42,7 +42,9 @@ def make_plan(
     progress: Progress = lambda line: None,
     run_id: str = "",
 ) -> tuple[Plan, pa.Table | None]:
-    """Plan a sync; writes nothing anywhere.
+    """Plan a sync: only looks.
+
+    What it reads of foreign metadata is kept in the run's folder, where the region was opened for a run.
 
     Args:
         context: the region.

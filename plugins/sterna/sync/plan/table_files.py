@@ -296,7 +296,7 @@ def _none_below(context: RegionContext, metadata: str, files: pa.Table, local: I
     """See that a table names nothing below a replica root, unless its metadata.json lies there, too (after a
     promotion with tables).
 
-    That region's `collect` could not tell who needs the file, and here it would be one with its origin, which the table
+    That region's `gc` could not tell who needs the file, and here it would be one with its origin, which the table
     may name as well.
 
     Raises:

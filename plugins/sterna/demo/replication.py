@@ -258,9 +258,8 @@ def _copied(context: RegionContext) -> tuple[int, int]:
 def _tell(region: RegionResult, say: Say) -> None:
     say(
         f"{region.region}: {region.tables} tables, {region.files} files and {region.bytes} bytes copied in "
-        f"{region.runs} runs, "
-        f"lag {region.lag_seconds:.1f} s after the last commit, foreign URIs left: {region.foreign_uris}, faults: "
-        f"{region.faults}"
+        f"{region.runs} runs, lag {region.lag_seconds:.1f} s after the last commit, foreign URIs left: "
+        f"{region.foreign_uris}, faults: {region.faults}"
     )
     for table, (main, replica) in region.rows.items():
         say(f"    {table:10} rows on main {main:>7}, on the replica {replica:>7}")

@@ -39,6 +39,7 @@ if os.getppid() == int(parent):
     os.execvp(command[0], command)
 """
 _POLL_SECONDS = 0.05
+# Below those that systems give to outgoing connections: one of them could take a port before its server does.
 _PORTS = range(10_000, 32_000)
 # The kernel sends the "parent died" signal when the *thread* that forked ends. Servers are started from short-lived
 # threads, so one thread that lives as long as this process does all the forking.
@@ -248,10 +249,7 @@ def start_together(stack: ExitStack, *starters: Callable[[], _Server]) -> list[_
 
 
 def free_port() -> int:
-    """Return a TCP port that nothing listens on at the loopback address.
-
-    It is below those that systems give to outgoing connections: one of them could take it before its server does.
-    """
+    """Return a TCP port that nothing listens on at the loopback address."""
     while True:
         port = random.choice(_PORTS)  # noqa: S311 - any will do
         with socket.socket() as probe, suppress(OSError):

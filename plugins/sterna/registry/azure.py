@@ -148,9 +148,8 @@ def _endpoint(location: Location, account: str, said: dict[str, str]) -> str:
     """Return the blob service's endpoint: the registry's, the connection string's, or the prefix's."""
     endpoint = location.remote.options.get("endpoint", "") or said.get("BlobEndpoint", "")
     if not endpoint and not _own_endpoint(location):
-        endpoint = (
-            f"{said.get('DefaultEndpointsProtocol', 'https')}://{account}.blob.{said.get('EndpointSuffix', _SUFFIX)}"
-        )
+        scheme, suffix = said.get("DefaultEndpointsProtocol", "https"), said.get("EndpointSuffix", _SUFFIX)
+        endpoint = f"{scheme}://{account}.blob.{suffix}"
     endpoint = (endpoint or _own_endpoint(location)).rstrip("/")
     return endpoint if "://" in endpoint else f"https://{endpoint}"
 

@@ -14,22 +14,17 @@ from sterna.errors import UsageError
 
 demo_app = typer.Typer()
 
+Stay = Annotated[bool, typer.Option("--stay", help="Leave everything running and print the addresses; Ctrl-C ends it.")]
+Work = Annotated[
+    Path | None, typer.Option("--work", help="Keep everything in this folder, new or empty; default: a temporary one.")
+]
+Disaster = Annotated[
+    bool, typer.Option("--disaster", help="Another story: a region with the primary catalog is lost, and comes back.")
+]
+
 
 @demo_app.command(epilog="Examples: sterna demo --stay; sterna demo --disaster")
-def demo(
-    stay: Annotated[
-        bool, typer.Option("--stay", help="Leave everything running and print the addresses; Ctrl-C ends it.")
-    ] = False,
-    work: Annotated[
-        Path | None,
-        typer.Option("--work", help="Keep everything in this folder, new or empty; default: a temporary one."),
-    ] = None,
-    disaster: Annotated[
-        bool,
-        typer.Option("--disaster", help="Another story: a region with the primary catalog is lost, and comes back."),
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+def demo(stay: Stay = False, work: Work = None, disaster: Disaster = False, as_json: AsJson = False) -> None:
     """Run two whole regions on this machine: real Airflow, Nessie, Postgres, S3 endpoints, rclone and Spark."""
     from sterna.demo.disaster import run_disaster
     from sterna.demo.replication import run_demo

@@ -46,8 +46,10 @@ def agreed(output: Output, text: str, facts: Any, *, yes: bool, dry_run: bool) -
         output.result(facts, f"{text}\n{NOTHING_CHANGED}")
         return False
     typer.echo(text, err=True)
-    if yes:
-        return True
+    return yes or _confirmed()
+
+
+def _confirmed() -> bool:
     if not sys.stdin.isatty():
         raise UsageError("this asks before it acts, and nobody is at the terminal", hint=NOTHING_CHANGED)
     return typer.confirm("Go on?", abort=True, err=True)

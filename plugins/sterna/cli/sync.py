@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 sync_app = typer.Typer()
 
+Once = Annotated[bool, typer.Option("--once", help="Stop after one plan, even when a seed has more groups.")]
+
 
 @sync_app.command(epilog="Example: sterna plan --region eu")
 def plan(
@@ -52,9 +54,7 @@ def sync(
     tables: Tables = None,
     everything: Everything = False,
     reassert: Reassert = False,
-    once: Annotated[
-        bool, typer.Option("--once", help="Stop after one plan, even when a seed has more groups.")
-    ] = False,
+    once: Once = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would do: the same as plan.")] = False,
     as_json: AsJson = False,
 ) -> None:

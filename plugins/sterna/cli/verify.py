@@ -14,6 +14,10 @@ from sterna.cli.prompts import acts
 
 verify_app = typer.Typer()
 
+DeepRepair = Annotated[
+    bool, typer.Option("--deep", help="Compare every file with its source on main, too: finds a flipped byte.")
+]
+
 
 @verify_app.command(epilog="Example: sterna verify --region eu --table 'nyc.*' --sample 1/30")
 def verify(
@@ -62,9 +66,7 @@ def repair(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     tables: Tables = None,
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Compare every file with its source on main, too: finds a flipped byte.")
-    ] = False,
+    deep: DeepRepair = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -76,8 +78,7 @@ def repair(
     from sterna.render.repair import repaired_text
     from sterna.repair.run import repair as run_repair
 
-    apply = acts(yes, dry_run)
-    output = Output(as_json)
+    apply, output = acts(yes, dry_run), Output(as_json)
     with open_context(registry, region) as context, output.progress("repair") as progress:
         found = run_repair(context, tables or (), progress, deep=deep, apply=apply)
     output.result(found, repaired_text(found))

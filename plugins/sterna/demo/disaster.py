@@ -160,17 +160,16 @@ class _Story:
             self.sync(region)
         for region in self.sites.site:
             self.arrived(region, f"main_replica_{region}")
-            with open_region(self.sites.registry, region, self.sites.secrets) as context:
-                faults = verify_structure(context).findings
-            self.check(f"{region}'s replica is whole", not faults)
-            self.say(
-                f"{region}: {self.count(region, _US_TABLE)} airlines, {self.count(region, _EU_TABLE)} airports, "
-                f"faults: {len(faults)}"
-            )
-            for name, table in (("airlines", _US_TABLE), ("airports", _EU_TABLE)):
-                self.check(
-                    f"{region} has eu's commit to {name}", self.count(region, table) == 2 * nyc.rows(name).num_rows
-                )
+            self.check_replica(region)
+
+    def check_replica(self, region: str) -> None:
+        with open_region(self.sites.registry, region, self.sites.secrets) as context:
+            faults = verify_structure(context).findings
+        self.check(f"{region}'s replica is whole", not faults)
+        airlines, airports = self.count(region, _US_TABLE), self.count(region, _EU_TABLE)
+        self.say(f"{region}: {airlines} airlines, {airports} airports, faults: {len(faults)}")
+        self.check(f"{region} has eu's commit to airlines", airlines == 2 * nyc.rows("airlines").num_rows)
+        self.check(f"{region} has eu's commit to airports", airports == 2 * nyc.rows("airports").num_rows)
 
     def sync(self, region: str) -> None:
         with open_region(self.sites.registry, region, self.sites.secrets) as context:

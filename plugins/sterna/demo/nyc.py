@@ -108,13 +108,18 @@ def ask(spark: SparkSession, catalog: str) -> dict[str, list[Sequence[Any]]]:
     Returns:
         By question, the rows of the answer in a fixed order.
     """
+    queries = _questions(catalog)
+    return {question: [tuple(row) for row in spark.sql(query).collect()] for question, query in queries.items()}
+
+
+def _questions(catalog: str) -> dict[str, str]:
     tables = {name: f"{catalog}.{NAMESPACE}.{name}" for name in TABLES}
-    answers = {f"rows in {name}": f"SELECT count(*) FROM {table}" for name, table in tables.items()}  # noqa: S608
-    answers["flights as a whole"] = f"""
+    queries = {f"rows in {name}": f"SELECT count(*) FROM {table}" for name, table in tables.items()}  # noqa: S608
+    queries["flights as a whole"] = f"""
         SELECT count(*), sum(distance), sum(dep_delay), sum(arr_delay), count(DISTINCT tailnum),
                min(time_hour), max(time_hour)
         FROM {tables["flights"]}"""  # noqa: S608
-    answers["delays by airline, maker, airport and weather"] = f"""
+    queries["delays by airline, maker, airport and weather"] = f"""
         SELECT l.name AS airline, p.manufacturer, a.name AS airport, count(*) AS flights,
                sum(CAST(f.dep_delay AS DECIMAL(18, 6))) AS delay, sum(CAST(w.wind_speed AS DECIMAL(18, 6))) AS wind
         FROM {tables["flights"]} f
@@ -123,4 +128,4 @@ def ask(spark: SparkSession, catalog: str) -> dict[str, list[Sequence[Any]]]:
         JOIN {tables["airports"]} a ON f.dest = a.faa
         JOIN {tables["weather"]} w ON f.origin = w.origin AND f.month = w.month AND f.day = w.day AND f.hour = w.hour
         GROUP BY 1, 2, 3 ORDER BY flights DESC, airline, p.manufacturer, airport LIMIT 200"""  # noqa: S608
-    return {question: [tuple(row) for row in spark.sql(query).collect()] for question, query in answers.items()}
+    return queries

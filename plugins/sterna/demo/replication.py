@@ -173,20 +173,25 @@ def _write(spark: SparkSession, stage: Deployment, say: Say) -> None:
     nyc.create_table(spark, "main_us", "weather", nyc.rows("weather"))
     for name in ("planes", "airports", "airlines"):
         nyc.create_table(spark, "main_eu", name, nyc.rows(name))
-    say("eu appends July to December to us's flights, with the data files in eu's own bucket")
-    incoming = {month: f"{stage.warehouse('eu')}/flights-from-eu/month={month}/part.parquet" for month in _EU_MONTHS}
-    for month, uri in incoming.items():
-        nyc.write_at_home(
-            stage.endpoints["eu"], uri, nyc.with_field_ids(flights.filter(pc.equal(flights.column("month"), month)))
-        )
-    time.sleep(_WIDE_SECONDS)
-    for month, uri in incoming.items():
-        nyc.register_file(spark, f"main_eu.{nyc.NAMESPACE}.flights", uri, f"month={month}")
+    _append_from_eu(spark, stage, flights, say)
     say("us corrects and deletes rows (merge-on-read), then compacts February")
     table = f"main_us.{nyc.NAMESPACE}.flights"
     spark.sql(f"UPDATE {table} SET dep_delay = dep_delay + 1 WHERE month IN (1, 8) AND day = 1")  # noqa: S608
     spark.sql(f"DELETE FROM {table} WHERE dep_time IS NULL")  # noqa: S608
     spark.sql(f"CALL main_us.system.rewrite_data_files(table => '{nyc.NAMESPACE}.flights', where => 'month = 2')")
+
+
+def _append_from_eu(spark: SparkSession, stage: Deployment, flights: Any, say: Say) -> None:
+    import pyarrow.compute as pc
+
+    say("eu appends July to December to us's flights, with the data files in eu's own bucket")
+    incoming = {month: f"{stage.warehouse('eu')}/flights-from-eu/month={month}/part.parquet" for month in _EU_MONTHS}
+    for month, uri in incoming.items():
+        rows = flights.filter(pc.equal(flights.column("month"), month))
+        nyc.write_at_home(stage.endpoints["eu"], uri, nyc.with_field_ids(rows))
+    time.sleep(_WIDE_SECONDS)
+    for month, uri in incoming.items():
+        nyc.register_file(spark, f"main_eu.{nyc.NAMESPACE}.flights", uri, f"month={month}")
 
 
 def _wait(contexts: dict[str, RegionContext], airflows: dict[str, Airflow], say: Say) -> dict[str, float]:
@@ -221,18 +226,17 @@ def _look(
     replica: dict[str, Any],
     failures: list[str],
 ) -> RegionResult:
-    name = context.region.name
+    name, branch = context.region.name, context.region.replica_branch
     verified = verify_structure(context)
-    copied = _copied(context)
-    for question, answer in answers.items():
-        if replica[question] != answer:
-            failures.append(f"{name}: {question}: main and {context.region.replica_branch} differ")
+    count, size = _copied(context)
+    differing = [question for question, answer in answers.items() if replica[question] != answer]
+    failures.extend(f"{name}: {question}: main and {branch} differ" for question in differing)
     failures.extend(f"{name}: {item.table}: {item.kind}: {item.file}: {item.message}" for item in verified.findings)
     return RegionResult(
         region=name,
         tables=verified.tables,
-        files=copied[0],
-        bytes=copied[1],
+        files=count,
+        bytes=size,
         lag_seconds=lag,
         foreign_uris=verified.foreign,
         faults=len(verified.findings),
@@ -254,9 +258,8 @@ def _copied(context: RegionContext) -> tuple[int, int]:
 def _tell(region: RegionResult, say: Say) -> None:
     say(
         f"{region.region}: {region.tables} tables, {region.files} files and {region.bytes} bytes copied in "
-        f"{region.runs} runs, "
-        f"lag {region.lag_seconds:.1f} s after the last commit, foreign URIs left: {region.foreign_uris}, faults: "
-        f"{region.faults}"
+        f"{region.runs} runs, lag {region.lag_seconds:.1f} s after the last commit, foreign URIs left: "
+        f"{region.foreign_uris}, faults: {region.faults}"
     )
     for table, (main, replica) in region.rows.items():
         say(f"    {table:10} rows on main {main:>7}, on the replica {replica:>7}")

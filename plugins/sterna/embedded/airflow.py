@@ -122,21 +122,20 @@ class Airflow:
         Raises:
             EngineError: no answer, or one that isn't 2xx.
         """
+        asked = f"{method} {path}"
         try:
-            with httpx.Client(base_url=self.url, timeout=_REQUEST_SECONDS, trust_env=False) as client:
-                token = client.get("/auth/token").raise_for_status().json()["access_token"]
-                answer = client.request(
-                    method, f"/api/v2{path}", headers={"Authorization": f"Bearer {token}"}, **arguments
-                )
+            answer = self._send(method, path, arguments)
         except httpx.HTTPError as error:
-            raise EngineError(
-                f"Airflow of {self.region} did not answer {method} {path}: {type(error).__name__}"
-            ) from error
+            raise EngineError(f"Airflow of {self.region} did not answer {asked}: {type(error).__name__}") from error
         if not answer.is_success:
-            raise EngineError(
-                f"Airflow of {self.region} answered {answer.status_code} to {method} {path}: {answer.text[:500]}"
-            )
+            text = answer.text[:500]
+            raise EngineError(f"Airflow of {self.region} answered {answer.status_code} to {asked}: {text}")
         return answer.json() if answer.content else None
+
+    def _send(self, method: str, path: str, arguments: Mapping[str, Any]) -> httpx.Response:
+        with httpx.Client(base_url=self.url, timeout=_REQUEST_SECONDS, trust_env=False) as client:
+            token = client.get("/auth/token").raise_for_status().json()["access_token"]
+            return client.request(method, f"/api/v2{path}", headers={"Authorization": f"Bearer {token}"}, **arguments)
 
     def wait_for_dag(self, dag: str, *, timeout: float = 180.0) -> None:
         """Wait until the DAG processor has brought in a DAG.
@@ -179,6 +178,11 @@ def create_airflow_database(postgres: Postgres | Cluster, work: Path) -> Databas
     database = postgres.create_database("airflow")
     home = work / "airflow"
     environ = _environment(home, database, home / "dags", None, free_port(), {})
+    _migrate(home, environ)
+    return database
+
+
+def _migrate(home: Path, environ: Mapping[str, str]) -> None:
     process = start_process(
         "airflow db migrate", [_program(), "db", "migrate"], log=home / "migrate.log", env=environ, cwd=home
     )
@@ -190,7 +194,6 @@ def create_airflow_database(postgres: Postgres | Cluster, work: Path) -> Databas
         process.stop()
     if status != 0:
         raise EngineError(f"Airflow could not make its tables; the end of its log:\n{process.log_tail()}")
-    return database
 
 
 def start_airflow(

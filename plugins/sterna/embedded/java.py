@@ -66,12 +66,12 @@ def _system_certificates() -> list[Certificate]:
     return certificates
 
 
+def _proxies_of(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower().removesuffix("_proxy"): value for name, value in environ.items()}
+
+
 def _proxy_options(environ: Mapping[str, str] | None) -> list[str]:
-    proxies = (
-        getproxies()
-        if environ is None
-        else {name.lower().removesuffix("_proxy"): value for name, value in environ.items()}
-    )
+    proxies = getproxies() if environ is None else _proxies_of(environ)
     options = []
     for scheme in ("http", "https"):
         address = urlsplit(proxies.get(scheme) or "")

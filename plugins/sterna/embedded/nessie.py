@@ -147,18 +147,22 @@ def _write_warehouses(work: Path, warehouses: Sequence[Warehouse]) -> list[Path]
         return []
     lines = [f"nessie.catalog.default-warehouse={warehouses[0].name}"]
     for index, warehouse in enumerate(warehouses):
-        bucket = f"nessie.catalog.service.s3.buckets.b{index}"
-        secret = f"sterna.secrets.b{index}"
-        lines += [
-            f"nessie.catalog.warehouses.{warehouse.name}.location=s3://{warehouse.bucket}/{warehouse.path}",
-            f"{bucket}.name={warehouse.bucket}",
-            f"{bucket}.endpoint={warehouse.endpoint.url}",
-            f"{bucket}.region={warehouse.endpoint.region}",
-            f"{bucket}.path-style-access=true",
-            f"{bucket}.access-key=urn:nessie-secret:quarkus:{secret}",
-            f"{secret}.name=${{STERNA_S3_{index}_ACCESS_KEY}}",
-            f"{secret}.secret=${{STERNA_S3_{index}_SECRET_KEY}}",
-        ]
+        lines += _warehouse_lines(index, warehouse)
     path = work / "warehouses.properties"
     path.write_text("\n".join(lines) + "\n")
     return [path]
+
+
+def _warehouse_lines(index: int, warehouse: Warehouse) -> list[str]:
+    bucket = f"nessie.catalog.service.s3.buckets.b{index}"
+    secret = f"sterna.secrets.b{index}"
+    return [
+        f"nessie.catalog.warehouses.{warehouse.name}.location=s3://{warehouse.bucket}/{warehouse.path}",
+        f"{bucket}.name={warehouse.bucket}",
+        f"{bucket}.endpoint={warehouse.endpoint.url}",
+        f"{bucket}.region={warehouse.endpoint.region}",
+        f"{bucket}.path-style-access=true",
+        f"{bucket}.access-key=urn:nessie-secret:quarkus:{secret}",
+        f"{secret}.name=${{STERNA_S3_{index}_ACCESS_KEY}}",
+        f"{secret}.secret=${{STERNA_S3_{index}_SECRET_KEY}}",
+    ]

@@ -311,22 +311,28 @@ def _initialise(binaries: Path, folder: Path, password: str, account: pwd.struct
     command = [str(binaries / "initdb"), "--auth=scram-sha-256", "--encoding=UTF8", "--no-locale", "--no-sync"]
     command += ["--username=postgres", f"--pwfile=/dev/fd/{reader}", f"--pgdata={folder}"]
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_INITDB_SECONDS,
-            pass_fds=(reader,),
-            cwd=folder,
-            env=clean_environment(),
-            user=account.pw_uid if account else None,
-            group=account.pw_gid if account else None,
-            extra_groups=[] if account else None,
-        )
+        done = _run_initdb(command, reader, folder, account)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EngineError(f"initdb of Postgres could not run: {error}") from error
     finally:
         os.close(reader)
     if done.returncode != 0:
         raise EngineError(f"initdb of Postgres failed: {done.stderr.strip()[-2000:]}")
+
+
+def _run_initdb(
+    command: list[str], reader: int, folder: Path, account: pwd.struct_passwd | None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_INITDB_SECONDS,
+        pass_fds=(reader,),
+        cwd=folder,
+        env=clean_environment(),
+        user=account.pw_uid if account else None,
+        group=account.pw_gid if account else None,
+        extra_groups=[] if account else None,
+    )

@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import psutil
 
@@ -38,6 +39,7 @@ if os.getppid() == int(parent):
     os.execvp(command[0], command)
 """
 _POLL_SECONDS = 0.05
+# Below those that systems give to outgoing connections: one of them could take a port before its server does.
 _PORTS = range(10_000, 32_000)
 # The kernel sends the "parent died" signal when the *thread* that forked ends. Servers are started from short-lived
 # threads, so one thread that lives as long as this process does all the forking.
@@ -138,47 +140,50 @@ def start_process(
         EngineError: the program can't be started.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-
     words = [str(part) for part in command]
     if shutil.which(words[0], path=(os.environ if env is None else env).get("PATH")) is None:
         raise EngineError(f"{name} can't be started: there is no program {words[0]}")
-    if user is None:
-        # By a program of its own: Python code between fork and exec may wait for ever for what another thread held.
-        words = [sys.executable, "-I", "-S", "-c", _END_WITH_PARENT, str(int(stop_signal)), str(os.getpid()), *words]
-
-    def end_with_parent() -> None:
-        if _libc is not None:
-            _libc.prctl(_PR_SET_PDEATHSIG, int(stop_signal), 0, 0, 0)
-
-    def spawn() -> subprocess.Popen[bytes]:
-        with log.open("ab") as output:
-            return subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=output if keep_line is None else subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env=None if env is None else dict(env),
-                cwd=cwd,
-                start_new_session=True,
-                user=user,
-                group=group,
-                extra_groups=[] if user is not None else None,
-                # Another account may not be able to run this Python; a change of user would clear what stands before
-                # it.
-                preexec_fn=end_with_parent if user is not None else None,
-            )
-
+    words, ending = _ending_with_parent(words, stop_signal, user)
+    account: dict[str, Any] = {"user": user, "group": group, "extra_groups": [] if user is not None else None}
+    spawn = partial(_spawn, words, log, keep_line is not None, env=env, cwd=cwd, preexec_fn=ending, **account)
     try:
         popen = _spawner.submit(spawn).result()
     except OSError as error:
         raise EngineError(f"{name} can't be started: {error.strerror or error}") from error
     if keep_line is not None:
-        threading.Thread(
-            target=_filter_output, args=(popen, log, keep_line), name=f"sterna-log-{popen.pid}", daemon=True
-        ).start()
+        _start_filter(popen, log, keep_line)
     process = Process(name, log, stop_signal, popen)
     _started.append(process)
     return process
+
+
+def _ending_with_parent(
+    words: list[str], stop_signal: signal.Signals, user: int | None
+) -> tuple[list[str], Callable[[], None] | None]:
+    """Return the command of a child that ends with this process, and what it calls before its program is run."""
+    if user is None:
+        # By a program of its own: Python code between fork and exec may wait for ever for what another thread held.
+        asking = [sys.executable, "-I", "-S", "-c", _END_WITH_PARENT, str(int(stop_signal)), str(os.getpid())]
+        return [*asking, *words], None
+    # Another account may not be able to run this Python; a change of user would clear what stands before it.
+    return words, partial(_ask_for_signal, stop_signal)
+
+
+def _ask_for_signal(number: signal.Signals) -> None:
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+
+
+def _spawn(words: list[str], log: Path, piped: bool, **options: Any) -> subprocess.Popen[bytes]:
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if piped else output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            **options,
+        )
 
 
 def stop_all() -> None:
@@ -201,21 +206,25 @@ def wait_until_ready(process: Process, ready: Callable[[], bool], *, timeout: fl
     Raises:
         EngineError: it died or did not answer in time; the message ends with its log's tail.
     """
-    deadline = time.monotonic() + timeout
     try:
-        while process.is_alive():
-            with suppress(OSError):
-                if ready():
-                    return
-            if time.monotonic() > deadline:
-                raise EngineError(
-                    f"{process.name} did not answer within {timeout:.0f} s; the end of its log:\n{process.log_tail()}"
-                )
-            time.sleep(_POLL_SECONDS)
-        raise EngineError(f"{process.name} ended while starting; the end of its log:\n{process.log_tail()}")
+        _poll(process, ready, timeout)
     except BaseException:
         process.stop()
         raise
+
+
+def _poll(process: Process, ready: Callable[[], bool], timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    while process.is_alive():
+        with suppress(OSError):
+            if ready():
+                return
+        if time.monotonic() > deadline:
+            raise EngineError(
+                f"{process.name} did not answer within {timeout:.0f} s; the end of its log:\n{process.log_tail()}"
+            )
+        time.sleep(_POLL_SECONDS)
+    raise EngineError(f"{process.name} ended while starting; the end of its log:\n{process.log_tail()}")
 
 
 def start_together(stack: ExitStack, *starters: Callable[[], _Server]) -> list[_Server]:
@@ -240,15 +249,17 @@ def start_together(stack: ExitStack, *starters: Callable[[], _Server]) -> list[_
 
 
 def free_port() -> int:
-    """Return a TCP port that nothing listens on at the loopback address.
-
-    It is below those that systems give to outgoing connections: one of them could take it before its server does.
-    """
+    """Return a TCP port that nothing listens on at the loopback address."""
     while True:
         port = random.choice(_PORTS)  # noqa: S311 - any will do
         with socket.socket() as probe, suppress(OSError):
             probe.bind((LOOPBACK, port))
             return port
+
+
+def _start_filter(popen: subprocess.Popen[bytes], log: Path, keep_line: Callable[[bytes], bool]) -> None:
+    name = f"sterna-log-{popen.pid}"
+    threading.Thread(target=_filter_output, args=(popen, log, keep_line), name=name, daemon=True).start()
 
 
 def _filter_output(popen: subprocess.Popen[bytes], log: Path, keep_line: Callable[[bytes], bool]) -> None:

@@ -146,24 +146,23 @@ def sites(work: Path, regions: Sequence[str] = ("us", "eu"), *, console: Console
     work.mkdir(parents=True, exist_ok=True)
     fetch_jars(console=console)
     with ExitStack() as stack:
-        endpoints = start_together(
-            stack,
-            *(
-                partial(start_s3, work, region, [bucket(region)], *new_keys(), count_requests=True)
-                for region in regions
-            ),
-        )
-        warehouses = [
-            Warehouse(region, bucket(region), "warehouse", end) for region, end in zip(regions, endpoints, strict=True)
-        ]
-        servers = start_together(stack, *(partial(start_postgres, work / region, SETTINGS) for region in regions))
-        made = {}
-        for region, endpoint, server in zip(regions, endpoints, servers, strict=True):
-            made[region] = EmbeddedSite(
-                region, work / region, server, server.create_database("nessie"), endpoint, free_port(), warehouses
-            )
-            stack.callback(made[region].stop)
-        yield _joined(work, made)
+        yield _joined(work, _start_sites(stack, work, regions))
+
+
+def _start_sites(stack: ExitStack, work: Path, regions: Sequence[str]) -> dict[str, EmbeddedSite]:
+    """Start each region's endpoint and Postgres; its Nessie waits until the registry is written."""
+    stores = (partial(start_s3, work, region, [bucket(region)], *new_keys(), count_requests=True) for region in regions)
+    endpoints = start_together(stack, *stores)
+    warehouses = [
+        Warehouse(region, bucket(region), "warehouse", end) for region, end in zip(regions, endpoints, strict=True)
+    ]
+    servers = start_together(stack, *(partial(start_postgres, work / region, SETTINGS) for region in regions))
+    made = {}
+    for region, endpoint, server in zip(regions, endpoints, servers, strict=True):
+        database = server.create_database("nessie")
+        made[region] = EmbeddedSite(region, work / region, server, database, endpoint, free_port(), warehouses)
+        stack.callback(made[region].stop)
+    return made
 
 
 def _joined(work: Path, made: Mapping[str, EmbeddedSite]) -> Sites:
@@ -180,9 +179,8 @@ def _joined(work: Path, made: Mapping[str, EmbeddedSite]) -> Sites:
     found = Sites(work, made, path, {**environment_of(path, endpoints), **logins})
     first.start_nessie()
     registry = found.read_registry()
-    done = promote(
-        registry, found.secrets, plan_promotion(registry, found.secrets, first.region, planned=False), lambda line: None
-    )
+    plan = plan_promotion(registry, found.secrets, first.region, planned=False)
+    done = promote(registry, found.secrets, plan, lambda line: None)
     if done.left:
         raise EngineError(f"a region does not follow {first.region}: {done.left}")
     for site in made.values():

@@ -57,14 +57,15 @@ def spark_environment(work: Path, *, memory: str = "1g", console: Console | None
     folder = work / "spark"
     conf = folder / "conf"
     conf.mkdir(parents=True, exist_ok=True)
-    lines = [f"{name} {value}" for name, value in _settings(folder, memory, console).items()]
+    _write_settings(conf, _settings(folder, memory, console))
+    java_home = java_home_for_spark(find_java(), folder / "java")
+    return {"JAVA_HOME": str(java_home), "SPARK_CONF_DIR": str(conf), "SPARK_LOCAL_IP": LOOPBACK}
+
+
+def _write_settings(conf: Path, settings: Mapping[str, str]) -> None:
+    lines = [f"{name} {value}" for name, value in settings.items()]
     (conf / "spark-defaults.conf").write_text("\n".join(lines) + "\n")
     (conf / "log4j2.properties").write_text(ERRORS_ONLY)
-    return {
-        "JAVA_HOME": str(java_home_for_spark(find_java(), folder / "java")),
-        "SPARK_CONF_DIR": str(conf),
-        "SPARK_LOCAL_IP": LOOPBACK,
-    }
 
 
 def start_session(
@@ -105,14 +106,20 @@ def catalog_settings(name: str, uri: str, ref: str, warehouse: str, endpoint: En
         f"{prefix}.uri": uri,
         f"{prefix}.ref": ref,
         f"{prefix}.warehouse": warehouse,
+        **_file_settings(prefix, endpoint),
+        # Commits of other engines show at once: a cached table would answer with its old snapshot.
+        f"{prefix}.cache-enabled": "false",
+    }
+
+
+def _file_settings(prefix: str, endpoint: Endpoint) -> dict[str, str]:
+    return {
         f"{prefix}.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
         f"{prefix}.client.region": endpoint.region,
         f"{prefix}.s3.endpoint": endpoint.url,
         f"{prefix}.s3.path-style-access": "true",
         f"{prefix}.s3.access-key-id": endpoint.access_key,
         f"{prefix}.s3.secret-access-key": endpoint.secret_key,
-        # Commits of other engines show at once: a cached table would answer with its old snapshot.
-        f"{prefix}.cache-enabled": "false",
     }
 
 

@@ -148,15 +148,7 @@ def deployment(
     work.mkdir(parents=True, exist_ok=True)
     fetch_jars(console=console)
     with ExitStack() as stack:
-        starters = (
-            partial(start_s3, work, region, [bucket(region)], *new_keys(), count_requests=count_requests)
-            for region in regions
-        )
-        endpoints = dict(zip(regions, start_together(stack, *starters), strict=True))
-        wide = start_wide_s3(
-            work, "wide", {bucket(region): endpoint for region, endpoint in endpoints.items()}, *new_keys()
-        )
-        stack.callback(wide.stop)
+        endpoints, wide = _start_stores(stack, work, regions, count_requests=count_requests)
         server = start_postgres(work) if postgres or airflow else None
         if server is not None:
             stack.callback(server.stop)
@@ -178,6 +170,21 @@ def deployment(
             _airflow_tables=airflow_tables,
             _stack=stack,
         )
+
+
+def _start_stores(
+    stack: ExitStack, work: Path, regions: Sequence[str], *, count_requests: bool
+) -> tuple[dict[str, Endpoint], Endpoint]:
+    """Start each region's own endpoint, then the one that serves the buckets of all of them."""
+    starters = (
+        partial(start_s3, work, region, [bucket(region)], *new_keys(), count_requests=count_requests)
+        for region in regions
+    )
+    endpoints = dict(zip(regions, start_together(stack, *starters), strict=True))
+    buckets = {bucket(region): endpoint for region, endpoint in endpoints.items()}
+    wide = start_wide_s3(work, "wide", buckets, *new_keys())
+    stack.callback(wide.stop)
+    return endpoints, wide
 
 
 def _start_catalog(
@@ -210,42 +217,34 @@ def write_registry(
         endpoints: region → its S3 endpoint.
         spark_ports: region → the port of its Spark Connect server, where it is to have one.
     """
-    content = {
-        "version": 1,
-        "regions": [
-            {
-                "name": region,
-                "replica_root": f"s3://{bucket(region)}/replica",
-                "catalog": dict(catalogs[region]),
-                "spark": connect_url(spark_ports[region]) if region in spark_ports else "local[2]",
-                # Who asks for a Spark Connect server wants to see it used: nothing here is large enough to need it.
-                "localize": "spark" if region in spark_ports else "auto",
-            }
-            for region in endpoints
-        ],
-        "locations": [
-            {
-                "id": bucket(region),
-                "prefix": f"s3://{bucket(region)}",
-                "region": region,
-                "remote": {
-                    "type": "s3",
-                    "options": {
-                        "provider": "Rclone",
-                        "endpoint": endpoint.url,
-                        "region": endpoint.region,
-                        "force_path_style": "true",
-                    },
-                },
-                "credential_id": _credential(region),
-                "egress_per_gb": {"*": _EGRESS_PER_GB},
-            }
-            for region, endpoint in endpoints.items()
-        ],
-    }
+    regions = [_region_entry(region, catalogs[region], spark_ports.get(region)) for region in endpoints]
+    locations = [_location_entry(region, endpoint) for region, endpoint in endpoints.items()]
     path = work / "storage_registry.yaml"
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    path.write_text(yaml.safe_dump({"version": 1, "regions": regions, "locations": locations}, sort_keys=False))
     return path
+
+
+def _region_entry(region: str, catalog: Mapping[str, object], spark_port: int | None) -> dict[str, object]:
+    return {
+        "name": region,
+        "replica_root": f"s3://{bucket(region)}/replica",
+        "catalog": dict(catalog),
+        "spark": "local[2]" if spark_port is None else connect_url(spark_port),
+        # Who asks for a Spark Connect server wants to see it used: nothing here is large enough to need it.
+        "localize": "auto" if spark_port is None else "spark",
+    }
+
+
+def _location_entry(region: str, endpoint: Endpoint) -> dict[str, object]:
+    store = {"provider": "Rclone", "endpoint": endpoint.url, "region": endpoint.region, "force_path_style": "true"}
+    return {
+        "id": bucket(region),
+        "prefix": f"s3://{bucket(region)}",
+        "region": region,
+        "remote": {"type": "s3", "options": store},
+        "credential_id": _credential(region),
+        "egress_per_gb": {"*": _EGRESS_PER_GB},
+    }
 
 
 def environment_of(registry: Path, endpoints: Mapping[str, Endpoint], access: Access | None = None) -> dict[str, str]:

@@ -246,12 +246,14 @@ def read_document(data: bytes, uri: str) -> Document:
     zipped = data.startswith(_GZIP_MAGIC)
     if not zipped and uri.endswith((".gz.metadata.json", ".metadata.json.gz")):
         raise BrokenMetadata("the name says gzip, the content does not", file=uri)
-    if zipped:
-        data = _gunzip(data, uri)
+    return Document(_decoded(_gunzip(data, uri) if zipped else data, uri), uri, zipped)
+
+
+def _decoded(data: bytes, uri: str) -> str:
     if len(data) > MAX_JSON_BYTES:
         raise BrokenMetadata(f"over {MAX_JSON_BYTES} bytes of JSON", file=uri)
     try:
-        return Document(data.decode("utf-8"), uri, zipped)
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BrokenMetadata(f"not UTF-8 at byte {error.start}", file=uri) from error
 

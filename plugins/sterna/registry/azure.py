@@ -9,6 +9,11 @@ from sterna.registry.connection import Credential, Static, incomplete, store_add
 from sterna.registry.model import Location
 
 _SUFFIX = "core.windows.net"
+_NEEDED = (
+    "a password (account key), extra.sas_token, extra.connection_string with one of them, or login, password and "
+    "extra.tenant_id"
+)
+_NO_ACCOUNT = "the storage account's name, which neither prefix nor options.account has"
 
 
 @dataclass(frozen=True)
@@ -120,25 +125,16 @@ def _access(location: Location, credential: Credential | None) -> _Access:
     )
     if credential is None:
         return _Access(account, _endpoint(location, account, said))
-    key, sas, tenant = (
-        "",
-        text_of(credential, "sas_token") or said.get("SharedAccessSignature", ""),
-        _tenant(credential),
-    )
+    key, tenant = "", _tenant(credential)
+    sas = text_of(credential, "sas_token") or said.get("SharedAccessSignature", "")
     if not sas and not tenant:
         key = said.get("AccountKey", "") or credential.password
         account = account or credential.login
     client, secret = (credential.login, credential.password) if tenant and not sas else ("", "")
     if not (key or sas or (client and secret)):
-        needed = (
-            "a password (account key), extra.sas_token, extra.connection_string with one of them, or "
-            "login, password and extra.tenant_id"
-        )
-        raise incomplete(location, credential, needed)
+        raise incomplete(location, credential, _NEEDED)
     if not account:
-        raise incomplete(
-            location, credential, "the storage account's name, which neither prefix nor options.account has"
-        )
+        raise incomplete(location, credential, _NO_ACCOUNT)
     return _Access(
         account, _endpoint(location, account, said), key, sas.lstrip("?"), tenant if client else "", client, secret
     )
@@ -152,9 +148,8 @@ def _endpoint(location: Location, account: str, said: dict[str, str]) -> str:
     """Return the blob service's endpoint: the registry's, the connection string's, or the prefix's."""
     endpoint = location.remote.options.get("endpoint", "") or said.get("BlobEndpoint", "")
     if not endpoint and not _own_endpoint(location):
-        endpoint = (
-            f"{said.get('DefaultEndpointsProtocol', 'https')}://{account}.blob.{said.get('EndpointSuffix', _SUFFIX)}"
-        )
+        scheme, suffix = said.get("DefaultEndpointsProtocol", "https"), said.get("EndpointSuffix", _SUFFIX)
+        endpoint = f"{scheme}://{account}.blob.{suffix}"
     endpoint = (endpoint or _own_endpoint(location)).rstrip("/")
     return endpoint if "://" in endpoint else f"https://{endpoint}"
 

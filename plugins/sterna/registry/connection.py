@@ -82,8 +82,7 @@ def parse_credential(id: str, text: str) -> Credential:
 
     Args:
         id: the connection's id.
-        text: JSON (`conn_type`, `login`, `password`, `extra` as an object or as JSON in a string), or Airflow's URI
-            form.
+        text: JSON (`conn_type`, `login`, `password`, `extra`: an object or JSON in a string), or Airflow's URI form.
 
     Raises:
         CredentialError: the text is neither; the message names the id alone.
@@ -92,16 +91,20 @@ def parse_credential(id: str, text: str) -> Credential:
     """
     try:
         content = json.loads(text) if text.lstrip().startswith("{") else _from_uri(text)
-        extra = content.get("extra") or {}
-        extra = json.loads(extra) if isinstance(extra, str) else extra
-        if not isinstance(extra, dict):
-            raise ValueError
+        extra = _extra(content.get("extra") or {})
         return Credential(id, str(content.get("login") or ""), str(content.get("password") or ""), extra)
     except ValueError:
         # Not chained: the parser's error repeats the text.
         raise CredentialError(
             f"connection {id!r} is neither JSON with login, password and extra nor a connection URI"
         ) from None
+
+
+def _extra(given: Any) -> dict[str, Any]:
+    extra = json.loads(given) if isinstance(given, str) else given
+    if not isinstance(extra, dict):
+        raise ValueError
+    return extra
 
 
 def store_address(location: Location) -> StoreAddress:

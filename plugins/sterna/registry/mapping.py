@@ -108,6 +108,9 @@ class Mapping:
         known = self._located.get(folder)
         if known is not None and self.like_its_folder(uri, name):
             return Place(known.location, known.alias, uri[len(known.prefix) + 1 :])
+        return self._search(uri, folder)
+
+    def _search(self, uri: str, folder: str) -> Place:
         for spelling in self._spellings:
             if inside(uri, spelling.prefix):
                 path = uri[len(spelling.prefix) + 1 :]

@@ -39,7 +39,12 @@ def check_path(uri: str, path: str) -> None:
         raise UnsafeUri("the URI contains half a surrogate pair, which no object key can hold", file=repr(uri))
     if "?" in uri:
         raise UnsafeUri("the URI contains a query", file=uri)
-    for part in path.split("/") if path else ():
+    if path:
+        _check_parts(uri, path)
+
+
+def _check_parts(uri: str, path: str) -> None:
+    for part in path.split("/"):
         if part == "":
             raise UnsafeUri("the URI has an empty path part ('//'), which rclone can't copy", file=uri)
         if {".", ".."} & set(unquote(part).split("/")):

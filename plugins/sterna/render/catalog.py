@@ -43,22 +43,20 @@ def promotion_text(promotion: Promotion, moves: Moves | None = None) -> str:
             "nothing is lost."
         )
     elif promotion.old:
-        heard = f"; it was heard last at {promotion.heard:%Y-%m-%d %H:%M:%S %Z}" if promotion.heard else ""
-        newest = (
-            f"{promotion.newest:%Y-%m-%d %H:%M:%S %Z}"
-            if promotion.newest
-            else "an unknown time: its Nessie does not answer"
-        )
-        lines.append(
-            f"{promotion.old} takes no commits{heard}. The newest commit on {promotion.region}'s main is of {newest}."
-        )
-        lines.append(f"What {promotion.old} committed after that is not here.")
-        lines.append(
-            f"When it is back, `sterna catalog rejoin --region {promotion.old}` tells what that was and keeps it on "
-            "branches."
-        )
+        lines += _unplanned_lines(promotion)
     lines += [f"{name} does not answer: it has to rejoin later." for name in promotion.silent if name != promotion.old]
     return "\n".join([*lines, *([moves_text(moves)] if moves else [])])
+
+
+def _unplanned_lines(promotion: Promotion) -> list[str]:
+    old, time = promotion.old, "%Y-%m-%d %H:%M:%S %Z"
+    heard = f"; it was heard last at {promotion.heard:{time}}" if promotion.heard else ""
+    newest = f"{promotion.newest:{time}}" if promotion.newest else "an unknown time: its Nessie does not answer"
+    return [
+        f"{old} takes no commits{heard}. The newest commit on {promotion.region}'s main is of {newest}.",
+        f"What {old} committed after that is not here.",
+        f"When it is back, `sterna catalog rejoin --region {old}` tells what that was and keeps it on branches.",
+    ]
 
 
 def promoted_text(done: Promoted) -> str:

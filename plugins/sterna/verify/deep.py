@@ -134,10 +134,7 @@ class Comparison:
             yield _Rewritten(uri, self.places.sources(uri, main), compare)
 
     def _pruned(self, reached: TableReach, main: str) -> bool:
-        """Tell whether a policy may have taken snapshots out.
-
-        Today's, or another one when the file was made under another.
-        """
+        """Tell whether a policy may have taken snapshots out: today's, or another one that the file was made under."""
         policy = self.context.registry.policy(reached.name)
         if policy.history.latest is not None or policy.history.since is not None:
             return True

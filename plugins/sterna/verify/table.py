@@ -184,10 +184,9 @@ class _Check:
 
         local = set(self.local((path for path, _ in table.statistics), self.reached.metadata))
         files = [(path, size) for path, size in table.statistics if path in local]
-        paths, sizes = [path for path, _ in files], [size for _, size in files]
-        self.claims.add(
-            self.reached.metadata, pa.chunked_array([paths], pa.string()), pa.chunked_array([sizes], pa.int64())
-        )
+        paths = pa.chunked_array([[path for path, _ in files]], pa.string())
+        sizes = pa.chunked_array([[size for _, size in files]], pa.int64())
+        self.claims.add(self.reached.metadata, paths, sizes)
 
     def delete_files(self) -> None:
         """Read the files of position deletes and deletion vectors."""

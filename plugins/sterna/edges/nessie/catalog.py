@@ -230,9 +230,8 @@ class NessieCatalog:
         reads the same after 0.108.4).
         """
         deleted = {operation.key for operation in operations if isinstance(operation, Delete)}
-        replacing = [
-            put for put in operations if isinstance(put, Put) and (put.content.id is not None or put.key in deleted)
-        ]
+        puts = [operation for operation in operations if isinstance(operation, Put)]
+        replacing = [put for put in puts if put.content.id is not None or put.key in deleted]
         if not replacing:
             return
         existing = self.contents(branch, hash, deleted | {put.key for put in replacing})

@@ -86,21 +86,22 @@ def start_connect(url: str) -> SparkSession:
         EngineError: a package of the client is missing, or the server does not answer.
     """
     _check_reachable(url)
-
-    def connect() -> Any:
-        # Not the general builder: it would turn the whole process to Spark Connect.
-        from pyspark.sql.connect.client.retries import DefaultPolicy
-        from pyspark.sql.connect.session import SparkSession as ConnectSession
-
-        spark = ConnectSession.builder.remote(url).create()
-        # A request to a server that is gone is given up after some 12 s, not ten minutes: a later run takes up what was
-        # localized.
-        spark.client.set_retry_policies([DefaultPolicy(max_retries=5, max_backoff=8_000)])
-        _log.info("Spark Connect at %s, version %s", address(url), spark.version)
-        return spark
-
-    session: SparkSession = within(_CONNECT_SECONDS, connect, lambda: None, f"Spark Connect at {address(url)}")
+    what = f"Spark Connect at {address(url)}"
+    session: SparkSession = within(_CONNECT_SECONDS, lambda: _connect(url), lambda: None, what)
     return session
+
+
+def _connect(url: str) -> Any:
+    # Not the general builder: it would turn the whole process to Spark Connect.
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    spark = ConnectSession.builder.remote(url).create()
+    # A request to a server that is gone is given up after some 12 s, not ten minutes: a later run takes up what was
+    # localized.
+    spark.client.set_retry_policies([DefaultPolicy(max_retries=5, max_backoff=8_000)])
+    _log.info("Spark Connect at %s, version %s", address(url), spark.version)
+    return spark
 
 
 def is_connect(master: str) -> bool:

@@ -69,9 +69,8 @@ class Located:
         # One that isn't there lies, empty, where the one before it ends.
         bounds = np.append(np.stack([self.numbers(number, part) for part in (1, 2)], axis=1).ravel(), len(data))
         bounds = np.maximum.accumulate(np.maximum(bounds, 0)).astype(np.int32)
-        pieces = pa.BinaryArray.from_buffers(
-            pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-        )
+        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+        pieces = pa.BinaryArray.from_buffers(pa.binary(), len(bounds) - 1, buffers)
         pieces.validate(full=True)
         texts = pieces.take(pa.array(np.arange(0, len(bounds) - 1, 2))).cast(pa.string())
         return pc.if_else(pa.array(self.numbers(number, 0) >= 0), texts, None)
@@ -100,13 +99,8 @@ def locate(program: Program, group: Group, container: Container) -> Located:
     blocks: list[int] = []
     for block, start, end in zip(group.blocks, group.bounds, group.bounds[1:], strict=False):
         blocks += (block.count, start, end)
-    size = program.width * group.records
-    cells: Any
-    if _compiling_pays(len(group.data)):
-        cells, wrong = _run_compiled(program, group, blocks, size)
-    else:
-        cells = [-1] * size
-        wrong = walk(group.data, program.code, blocks, [0] * (MAX_DEPTH + 1), group.records, cells)
+    run = _run_compiled if _compiling_pays(len(group.data)) else _run_plain
+    cells, wrong = run(program, group, blocks, program.width * group.records)
     if wrong != GOOD:
         raise container.broken(f"the records don't fit the schema, near decompressed byte {wrong}")
     return Located(group.records, program.columns, cells)
@@ -120,6 +114,11 @@ def _compiling_pays(size: int) -> bool:
         return True
     _plain_bytes += size
     return _plain_bytes >= COMPILE_FROM_BYTES
+
+
+def _run_plain(program: Program, group: Group, blocks: list[int], size: int) -> tuple[Any, int]:
+    cells = [-1] * size
+    return cells, walk(group.data, program.code, blocks, [0] * (MAX_DEPTH + 1), group.records, cells)
 
 
 def _run_compiled(program: Program, group: Group, blocks: list[int], size: int) -> tuple[Any, int]:

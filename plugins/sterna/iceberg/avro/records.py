@@ -99,15 +99,16 @@ def decode(container: Container, group: Group, schema: Any) -> list[tuple[Record
     # The walk proves first that lengths and counts are sane: fastavro has no limits of its own.
     locate(compile_schema(container.schema, {}, {}, container.uri), group, container)
     stream = io.BytesIO(group.data)
-    found: list[tuple[Record, int, int]] = []
     try:
-        for _ in range(group.records):
-            start = stream.tell()
-            record: Any = fastavro.schemaless_reader(stream, schema, None)
-            found.append((record, start, stream.tell()))
+        return [_next_record(stream, schema) for _ in range(group.records)]
     except AVRO_ERRORS as error:
         raise container.broken(f"the records don't fit the schema: {type(error).__name__}") from error
-    return found
+
+
+def _next_record(stream: io.BytesIO, schema: Any) -> tuple[Record, int, int]:
+    start = stream.tell()
+    record: Any = fastavro.schemaless_reader(stream, schema, None)
+    return record, start, stream.tell()
 
 
 def _plain(schema: Any) -> Any:

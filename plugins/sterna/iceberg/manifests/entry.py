@@ -142,17 +142,19 @@ def change(entry: Entry, mapping: UriMapping, uri: str) -> Change:
     referenced = None if entry.referenced is None else mapping.content(entry.referenced)
     if entry.content != POSITION_DELETES:
         return Change(mapping.content(entry.path), entry.size, referenced, entry.lower, entry.upper, False)
-    if entry.status == DELETED:
-        written = Written(mapping.mapped(entry.path), entry.size)
-    elif entry.path in mapping.deletes:
-        written = mapping.deletes[entry.path]
-    else:
-        raise BrokenMetadata(f"the position delete file {entry.path} was not localized", file=uri)
+    written = _written(entry, mapping, uri)
     moved = written.uri != entry.path
     lower, upper = _bounds(entry, mapping, moved, uri)
-    return Change(
-        written.uri, written.length, referenced, lower, upper, moved and entry.status != DELETED and not entry.vector
-    )
+    drop_layout = moved and entry.status != DELETED and not entry.vector
+    return Change(written.uri, written.length, referenced, lower, upper, drop_layout)
+
+
+def _written(entry: Entry, mapping: UriMapping, uri: str) -> Written:
+    if entry.status == DELETED:
+        return Written(mapping.mapped(entry.path), entry.size)
+    if entry.path not in mapping.deletes:
+        raise BrokenMetadata(f"the position delete file {entry.path} was not localized", file=uri)
+    return mapping.deletes[entry.path]
 
 
 def check_entry(

@@ -128,12 +128,16 @@ def _compile(container: Container) -> Program:
     return program
 
 
-def _read(container: Container, group: Group, located: Located) -> list[ManifestFile]:
+def _check_presence(container: Container, located: Located) -> None:
     for number in (_PATH, _LENGTH, _SPEC_ID):
         if -1 in located.column(number, 0):
             raise container.broken(f"a manifest lacks the required field {number}")
     if any(start >= 0 for start in located.column(_KEY_METADATA, 0)):
         raise Unsupported("encrypted manifests", file=container.uri)
+
+
+def _read(container: Container, group: Group, located: Located) -> list[ManifestFile]:
+    _check_presence(container, located)
     rows = zip(
         located.column(_PATH, 1),
         located.column(_PATH, 2),

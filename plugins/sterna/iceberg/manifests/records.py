@@ -62,20 +62,23 @@ def localize(container: Container, mapping: UriMapping) -> bytes | None:
     return rewrite_records(container, lambda record: _edit(container, fields, record, mapping))
 
 
-def _edit(container: Container, fields: _Fields, record: Record, mapping: UriMapping) -> bool:
-    data_file = fields.data_file(record)
-    entry = Entry(
+def _entry(fields: _Fields, record: Record, data_file: Record) -> Entry:
+    refers = fields.has(data_file, ids.REFERENCED_DATA_FILE)
+    return Entry(
         status=fields.integer(record, ids.STATUS),
         content=fields.content(data_file),
         path=fields.string(data_file, ids.FILE_PATH),
         size=fields.integer(data_file, ids.FILE_SIZE),
         vector=fields.has(data_file, ids.CONTENT_OFFSET),
-        referenced=fields.string(data_file, ids.REFERENCED_DATA_FILE)
-        if fields.has(data_file, ids.REFERENCED_DATA_FILE)
-        else None,
+        referenced=fields.string(data_file, ids.REFERENCED_DATA_FILE) if refers else None,
         lower=fields.bound(data_file, ids.LOWER_BOUNDS),
         upper=fields.bound(data_file, ids.UPPER_BOUNDS),
     )
+
+
+def _edit(container: Container, fields: _Fields, record: Record, mapping: UriMapping) -> bool:
+    data_file = fields.data_file(record)
+    entry = _entry(fields, record, data_file)
     new = change(entry, mapping, container.uri)
     before = dict(data_file)
     fields.put(data_file, ids.FILE_PATH, new.path)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _NESTED: Final = {ids.DATA_FILE: "data_file"}
 _BOUNDS: Final = (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)
 _LAYOUT: Final = (ids.COLUMN_SIZES, ids.SPLIT_OFFSETS)
+_REPLACED: Final = (ids.FILE_PATH, ids.FILE_SIZE, ids.REFERENCED_DATA_FILE, *_BOUNDS, *_LAYOUT)
 _PROGRAMS_KEPT: Final = 16
 _programs: dict[tuple[bytes, tuple[Want, ...]], Program] = {}
 
@@ -87,22 +88,25 @@ def _read(container: Container, group: Group, located: Located) -> Columns:
     def has(number: int) -> pa.BooleanArray:
         return pa.array(located.numbers(number, 0) >= 0)
 
-    for number in ids.REQUIRED:
-        if located.numbers(number, 0).min(initial=0) < 0:
-            raise container.broken(f"an entry lacks the required field {number}")
-    sizes = located.numbers(ids.FILE_SIZE, 1)
-    if sizes.min(initial=0) < 0:
-        raise container.broken("an entry with a negative file size")
+    _check_required(container, located)
     return Columns(
         status=pa.array(located.numbers(ids.STATUS, 1)),
         content=pa.array(np.where(located.numbers(ids.CONTENT, 0) < 0, ids.DATA, located.numbers(ids.CONTENT, 1))),
         file_path=_strings(container, group, located, ids.FILE_PATH),
         file_format=pc.utf8_upper(_strings(container, group, located, ids.FILE_FORMAT)),
-        file_size=pa.array(sizes),
+        file_size=pa.array(located.numbers(ids.FILE_SIZE, 1)),
         encrypted=has(ids.KEY_METADATA),
         has_offset=has(ids.CONTENT_OFFSET),
         refers=has(ids.REFERENCED_DATA_FILE),
     )
+
+
+def _check_required(container: Container, located: Located) -> None:
+    for number in ids.REQUIRED:
+        if located.numbers(number, 0).min(initial=0) < 0:
+            raise container.broken(f"an entry lacks the required field {number}")
+    if located.numbers(ids.FILE_SIZE, 1).min(initial=0) < 0:
+        raise container.broken("an entry with a negative file size")
 
 
 def _strings(container: Container, group: Group, located: Located, number: int) -> pa.StringArray:
@@ -143,10 +147,7 @@ class _EntrySplices:
     empty: dict[int, bytes]
 
     def all(self, found: Columns, mapping: UriMapping) -> list[Splice]:
-        spans = {
-            number: list(zip(self.located.column(number, 0), self.located.column(number, 2), strict=True))
-            for number in (ids.FILE_PATH, ids.FILE_SIZE, ids.REFERENCED_DATA_FILE, *_BOUNDS, *_LAYOUT)
-        }
+        spans = {number: self.spans(number) for number in _REPLACED}
         referenced = self.located.column(ids.REFERENCED_DATA_FILE, 1)
         splices: list[Splice] = []
         columns = (found.status, found.content, found.file_path, found.file_size, found.has_offset)
@@ -166,6 +167,9 @@ class _EntrySplices:
             )
             splices += self.one(entry, change(entry, mapping, self.container.uri), places, bounds)
         return splices
+
+    def spans(self, number: int) -> list[tuple[int, int]]:
+        return list(zip(self.located.column(number, 0), self.located.column(number, 2), strict=True))
 
     def one(self, entry: Entry, new: Change, places: dict[int, tuple[int, int]], bounds: list[IntMap]) -> list[Splice]:
         values: dict[int, bytes] = {}

@@ -106,17 +106,18 @@ def read_message(data: bytes) -> Message:
             value, at = read_varint(data, at)
             fields.append((number, wire, value))
             continue
-        if wire == _BYTES:
-            size, at = read_varint(data, at)
-        elif wire in _SIZES:
-            size = _SIZES[wire]
-        else:
-            raise OrcDamaged(f"a message with the wire type {wire}")
+        size, at = read_varint(data, at) if wire == _BYTES else (_fixed_size(wire), at)
         if at + size > len(data):
             raise OrcDamaged("a message that is cut off")
         fields.append((number, wire, data[at : at + size]))
         at += size
     return Message(tuple(fields))
+
+
+def _fixed_size(wire: int) -> int:
+    if wire not in _SIZES:
+        raise OrcDamaged(f"a message with the wire type {wire}")
+    return _SIZES[wire]
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:

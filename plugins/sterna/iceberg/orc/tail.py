@@ -132,18 +132,23 @@ def read_stripe(data: bytes, tail: Tail, number: int, budget: Budget) -> Stripe:
     """
     rows, at, footer_start, size = tail.stripes[number]
     footer = read_message(tail.compression.expand(data[footer_start : footer_start + size], budget))
-    listed = [(message.integer(2), message.integer(1), message.integer(3)) for message in footer.messages(1)]
-    streams: dict[tuple[int, int], bytes] = {}
-    # As Java reads them: all index streams stand before all others, whatever the order in the list.
-    for column, kind, length in sorted(listed, key=lambda stream: stream[1] not in _INDEX_STREAMS):
-        if kind not in _INDEX_STREAMS | _DATA_STREAMS or (column, kind) in streams or at + length > footer_start:
-            raise OrcDamaged(f"stream {kind} of column {column} is unknown, stands twice, or outside the stripe")
-        streams[column, kind] = data[at : at + length]
-        at += length
+    streams = _streams(footer, data, at, footer_start)
     encodings = [(message.integer(1), message.integer(2)) for message in footer.messages(2)]
     if len(encodings) != len(tail.types):
         raise OrcDamaged("a stripe without an encoding for each column")
     return Stripe(rows, streams, encodings, footer)
+
+
+def _streams(footer: Message, data: bytes, at: int, end: int) -> dict[tuple[int, int], bytes]:
+    listed = [(message.integer(2), message.integer(1), message.integer(3)) for message in footer.messages(1)]
+    streams: dict[tuple[int, int], bytes] = {}
+    # As Java reads them: all index streams stand before all others, whatever the order in the list.
+    for column, kind, length in sorted(listed, key=lambda stream: stream[1] not in _INDEX_STREAMS):
+        if kind not in _INDEX_STREAMS | _DATA_STREAMS or (column, kind) in streams or at + length > end:
+            raise OrcDamaged(f"stream {kind} of column {column} is unknown, stands twice, or outside the stripe")
+        streams[column, kind] = data[at : at + length]
+        at += length
+    return streams
 
 
 def _type(message: Message) -> Type:

@@ -51,10 +51,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
         f"spark.{name}": "10"
         for name in ("sql.ui.retainedExecutions", "ui.retainedJobs", "ui.retainedStages", "ui.retainedTasks")
     }
-    import json
-    import os
-
-    kept |= json.loads(os.environ.get("XSET", "{}"))
     return start_session(spark_environment(tmp_path_factory.mktemp("spark"), memory="2g"), settings=kept)
 
 

@@ -96,8 +96,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config) -> BySharedServers | None:
-    return BySharedServers(config) if config.getoption("dist") == "loadfile" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> BySharedServers | None:
+    return BySharedServers(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def _mark(item: pytest.Item) -> None:

@@ -168,7 +168,7 @@ class SternaLocalizeOperator(SternaOperator):
         from sterna.replica import run_folder
         from sterna.sync import stages
 
-        return run_folder.to_json(stages.localize(self.open(), self.run, add_up(self.copied), self.say))
+        return run_folder.to_json(stages.localize(self.open(), self.run, add_up(self.copied, self.run), self.say))
 
 
 class SternaPublishOperator(SternaOperator):
@@ -195,7 +195,8 @@ class SternaPublishOperator(SternaOperator):
         """Publish the plan."""
         from sterna.sync import stages
 
-        report = stages.publish(self.open(), self.run, add_up(self.copied), add_up([self.localized]), self.say)
+        copied, localized = add_up(self.copied, self.run), add_up([self.localized], self.run)
+        report = stages.publish(self.open(), self.run, copied, localized, self.say)
         record_sync(report)
         if report.more:
             self.say("more is to be done: the next run starts at once")
@@ -329,14 +330,22 @@ def read_options(given: Mapping[str, Any] | str) -> tuple[SyncOptions, bool]:
     return SyncOptions(**options), dry_run
 
 
-def add_up(reports: Iterable[str] | None) -> StageReport:
-    """Return the sum of what tasks of one stage returned; skipped ones returned nothing."""
+def add_up(reports: Iterable[str] | None, run: str = "") -> StageReport:
+    """Return the sum of what tasks of one stage returned; skipped ones returned nothing.
+
+    Args:
+        reports: their reports as JSON.
+        run: URI of the run's folder. Reports of other runs don't count: when a whole DAG run is cleared, and its new
+            plan has fewer batches, Airflow keeps what the tasks of the others returned. "" to count all.
+    """
     from sterna.replica.records import StageReport
-    from sterna.replica.run_folder import from_json
+    from sterna.replica.run_folder import from_json, run_id_of
 
     # As a slice the XComs of mapped tasks come in one request, and not one by one.
     texts = list(reports[:]) if isinstance(reports, Sequence) else list(reports or ())
-    return sum((from_json(StageReport, text) for text in texts if text), StageReport())
+    found = [from_json(StageReport, text) for text in texts if text]
+    ours = [each for each in found if not (run and each.run_id) or each.run_id == run_id_of(run)]
+    return sum(ours, StageReport())
 
 
 def in_short(report: Report) -> dict[str, Any]:

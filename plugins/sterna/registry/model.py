@@ -46,6 +46,8 @@ class CatalogDatabase(StrictModel):
         replication_hosts: the same servers as other regions' Postgres reach them; default: `hosts`.
         replication_credential_id: the login by which other regions subscribe; default: `credential_id`.
         sslmode: libpq's.
+        look_timeout: seconds for a look at it, connecting included; one that takes longer counts as unreachable.
+        work_timeout: seconds for one statement of an operator's command (promote, rejoin, reseed).
     """
 
     hosts: list[Host] = Field(min_length=1)
@@ -55,6 +57,8 @@ class CatalogDatabase(StrictModel):
     replication_hosts: list[Host] = Field(default_factory=list)
     replication_credential_id: str | None = None
     sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = "prefer"
+    look_timeout: float = Field(default=10.0, gt=0)
+    work_timeout: float = Field(default=300.0, gt=0)
 
 
 class CatalogAddress(StrictModel):

@@ -150,6 +150,7 @@ class StageReport:
         sent: bytes that really crossed.
         failed: one entry a table.
         missing: how many files are not in place because of these failures.
+        run_id: the run that it is about; "" where an older version wrote it.
     """
 
     files: int = 0
@@ -157,6 +158,7 @@ class StageReport:
     sent: int = 0
     failed: tuple[TableFailure, ...] = ()
     missing: int = 0
+    run_id: str = ""
 
     def __add__(self, other: StageReport) -> StageReport:
         """Add up two reports; of each table the first failure is kept."""
@@ -167,6 +169,7 @@ class StageReport:
             self.sent + other.sent,
             tuple(failed.values()),
             self.missing + other.missing,
+            self.run_id or other.run_id,
         )
 
 

@@ -108,6 +108,7 @@ def copy(
         result.sent,
         tuple(failed.values()),
         len({row["target"] for row in rows}) - result.files,
+        run_folder.run_id_of(run),
     )
 
 
@@ -123,7 +124,8 @@ def localize(
     _plan_of(context, run)
     files = listing.without_tables(run_folder.load_files(context, run), [item.table for item in copied.failed])
     with engine_or_spark(context, progress, engine) as used:
-        return localize_files(context, run, files, used, progress)
+        found = localize_files(context, run, files, used, progress)
+    return replace(found, run_id=run_folder.run_id_of(run))
 
 
 def publish(

@@ -71,6 +71,18 @@ def test_reports_of_mapped_tasks_add_up_and_skipped_ones_count_nothing() -> None
     assert add_up(None) == add_up([]) == StageReport()
 
 
+def test_reports_of_another_run_count_nothing_and_those_that_name_none_as_before() -> None:
+    from sterna.replica.run_folder import to_json
+
+    now, before = StageReport(1, 10, 5, run_id="run-2"), StageReport(7, 70, 7, missing=2, run_id="run-1")
+    texts = [to_json(now), to_json(before), "", to_json(now)]
+    assert add_up(texts, "s3://eu/replica/_sterna/runs/run-2") == StageReport(2, 20, 10, run_id="run-2")
+    assert add_up(texts).files == 9
+    unnamed = '{"files":3,"bytes":30,"sent":30,"failed":[],"missing":0}'
+    assert add_up([unnamed, to_json(now)], "s3://eu/replica/_sterna/runs/run-2").files == 4
+    assert add_up([to_json(before)], "s3://eu/replica/_sterna/runs/run-2") == StageReport()
+
+
 def test_a_report_in_short_has_counts_and_no_names() -> None:
     short = in_short(_report(held=(Held("a.b", "Unsupported", "encrypted"),), more=True))
     assert short == {

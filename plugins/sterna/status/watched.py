@@ -42,10 +42,11 @@ def with_slots(context: RegionContext, status: RegionStatus) -> RegionStatus:
 def with_oldest_evidence(context: RegionContext, status: RegionStatus) -> RegionStatus:
     """Return a region's status with the time of the oldest evidence of a run that is still there.
 
-    A clean-up that works deletes it once it is older than `--keep`, so that its age tells whether one does: one that
-    never runs, only counts, is killed each time or can't delete leaves it. Runs' names begin with their time and
-    stores list in the order of names, so the first page is enough; where a store lists in another order the answer
-    may be too young, never too old.
+    A clean-up that works deletes it once it is older than `--keep`, and after all other garbage. So its age tells
+    whether one does: one that never runs, only counts, is killed each time or can't delete leaves it.
+
+    Runs' names begin with their time and stores list in the order of names, so the first page is enough. Where a store
+    lists in another order the answer may be too young, never too old.
     """
     objects = Objects(context.mapping, context.secrets, timeout=_TIMEOUT)
     try:

@@ -43,11 +43,19 @@ the others (registry, credentials, a branch changed by somebody else) wait for y
 """
 
 _LAG_DOC = """\
-### Alert when region `{region}` lags behind `main`
+### Alert when region `{region}` needs somebody
 
-Fails when the oldest commit on `main` that this region does not serve yet is older than `[sterna] lag_limit`. It looks
-at the catalog and not at the runs of the sync, so it also tells when no run happens at all. Put your notifier into
-`on_failure_callback`, or alert on the metric `sterna.lag_seconds`.
+Fails, with a line an alarm, when
+
+* the oldest commit on `main` that this region does not serve yet is older than `[sterna] lag_limit`
+* a table is held for as long, unless `[sterna] allow_held` names it
+* the replica branch can't be used, or the region is cut off from the primary's catalog
+* no clean-up has got ahead for `[sterna] gc_limit`
+* a replication slot is near its limit (`[sterna] slot_limit`)
+
+It looks at the region and not at the runs of the sync, so it also tells when no run happens at all. Put your notifier
+into `on_failure_callback`, or alert on the metric `sterna.alarms`. What to do stands in docs/operations.md, *The lag
+alert*.
 """
 
 
@@ -99,7 +107,9 @@ def lag_dag(
     dag_id: str = "sterna_lag_alert",
     **kwargs: Any,
 ) -> DAG:
-    """Return a DAG that fails while a region lags behind `main` by more than a limit.
+    """Return a DAG that fails while a region, or a table that it holds, lags behind `main` by more than a limit.
+
+    And while something else is wrong that somebody has to be told; see `SternaLagOperator`.
 
     Args:
         region: name of the region; None for `[sterna] region`.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, SkipMixin
 
 from sterna.airflow.assets import announcements, main_asset, region_asset, replica_asset
-from sterna.airflow.metrics import record_lag, record_sync
+from sterna.airflow.metrics import record_sync
 from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.airflow.settings import text
 
@@ -275,37 +275,42 @@ class SternaSyncOperator(SternaOperator):
 
 
 class SternaLagOperator(SternaOperator):
-    """Fail when a region lags behind `main` by more than a limit, so that Airflow's own alerts tell somebody.
+    """Fail when a region needs somebody, so that Airflow's own alerts tell them.
+
+    It does when the region, or a table that it holds, lags behind `main` by more than a limit. And when its branch
+    can't be used, it is cut off from the primary's catalog, no clean-up gets ahead, or a replication slot is near its
+    limit. Each is a metric, too.
 
     Args:
         limit: the lag from which on the task fails.
+        allow_held: patterns of tables that may be held without an alarm; None for `[sterna] allow_held`.
+        gc_limit: how long evidence of a run may stay, which a clean-up deletes; 0 where no clean-up is run; None for
+            `[sterna] gc_limit`.
+        slot_limit: the share of `max_slot_wal_keep_size` that a slot may need; None for `[sterna] slot_limit`.
         kwargs: see `SternaOperator`.
     """
 
-    def __init__(self, *, limit: timedelta, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        limit: timedelta,
+        allow_held: Sequence[str] | None = None,
+        gc_limit: timedelta | None = None,
+        slot_limit: float | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.limit = limit
+        self.allow_held = allow_held
+        self.gc_limit = gc_limit
+        self.slot_limit = slot_limit
 
-    def execute(self, context: TaskContext) -> float:
-        """Measure the lag, report it as a metric, and return it in seconds."""
-        from airflow.sdk.exceptions import AirflowFailException
+    def execute(self, context: TaskContext) -> float | None:
+        """Look, report metrics, and return the lag in seconds, without the tables that may be held."""
+        from sterna.airflow.alert import look, read_limits
 
-        from sterna.status.read import read_status
-
-        status = read_status(self.open())
-        if status.cut_off:
-            self.say(status.cut_off.line)
-        for item in status.held:
-            self.say(f"held: {item.held.key}: {item.held.reason}; {item.do}")
-        if status.problem or status.lag_seconds is None:
-            raise AirflowFailException(status.problem)
-        record_lag(status.region, status.lag_seconds, len(status.held))
-        if status.lag_seconds > self.limit.total_seconds():
-            raise AirflowFailException(
-                f"{status.region} lags {status.lag_seconds:.0f} s behind main: {status.branch} stands for "
-                f"main@{status.watermark}"
-            )
-        return status.lag_seconds
+        limits = read_limits(self.limit, self.allow_held, self.gc_limit, self.slot_limit)
+        return look(self.open(), limits, self.say)
 
 
 def read_options(given: Mapping[str, Any] | str) -> tuple[SyncOptions, bool]:

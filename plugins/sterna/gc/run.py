@@ -109,10 +109,14 @@ def _caught_up(context: RegionContext, heads: Heads, walk: Walk) -> Heads:
 
 
 def _doomed(found: Found, rules: Rules, options: GcOptions) -> pa.Table:
+    """Return what is to be deleted, evidence last: how old the oldest is tells whether clean-ups get to their end."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     waited = garbage(found.unreachable, rules)
-    return pa.concat_tables([waited, found.refused]).combine_chunks() if options.evict else waited
+    all_of_it = pa.concat_tables([waited, found.refused]) if options.evict else waited
+    late = pc.starts_with(all_of_it.column("uri"), f"{rules.mapping.region.replica_root}/_sterna/")
+    return pa.concat_tables([all_of_it.filter(pc.invert(late)), all_of_it.filter(late)]).combine_chunks()
 
 
 def _left(unreachable: pa.Table, doomed: pa.Table, failures: Mapping[str, object]) -> pa.Table:

@@ -32,7 +32,10 @@ _FOLLOWING = """
     WHERE s.subname = 'sterna'
 """
 _SLOTS = """
-    SELECT slot_name, active, wal_status, coalesce(pg_current_wal_lsn() - confirmed_flush_lsn, 0)
+    SELECT slot_name, active, wal_status, coalesce(pg_current_wal_lsn() - confirmed_flush_lsn, 0),
+           CASE WHEN wal_status IN ('unreserved', 'lost') THEN 1
+                ELSE (pg_current_wal_lsn() - restart_lsn)
+                     / nullif(pg_current_wal_lsn() - restart_lsn + greatest(safe_wal_size, 0), 0) END
     FROM pg_replication_slots WHERE database = current_database() AND slot_name LIKE 'sterna\\_%' ORDER BY slot_name
 """
 
@@ -64,6 +67,18 @@ def look_at(region: Region, secrets: Secrets) -> CatalogSite:
             return _look(connection, region)
     except DatabaseUnreachable as error:
         return CatalogSite(region.name, problem=str(error))
+
+
+def look_at_slots(region: Region, secrets: Secrets) -> tuple[Slot, ...]:
+    """Return what a region's catalog keeps of its log for others; needs no right but to log in.
+
+    Raises:
+        CredentialError: its credential is missing.
+        DatabaseUnreachable: it does not answer.
+        DatabaseRefused: it refused the login or the question.
+    """
+    with connected(region, secrets) as connection:
+        return _slots(connection)
 
 
 def look_at_all(regions: Sequence[Region], secrets: Secrets) -> dict[str, CatalogSite]:
@@ -180,10 +195,14 @@ def _look(connection: Connection[Any], region: Region) -> CatalogSite:
         following=Following(str(following[0]), bool(following[1]), int(following[2]), following[3])
         if following
         else None,
-        slots=tuple(
-            Slot(str(name), bool(active), str(status), int(behind))
-            for name, active, status, behind in connection.execute(_SLOTS)
-        ),
+        slots=_slots(connection),
+    )
+
+
+def _slots(connection: Connection[Any]) -> tuple[Slot, ...]:
+    return tuple(
+        Slot(str(name), bool(active), str(status), int(behind), None if used is None else float(used))
+        for name, active, status, behind, used in connection.execute(_SLOTS)
     )
 
 

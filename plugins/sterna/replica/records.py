@@ -186,9 +186,11 @@ class Report:
         held: keys that stay behind.
         copied: what was copied.
         localized: what was localized.
-        lag_seconds: lag of the region after this sync.
+        lag_seconds: lag of the region after this sync, held tables included; None when nobody knows since when one is
+            held.
         seconds: how long it took.
         more: another sync should follow at once.
+        watermark_lag_seconds: the same without held tables.
     """
 
     run_id: str
@@ -201,6 +203,12 @@ class Report:
     held: tuple[Held, ...] = ()
     copied: StageReport = StageReport()
     localized: StageReport = StageReport()
-    lag_seconds: float = 0.0
+    lag_seconds: float | None = 0.0
     seconds: float = 0.0
     more: bool = False
+    watermark_lag_seconds: float = 0.0
+
+    @property
+    def lag_text(self) -> str:
+        """The lag, for people."""
+        return "unknown" if self.lag_seconds is None else f"{self.lag_seconds:.1f} s"

@@ -16,7 +16,7 @@ from sterna.replica import file_list as listing
 from sterna.replica import run_folder
 from sterna.replica.catalog_copy import wait_until_served
 from sterna.replica.head import read_head
-from sterna.replica.lag import lag_after
+from sterna.replica.lag import lags_after
 from sterna.replica.records import Batch, Plan, Report, StageReport, TableFailure
 from sterna.replica.region import Progress, RegionContext
 from sterna.sync.copy import DEFAULT_DEADLINE, CopyFile, copy_batch
@@ -151,6 +151,7 @@ def publish(
     head = read_head(context.primary, context.region.replica_branch)
     # Whoever was first need not have brought what this run planned: a clean-up brings nothing.
     overtaken = new_head is None and head.watermark != made.source_hash
+    lags = lags_after(context, made.oldest, made.more or made.filtered, settled.held)
     report = Report(
         run_id=made.run_id,
         region=made.region,
@@ -162,12 +163,13 @@ def publish(
         held=settled.held,
         copied=copied,
         localized=localized,
-        lag_seconds=lag_after(context, made.oldest, made.more or made.filtered),
+        lag_seconds=lags.oldest,
+        watermark_lag_seconds=lags.watermark,
         seconds=time.monotonic() - started,
         more=made.more or overtaken or _moved_on(context, made, copied + localized),
     )
     run_folder.save_report(context, report)
-    progress(f"{report.outcome}: {len(report.published)} keys, {len(report.held)} held, lag {report.lag_seconds:.1f} s")
+    progress(f"{report.outcome}: {len(report.published)} keys, {len(report.held)} held, lag {report.lag_text}")
     return report
 
 
@@ -243,6 +245,7 @@ def _moved_on(context: RegionContext, made: Plan, reports: StageReport) -> bool:
 
 
 def _idle_report(context: RegionContext, made: Plan, seconds: float) -> Report:
+    lags = lags_after(context, made.oldest, made.watermark != made.source_hash, made.held)
     return Report(
         run_id=made.run_id,
         region=made.region,
@@ -251,7 +254,8 @@ def _idle_report(context: RegionContext, made: Plan, seconds: float) -> Report:
         replica_hash=made.replica_hash,
         watermark=made.watermark,
         held=made.held,
-        lag_seconds=lag_after(context, made.oldest, made.watermark != made.source_hash),
+        lag_seconds=lags.oldest,
+        watermark_lag_seconds=lags.watermark,
         seconds=seconds,
     )
 

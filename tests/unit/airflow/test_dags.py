@@ -162,7 +162,16 @@ class Stages:
     def publish(self, context: object, run: str, copied: StageReport, localized: StageReport, progress: Any) -> Report:
         self.calls.append(("publish", run, copied, localized))
         return Report(
-            "run-1", "eu", "h", "published", "r", ("shop.orders",), copied=copied, lag_seconds=2.0, more=self.more
+            "run-1",
+            "eu",
+            "h",
+            "published",
+            "r",
+            ("shop.orders",),
+            copied=copied,
+            lag_seconds=2.0,
+            more=self.more,
+            watermark_lag_seconds=2.0,
         )
 
     def since(self, context: object, last: str | None) -> Announced:
@@ -251,7 +260,14 @@ def test_a_sync_goes_through_all_stages(stages: Stages, metrics: dict[str, float
     assert {task.rendered_map_index for task in run.get_task_instances() if task.task_id == "copy"} == {
         "us-lake 10 files 1 kB"
     }
-    assert metrics == {"sterna.lag_seconds": 2.0, "sterna.held_tables": 0, "sterna.copied_bytes": 1800}
+    assert metrics == {
+        "sterna.lag_seconds": 2.0,
+        "sterna.watermark_lag_seconds": 2.0,
+        "sterna.held_lag_seconds": 0.0,
+        "sterna.held_tables": 0,
+        "sterna.held_allowed_tables": 0,
+        "sterna.copied_bytes": 1800,
+    }
     assert _events() == [
         ("sterna://eu/shop.orders", {"replica_hash": "r", "source_hash": "h", "snapshot_id": 7}),
         ("sterna://eu/", {"replica_hash": "head-1"}),

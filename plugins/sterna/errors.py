@@ -27,6 +27,7 @@
     └── TableError               one table can't be localized now: it is held, the others go on     hold
         ├── UnregisteredUri      a URI outside the registry
         ├── UnsafeUri            a URI that must not be followed
+        ├── NotResident          a file that a residency rule keeps out of this region
         ├── Unsupported          a feature that this version does not localize
         ├── BrokenMetadata       a metadata file that does not parse, or contradicts itself
         ├── SourceGone           a listed file is gone at its source
@@ -253,6 +254,10 @@ class UnregisteredUri(TableError):
 
 class UnsafeUri(TableError):
     """A URI that must not be followed: traversal, user-info, a query, or a key the copy can't carry."""
+
+
+class NotResident(TableError):
+    """A file that a residency rule keeps out of this region: nothing of it is read, copied or named."""
 
 
 class Unsupported(TableError):

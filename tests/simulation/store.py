@@ -122,11 +122,11 @@ class Objects:
                 failures[uri] = error
         return failures
 
-    def list(self, uri_prefix: str) -> Iterator[tuple[str, int, datetime]]:
+    def list(self, uri_prefix: str, *, after: str = "") -> Iterator[tuple[str, int, datetime]]:
         folder = uri_prefix.rstrip("/") + "/"
         self.turn.call("list", folder)
         for uri, found in sorted(self.store.objects.items()):
-            if uri.startswith(folder):
+            if uri.startswith(folder) and uri > folder + after:
                 yield uri, len(found.data), found.time
 
     def copy_files(self, origin: Folder, replica: Folder, names: Sequence[str], **_: object) -> Transfer:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from sterna.gc.decide import Found, Rules, amount, garbage, sort_out, without
 from sterna.gc.delete import Deletion
-from sterna.gc.evidence import read_passes, runs_in_flight, save_pass
-from sterna.gc.heads import Heads, elsewhere, kept_heads, versions_since
+from sterna.gc.evidence import Runs, read_passes, save_pass
+from sterna.gc.heads import Heads, kept_heads, versions_since
 from sterna.gc.model import Collected, GcOptions, NotDeleted
 from sterna.replica.head import read_head
 from sterna.replica.reach import ReachedFiles, Walk
@@ -64,6 +64,7 @@ def collect(
     heads = _caught_up(context, heads, walk)
     found = replace(found, unreachable=without(found.unreachable, kept), refused=without(found.refused, kept))
     doomed = _doomed(found, rules, options)
+    runs = Runs(context, now, options.grace)
     report = Collected(
         region=context.region.name,
         pass_id=pass_id,
@@ -74,13 +75,13 @@ def collect(
         unreachable=amount(found.unreachable),
         garbage=amount(doomed),
         refused=amount(found.refused),
-        in_flight=runs_in_flight(context, heads.head.hash, now, options.grace),
+        in_flight=runs.in_flight(heads.head.hash),
         still_shown=heads.still_shown,
     )
     left = found.unreachable
     if options.delete:
-        deletion = Deletion(context, pass_id, options, now, walk, kept, heads.kept, progress)
-        deleted = deletion.run(doomed, heads.head.hash)
+        deletion = Deletion(context, pass_id, options, runs, heads, walk, kept, progress)
+        deleted = deletion.run(doomed)
         failures = [NotDeleted(uri, str(error)) for uri, error in deleted.failures.items()]
         report = replace(
             report,
@@ -103,7 +104,7 @@ def _rules(context: RegionContext, heads: Heads, options: GcOptions, now: dateti
 def _caught_up(context: RegionContext, heads: Heads, walk: Walk) -> Heads:
     """Reach what was published, or committed to `main`, while the store was listed."""
     head = read_head(context.primary, context.region.replica_branch)
-    found = versions_since(context, heads.head.hash, head.hash) | elsewhere(context)
+    found = versions_since(context, heads.head.hash, head.hash) | heads.elsewhere.look()
     walk.over(found - heads.kept)
     return replace(heads, head=head, kept=heads.kept | found)
 

@@ -77,7 +77,7 @@ def look_at_slots(region: Region, secrets: Secrets) -> tuple[Slot, ...]:
         DatabaseUnreachable: it does not answer.
         DatabaseRefused: it refused the login or the question.
     """
-    with connected(region, secrets) as connection:
+    with looking(region, secrets) as connection:
         return _slots(connection)
 
 

@@ -88,6 +88,9 @@ def _held_now(held: Held, now: datetime) -> HeldNow:
 _ADVICE = {
     "UnregisteredUri": "register the URI's prefix as a location; the next sync takes the table up",
     "UnsafeUri": "rewrite the file on main under another name; such a path is never followed",
+    "NotResident": (
+        "put the file elsewhere on main, or the table's key under a rule of its own; nothing of it is brought here"
+    ),
     "Unsupported": "this version can't localize it; keep reading it from main",
     "BrokenMetadata": "repair the table on main",
     "SourceGone": "restore the file, or expire the snapshots on main that need it",

@@ -100,6 +100,8 @@ COUNTS: dict[tuple[type[StrictModel], str], Change] = {
     (History, "latest"): put("policies", 0, "history", value={"latest": 4}),
     (History, "since"): put("policies", 0, "history", value={"since": "7d"}),
     (Residency, "tables"): put("residency", 0, "tables", value=["hr.**"]),
+    (Residency, "locations"): put("residency", 1, "locations", value=["us"]),
+    (Residency, "prefixes"): put("residency", 1, "prefixes", value=["s3://us-bucket/secret"]),
     (Residency, "only"): put("residency", 0, "only", value=[]),
     (Residency, "never"): put("residency", 1, "never", value=["us"]),
 }

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content
-from sterna.errors import Damaged, SourceGone, StoreUnreachable, TableError, Unsupported
+from sterna.errors import Damaged, NotResident, SourceGone, StoreUnreachable, TableError, Unsupported
 from sterna.iceberg import LOCALIZER_VERSION
 from sterna.registry.mapping import check_bindings
 from sterna.registry.model import digest, inside
@@ -184,7 +184,7 @@ def _tables(
 
 def _own_fault(context: RegionContext, error: TableError) -> TableError:
     """Return a table's error, or that the replica is damaged where it is about one of the replica's own files."""
-    own = inside(error.file, context.region.replica_root) and not isinstance(error, Unsupported)
+    own = inside(error.file, context.region.replica_root) and not isinstance(error, (NotResident, Unsupported))
     return Damaged(error.message, file=error.file) if own else error
 
 
@@ -200,11 +200,22 @@ def _table(context: RegionContext, action: Action, seen: Changes) -> tuple[Actio
     )
     if here is not None and here.uuid != metadata.uuid:
         action, here = replace(action, replaces=not action.renamed_from, content_id="", renamed_from=""), None
+    if here is not None and _made_under_other_rules(context, action.key, seen, action.renamed_from):
+        here = None  # it proves that files are here, not that they may be
     try:
         files = table_files(context, action.key, action.source, action.target, metadata, here)
     except ReplicaLost:
         files = table_files(context, action.key, action.source, action.target, metadata, None)
     return replace(action, snapshot=metadata.current_snapshot_id), files
+
+
+def _made_under_other_rules(context: RegionContext, key: str, seen: Changes, renamed_from: str) -> bool:
+    """Tell whether residency rules by place may have come since a replica's metadata.json was written."""
+    replica = seen.candidates[renamed_from or key].replica
+    made = context.mapping.digest(context.registry.policy(key), LOCALIZER_VERSION)
+    return (
+        bool(context.mapping.kept_out) and replica is not None and f"-{made}." not in (replica.metadata_location or "")
+    )
 
 
 def _metadata_here(context: RegionContext, replica: Content | None) -> TableMetadata | None:

@@ -143,7 +143,7 @@ class SternaCopyOperator(SternaOperator):
         from sterna.sync import stages
 
         # rclone gets the task's own deadline, so that it is ended in an orderly way.
-        limit = {"deadline": self.execution_timeout.total_seconds()} if self.execution_timeout else {}
+        limit: Any = {"deadline": self.execution_timeout.total_seconds()} if self.execution_timeout else {}
         return run_folder.to_json(stages.copy(self.open(), self.run, self.batch["number"], self.say, **limit))
 
 

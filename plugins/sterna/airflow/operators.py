@@ -19,6 +19,7 @@ from sterna.airflow.assets import announcements, main_asset, region_asset, repli
 from sterna.airflow.metrics import record_lag, record_sync
 from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.airflow.settings import text
+from sterna.errors import printable_lines
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
@@ -62,7 +63,7 @@ class SternaOperator(BaseOperator):
 
     def say(self, line: str) -> None:
         """Write one line of progress to the task's log."""
-        self.log.info("%s", line)
+        self.log.info("%s", printable_lines(line))
 
 
 class SternaPlanOperator(SternaOperator, SkipMixin):

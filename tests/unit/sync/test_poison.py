@@ -225,7 +225,11 @@ def avro_with(sick: Sick, source: str, change: Callable[[dict[str, Any]], None])
         reader = fastavro.reader(file)
         records = list(reader)
         schema = reader.writer_schema
-        about = {key.replace("-", "_"): value for key, value in reader.metadata.items() if "schema" not in key}
+        about = {
+            key.replace("-", "_"): value
+            for key, value in reader.metadata.items()
+            if not key.startswith(("avro.", "schema"))
+        }
     for record in records:
         change(record)
     data = avro_file(schema, records, "null", **about).replace(NOT_UTF_8.encode(), b"\xed\xa0\x80")

@@ -19,6 +19,7 @@ from sterna.airflow.assets import announcements, main_asset, region_asset, repli
 from sterna.airflow.metrics import record_sync
 from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.airflow.settings import text
+from sterna.errors import printable_lines
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
@@ -63,7 +64,7 @@ class SternaOperator(BaseOperator):
 
     def say(self, line: str) -> None:
         """Write one line of progress to the task's log."""
-        self.log.info("%s", line)
+        self.log.info("%s", printable_lines(line))
 
 
 class SternaPlanOperator(SternaOperator, SkipMixin):
@@ -144,7 +145,7 @@ class SternaCopyOperator(SternaOperator):
         from sterna.sync import stages
 
         # rclone gets the task's own deadline, so that it is ended in an orderly way.
-        limit = {"deadline": self.execution_timeout.total_seconds()} if self.execution_timeout else {}
+        limit: Any = {"deadline": self.execution_timeout.total_seconds()} if self.execution_timeout else {}
         return run_folder.to_json(stages.copy(self.open(), self.run, self.batch["number"], self.say, **limit))
 
 

@@ -152,11 +152,24 @@ class Document:
         """Return the integer under a key, None when there is none.
 
         Raises:
-            BrokenMetadata: the key holds something else.
+            BrokenMetadata: the key holds something else, or more than the 64 bits that each number of Iceberg has.
         """
         value: Any = members[key].value if key in members else None
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
             raise self.broken(f"{key!r} is not an integer")
+        if value is not None and not is_long(value):
+            raise self.broken(f"{key!r} is no number of 64 bits")
+        return value
+
+    def size(self, members: Mapping[str, Token], key: str) -> int:
+        """Return the number of bytes that must stand under a key.
+
+        Raises:
+            BrokenMetadata: the key is missing or holds something else.
+        """
+        value = self.integer(members, key)
+        if value < 0:
+            raise self.broken(f"{key!r} is negative")
         return value
 
     def string_map(self, token: Token | None) -> dict[str, str]:
@@ -256,6 +269,11 @@ def _decoded(data: bytes, uri: str) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BrokenMetadata(f"not UTF-8 at byte {error.start}", file=uri) from error
+
+
+def is_long(value: int) -> bool:
+    """Tell whether a number has its place in 64 bits."""
+    return -(1 << 63) <= value < 1 << 63
 
 
 def quote(value: str) -> str:

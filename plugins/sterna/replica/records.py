@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from sterna.errors import SternaError
+from sterna.errors import SternaError, printable
 from sterna.replica.held import Held
 
 
@@ -126,7 +126,7 @@ class TableFailure(NamedTuple):
         table: key name.
         kind: the error's class name, such as `SourceGone`.
         reason: what is wrong, for people.
-        file: the URI it is about, or "".
+        file: the URI it is about, printable, or "".
     """
 
     table: str
@@ -135,9 +135,9 @@ class TableFailure(NamedTuple):
     file: str
 
     @classmethod
-    def of(cls, error: SternaError) -> TableFailure:
-        """Return the failure that a table's error tells of."""
-        return cls(error.table, type(error).__name__, error.message, error.file)
+    def of(cls, error: SternaError, file: str = "") -> TableFailure:
+        """Return the failure that a table's error tells of; `file` stands where the error names none."""
+        return cls(error.table, type(error).__name__, printable(error.message), printable(error.file or file))
 
 
 @dataclass(frozen=True)

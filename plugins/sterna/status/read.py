@@ -100,6 +100,9 @@ _ADVICE = {
     ),
     "NotCopied": "see what the store says of that object: an archive class, a key of its own, a right that is missing",
     "StoreUnreachable": "see that the address named comes back; the table is tried again at every sync",
+    "StoreDenied": "give the credential named the right to read that store; the table is tried again at every sync",
+    "CredentialError": "put the credential named where it is looked for; the table is tried again at every sync",
+    "EngineError": "see what the copy says of that store; the table is tried again at every sync",
     "Waits": "it follows by itself once the table it waits for does",
 }
 

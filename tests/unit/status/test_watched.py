@@ -27,7 +27,7 @@ def test_the_oldest_evidence_stays_until_a_clean_up_deletes_it(world: World) -> 
     assert watch_status(world.context()).oldest_evidence == ""
     world.commit(a=world.write("a"))
     first = run(world)
-    old = datetime.now(UTC) - timedelta(days=30)
+    old = datetime.now(UTC).replace(microsecond=0) - timedelta(days=30)
     for path in (world.folder / "eu" / "replica" / "_sterna" / "runs" / first.run_id).iterdir():
         os.utime(path, (old.timestamp(), old.timestamp()))
     world.commit(a=world.write("a"))

@@ -353,6 +353,8 @@ def _read_many(context: RegionContext, uris: Sequence[str], largest: int = 0) ->
     """Read files that must be there; few at once where they are large, for about twice as many stand in memory."""
     for uri in uris:
         _may_cross(context, uri)
+    if not largest and len(uris) > _LEAST_AT_ONCE:
+        largest = max((size or 0 for size in context.objects.sizes(uris).values()), default=0)
     at_once = max(_LEAST_AT_ONCE, min(_MOST_AT_ONCE, _BYTES_AT_ONCE // max(largest, 1)))
     for uri, data in context.objects.read_many(uris, at_once):
         if isinstance(data, ObjectMissing):

@@ -69,6 +69,11 @@ def held_once_held_forever() -> AbstractContextManager[Any]:
     )
 
 
+def a_dark_place_stops_everybody() -> AbstractContextManager[Any]:
+    """A store of others that doesn't answer is taken for the region's own."""
+    return patch("sterna.sync.blame.is_elsewhere", lambda error, mapping: False)
+
+
 @contextmanager
 def clean_up_without_grace() -> Iterator[None]:
     """What nothing reaches goes at once, though a sync may be about to publish it."""

@@ -205,9 +205,8 @@ class TestFaults:
 
     def test_a_refused_or_missing_credential_is_named(self, served: Stores, here: str) -> None:
         files = put(served, here, {"f": b"1"})
-        (failure,) = copy(served.with_location("us", secret="anotherSecret99"), files).failures
-        assert isinstance(failure, StoreDenied)
-        assert "'us_store'" in str(failure)
+        with pytest.raises(StoreDenied, match=r"'(us|eu)_store'"):
+            copy(served.with_location("us", secret="anotherSecret99"), files)
         (failure,) = copy(served.with_location("us", credential_id="nobody"), files).failures
         assert isinstance(failure, CredentialError)
         with pytest.raises(CredentialError, match="'nobody'"):
@@ -239,13 +238,15 @@ class TestFaults:
         result = copy(served, files)
         assert result.files == 1
         assert [(type(error), error.file) for error in result.failures] == [(NotCopied, files[1].source)]
-        with pytest.raises(EngineError, match="a later run resumes"):
-            copy(served, [files[1]])
+        (failure,) = copy(served, [files[1]]).failures
+        assert isinstance(failure, EngineError)
+        assert "a later run resumes" in str(failure)
 
     def test_a_file_may_go_to_its_place_only(self, served: Stores, here: str) -> None:
         (file,) = put(served, here, {"f": b"1"})
-        with pytest.raises(UnsafeUri, match="not its place"):
-            copy(served, [CopyFile("t", file.source, f"{served.eu}/elsewhere", 1)])
+        (failure,) = copy(served, [CopyFile("t", file.source, f"{served.eu}/elsewhere", 1)]).failures
+        assert isinstance(failure, UnsafeUri)
+        assert "not its place" in str(failure)
 
     def test_failures_are_counted_and_the_first_hundred_of_a_table_kept(self, served: Stores, here: str) -> None:
         files = [

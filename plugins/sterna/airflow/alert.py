@@ -63,7 +63,8 @@ def look(region: RegionContext, limits: Limits, say: Progress) -> float | None:
 
 
 def _tell(status: RegionStatus, say: Progress) -> None:
-    from sterna.status.alarms import oldest_first, printable
+    from sterna.errors import printable
+    from sterna.status.alarms import oldest_first
 
     if status.cut_off:
         say(printable(status.cut_off.line))

@@ -8,63 +8,24 @@ XComs carry the URI of the run's folder, batch numbers and counts; the plan and 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, SkipMixin
+from airflow.sdk import SkipMixin
 
 from sterna.airflow.assets import announcements, main_asset, region_asset, replica_asset
+from sterna.airflow.base import RUN as RUN
+from sterna.airflow.base import SternaOperator as SternaOperator
+from sterna.airflow.gc_operator import SternaGcOperator as SternaGcOperator
 from sterna.airflow.metrics import record_sync
-from sterna.airflow.retry import RemedyRetryPolicy
-from sterna.airflow.settings import text
-from sterna.errors import printable_lines
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
     from pydantic import JsonValue
 
-    from sterna.gc.model import GcOptions
     from sterna.replica.records import Report, StageReport
-    from sterna.replica.region import RegionContext
     from sterna.sync.options import SyncOptions
-
-# What one task hands to the next, besides what it returns.
-RUN = "run"
-
-
-class SternaOperator(BaseOperator):
-    """What the operators of all stages share: their region and how its view of the registry is opened.
-
-    Args:
-        region: name of the region; None for `[sterna] region`.
-        registry: path of the registry; None for `[sterna] registry`.
-        kwargs: see `BaseOperator`. Without a `retry_policy` failures are repeated as their errors say.
-    """
-
-    template_fields: Sequence[str] = ("region", "registry")
-    ui_color = "#e8f1f8"
-
-    def __init__(self, *, region: str | None = None, registry: str | None = None, **kwargs: Any) -> None:
-        # A mapped task passes each setting that nobody gave, as None.
-        kwargs["retry_policy"] = kwargs.get("retry_policy") or RemedyRetryPolicy()
-        super().__init__(**kwargs)
-        self.region = region
-        self.registry = registry
-
-    def open(self) -> RegionContext:
-        """Return the region's view of the registry, with credentials from Airflow's connections."""
-        from sterna.airflow.secrets import airflow_secrets
-        from sterna.replica.region import open_region
-
-        # Spark's bridge tells of each connection that it closes, between the lines that a person wants to read.
-        logging.getLogger("py4j").setLevel(logging.WARNING)
-        return open_region(self.registry or text("registry"), self.region or text("region"), airflow_secrets)
-
-    def say(self, line: str) -> None:
-        """Write one line of progress to the task's log."""
-        self.log.info("%s", printable_lines(line))
 
 
 class SternaPlanOperator(SternaOperator, SkipMixin):
@@ -313,70 +274,6 @@ class SternaLagOperator(SternaOperator):
 
         limits = read_limits(self.limit, self.allow_held, self.gc_limit, self.slot_limit)
         return look(self.open(), limits, self.say)
-
-
-class SternaGcOperator(SternaOperator):
-    """Delete what no kept head of a region's replica branch reaches; return the counts.
-
-    Args:
-        options: a mapping or its JSON text: `keep` and `grace` (durations such as `7d`), `evict`, `dry_run`.
-        kwargs: see `SternaOperator`.
-    """
-
-    template_fields = (*SternaOperator.template_fields, "options")
-
-    def __init__(self, *, options: Mapping[str, Any] | str | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.options = options or {}
-
-    def execute(self, context: TaskContext) -> dict[str, Any]:
-        """Clean up, and tell what was found and done."""
-        from airflow.sdk.exceptions import AirflowFailException
-
-        from sterna.gc.run import collect
-        from sterna.render.gc import collected_text
-
-        options = read_gc_options(self.options)
-        found = collect(self.open(), options, self.say)
-        for line in collected_text(found, evict=options.evict).splitlines():
-            self.say(line)
-        if found.failed:
-            raise AirflowFailException(f"{found.failed} files could not be deleted: the next clean-up tries again")
-        return {
-            "pass_id": found.pass_id,
-            "dry_run": found.dry_run,
-            "unreachable_files": found.unreachable.files,
-            "unreachable_bytes": found.unreachable.bytes,
-            "garbage_files": found.garbage.files,
-            "garbage_bytes": found.garbage.bytes,
-            "deleted_files": found.deleted.files,
-            "deleted_bytes": found.deleted.bytes,
-        }
-
-
-def read_gc_options(given: Mapping[str, Any] | str) -> GcOptions:
-    """Return what a mapping, or its JSON text, asks of a clean-up; without `dry_run` it deletes.
-
-    Raises:
-        UsageError: there is no such option, a duration is none, or a grace is too short.
-    """
-    from sterna.errors import UsageError
-    from sterna.gc.model import GcOptions
-    from sterna.registry.policy import duration
-
-    options = dict(json.loads(given) if isinstance(given, str) else given)
-    read: dict[str, Any] = {"delete": not options.pop("dry_run", False), "evict": bool(options.pop("evict", False))}
-    for name in ("keep", "grace"):
-        spelled = options.pop(name, None)
-        if spelled is None:
-            continue
-        length = duration(str(spelled))
-        if length is None:
-            raise UsageError(f"{name}: {spelled!r} is no duration: expected one such as 24h or 7d (s, m, h, d, w)")
-        read[name] = timedelta(seconds=length)
-    if options:
-        raise UsageError(f"no such option: {', '.join(sorted(options))}; there are dry_run, evict, grace, keep")
-    return GcOptions(**read)
 
 
 def read_options(given: Mapping[str, Any] | str) -> tuple[SyncOptions, bool]:

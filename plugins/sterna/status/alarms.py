@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from sterna.errors import printable
 from sterna.registry.policy import matching
 from sterna.replica.held import Held
 from sterna.replica.lag import Lags, held_lag
@@ -93,11 +94,6 @@ def evidence_age(status: RegionStatus) -> float | None:
     if not status.oldest_evidence:
         return None
     return (datetime.now(UTC) - datetime.fromisoformat(status.oldest_evidence)).total_seconds()
-
-
-def printable(text: str) -> str:
-    """Return a text that says what it says in one line: what a table's metadata brought along does nothing to a log."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _lag(status: RegionStatus, limits: Limits) -> str:

@@ -193,7 +193,7 @@ def test_what_metadata_brought_along_writes_no_line_of_its_own(look: Any, monkey
     monkeypatch.setattr(SternaLagOperator, "say", lambda self, line: said.append(line))
     nasty = held("ns.bad", MONTH, reason="no\n[2026] INFO all is well\x1b[2J \ud800")
     text = message(look, replace(SOUND, held=(nasty,)))
-    assert r"no\n[2026] INFO all is well\x1b[2J \ud800" in text
+    assert r"no\x0a[2026] INFO all is well\x1b[2J \ud800" in text
     assert all(line.isprintable() for line in (*text.splitlines(), *said))
     assert len(text.splitlines()) == 1
 

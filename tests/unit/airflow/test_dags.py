@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sterna.airflow import operators
+from sterna.airflow import gc_operator, operators
 from sterna.airflow.dags import gc_dag, sync_dag
 from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.errors import RegistryError, StoreUnreachable, UsageError
@@ -137,7 +137,7 @@ def test_a_clean_up_does_what_it_is_asked_for(
 @pytest.mark.parametrize("given", [{"keep": "soon"}, {"grace": "1m"}, {"kepe": "7d"}, {"keep": "7"}])
 def test_a_clean_up_that_nobody_can_mean_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        operators.read_gc_options(given)
+        gc_operator.read_gc_options(given)
 
 
 def test_a_clean_up_of_one_s_own_may_have_no_schedule() -> None:

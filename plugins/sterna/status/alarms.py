@@ -17,7 +17,7 @@ _SLOT_GONE = ("unreserved", "lost")
 
 
 @dataclass(frozen=True)
-class Limits:
+class AlarmLimits:
     """From where on something is an alarm.
 
     Args:
@@ -47,7 +47,7 @@ class Alarm:
     text: str
 
 
-def alarms(status: RegionStatus, limits: Limits) -> tuple[Alarm, ...]:
+def alarms(status: RegionStatus, limits: AlarmLimits) -> tuple[Alarm, ...]:
     """Return what is wrong with a region; empty when it needs nobody.
 
     What is unknown is never taken for good: a branch that can't be used, and a table of which nobody knows since when
@@ -68,7 +68,7 @@ def alarms(status: RegionStatus, limits: Limits) -> tuple[Alarm, ...]:
     return tuple(Alarm(kind, printable(text)) for kind, text in found.items() if text)
 
 
-def counted_lag(status: RegionStatus, limits: Limits) -> float | None:
+def counted_lag(status: RegionStatus, limits: AlarmLimits) -> float | None:
     """Return a region's lag without the held tables that an operator accepts; None when it is unknown."""
     if status.watermark_lag_seconds is None:
         return None
@@ -96,7 +96,7 @@ def evidence_age(status: RegionStatus) -> float | None:
     return (datetime.now(UTC) - datetime.fromisoformat(status.oldest_evidence)).total_seconds()
 
 
-def _lag(status: RegionStatus, limits: Limits) -> str:
+def _lag(status: RegionStatus, limits: AlarmLimits) -> str:
     lag = status.watermark_lag_seconds
     if status.problem or (lag is not None and lag <= limits.lag):
         return ""
@@ -105,7 +105,7 @@ def _lag(status: RegionStatus, limits: Limits) -> str:
     return f"{status.region} lags {far} behind main: {status.branch} stands for main@{status.watermark or 'nothing'}"
 
 
-def _held(status: RegionStatus, limits: Limits) -> str:
+def _held(status: RegionStatus, limits: AlarmLimits) -> str:
     counting = {item.key for item in not_allowed([each.held for each in status.held], limits.allow_held)}
     late = [
         item
@@ -124,7 +124,7 @@ def _named(item: HeldNow) -> str:
     return f"{item.held.key} for {lag}: {item.held.kind}: {item.held.reason} {item.held.file}".rstrip()
 
 
-def _gc(status: RegionStatus, limits: Limits) -> str:
+def _gc(status: RegionStatus, limits: AlarmLimits) -> str:
     age = evidence_age(status)
     if limits.gc is None or age is None or age <= limits.gc:
         return ""
@@ -134,7 +134,7 @@ def _gc(status: RegionStatus, limits: Limits) -> str:
     )
 
 
-def _slots(status: RegionStatus, limits: Limits) -> str:
+def _slots(status: RegionStatus, limits: AlarmLimits) -> str:
     near = [
         f"{slot.name}: {slot.wal_status}, {'' if slot.active else 'NOT '}active, {slot.behind} bytes behind"
         for slot in status.slots

@@ -13,7 +13,7 @@ from sterna.errors import DatabaseRefused, DatabaseUnreachable
 from sterna.registry.model import CatalogDatabase, Region
 
 if TYPE_CHECKING:
-    from sterna.edges.postgres.limits import LimitedConnection, Limits
+    from sterna.edges.postgres.limits import LimitedConnection, PostgresLimits
 
 _CONNECT_SECONDS = 3
 # A peer that vanished without a word is noticed after some 15 s, not after the hours of the system's default.
@@ -63,12 +63,12 @@ def looking(region: Region, secrets: Secrets) -> Iterator[LimitedConnection]:
     Raises:
         CredentialError, DatabaseUnreachable, DatabaseRefused: as `connected`.
     """
-    from sterna.edges.postgres.limits import Limits
+    from sterna.edges.postgres.limits import PostgresLimits
 
     seconds = look_seconds(region)
     milliseconds = max(int(seconds * 1000), 1)
     options = f"-c statement_timeout={milliseconds} -c lock_timeout={milliseconds}"
-    with _connected(region, secrets, Limits(seconds, seconds), options=options) as connection:
+    with _connected(region, secrets, PostgresLimits(seconds, seconds), options=options) as connection:
         yield connection
 
 
@@ -86,20 +86,20 @@ def connected(region: Region, secrets: Secrets, *, replication: bool = False) ->
         DatabaseUnreachable: it does not answer, or stopped to, or a statement took longer than `work_timeout`.
         DatabaseRefused: it refused the login or a statement.
     """
-    from sterna.edges.postgres.limits import Limits
+    from sterna.edges.postgres.limits import PostgresLimits
 
     database = _database(region)
     more = {"replication": "database"} if replication else {}
-    first = Limits(database.look_timeout)
+    first = PostgresLimits(database.look_timeout)
     with _connected(region, secrets, first, **more) as connection:
         # One that shakes hands and then hangs is found out by a question that takes no time.
         connection.execute("SELECT 1")
-        connection.limit(Limits(max(database.work_timeout, database.look_timeout)), time.monotonic())
+        connection.limit(PostgresLimits(max(database.work_timeout, database.look_timeout)), time.monotonic())
         yield connection
 
 
 @contextmanager
-def _connected(region: Region, secrets: Secrets, limits: Limits, **more: str) -> Iterator[LimitedConnection]:
+def _connected(region: Region, secrets: Secrets, limits: PostgresLimits, **more: str) -> Iterator[LimitedConnection]:
     import psycopg
     from psycopg.conninfo import make_conninfo
 

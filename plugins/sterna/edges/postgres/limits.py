@@ -28,7 +28,7 @@ _NEVER = 1_000_000.0
 
 
 @dataclass(frozen=True)
-class Limits:
+class PostgresLimits:
     """How long a region's Postgres may take.
 
     Args:
@@ -48,7 +48,7 @@ class LimitedConnection(Connection[Any]):
     _total = _NEVER
     _end = _NEVER + _NEVER
 
-    def limit(self, limits: Limits, started: float) -> None:
+    def limit(self, limits: PostgresLimits, started: float) -> None:
         """Set how long it may take.
 
         Args:

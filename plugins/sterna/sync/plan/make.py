@@ -33,7 +33,7 @@ from sterna.sync.holds import Settled, settle
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.changes import Changes, find_changes
 from sterna.sync.plan.compare import compare, held_entry, seed_group
-from sterna.sync.plan.presence import Found, Listed, find_files
+from sterna.sync.plan.presence import Listed, ToBring, find_files
 from sterna.sync.plan.table_files import ReplicaLost, reached_content, read_metadata, table_files, view_files
 from sterna.sync.sizes import Dark, source_sizes
 
@@ -132,7 +132,7 @@ def _what_goes_on(
     head: Head,
     seen: Changes,
     options: SyncOptions,
-) -> tuple[Settled, Found | None, dict[str, Held]]:
+) -> tuple[Settled, ToBring | None, dict[str, Held]]:
     """Settle which of some actions go on, for all that their metadata and the files that are here say.
 
     Args:

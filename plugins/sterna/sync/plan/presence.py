@@ -112,7 +112,7 @@ def _all_there(context: RegionContext, first: str, last: str) -> dict[str, int] 
 
 
 @dataclass(frozen=True)
-class Found:
+class ToBring:
     """What is to be brought.
 
     Args:
@@ -132,7 +132,7 @@ class Found:
 
 def find_files(
     context: RegionContext, parts: dict[str, pa.Table], options: SyncOptions
-) -> tuple[Found | None, dict[str, SternaError]]:
+) -> tuple[ToBring | None, dict[str, SternaError]]:
     """Look the files of some tables up, and cut what is missing into batches.
 
     Args:
@@ -161,12 +161,12 @@ def find_files(
     return None, faults
 
 
-def _find(context: RegionContext, parts: list[pa.Table], options: SyncOptions) -> Found:
+def _find(context: RegionContext, parts: list[pa.Table], options: SyncOptions) -> ToBring:
     listed = look_up(context, listing.joined(parts))
     files, batches, present = to_copy(listed, context.mapping, options)
     missing = listed.targets - present
     line = f"{listed.targets} foreign files are not proven by the replica's head; {missing} of them are not here"
-    return Found(listed, files, batches, present, line)
+    return ToBring(listed, files, batches, present, line)
 
 
 def to_copy(listed: Listed, mapping: Mapping, options: SyncOptions) -> tuple[pa.Table, tuple[Batch, ...], int]:

@@ -57,9 +57,9 @@ def turn_of(test: str) -> int:
 class BySharedServers(LoadScopeScheduling):
     """Hands the tests of a group to one process, group by group in the order of their collection."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, log: object) -> None:
         config.option.loadscopereorder = False
-        super().__init__(config)
+        super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)

@@ -140,8 +140,8 @@ def test_under_syncs_that_never_stop(region: OwnRegion, monkeypatch: pytest.Monk
     world = region.world
     listing = Objects.list
 
-    def older(self: Objects, prefix: str) -> Iterator[tuple[str, int, datetime]]:
-        for uri, size, modified in listing(self, prefix):
+    def older(self: Objects, prefix: str, **options: Any) -> Iterator[tuple[str, int, datetime]]:
+        for uri, size, modified in listing(self, prefix, **options):
             yield uri, size, modified if "/_sterna/runs/" in uri else modified - timedelta(seconds=AGO)
 
     monkeypatch.setattr(Objects, "list", older)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 # Group → what belongs to it: folders and files below tests/, in the order in which they are handed out.
@@ -57,9 +58,9 @@ def turn_of(test: str) -> int:
 class BySharedServers(LoadScopeScheduling):
     """Hands the tests of a group to one process, group by group in the order of their collection."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, log: Producer) -> None:
         config.option.loadscopereorder = False
-        super().__init__(config)
+        super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)

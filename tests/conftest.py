@@ -16,8 +16,8 @@ _TESTS = Path(__file__).parent
 _SIZES: dict[str, tuple[Any, Any, Any]] = {
     "histories": (4, 0, 300),
     "history_minutes": (None, None, 60.0),
-    "fuzz_seconds": (20.0, 4.0, 1800.0),
-    "simulation_seeds": (300, 100, 20_000),
+    "fuzz_seconds": (20.0, 2.0, 1800.0),
+    "simulation_seeds": (300, 60, 20_000),
     "soak_minutes": (1.0, 0.0, 60.0),
 }
 # What tests need, by folders and files: the more marks, the dearer.

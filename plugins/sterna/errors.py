@@ -27,6 +27,7 @@
     └── TableError               one table can't be localized now: it is held, the others go on     hold
         ├── UnregisteredUri      a URI outside the registry
         ├── UnsafeUri            a URI that must not be followed
+        ├── NotResident          a file that a residency rule keeps out of this region
         ├── Unsupported          a feature that this version does not localize
         ├── BrokenMetadata       a metadata file that does not parse, or contradicts itself
         ├── SourceGone           a listed file is gone at its source
@@ -58,15 +59,19 @@ class SternaError(Exception):
     Args:
         message: what failed and why, without secrets.
         table: the key of the table it happened on, or "".
-        file: the URI or path of the file it happened on, or "".
+        file: the URI or path of the file it happened on, or "": as it stands, for whoever looks it up; it is escaped
+            where the error is shown.
         hint: what the operator should do beyond the class's remedy, or "".
     """
 
     remedy: ClassVar[Remedy] = Remedy.STOP
     exit_code: ClassVar[int] = 1
+    has_lines: ClassVar[bool] = True
+    """Whether its messages may have several lines: those are all our own. Foreign text is told on one line."""
 
     def __init__(self, message: str, *, table: str = "", file: str = "", hint: str = "") -> None:
         file = without_secrets(file)
+        message = printable_lines(message) if self.has_lines else printable(message)
         super().__init__(message, table, file, hint)
         self.message = message
         self.table = table
@@ -78,8 +83,41 @@ class SternaError(Exception):
         return (_rebuild, (type(self), self.message, self.table, self.file, self.hint))
 
     def __str__(self) -> str:
-        where = "".join(f" [{name} {value}]" for name, value in (("table", self.table), ("file", self.file)) if value)
-        return f"{self.message}{where}" + (f" ({self.hint})" if self.hint else "")
+        places = (("table", self.table), ("file", self.file))
+        where = "".join(f" [{name} {printable(value)}]" for name, value in places if value)
+        return f"{self.message}{where}" + (f" ({printable_lines(self.hint)})" if self.hint else "")
+
+
+# What writes lines of its own into a log, moves a terminal's cursor, turns the direction of what follows, or can't be
+# encoded.
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+MOST_SHOWN = 2000
+"""Characters of a foreign text that are shown: held keys stand in every commit, whose size the catalog limits."""
+
+
+def printable(text: str, most: int = MOST_SHOWN) -> str:
+    r"""Return foreign text as people, logs, commits and JSON may get it: on one line, and encodable.
+
+    Control characters, separators of lines, marks that turn the direction of writing, and halves of surrogate pairs are
+    written as escapes, such as `\x1b`. For showing only: a URI is looked up as it stands.
+
+    Args:
+        text: whatever somebody wrote.
+        most: characters; a longer text is cut in its middle.
+    """
+    shown = text if text.isascii() and text.isprintable() else _UNPRINTABLE.sub(_escaped, text)
+    half = most // 2 - 20
+    return shown if len(shown) <= most else f"{shown[:half]}…{len(shown) - 2 * half} more…{shown[-half:]}"
+
+
+def printable_lines(text: str) -> str:
+    """Return text of our own, which may have lines, with the foreign text in it made printable."""
+    return "\n".join(printable(line, 6 * len(line) + MOST_SHOWN) for line in text.split("\n"))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    number = ord(match.group())
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
 
 
 _USER_INFO = re.compile(r"(?<=://)[^/@]*@")
@@ -124,6 +162,8 @@ class CredentialError(SternaError):
 
 class CatalogError(SternaError):
     """Anything that went wrong at Nessie."""
+
+    has_lines = False
 
 
 class CatalogUnreachable(CatalogError):
@@ -196,6 +236,8 @@ class Diverged(CatalogError):
 class StoreError(SternaError):
     """Anything that went wrong at an object store."""
 
+    has_lines = False
+
 
 class StoreUnreachable(StoreError):
     """An endpoint does not answer in time, or throttles."""
@@ -245,6 +287,7 @@ class TableError(SternaError):
 
     remedy = Remedy.HOLD
     exit_code = 5
+    has_lines = False
 
 
 class UnregisteredUri(TableError):
@@ -253,6 +296,10 @@ class UnregisteredUri(TableError):
 
 class UnsafeUri(TableError):
     """A URI that must not be followed: traversal, user-info, a query, or a key the copy can't carry."""
+
+
+class NotResident(TableError):
+    """A file that a residency rule keeps out of this region: nothing of it is read, copied or named."""
 
 
 class Unsupported(TableError):

@@ -149,6 +149,26 @@ def test_a_run_by_hand_with_nothing_to_do_ends_after_its_plan(world: World) -> N
     }
 
 
+def test_a_whole_run_that_is_cleared_counts_the_copies_of_its_new_plan_alone(
+    world: World, first: dict[str, Any]
+) -> None:
+    world.wait_until_idle()
+    run = first["dag_run_id"]
+    assert len(world.tasks(run)["copy"]) == 2, "this test needs a run of more batches than it has when it is cleared"
+    world.airflow.patch(f"/dags/{DAG}", {"is_paused": True})
+    world.sql("INSERT INTO dag_us.shop.orders VALUES (1004, 'cleared')")
+    head = world.context.catalog.reference("main").hash
+    cleared = {"dry_run": False, "dag_run_id": run, "only_failed": False}
+    world.airflow.post(f"/dags/{DAG}/clearTaskInstances", cleared)
+    world.airflow.patch(f"/dags/{DAG}", {"is_paused": False})
+    world.wait_until_idle()
+    states = {name: sorted(task["state"] for task in tasks) for name, tasks in world.tasks(run).items()}
+    assert states["copy"] == ["removed", "success"]
+    assert states["publish"] == ["success"]
+    assert read_head(world.context.catalog, "main_replica_eu").watermark == head
+    assert world.sql("SELECT name FROM dag_replica.shop.orders WHERE id = 1004") == [("cleared",)]
+
+
 def test_a_dry_run_explains_and_changes_nothing(world: World) -> None:
     world.wait_until_idle()
     head = world.context.catalog.reference("main_replica_eu").hash

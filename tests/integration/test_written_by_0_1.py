@@ -26,7 +26,7 @@ from sterna.embedded.postgres import start_postgres
 from sterna.embedded.s3 import Endpoint, start_s3
 from sterna.embedded.stack import bucket, environment_of, new_keys
 from sterna.errors import UsageError
-from sterna.gc.evidence import read_passes, runs_in_flight
+from sterna.gc.evidence import Runs, read_passes
 from sterna.gc.model import GcOptions
 from sterna.gc.run import collect
 from sterna.replica.records import Report
@@ -122,7 +122,7 @@ def test_what_it_wrote_is_understood(restored: Restored) -> None:
 
         (record,) = read_passes(context, datetime.now(UTC))
         assert len(record.uris) == ANSWERS["collect"]["unreachable"]["files"]
-        flying = runs_in_flight(context, EU["hash"], datetime.now(UTC), timedelta(days=36_500))
+        flying = Runs(context, datetime.now(UTC), timedelta(days=36_500)).in_flight(EU["hash"])
         assert flying == (ANSWERS["in_flight"]["run"].rpartition("/")[2],)
 
         verified = verify_structure(context)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from sterna.catalog.model import Commit
 from sterna.gc.fence import Fence
 from sterna.iceberg.metadata.table import TableMetadata
 from sterna.replica.file_list import CONTENT
@@ -68,17 +69,22 @@ def held_once_held_forever() -> AbstractContextManager[Any]:
     )
 
 
+def a_dark_place_stops_everybody() -> AbstractContextManager[Any]:
+    """A store of others that doesn't answer is taken for the region's own."""
+    return patch("sterna.sync.blame.is_elsewhere", lambda error, mapping: False)
+
+
 @contextmanager
 def clean_up_without_grace() -> Iterator[None]:
     """What nothing reaches goes at once, though a sync may be about to publish it."""
 
     @contextmanager
-    def no_fence(context: RegionContext, replica_hash: str, pass_id: str) -> Iterator[Fence]:
-        yield Fence(replica_hash)
+    def no_fence(context: RegionContext, parent: Commit, pass_id: str) -> Iterator[Fence]:
+        yield Fence(parent.hash)
 
     with (
         patch("sterna.gc.run.garbage", lambda unreachable, rules: unreachable),
-        patch("sterna.gc.delete.runs_in_flight", lambda *_: ()),
+        patch("sterna.gc.evidence.Runs.in_flight", lambda *_: ()),
         patch("sterna.gc.delete.fence", no_fence),
         patch.object(Fence, "_age", lambda fence: 0.0),
     ):

@@ -21,6 +21,8 @@ from tests.simulation.tables import (
 )
 
 HOMES = ("s3://us-lake", "s3://eu-lake")
+FAR = "s3://ap-lake"
+"""Where no table is at home, and a file of one may be."""
 
 
 class Changes:
@@ -29,12 +31,16 @@ class Changes:
     Args:
         rng: decides everything.
         now_ms: the clock.
+
+    Attributes:
+        scattered: whether a table's files may lie elsewhere than the table itself.
     """
 
     def __init__(self, rng: Random, now_ms: Callable[[], int]) -> None:
         self.rng = rng
         self._now_ms = now_ms
         self._count = 0
+        self.scattered = True
 
     def number(self) -> int:
         """Return a number that was never given before."""
@@ -153,7 +159,8 @@ class Changes:
         self, table: Table, content: int, snapshot: int, sequence: int, deletes: tuple[tuple[str, int], ...] = ()
     ) -> File:
         number = self.number()
-        home = self.rng.choices([table.location, *(f"{home}/elsewhere" for home in HOMES)], (8, 1, 1))[0]
+        away = [f"{home}/elsewhere" for home in (*HOMES, FAR)] if self.scattered else []
+        home = self.rng.choices([table.location, *away], (8, 1, 1, 1)[: 1 + len(away)])[0]
         data = tables.position_deletes(deletes) if content == POSITION_DELETES else f"file {number}".encode()
         return File(
             f"{home}/data/{number}.{'avro' if deletes else 'parquet'}", data, content, snapshot, sequence, deletes

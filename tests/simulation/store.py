@@ -31,11 +31,15 @@ class Store:
     Args:
         now: the clock.
         root: the replica root; what stood at a URI below it once may never be replaced by something else.
+
+    Attributes:
+        dark: how the URIs begin that nobody gets an answer about.
     """
 
     def __init__(self, now: Callable[[], datetime], root: str) -> None:
         self.objects: dict[str, Object] = {}
         self.deleted = 0
+        self.dark: set[str] = set()
         self.now = now
         self._root = f"{root}/"
         self._ever: dict[str, bytes] = {}
@@ -52,6 +56,9 @@ class Store:
     def delete(self, uri: str) -> None:
         if self.objects.pop(uri, None) is not None:
             self.deleted += 1
+
+    def is_dark(self, uri: str) -> bool:
+        return any(uri.startswith(place) for place in self.dark)
 
     def is_below_root(self, uri: str) -> bool:
         return uri.startswith(self._root)
@@ -72,7 +79,7 @@ class Objects:
 
     def read(self, uri: str, *, limit: int = 0) -> bytes:
         self.mapping.locate(uri)
-        self.turn.call("read", uri)
+        self._ask("read", uri)
         if uri not in self.store.objects:
             raise ObjectMissing("no such object", file=uri)
         data = self.store.objects[uri].data
@@ -89,9 +96,20 @@ class Objects:
 
     def size(self, uri: str) -> int | None:
         self.mapping.locate(uri)
-        self.turn.call("look for", uri)
+        self._ask("look for", uri)
         found = self.store.objects.get(uri)
         return None if found is None else len(found.data)
+
+    def prove_readable(self, uri: str) -> None:
+        self._ask("look into", uri)
+        if uri not in self.store.objects:
+            raise ObjectMissing("no such object", file=uri)
+
+    def _ask(self, what: str, uri: str) -> None:
+        self.turn.call(what, uri)
+        if self.store.is_dark(uri):
+            self.turn.tell("  it is dark there")
+            raise StoreUnreachable("it is dark there", file=uri)
 
     def sizes(self, uris: Iterable[str]) -> dict[str, int | None]:
         return {uri: self.size(uri) for uri in sorted(uris)}
@@ -122,11 +140,11 @@ class Objects:
                 failures[uri] = error
         return failures
 
-    def list(self, uri_prefix: str) -> Iterator[tuple[str, int, datetime]]:
+    def list(self, uri_prefix: str, *, after: str = "") -> Iterator[tuple[str, int, datetime]]:
         folder = uri_prefix.rstrip("/") + "/"
         self.turn.call("list", folder)
         for uri, found in sorted(self.store.objects.items()):
-            if uri.startswith(folder):
+            if uri.startswith(folder) and uri > folder + after:
                 yield uri, len(found.data), found.time
 
     def copy_files(self, origin: Folder, replica: Folder, names: Sequence[str], **_: object) -> Transfer:
@@ -136,7 +154,7 @@ class Objects:
             source = f"{origin.location.prefix}/{name}"
             target = "/".join(filter(None, (replica.location.prefix, replica.path, name)))
             self.turn.call("copy", source)
-            if self.turn.chance(self.turn.faults.copy):
+            if self.store.is_dark(source) or self.turn.chance(self.turn.faults.copy):
                 errors = f"Failed to copy {name}"
                 self.turn.tell("  fails")
                 continue

@@ -17,7 +17,7 @@ HAPPENS = (
     *("dies before", "dies after", "no answer", "the commit is made later", "late commit", "and is refused", "fails: "),
     *("starts it again", "gives its run up", "superseded", ": Waits", "SourceGone"),
     *("purged: s3://us-", "purged: s3://eu-", "lost: ", "restored: ", ": rename: ", ": drop: ", "drop namespace"),
-    *("localizing 1 position-delete", "from us-lake"),
+    *("localizing 1 position-delete", "from us-lake", "is dark", "comes back"),
 )
 
 
@@ -30,6 +30,7 @@ HAPPENS = (
         (bugs.deletes_copied_as_they_are, "closure: in another region"),
         (bugs.commits_torn, "order"),
         (bugs.held_once_held_forever, "equality"),
+        (bugs.a_dark_place_stops_everybody, "isolation"),
     ],
 )
 def test_a_bug_put_in_on_purpose_is_found(bug: Callable[[], AbstractContextManager[object]], broken: str) -> None:
@@ -51,5 +52,5 @@ def test_a_seed_is_the_same_each_time() -> None:
 
 def test_the_seeds_get_about() -> None:
     """A simulation in which nothing happens finds nothing."""
-    traces = "\n".join("\n".join(play(seed).trace) for seed in range(40))
+    traces = "\n".join("\n".join(play(seed).trace) for seed in range(100))
     assert [text for text in HAPPENS if text not in traces] == []

@@ -11,8 +11,9 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
+from sterna.catalog.model import key_name
 from sterna.edges.rclone.transfer import Transfer
-from sterna.errors import CatalogConflict
+from sterna.errors import CatalogConflict, StoreUnreachable
 from sterna.gc.fence import Fence
 from sterna.gc.model import LEAST_GRACE
 from sterna.registry.mapping import Mapping
@@ -24,6 +25,7 @@ from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from tests.simulation.actor import Actor
 from tests.simulation.catalog import ActorsCatalog
+from tests.simulation.changes import FAR
 from tests.simulation.cleaning import KEEP, Cleaning
 from tests.simulation.clock import Clock
 from tests.simulation.invariants import Invariants
@@ -94,7 +96,12 @@ class World:
         self.rng.choices(self.actors, (3, 3, 2))[0].go_on()
 
     def _disturb(self) -> None:
-        self.rng.choices((self.main.lose, self.main.restore, self._arrive), (1, 1, 2))[0]()
+        self.rng.choices((self.main.lose, self.main.restore, self._arrive, self._darken), (1, 1, 2, 1))[0]()
+
+    def _darken(self) -> None:
+        """The third region's storage goes dark, or comes back."""
+        self.tell(f"{FAR} comes back" if self.store.dark else f"{FAR} is dark")
+        self.store.dark ^= {FAR}
 
     def _arrive(self) -> None:
         """A commit whose answer was lost is worked off by the server."""
@@ -125,6 +132,7 @@ class World:
             self.invariants.check()
         self.tell("no faults any more")
         self.clock.go_on(COLLECTING_SECONDS)  # a clean-up that was killed is waited for no longer
+        self._while_it_is_dark()
         report = self._last_sync()
         if report.watermark != self.main.heads[-1]:
             raise Violation(
@@ -140,6 +148,20 @@ class World:
         if report.held:
             raise Violation(f"progress: held though nothing is lost: {report.held}")
         self._clean()
+
+    def _while_it_is_dark(self) -> None:
+        """What a place has that is dark delays the tables that need it; the others are published by the next sync."""
+        self.store.dark |= {FAR}
+        key = self.main.write_at_home()
+        self.tell(f"{FAR} is dark and nothing else")
+        try:
+            report = self._last_sync()
+        except StoreUnreachable as error:
+            raise Violation(f"isolation: {key_name(key)} is not published: {error}") from error
+        if key_name(key) not in report.published:
+            raise Violation(f"isolation: {key_name(key)} is not published: {report}")
+        self._check_held(report)
+        self.store.dark.clear()
 
     def _clean(self) -> None:
         """Nobody syncs any more.
@@ -164,10 +186,11 @@ class World:
         return report
 
     def _check_held(self, report: Report) -> None:
-        """Only what needs a lost file is held, and what was committed together with that."""
+        """Only what needs a lost file, or one in the dark, is held, and what was committed together with that."""
         names = {item.key for item in report.held}
         for item in report.held:
-            rightly = item.waits_for in names if item.waits_for else item.file in self.main.lost
+            gone = item.file in self.main.lost or self.store.is_dark(item.file)
+            rightly = item.waits_for in names if item.waits_for else gone
             if not rightly:
                 raise Violation(f"progress: held though nothing is wrong with it: {item}")
 
@@ -252,10 +275,11 @@ class Serial:
 
 @cache
 def registry() -> Registry:
-    regions = [samples.region(name, f"s3://{name}-replica", localize="here") for name in ("us", "eu")]
+    names = ("us", "eu", "ap")
+    regions = [samples.region(name, f"s3://{name}-replica", localize="here") for name in names]
     lakes = [
         samples.location(f"{name}-{part}", f"s3://{name}-{part}", name)
-        for name in ("us", "eu")
+        for name in names
         for part in ("lake", "replica")
     ]
     return Registry.model_validate({"regions": regions, "locations": lakes})

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog
 
 from sterna.catalog.model import ICEBERG_TABLE, Content, Delete, Key, Put, key_name, namespace_content
-from sterna.errors import CredentialError
+from sterna.edges.stores import open_store
+from sterna.errors import CredentialError, SternaError
 from sterna.registry.model import Registry
 from sterna.replica.records import Plan, Report
 from sterna.replica.region import RegionContext
@@ -147,6 +152,49 @@ def view(world: World, name: str) -> str:
     document = {"view-uuid": "u", "format-version": 1, "location": f"file://{location}", "current-version-id": 1}
     path.write_text(json.dumps({**document, "versions": [], "version-log": [], "schemas": []}))
     return f"file://{path}"
+
+
+def with_third_region(world: World) -> World:
+    """The same world with a third region, ap, that has a lake of its own."""
+    (world.folder / "ap" / "lake").mkdir(parents=True)
+    dumped = world.registry.model_dump(mode="json")
+    region = {**dumped["regions"][0], "name": "ap", "replica_branch": "main_replica_ap"}
+    region["replica_root"] = f"file://{world.folder}/ap/replica"
+    places = [
+        {
+            "id": f"ap-{part}",
+            "prefix": f"file://{world.folder}/ap/{part}",
+            "region": "ap",
+            "remote": {"type": "local"},
+        }
+        for part in ("lake", "replica")
+    ]
+    return with_registry(world, regions=[*dumped["regions"], region], locations=[*dumped["locations"], *places])
+
+
+def written_elsewhere(world: World, name: str, region: str = "ap") -> str:
+    """Register a data file of another region's in a table; return the table's metadata location."""
+    path = world.folder / region / "lake" / f"{name}-elsewhere.parquet"
+    pq.write_table(pa.table({"id": pa.array(range(5), pa.int64())}), path)
+    table = world.writer.load_table(("ns", name))
+    table.add_files([f"file://{path}"])
+    return world.writer.load_table(("ns", name)).metadata_location
+
+
+@contextmanager
+def refusing(prefix: str, error: type[SternaError], files: str = "*") -> Iterator[list[str]]:
+    """Let every request below a prefix fail as a store does that is dark or refuses; yields what was asked for."""
+    asked: list[str] = []
+    real = open_store._call
+
+    def call(store: Any, uri: str, function: Callable[[], Any]) -> Any:
+        if uri.startswith(prefix) and fnmatch(uri, files):
+            asked.append(uri)
+            raise error("says no", file=uri)
+        return real(store, uri, function)
+
+    with patch.object(open_store, "_call", call):
+        yield asked
 
 
 def with_registry(world: World, **fields) -> World:

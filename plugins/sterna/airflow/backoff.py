@@ -1,4 +1,7 @@
-"""When held tables are tried again, where what holds them may pass: a store that was dark for a moment."""
+"""When held tables are tried again, where nobody commits to `main` when what holds them is over.
+
+That is a store that was dark for a moment, and a credential that is renewed.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class Backoff:
 
     def after_look(self, held: Iterable[Held], now: float) -> Backoff:
         """Return what follows from a look at what a region's replica holds."""
-        keys = frozenset(item.key for item in held if remedy_of(item.kind) is Remedy.RETRY)
+        keys = frozenset(item.key for item in held if remedy_of(item.kind) is not Remedy.HOLD)
         if keys - self.keys:
             return Backoff(keys, FIRST_PAUSE, min(self.due, now + FIRST_PAUSE))
         return replace(self, keys=keys) if keys else Backoff()

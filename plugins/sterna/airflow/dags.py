@@ -12,6 +12,7 @@ from sterna.airflow.operators import (
     RUN,
     SternaAnnounceOperator,
     SternaCopyOperator,
+    SternaGcOperator,
     SternaLagOperator,
     SternaLocalizeOperator,
     SternaPlanOperator,
@@ -43,11 +44,32 @@ the others (registry, credentials, a branch changed by somebody else) wait for y
 """
 
 _LAG_DOC = """\
-### Alert when region `{region}` lags behind `main`
+### Alert when region `{region}` needs somebody
 
-Fails when the oldest commit on `main` that this region does not serve yet is older than `[sterna] lag_limit`. It looks
-at the catalog and not at the runs of the sync, so it also tells when no run happens at all. Put your notifier into
-`on_failure_callback`, or alert on the metric `sterna.lag_seconds`.
+Fails, with a line an alarm, when
+
+* the oldest commit on `main` that this region does not serve yet is older than `[sterna] lag_limit`
+* a table is held for as long, unless `[sterna] allow_held` names it
+* the replica branch can't be used, or the region is cut off from the primary's catalog
+* no clean-up has got ahead for `[sterna] gc_limit`
+* a replication slot is near its limit (`[sterna] slot_limit`)
+
+It looks at the region and not at the runs of the sync, so it also tells when no run happens at all. Put your notifier
+into `on_failure_callback`, or alert on the metric `sterna.alarms`. What to do stands in docs/operations.md, *The lag
+alert*.
+"""
+
+_GC_DOC = """\
+### Clean up below the replica root of region `{region}`
+
+Deletes what no kept head of the region's replica branch reaches: a file goes when passes at least `grace` apart found
+it unreachable. Safe beside syncs, which wait for half a minute at most. Unpause it where a replica should not keep
+everything for ever.
+
+**By hand**: *Trigger* offers a dry run (the log tells what would be deleted), other limits, and `evict`: files of
+tables that policies or residency refuse go at once.
+
+**When it fails**: nothing that readers need was deleted, and the next run goes on.
 """
 
 
@@ -99,7 +121,9 @@ def lag_dag(
     dag_id: str = "sterna_lag_alert",
     **kwargs: Any,
 ) -> DAG:
-    """Return a DAG that fails while a region lags behind `main` by more than a limit.
+    """Return a DAG that fails while a region, or a table that it holds, lags behind `main` by more than a limit.
+
+    And while something else is wrong that somebody has to be told; see `SternaLagOperator`.
 
     Args:
         region: name of the region; None for `[sterna] region`.
@@ -125,6 +149,50 @@ def lag_dag(
             registry=registry,
             limit=limit or seconds("lag_limit"),
             execution_timeout=timedelta(minutes=2),
+        )
+    return dag
+
+
+def gc_dag(
+    *,
+    region: str | None = None,
+    registry: str | None = None,
+    dag_id: str = "sterna_gc",
+    schedule: str | None = None,
+    keep: str | None = None,
+    grace: str | None = None,
+    **kwargs: Any,
+) -> DAG:
+    """Return a DAG that deletes what no kept head of a region's replica reaches.
+
+    Args:
+        region: name of the region; None for `[sterna] region`.
+        registry: path of the registry; None for `[sterna] registry`.
+        dag_id: the DAG's id; one a region.
+        schedule: cron expression (UTC), "" for none; None for `[sterna] gc_schedule`.
+        keep: what younger heads reach stays, such as `7d`; None for `[sterna] gc_keep`.
+        grace: how long a file has to be unreachable, such as `24h`; None for `[sterna] gc_grace`.
+        kwargs: see `DAG`; they go before what is set here.
+
+    Raises:
+        UsageError: a setting is missing or wrong.
+    """
+    region, registry = region or text("region"), registry or text("registry")
+    cron = text("gc_schedule") if schedule is None else schedule
+    settings: dict[str, Any] = {
+        "description": f"Delete what nothing reaches below the replica root of region {region}",
+        "doc_md": _GC_DOC.format(region=region),
+        "schedule": CronTriggerTimetable(cron, timezone="UTC") if cron else None,
+        "params": _gc_params(keep or text("gc_keep"), grace or text("gc_grace")),
+        **_common(),
+    }
+    with DAG(dag_id, **{**settings, **kwargs}) as dag:
+        SternaGcOperator(
+            task_id="gc",
+            region=region,
+            registry=registry,
+            options="{{ params | tojson }}",
+            execution_timeout=seconds("gc_timeout"),
         )
     return dag
 
@@ -217,5 +285,37 @@ def _params() -> dict[str, Param]:
             minimum=1,
             title="Tables published at once by a first seed",
             section="Size of batches",
+        ),
+    }
+
+
+def _gc_params(keep: str, grace: str) -> dict[str, Param]:
+    pattern = "^[1-9][0-9]{0,8}[smhdw]$"
+    return {
+        "dry_run": Param(
+            False,
+            type="boolean",
+            title="Dry run",
+            description_md="Only tell, in the log, what would be deleted.",
+        ),
+        "keep": Param(
+            keep,
+            type="string",
+            pattern=pattern,
+            title="Keep",
+            description_md="What heads of the replica branch that are no older than this reach stays.",
+        ),
+        "grace": Param(
+            grace,
+            type="string",
+            pattern=pattern,
+            title="Grace",
+            description_md="How long a file has to be unreachable: longer than any run or query takes, 1h at least.",
+        ),
+        "evict": Param(
+            False,
+            type="boolean",
+            title="Evict",
+            description_md="Files of tables that policies or residency refuse go at once.",
         ),
     }

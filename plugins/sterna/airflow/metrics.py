@@ -2,28 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sterna.airflow.settings import patterns
+
 if TYPE_CHECKING:
+    from sterna.replica.held import Held
     from sterna.replica.records import Report
+    from sterna.status.alarms import Alarm
+    from sterna.status.model import RegionStatus
 
 
 def record_sync(report: Report) -> None:
-    """Report how a sync left its region: lag in seconds, tables held, bytes copied."""
+    """Report how a sync left its region: its lags in seconds, tables held, bytes copied."""
     from airflow.sdk.observability import stats
 
-    tags = {"region": report.region}
-    stats.gauge("sterna.lag_seconds", report.lag_seconds, tags=tags)
-    stats.gauge("sterna.held_tables", len(report.held), tags=tags)
-    stats.incr("sterna.copied_bytes", report.copied.sent, tags=tags)
+    record_lags(report.region, report.watermark_lag_seconds, report.held, patterns("allow_held"))
+    stats.incr("sterna.copied_bytes", report.copied.sent, tags={"region": report.region})
 
 
-def record_lag(region: str, seconds: float, held: int) -> None:
-    """Report a region's lag in seconds and its tables held, measured outside of a sync."""
+def record_lags(region: str, watermark: float | None, held: Sequence[Held], allowed: Sequence[str]) -> None:
+    """Report a region's lags in seconds and how many tables it holds; of a lag that is unknown nothing is said.
+
+    Args:
+        region: its name.
+        watermark: its lag without held tables, None when it is unknown.
+        held: the tables that it holds.
+        allowed: patterns of those that an operator accepts to be held: they are counted, and make no lag.
+    """
     from airflow.sdk.observability import stats
 
-    stats.gauge("sterna.lag_seconds", seconds, tags={"region": region})
-    stats.gauge("sterna.held_tables", held, tags={"region": region})
+    from sterna.replica.lag import Lags, held_lag
+    from sterna.status.alarms import not_allowed
+
+    tags = {"region": region}
+    counting = not_allowed(held, allowed)
+    oldest = held_lag(counting)
+    stats.gauge("sterna.held_tables", len(held), tags=tags)
+    stats.gauge("sterna.held_allowed_tables", len(held) - len(counting), tags=tags)
+    for name, lag in {
+        "sterna.lag_seconds": None if watermark is None else Lags(watermark, oldest).oldest,
+        "sterna.watermark_lag_seconds": watermark,
+        "sterna.held_lag_seconds": oldest,
+    }.items():
+        if lag is not None:
+            stats.gauge(name, lag, tags=tags)
+
+
+def record_alarms(status: RegionStatus, raised: Sequence[Alarm]) -> None:
+    """Report what the alert looks at beside the lags, and how many alarms there are."""
+    from airflow.sdk.observability import stats
+
+    from sterna.status.alarms import evidence_age
+
+    tags = {"region": status.region}
+    stats.gauge("sterna.alarms", len(raised), tags=tags)
+    stats.gauge("sterna.cut_off", int(status.cut_off is not None), tags=tags)
+    age = evidence_age(status)
+    if age is not None:
+        stats.gauge("sterna.gc_lag_seconds", age, tags=tags)
+    if status.slots:
+        stats.gauge("sterna.slot_behind_bytes", max(slot.behind for slot in status.slots), tags=tags)
+        stats.gauge("sterna.slot_used", max(slot.used or 0.0 for slot in status.slots), tags=tags)
 
 
 def count_watch_error(region: str) -> None:

@@ -8,61 +8,24 @@ XComs carry the URI of the run's folder, batch numbers and counts; the plan and 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, SkipMixin
+from airflow.sdk import SkipMixin
 
 from sterna.airflow.assets import announcements, main_asset, region_asset, replica_asset
-from sterna.airflow.metrics import record_lag, record_sync
-from sterna.airflow.retry import RemedyRetryPolicy
-from sterna.airflow.settings import text
+from sterna.airflow.base import RUN as RUN
+from sterna.airflow.base import SternaOperator as SternaOperator
+from sterna.airflow.gc_operator import SternaGcOperator as SternaGcOperator
+from sterna.airflow.metrics import record_sync
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
     from pydantic import JsonValue
 
     from sterna.replica.records import Report, StageReport
-    from sterna.replica.region import RegionContext
     from sterna.sync.options import SyncOptions
-
-# What one task hands to the next, besides what it returns.
-RUN = "run"
-
-
-class SternaOperator(BaseOperator):
-    """What the operators of all stages share: their region and how its view of the registry is opened.
-
-    Args:
-        region: name of the region; None for `[sterna] region`.
-        registry: path of the registry; None for `[sterna] registry`.
-        kwargs: see `BaseOperator`. Without a `retry_policy` failures are repeated as their errors say.
-    """
-
-    template_fields: Sequence[str] = ("region", "registry")
-    ui_color = "#e8f1f8"
-
-    def __init__(self, *, region: str | None = None, registry: str | None = None, **kwargs: Any) -> None:
-        # A mapped task passes each setting that nobody gave, as None.
-        kwargs["retry_policy"] = kwargs.get("retry_policy") or RemedyRetryPolicy()
-        super().__init__(**kwargs)
-        self.region = region
-        self.registry = registry
-
-    def open(self) -> RegionContext:
-        """Return the region's view of the registry, with credentials from Airflow's connections."""
-        from sterna.airflow.secrets import airflow_secrets
-        from sterna.replica.region import open_region
-
-        # Spark's bridge tells of each connection that it closes, between the lines that a person wants to read.
-        logging.getLogger("py4j").setLevel(logging.WARNING)
-        return open_region(self.registry or text("registry"), self.region or text("region"), airflow_secrets)
-
-    def say(self, line: str) -> None:
-        """Write one line of progress to the task's log."""
-        self.log.info("%s", line)
 
 
 class SternaPlanOperator(SternaOperator, SkipMixin):
@@ -143,7 +106,7 @@ class SternaCopyOperator(SternaOperator):
         from sterna.sync import stages
 
         # rclone gets the task's own deadline, so that it is ended in an orderly way.
-        limit = {"deadline": self.execution_timeout.total_seconds()} if self.execution_timeout else {}
+        limit: Any = {"deadline": self.execution_timeout.total_seconds()} if self.execution_timeout else {}
         return run_folder.to_json(stages.copy(self.open(), self.run, self.batch["number"], self.say, **limit))
 
 
@@ -168,7 +131,7 @@ class SternaLocalizeOperator(SternaOperator):
         from sterna.replica import run_folder
         from sterna.sync import stages
 
-        return run_folder.to_json(stages.localize(self.open(), self.run, add_up(self.copied), self.say))
+        return run_folder.to_json(stages.localize(self.open(), self.run, add_up(self.copied, self.run), self.say))
 
 
 class SternaPublishOperator(SternaOperator):
@@ -195,7 +158,8 @@ class SternaPublishOperator(SternaOperator):
         """Publish the plan."""
         from sterna.sync import stages
 
-        report = stages.publish(self.open(), self.run, add_up(self.copied), add_up([self.localized]), self.say)
+        copied, localized = add_up(self.copied, self.run), add_up([self.localized], self.run)
+        report = stages.publish(self.open(), self.run, copied, localized, self.say)
         record_sync(report)
         if report.more:
             self.say("more is to be done: the next run starts at once")
@@ -274,37 +238,42 @@ class SternaSyncOperator(SternaOperator):
 
 
 class SternaLagOperator(SternaOperator):
-    """Fail when a region lags behind `main` by more than a limit, so that Airflow's own alerts tell somebody.
+    """Fail when a region needs somebody, so that Airflow's own alerts tell them.
+
+    It does when the region, or a table that it holds, lags behind `main` by more than a limit. And when its branch
+    can't be used, it is cut off from the primary's catalog, no clean-up gets ahead, or a replication slot is near its
+    limit. Each is a metric, too.
 
     Args:
         limit: the lag from which on the task fails.
+        allow_held: patterns of tables that may be held without an alarm; None for `[sterna] allow_held`.
+        gc_limit: how long evidence of a run may stay, which a clean-up deletes; 0 where no clean-up is run; None for
+            `[sterna] gc_limit`.
+        slot_limit: the share of `max_slot_wal_keep_size` that a slot may need; None for `[sterna] slot_limit`.
         kwargs: see `SternaOperator`.
     """
 
-    def __init__(self, *, limit: timedelta, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        limit: timedelta,
+        allow_held: Sequence[str] | None = None,
+        gc_limit: timedelta | None = None,
+        slot_limit: float | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.limit = limit
+        self.allow_held = allow_held
+        self.gc_limit = gc_limit
+        self.slot_limit = slot_limit
 
-    def execute(self, context: TaskContext) -> float:
-        """Measure the lag, report it as a metric, and return it in seconds."""
-        from airflow.sdk.exceptions import AirflowFailException
+    def execute(self, context: TaskContext) -> float | None:
+        """Look, report metrics, and return the lag in seconds, without the tables that may be held."""
+        from sterna.airflow.alert import look, read_limits
 
-        from sterna.status.read import read_status
-
-        status = read_status(self.open())
-        if status.cut_off:
-            self.say(status.cut_off.line)
-        for item in status.held:
-            self.say(f"held: {item.held.key}: {item.held.reason}; {item.do}")
-        if status.problem or status.lag_seconds is None:
-            raise AirflowFailException(status.problem)
-        record_lag(status.region, status.lag_seconds, len(status.held))
-        if status.lag_seconds > self.limit.total_seconds():
-            raise AirflowFailException(
-                f"{status.region} lags {status.lag_seconds:.0f} s behind main: {status.branch} stands for "
-                f"main@{status.watermark}"
-            )
-        return status.lag_seconds
+        limits = read_limits(self.limit, self.allow_held, self.gc_limit, self.slot_limit)
+        return look(self.open(), limits, self.say)
 
 
 def read_options(given: Mapping[str, Any] | str) -> tuple[SyncOptions, bool]:
@@ -329,14 +298,22 @@ def read_options(given: Mapping[str, Any] | str) -> tuple[SyncOptions, bool]:
     return SyncOptions(**options), dry_run
 
 
-def add_up(reports: Iterable[str] | None) -> StageReport:
-    """Return the sum of what tasks of one stage returned; skipped ones returned nothing."""
+def add_up(reports: Iterable[str] | None, run: str = "") -> StageReport:
+    """Return the sum of what tasks of one stage returned; skipped ones returned nothing.
+
+    Args:
+        reports: their reports as JSON.
+        run: URI of the run's folder. Reports of other runs don't count: when a whole DAG run is cleared, and its new
+            plan has fewer batches, Airflow keeps what the tasks of the others returned. "" to count all.
+    """
     from sterna.replica.records import StageReport
-    from sterna.replica.run_folder import from_json
+    from sterna.replica.run_folder import from_json, run_id_of
 
     # As a slice the XComs of mapped tasks come in one request, and not one by one.
     texts = list(reports[:]) if isinstance(reports, Sequence) else list(reports or ())
-    return sum((from_json(StageReport, text) for text in texts if text), StageReport())
+    found = [from_json(StageReport, text) for text in texts if text]
+    ours = [each for each in found if not (run and each.run_id) or each.run_id == run_id_of(run)]
+    return sum(ours, StageReport())
 
 
 def in_short(report: Report) -> dict[str, Any]:

@@ -54,7 +54,34 @@ OPTIONS = {
     "copy_timeout": Option("Deadline of one copy task, in seconds.", "integer", "21600"),
     "localize_timeout": Option("Deadline of the localize task, in seconds.", "integer", "21600"),
     "publish_timeout": Option("Deadline of the publish task and of the announce task, in seconds.", "integer", "1800"),
-    "lag_limit": Option("Seconds of lag from which on the example DAG sterna_lag_alert fails.", "integer", "3600"),
+    "lag_limit": Option(
+        "Seconds of lag, of the region or of a table that it holds, from which on sterna_lag_alert fails.",
+        "integer",
+        "3600",
+    ),
+    "allow_held": Option(
+        "Tables that may be held without an alarm: patterns as in the registry's policies, with commas between them.",
+        default="",
+        example="scratch.**, shop.old_orders",
+    ),
+    "gc_limit": Option(
+        "Seconds that evidence of a run may stay before sterna_lag_alert fails, since no clean-up gets ahead; 0: no "
+        "clean-up is run here.",
+        "integer",
+        "1296000",
+    ),
+    "slot_limit": Option(
+        "Share of max_slot_wal_keep_size from which on a replication slot that needs so much makes sterna_lag_alert "
+        "fail.",
+        "float",
+        "0.8",
+    ),
+    "gc_schedule": Option(
+        "Cron expression (UTC) of the clean-ups by the DAG sterna_gc; empty: by hand alone.", default="30 3 * * *"
+    ),
+    "gc_keep": Option("What heads of the replica branch that are no older than this reach stays.", default="7d"),
+    "gc_grace": Option("How long a file has to be unreachable before a clean-up deletes it.", default="24h"),
+    "gc_timeout": Option("Deadline of a clean-up, in seconds.", "integer", "21600"),
     "owner": Option("Owner shown on the DAGs.", default="sterna"),
     "owner_link": Option(
         "Where a click on the owner leads, such as a run book; empty: nowhere.",
@@ -101,3 +128,8 @@ def seconds(name: str) -> timedelta:
         UsageError: it is no number.
     """
     return timedelta(seconds=number(name))
+
+
+def patterns(name: str) -> tuple[str, ...]:
+    """Return an option's value, patterns with commas between them."""
+    return tuple(part.strip() for part in text(name).split(",") if part.strip())

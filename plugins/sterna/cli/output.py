@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from sterna.errors import SternaError
+from sterna.errors import SternaError, printable, printable_lines
 from sterna.render.plain import plain
 
 
@@ -40,17 +40,18 @@ class Output:
 
     def line(self, text: str) -> None:
         """Print a line of a command's running text; to stderr when the result is JSON."""
-        (self._err if self.as_json else self._out).print(text, markup=False)
+        (self._err if self.as_json else self._out).print(printable_lines(text), markup=False)
 
     @contextmanager
     def progress(self, title: str) -> Iterator[Callable[[str], None]]:
         """Show progress: on a terminal a moving line with the last news under the finished ones, else plain lines."""
         if not self._err.is_terminal:
-            yield lambda text: self._err.print(text, markup=False)
+            yield lambda text: self._err.print(printable_lines(text), markup=False)
             return
         with self._err.status(title) as status:
 
             def show(text: str) -> None:
+                text = printable_lines(text)
                 status.update(escape(f"{title}: {text}"))
                 self._err.print(f"[dim]{escape(text)}[/dim]")
 
@@ -59,7 +60,8 @@ class Output:
     def error(self, error: SternaError) -> None:
         """Print an error with what to do about it."""
         if self.as_json:
-            fields = {"error": type(error).__name__, "message": error.message, "table": error.table, "file": error.file}
+            places = {"table": printable(error.table), "file": printable(error.file)}
+            fields = {"error": type(error).__name__, "message": error.message, **places}
             sys.stderr.write(
                 json.dumps({**fields, "hint": error.hint, "remedy": error.remedy.value}, ensure_ascii=False) + "\n"
             )

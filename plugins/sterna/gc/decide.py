@@ -87,7 +87,7 @@ class Rules:
 
 
 @dataclass
-class Found:
+class SortedOut:
     """What lies below a replica root.
 
     Args:
@@ -111,7 +111,7 @@ def schema() -> pa.Schema:
     return pa.schema([("uri", pa.string()), ("size", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
 
 
-def sort_out(listing: Iterable[Listed], rules: Rules, kept: ReachedFiles, refused: ReachedFiles) -> Found:
+def sort_out(listing: Iterable[Listed], rules: Rules, kept: ReachedFiles, refused: ReachedFiles) -> SortedOut:
     """Tell what is reachable of a listing.
 
     Args:
@@ -138,7 +138,7 @@ def sort_out(listing: Iterable[Listed], rules: Rules, kept: ReachedFiles, refuse
         only_refused.append(_table(_filtered(lost, refused, wanted=True)))
         # No head names evidence; if one should, it stays.
         unreachable.append(_table(_filtered([*lost, *_filtered(spent, kept, wanted=False)], refused, wanted=False)))
-    return Found(
+    return SortedOut(
         objects,
         strange,
         pa.concat_tables(unreachable).combine_chunks(),

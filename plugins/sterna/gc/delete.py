@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sterna.errors import Busy, CatalogConflict, SternaError
 from sterna.gc.decide import amount, without
-from sterna.gc.evidence import runs_in_flight
+from sterna.gc.evidence import Runs
 from sterna.gc.fence import Fence, fence
-from sterna.gc.heads import elsewhere, versions_since
+from sterna.gc.heads import Heads, versions_since
 from sterna.gc.model import Amount, GcOptions
-from sterna.replica.head import read_head
-from sterna.replica.reach import ReachedFiles, TableVersion, Walk
+from sterna.replica.head import head_of, newest_commit, read_head, refuse_foreign
+from sterna.replica.reach import ReachedFiles, Walk
 from sterna.replica.region import RegionContext
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 5_000  # files between two looks at the fence's clock
 _LOOK_SECONDS = 1.0
+_FRUITLESS = 10  # fences behind which there was no time left to delete anything
 
 
 @dataclass
@@ -42,86 +42,110 @@ class Deletion:
         context: the region.
         pass_id: names it.
         options: what was asked for.
-        now: the time that the clean-up goes by.
+        runs: the syncs that it doesn't disturb.
+        heads: what was walked; goes on with the branch.
         walk: the walk over what is kept, to be taken further when the branch moves.
         kept: what it reaches.
-        seen: the versions that were walked.
         progress: called with lines for people.
     """
 
     context: RegionContext
     pass_id: str
     options: GcOptions
-    now: datetime
+    runs: Runs
+    heads: Heads
     walk: Walk
     kept: ReachedFiles
-    seen: set[TableVersion]
     progress: Callable[[str], None]
 
-    def run(self, garbage: pa.Table, head: str) -> Deleted:
+    def run(self, garbage: pa.Table) -> Deleted:
         """Delete garbage.
 
         Args:
-            garbage: what nothing reaches that was kept up to a head.
-            head: that head.
+            garbage: what nothing reaches that was kept up to the head that was walked.
 
         Raises:
-            Busy: syncs follow one another so closely, or another clean-up is at work; what is left is for a later run.
+            Busy: a sync or another clean-up is at work for longer than the caller would wait.
+            CatalogConflict: the branch moved at every try to fence it, for as long.
             ReplicaBroken: what a new head reaches can't be read; nothing more is deleted.
             CatalogError, StoreError: something doesn't answer.
         """
-        result = Deleted(head, Amount(), {})
-        end = time.monotonic() + self.options.patience
+        result = Deleted(self.heads.head.hash, Amount(), {})
+        fruitless = 0
         while garbage.num_rows:
-            garbage = self._still(garbage, result)
-            try:
-                with fence(self.context, result.head, self.pass_id) as standing:
-                    started = time.monotonic()
-                    garbage = self._slice(garbage, standing, result)
-            except CatalogConflict:
-                if time.monotonic() > end:
-                    raise
-                continue
-            result.head = standing.hash
-            self.progress(
-                f"{result.done.files} files, {result.done.bytes} bytes deleted, {len(result.failures)} failed"
-            )
-            end = time.monotonic() + self.options.patience
+            self._wait_for_syncs()
+            # Most of what was published is walked while syncs may go on; the fence is left with the last of it.
+            garbage = self._reached_meanwhile(garbage, read_head(self.context.primary, self._branch).hash, look=True)
+            if not garbage.num_rows:
+                break
+            before, started = garbage.num_rows, time.monotonic()
+            garbage = self._fenced(garbage, result)
+            fruitless = fruitless + 1 if garbage.num_rows == before else 0
+            if fruitless == _FRUITLESS:
+                raise Busy("the branch moves faster than what it reaches can be read", hint="a later run goes on")
             if garbage.num_rows:
                 time.sleep(time.monotonic() - started)  # as long as syncs had to wait
         return result
 
-    def _still(self, garbage: pa.Table, result: Deleted) -> pa.Table:
-        """Wait for syncs that are about to be published; return what is still garbage at the head that they made."""
-        # Before the wait, so that it is short from then to the fence: what `main` newly names is on the replica's new
-        # head, too, or young.
-        found = elsewhere(self.context) - self.seen
-        result.head, before = self._head_at_rest(), result.head
-        found |= versions_since(self.context, before, result.head) - self.seen
-        if not found:
-            return garbage
-        self.seen |= found
-        self.walk.over(found)
-        return without(garbage, self.kept)
+    @property
+    def _branch(self) -> str:
+        return self.context.region.replica_branch
 
-    def _head_at_rest(self) -> str:
+    def _wait_for_syncs(self) -> None:
+        """Wait for the syncs that are about to be published, and for no other one that begins meanwhile.
+
+        Syncs may follow one another without a pause. One that is planned between this look and the fence has to be
+        planned again, and then the next look finds it.
+        """
+        end = time.monotonic() + self.options.patience
+        asked: tuple[str, ...] | None = None
+        while True:
+            head = read_head(self.context.primary, self._branch)
+            if head.deleting:
+                what, running = "another clean-up is at work", head.collecting
+            else:
+                asked = self.runs.in_flight(head.hash) if asked is None else self.runs.still(asked, head.hash)
+                what, running = "a sync is between its plan and its publication", ", ".join(asked)
+            if not running:
+                return
+            if time.monotonic() >= end:
+                raise Busy(f"{what}: {running}; nothing is deleted meanwhile", hint="a later run goes on")
+            self.progress(f"waiting for {running}")
+            time.sleep(_LOOK_SECONDS)
+
+    def _reached_meanwhile(self, garbage: pa.Table, head: str, *, look: bool) -> pa.Table:
+        """Walk what the branch reaches by now, and what other references do; return what is still garbage."""
+        found = versions_since(self.context, self.heads.head.hash, head)
+        if look:
+            found |= self.heads.elsewhere.look()
+        found -= self.heads.kept
+        self.walk.over(found)
+        self.heads.kept |= found
+        self.heads.head = replace(self.heads.head, hash=head)
+        return without(garbage, self.kept) if found else garbage
+
+    def _fenced(self, garbage: pa.Table, result: Deleted) -> pa.Table:
+        """Delete a slice behind a fence; return what is left."""
         end = time.monotonic() + self.options.patience
         while True:
-            head = read_head(self.context.primary, self.context.region.replica_branch)
-            running = (
-                (head.collecting,)
-                if head.deleting
-                else runs_in_flight(self.context, head.hash, self.now, self.options.grace)
-            )
-            if not running:
-                return head.hash
-            if time.monotonic() >= end:
-                what = (
-                    "another clean-up is at work" if head.deleting else "a sync is between its plan and its publication"
-                )
-                raise Busy(f"{what}: {', '.join(running)}; nothing is deleted meanwhile", hint="a later run goes on")
-            self.progress(f"waiting for {', '.join(running)}")
-            time.sleep(_LOOK_SECONDS)
+            parent = newest_commit(self.context.primary, self._branch)
+            if parent is None:
+                raise Busy(f"{self._branch} was reset while it was looked at", hint="start again")
+            refuse_foreign(self._branch, parent)
+            if head_of(parent).deleting:
+                return garbage  # another clean-up was first
+            try:
+                with fence(self.context, parent, self.pass_id) as standing:
+                    # What was published up to the very commit that the fence stands on. Nothing is, from here on.
+                    garbage = self._reached_meanwhile(garbage, parent.hash, look=False)
+                    garbage = self._slice(garbage, standing, result)
+                break
+            except CatalogConflict:
+                if time.monotonic() >= end:
+                    raise
+        result.head = standing.hash
+        self.progress(f"{result.done.files} files, {result.done.bytes} bytes deleted, {len(result.failures)} failed")
+        return garbage
 
     def _slice(self, garbage: pa.Table, standing: Fence, result: Deleted) -> pa.Table:
         """Delete as much as the fence has time for; return what is left."""

@@ -6,16 +6,21 @@ Records of what was unreachable, and plans not yet published.
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from sterna.errors import UsageError
 from sterna.gc.decide import Pass
 from sterna.replica.region import RegionContext
-from sterna.replica.run_folder import load_plan, runs_folder
+from sterna.replica.run_folder import began, load_plan, runs_folder, stamp
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+# Between a run's beginning, which its name tells, and its plan. Who plans for longer may be disturbed.
+_PLANNING = timedelta(hours=1)
 
 
 def save_pass(context: RegionContext, pass_id: str, unreachable: pa.Table) -> None:
@@ -40,30 +45,63 @@ def read_passes(context: RegionContext, before: datetime) -> list[Pass]:
     return [Pass(modified, _uris(context.objects.read(uri))) for modified, uri in listed[start:]] if start >= 0 else []
 
 
-def runs_in_flight(context: RegionContext, replica_hash: str, now: datetime, grace: timedelta) -> tuple[str, ...]:
-    """Return the ids of the syncs that are between plan and publication.
+@dataclass
+class Runs:
+    """The syncs that are between plan and publication: such a run has a plan and no report.
 
-    Such a run has a plan and no report. One that was planned for another head than the branch has now can't be
-    published any more, and one older than `grace` is dead.
+    One that was planned for another head than the branch has now can't be published any more, and one older than
+    `grace` is dead. The folders of runs are listed once; a later look lists what began since.
 
     Args:
         context: the region.
-        replica_hash: the replica branch's head.
         now: the time.
         grace: longer than any run takes.
     """
-    folder = runs_folder(context)
-    planned: set[str] = set()
-    reported: set[str] = set()
-    for uri, _, modified in context.objects.list(folder):
-        run, _, name = uri.removeprefix(f"{folder}/").partition("/")
-        if name == "plan.json" and modified > now - grace:
-            planned.add(run)
-        elif name == "report.json":
-            reported.add(run)
-    return tuple(
-        sorted(run for run in planned - reported if _planned_for(context, f"{folder}/{run}") in (None, replica_hash))
-    )
+
+    context: RegionContext
+    now: datetime
+    grace: timedelta
+    _after: str = ""
+    _planned: dict[str, str | None] = field(default_factory=dict)  # by run, the head that it is for
+
+    def in_flight(self, replica_hash: str) -> tuple[str, ...]:
+        """Return the ids of those that may be published on a head of the replica branch."""
+        reported = self._list()
+        return self.still([run for run in self._planned if run not in reported], replica_hash)
+
+    def still(self, runs: Iterable[str], replica_hash: str) -> tuple[str, ...]:
+        """Return those of some runs in flight that still are; nothing is listed."""
+        waiting = [run for run in runs if self._planned[run] in (None, replica_hash)]
+        reports = {f"{runs_folder(self.context)}/{run}/report.json": run for run in waiting}
+        sizes = self.context.objects.sizes(reports) if reports else {}
+        return tuple(sorted(run for uri, run in reports.items() if sizes[uri] is None))
+
+    def _list(self) -> set[str]:
+        """Take note of the plans that are new; return the runs of those listed that have a report."""
+        folder = runs_folder(self.context)
+        planned: set[str] = set()
+        reported: set[str] = set()
+        newest = ""
+        after = self._after or stamp(self.now - self.grace - _PLANNING)
+        for uri, _, modified in self.context.objects.list(folder, after=after):
+            run, _, name = uri.removeprefix(f"{folder}/").partition("/")
+            newest = max(newest, run)
+            if name == "plan.json" and modified > self.now - self.grace:
+                planned.add(run)
+            elif name == "report.json":
+                reported.add(run)
+        self._after = _an_hour_before(newest) or after
+        for run in planned - reported - self._planned.keys():
+            self._planned[run] = _planned_for(self.context, f"{folder}/{run}")
+        return reported
+
+
+def _an_hour_before(run: str) -> str:
+    """Return where the runs begin that may have been planned after one was; "" where its name isn't a run's."""
+    try:
+        return stamp(began(run) - _PLANNING)
+    except ValueError:
+        return ""
 
 
 def _planned_for(context: RegionContext, run: str) -> str | None:

@@ -3,9 +3,10 @@ compares-and-swaps.
 
 A clean-up commits twice around each of its deletions, and changes nothing but a property. So a sync that was planned
 before the first commit can't be published: its head is gone. One that would be planned between them waits: the head
-says so. One that is planned after the second looks for every file after the last of them was deleted. No order of the
-two lets a sync publish a file that it found and a clean-up then deleted, whatever is written beside the replica, or
-lost there.
+says so. One that is planned after the second looks for every file after the last of them was deleted. What was
+published before the first commit is on the commit that it stands on, and is read before anything is deleted. No order
+of the two lets a sync publish a file that it found and a clean-up then deleted, whatever is written beside the
+replica, or lost there.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sterna.catalog.commit_once import NOTHING, commit_once
+from sterna.catalog.model import Commit
 from sterna.errors import CatalogConflict
 from sterna.replica.head import COLLECTING, COLLECTING_SECONDS, RUN_ID, read_head
 from sterna.replica.region import RegionContext
@@ -53,12 +55,13 @@ class Fence:
 
 
 @contextmanager
-def fence(context: RegionContext, replica_hash: str, pass_id: str) -> Iterator[Fence]:
+def fence(context: RegionContext, parent: Commit, pass_id: str) -> Iterator[Fence]:
     """Keep syncs from being published, and from being planned, for as long as the block runs.
 
     Args:
         context: the region.
-        replica_hash: the replica branch's head; the caller has made sure that what is deleted isn't reachable from it.
+        parent: the replica branch's head as the caller knows it. Before anything is deleted, the caller makes sure that
+            it isn't reachable from there; that is done best behind the fence, where the branch stands still.
         pass_id: names the clean-up.
 
     Yields:
@@ -68,13 +71,9 @@ def fence(context: RegionContext, replica_hash: str, pass_id: str) -> Iterator[F
         CatalogConflict: the branch has moved.
         CatalogError: the catalog doesn't answer; a fence that can't be taken down stops counting by itself.
     """
-    properties = dict(
-        next(
-            iter(context.primary.history(f"{context.region.replica_branch}@{replica_hash}", operations=False))
-        ).properties
-    )
+    properties = dict(parent.properties)
     made = Fence()
-    made.hash = _commit(context, replica_hash, pass_id, {**properties, RUN_ID: pass_id, COLLECTING: pass_id})
+    made.hash = _commit(context, parent.hash, pass_id, {**properties, RUN_ID: pass_id, COLLECTING: pass_id})
     if context.primary.reference(context.region.replica_branch).hash != made.hash:
         raise CatalogConflict(f"{context.region.replica_branch} moved on as the clean-up began to delete")
     try:

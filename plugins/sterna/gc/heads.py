@@ -19,12 +19,71 @@ from sterna.replica.reach import TableVersion
 from sterna.replica.region import RegionContext
 
 
+class Elsewhere:
+    """What lies below this replica root and is shown by other references, or by the region's own, older copy of the
+    catalog. The second look, and each one after it, costs what changed since.
+
+    Args:
+        context: the region.
+    """
+
+    def __init__(self, context: RegionContext) -> None:
+        self._context = context
+        self._looked: dict[str, str] = {}  # by what was looked at, the commit
+
+    def look(self) -> set[TableVersion]:
+        """Return what is shown; of what an earlier look has returned, only what was put there again."""
+        context, branch, found = self._context, self._context.region.replica_branch, set[TableVersion]()
+        for reference in context.primary.references():
+            if reference.name != branch:
+                found |= self._shown(reference)
+        if context.catalog is not context.primary:
+            found |= self._served(branch)
+        return found
+
+    def _shown(self, reference: Reference) -> set[TableVersion]:
+        """Return what a reference shows below this replica root, or nothing where it is dropped meanwhile."""
+        while True:
+            try:
+                return self._news(self._context.primary, reference, reference.name)
+            except ReferenceNotFound:
+                there = {each.name: each for each in self._context.primary.references()}
+                if reference.name not in there:
+                    return set()
+                # A commit that the catalog has forgotten can't be compared with.
+                forgotten = self._looked.pop(reference.name, None)
+                if forgotten is None and there[reference.name].hash == reference.hash:
+                    raise
+                reference = there[reference.name]
+
+    def _served(self, branch: str) -> set[TableVersion]:
+        try:
+            return self._news(self._context.catalog, self._context.catalog.reference(branch), "")
+        except ReferenceNotFound:
+            self._looked.pop("", None)
+            return set()  # the copy has not got it yet: nobody reads it there
+
+    def _news(self, catalog: CatalogReader, reference: Reference, name: str) -> set[TableVersion]:
+        known = self._looked.get(name)
+        if known == reference.hash:
+            return set()
+        if known in (None, catalog.no_ancestor()):
+            entries = catalog.entries(reference.name, reference.hash)
+        else:
+            changes = catalog.diff(reference.name, known, reference.hash)
+            entries = ((entry.key, entry.new) for entry in changes if entry.new is not None)
+        found = set(_versions(self._context, entries))
+        self._looked[name] = reference.hash
+        return found
+
+
 @dataclass
 class Heads:
     """What the kept heads hold below the replica root.
 
     Args:
         head: the replica branch's head.
+        elsewhere: what other references show.
         kept: versions whose files stay.
         past: what `main` held below the replica root since that moment, and may have expired: what is left of it stays.
         refused: versions, on the replica branch but no more at its head, of keys that the registry refuses now.
@@ -32,6 +91,7 @@ class Heads:
     """
 
     head: Head
+    elsewhere: Elsewhere
     kept: set[TableVersion] = field(default_factory=set)
     past: set[TableVersion] = field(default_factory=set)
     refused: set[TableVersion] = field(default_factory=set)
@@ -62,11 +122,11 @@ def kept_heads(context: RegionContext, since: datetime, *, whole_history: bool) 
             hint="sync the region first",
         )
     check_bindings(context.registry, head.bindings or {})
-    heads = Heads(head)
+    heads = Heads(head, Elsewhere(context))
     shown = set(_versions(context, catalog.entries(branch, head.hash)))
     for version in _held_since(context, branch, head.hash, since, heads.refused if whole_history else None):
         (heads.refused if _refused(context, version.key) else heads.kept).add(version)
-    heads.kept |= shown | elsewhere(context)
+    heads.kept |= shown | heads.elsewhere.look()
     heads.past = _past(context, since) - heads.kept
     heads.refused -= heads.kept
     heads.still_shown = tuple(sorted({version.key for version in shown if _refused(context, version.key)}))
@@ -109,33 +169,6 @@ def _held_since(
         older |= refused_versions(context, commits)
 
 
-def elsewhere(context: RegionContext) -> set[TableVersion]:
-    """Return what lies below this replica root and is shown by other references, or by the region's own, older copy
-    of the catalog.
-    """
-    branch, found = context.region.replica_branch, set[TableVersion]()
-    for reference in context.primary.references():
-        if reference.name != branch:
-            found |= _shown(context, reference)
-    if context.catalog is not context.primary:
-        found |= set(_served(context, context.catalog, branch))
-    return found
-
-
-def _shown(context: RegionContext, reference: Reference) -> set[TableVersion]:
-    """Return what a reference shows below this replica root, or nothing where it is dropped meanwhile."""
-    while True:
-        try:
-            return set(_versions(context, context.primary.entries(reference.name, reference.hash)))
-        except ReferenceNotFound:
-            there = {each.name: each for each in context.primary.references()}
-            if reference.name not in there:
-                return set()
-            if there[reference.name].hash == reference.hash:
-                raise
-            reference = there[reference.name]
-
-
 def _past(context: RegionContext, since: datetime) -> set[TableVersion]:
     """Return what `main` held below this replica root since a moment, where it held something there (after a
     promotion with tables).
@@ -147,13 +180,6 @@ def _past(context: RegionContext, since: datetime) -> set[TableVersion]:
         if next(_versions(context, context.primary.entries(SOURCE_BRANCH, hash)), None) is not None:
             return set(_held_since(context, SOURCE_BRANCH, main, since))
     return set()
-
-
-def _served(context: RegionContext, catalog: CatalogReader, branch: str) -> Iterator[TableVersion]:
-    try:
-        yield from _versions(context, catalog.entries(branch, catalog.reference(branch).hash))
-    except ReferenceNotFound:
-        return  # the copy has not got it yet: nobody reads it there
 
 
 def _put(context: RegionContext, commit: Commit) -> Iterator[TableVersion]:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from sterna.gc.decide import Found, Rules, amount, garbage, sort_out, without
+from sterna.gc.decide import Rules, SortedOut, amount, garbage, sort_out, without
 from sterna.gc.delete import Deletion
-from sterna.gc.evidence import read_passes, runs_in_flight, save_pass
-from sterna.gc.heads import Heads, elsewhere, kept_heads, versions_since
+from sterna.gc.evidence import Runs, read_passes, save_pass
+from sterna.gc.heads import Heads, kept_heads, versions_since
 from sterna.gc.model import Collected, GcOptions, NotDeleted
 from sterna.replica.head import read_head
 from sterna.replica.reach import ReachedFiles, Walk
@@ -64,6 +64,7 @@ def collect(
     heads = _caught_up(context, heads, walk)
     found = replace(found, unreachable=without(found.unreachable, kept), refused=without(found.refused, kept))
     doomed = _doomed(found, rules, options)
+    runs = Runs(context, now, options.grace)
     report = Collected(
         region=context.region.name,
         pass_id=pass_id,
@@ -74,13 +75,13 @@ def collect(
         unreachable=amount(found.unreachable),
         garbage=amount(doomed),
         refused=amount(found.refused),
-        in_flight=runs_in_flight(context, heads.head.hash, now, options.grace),
+        in_flight=runs.in_flight(heads.head.hash),
         still_shown=heads.still_shown,
     )
     left = found.unreachable
     if options.delete:
-        deletion = Deletion(context, pass_id, options, now, walk, kept, heads.kept, progress)
-        deleted = deletion.run(doomed, heads.head.hash)
+        deletion = Deletion(context, pass_id, options, runs, heads, walk, kept, progress)
+        deleted = deletion.run(doomed)
         failures = [NotDeleted(uri, str(error)) for uri, error in deleted.failures.items()]
         report = replace(
             report,
@@ -103,16 +104,20 @@ def _rules(context: RegionContext, heads: Heads, options: GcOptions, now: dateti
 def _caught_up(context: RegionContext, heads: Heads, walk: Walk) -> Heads:
     """Reach what was published, or committed to `main`, while the store was listed."""
     head = read_head(context.primary, context.region.replica_branch)
-    found = versions_since(context, heads.head.hash, head.hash) | elsewhere(context)
+    found = versions_since(context, heads.head.hash, head.hash) | heads.elsewhere.look()
     walk.over(found - heads.kept)
     return replace(heads, head=head, kept=heads.kept | found)
 
 
-def _doomed(found: Found, rules: Rules, options: GcOptions) -> pa.Table:
+def _doomed(found: SortedOut, rules: Rules, options: GcOptions) -> pa.Table:
+    """Return what is to be deleted, evidence last: how old the oldest is tells whether clean-ups get to their end."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     waited = garbage(found.unreachable, rules)
-    return pa.concat_tables([waited, found.refused]).combine_chunks() if options.evict else waited
+    all_of_it = pa.concat_tables([waited, found.refused]) if options.evict else waited
+    late = pc.starts_with(all_of_it.column("uri"), f"{rules.mapping.region.replica_root}/_sterna/")
+    return pa.concat_tables([all_of_it.filter(pc.invert(late)), all_of_it.filter(late)]).combine_chunks()
 
 
 def _left(unreachable: pa.Table, doomed: pa.Table, failures: Mapping[str, object]) -> pa.Table:

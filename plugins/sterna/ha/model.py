@@ -17,12 +17,15 @@ class Slot:
         active: the region is connected.
         wal_status: Postgres' word: reserved, extended, unreserved, lost.
         behind: bytes of log that the region has not confirmed.
+        used: the share that it needs of `max_slot_wal_keep_size`, beyond which the log is taken away; None where there
+            is no such limit.
     """
 
     name: str
     active: bool
     wal_status: str
     behind: int
+    used: float | None = None
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ def promote(
         moves: with tables: those that somebody agreed to.
 
     Raises:
-        DatabaseUnreachable: a region that has to answer does not.
+        DatabaseUnreachable: a region that has to answer does not, or a commit at the old primary did not end in time.
         NotPrimary: the old primary's last commits did not arrive in time.
     """
     target = registry.region(promotion.region)
@@ -196,9 +196,10 @@ def _refuse(sites: Mapping[str, CatalogSite], name: str, old: str, planned: bool
 def _hand_over(old: Region, target: Region, secrets: Secrets, say: Callable[[str], None], patience: float) -> None:
     """Stop commits at the old primary and wait until the new one has all of them."""
     with connected(old, secrets) as primary, connected(target, secrets) as copy:
-        fence(primary, old)
+        deadline = time.monotonic() + patience
+        fence(primary, old, patience=patience)
         say(f"{old.name} takes no more commits; waiting until {target.name} has them all")
-        wanted, deadline = references_digest(primary), time.monotonic() + patience
+        wanted = references_digest(primary)
         try:
             while references_digest(copy) != wanted:
                 if time.monotonic() > deadline:

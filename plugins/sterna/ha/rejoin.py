@@ -136,7 +136,7 @@ def fence_if_old(region: Region, registry: Registry, secrets: Secrets) -> str:
         raise NotPrimary(
             "no region's catalog is the primary yet", hint="sterna catalog promote --region <the first one>"
         )
-    # Only where there is something to take: the fence waits for every reader, and new ones wait behind it.
+    # Only where there is something to take: the fence waits for a commit under way, and new ones wait behind it.
     if newest.region != region.name and (own.writable or not own.main):
         with connected(region, secrets) as connection:
             prepare(connection, region)

@@ -187,14 +187,16 @@ def _exported(source: Region, slot: str, secrets: Secrets) -> Iterator[tuple[str
     The slot is gone again when the block fails.
     """
     with connected(source, secrets, replication=True) as connection:
-        result = connection.pgconn.exec_(
-            f"CREATE_REPLICATION_SLOT {slot} LOGICAL pgoutput (SNAPSHOT 'export')".encode()
-        )
+        with connection.cut_when_late():
+            result = connection.pgconn.exec_(
+                f"CREATE_REPLICATION_SLOT {slot} LOGICAL pgoutput (SNAPSHOT 'export')".encode()
+            )
         place, snapshot = result.get_value(0, 1), result.get_value(0, 2)
         if place is None or snapshot is None:
             raise DatabaseRefused(f"region {source.name} made no replication slot: {result.get_error_message()}")
         try:
             yield snapshot.decode(), place.decode()
         except BaseException:
-            connection.pgconn.exec_(f"DROP_REPLICATION_SLOT {slot}".encode())
+            with connection.cut_when_late():
+                connection.pgconn.exec_(f"DROP_REPLICATION_SLOT {slot}".encode())
             raise

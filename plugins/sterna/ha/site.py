@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from sterna.edges.postgres.connection import connected
+from sterna.edges.postgres.connection import look_seconds, looking
 from sterna.edges.postgres.epoch import Epoch, read_epoch
 from sterna.edges.secrets import Secrets
 from sterna.errors import DatabaseUnreachable
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 MAIN = "refs/heads/main"
+_PATIENCE = 60.0  # seconds until whoever needs a lock gives up
+_LOCK_SECONDS = 1.0  # of these a try: commits wait behind it meanwhile
+_LOCK_PAUSE = 0.5
 _FOLLOWING = """
     SELECT coalesce(obj_description(s.oid, 'pg_subscription'), ''),
            st.last_msg_receipt_time IS NOT NULL AND s.subenabled,
@@ -29,7 +32,10 @@ _FOLLOWING = """
     WHERE s.subname = 'sterna'
 """
 _SLOTS = """
-    SELECT slot_name, active, wal_status, coalesce(pg_current_wal_lsn() - confirmed_flush_lsn, 0)
+    SELECT slot_name, active, wal_status, coalesce(pg_current_wal_lsn() - confirmed_flush_lsn, 0),
+           CASE WHEN wal_status IN ('unreserved', 'lost') THEN 1
+                ELSE (pg_current_wal_lsn() - restart_lsn)
+                     / nullif(pg_current_wal_lsn() - restart_lsn + greatest(safe_wal_size, 0), 0) END
     FROM pg_replication_slots WHERE database = current_database() AND slot_name LIKE 'sterna\\_%' ORDER BY slot_name
 """
 
@@ -57,16 +63,33 @@ def look_at(region: Region, secrets: Secrets) -> CatalogSite:
         DatabaseRefused: it refused the login or a question.
     """
     try:
-        with connected(region, secrets) as connection:
+        with looking(region, secrets) as connection:
             return _look(connection, region)
     except DatabaseUnreachable as error:
         return CatalogSite(region.name, problem=str(error))
 
 
+def look_at_slots(region: Region, secrets: Secrets) -> tuple[Slot, ...]:
+    """Return what a region's catalog keeps of its log for others; needs no right but to log in.
+
+    Raises:
+        CredentialError: its credential is missing.
+        DatabaseUnreachable: it does not answer.
+        DatabaseRefused: it refused the login or the question.
+    """
+    with looking(region, secrets) as connection:
+        return _slots(connection)
+
+
 def look_at_all(regions: Sequence[Region], secrets: Secrets) -> dict[str, CatalogSite]:
-    """Return all regions' catalogs by region, looked at together."""
-    with ThreadPoolExecutor(len(regions)) as pool:
-        return {site.region: site for site in pool.map(lambda region: look_at(region, secrets), regions)}
+    """Return all regions' catalogs by region, looked at together; one that is silent is a site with a problem."""
+    from sterna.edges.postgres.limits import ask_all
+
+    answers = ask_all(regions, lambda region: look_at(region, secrets), look_seconds)
+    return {
+        region.name: answer if isinstance(answer, CatalogSite) else CatalogSite(region.name, problem=str(answer))
+        for region, answer in zip(regions, answers, strict=True)
+    }
 
 
 def newest_epoch(sites: Sequence[CatalogSite]) -> Epoch | None:
@@ -74,10 +97,18 @@ def newest_epoch(sites: Sequence[CatalogSite]) -> Epoch | None:
     return max((site.epoch for site in sites if site.epoch), default=None)
 
 
-def fence(connection: Connection[Any], region: Region) -> None:
-    """Take the right to write from a region's Nessie; returns when no commit is under way any more."""
-    with connection.transaction():
-        run_sql(connection, "fence", role=_role(region))
+def fence(connection: Connection[Any], region: Region, *, patience: float = _PATIENCE) -> None:
+    """Take the right to write from a region's Nessie; returns when no commit is under way any more.
+
+    Args:
+        connection: to its Postgres.
+        region: whose.
+        patience: seconds until it gives up waiting for them.
+
+    Raises:
+        DatabaseUnreachable: somebody's commit did not end in time; nothing was changed.
+    """
+    _locking(connection, region, lambda: run_sql(connection, "fence", role=_role(region)), patience)
 
 
 def raise_epoch(connection: Connection[Any], region: Region, number: int) -> None:
@@ -93,11 +124,18 @@ def unfence(connection: Connection[Any], region: Region) -> None:
 
 
 def prepare(connection: Connection[Any], region: Region) -> None:
-    """Make what a region's catalog needs beside Nessie's own tables; safe to repeat."""
-    with connection.transaction():
+    """Make what a region's catalog needs beside Nessie's own tables; safe to repeat.
+
+    Raises:
+        DatabaseUnreachable: there was something to change, and somebody was at the tables all the time.
+    """
+
+    def make() -> None:
         run_sql(connection, "schema", role=_role(region))
         if not connection.execute("SELECT 1 FROM pg_publication WHERE pubname = 'sterna'").fetchone():
             run_sql(connection, "publication")
+
+    _locking(connection, region, make, _PATIENCE)
 
 
 def references_digest(connection: Connection[Any]) -> str:
@@ -107,6 +145,31 @@ def references_digest(connection: Connection[Any]) -> str:
         "ref_name)) FROM refs2"
     ).fetchone()
     return str(row and row[0])
+
+
+def _locking(connection: Connection[Any], region: Region, change: Callable[[], None], patience: float) -> None:
+    """Change something under a lock, in one transaction; again, where the lock is not granted at once.
+
+    Whoever waits for a table's lock lets all others wait behind: so it waits for moments only, and lets them pass.
+    """
+    import psycopg
+
+    end = time.monotonic() + patience
+    while True:
+        seconds = max(min(_LOCK_SECONDS, end - time.monotonic()), 0.001)
+        try:
+            with connection.transaction():
+                connection.execute(f"SET LOCAL lock_timeout = {max(int(seconds * 1000), 1)}".encode())
+                change()
+            return
+        except psycopg.errors.LockNotAvailable:
+            if time.monotonic() >= end:
+                raise DatabaseUnreachable(
+                    f"the catalog's Postgres of region {region.name}: after {patience:.0f} s somebody still holds a "
+                    "lock on Nessie's tables",
+                    hint="pg_locks and pg_stat_activity say who: end it, or wait; nothing was changed",
+                ) from None
+        time.sleep(min(_LOCK_PAUSE, max(end - time.monotonic(), 0.0)))
 
 
 def _look(connection: Connection[Any], region: Region) -> CatalogSite:
@@ -132,10 +195,14 @@ def _look(connection: Connection[Any], region: Region) -> CatalogSite:
         following=Following(str(following[0]), bool(following[1]), int(following[2]), following[3])
         if following
         else None,
-        slots=tuple(
-            Slot(str(name), bool(active), str(status), int(behind))
-            for name, active, status, behind in connection.execute(_SLOTS)
-        ),
+        slots=_slots(connection),
+    )
+
+
+def _slots(connection: Connection[Any]) -> tuple[Slot, ...]:
+    return tuple(
+        Slot(str(name), bool(active), str(status), int(behind), None if used is None else float(used))
+        for name, active, status, behind, used in connection.execute(_SLOTS)
     )
 
 

@@ -21,16 +21,28 @@ MAX_FILE_BYTES: Final = 512 * MIB
 MAX_JSON_BYTES: Final = 256 * MIB
 """A metadata.json after gzip."""
 
+MAX_JSON_RATIO: Final = 200
+"""Decompressed bytes per compressed byte of a metadata.json, once past `JSON_RATIO_FREE_BYTES`; real ones reach 30."""
+
+JSON_RATIO_FREE_BYTES: Final = MIB
+"""Below this many decompressed bytes a metadata.json's ratio does not matter."""
+
+MAX_JSON_OBJECTS: Final = 500_000
+"""Objects and arrays of one metadata.json, each of which takes up to a kilobyte; a snapshot has three."""
+
+MAX_JSON_VALUES: Final = 8_000_000
+"""Values of one metadata.json; a snapshot has about thirty."""
+
 MAX_BLOCK_BYTES: Final = 256 * MIB
 """One Avro block after its codec; writers make blocks of 16 to 64 KiB."""
 
 MAX_TOTAL_BYTES: Final = 8192 * MIB
 """All blocks of one Avro file after their codec. They are never in memory together."""
 
-MAX_RATIO: Final = 1000
+MAX_RATIO: Final = 200
 """Decompressed bytes per compressed byte of an Avro file, once past `RATIO_FREE_BYTES`."""
 
-RATIO_FREE_BYTES: Final = 64 * MIB
+RATIO_FREE_BYTES: Final = 4 * MIB
 """Below this many decompressed bytes an Avro file's ratio does not matter."""
 
 MAX_RECORDS: Final = 20_000_000

@@ -17,7 +17,14 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from sterna.errors import BrokenMetadata
-from sterna.iceberg.files import MAX_FILE_BYTES, MAX_JSON_BYTES
+from sterna.iceberg.files import (
+    JSON_RATIO_FREE_BYTES,
+    MAX_FILE_BYTES,
+    MAX_JSON_BYTES,
+    MAX_JSON_OBJECTS,
+    MAX_JSON_RATIO,
+    MAX_JSON_VALUES,
+)
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -152,11 +159,24 @@ class Document:
         """Return the integer under a key, None when there is none.
 
         Raises:
-            BrokenMetadata: the key holds something else.
+            BrokenMetadata: the key holds something else, or more than the 64 bits that each number of Iceberg has.
         """
         value: Any = members[key].value if key in members else None
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
             raise self.broken(f"{key!r} is not an integer")
+        if value is not None and not is_long(value):
+            raise self.broken(f"{key!r} is no number of 64 bits")
+        return value
+
+    def size(self, members: Mapping[str, Token], key: str) -> int:
+        """Return the number of bytes that must stand under a key.
+
+        Raises:
+            BrokenMetadata: the key is missing or holds something else.
+        """
+        value = self.integer(members, key)
+        if value < 0:
+            raise self.broken(f"{key!r} is negative")
         return value
 
     def string_map(self, token: Token | None) -> dict[str, str]:
@@ -252,10 +272,16 @@ def read_document(data: bytes, uri: str) -> Document:
 def _decoded(data: bytes, uri: str) -> str:
     if len(data) > MAX_JSON_BYTES:
         raise BrokenMetadata(f"over {MAX_JSON_BYTES} bytes of JSON", file=uri)
+    _refuse_many(data, uri)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BrokenMetadata(f"not UTF-8 at byte {error.start}", file=uri) from error
+
+
+def is_long(value: int) -> bool:
+    """Tell whether a number has its place in 64 bits."""
+    return -(1 << 63) <= value < 1 << 63
 
 
 def quote(value: str) -> str:
@@ -268,12 +294,30 @@ def replaced(token: Token, value: str) -> list[Edit]:
     return [] if token.value == value else [Edit(token.start, token.end, quote(value))]
 
 
+def _refuse_many(data: bytes, uri: str) -> None:
+    """Refuse what decodes to many times its size: each value takes memory, however few characters it has.
+
+    Characters are counted wherever they stand, in strings as well: the limits are far above what real tables have.
+    """
+    objects = data.count(b"{") + data.count(b"[")
+    if objects > MAX_JSON_OBJECTS:
+        raise BrokenMetadata(f"{objects} JSON objects are over the limit of {MAX_JSON_OBJECTS}", file=uri)
+    values = objects + data.count(b",")
+    if values > MAX_JSON_VALUES:
+        raise BrokenMetadata(f"{values} JSON values are over the limit of {MAX_JSON_VALUES}", file=uri)
+
+
 def _gunzip(data: bytes, uri: str) -> bytes:
+    most = min(MAX_JSON_BYTES, max(JSON_RATIO_FREE_BYTES, MAX_JSON_RATIO * len(data)))
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
-            return stream.read(MAX_JSON_BYTES + 1)
+            unpacked = stream.read(most + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise BrokenMetadata(f"not valid gzip: {error}", file=uri) from error
+    if len(unpacked) > most:
+        limit = f"the limit of {MAX_JSON_BYTES} bytes of JSON, or of {MAX_JSON_RATIO} times its size"
+        raise BrokenMetadata(f"{len(data)} bytes of gzip are over {limit}", file=uri)
+    return unpacked
 
 
 def _after_space(text: str, at: int) -> int:

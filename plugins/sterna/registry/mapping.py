@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from sterna.errors import RegistryError, UnregisteredUri, UnsafeUri, Unsupported
+from sterna.errors import NotResident, RegistryError, UnregisteredUri, UnsafeUri, Unsupported
 from sterna.registry.model import Location, Region, Registry, canonical, digest, inside, respell
 from sterna.registry.paths import ODD, PLAIN, check_key, check_path
 from sterna.registry.policy import Policy
+from sterna.registry.residency import KeptOut, kept_out
 
 _METADATA_ENDINGS = (".gz.metadata.json", ".metadata.json.gz", ".metadata.json")
 _LOCALIZED = "_localized"  # no location id begins with "_"
@@ -71,14 +72,15 @@ class Mapping:
     @cached_property
     def _edges(self) -> frozenset[str]:
         prefixes = {spelling.prefix: spelling for spelling in self._spellings}
+        ruled = [place.prefix for place in self.kept_out]
         # A prefix within another one, as it looks below a root: what lies in it isn't what lies beside it.
         within = [
             f"{region.replica_root}/{_folder_name(outer.location, outer.alias)}{prefix.removeprefix(outer.prefix)}"
-            for prefix in prefixes
+            for prefix in (*prefixes, *ruled)
             for outer in (prefixes[parent] for parent in _parents(prefix) if parent in prefixes)
             for region in self.registry.regions
         ]
-        return frozenset((*self._roots, *prefixes, *within))
+        return frozenset((*self._roots, *prefixes, *ruled, *within))
 
     @cached_property
     def _located(self) -> dict[str, _Spelling]:
@@ -87,6 +89,30 @@ class Mapping:
     @cached_property
     def _contents(self) -> dict[str, tuple[str, str]]:
         return {}
+
+    @cached_property
+    def kept_out(self) -> tuple[KeptOut, ...]:
+        """The places whose files this region may not have."""
+        return kept_out(self.registry, self.region.name)
+
+    def refuse_kept_out(self, uri: str) -> None:
+        """See that this region may have a file, as `main` names it.
+
+        Raises:
+            NotResident: a residency rule keeps the file, or the one that it is a copy of, out of this region.
+            UnregisteredUri, UnsafeUri, Unsupported: as `replica`.
+        """
+        if self.kept_out:
+            self._origin(uri)
+
+    def _resident(self, uri: str, origin: str) -> str:
+        """Return a URI's origin, which this region may have."""
+        if self.kept_out:
+            location = self.locate(origin.removesuffix("/")).location
+            for place in self.kept_out:
+                if place.has(origin.removesuffix("/"), location):
+                    raise NotResident(f"the file may not be in {self.region.name}: {place.rule}", file=uri)
+        return origin
 
     def like_its_folder(self, uri: str, name: str) -> bool:
         """Tell whether a URI fares as every other in its folder does.
@@ -170,7 +196,7 @@ class Mapping:
     def _origin(self, uri: str) -> str:
         """Return what a URI on `main` stands for: itself, or what it is a copy of."""
         if not self.below_replica_root(uri):
-            return uri
+            return self._resident(uri, uri)
         origin = self.source(uri)
         place = self.locate(origin.removesuffix("/"))
         below = "/".join(filter(None, (_folder_name(place.location, place.alias), place.path)))
@@ -184,7 +210,7 @@ class Mapping:
             raise Unsupported(
                 "the URI lies below a replica root, in another spelling or folder than its origin has there", file=uri
             )
-        return origin
+        return self._resident(uri, origin)
 
     def _content_origin(self, uri: str) -> str:
         if any(inside(uri, f"{region.replica_root}/{_LOCALIZED}") for region in self.registry.regions):
@@ -261,6 +287,8 @@ class Mapping:
 
     def digest(self, policy: Policy, localizer: int) -> str:
         """Return 16 hex digits over everything that decides what a localized metadata.json contains."""
+        # A rule that came later makes each metadata.json another one, so that every table is looked at anew.
+        ruled = [sorted((place.prefix, place.location) for place in self.kept_out)] if self.kept_out else []
         return digest(
             [
                 self.registry.bindings(),
@@ -268,6 +296,7 @@ class Mapping:
                 self.region.replica_root,
                 policy.history.model_dump(mode="json"),
                 localizer,
+                *ruled,
             ]
         )
 

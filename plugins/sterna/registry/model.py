@@ -46,6 +46,8 @@ class CatalogDatabase(StrictModel):
         replication_hosts: the same servers as other regions' Postgres reach them; default: `hosts`.
         replication_credential_id: the login by which other regions subscribe; default: `credential_id`.
         sslmode: libpq's.
+        look_timeout: seconds for a look at it, connecting included; one that takes longer counts as unreachable.
+        work_timeout: seconds for one statement of an operator's command (promote, rejoin, reseed).
     """
 
     hosts: list[Host] = Field(min_length=1)
@@ -55,6 +57,8 @@ class CatalogDatabase(StrictModel):
     replication_hosts: list[Host] = Field(default_factory=list)
     replication_credential_id: str | None = None
     sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = "prefer"
+    look_timeout: float = Field(default=10.0, gt=0)
+    work_timeout: float = Field(default=300.0, gt=0)
 
 
 class CatalogAddress(StrictModel):
@@ -228,7 +232,7 @@ class Registry(StrictModel):
     @property
     def refuses(self) -> bool:
         """Whether some key could be refused in some region."""
-        return bool(self.residency) or any(not policy.replicate for policy in self.policies)
+        return any(rule.tables for rule in self.residency) or any(not policy.replicate for policy in self.policies)
 
     def fingerprint(self) -> str:
         """Return a hex digest over everything in the registry: the stages of one run work with one and the same."""
@@ -326,6 +330,7 @@ def _contradictions(registry: Registry) -> Iterator[str]:
         for name in (*(rule.only or ()), *rule.never):
             if name not in names:
                 yield f"residency[{number}]: region {name!r} is not among the regions {sorted(names)}"
+        yield from (f"residency[{number}]: {problem}" for problem in _misruled(rule, registry.locations))
     for one, other in combinations(registry.regions, 2):
         first, second = canonical(one.replica_root), canonical(other.replica_root)
         if inside(first, second) or inside(second, first):
@@ -343,6 +348,23 @@ def _misplaced(region: Region, locations: list[Location]) -> Iterator[str]:
         # there.
         if canonical(location.prefix) != root and inside(canonical(location.prefix), root):
             yield f"location {location.id!r} ({location.prefix}) lies below the replica root of region {region.name!r}"
+
+
+def _misruled(rule: Residency, locations: list[Location]) -> Iterator[str]:
+    """Yield what is wrong with the places of a rule: such a rule would protect nothing, or a place from itself."""
+    homes = {location.id: location for location in locations}
+    for id in rule.locations:
+        if id not in homes:
+            yield f"location {id!r} is not among the locations {sorted(homes)}"
+        elif not rule.allows(homes[id].region):
+            yield f"location {id!r} lies in region {homes[id].region!r}, which the rule refuses"
+    for prefix in rule.prefixes:
+        around = [each for each in locations if inside(canonical(prefix), canonical(each.prefix))]
+        home = max(around, key=lambda each: len(canonical(each.prefix)), default=None)
+        if home is None:
+            yield f"prefix {prefix} lies in no location"
+        elif not rule.allows(home.region):
+            yield f"prefix {prefix} lies in region {home.region!r}, which the rule refuses"
 
 
 def _twice(what: str, values: list[str]) -> Iterator[str]:

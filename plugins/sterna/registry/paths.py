@@ -34,9 +34,9 @@ def check_path(uri: str, path: str) -> None:
     if not ODD.search(path):
         return
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in uri):
-        raise UnsafeUri("the URI contains a control character, which a list of files can't carry", file=repr(uri))
+        raise UnsafeUri("the URI contains a control character, which a list of files can't carry", file=uri)
     if any(0xD800 <= ord(letter) <= 0xDFFF for letter in uri):
-        raise UnsafeUri("the URI contains half a surrogate pair, which no object key can hold", file=repr(uri))
+        raise UnsafeUri("the URI contains half a surrogate pair, which no object key can hold", file=uri)
     if "?" in uri:
         raise UnsafeUri("the URI contains a query", file=uri)
     if path:

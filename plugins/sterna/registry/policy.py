@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from sterna.registry.values import Uri
 from sterna.strict_yaml import StrictModel
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -86,16 +87,20 @@ class Policy(StrictModel):
 
 
 class Residency(StrictModel):
-    """Where keys may be replicated to; every rule that matches a key counts. A rule that matches a namespace covers
+    """Where keys and files may be replicated to; every rule that matches counts. A rule that matches a namespace covers
     all that is in it.
 
     Args:
         tables: patterns over the dotted keys of tables, views and namespaces.
+        locations: ids of locations: the rule is for every file in them, whatever the key that names it.
+        prefixes: URI prefixes inside locations, for which the same holds.
         only: names of the regions that may have a replica of them; an empty list: none may.
         never: names of the regions that may have none.
     """
 
-    tables: list[str] = Field(min_length=1)
+    tables: list[str] = Field(default_factory=list)
+    locations: list[str] = Field(default_factory=list)
+    prefixes: list[Uri] = Field(default_factory=list)
     only: list[str] | None = None
     never: list[str] = Field(default_factory=list)
 
@@ -105,6 +110,8 @@ class Residency(StrictModel):
             raise ValueError(
                 "expected either only (regions that may have a replica) or never (regions that may have none)"
             )
+        if not (self.tables or self.locations or self.prefixes):
+            raise ValueError("expected tables, locations or prefixes: what the rule is for")
         return self
 
     def deciding(self) -> dict[str, Any]:
@@ -113,23 +120,31 @@ class Residency(StrictModel):
             "tables": sorted(set(self.tables)),
             "only": None if self.only is None else sorted(set(self.only)),
             "never": sorted(set(self.never)),
+            **({"locations": sorted(set(self.locations))} if self.locations else {}),
+            **({"prefixes": sorted(set(self.prefixes))} if self.prefixes else {}),
         }
+
+    def allows(self, region: str) -> bool:
+        """Tell whether a region may have what the rule is for."""
+        return region not in self.never and (self.only is None or region in self.only)
+
+    @property
+    def says(self) -> str:
+        """The rule in words, such as `only in us`."""
+        if self.never:
+            return f"never in {', '.join(self.never)}"
+        return f"only in {', '.join(self.only or ()) or 'no region'}"
 
     def refusal(self, name: str, region: str) -> str:
         """Return why a key has no replica in a region, "" when it may have one."""
-        if region not in self.never and (self.only is None or region in self.only):
+        if self.allows(region):
             return ""
         pattern = next(
             (found for found in (matching(self.tables, part) for part in enclosing(name)) if found is not None), None
         )
         if pattern is None:
             return ""
-        rule = (
-            f"never in {', '.join(self.never)}"
-            if self.never
-            else f"only in {', '.join(self.only or ()) or 'no region'}"
-        )
-        return f"residency {pattern!r}: {rule}"
+        return f"residency {pattern!r}: {self.says}"
 
 
 DEFAULT_POLICY = Policy(tables=["**"])

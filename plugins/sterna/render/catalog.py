@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from sterna.catalog.model import Commit
+from sterna.errors import printable
 from sterna.ha.model import CatalogSite
 from sterna.ha.promote import Promoted, Promotion
 from sterna.ha.rejoin import Lost, Rejoined
@@ -80,9 +82,7 @@ def moves_text(found: Moves) -> str:
     for each in found.moves:
         lacks = f"; {len(each.lost)} commits are not here and stay behind:" if each.lost else ""
         lines.append(f"  {each.key}{lacks}{'; an older version, nobody can tell what it lacks' if each.untold else ''}")
-        lines += [
-            f"    {commit.hash[:12]} {commit.commit_time:%Y-%m-%d %H:%M:%S} {commit.message}" for commit in each.lost
-        ]
+        lines += [f"    {_commit(commit)}" for commit in each.lost]
     return "\n".join([*lines, *(f"  {key} stays as it is: {why}" for key, why in sorted(found.left.items()))])
 
 
@@ -97,9 +97,7 @@ def _lost_lines(lost: Sequence[Lost]) -> list[str]:
     lines = []
     for each in lost:
         lines.append(f"  {len(each.commits)} commits of {each.branch} were only there; they are kept on {each.kept}:")
-        lines += [
-            f"    {commit.hash[:12]} {commit.commit_time:%Y-%m-%d %H:%M:%S} {commit.message}" for commit in each.commits
-        ]
+        lines += [f"    {_commit(commit)}" for commit in each.commits]
     return lines
 
 
@@ -120,3 +118,8 @@ def _site(site: CatalogSite, primary: str) -> str:
         f"{main}, {rights}{warning}, follows "
         f"{follows.region}{stale}{'' if follows.working else ', NOT CONNECTED'}{heard}"
     )
+
+
+def _commit(commit: Commit) -> str:
+    """Return a commit in one line; its message is whatever its author wrote."""
+    return f"{commit.hash[:12]} {commit.commit_time:%Y-%m-%d %H:%M:%S} {printable(commit.message, 200)}"

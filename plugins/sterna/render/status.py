@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sterna.render.gc import left_of
 
 if TYPE_CHECKING:
+    from sterna.ha.model import Slot
     from sterna.status.model import HeldNow, RegionStatus, ShortRetention
 
 
@@ -24,7 +25,9 @@ def status_text(found: RegionStatus) -> str:
         *(f"  {held_line(item)}" for item in found.held),
         *(f"  refused {item.key}: {item.reason}{left_of(item)}" for item in found.refused),
         *(f"  {short_line(item)}" for item in found.short_retention),
+        *(f"  {slot_line(slot)}" for slot in found.slots),
         *(f"  region {name} runs another registry" for name in found.other_registry),
+        *(f"  not looked at: {what}" for what in found.unseen),
         *([f"  {found.problem}"] if found.problem else []),
     ]
     return "\n".join(lines)
@@ -33,7 +36,8 @@ def status_text(found: RegionStatus) -> str:
 def held_line(item: HeldNow) -> str:
     """Return what people are told of a held key: why, how often it was tried, what to do."""
     tried = f", tried {item.tries} times, last at {item.last_try}" if item.tries else ""
-    return f"held {item.held.key} since {item.held.since}{tried}: {item.held.reason} {item.held.file} -> {item.do}"
+    since = item.held.since or "nobody knows when"
+    return f"held {item.held.key} since {since}{tried}: {item.held.reason} {item.held.file} -> {item.do}"
 
 
 def short_line(item: ShortRetention) -> str:
@@ -45,12 +49,26 @@ def short_line(item: ShortRetention) -> str:
     )
 
 
+def slot_line(slot: Slot) -> str:
+    """Return what people are told of a replication slot."""
+    used = "" if slot.used is None else f", {100 * slot.used:.0f} % of its limit"
+    return (
+        f"slot {slot.name}: {'' if slot.active else 'NOT '}active, {slot.behind} bytes behind, {slot.wal_status}{used}"
+    )
+
+
 def _first_line(found: RegionStatus) -> str:
-    lag = "unknown" if found.lag_seconds is None else f"{found.lag_seconds:.1f} s"
-    if found.lag_seconds is not None and not found.watermark:
+    lag = _seconds(found.lag_seconds)
+    if found.held_lag_seconds is None or found.held_lag_seconds > 0:
+        lag += f" (without held tables {_seconds(found.watermark_lag_seconds)})"
+    if found.watermark_lag_seconds is not None and not found.watermark:
         lag += ", being seeded"
     seen, bound = ("was", "at most ") if found.cut_off else ("is", "")
     return (
         f"{found.branch}: stands for main@{found.watermark[:12] or 'nothing'}, main {seen} at "
         f"{found.source_hash[:12]}; lag {bound}{lag}"
     )
+
+
+def _seconds(lag: float | None) -> str:
+    return "unknown" if lag is None else f"{lag:.1f} s"

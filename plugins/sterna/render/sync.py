@@ -14,7 +14,7 @@ def report_text(report: Report, branch: str) -> str:
     first = (
         f"{report.outcome}: {branch} stands for main@{report.watermark[:12] or 'nothing yet'}; "
         f"{len(report.published)} keys changed; "
-        f"{report.copied.files} files, {report.copied.bytes} bytes copied; lag {report.lag_seconds:.1f} s; "
+        f"{report.copied.files} files, {report.copied.bytes} bytes copied; lag {report.lag_text}; "
         f"{report.seconds:.1f} s"
     )
     return "\n".join([first, *held])

@@ -5,12 +5,14 @@ Where its history parts from the one that the replica followed.
 
 from __future__ import annotations
 
-from itertools import zip_longest
+from itertools import islice, zip_longest
 
 from sterna.catalog.model import Commit
 from sterna.errors import Diverged, UsageError
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica.region import RegionContext
+
+_ALONE = 8  # commits of `main`: the first page of its history
 
 
 def diverged(context: RegionContext, source_hash: str, watermark: str) -> Diverged:
@@ -42,7 +44,7 @@ def accepted(context: RegionContext, source_hash: str, watermark: str, wanted: s
         UsageError: it is another one.
     """
     if watermark:
-        commits = _since_fork(context, source_hash, watermark)
+        commits = since_fork(context, source_hash, watermark)
         followed = {watermark} if follows(commits, source_hash, watermark) else set()
         good = wanted in {source_hash, *(commit.hash for commit in commits)} | followed
     else:
@@ -65,12 +67,32 @@ def follows(commits: list[Commit], source_hash: str, watermark: str) -> bool:
     return (commits[-1].parent if commits else source_hash) == watermark
 
 
-def _since_fork(context: RegionContext, source_hash: str, watermark: str) -> list[Commit]:
-    ours = context.primary.history(f"{SOURCE_BRANCH}@{source_hash}", operations=True)
-    theirs = context.primary.history(watermark, operations=False)
+def since_fork(context: RegionContext, source_hash: str, watermark: str) -> list[Commit]:
+    """Return `main`'s commits after the point where its line parts from the watermark's, newest first.
+
+    What is read follows the distance to that point, on whichever line it is longer, and not the length of `main`.
+
+    Args:
+        context: the region.
+        source_hash: `main`'s head.
+        watermark: a hash that the catalog knows; where `main` has not left it, the lines part there (`follows`).
+
+    Returns:
+        The commits, with operations; all of `main` where the lines have nothing in common.
+    """
+    if source_hash == watermark:
+        return []
+    catalog = context.primary
+    ours = catalog.history(f"{SOURCE_BRANCH}@{source_hash}", operations=True)
     line: list[Commit] = []
-    places: dict[str, int] = {}
+    # Most syncs are a few commits behind, and end here: the other line need not be asked for.
+    for commit in islice(ours, _ALONE):
+        line.append(commit)
+        if commit.parent == watermark:
+            return line
+    places = {commit.hash: number for number, commit in enumerate(line)}
     passed: set[str] = set()
+    theirs = catalog.history(watermark, operations=False) if watermark != catalog.no_ancestor() else iter(())
     # Side by side, so that no more is read than lies above the fork, twice at most.
     for mine, other in zip_longest(ours, theirs):
         if mine is not None:

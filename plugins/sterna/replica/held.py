@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sterna.errors import printable
+
 
 @dataclass(frozen=True)
 class Held:
     """A key that stays at its last good version.
 
+    Reason and file are foreign text, made printable: they go into commits, JSON and logs.
+
     Args:
         key: key name.
         kind: the error's class name, such as `UnregisteredUri`.
         reason: what is wrong, for people.
-        file: the URI it is about, or "".
+        file: the URI it is about, for people, or "".
         since: commit time (ISO 8601, UTC) of the oldest commit on `main` that the replica does not show for this key.
         good: hash of `main` whose version of this key the replica still shows, or "" when it shows none.
         waits_for: the held key that this one was committed together with, or "" when the fault is its own.
@@ -29,7 +33,11 @@ class Held:
     waits_for: str = ""
     group: str = ""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", printable(self.reason))
+        object.__setattr__(self, "file", printable(self.file))
+
     @property
     def line(self) -> str:
         """What people are told of it, in one line."""
-        return f"held {self.key} since {self.since}: {self.kind}: {self.reason} {self.file}".rstrip()
+        return printable(f"held {self.key} since {self.since}: {self.kind}: {self.reason} {self.file}".rstrip(), 10_000)

@@ -1,27 +1,78 @@
-"""Lag: now minus the commit time of the oldest commit on `main` that this region's own catalog does not serve yet."""
+"""Lag: now minus the commit time of the oldest commit on `main` that this region's own catalog does not serve yet.
+
+The watermark moves on without a held table, which so has a lag of its own. The region's is the oldest of all.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 
 from sterna.errors import BranchChanged, Diverged
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica.divergence import diverged
-from sterna.replica.head import read_head
+from sterna.replica.head import Head, read_head
+from sterna.replica.held import Held
 from sterna.replica.region import RegionContext
 
 _LOOKED_AT = 100_000  # commits; further back the lag is "at least"
 
 
-def measure_lag(context: RegionContext, now: datetime | None = None) -> float:
-    """Return a region's lag in seconds, 0 when it serves everything; while it is being seeded it serves nothing yet.
+@dataclass(frozen=True)
+class Lags:
+    """How far a region is behind, in seconds.
+
+    Args:
+        watermark: with the tables that are not held; 0 when the watermark is `main`'s head.
+        held: with the table that is held for the longest time; 0 when none is, None when nobody knows.
+    """
+
+    watermark: float
+    held: float | None
+
+    @property
+    def oldest(self) -> float | None:
+        """The region's lag; None when nobody knows since when a table is held."""
+        return None if self.held is None else max(self.watermark, self.held)
+
+
+def measure_lag(context: RegionContext, now: datetime | None = None) -> float | None:
+    """Return a region's lag in seconds, held tables included: 0 when it serves everything.
+
+    Returns:
+        The oldest of `measure_lags`; None when nobody knows since when a table is held.
+
+    Raises:
+        BranchChanged, Diverged: as `measure_lags`.
+    """
+    return measure_lags(context, now).oldest
+
+
+def measure_lags(context: RegionContext, now: datetime | None = None) -> Lags:
+    """Return how far a region is behind; while it is being seeded it serves nothing yet.
+
+    Args:
+        context: the region.
+        now: the time; default: the clock's.
 
     Raises:
         BranchChanged: somebody else committed to the replica branch.
         Diverged: the watermark is no ancestor of `main`'s head.
     """
-    watermark = read_head(context.catalog, context.region.replica_branch).watermark
+    now = now or datetime.now(UTC)
+    head = read_head(context.catalog, context.region.replica_branch)
+    return Lags(watermark_lag(context, head, now), held_lag(head.held, now))
+
+
+def watermark_lag(context: RegionContext, found: Head, now: datetime) -> float:
+    """Return how far a region is behind with what is not held, by the head of its branch.
+
+    Raises:
+        Diverged: the watermark is no ancestor of `main`'s head.
+    """
+    watermark = found.watermark
     head = context.primary.reference(SOURCE_BRANCH).hash
     if watermark == head:
         return 0.0
@@ -33,22 +84,53 @@ def measure_lag(context: RegionContext, now: datetime | None = None) -> float:
     last = oldest.parent if oldest else head
     if watermark and last != watermark and last == context.primary.no_ancestor() and context.primary.exists(watermark):
         raise diverged(context, head, watermark)
-    return ((now or datetime.now(UTC)) - oldest.commit_time).total_seconds() if oldest else 0.0
+    return (now - oldest.commit_time).total_seconds() if oldest else 0.0
 
 
-def lag_after(context: RegionContext, oldest: str, behind: bool) -> float:
-    """Return the lag right after a sync: what `main` got meanwhile, or all of it when the sync did not reach its
-    commit.
+def held_lag(held: Iterable[Held], now: datetime | None = None) -> float | None:
+    """Return the oldest lag of some held keys, those that only wait for others included; 0 when there are none.
+
+    One that nobody knows the beginning of makes it unknown, None. The commit that holds it would be no answer: each
+    sync makes a new one, and the lag would never grow.
+    """
+    now = now or datetime.now(UTC)
+    lags = [lag_of(item, now) for item in held]
+    known = [lag for lag in lags if lag is not None]
+    return max(known, default=0.0) if len(known) == len(lags) else None
+
+
+def lag_of(held: Held, now: datetime) -> float | None:
+    """Return a held key's own lag in seconds, None when nobody knows since when it is held."""
+    since = held_since(held)
+    return None if since is None else max(0.0, (now - since).total_seconds())
+
+
+def held_since(held: Held) -> datetime | None:
+    """Return the commit time from which on a key is behind, None when nobody knows."""
+    try:
+        since = datetime.fromisoformat(held.since)
+    except ValueError:
+        return None
+    return since if since.tzinfo else since.replace(tzinfo=UTC)
+
+
+def lags_after(context: RegionContext, oldest: str, behind: bool, held: Iterable[Held]) -> Lags:
+    """Return the lags right after a sync: of its held keys, and of what `main` got meanwhile, or all of it when the
+    sync did not reach its commit.
 
     Args:
         context: the region.
         oldest: commit time of the oldest commit that was not served before the sync, or "".
         behind: the sync left the watermark where it was.
+        held: the keys that stay behind.
     """
-    since = (datetime.now(UTC) - datetime.fromisoformat(oldest)).total_seconds() if oldest else 0.0
+    now = datetime.now(UTC)
+    since = (now - datetime.fromisoformat(oldest)).total_seconds() if oldest else 0.0
     if behind and oldest:
-        return since
+        return Lags(since, held_lag(held, now))
     try:
-        return measure_lag(context)
+        return Lags(
+            watermark_lag(context, read_head(context.catalog, context.region.replica_branch), now), held_lag(held, now)
+        )
     except (BranchChanged, Diverged):  # the catalog that this region reads doesn't show yet that it was put right
-        return since
+        return Lags(since, held_lag(held, now))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from sterna.errors import SternaError
+from sterna.errors import SternaError, printable
 from sterna.replica.held import Held
 
 
@@ -126,7 +126,7 @@ class TableFailure(NamedTuple):
         table: key name.
         kind: the error's class name, such as `SourceGone`.
         reason: what is wrong, for people.
-        file: the URI it is about, or "".
+        file: the URI it is about, printable, or "".
     """
 
     table: str
@@ -135,9 +135,9 @@ class TableFailure(NamedTuple):
     file: str
 
     @classmethod
-    def of(cls, error: SternaError) -> TableFailure:
-        """Return the failure that a table's error tells of."""
-        return cls(error.table, type(error).__name__, error.message, error.file)
+    def of(cls, error: SternaError, file: str = "") -> TableFailure:
+        """Return the failure that a table's error tells of; `file` stands where the error names none."""
+        return cls(error.table, type(error).__name__, printable(error.message), printable(error.file or file))
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,7 @@ class StageReport:
         sent: bytes that really crossed.
         failed: one entry a table.
         missing: how many files are not in place because of these failures.
+        run_id: the run that it is about; "" where an older version wrote it.
     """
 
     files: int = 0
@@ -157,6 +158,7 @@ class StageReport:
     sent: int = 0
     failed: tuple[TableFailure, ...] = ()
     missing: int = 0
+    run_id: str = ""
 
     def __add__(self, other: StageReport) -> StageReport:
         """Add up two reports; of each table the first failure is kept."""
@@ -167,6 +169,7 @@ class StageReport:
             self.sent + other.sent,
             tuple(failed.values()),
             self.missing + other.missing,
+            self.run_id or other.run_id,
         )
 
 
@@ -183,9 +186,11 @@ class Report:
         held: keys that stay behind.
         copied: what was copied.
         localized: what was localized.
-        lag_seconds: lag of the region after this sync.
+        lag_seconds: lag of the region after this sync, held tables included; None when nobody knows since when one is
+            held.
         seconds: how long it took.
         more: another sync should follow at once.
+        watermark_lag_seconds: the same without held tables.
     """
 
     run_id: str
@@ -198,6 +203,12 @@ class Report:
     held: tuple[Held, ...] = ()
     copied: StageReport = StageReport()
     localized: StageReport = StageReport()
-    lag_seconds: float = 0.0
+    lag_seconds: float | None = 0.0
     seconds: float = 0.0
     more: bool = False
+    watermark_lag_seconds: float = 0.0
+
+    @property
+    def lag_text(self) -> str:
+        """The lag, for people."""
+        return "unknown" if self.lag_seconds is None else f"{self.lag_seconds:.1f} s"

@@ -69,6 +69,11 @@ def run_uri(context: RegionContext, run_id: str) -> str:
     return f"{runs_folder(context)}/{run_id}"
 
 
+def run_id_of(run: str) -> str:
+    """Return the name of the run whose folder's URI is given."""
+    return run.rstrip("/").rpartition("/")[2]
+
+
 def save_plan(context: RegionContext, plan: Plan, files: pa.Table | None) -> str:
     """Write a plan and its lists of files beside the replica, a list a task; return the URI of the run's folder."""
     run = run_uri(context, plan.run_id)

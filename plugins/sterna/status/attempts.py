@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from sterna.errors import CredentialError, StoreError
+from sterna.replica.lag import held_since
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext
 from sterna.replica.run_folder import began, from_json, runs_folder, stamp
@@ -25,12 +26,12 @@ def with_attempts(context: RegionContext, status: RegionStatus) -> RegionStatus:
 
     A sync that failed as a whole leaves no report. Where the store doesn't answer, the count stays unknown.
     """
-    starts = [item.held.since for item in status.held if item.held.since]
+    starts = [since for since in (held_since(item.held) for item in status.held) if since]
     if not starts:
         return status
     tries: dict[tuple[str, str], list[str]] = defaultdict(list)
     try:
-        for report in _reports(context, min(map(datetime.fromisoformat, starts))):
+        for report in _reports(context, min(starts)):
             for held in report.held:
                 tries[held.key, held.since].append(report.run_id)
     except (StoreError, CredentialError):

@@ -10,6 +10,7 @@ from sterna.status.model import RegionStatus
 from sterna.status.read import read_status
 from sterna.status.refused import with_sizes
 from sterna.status.retention import short_retention
+from sterna.status.watched import with_oldest_evidence, with_slots
 
 
 def gather_status(context: RegionContext) -> RegionStatus:
@@ -24,8 +25,22 @@ def gather_status(context: RegionContext) -> RegionStatus:
     Raises:
         CatalogError: the region's own catalog does not answer.
     """
-    found = read_status(context)
+    found = watch_status(context)
     if found.cut_off:
         context = context.without_primary()
     found = with_attempts(context, with_sizes(context, found))
     return replace(found, short_retention=short_retention(context, found))
+
+
+def watch_status(context: RegionContext, *, evidence: bool = True) -> RegionStatus:
+    """Return what alarms need of a region's state: what the catalog says, and one question each to others.
+
+    Args:
+        context: the region.
+        evidence: look for the oldest evidence of a run, too.
+
+    Raises:
+        CatalogError: the region's own catalog does not answer.
+    """
+    found = with_slots(context, read_status(context))
+    return with_oldest_evidence(context, found) if evidence else found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sterna.ha.model import Slot
 from sterna.replica.catalog_copy import CutOff
 from sterna.replica.held import Held
 
@@ -14,7 +15,7 @@ class HeldNow:
 
     Args:
         held: what the replica's head says of it.
-        lag_seconds: since when it is behind.
+        lag_seconds: since when it is behind; None when nobody knows.
         do: what an operator does.
         tries: how many syncs have reported it since, as far as their reports are still there; None where nobody looked.
         last_try: when the newest of them began (ISO 8601, UTC), "" when there is none.
@@ -67,8 +68,8 @@ class RegionStatus:
         replica_hash: the branch's head, "" when it doesn't exist yet.
         watermark: hash of `main` that it stands for, "" while it is being seeded.
         source_hash: `main`'s head.
-        lag_seconds: from the first commit of `main` on while it is being seeded; None when there is a problem. Cut off:
-            at most so much.
+        lag_seconds: how far it is behind, held tables included: the older of the two lags below. None when one of them
+            is unknown.
         last_run: id of the run that made the head.
         last_commit: when (ISO 8601, UTC), "" when never.
         held: keys that stay behind.
@@ -78,6 +79,15 @@ class RegionStatus:
         unserved: the branch's head at the primary, where the region's own copy of the catalog does not serve it yet.
         cut_off: the primary does not answer: all else is what the region's own copy says. None when it does.
         short_retention: tables that `main` may expire too soon for this region, where that was asked.
+        watermark_lag_seconds: how far it is behind with the tables that are not held; from the first commit of `main`
+            on while it is being seeded. None when there is a problem. Cut off: at most so much.
+        held_lag_seconds: how far it is behind with the table that is held for the longest time; 0 when none is, None
+            when nobody knows.
+        slots: what the primary keeps of its log for this region; all its slots where this region is the primary. Empty
+            where the regions have no catalogs of their own, or nobody looked.
+        oldest_evidence: when the oldest evidence of a run was written that no clean-up has deleted yet (ISO 8601), ""
+            when there is none or nobody looked.
+        unseen: what could not be looked at, and why.
     """
 
     region: str
@@ -95,3 +105,8 @@ class RegionStatus:
     unserved: str = ""
     cut_off: CutOff | None = None
     short_retention: tuple[ShortRetention, ...] = ()
+    watermark_lag_seconds: float | None = None
+    held_lag_seconds: float | None = 0.0
+    slots: tuple[Slot, ...] = ()
+    oldest_evidence: str = ""
+    unseen: tuple[str, ...] = ()

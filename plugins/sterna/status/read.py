@@ -10,7 +10,7 @@ from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica.catalog_copy import cut_off, primary_silence
 from sterna.replica.head import Head, read_head
 from sterna.replica.held import Held
-from sterna.replica.lag import measure_lag
+from sterna.replica.lag import Lags, held_lag, lag_of, watermark_lag
 from sterna.replica.region import RegionContext
 from sterna.status.model import HeldNow, Refused, RegionStatus
 
@@ -24,32 +24,37 @@ def read_status(context: RegionContext) -> RegionStatus:
         CatalogError: the region's own catalog does not answer.
     """
     branch = context.region.replica_branch
-    problem, lag, head = "", None, Head("", exists=False)
+    problem, lag, head, now = "", None, Head("", exists=False), datetime.now(UTC)
     silence = primary_silence(context)
     if silence:
         context = context.without_primary()
     try:
         head = read_head(context.catalog, branch)
-        lag = measure_lag(context)
+        lag = watermark_lag(context, head, now)
     except (BranchChanged, Diverged) as error:
         problem = str(error)
         head = head if head.exists else Head(context.catalog.reference(branch).hash, exists=True)
     cut = cut_off(context, silence, head.watermark) if silence else None
+    if cut and lag is not None:
+        lag = max(lag, cut.silent_seconds or lag)
+    held = held_lag(head.held, now)
     return RegionStatus(
         region=context.region.name,
         branch=branch,
         replica_hash=head.hash if head.exists else "",
         watermark=head.watermark,
         source_hash=context.primary.reference(SOURCE_BRANCH).hash,
-        lag_seconds=max(lag, cut.silent_seconds or lag) if cut and lag is not None else lag,
+        lag_seconds=None if lag is None else Lags(lag, held).oldest,
         last_run=head.run_id,
         last_commit=head.commit_time.isoformat() if head.commit_time else "",
-        held=tuple(_held_now(item) for item in head.held),
+        held=tuple(_held_now(item, now) for item in head.held),
         other_registry=_other_registries(context),
         refused=_refused(context),
         problem=problem,
         unserved=_unserved(context, head),
         cut_off=cut,
+        watermark_lag_seconds=lag,
+        held_lag_seconds=held,
     )
 
 
@@ -76,14 +81,16 @@ def _refused(context: RegionContext) -> tuple[Refused, ...]:
     return tuple(sorted((Refused(key, reason) for key, reason in reasons if reason), key=lambda item: item.key))
 
 
-def _held_now(held: Held) -> HeldNow:
-    lag = (datetime.now(UTC) - datetime.fromisoformat(held.since)).total_seconds() if held.since else None
-    return HeldNow(held, lag, _ADVICE.get(held.kind, "it is tried again at every sync"))
+def _held_now(held: Held, now: datetime) -> HeldNow:
+    return HeldNow(held, lag_of(held, now), _ADVICE.get(held.kind, "it is tried again at every sync"))
 
 
 _ADVICE = {
     "UnregisteredUri": "register the URI's prefix as a location; the next sync takes the table up",
     "UnsafeUri": "rewrite the file on main under another name; such a path is never followed",
+    "NotResident": (
+        "put the file elsewhere on main, or the table's key under a rule of its own; nothing of it is brought here"
+    ),
     "Unsupported": "this version can't localize it; keep reading it from main",
     "BrokenMetadata": "repair the table on main",
     "SourceGone": "restore the file, or expire the snapshots on main that need it",
@@ -93,6 +100,9 @@ _ADVICE = {
     ),
     "NotCopied": "see what the store says of that object: an archive class, a key of its own, a right that is missing",
     "StoreUnreachable": "see that the address named comes back; the table is tried again at every sync",
+    "StoreDenied": "give the credential named the right to read that store; the table is tried again at every sync",
+    "CredentialError": "put the credential named where it is looked for; the table is tried again at every sync",
+    "EngineError": "see what the copy says of that store; the table is tried again at every sync",
     "Waits": "it follows by itself once the table it waits for does",
 }
 

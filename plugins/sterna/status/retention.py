@@ -25,7 +25,7 @@ def short_retention(context: RegionContext, status: RegionStatus) -> tuple[Short
     them; what can't be read at once is left out.
     """
     lags = {item.held.key: item.lag_seconds or 0.0 for item in status.held}
-    if not lags and not status.lag_seconds:
+    if not lags and not status.watermark_lag_seconds:
         return ()
     try:
         behind = dict(_behind(context, status, lags))
@@ -33,7 +33,7 @@ def short_retention(context: RegionContext, status: RegionStatus) -> tuple[Short
         return ()  # a watermark that the catalog has forgotten, or a catalog that is gone: status itself tells
     tables = {content.metadata_location: key for key, content in behind.items() if content.kind == ICEBERG_TABLE}
     chosen = {uri: key for uri, key in tables.items() if uri}
-    lag = status.lag_seconds or 0.0
+    lag = status.watermark_lag_seconds or 0.0
     found = _properties(context, list(chosen)[:_LOOKED_AT])
     judged = (
         ShortRetention(chosen[uri], kept, max(lag, lags.get(chosen[uri], 0.0)))

@@ -132,11 +132,15 @@ def _actions(plan: Plan, files: pa.Table | None) -> tuple[ExplainedAction, ...]:
 
 def _copied(files: pa.Table) -> dict[str, tuple[int, int]]:
     """Return, by table, how many files are copied, and their bytes."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     chosen = files.select(["table", "size", "batch"]).filter(pc.greater_equal(files.column("batch"), 0))
-    rows = chosen.group_by("table").aggregate([("size", "count"), ("size", "sum")]).to_pylist()
-    return {row["table"]: (row["size_count"], row["size_sum"]) for row in rows}
+    # In halves: a few files that are said to be huge are more than 64 bits hold.
+    low, high = pc.bit_wise_and(chosen.column("size"), 0xFFFFFFFF), pc.shift_right(chosen.column("size"), 32)
+    halves = pa.table({"table": chosen.column("table"), "low": low, "high": high})
+    rows = halves.group_by("table").aggregate([("low", "count"), ("low", "sum"), ("high", "sum")]).to_pylist()
+    return {row["table"]: (row["low_count"], (row["high_sum"] << 32) + row["low_sum"]) for row in rows}
 
 
 def _localized(files: pa.Table) -> dict[str, int]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from sterna import errors
 from sterna.edges.secrets import environment_secrets
 from sterna.edges.stores.fetched import read_fetched
-from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, SternaError, StoreDenied, TableError
+from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, SternaError, StoreDenied
 from sterna.iceberg.files import Written
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
@@ -39,6 +39,7 @@ from sterna.replica.file_list import (
 from sterna.replica.records import StageReport, TableFailure
 from sterna.replica.region import Progress, RegionContext
 from sterna.replica.wanted import kept
+from sterna.sync.blame import fault_of, unexpected
 from sterna.sync.engine import Engine
 from sterna.sync.placement import placement_of
 
@@ -111,9 +112,9 @@ def localize_files(
         passes.
 
     Raises:
-        EngineError, StoreError: the engine or a store does not answer; a later run resumes.
+        EngineError, StoreError: the engine or the region's own store can't be used; a later run resumes.
     """
-    results = _Results(files)
+    results = _Results(files, context.mapping)
     function = partial(work, context.registry.model_dump_json(), context.region.name)
     for role in LOCALIZE_ORDER:
         rows = [row for row in listing.to_localize(files, role).to_pylist() if row["table"] not in results.failed]
@@ -152,7 +153,8 @@ def localize_files(
 class _Results:
     """The localized files so far, by table and role."""
 
-    def __init__(self, files: pa.Table) -> None:
+    def __init__(self, files: pa.Table, mapping: Mapping) -> None:
+        self._mapping = mapping
         self.failed: dict[str, TableFailure] = {}
         self.files = self.bytes = self.new = 0
         self._rewritten: set[tuple[str, str]] = set()
@@ -175,12 +177,9 @@ class _Results:
     def take(self, role: str, row: dict[str, Any], answer: dict[str, Any]) -> None:
         if "error" in answer:
             kind, message, file = answer["error"]
-            known = getattr(errors, kind)
-            if not issubclass(known, TableError):
-                raise known(
-                    message, table=row["table"], file=file
-                )  # not the table's fault: the error itself says what to do
-            self.failed.setdefault(row["table"], TableFailure(row["table"], kind, message, file or row["source"]))
+            error = getattr(errors, kind)(message, table=row["table"], file=file)
+            fault = fault_of(error, self._mapping, "localizing", row["source"], row["table"])
+            self.failed.setdefault(row["table"], TableFailure.of(fault, row["source"]))
             return
         self._written[row["table"], role][row["source"]] = (answer["uri"], answer["length"])
         self.files += 1
@@ -240,8 +239,10 @@ def _answer(objects: Objects, request: str) -> str:
     item = _Item(**json.loads(request))
     try:
         written, new = _localize(objects, item)
-    except SternaError as error:
-        return json.dumps({"error": [type(error).__name__, error.message, error.file]})
+    except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
+        # Whose fault it is, is judged by who gets the answer: it knows which store is the region's own.
+        fault = error if isinstance(error, SternaError) else unexpected(error, "localizing", item.source, item.table)
+        return json.dumps({"error": [type(fault).__name__, fault.message, fault.file]})
     return json.dumps({"uri": written.uri, "length": written.length, "new": new})
 
 

@@ -94,6 +94,8 @@ def _taken_back(context: RegionContext, plan: Plan) -> bool:
     known = plan.replica_hash == catalog.no_ancestor() or catalog.exists(plan.replica_hash)
     if not (known and catalog.exists(plan.source_hash)):
         return True
+    if plan.source_hash == catalog.no_ancestor():
+        return False  # planned for a `main` without any commit: there is none that a failover could have taken
     # It may be there and on `main` no more: on a branch that keeps what was lost.
     return all(commit.hash != plan.source_hash for commit in catalog.history(SOURCE_BRANCH, operations=False))
 

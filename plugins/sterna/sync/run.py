@@ -10,6 +10,7 @@ from sterna.replica.region import Progress, RegionContext
 from sterna.sync import stages
 from sterna.sync.engine import Engine, engine_or_spark
 from sterna.sync.options import SyncOptions
+from sterna.sync.sizes import Dark
 
 _PLANS_PER_SYNC = 10_000  # a bound against a bug, not against work: a seed of a million tables in groups of a hundred
 
@@ -48,13 +49,13 @@ def _once(context: RegionContext, options: SyncOptions, progress: Progress, engi
     planned = stages.plan(context, options, progress)
     if planned.report is not None:
         return planned.report
-    copied = StageReport()
+    copied, dark = StageReport(), Dark()
     for batch in planned.batches:
         progress(
             f"copying batch {batch.number + 1} of {len(planned.batches)} from {batch.origin}: {batch.files} files, "
             f"{batch.bytes} bytes"
         )
-        copied += stages.copy(context, planned.run, batch.number, progress)
+        copied += stages.copy(context, planned.run, batch.number, progress, dark=dark)
     localized = stages.localize(context, planned.run, copied, progress, engine)
     report = stages.publish(context, planned.run, copied, localized, progress)
     return replace(report, seconds=time.monotonic() - started)

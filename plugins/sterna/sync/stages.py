@@ -16,9 +16,10 @@ from sterna.replica import file_list as listing
 from sterna.replica import run_folder
 from sterna.replica.catalog_copy import wait_until_served
 from sterna.replica.head import read_head
-from sterna.replica.lag import lag_after
+from sterna.replica.lag import lags_after
 from sterna.replica.records import Batch, Plan, Report, StageReport, TableFailure
 from sterna.replica.region import Progress, RegionContext
+from sterna.sync.blame import raise_when_nobody_goes_on
 from sterna.sync.copy import DEFAULT_DEADLINE, CopyFile, copy_batch
 from sterna.sync.engine import Engine, engine_or_spark
 from sterna.sync.explain import PlanExplained, explain
@@ -28,6 +29,7 @@ from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan, sync_digest
 from sterna.sync.publish import changes_nothing, publish_plan, settle_plan
 from sterna.sync.reassert import reassert
+from sterna.sync.sizes import Dark
 
 T = TypeVar("T")
 _PATIENCE = 120.0  # seconds that a sync waits for a clean-up, which deletes for half a minute at a time
@@ -75,9 +77,17 @@ def plan(context: RegionContext, options: SyncOptions, progress: Progress) -> Pl
 
 
 def copy(
-    context: RegionContext, run: str, batch: int, progress: Progress, *, deadline: float = DEFAULT_DEADLINE
+    context: RegionContext,
+    run: str,
+    batch: int,
+    progress: Progress,
+    *,
+    deadline: float = DEFAULT_DEADLINE,
+    dark: Dark | None = None,
 ) -> StageReport:
     """Copy one batch of a plan and prove every file of it present with its size.
+
+    A store of somebody else's that can't be used fails the tables that need it.
 
     Args:
         context: the region.
@@ -85,12 +95,14 @@ def copy(
         batch: the batch's number.
         progress: called with lines for people.
         deadline: seconds after which the copy is ended.
+        dark: stores that don't answer, as the batches before found out; takes those that this one finds.
 
     Raises:
-        StoreError, EngineError: it could not be done as a whole; doing it again sends nothing twice that arrived.
+        StoreError, EngineError: it could not be done as a whole, or it fails all that is to be published; doing it
+            again sends nothing twice that arrived.
         UsageError: the registry changed since the plan.
     """
-    _plan_of(context, run)
+    made = _plan_of(context, run)
     columns = ("table", "source", "target", "size")
     rows = run_folder.load_files(context, run, batch=batch).select(columns).to_pylist()
     result = copy_batch(
@@ -100,15 +112,15 @@ def copy(
         context.objects,
         progress=_lines(progress),
         deadline=deadline,
+        dark=dark,
     )
     failed = {entry.table: entry for entry in map(TableFailure.of, reversed(result.failures))}
-    return StageReport(
-        result.files,
-        result.bytes,
-        result.sent,
-        tuple(failed.values()),
-        len({row["target"] for row in rows}) - result.files,
+    missing = len({row["target"] for row in rows}) - result.files
+    report = StageReport(
+        result.files, result.bytes, result.sent, tuple(failed.values()), missing, run_folder.run_id_of(run)
     )
+    raise_when_nobody_goes_on(made, bool(settle_plan(made, report).actions), report)
+    return report
 
 
 def localize(
@@ -117,13 +129,19 @@ def localize(
     """Localize what a plan lists, but for tables that failed to be copied; by default on the region's Spark.
 
     Raises:
-        StoreError, EngineError: it could not be done as a whole; a later run resumes.
+        StoreError, EngineError: it could not be done as a whole, or nothing is left to be published since stores of
+            others can't be used; a later run resumes.
         UsageError: the registry changed since the plan.
     """
-    _plan_of(context, run)
+    made = _plan_of(context, run)
+    raise_when_nobody_goes_on(made, bool(settle_plan(made, copied).actions), copied)
     files = listing.without_tables(run_folder.load_files(context, run), [item.table for item in copied.failed])
     with engine_or_spark(context, progress, engine) as used:
-        return localize_files(context, run, files, used, progress)
+        report = localize_files(context, run, files, used, progress)
+    report = replace(report, run_id=run_folder.run_id_of(run))
+    failed = copied + report
+    raise_when_nobody_goes_on(made, bool(settle_plan(made, failed).actions), failed)
+    return report
 
 
 def publish(
@@ -149,6 +167,7 @@ def publish(
     head = read_head(context.primary, context.region.replica_branch)
     # Whoever was first need not have brought what this run planned: a clean-up brings nothing.
     overtaken = new_head is None and head.watermark != made.source_hash
+    lags = lags_after(context, made.oldest, made.more or made.filtered, settled.held)
     report = Report(
         run_id=made.run_id,
         region=made.region,
@@ -160,12 +179,13 @@ def publish(
         held=settled.held,
         copied=copied,
         localized=localized,
-        lag_seconds=lag_after(context, made.oldest, made.more or made.filtered),
+        lag_seconds=lags.oldest,
+        watermark_lag_seconds=lags.watermark,
         seconds=time.monotonic() - started,
         more=made.more or overtaken or _moved_on(context, made, copied + localized),
     )
     run_folder.save_report(context, report)
-    progress(f"{report.outcome}: {len(report.published)} keys, {len(report.held)} held, lag {report.lag_seconds:.1f} s")
+    progress(f"{report.outcome}: {len(report.published)} keys, {len(report.held)} held, lag {report.lag_text}")
     return report
 
 
@@ -241,6 +261,7 @@ def _moved_on(context: RegionContext, made: Plan, reports: StageReport) -> bool:
 
 
 def _idle_report(context: RegionContext, made: Plan, seconds: float) -> Report:
+    lags = lags_after(context, made.oldest, made.watermark != made.source_hash, made.held)
     return Report(
         run_id=made.run_id,
         region=made.region,
@@ -249,7 +270,8 @@ def _idle_report(context: RegionContext, made: Plan, seconds: float) -> Report:
         replica_hash=made.replica_hash,
         watermark=made.watermark,
         held=made.held,
-        lag_seconds=lag_after(context, made.oldest, made.watermark != made.source_hash),
+        lag_seconds=lags.oldest,
+        watermark_lag_seconds=lags.watermark,
         seconds=seconds,
     )
 

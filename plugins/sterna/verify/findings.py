@@ -14,6 +14,7 @@ UNPROTECTED = "unprotected"
 UNSORTED = "unsorted"
 STRAY = "stray"
 DIFFERS = "differs"
+NOT_RESIDENT = "not resident"
 
 _KEPT = 1_000  # findings of one table: whoever lost a million files needs their number, not their names
 
@@ -26,7 +27,8 @@ class Finding:
         table: key name.
         kind: missing, size, foreign, unreadable; disagrees (two places contradict one another), unprotected
             (maintenance through the replica would reach `main`'s own files), unsorted (rows of position deletes), stray
-            (a delete names a place where this region reads no file), differs (from the source).
+            (a delete names a place where this region reads no file), differs (from the source), not resident
+            (a residency rule keeps the file out of this region).
         file: URI of the file that is wrong, or that names the wrong thing.
         message: what is wrong with it.
     """

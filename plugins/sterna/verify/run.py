@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content, key_name
 from sterna.errors import UsageError
@@ -15,6 +15,7 @@ from sterna.verify.deep import Comparison
 from sterna.verify.findings import Findings, Verified, summed
 from sterna.verify.origins import find_origins
 from sterna.verify.places import Places
+from sterna.verify.residency import check_residency
 from sterna.verify.sample import Sample
 from sterna.verify.table import check_structure
 
@@ -75,7 +76,7 @@ def verify(
     def tell(found: Findings) -> None:
         progress(_line(found, depth))
 
-    return summed(_at_once(one, chosen, tell))
+    return _with_residency(context, summed(_at_once(one, chosen, tell)), progress)
 
 
 def _at_once(one: Callable[[str], Findings], names: Iterable[str], tell: Callable[[Findings], None]) -> list[Findings]:
@@ -89,6 +90,15 @@ def _at_once(one: Callable[[str], Findings], names: Iterable[str], tell: Callabl
     finally:
         pool.shutdown(cancel_futures=True)
     return parts
+
+
+def _with_residency(context: RegionContext, verified: Verified, progress: Callable[[str], None]) -> Verified:
+    """Add the files below the replica root that a residency rule keeps out of this region, where there is one."""
+    if not context.mapping.kept_out:
+        return verified
+    found = check_residency(context)
+    progress(f"residency: {found.files} files that may not be here")
+    return replace(verified, findings=(*verified.findings, *found.kept), faults=verified.faults + found.faults)
 
 
 def _line(found: Findings, depth: Depth) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
+import psutil
 import psycopg
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
@@ -136,6 +137,20 @@ class Cluster:
     def kill_catalog(self, region: str) -> None:
         """Kill a region's Postgres; its Nessie runs and has nothing to say."""
         kill(self.sites.site[region].postgres.process)
+
+    @contextmanager
+    def hanging_catalog(self, region: str) -> Iterator[None]:
+        """Stop a region's Postgres in its tracks: its port accepts connections, and nobody answers."""
+        server = psutil.Process(self.sites.site[region].postgres.process.pid)
+        stopped = [server, *server.children(recursive=True)]
+        for process in stopped:
+            process.suspend()
+        try:
+            yield
+        finally:
+            for process in stopped:
+                with suppress(psutil.NoSuchProcess):
+                    process.resume()
 
     def kill(self, region: str) -> None:
         """Kill a region whole: catalog, database, storage."""

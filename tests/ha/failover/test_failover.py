@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from sterna.cli.main import main as sterna
 from sterna.edges.postgres.connection import connected
+from sterna.edges.postgres.epoch import find_primary
 from sterna.errors import NotPrimary, UsageError
 from sterna.ha.promote import plan_promotion
 from sterna.ha.rejoin import fence_if_old
@@ -77,6 +80,21 @@ def test_what_a_forced_promotion_loses_is_what_rejoin_reports(cluster: Cluster) 
         history.assert_forward(region, main, cluster.history("eu", reported["main"].kept) if region == "us" else ())
     cluster.assert_whole("eu")
     assert cluster.rejoin("us").lost == (), "what was kept once is not reported again"
+    cluster.assert_whole("eu")
+
+
+def test_a_primary_whose_postgres_hangs_stops_neither_the_promotion_nor_those_who_ask(cluster: Cluster) -> None:
+    newest = cluster.commit("us")
+    cluster.arrived(newest)
+    with cluster.hanging_catalog("us"):
+        started = time.monotonic()
+        assert cluster.look()["us"].problem
+        promoted = cluster.promote("eu")
+        assert (promoted.following, tuple(promoted.left)) == (("ap",), ("us",))
+        assert find_primary(cluster.registry.regions, cluster.sites.secrets).name == "eu"
+        cluster.arrived(cluster.commit("eu"), "eu", "ap")
+        assert time.monotonic() - started < 60
+    assert cluster.rejoin("us").lost == ()
     cluster.assert_whole("eu")
 
 

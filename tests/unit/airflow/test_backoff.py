@@ -32,6 +32,14 @@ def test_tables_that_are_dark_for_a_moment_are_tried_soon_and_then_ever_more_sel
     assert tries([BROKEN, WAITS], 3000) == []
 
 
+def test_tables_that_a_credential_holds_are_tried_again_for_nobody_commits_when_it_is_renewed() -> None:
+    assert (
+        tries([replace(DARK, kind="StoreDenied")], 100)
+        == tries([replace(DARK, kind="CredentialError")], 100)
+        == [30, 90]
+    )
+
+
 def test_a_run_that_a_commit_starts_is_a_try_as_well() -> None:
     assert tries([DARK], 100, commits=[25]) == [55]
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sterna.airflow import operators
-from sterna.airflow.dags import sync_dag
+from sterna.airflow import gc_operator, operators
+from sterna.airflow.dags import gc_dag, sync_dag
 from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.errors import RegistryError, StoreUnreachable, UsageError
 from sterna.feed.fresh import Announced, Fresh
+from sterna.gc.model import Amount, Collected, GcOptions
 from sterna.replica.records import Batch, Report, StageReport
 from sterna.sync.options import SyncOptions
 
@@ -47,7 +48,7 @@ def bag(_known_dags: None) -> DagBag:
 
 def test_the_dag_files_have_no_import_errors(bag: Any) -> None:
     assert bag.import_errors == {}
-    assert sorted(bag.dags) == ["sterna_lag_alert", "sterna_promote", "sterna_sync"]
+    assert sorted(bag.dags) == ["sterna_gc", "sterna_lag_alert", "sterna_promote", "sterna_sync"]
 
 
 def test_the_dags_survive_serialization(bag: Any) -> None:
@@ -88,6 +89,63 @@ def test_commits_and_the_clock_start_it(bag: Any) -> None:
     assert schedule.timetable.expression == "*/15 * * * *"
 
 
+def test_the_clean_up_s_shape(bag: Any) -> None:
+    dag = bag.dags["sterna_gc"]
+    (task,) = dag.tasks
+    assert task.execution_timeout == timedelta(hours=6)
+    assert dag.timetable.expression == "30 3 * * *"
+    assert dag.max_active_runs == 1
+    assert not dag.catchup
+    assert {name: dag.params[name] for name in dag.params} == {
+        "dry_run": False,
+        "evict": False,
+        "grace": "24h",
+        "keep": "7d",
+    }
+
+
+@pytest.mark.parametrize(
+    ("conf", "asked"),
+    [
+        ({}, GcOptions(delete=True)),
+        (
+            {"dry_run": True, "keep": "2d", "grace": "3h", "evict": True},
+            GcOptions(timedelta(days=2), timedelta(hours=3), evict=True),
+        ),
+    ],
+)
+def test_a_clean_up_does_what_it_is_asked_for(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch, conf: dict[str, Any], asked: GcOptions
+) -> None:
+    from airflow.dag_processing.dagbag import DagBag
+
+    calls: list[GcOptions] = []
+
+    def collect(context: object, options: GcOptions, progress: Any) -> Collected:
+        calls.append(options)
+        some = Amount(3, 30)
+        return Collected("eu", "collect-1", "r", not options.delete, some, Amount(), some, some, Amount())
+
+    monkeypatch.setattr("sterna.gc.run.collect", collect)
+    run = DagBag().dags["sterna_gc"].test(run_conf=conf)
+    assert str(run.state) == "success"
+    assert calls == [asked]
+    (task,) = run.get_task_instances()
+    assert task.xcom_pull(task_ids="gc")["garbage_bytes"] == 30
+
+
+@pytest.mark.parametrize("given", [{"keep": "soon"}, {"grace": "1m"}, {"kepe": "7d"}, {"keep": "7"}])
+def test_a_clean_up_that_nobody_can_mean_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        gc_operator.read_gc_options(given)
+
+
+def test_a_clean_up_of_one_s_own_may_have_no_schedule() -> None:
+    dag = gc_dag(region="us", registry="/r.yaml", dag_id="mine", schedule="", keep="1d")
+    assert dag.schedule is None
+    assert dag.params["keep"] == "1d"
+
+
 def test_a_dag_of_one_s_own_has_its_own_settings() -> None:
     dag = sync_dag(
         region="us",
@@ -121,7 +179,7 @@ def test_parsing_them_imports_nothing_heavy() -> None:
         "sterna.registry.model",
     )
     code = (
-        "import sys, sterna.airflow.dags as dags; dags.sync_dag(); dags.lag_dag(); print([n for n in "
+        "import sys, sterna.airflow.dags as dags; dags.sync_dag(); dags.lag_dag(); dags.gc_dag(); print([n for n in "
         "sys.argv[1:] if n in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
@@ -162,7 +220,16 @@ class Stages:
     def publish(self, context: object, run: str, copied: StageReport, localized: StageReport, progress: Any) -> Report:
         self.calls.append(("publish", run, copied, localized))
         return Report(
-            "run-1", "eu", "h", "published", "r", ("shop.orders",), copied=copied, lag_seconds=2.0, more=self.more
+            "run-1",
+            "eu",
+            "h",
+            "published",
+            "r",
+            ("shop.orders",),
+            copied=copied,
+            lag_seconds=2.0,
+            more=self.more,
+            watermark_lag_seconds=2.0,
         )
 
     def since(self, context: object, last: str | None) -> Announced:
@@ -251,7 +318,14 @@ def test_a_sync_goes_through_all_stages(stages: Stages, metrics: dict[str, float
     assert {task.rendered_map_index for task in run.get_task_instances() if task.task_id == "copy"} == {
         "us-lake 10 files 1 kB"
     }
-    assert metrics == {"sterna.lag_seconds": 2.0, "sterna.held_tables": 0, "sterna.copied_bytes": 1800}
+    assert metrics == {
+        "sterna.lag_seconds": 2.0,
+        "sterna.watermark_lag_seconds": 2.0,
+        "sterna.held_lag_seconds": 0.0,
+        "sterna.held_tables": 0,
+        "sterna.held_allowed_tables": 0,
+        "sterna.copied_bytes": 1800,
+    }
     assert _events() == [
         ("sterna://eu/shop.orders", {"replica_hash": "r", "source_hash": "h", "snapshot_id": 7}),
         ("sterna://eu/", {"replica_hash": "head-1"}),

@@ -1,17 +1,14 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from typing import Any
 
 import pytest
 from airflow.sdk import ExceptionRetryPolicy
-from airflow.sdk.exceptions import AirflowFailException
 
 from sterna.airflow import operators
 from sterna.airflow.operators import (
     SternaCopyOperator,
-    SternaLagOperator,
     SternaSyncOperator,
     add_up,
     in_short,
@@ -24,6 +21,13 @@ from sterna.replica.records import Report, StageReport
 from sterna.sync.options import SyncOptions
 
 BATCH = {"number": 3, "origin": "us-lake", "files": 120, "bytes": 3_100_000_000}
+LAGS = {
+    "sterna.lag_seconds": 1.5,
+    "sterna.watermark_lag_seconds": 1.5,
+    "sterna.held_lag_seconds": 0.0,
+    "sterna.held_tables": 0,
+    "sterna.held_allowed_tables": 0,
+}
 
 
 def _report(**changes: Any) -> Report:
@@ -36,6 +40,7 @@ def _report(**changes: Any) -> Report:
         published=("shop.orders",),
         copied=StageReport(2, 20, 10),
         lag_seconds=1.5,
+        watermark_lag_seconds=1.5,
         **changes,
     )
 
@@ -69,6 +74,18 @@ def test_reports_of_mapped_tasks_add_up_and_skipped_ones_count_nothing() -> None
 
     assert add_up([to_json(StageReport(1, 10, 5)), to_json(StageReport(2, 20, 5))]) == StageReport(3, 30, 10)
     assert add_up(None) == add_up([]) == StageReport()
+
+
+def test_reports_of_another_run_count_nothing_and_those_that_name_none_as_before() -> None:
+    from sterna.replica.run_folder import to_json
+
+    now, before = StageReport(1, 10, 5, run_id="run-2"), StageReport(7, 70, 7, missing=2, run_id="run-1")
+    texts = [to_json(now), to_json(before), "", to_json(now)]
+    assert add_up(texts, "s3://eu/replica/_sterna/runs/run-2") == StageReport(2, 20, 10, run_id="run-2")
+    assert add_up(texts).files == 9
+    unnamed = '{"files":3,"bytes":30,"sent":30,"failed":[],"missing":0}'
+    assert add_up([unnamed, to_json(now)], "s3://eu/replica/_sterna/runs/run-2").files == 4
+    assert add_up([to_json(before)], "s3://eu/replica/_sterna/runs/run-2") == StageReport()
 
 
 def test_a_report_in_short_has_counts_and_no_names() -> None:
@@ -106,24 +123,4 @@ def test_all_stages_in_one_task(monkeypatch: pytest.MonkeyPatch, metrics: dict[s
     monkeypatch.setattr(operators.SternaOperator, "open", lambda self: None)
     assert SternaSyncOperator(task_id="sync", options={"tables": ["a.b"]}).execute({})["outcome"] == "published"
     assert asked == [SyncOptions(tables=("a.b",))]
-    assert metrics == {"sterna.lag_seconds": 1.5, "sterna.held_tables": 0, "sterna.copied_bytes": 10}
-
-
-@pytest.mark.parametrize(
-    ("lag", "problem", "fails"), [(59.0, "", False), (61.0, "", True), (None, "changed by somebody", True)]
-)
-def test_lag_over_the_limit_fails(
-    lag: float | None, problem: str, fails: bool, monkeypatch: pytest.MonkeyPatch, metrics: dict[str, float]
-) -> None:
-    from sterna.status.model import RegionStatus
-
-    status = RegionStatus("eu", "main_replica_eu", "r", "w", "h", lag, "run-1", "", (), (), problem)
-    monkeypatch.setattr("sterna.status.read.read_status", lambda context: status)
-    monkeypatch.setattr(operators.SternaOperator, "open", lambda self: None)
-    task = SternaLagOperator(task_id="lag", limit=timedelta(minutes=1))
-    if fails:
-        with pytest.raises(AirflowFailException, match=problem or "eu lags 61 s behind main"):
-            task.execute({})
-    else:
-        assert task.execute({}) == lag
-    assert metrics.get("sterna.lag_seconds") == (lag if not problem else None)
+    assert metrics == {**LAGS, "sterna.copied_bytes": 10}

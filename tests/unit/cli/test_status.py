@@ -23,6 +23,11 @@ KEYS = [
     "unserved",
     "cut_off",
     "short_retention",
+    "watermark_lag_seconds",
+    "held_lag_seconds",
+    "slots",
+    "oldest_evidence",
+    "unseen",
 ]
 
 

@@ -41,6 +41,28 @@ def _fresh_registry(world: World) -> Any:
     return type(world.registry).model_validate(document)
 
 
+def test_evidence_goes_last_so_that_its_age_tells_whether_clean_ups_get_to_their_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    rewritten(world)
+    clean(world)
+    asked: list[str] = []
+    delete, listing = Objects.delete, Objects.list
+
+    def evidence_first(self: Objects, uri: str, **given: Any) -> Any:
+        return iter(sorted(listing(self, uri, **given), key=lambda item: "/_sterna/" not in item[0]))
+
+    monkeypatch.setattr(Objects, "list", evidence_first)
+    monkeypatch.setattr("sterna.gc.decide._AT_ONCE", 3)
+    monkeypatch.setattr(
+        Objects, "delete", lambda self, uris, **given: asked.extend(uris) or delete(self, uris, **given)
+    )
+    clean(world, MUCH_LATER)
+    kinds = ["/_sterna/" in uri for uri in asked]
+    assert set(kinds) == {True, False}
+    assert kinds == sorted(kinds)
+
+
 def test_exactly_the_garbage_goes_in_two_passes(world: World):
     world.commit(b=world.write("b"))
     rewritten(world)

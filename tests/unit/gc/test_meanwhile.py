@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sterna.catalog.model import Delete, Unchanged
+from sterna.catalog.model import Commit, Delete, Unchanged
 from sterna.edges.stores.objects import Objects
 from sterna.errors import Busy, CatalogConflict, CatalogStateUnknown
 from sterna.gc import delete as deleting
+from sterna.gc.evidence import Runs
 from sterna.gc.fence import fence
-from sterna.gc.model import Collected
-from sterna.replica.head import read_head
+from sterna.gc.model import Collected, GcOptions
+from sterna.gc.run import collect
+from sterna.replica.head import newest_commit, read_head
 from sterna.replica.records import Report, StageReport
+from sterna.replica.run_folder import began, stamp
 from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan
 from tests.support.cleaning import MUCH_LATER, START, assert_closed, clean, files, rewritten
-from tests.support.small_world import World, here, quiet, run
+from tests.support.regions import injected
+from tests.support.small_world import World, here, no_secrets, quiet, run
 
 
 def in_flight(world: World) -> str:
@@ -37,14 +43,20 @@ def finish(world: World, folder: str) -> Report:
     return stages.publish(context, folder, copied, stages.localize(context, folder, copied, quiet, here), quiet)
 
 
+def head_of(world: World) -> Commit:
+    found = newest_commit(world.catalog, "main_replica_eu")
+    assert found is not None
+    return found
+
+
 def soon(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let files look old and heads be out of the window, and a pass see it, so that a clean-up of right now has
     something to do.
     """
     listing = Objects.list
 
-    def older(self: Objects, prefix: str):
-        for uri, size, modified in listing(self, prefix):
+    def older(self: Objects, prefix: str, **options: Any):
+        for uri, size, modified in listing(self, prefix, **options):
             yield uri, size, modified if "/_sterna/runs/" in uri else modified - timedelta(days=3)
 
     monkeypatch.setattr(Objects, "list", older)
@@ -131,21 +143,104 @@ def test_a_sync_between_its_look_and_its_plan_goes_on_by_itself(world: World, mo
     assert_closed(world)
 
 
-def test_an_old_file_that_a_sync_took_up_again_before_the_deletion_stays(world: World, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("before", ["newest_commit", "fence"])
+def test_an_old_file_that_a_sync_took_up_again_before_the_deletion_stays(
+    world: World, monkeypatch: pytest.MonkeyPatch, before: str
+):
     data, again = old_file_reused(world)
     soon(world, monkeypatch)
-    still = deleting.Deletion._still
+    real, published = getattr(deleting, before), []
 
-    def published_meanwhile(self: deleting.Deletion, *args: Any) -> Any:
-        if world.catalog.reference("main_replica_eu").hash == args[1].head:
+    def published_meanwhile(*args: Any) -> Any:
+        if not published:
             again()
-            run(world)
-        return still(self, *args)
+            published.append(run(world))
+        return real(*args)
 
-    monkeypatch.setattr(deleting.Deletion, "_still", published_meanwhile)
-    now_clean(world)
+    monkeypatch.setattr(deleting, before, published_meanwhile)
+    now_clean(world, patience=60.0)
+    assert published
     assert data.exists()
     assert_closed(world)
+
+
+class Busily:
+    """A catalog beside which writers commit, and syncs follow one another without a pause: one is published, and the
+    next one planned, at every fourth call to it, and whenever a clean-up sleeps.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._calls = 0
+        self._busy = False
+        self._flying = ""
+        self.outcomes: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._world.catalog, name)
+        if callable(found):
+            self._calls += 1
+            if self._calls % 4 == 0:
+                self.go_on()
+        return found
+
+    def go_on(self, seconds: float = 0.0) -> None:
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            if self._flying:
+                self.outcomes.append(finish(self._world, self._flying).outcome)
+            self._flying = ""
+            self._flying = in_flight(self._world)
+        except Busy:
+            self.outcomes.append("waits")
+        finally:
+            self._busy = False
+
+
+def test_a_clean_up_gets_on_while_syncs_follow_one_another(world: World, monkeypatch: pytest.MonkeyPatch):
+    rewritten(world)
+    soon(world, monkeypatch)
+    catalog = Busily(world)
+    context = injected(world.registry, "eu", no_secrets, catalog=catalog, primary=catalog)
+    monkeypatch.setattr(deleting, "_AT_ONCE", 1)
+    slices: list[str] = []
+    monkeypatch.setattr(deleting.Fence, "has_time", property(lambda fence: fence.hash not in slices))
+    real = Objects.delete
+
+    def one(self: Objects, uris: Any, **options: Any) -> Any:
+        slices.append(next(iter(world.catalog.history("main_replica_eu", operations=False))).hash)
+        return real(self, uris, **options)
+
+    monkeypatch.setattr(Objects, "delete", one)
+    monkeypatch.setattr(deleting, "time", SimpleNamespace(monotonic=time.monotonic, sleep=catalog.go_on))
+    found = collect(context, GcOptions(keep=timedelta(0), delete=True, patience=60.0))
+    assert found.deleted.files == found.garbage.files == len(slices) > 2
+    assert catalog.outcomes.count("published") > len(slices), "syncs got on, too"
+    assert_closed(world)
+
+
+def test_what_began_before_is_not_listed_again(world: World, monkeypatch: pytest.MonkeyPatch):
+    rewritten(world)
+    flying = in_flight(world)
+    listing, asked = Objects.list, []
+
+    def watched(self: Objects, prefix: str, *, after: str = "") -> Any:
+        asked.append(after)
+        return listing(self, prefix, after=after)
+
+    monkeypatch.setattr(Objects, "list", watched)
+    now = datetime.now(UTC)
+    runs, head = Runs(world.context(), now, timedelta(hours=24)), head_of(world).hash
+    name = flying.rpartition("/")[2]
+    assert runs.in_flight(head) == (name,)
+    assert runs.in_flight(head) == (name,)
+    assert asked == [stamp(now - timedelta(hours=25)), stamp(began(name) - timedelta(hours=1))]
+    assert runs.still([name], "another head") == ()
+    finish(world, flying)
+    assert runs.still([name], head) == ()
+    assert len(asked) == 2
 
 
 def test_no_sync_is_planned_while_files_are_being_deleted(world: World, monkeypatch: pytest.MonkeyPatch):
@@ -175,11 +270,11 @@ def test_what_is_published_while_the_store_is_listed_is_not_taken_for_unreachabl
     run(world)
     listing = Objects.list
 
-    def slow(self: Objects, prefix: str) -> Any:
+    def slow(self: Objects, prefix: str, **options: Any) -> Any:
         if prefix.endswith("/replica") and not files(world, "/b/"):
             world.commit(b=world.write("b"))
             run(world)
-        return listing(self, prefix)
+        return listing(self, prefix, **options)
 
     monkeypatch.setattr(Objects, "list", slow)
     found = clean(world, START, delete=False)
@@ -235,7 +330,7 @@ def test_a_fence_keeps_all_that_the_head_says(world: World):
     rewritten(world)
     context = world.context()
     before = read_head(world.catalog, "main_replica_eu")
-    with fence(context, before.hash, "collect-x") as standing:
+    with fence(context, head_of(world), "collect-x") as standing:
         inside = read_head(world.catalog, "main_replica_eu")
         assert inside.hash == standing.hash
         assert inside.deleting
@@ -252,9 +347,9 @@ def test_a_fence_keeps_all_that_the_head_says(world: World):
 
 def test_a_fence_whose_answer_was_lost_stands(world: World):
     rewritten(world)
-    before = read_head(world.catalog, "main_replica_eu")
+    parent = head_of(world)
     world.catalog.lose_next_answer()
-    with fence(world.context(), before.hash, "collect-x"):
+    with fence(world.context(), parent, "collect-x"):
         assert read_head(world.catalog, "main_replica_eu").deleting
         world.catalog.lose_next_answer()
     assert not read_head(world.catalog, "main_replica_eu").collecting
@@ -265,9 +360,8 @@ def test_a_branch_that_moves_at_every_try_is_given_up(world: World, monkeypatch:
     clean(world)
     real = deleting.fence
 
-    def moved(context: Any, at: str, pass_id: str) -> Any:
-        head = next(iter(world.catalog.history("main_replica_eu", operations=False)))
-        world.catalog.commit("main_replica_eu", at, [Unchanged(("x",))], "another", head.properties)
+    def moved(context: Any, at: Commit, pass_id: str) -> Any:
+        world.catalog.commit("main_replica_eu", at.hash, [Unchanged(("x",))], "another", at.properties)
         return real(context, at, pass_id)
 
     before = files(world)
@@ -281,7 +375,7 @@ def test_a_fence_whose_answer_was_lost_stands_only_while_it_is_the_head(world: W
     world.commit(a=world.write("a"))
     run(world)
     context = world.context()
-    head = read_head(world.catalog, context.region.replica_branch)
+    head = head_of(world)
     world.catalog.lose_next_answer()
     commit = world.catalog.commit
 
@@ -293,5 +387,5 @@ def test_a_fence_whose_answer_was_lost_stands_only_while_it_is_the_head(world: W
             world.catalog.commit_as("mallory", context.region.replica_branch, [Delete(("ns", "a"))])
 
     world.catalog.commit = overtaken
-    with pytest.raises(CatalogConflict, match="moved on as the clean-up began"), fence(context, head.hash, "gc-1"):
+    with pytest.raises(CatalogConflict, match="moved on as the clean-up began"), fence(context, head, "gc-1"):
         pytest.fail("it would have deleted")

@@ -17,7 +17,7 @@ from sterna.errors import BrokenMetadata, TableError, Unsupported
 from sterna.iceberg.deletes.position_deletes import localize_position_deletes
 from sterna.iceberg.orc import chunks as position_deletes_orc_chunks
 from sterna.iceberg.orc.chunks import Budget, Compression
-from sterna.iceberg.orc.columns import Reader
+from sterna.iceberg.orc.columns import ColumnReader
 from sterna.iceberg.orc.proto import Message, OrcDamaged, read_message
 from sterna.iceberg.orc.runs import write_integers
 from sterna.iceberg.orc.tail import Tail, read_stripe, read_tail
@@ -58,7 +58,7 @@ def stored(data: bytes, node: int) -> dict[int, Any]:
     """The numbers that stand for a timestamp in each row, by its position."""
     tail, found = tail_of(data), {}
     for number in range(len(tail.stripes)):
-        reader = Reader(tail, read_stripe(data, tail, number, Budget()), Budget(), URI)
+        reader = ColumnReader(tail, read_stripe(data, tail, number, Budget()), Budget(), URI)
         rows = reader.stripe.rows
         positions, values = reader.column(2, rows).to_pylist(), reader.column(3, rows).to_pylist()
         found |= {position: value and value[str(node)] for position, value in zip(positions, values, strict=True)}
@@ -332,7 +332,7 @@ def test_lists_of_nothing_that_grow_over_the_limit():
         read_stripe(data, tail_of(data), 0, Budget()), streams={(3, 2): write_integers(np.array([2**40]), signed=False)}
     )
     with pytest.raises(OrcDamaged, match="over the limit"):
-        Reader(tail_of(data), bomb, Budget(), URI).column(3, 1)
+        ColumnReader(tail_of(data), bomb, Budget(), URI).column(3, 1)
 
 
 def test_chunks_that_grow_over_the_limit(monkeypatch: pytest.MonkeyPatch):

@@ -100,6 +100,8 @@ COUNTS: dict[tuple[type[StrictModel], str], Change] = {
     (History, "latest"): put("policies", 0, "history", value={"latest": 4}),
     (History, "since"): put("policies", 0, "history", value={"since": "7d"}),
     (Residency, "tables"): put("residency", 0, "tables", value=["hr.**"]),
+    (Residency, "locations"): put("residency", 1, "locations", value=["us"]),
+    (Residency, "prefixes"): put("residency", 1, "prefixes", value=["s3://us-bucket/secret"]),
     (Residency, "only"): put("residency", 0, "only", value=[]),
     (Residency, "never"): put("residency", 1, "never", value=["us"]),
 }
@@ -118,6 +120,8 @@ DOES_NOT: dict[tuple[type[StrictModel], str], Change] = {
     (CatalogDatabase, "replication_hosts"): put(*DATABASE, "replication_hosts", value=["other:5432"]),
     (CatalogDatabase, "replication_credential_id"): put(*DATABASE, "replication_credential_id", value="other"),
     (CatalogDatabase, "sslmode"): put(*DATABASE, "sslmode", value="require"),
+    (CatalogDatabase, "look_timeout"): put(*DATABASE, "look_timeout", value=3),
+    (CatalogDatabase, "work_timeout"): put(*DATABASE, "work_timeout", value=30),
     (Location, "remote"): put(*LAKE, "remote", value={"type": "azureblob"}),
     (Location, "credential_id"): put(*LAKE, "credential_id", value="store"),
     (Location, "egress_per_gb"): put(*LAKE, "egress_per_gb", value={"*": 0.09}),

@@ -82,6 +82,28 @@ def test_a_rule_must_say_one_thing(rule: dict[str, object]) -> None:
         registry(residency=[rule])
 
 
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ({"locations": ["mars"], "never": ["eu"]}, "location 'mars' is not among"),
+        ({"locations": ["us"], "never": ["us"]}, "location 'us' lies in region 'us', which the rule refuses"),
+        ({"locations": ["us"], "only": []}, "which the rule refuses"),
+        ({"prefixes": ["s3://us-bucket/x"], "only": ["eu"]}, "lies in region 'us', which the rule refuses"),
+        ({"prefixes": ["s3://nowhere/x"], "never": ["eu"]}, "lies in no location"),
+        ({"never": ["eu"]}, "expected tables, locations or prefixes"),
+    ],
+)
+def test_a_rule_for_places_that_would_protect_nothing_is_refused(rule: dict[str, object], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        registry(residency=[rule])
+
+
+def test_a_rule_for_places_refuses_no_key() -> None:
+    made = registry(residency=[{"locations": ["us"], "never": ["eu"]}])
+    assert made.refusal("a.b", "eu") == ""
+    assert not made.refuses
+
+
 def test_a_rule_that_names_an_unknown_region_is_refused() -> None:
     text = registry().model_dump_json()
     wrong = text.replace('"residency":[]', '"residency":[{"tables":["a"],"never":["mars"]}]')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sterna.ha.model import Slot
 from sterna.render.plain import plain
 from sterna.render.status import status_text
 from sterna.replica.catalog_copy import CutOff
@@ -21,6 +22,7 @@ STATUS = RegionStatus(
     last_commit="2026-07-01T12:00:00+00:00",
     held=(),
     other_registry=(),
+    watermark_lag_seconds=12.34,
 )
 HELD = HeldNow(
     Held("ns.odd", "Unsupported", "is encrypted", "s3://us/odd.json", since="2026-07-01"), 60.0, "wait", 3, "2026-07-02"
@@ -46,11 +48,14 @@ def test_all_that_is_known_is_said() -> None:
     full = replace(
         STATUS,
         lag_seconds=None,
+        watermark_lag_seconds=None,
         held=(HELD,),
         refused=(Refused("ns.kept", "policy"), Refused("ns.left", "residency", 2, 30)),
         short_retention=(ShortRetention("ns.fast", 100.0, 90.0),),
         other_registry=("us",),
         unserved="12" * 32,
+        slots=(Slot("sterna_eu", False, "extended", 900, 0.9), Slot("sterna_ap", True, "reserved", 0)),
+        unseen=("the evidence of runs: does not answer",),
         problem="somebody else committed",
     )
     assert status_text(full).splitlines() == [
@@ -62,9 +67,23 @@ def test_all_that_is_known_is_said() -> None:
         "  refused ns.left: residency; 2 files, 30 bytes still here: sterna gc --evict --yes deletes them",
         "  warning ns.fast: main keeps its snapshots for 100 s (history.expire.max-snapshot-age-ms), this region is "
         "90 s behind: what is expired before it was copied holds the table",
+        "  slot sterna_eu: NOT active, 900 bytes behind, extended, 90 % of its limit",
+        "  slot sterna_ap: active, 0 bytes behind, reserved",
         "  region us runs another registry",
+        "  not looked at: the evidence of runs: does not answer",
         "  somebody else committed",
     ]
+
+
+def test_the_oldest_lag_comes_first_and_beside_it_the_one_without_held_tables() -> None:
+    behind = replace(
+        STATUS, lag_seconds=2_592_000.0, watermark_lag_seconds=0.0, held=(HELD,), held_lag_seconds=2_592_000.0
+    )
+    assert "lag 2592000.0 s (without held tables 0.0 s)" in status_text(behind)
+    unknown = replace(STATUS, lag_seconds=None, held=(replace(HELD, held=Held("ns.odd", "Waits", "waits")),))
+    text = status_text(replace(unknown, held_lag_seconds=None))
+    assert "lag unknown (without held tables 12.3 s)" in text
+    assert "held ns.odd since nobody knows when, tried 3 times" in text
 
 
 def test_cut_off_the_lag_is_a_bound() -> None:

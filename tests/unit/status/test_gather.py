@@ -22,10 +22,18 @@ def test_the_store_adds_to_what_the_catalog_says(world: World):
     assert (refused.key, refused.files is not None and refused.files > 0) == ("ns.secret", True)
     unknown = replace(
         gathered,
+        lag_seconds=None,
+        held_lag_seconds=None,
+        oldest_evidence="",
         held=tuple(replace(item, tries=None, last_try="", lag_seconds=None) for item in gathered.held),
         refused=tuple(replace(item, files=None, bytes=None) for item in gathered.refused),
     )
-    assert unknown == replace(read, held=tuple(replace(item, lag_seconds=None) for item in read.held))
+    assert unknown == replace(
+        read,
+        lag_seconds=None,
+        held_lag_seconds=None,
+        held=tuple(replace(item, lag_seconds=None) for item in read.held),
+    )
 
 
 def test_tables_that_main_keeps_too_briefly_are_in_it(world: World):

@@ -21,7 +21,7 @@ def behind(world: World, lag: float, properties: dict[str, Any]) -> tuple[ShortR
         change.set_properties({name: str(value) for name, value in properties.items()})
     world.commit(a=world.write("a"))
     context = world.context()
-    return short_retention(context, replace(read_status(context), lag_seconds=lag))
+    return short_retention(context, replace(read_status(context), watermark_lag_seconds=lag))
 
 
 AGE = "history.expire.max-snapshot-age-ms"

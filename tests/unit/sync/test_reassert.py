@@ -9,7 +9,7 @@ import pytest
 from sterna.catalog.model import ICEBERG_VIEW, Commit, Content, Delete, Operation, Put, namespace_content
 from sterna.errors import BranchChanged, Busy
 from sterna.gc.fence import fence
-from sterna.replica.head import REASSERTED, SOURCE_HASH, read_head
+from sterna.replica.head import REASSERTED, SOURCE_HASH, newest_commit, read_head
 from sterna.replica.lag import measure_lag
 from sterna.status.read import read_status
 from sterna.sync import stages
@@ -195,8 +195,9 @@ def test_it_waits_for_a_clean_up_that_deletes_below_what_others_committed(world:
     """What comes after it plans on files that are there: its commit must not hide that some are being deleted."""
     synced(world)
     context = world.context()
-    head = read_head(world.catalog, BRANCH)
-    with pytest.raises(BranchChanged), fence(context, head.hash, "gc-1"):
+    head = newest_commit(world.catalog, BRANCH)
+    assert head is not None
+    with pytest.raises(BranchChanged), fence(context, head, "gc-1"):
         meddle(world, *dropped(world, world.replica()))
         with pytest.raises(Busy, match="gc-1 is deleting"):
             reassert(context, quiet)

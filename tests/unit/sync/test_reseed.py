@@ -5,8 +5,12 @@ The sync stops, and follows on an operator's word alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
+from sterna.catalog.model import Commit
 from sterna.errors import Diverged, UsageError
 from sterna.replica.divergence import accepted, follows
 from sterna.replica.head import RESEEDED, SOURCE_HASH, read_head
@@ -143,6 +147,50 @@ def test_the_fork_is_found_however_long_each_line_is(world: World, old: int, new
     commits = accepted(world.context(), head, watermark, head)
     assert [commit.hash for commit in commits] == ends[1][::-1]
     assert follows(commits, head, watermark) == (old == 0)
+
+
+@pytest.mark.parametrize(("old", "new"), [(1, 1), (40, 1), (1, 40), (30, 30), (40, 0)])
+def test_what_is_read_to_find_that_main_has_left_follows_the_distance_to_the_fork(
+    world: World, monkeypatch: pytest.MonkeyPatch, old: int, new: int
+):
+    base = [world.commit(base=f"s3://x/{number}.metadata.json") for number in range(300)][-1]
+    run(world)
+    for name, count in (("old", old), ("new", new)):
+        world.catalog.assign("main", base)
+        head = [base, *(world.commit(**{name: f"s3://x/{number}.metadata.json"}) for number in range(count))][-1]
+        if name == "old":
+            run(world)
+    read = counting(world, monkeypatch)
+    with pytest.raises(Diverged, match=f"main is at {head}"):
+        run(world)
+    assert len(read) <= 2 * max(old, new) + 40, "of more than 300"
+
+
+@pytest.mark.parametrize("behind", [1, 5, 100])
+def test_what_is_read_by_a_sync_that_follows_main_is_what_it_is_behind(
+    world: World, monkeypatch: pytest.MonkeyPatch, behind: int
+):
+    for number in range(200):
+        world.commit(base=f"s3://x/{number}.metadata.json")
+    run(world)
+    for number in range(behind):
+        world.commit(base=f"s3://y/{number}.metadata.json")
+    read = counting(world, monkeypatch)
+    planned(world)
+    assert len(read) <= behind + (1 if behind < 10 else behind) + 2
+
+
+def counting(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """From now on, the commits that anybody reads from the catalog."""
+    history, read = world.catalog.history, list[str]()
+
+    def counted(*given: str, **options: Any) -> Iterator[Commit]:
+        for commit in history(*given, **options):
+            read.append(commit.hash)
+            yield commit
+
+    monkeypatch.setattr(world.catalog, "history", counted)
+    return read
 
 
 def test_status_says_that_main_has_left_the_watermark_and_the_way_out(world: World):

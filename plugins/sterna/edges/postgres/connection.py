@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from sterna.edges.secrets import Secrets
@@ -11,7 +13,7 @@ from sterna.errors import DatabaseRefused, DatabaseUnreachable
 from sterna.registry.model import CatalogDatabase, Region
 
 if TYPE_CHECKING:
-    from psycopg import Connection
+    from sterna.edges.postgres.limits import LimitedConnection, PostgresLimits
 
 _CONNECT_SECONDS = 3
 # A peer that vanished without a word is noticed after some 15 s, not after the hours of the system's default.
@@ -47,8 +49,31 @@ def conninfo(database: CatalogDatabase, secrets: Secrets, *, replication: bool =
     return make_conninfo("", **parts)
 
 
+def look_seconds(region: Region) -> float:
+    """Return how long a region's Postgres may take to be looked at, connecting included (`look_timeout`)."""
+    return _database(region).look_timeout
+
+
 @contextmanager
-def connected(region: Region, secrets: Secrets, *, replication: bool = False) -> Iterator[Connection[Any]]:
+def looking(region: Region, secrets: Secrets) -> Iterator[LimitedConnection]:
+    """Connect to the Postgres of a region's catalog for a look, which is over soon, or fails; else as `connected`.
+
+    The server is told, too, so that it doesn't go on with what nobody waits for.
+
+    Raises:
+        CredentialError, DatabaseUnreachable, DatabaseRefused: as `connected`.
+    """
+    from sterna.edges.postgres.limits import PostgresLimits
+
+    seconds = look_seconds(region)
+    milliseconds = max(int(seconds * 1000), 1)
+    options = f"-c statement_timeout={milliseconds} -c lock_timeout={milliseconds}"
+    with _connected(region, secrets, PostgresLimits(seconds, seconds), options=options) as connection:
+        yield connection
+
+
+@contextmanager
+def connected(region: Region, secrets: Secrets, *, replication: bool = False) -> Iterator[LimitedConnection]:
     """Connect to the Postgres of a region's catalog, each statement a transaction of its own.
 
     Args:
@@ -58,27 +83,54 @@ def connected(region: Region, secrets: Secrets, *, replication: bool = False) ->
 
     Raises:
         CredentialError: the credential is missing.
-        DatabaseUnreachable: it does not answer, or stopped to.
+        DatabaseUnreachable: it does not answer, or stopped to, or a statement took longer than `work_timeout`.
         DatabaseRefused: it refused the login or a statement.
     """
-    import psycopg
+    from sterna.edges.postgres.limits import PostgresLimits
 
-    database = region.catalog.database
-    if database is None:
-        raise DatabaseRefused(
-            f"region {region.name} has no catalog.database in the registry", hint="see docs/registry.md"
-        )
+    database = _database(region)
+    more = {"replication": "database"} if replication else {}
+    first = PostgresLimits(database.look_timeout)
+    with _connected(region, secrets, first, **more) as connection:
+        # One that shakes hands and then hangs is found out by a question that takes no time.
+        connection.execute("SELECT 1")
+        connection.limit(PostgresLimits(max(database.work_timeout, database.look_timeout)), time.monotonic())
+        yield connection
+
+
+@contextmanager
+def _connected(region: Region, secrets: Secrets, limits: PostgresLimits, **more: str) -> Iterator[LimitedConnection]:
+    import psycopg
+    from psycopg.conninfo import make_conninfo
+
+    from sterna.edges.postgres.limits import LimitedConnection
+
+    database, started = _database(region), time.monotonic()
     where = f"the catalog's Postgres of region {region.name} at {', '.join(database.hosts)}"
-    info = conninfo(database, secrets) + (" replication=database" if replication else "")
+    seconds = min(_CONNECT_SECONDS, ceil(limits.total or _CONNECT_SECONDS))
+    info = make_conninfo(conninfo(database, secrets), connect_timeout=seconds, **more)
+    connection: LimitedConnection | None = None
     try:
-        with psycopg.connect(info, autocommit=True) as connection:
+        with LimitedConnection.connect(info, autocommit=True) as connection:
+            connection.limit(limits, started)
             yield connection
     except psycopg.OperationalError as error:
+        if connection is not None and connection.late:
+            raise DatabaseUnreachable(f"{where} does not answer: {connection.late}") from None
         if error.sqlstate is None and "authentication failed" in str(error):
             raise DatabaseRefused(f"{where} refused the login of credential {database.credential_id!r}") from None
         raise DatabaseUnreachable(f"{where} does not answer: {_reason(error)}") from None
     except psycopg.Error as error:
         raise DatabaseRefused(f"{where} refused a statement: {_reason(error)}") from None
+
+
+def _database(region: Region) -> CatalogDatabase:
+    database = region.catalog.database
+    if database is None:
+        raise DatabaseRefused(
+            f"region {region.name} has no catalog.database in the registry", hint="see docs/registry.md"
+        )
+    return database
 
 
 def _reason(error: Exception) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sterna.edges.postgres.connection import connected
+from sterna.edges.postgres.connection import look_seconds, looking
 from sterna.edges.secrets import Secrets
 from sterna.errors import CatalogUnreachable, DatabaseUnreachable, NotPrimary
 from sterna.registry.model import Region
@@ -57,13 +56,15 @@ def last_heard(region: Region, secrets: Secrets) -> datetime | None:
         DatabaseRefused: it refused the login.
     """
     asked = "SELECT max(last_msg_receipt_time) FROM pg_stat_subscription WHERE subname = 'sterna' AND relid IS NULL"
-    with connected(region, secrets) as connection:
+    with looking(region, secrets) as connection:
         row = connection.execute(asked).fetchone()
     return row[0] if row else None
 
 
 def find_primary(regions: Sequence[Region], secrets: Secrets) -> Region:
     """Return the region whose catalog accepts commits; all regions are asked at once, and the newest epoch decides.
+
+    One that does not answer within its `look_timeout` counts as unreachable: the others decide.
 
     Raises:
         CatalogUnreachable: no region's Postgres answers.
@@ -72,15 +73,13 @@ def find_primary(regions: Sequence[Region], secrets: Secrets) -> Region:
         DatabaseRefused: a Postgres refused the login.
     """
 
-    def ask(region: Region) -> Epoch | DatabaseUnreachable | None:
-        try:
-            with connected(region, secrets) as connection:
-                return read_epoch(connection)
-        except DatabaseUnreachable as error:
-            return error
+    from sterna.edges.postgres.limits import ask_all
 
-    with ThreadPoolExecutor(len(regions)) as pool:
-        answers = list(pool.map(ask, regions))
+    def ask(region: Region) -> Epoch | None:
+        with looking(region, secrets) as connection:
+            return read_epoch(connection)
+
+    answers = ask_all(regions, ask, look_seconds)
     epochs = [answer for answer in answers if isinstance(answer, Epoch)]
     if epochs:
         newest = max(epochs)

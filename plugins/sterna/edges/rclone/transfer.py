@@ -25,7 +25,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sterna.errors import EngineError, RegistryError
+from sterna.errors import CredentialError, EngineError, RegistryError
 from sterna.registry.credential import Credential, rclone_environment, store_address
 from sterna.registry.model import Location
 
@@ -160,7 +160,11 @@ def child_environment(origin: Folder, replica: Folder) -> dict[str, str]:
     elif config := configs.pop():
         environment["RCLONE_CONFIG"] = config
     for alias, side in ((_ORIGIN, origin), (_REPLICA, replica)):
-        environment |= _remote(alias, side)
+        try:
+            environment |= _remote(alias, side)
+        except CredentialError as error:
+            # Which side it is tells who needs it.
+            raise CredentialError(error.message, file=side.location.prefix, hint=error.hint) from None
     if origin.location.bandwidth:
         environment["RCLONE_BWLIMIT"] = origin.location.bandwidth
     return environment
@@ -340,7 +344,7 @@ def _scrubbed(text: str, *sides: Folder) -> str:
     for side in sides:
         if side.credential is not None:
             text = side.credential.scrub(text)
-    return "\n".join(_unique(text.splitlines()))
+    return "; ".join(_unique(text.splitlines()))
 
 
 def _unique(lines: Iterable[str], most: int = 20) -> list[str]:

@@ -15,8 +15,8 @@ from sterna.edges.secrets import Secrets
 from sterna.edges.stores.deleting import delete_each
 from sterna.edges.stores.fetched import fetched_uri
 from sterna.edges.stores.listing import key_runs, list_run
-from sterna.edges.stores.open_store import LATER, PAGE, OpenStore, call_store, head, list_pages, refuse_fork
-from sterna.errors import ObjectMissing, SternaError, StoreUnreachable, UnsafeUri, Unsupported
+from sterna.edges.stores.open_store import LATER, PAGE, OpenStore, about, call_store, head, list_pages, refuse_fork
+from sterna.errors import CredentialError, ObjectMissing, SternaError, StoreUnreachable, UnsafeUri, Unsupported
 from sterna.registry.credential import address_of
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Location, Registry, inside
@@ -140,6 +140,20 @@ class Objects:
         """
         store, key = self._find(uri)
         return head(store, key, uri)
+
+    def prove_readable(self, uri: str) -> None:
+        """Read the beginning of an object.
+
+        A store may tell an object's size and yet refuse to give its content.
+
+        Raises:
+            ObjectMissing, StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
+        """
+        import obstore
+
+        store, key = self._find(uri)
+        # Not by a range: some servers (`rclone serve s3`) answer one that is the whole object in another way.
+        call_store(store, uri, lambda: next(iter(obstore.get(store.client, key).stream(min_chunk_size=1)), None))
 
     def sizes(self, uris: Iterable[str]) -> dict[str, int | None]:
         """Return the size of each object, None where there is none, with few requests.
@@ -266,7 +280,10 @@ class Objects:
         """
         folder = uri_prefix.rstrip("/")
         place = self.mapping.locate(folder)
-        store = self.open(place.location)
+        try:
+            store = self.open(place.location)
+        except CredentialError as error:
+            raise about(error, uri_prefix) from None
         start = folder[: len(folder) - len(place.path)].rstrip("/")
         prefix = store.key(place.path)
         skip = len(store.base) + 1 if store.base else 0
@@ -309,7 +326,10 @@ class Objects:
                 "Azure would take the key for another one's: it has a backslash, or a part that ends in a full stop",
                 file=uri,
             )
-        store = self.open(place.location)
+        try:
+            store = self.open(place.location)
+        except CredentialError as error:
+            raise about(error, uri) from None
         return store, store.key(place.path)
 
     def _map(self, function: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:

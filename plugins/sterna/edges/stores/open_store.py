@@ -22,6 +22,11 @@ _WHOLE_CALL = 10  # times the timeout: a large body that keeps flowing may take 
 # Variables that obstore takes for more than a service account's key, and no option turns off.
 _RIVALS = ("GOOGLE_BEARER_TOKEN", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "SERVICE_ACCOUNT")
 _REFUSED = re.compile(r"status code: 40[13]\b|<Code>ExpiredToken</Code>")
+# What a store says of the key alone, and not of itself: the answer to any other key may be a good one.
+_NO_SUCH_KEY = re.compile(
+    r"\bFile name too long\b|status code: 414\b|\b414 URI Too Long\b"
+    r"|<Code>(KeyTooLongError|InvalidURI|InvalidObjectName)</Code>"
+)
 _BAD_REQUEST = re.compile(r"status code: 400\b|\b400 Bad Request\b")
 _R = TypeVar("_R")
 
@@ -150,9 +155,21 @@ def call_store(store: OpenStore, uri: str, function: Callable[[], _R]) -> _R:
         return _call(store, uri, function)
     except (StoreDenied, StoreUnreachable) as error:
         # S3 says of a session that is over: 400, and of a HEAD no more than that.
-        if not (isinstance(error, StoreDenied) or _BAD_REQUEST.search(error.message)) or not store.renew(used):
+        if not (isinstance(error, StoreDenied) or _BAD_REQUEST.search(error.message)) or not _renewed(store, used, uri):
             raise
     return _call(store, uri, function)
+
+
+def _renewed(store: OpenStore, refused: Credential | None, uri: str) -> bool:
+    try:
+        return store.renew(refused)
+    except CredentialError as error:
+        raise about(error, uri) from None
+
+
+def about(error: CredentialError, uri: str) -> CredentialError:
+    """Return a credential's error with the object that it was needed for: that tells who needs it."""
+    return CredentialError(error.message, file=uri, hint=error.hint)
 
 
 def _call(store: OpenStore, uri: str, function: Callable[[], _R]) -> _R:
@@ -169,6 +186,8 @@ def _call(store: OpenStore, uri: str, function: Callable[[], _R]) -> _R:
         reason = _reason(used, error)
         if isinstance(error, InvalidPathError):
             raise UnsafeUri(f"{where} holds an object whose key can't be a path: {reason}", file=uri) from None
+        if _NO_SUCH_KEY.search(reason):
+            raise UnsafeUri(f"{where} can't hold such a key: {reason}", file=uri) from None
         # A refused listing comes as a general error, told by its status alone.
         if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or _REFUSED.search(reason):
             raise StoreDenied(f"{where} refuses {_whose(store.location)}: {reason}", file=uri) from None

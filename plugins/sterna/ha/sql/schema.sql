@@ -32,10 +32,19 @@ CREATE TABLE IF NOT EXISTS sterna_epoch (
     PRIMARY KEY (epoch, region)
 );
 
--- An owner can give itself any right again; Nessie's login must not be able to undo a fence.
-ALTER TABLE refs2 OWNER TO CURRENT_USER;
-ALTER TABLE objs2 OWNER TO CURRENT_USER;
-ALTER TABLE sterna_epoch OWNER TO CURRENT_USER;
+-- An owner can give itself any right again; Nessie's login must not be able to undo a fence. Only where there is something to change:
+-- it takes a lock that waits for every reader, a dump for example, and all of Nessie's requests wait behind it.
+DO $$
+DECLARE
+    ours text;
+BEGIN
+    FOREACH ours IN ARRAY ARRAY['refs2', 'objs2', 'sterna_epoch'] LOOP
+        IF (SELECT relowner FROM pg_class WHERE oid = ours::regclass) <> CURRENT_USER::regrole THEN
+            EXECUTE 'ALTER TABLE ' || ours || ' OWNER TO CURRENT_USER';
+        END IF;
+    END LOOP;
+END
+$$;
 -- Objects are content-addressed. Iceberg REST makes some of its own also where it only reads: its caches, by content.
 GRANT SELECT, INSERT, UPDATE, DELETE ON objs2 TO {role};
 GRANT SELECT ON refs2, sterna_epoch TO {role};
@@ -50,6 +59,14 @@ BEGIN
     RETURN NEW;
 END
 $$;
-CREATE OR REPLACE TRIGGER sterna_pass_over BEFORE INSERT ON objs2 FOR EACH ROW EXECUTE FUNCTION sterna_pass_over();
--- REPLICA: it fires for the apply worker and the seed alone, never for Nessie's own inserts.
-ALTER TABLE objs2 ENABLE REPLICA TRIGGER sterna_pass_over;
+-- REPLICA: it fires for the apply worker and the seed alone, never for Nessie's own inserts. Made once: it takes a lock, too.
+DO $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM pg_trigger WHERE tgrelid = 'objs2'::regclass AND tgname = 'sterna_pass_over' AND tgenabled = 'R'
+    ) THEN
+        CREATE OR REPLACE TRIGGER sterna_pass_over BEFORE INSERT ON objs2 FOR EACH ROW EXECUTE FUNCTION sterna_pass_over();
+        ALTER TABLE objs2 ENABLE REPLICA TRIGGER sterna_pass_over;
+    END IF;
+END
+$$;

@@ -17,7 +17,7 @@ from sterna.errors import BrokenMetadata, Unsupported
 from sterna.iceberg.deletes.arrow import Localized, localize_table
 from sterna.iceberg.deletes.rows import PATH_ID, PATH_NAME, POS_ID, POS_NAME, check_size, one_column
 from sterna.iceberg.orc.chunks import Budget
-from sterna.iceberg.orc.columns import PRESENT, Reader, Writer
+from sterna.iceberg.orc.columns import PRESENT, ColumnReader, Writer
 from sterna.iceberg.orc.proto import Message, OrcDamaged, to_zigzag
 from sterna.iceberg.orc.runs import read_bits
 from sterna.iceberg.orc.tail import HEADER, TIMESTAMP, Stripe, Tail, read_stripe, read_tail
@@ -57,7 +57,7 @@ def _localize(data: bytes, uri: str, content: Callable[[str], str]) -> bytes | N
         return None
     stripes = [read_stripe(data, tail, number, budget) for number in range(len(tail.stripes))]
     zone = _time_zone(tail, stripes, uri)
-    table = pa.concat_tables([_read(Reader(tail, stripe, budget, uri), path) for stripe in stripes])
+    table = pa.concat_tables([_read(ColumnReader(tail, stripe, budget, uri), path) for stripe in stripes])
     localized = localize_table(table, path, pos, content, uri)
     return None if localized is None else _write(tail, localized, path, zone)
 
@@ -83,7 +83,7 @@ def _time_zone(tail: Tail, stripes: list[Stripe], uri: str) -> list[bytes]:
     return zones[0]
 
 
-def _read(reader: Reader, path: int) -> Any:
+def _read(reader: ColumnReader, path: int) -> Any:
     root, rows = reader.tail.types[0], reader.stripe.rows
     for node in (0, root.children[path]):
         present = reader.tail.compression.expand(reader.stripe.streams.get((node, PRESENT), b""), reader.budget)

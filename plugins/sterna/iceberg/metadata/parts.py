@@ -12,7 +12,7 @@ from typing import Final
 
 from sterna.errors import BrokenMetadata, Unsupported
 from sterna.iceberg.files import NEWEST_FORMAT
-from sterna.iceberg.json_text import Document, Element, Token
+from sterna.iceberg.json_text import Document, Element, Token, is_long
 from sterna.iceberg.metadata.model import Snapshot, StatisticsFile, TableMetadata
 
 STATISTICS: Final = ("statistics", "partition-statistics")
@@ -141,7 +141,7 @@ def _snapshot(document: Document, members: Mapping[str, Token]) -> Snapshot:
 def _statistics(document: Document, members: Mapping[str, Token]) -> StatisticsFile:
     return StatisticsFile(
         path=document.string(members, "statistics-path"),
-        length=document.integer(members, "file-size-in-bytes"),
+        length=document.size(members, "file-size-in-bytes"),
         snapshot_id=document.integer(members, "snapshot-id"),
     )
 
@@ -158,7 +158,8 @@ def _snapshot_log(document: Document, token: Token | None) -> tuple[int, ...]:
     entries = [] if token is None or token.value is None else token.value
     # Long, and read each time: what the decoder made of it is enough here.
     if not isinstance(entries, list) or not all(
-        isinstance(entry, dict) and type(entry.get("snapshot-id")) is int for entry in entries
+        isinstance(entry, dict) and type(entry.get("snapshot-id")) is int and is_long(entry["snapshot-id"])
+        for entry in entries
     ):
         raise document.broken("'snapshot-log' is not an array of objects with a 'snapshot-id'")
     return tuple(entry["snapshot-id"] for entry in entries)

@@ -38,7 +38,7 @@ _TIMESTAMPS: Final = (9, 18)
 
 
 @dataclass(frozen=True)
-class Reader:
+class ColumnReader:
     """Reads the columns of one stripe.
 
     Args:
@@ -163,7 +163,7 @@ class Writer:
     encodings: dict[int, tuple[int, int]]
 
     def column(self, node: int, values: Any) -> None:
-        """Write a column; the inverse of `Reader.column`.
+        """Write a column; the inverse of `ColumnReader.column`.
 
         Args:
             node: its id.

@@ -50,17 +50,22 @@ def cut(
     starts = _origin_starts(targets, _Sorted(files.column("source"), order), mapping)
     numbers = np.empty(len(order), np.int64)
     batches: list[Batch] = []
-    counts = _counts([(int(sizes[span][once[span]].sum()), int(once[span].sum())) for _, span in starts], options, most)
+    counts = _counts([(_total(sizes[span][once[span]]), int(once[span].sum())) for _, span in starts], options, most)
     for (origin, span), count in zip(starts, counts, strict=True):
         dealt = _deal(sizes[span], once[span], count)
         numbers[span] = dealt + len(batches)
         first = len(batches)
         for number in range(int(dealt[-1]) + 1):
             mine = once[span] & (dealt == number)
-            batches.append(Batch(first + number, origin, int(mine.sum()), int(sizes[span][mine].sum())))
+            batches.append(Batch(first + number, origin, int(mine.sum()), _total(sizes[span][mine])))
     found = np.empty(len(order), np.int32)
     found[order.to_numpy()] = numbers
     return pa.array(found), tuple(batches)
+
+
+def _total(sizes: Any) -> int:
+    """Add up sizes of any metadata's: a few files that are said to be huge are more than 64 bits hold."""
+    return (int((sizes >> 32).sum()) << 32) + int((sizes & 0xFFFFFFFF).sum())
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from sterna.catalog.model import NAMESPACE, Commit, Content, Delete, Key, Put, k
 from sterna.errors import UsageError
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.registry.policy import Policy
-from sterna.replica.divergence import accepted, diverged, follows
+from sterna.replica.divergence import accepted, diverged, follows, since_fork
 from sterna.replica.head import Head
 from sterna.replica.region import RegionContext
 from sterna.sync.holds import merge
@@ -113,10 +113,8 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
 
 def _commits(context: RegionContext, source_hash: str, watermark: str) -> list[Commit]:
     """Return `main`'s commits after the watermark, newest first."""
-    if source_hash == watermark:
-        return []
-    commits = list(context.primary.history(f"{SOURCE_BRANCH}@{source_hash}", operations=True, until=watermark))
-    if not commits or commits[-1].parent != watermark:
+    commits = since_fork(context, source_hash, watermark)
+    if not follows(commits, source_hash, watermark):
         raise diverged(context, source_hash, watermark)
     return commits
 

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content, key_name
-from sterna.errors import SternaError, TableError
+from sterna.errors import SternaError
 from sterna.replica.head import Head
 from sterna.replica.held import Held
 from sterna.replica.records import Action
 from sterna.replica.region import RegionContext
 from sterna.replica.wanted import wanted_here
+from sterna.sync.blame import fault_of
 from sterna.sync.plan.changes import Candidate, Changes
 
 
@@ -38,8 +39,10 @@ def compare(context: RegionContext, head: Head, seen: Changes) -> Draft:
     for name, candidate in sorted(seen.candidates.items()):
         try:
             actions = _actions(context, name, candidate, renamed.get(name))
-        except TableError as error:
-            draft.held.append(held_entry(name, head, seen, error))
+        except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
+            at = (candidate.source and candidate.source.metadata_location) or ""
+            fault = fault_of(error, context.mapping, "comparing it", at, name)
+            draft.held.append(held_entry(name, head, seen, fault))
             continue
         draft.actions += actions
         draft.left += not actions and candidate.source is not None
@@ -75,7 +78,9 @@ def seed_group(draft: Draft, seen: Changes, head: Head, size: int) -> tuple[list
 
 def held_entry(name: str, head: Head, seen: Changes, error: SternaError | None = None) -> Held:
     """Return the entry with which a key is held: since when, and what is shown of it meanwhile."""
-    kind, reason, file = (type(error).__name__, error.message, error.file) if error else ("", "", "")
+    source = seen.candidates[name].source
+    at = (source and source.metadata_location) or ""
+    kind, reason, file = (type(error).__name__, error.message, error.file or at) if error else ("", "", "")
     before = next((item for item in head.held if item.key == name), None)
     if before is not None:
         return Held(name, kind, reason, file, before.since, before.good)

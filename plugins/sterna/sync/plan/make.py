@@ -5,28 +5,37 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content
-from sterna.errors import Damaged, SourceGone, StoreUnreachable, TableError, Unsupported
+from sterna.errors import (
+    Damaged,
+    NotResident,
+    SourceGone,
+    SternaError,
+    StoreUnreachable,
+    TableError,
+    Unsupported,
+)
 from sterna.iceberg import LOCALIZER_VERSION
-from sterna.registry.mapping import check_bindings
+from sterna.registry.mapping import Mapping, check_bindings
 from sterna.registry.model import digest, inside
-from sterna.replica import file_list as listing
 from sterna.replica.head import Head, is_recorded, read_head, refuse_deleting
 from sterna.replica.held import Held
 from sterna.replica.records import Action, Batch, Plan
 from sterna.replica.region import Progress, RegionContext
 from sterna.replica.run_folder import new_run_id
 from sterna.replica.wanted import kept
+from sterna.sync.blame import OUTAGES, fault_of, place_of
 from sterna.sync.copy import other_original
 from sterna.sync.holds import Settled, settle
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.changes import Changes, find_changes
 from sterna.sync.plan.compare import compare, held_entry, seed_group
-from sterna.sync.plan.presence import Listed, look_up, to_copy
+from sterna.sync.plan.presence import Listed, ToBring, find_files
 from sterna.sync.plan.table_files import ReplicaLost, reached_content, read_metadata, table_files, view_files
+from sterna.sync.sizes import Dark, source_sizes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,8 +69,8 @@ def make_plan(
         Diverged: the watermark is no ancestor of `main`'s head.
         RegistryError: an id of the registry is bound to something else.
         Busy: a clean-up is deleting files; it is over within seconds.
-        CatalogError, StoreError: something does not answer; a later run resumes. Where a foreign store is dark and
-            tables of others can go on, those that need it are held instead.
+        CatalogError, StoreError, CredentialError: something can't be used; a later run resumes. Where it is a store of
+            others and some tables can go on without, those that need it are held instead.
     """
     head = read_head(context.primary, context.region.replica_branch)
     refuse_deleting(head)
@@ -75,9 +84,11 @@ def make_plan(
         f"{len(seen.candidates)} keys compared: {len(draft.actions)} to change, {draft.left} as they should be, "
         f"{len(draft.held)} held"
     )
-    settled, listed, since = _what_goes_on(context, chosen, (*draft.held, *waiting), head, seen)
+    settled, found, since = _what_goes_on(context, chosen, (*draft.held, *waiting), head, seen, options)
     held = _carried(settled.held, head, seen)
-    files, batches, present = to_copy(listed, context.mapping, options, progress) if listed else (None, (), 0)
+    files, batches, present = (found.files, found.batches, found.present) if found else (None, (), 0)
+    if found:
+        progress(found.line)
     plan = Plan(
         run_id=run_id or new_run_id(),
         region=context.region.name,
@@ -115,46 +126,76 @@ def sync_digest(context: RegionContext) -> str:
 
 
 def _what_goes_on(
-    context: RegionContext, chosen: list[Action], blamed: tuple[Held, ...], head: Head, seen: Changes
-) -> tuple[Settled, Listed | None, dict[str, Held]]:
+    context: RegionContext,
+    chosen: list[Action],
+    blamed: tuple[Held, ...],
+    head: Head,
+    seen: Changes,
+    options: SyncOptions,
+) -> tuple[Settled, ToBring | None, dict[str, Held]]:
     """Settle which of some actions go on, for all that their metadata and the files that are here say.
 
     Args:
-        context, head, seen: of the plan.
+        context, head, seen, options: of the plan.
         chosen: the actions.
         blamed: the keys that are known to have a fault.
 
     Returns:
         What goes on, the files of it, and by key name how each action would be held.
     """
-    dark: dict[str, StoreUnreachable] = {}
-    actions, parts, faults = _tables(context, chosen, head, seen, dark)
+    outages = Outages()
+    actions, parts, faults = _tables(context, chosen, head, seen, outages)
     since = {action.key: held_entry(action.key, head, seen) for action in actions} | {
         fault.key: fault for fault in faults
     }
-    blamed = (*blamed, *faults)
-    settled = settle(actions, blamed, seen.together, since, seen.relaxed)
-    listed = _listed(context, settled, parts)
-    damaged = _damaged(context, settled, listed, since, seen) if listed else []
-    if damaged:
-        settled = settle(actions, (*blamed, *damaged), seen.together, since, seen.relaxed)
-        listed = _listed(context, settled, parts)
-    if dark and not settled.actions:
+    while True:  # each time without those that were found at fault
+        blamed = (*blamed, *faults)
+        settled = settle(actions, blamed, seen.together, since, seen.relaxed)
+        needed = {item.key: parts[item.key] for item in settled.actions if item.change == "put" and item.key in parts}
+        # Without a table to bring there is nothing to list, and pyarrow need not be imported: most runs end here.
+        found, wrong = find_files(context, needed, options) if needed else (None, {})
+        for error in wrong.values():
+            outages.take(error, context.mapping)
+        faults = [_fault(since[name], error) for name, error in wrong.items()]
+        if found:
+            faults += _damaged(context, settled, found.listed, since, seen, outages)
+        if not faults:
+            break
+    if outages.first is not None and not settled.actions:
         # Nobody else's tables could go on: as an error it is tried again soon.
-        raise next(iter(dark.values()))
-    return settled, listed, since
+        raise outages.first
+    return settled, found, since
+
+
+@dataclass
+class Outages:
+    """The stores of others that a plan could not use.
+
+    Args:
+        dark: those that don't answer: no other table waits for them again.
+        first: the first error of any.
+    """
+
+    dark: Dark = field(default_factory=dict)
+    first: SternaError | None = None
+
+    def take(self, error: SternaError, mapping: Mapping) -> None:
+        """Remember a failure, where it is a store's."""
+        if isinstance(error, OUTAGES):
+            self.first = self.first or error
+        if isinstance(error, StoreUnreachable):
+            self.dark.setdefault(place_of(error.file, mapping), error)
 
 
 def _tables(
-    context: RegionContext, chosen: list[Action], head: Head, seen: Changes, dark: dict[str, StoreUnreachable]
+    context: RegionContext, chosen: list[Action], head: Head, seen: Changes, outages: Outages
 ) -> tuple[tuple[Action, ...], dict[str, pa.Table], list[Held]]:
     """Read what the tables and views among some actions need here.
 
     Args:
         context, head, seen: of the plan.
         chosen: the actions.
-        dark: takes, by the id of the location, the error of each foreign store that does not answer; no other table
-            waits for it again.
+        outages: takes each store of others that can't be used.
 
     Returns:
         The actions, with what the metadata added; by key name, the rows of its files; the keys that have a fault.
@@ -164,16 +205,13 @@ def _tables(
         if action.change == "drop" or not action.target:
             return action, None
         try:
-            if error := dark.get(context.mapping.locate(action.source).location.id):
+            if error := outages.dark.get(context.mapping.locate(action.source).location.id):
                 raise error
             return _table(context, action, seen)
-        except TableError as error:
-            return action, held_entry(action.key, head, seen, _own_fault(context, error))
-        except StoreUnreachable as error:
-            if not error.file or context.mapping.is_local(error.file):
-                raise
-            dark.setdefault(context.mapping.locate(error.file).location.id, error)
-            return action, held_entry(action.key, head, seen, error)
+        except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
+            fault = fault_of(error, context.mapping, "reading its metadata", action.source, action.key)
+            outages.take(fault, context.mapping)
+            return action, held_entry(action.key, head, seen, _own_fault(context, fault))
 
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         found = list(pool.map(read, chosen))
@@ -182,9 +220,10 @@ def _tables(
     return tuple(action for action, _ in found), parts, faults
 
 
-def _own_fault(context: RegionContext, error: TableError) -> TableError:
+def _own_fault(context: RegionContext, error: SternaError) -> SternaError:
     """Return a table's error, or that the replica is damaged where it is about one of the replica's own files."""
-    own = inside(error.file, context.region.replica_root) and not isinstance(error, Unsupported)
+    broken = isinstance(error, TableError) and not isinstance(error, (NotResident, Unsupported))
+    own = broken and inside(error.file, context.region.replica_root)
     return Damaged(error.message, file=error.file) if own else error
 
 
@@ -200,11 +239,22 @@ def _table(context: RegionContext, action: Action, seen: Changes) -> tuple[Actio
     )
     if here is not None and here.uuid != metadata.uuid:
         action, here = replace(action, replaces=not action.renamed_from, content_id="", renamed_from=""), None
+    if here is not None and _made_under_other_rules(context, action.key, seen, action.renamed_from):
+        here = None  # it proves that files are here, not that they may be
     try:
         files = table_files(context, action.key, action.source, action.target, metadata, here)
     except ReplicaLost:
         files = table_files(context, action.key, action.source, action.target, metadata, None)
     return replace(action, snapshot=metadata.current_snapshot_id), files
+
+
+def _made_under_other_rules(context: RegionContext, key: str, seen: Changes, renamed_from: str) -> bool:
+    """Tell whether residency rules by place may have come since a replica's metadata.json was written."""
+    replica = seen.candidates[renamed_from or key].replica
+    made = context.mapping.digest(context.registry.policy(key), LOCALIZER_VERSION)
+    return (
+        bool(context.mapping.kept_out) and replica is not None and f"-{made}." not in (replica.metadata_location or "")
+    )
 
 
 def _metadata_here(context: RegionContext, replica: Content | None) -> TableMetadata | None:
@@ -227,15 +277,8 @@ def _carried(held: tuple[Held, ...], head: Head, seen: Changes) -> tuple[Held, .
     return tuple(sorted((*held, *others), key=lambda item: item.key))
 
 
-def _listed(context: RegionContext, settled: Settled, parts: dict[str, pa.Table]) -> Listed | None:
-    """Return the files of what goes ahead, looked up; None where there is nothing to bring."""
-    needed = [parts[action.key] for action in settled.actions if action.change == "put" and action.key in parts]
-    # Without a table to bring there is nothing to list, and pyarrow need not be imported: most runs end here.
-    return look_up(context, listing.joined(needed)) if needed else None
-
-
 def _damaged(
-    context: RegionContext, settled: Settled, listed: Listed, since: dict[str, Held], seen: Changes
+    context: RegionContext, settled: Settled, listed: Listed, since: dict[str, Held], seen: Changes, outages: Outages
 ) -> list[Held]:
     """Hold tables of whose own version on the replica a file is here with a wrong size: readers have it, and
     somebody must be told.
@@ -244,28 +287,38 @@ def _damaged(
     written over.
     """
     differing, root = listed.wrong(), context.region.replica_root
-    found = [_fault(since[file.table], other_original(file)) for file in differing if not inside(file.target, root)]
+    found = {file.table: other_original(file) for file in differing if not inside(file.target, root)}
     suspects = [file for file in differing if inside(file.target, root)]
     # Where the source isn't as large as main says either, it is main that is wrong: the copy finds that out.
-    sources = context.objects.sizes({file.source for file in suspects}) if suspects else {}
+    sources, closed = source_sizes(context.objects, [(file.table, file.source) for file in suspects], outages.dark)
+    faults: dict[str, SternaError] = {**found}
+    for (table, _), error in closed.items():
+        outages.take(error, context.mapping)
+        faults.setdefault(table, error)
     wrong: dict[str, set[str]] = defaultdict(set)
     for file in suspects:
-        if sources[file.source] in (None, file.size):
+        if file.table not in faults and sources[file.source] in (None, file.size):
             wrong[file.table].add(file.target)
     for action in settled.actions if wrong else ():
-        here = (
-            _metadata_here(context, seen.candidates[action.renamed_from or action.key].replica)
-            if action.key in wrong
-            else None
-        )
-        reached = reached_content(context, here, wrong[action.key]) if here else set()
-        if reached:
-            error = Damaged(f"{len(reached)} files that the replica's readers use have a wrong size", file=min(reached))
-            found.append(_fault(since[action.key], error))
-    return found
+        damage = _readers_have(context, action, wrong[action.key], seen) if action.key in wrong else None
+        if damage is not None:
+            faults[action.key] = damage
+    return [_fault(since[name], error) for name, error in faults.items()]
 
 
-def _fault(held: Held, error: TableError) -> Held:
+def _readers_have(context: RegionContext, action: Action, wrong: set[str], seen: Changes) -> SternaError | None:
+    """Return the damage where the version of a table that the replica shows has some files of a wrong size."""
+    try:
+        here = _metadata_here(context, seen.candidates[action.renamed_from or action.key].replica)
+        reached = reached_content(context, here, wrong) if here else set()
+    except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
+        return fault_of(error, context.mapping, "reading what the replica shows of it", action.target, action.key)
+    if not reached:
+        return None
+    return Damaged(f"{len(reached)} files that the replica's readers use have a wrong size", file=min(reached))
+
+
+def _fault(held: Held, error: SternaError) -> Held:
     return replace(held, kind=type(error).__name__, reason=error.message, file=error.file)
 
 

@@ -8,13 +8,14 @@ from os.path import commonprefix
 from typing import TYPE_CHECKING, Any
 
 from sterna.edges.stores.open_store import PAGE
-from sterna.errors import UnsafeUri
+from sterna.errors import SternaError, UnsafeUri
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import inside
 from sterna.replica import file_list as listing
 from sterna.replica.file_list import CONTENT, LOCALIZE_ORDER, PROVEN
 from sterna.replica.records import Batch
-from sterna.replica.region import Progress, RegionContext
+from sterna.replica.region import RegionContext
+from sterna.sync.blame import fault_of
 from sterna.sync.copy import CopyFile
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.batches import cut
@@ -110,16 +111,71 @@ def _all_there(context: RegionContext, first: str, last: str) -> dict[str, int] 
     return {uri: size for uri, size, _ in page} if len(page) < PAGE else None
 
 
-def to_copy(
-    listed: Listed, mapping: Mapping, options: SyncOptions, progress: Progress
-) -> tuple[pa.Table, tuple[Batch, ...], int]:
+@dataclass(frozen=True)
+class ToBring:
+    """What is to be brought.
+
+    Args:
+        listed: the files, looked up.
+        files: all rows, with their batches.
+        batches: what will be copied.
+        present: how many files are here.
+        line: that, for people.
+    """
+
+    listed: Listed
+    files: pa.Table
+    batches: tuple[Batch, ...]
+    present: int
+    line: str
+
+
+def find_files(
+    context: RegionContext, parts: dict[str, pa.Table], options: SyncOptions
+) -> tuple[ToBring | None, dict[str, SternaError]]:
+    """Look the files of some tables up, and cut what is missing into batches.
+
+    Args:
+        context: the region.
+        parts: by key name, the rows of a table's files.
+        options: how large a batch may be.
+
+    Returns:
+        What was found; or None, and by key name the faults of the tables that can't be looked up, so that the others go
+        on without them.
+
+    Raises:
+        StoreUnreachable, StoreDenied, CredentialError: the region's own store can't be used.
+    """
+    try:
+        return _find(context, list(parts.values()), options), {}
+    except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
+        fault = fault_of(error, context.mapping, "looking for its files", "", next(iter(parts)))
+    if len(parts) == 1:
+        return None, dict.fromkeys(parts, fault)
+    alone = {name: find_files(context, {name: rows}, options)[1].get(name) for name, rows in parts.items()}
+    faults = {name: error for name, error in alone.items() if error is not None}
+    # What comes of many tables together, and of none alone, is none's.
+    if not faults:
+        raise fault
+    return None, faults
+
+
+def _find(context: RegionContext, parts: list[pa.Table], options: SyncOptions) -> ToBring:
+    listed = look_up(context, listing.joined(parts))
+    files, batches, present = to_copy(listed, context.mapping, options)
+    missing = listed.targets - present
+    line = f"{listed.targets} foreign files are not proven by the replica's head; {missing} of them are not here"
+    return ToBring(listed, files, batches, present, line)
+
+
+def to_copy(listed: Listed, mapping: Mapping, options: SyncOptions) -> tuple[pa.Table, tuple[Batch, ...], int]:
     """Take out what is here already with its right size, and cut the rest into batches.
 
     Args:
         listed: the files.
         mapping: the region's.
         options: how large a batch may be.
-        progress: called with lines for people.
 
     Returns:
         All rows with their batches, the batches, and how many files are here.
@@ -134,7 +190,6 @@ def to_copy(
     left = content if pc.all(wanted).as_py() else content.filter(wanted)
     numbers, batches = cut(left, mapping, options)
     missing = sum(batch.files for batch in batches)
-    progress(f"{listed.targets} foreign files are not proven by the replica's head; {missing} of them are not here")
     marks = pc.replace_with_mask(pa.repeat(pa.scalar(PROVEN, pa.int32()), content.num_rows), wanted, numbers)
     marked = content.set_column(content.schema.get_field_index("batch"), "batch", marks)
     return listing.joined([listed.localized, marked]), batches, listed.targets - missing

@@ -336,14 +336,25 @@ def _prove_local(context: RegionContext, local: dict[str, int]) -> None:
 
 
 def _read(context: RegionContext, uri: str) -> bytes:
+    _may_cross(context, uri)
     try:
         return context.objects.read(uri)
     except ObjectMissing as error:
         raise _gone(context, uri) from error
 
 
+def _may_cross(context: RegionContext, uri: str) -> None:
+    """See that a file may be in this region before it is read: what is read of other regions is kept here."""
+    if context.mapping.kept_out and not context.mapping.is_local(uri):
+        context.mapping.refuse_kept_out(uri)
+
+
 def _read_many(context: RegionContext, uris: Sequence[str], largest: int = 0) -> Iterable[tuple[str, bytes]]:
     """Read files that must be there; few at once where they are large, for about twice as many stand in memory."""
+    for uri in uris:
+        _may_cross(context, uri)
+    if not largest and len(uris) > _LEAST_AT_ONCE:
+        largest = max((size or 0 for size in context.objects.sizes(uris).values()), default=0)
     at_once = max(_LEAST_AT_ONCE, min(_MOST_AT_ONCE, _BYTES_AT_ONCE // max(largest, 1)))
     for uri, data in context.objects.read_many(uris, at_once):
         if isinstance(data, ObjectMissing):

@@ -51,7 +51,7 @@ def looked_up(rows: Any, **here: int) -> tuple[Listed, list[list[str]]]:
 
 
 def planned(listed: Listed) -> tuple[dict[tuple[str, str], int], int]:
-    rows, batches, here = to_copy(listed, MAPPING, SyncOptions(files_per_batch=2), lambda line: None)
+    rows, batches, here = to_copy(listed, MAPPING, SyncOptions(files_per_batch=2))
     assert rows.num_rows == listed.content.num_rows + listed.localized.num_rows
     found = {
         (row["table"], row["source"].rpartition("/")[2]): row["batch"]
@@ -128,7 +128,7 @@ def test_files_outside_the_replica_root_are_asked_for_one_by_one() -> None:
 def test_no_content_is_no_question() -> None:
     listed, asked = looked_up(files())
     assert asked == [] and listed.targets == 0
-    assert to_copy(listed, MAPPING, SyncOptions(), lambda line: None)[1:] == ((), 0)
+    assert to_copy(listed, MAPPING, SyncOptions())[1:] == ((), 0)
 
 
 def test_a_file_that_two_manifests_list_stands_once_for_each_role() -> None:

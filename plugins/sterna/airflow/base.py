@@ -1,0 +1,52 @@
+"""What the operators of sterna share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from sterna.airflow.retry import RemedyRetryPolicy
+from sterna.airflow.settings import text
+from sterna.errors import printable_lines
+
+if TYPE_CHECKING:
+    from sterna.replica.region import RegionContext
+
+# What one task hands to the next, besides what it returns.
+RUN = "run"
+
+
+class SternaOperator(BaseOperator):
+    """What the operators of all stages share: their region and how its view of the registry is opened.
+
+    Args:
+        region: name of the region; None for `[sterna] region`.
+        registry: path of the registry; None for `[sterna] registry`.
+        kwargs: see `BaseOperator`. Without a `retry_policy` failures are repeated as their errors say.
+    """
+
+    template_fields: Sequence[str] = ("region", "registry")
+    ui_color = "#e8f1f8"
+
+    def __init__(self, *, region: str | None = None, registry: str | None = None, **kwargs: Any) -> None:
+        # A mapped task passes each setting that nobody gave, as None.
+        kwargs["retry_policy"] = kwargs.get("retry_policy") or RemedyRetryPolicy()
+        super().__init__(**kwargs)
+        self.region = region
+        self.registry = registry
+
+    def open(self) -> RegionContext:
+        """Return the region's view of the registry, with credentials from Airflow's connections."""
+        from sterna.airflow.secrets import airflow_secrets
+        from sterna.replica.region import open_region
+
+        # Spark's bridge tells of each connection that it closes, between the lines that a person wants to read.
+        logging.getLogger("py4j").setLevel(logging.WARNING)
+        return open_region(self.registry or text("registry"), self.region or text("region"), airflow_secrets)
+
+    def say(self, line: str) -> None:
+        """Write one line of progress to the task's log."""
+        self.log.info("%s", printable_lines(line))

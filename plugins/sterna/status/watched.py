@@ -1,0 +1,57 @@
+"""What alarms look at beside the catalog: replication slots, and whether a clean-up gets ahead.
+
+Each costs one question. What can't be looked at is named in `unseen`, and is no fault of the region's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+
+from sterna.edges.stores.objects import Objects
+from sterna.errors import CatalogError, CredentialError, StoreError, TableError
+from sterna.ha.seed import slot_of
+from sterna.ha.site import look_at_slots
+from sterna.replica.region import RegionContext
+from sterna.replica.run_folder import runs_folder
+from sterna.status.model import RegionStatus
+
+_ONE_PAGE = 1000  # objects
+_TIMEOUT = 3.0  # seconds: a store that is dark must not hold up the answer
+
+
+def with_slots(context: RegionContext, status: RegionStatus) -> RegionStatus:
+    """Return a region's status with the slots that matter to it; nothing is asked where the regions share a catalog.
+
+    Args:
+        context: the region, as it was opened: also where the primary's Nessie does not answer its Postgres may.
+        status: what is known already.
+    """
+    if not context.registry.has_copies:
+        return status
+    try:
+        primary = context.ports.primary_region
+        slots = look_at_slots(primary, context.secrets)
+    except (CatalogError, CredentialError) as error:
+        return replace(status, unseen=(*status.unseen, f"the replication slots: {error}"))
+    name = slot_of(context.region)
+    mine = slots if primary.name == context.region.name else tuple(slot for slot in slots if slot.name == name)
+    return replace(status, slots=mine)
+
+
+def with_oldest_evidence(context: RegionContext, status: RegionStatus) -> RegionStatus:
+    """Return a region's status with the time of the oldest evidence of a run that is still there.
+
+    A clean-up that works deletes it once it is older than `--keep`, and after all other garbage. So its age tells
+    whether one does: one that never runs, only counts, is killed each time or can't delete leaves it.
+
+    Runs' names begin with their time and stores list in the order of names, so the first page is enough. Where a store
+    lists in another order the answer may be too young, never too old.
+    """
+    objects = Objects(context.mapping, context.secrets, timeout=_TIMEOUT)
+    try:
+        page = islice(objects.list(runs_folder(context)), _ONE_PAGE)
+        oldest = min((modified for _, _, modified in page), default=None)
+    except (StoreError, CredentialError, TableError) as error:
+        return replace(status, unseen=(*status.unseen, f"the evidence of runs: {error}"))
+    return replace(status, oldest_evidence=oldest.isoformat() if oldest else "")

@@ -1,0 +1,108 @@
+"""Whose trouble a failure is: one table's, which is held while the others go on, or everybody's.
+
+A store of somebody else's that is dark, and a credential for it that has run out, concern the tables that need it.
+Where the region's own store takes nothing, nothing can be published. Whatever else one table's metadata makes the code
+raise, that nobody thought of, is that table's.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import NoReturn
+
+from sterna import errors
+from sterna.errors import (
+    BrokenMetadata,
+    CredentialError,
+    EngineError,
+    SternaError,
+    StoreDenied,
+    StoreUnreachable,
+    TableError,
+    printable_lines,
+)
+from sterna.registry.mapping import Mapping
+from sterna.replica.records import Plan, StageReport, TableFailure
+
+OUTAGES = (StoreUnreachable, StoreDenied, CredentialError)
+"""A store that can't be used: its tables may go on when somebody, or time, has mended it."""
+
+_PASSING = frozenset(kind.__name__ for kind in (*OUTAGES, EngineError))
+_log = logging.getLogger(__name__)
+
+
+def unexpected(error: Exception, doing: str, file: str, table: str = "") -> TableError:
+    """Return the fault of a table whose metadata made the code raise something that nobody thought of.
+
+    The traceback goes into the log.
+
+    Args:
+        error: what was raised, in whose handler this is called.
+        doing: what was being done, for people.
+        file: the URI of the file that was being worked on, or the nearest that is known.
+        table: the table's key, or "".
+    """
+    said = printable_lines("".join(traceback.format_exception(error)))
+    found = BrokenMetadata(f"unexpected while {doing}: {type(error).__name__}: {error}", table=table, file=file)
+    _log.error("%s\n%s", found, said)
+    return found
+
+
+def fault_of(error: Exception, mapping: Mapping, doing: str, file: str, table: str = "") -> SternaError:
+    """Return a failure as the fault of the one table that was being worked on.
+
+    Args:
+        error: what was raised, in whose handler this is called.
+        mapping: the region's.
+        doing, file, table: as in `unexpected`.
+
+    Raises:
+        SternaError: the failure itself, where it is everybody's.
+    """
+    if isinstance(error, TableError):
+        return error
+    if not isinstance(error, SternaError):
+        return unexpected(error, doing, file, table)
+    if not is_elsewhere(error, mapping):
+        raise error
+    return error
+
+
+def is_elsewhere(error: SternaError, mapping: Mapping) -> bool:
+    """Tell whether an error is about a store that isn't the one which the region writes its replica to."""
+    return isinstance(error, OUTAGES) and place_of(error.file, mapping) not in ("", _own(mapping))
+
+
+def place_of(file: str, mapping: Mapping) -> str:
+    """Return the id of the location that a file lies in, "" where it lies in none."""
+    try:
+        return mapping.locate(file).location.id if file else ""
+    except TableError:
+        return ""
+
+
+def _own(mapping: Mapping) -> str:
+    return mapping.locate(mapping.region.replica_root).location.id
+
+
+def raise_when_nobody_goes_on(plan: Plan, going: bool, failed: StageReport) -> None:
+    """Raise the error of a store that can't be used where no change of a plan is left that could be published.
+
+    An error is tried again soon; a commit that says no more than that its tables are held would not be.
+
+    Args:
+        plan: the plan.
+        going: whether something is left.
+        failed: what could not be copied or localized.
+
+    Raises:
+        StoreUnreachable, StoreDenied, CredentialError, EngineError: as the first such failure says.
+    """
+    dark = next((item for item in failed.failed if item.kind in _PASSING), None)
+    if dark is not None and not going and plan.actions:
+        _raise(dark)
+
+
+def _raise(failure: TableFailure) -> NoReturn:
+    raise getattr(errors, failure.kind)(failure.reason, table=failure.table, file=failure.file)

@@ -1,0 +1,50 @@
+"""What may not be in this region: files of places that a residency rule by location or prefix keeps out of it.
+
+Looked for in the store, below the replica root, whatever the branch or anybody's plan says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sterna.registry.model import inside, respell
+from sterna.registry.residency import KeptOut
+from sterna.replica.region import RegionContext
+from sterna.verify.findings import NOT_RESIDENT, Findings
+
+
+def check_residency(context: RegionContext) -> Findings:
+    """Find copies of files that this region may not have: one fault a folder, however many they are.
+
+    Raises:
+        StoreError: the region's store doesn't answer.
+    """
+    found = Findings("(below the replica root)")
+    for place in context.mapping.kept_out:
+        for folder in _folders(context, place):
+            count, size, first = 0, 0, ""
+            for uri, length, _ in context.objects.list(folder):
+                count, size, first = count + 1, size + length, first or uri
+            found.files, found.bytes = found.files + count, found.bytes + size
+            if count:
+                more = f" and {count - 1} more below {folder}" if count > 1 else ""
+                found.add(NOT_RESIDENT, first, f"may not be in {context.region.name}: {place.rule}{more}")
+    return found
+
+
+def _folders(context: RegionContext, place: KeptOut) -> Iterator[str]:
+    """Yield where copies of a place's files, and what was localized of them, would stand."""
+    root = context.region.replica_root
+    for location in context.registry.locations:
+        if place.location not in ("", location.id):
+            continue
+        for alias, prefix in respell(location.prefix).items():
+            if place.location or inside(prefix, place.prefix):
+                below = ""
+            elif inside(place.prefix, prefix):
+                below = place.prefix.removeprefix(prefix)
+            else:
+                continue
+            name = f"{location.id}~{alias}" if alias else location.id
+            yield f"{root}/{name}{below}"
+            yield f"{root}/_localized/{name}{below}"

@@ -1,0 +1,188 @@
+"""What sterna locks in a live primary's Postgres: nobody's commit waits long behind it, and no reader at all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from sterna.edges.postgres.connection import connected
+from sterna.edges.postgres.epoch import Epoch
+from sterna.edges.secrets import Credential
+from sterna.embedded.postgres import Database, start_postgres
+from sterna.errors import DatabaseUnreachable
+from sterna.ha import site
+from sterna.ha.promote import Promotion, promote
+from sterna.ha.site import fence, look_at, prepare, unfence
+from sterna.registry.model import Region, Registry
+
+REFERENCE = "INSERT INTO refs2 (repo, ref_name) VALUES ('', %s)"
+READ = "SELECT count(*) FROM refs2"
+
+
+@pytest.fixture(scope="module")
+def _server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    server = start_postgres(tmp_path_factory.mktemp("locks"), {"wal_level": "logical"})
+    try:
+        yield server.admin
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def catalog(_server: Database, request: pytest.FixtureRequest) -> Iterator[Catalog]:
+    """A region's database as `prepare` leaves it, of a primary: Nessie may write."""
+    name = f"nessie_{abs(hash(request.node.name))}"
+    with psycopg.connect(_server.url(), autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name}".encode())
+        admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'nessie'".encode())
+    catalog = Catalog(_server, name)
+    with connected(catalog.region, catalog.secrets) as connection:
+        prepare(connection, catalog.region)
+        unfence(connection, catalog.region)
+    yield catalog
+
+
+class Catalog:
+    """A database, who writes it, and who is at it."""
+
+    def __init__(self, server: Database, name: str) -> None:
+        self.server, self.name = server, name
+        database = {"hosts": [f"{server.host}:{server.port}"], "name": name, "role": name, "credential_id": "pg"}
+        self.registry = Registry.model_validate(
+            {
+                "regions": [
+                    {
+                        "name": region,
+                        "replica_root": f"file:///nowhere/{region}/replica",
+                        "catalog": {"read": "http://127.0.0.1:1/api/v2", "database": database},
+                    }
+                    for region in ("us", "eu")
+                ],
+                "locations": [
+                    {
+                        "id": f"{region}-replica",
+                        "prefix": f"file:///nowhere/{region}/replica",
+                        "region": region,
+                        "remote": {"type": "local"},
+                    }
+                    for region in ("us", "eu")
+                ],
+            }
+        )
+
+    @property
+    def region(self) -> Region:
+        return self.registry.region("us")
+
+    def secrets(self, id: str) -> Credential:
+        return Credential(id=id, login=self.server.user, password=self.server.password)
+
+    def nessie(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(
+            host=self.server.host, port=self.server.port, dbname=self.name, user=self.name, password="nessie"
+        )
+
+    @contextmanager
+    def somebody(self, statement: str, *given: str) -> Iterator[None]:
+        """Somebody's transaction that did something and does not end within the block."""
+        with self.nessie() as connection:
+            connection.execute(statement.encode(), given)
+            yield
+            connection.rollback()
+
+    @contextmanager
+    def traffic(self, statement: str = REFERENCE) -> Iterator[list[float]]:
+        """Somebody who does something again and again; yield how long it took, and what is under way at the end."""
+        over, took = threading.Event(), list[float]()
+
+        def work() -> None:
+            number = 0
+            while not over.is_set():
+                number, started = number + 1, time.monotonic()
+                with self.nessie() as connection:
+                    connection.execute(statement.encode(), (f"{started} {number}",) if "%s" in statement else None)
+                took.append(time.monotonic() - started)
+                over.wait(0.02)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        try:
+            yield took
+        finally:
+            over.set()
+            thread.join(30)
+
+
+def test_what_is_prepared_already_is_prepared_again_beside_readers_and_writers(catalog: Catalog) -> None:
+    started = time.monotonic()
+    with (
+        catalog.somebody(READ),
+        catalog.somebody(REFERENCE, "refs/heads/x"),
+        catalog.somebody("SELECT count(*) FROM objs2"),
+        connected(catalog.region, catalog.secrets) as connection,
+    ):
+        prepare(connection, catalog.region)
+    assert time.monotonic() - started < site._LOCK_SECONDS
+
+
+def test_a_first_time_beside_a_dump_lets_commits_pass_and_gives_up(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site, "_PATIENCE", 4.0)
+    with connected(catalog.region, catalog.secrets) as connection:
+        connection.execute(f"ALTER TABLE refs2 OWNER TO {catalog.name}".encode())  # as Nessie left it
+        late = pytest.raises(DatabaseUnreachable, match="still holds a lock")
+        with catalog.somebody(READ), catalog.traffic() as took, late:
+            prepare(connection, catalog.region)
+        assert len(took) > 5
+        assert max(took) < site._LOCK_SECONDS + 2.0
+        prepare(connection, catalog.region)
+        (owner,) = connection.execute("SELECT tableowner FROM pg_tables WHERE tablename = 'refs2'").fetchone() or ("",)
+    assert owner == catalog.server.user
+
+
+def test_a_fence_does_not_wait_for_readers_nor_let_them_wait(catalog: Catalog) -> None:
+    started = time.monotonic()
+    with catalog.somebody(READ), connected(catalog.region, catalog.secrets) as connection:
+        fence(connection, catalog.region)
+        assert time.monotonic() - started < site._LOCK_SECONDS
+        with catalog.nessie() as nessie:
+            assert nessie.execute(READ).fetchone() == (0,)
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                nessie.execute(REFERENCE, ("refs/heads/late",))
+
+
+def test_a_commit_under_way_ends_before_the_fence(catalog: Catalog) -> None:
+    fenced = threading.Event()
+
+    def take() -> None:
+        with connected(catalog.region, catalog.secrets) as connection:
+            fence(connection, catalog.region)
+        fenced.set()
+
+    with catalog.nessie() as nessie:
+        nessie.execute(REFERENCE, ("refs/heads/under-way",))
+        thread = threading.Thread(target=take, daemon=True)
+        thread.start()
+        assert not fenced.wait(2 * site._LOCK_SECONDS), "the fence did not wait for the commit"
+        nessie.commit()
+    assert fenced.wait(10)
+    thread.join()
+    assert not look_at(catalog.region, catalog.secrets).writable
+
+
+def test_a_planned_promotion_gives_up_in_time_where_a_commit_never_ends(catalog: Catalog) -> None:
+    promotion = Promotion("eu", Epoch(2, "eu"), "us", True, None, "", None, ())
+    with catalog.somebody(REFERENCE, "refs/heads/never"), catalog.traffic(READ) as took:
+        started = time.monotonic()
+        with pytest.raises(DatabaseUnreachable, match="after 2 s somebody still holds a lock"):
+            promote(catalog.registry, catalog.secrets, promotion, lambda line: None, patience=2.0)
+        assert time.monotonic() - started < 8
+        assert took and max(took) < 2.0
+    assert look_at(catalog.region, catalog.secrets).writable, "nothing was changed"

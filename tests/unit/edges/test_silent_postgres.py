@@ -1,0 +1,150 @@
+"""A region's Postgres that accepts connections and hangs: it counts as unreachable, soon, and the others decide."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from sterna.edges.postgres.connection import connected, looking
+from sterna.edges.postgres.epoch import Epoch, find_primary, last_heard
+from sterna.edges.secrets import Credential
+from sterna.errors import CatalogUnreachable, DatabaseUnreachable
+from sterna.ha.rejoin import bring_back
+from sterna.ha.site import look_at_all
+from sterna.registry.model import Region, Registry
+from tests.support.doubles.silent_postgres import silent_postgres
+
+LIMIT = 0.5
+SOON = 6.0  # seconds; a busy machine among them
+NOBODY = "127.0.0.1:1"
+
+
+def secrets(name: str) -> Credential:
+    return Credential(id=name, login="sterna", password="secret")
+
+
+@pytest.fixture(params=["says nothing", "hangs at the first query"])
+def silent(request: pytest.FixtureRequest) -> Iterator[str]:
+    with silent_postgres(answers_startup=request.param == "hangs at the first query") as host:
+        yield host
+
+
+def registry(**hosts: str) -> Registry:
+    database = {"credential_id": "pg", "sslmode": "disable", "look_timeout": LIMIT, "work_timeout": LIMIT}
+    return Registry.model_validate(
+        {
+            "regions": [
+                {
+                    "name": name,
+                    "replica_root": f"file:///nowhere/{name}/replica",
+                    "catalog": {"read": "http://127.0.0.1:1/api/v2", "database": {**database, "hosts": [host]}},
+                }
+                for name, host in hosts.items()
+            ],
+            "locations": [
+                {
+                    "id": f"{name}-replica",
+                    "prefix": f"file:///nowhere/{name}/replica",
+                    "region": name,
+                    "remote": {"type": "local"},
+                }
+                for name in hosts
+            ],
+        }
+    )
+
+
+@contextmanager
+def soon() -> Iterator[None]:
+    started = time.monotonic()
+    yield
+    assert time.monotonic() - started < SOON
+
+
+def unreachable(ask: Callable[[], Any]) -> DatabaseUnreachable:
+    with soon(), pytest.raises(DatabaseUnreachable, match=r"Postgres of region us at .* does not answer") as found:
+        ask()
+    assert "secret" not in str(found.value)
+    return found.value
+
+
+@pytest.mark.parametrize("connect", [looking, connected])
+def test_whoever_asks_it_is_told_soon_that_it_does_not_answer(silent: str, connect: Any) -> None:
+    us = registry(us=silent).region("us")
+
+    def ask() -> None:
+        with connect(us, secrets) as connection:
+            connection.execute("SELECT 1").fetchall()
+
+    unreachable(ask)
+
+
+def test_one_that_hangs_in_the_middle_of_a_transaction(silent: str) -> None:
+    us = registry(us=silent).region("us")
+
+    def ask() -> None:
+        with looking(us, secrets) as connection, connection.transaction():
+            connection.execute("SELECT 1")
+
+    unreachable(ask)
+
+
+def test_when_a_copy_last_heard_is_not_waited_for(silent: str) -> None:
+    unreachable(lambda: last_heard(registry(us=silent).region("us"), secrets))
+
+
+def test_the_others_say_who_is_the_primary(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = registry(us=silent, eu=NOBODY)
+    answers_of(monkeypatch, eu=Epoch(2, "eu"))
+    with soon():
+        assert find_primary(opened.regions, secrets).name == "eu"
+
+
+def test_that_nobody_can_tell_is_said_soon(silent: str) -> None:
+    with soon(), pytest.raises(CatalogUnreachable, match=r"region us\b.*region eu\b"):
+        find_primary(registry(us=silent, eu=silent).regions, secrets)
+
+
+def test_a_look_at_all_regions_shows_it_as_one_with_a_problem(silent: str) -> None:
+    with soon():
+        sites = look_at_all(registry(us=silent, eu=NOBODY, ap=silent).regions, secrets)
+    assert list(sites) == ["us", "eu", "ap"]
+    assert all("does not answer" in site.problem or "no answer" in site.problem for site in sites.values())
+
+
+def test_a_promotion_leaves_it_behind_for_a_rejoin(silent: str) -> None:
+    opened = registry(us=silent, eu=silent)
+    us, eu = opened.regions
+    unreachable(lambda: bring_back(opened, us, eu, secrets, lambda line: None))
+
+
+def test_even_one_whose_name_is_never_resolved_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = registry(us=NOBODY, eu=NOBODY)
+    answers_of(monkeypatch, eu=Epoch(1, "eu"), us=lambda: time.sleep(30))
+    with soon():
+        assert find_primary(opened.regions, secrets).name == "eu"
+
+
+def answers_of(monkeypatch: pytest.MonkeyPatch, **given: Any) -> None:
+    """Let some regions' databases answer, the others are asked as ever."""
+
+    @contextmanager
+    def fake(region: Region, secrets: Any) -> Iterator[Any]:
+        if region.name not in given:
+            with looking(region, secrets) as connection:
+                yield connection
+            return
+        answer = given[region.name]
+        yield answer() if callable(answer) else answer
+
+    def read(connection: Any) -> Any:
+        if isinstance(connection, Epoch):
+            return connection
+        return connection.execute("SELECT 1").fetchone()
+
+    monkeypatch.setattr("sterna.edges.postgres.epoch.looking", fake)
+    monkeypatch.setattr("sterna.edges.postgres.epoch.read_epoch", read)

@@ -1,0 +1,93 @@
+"""What alarms look at beside the catalog; what can't be looked at is named, and no fault."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sterna.errors import DatabaseRefused, SternaError
+from sterna.ha.model import Slot
+from sterna.registry.model import Registry
+from sterna.replica.region import RegionContext
+from sterna.status import watched
+from sterna.status.gather import watch_status
+from sterna.status.read import read_status
+from sterna.status.watched import with_oldest_evidence, with_slots
+from tests.support.cleaning import clean
+from tests.support.regions import injected
+from tests.support.small_world import World, no_secrets, run
+
+SLOTS = (Slot("sterna_ap_1", True, "reserved", 0, 0.0), Slot("sterna_eu", False, "extended", 9, 0.5))
+
+
+def test_the_oldest_evidence_stays_until_a_clean_up_deletes_it(world: World) -> None:
+    assert watch_status(world.context()).oldest_evidence == ""
+    world.commit(a=world.write("a"))
+    first = run(world)
+    old = datetime.now(UTC).replace(microsecond=0) - timedelta(days=30)
+    for path in (world.folder / "eu" / "replica" / "_sterna" / "runs" / first.run_id).iterdir():
+        os.utime(path, (old.timestamp(), old.timestamp()))
+    world.commit(a=world.write("a"))
+    run(world)
+    assert watch_status(world.context(), evidence=False).oldest_evidence == ""
+    assert watch_status(world.context()).oldest_evidence == old.isoformat()
+    now = datetime.now(UTC)
+    clean(world, now - timedelta(days=2))
+    assert watch_status(world.context()).oldest_evidence == old.isoformat(), "a pass that only found it"
+    clean(world, now + timedelta(days=2))
+    assert watch_status(world.context()).oldest_evidence > (now - timedelta(hours=1)).isoformat()
+
+
+def test_a_store_that_does_not_answer_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dark(self: object, uri: str) -> None:
+        raise watched.StoreError("does not answer")
+
+    monkeypatch.setattr(watched.Objects, "list", dark)
+    found = with_oldest_evidence(world.context(), read_status(world.context()))
+    assert (found.oldest_evidence, found.unseen) == ("", ("the evidence of runs: does not answer",))
+
+
+def test_where_regions_share_a_catalog_nobody_asks_for_slots(world: World) -> None:
+    status = read_status(world.context())
+    assert with_slots(world.context(), status) == status
+
+
+@pytest.fixture
+def eu(world: World) -> RegionContext:
+    """Region eu with a catalog of its own; `us` is the primary."""
+    given = world.registry.model_dump(mode="json")
+    for region in given["regions"]:
+        region["catalog"]["database"] = {"hosts": ["127.0.0.1:1"], "credential_id": "catalog"}
+    registry = Registry.model_validate(given)
+    return injected(registry, "eu", no_secrets, catalog=world.catalog, primary=world.catalog)
+
+
+@pytest.mark.parametrize(("primary", "mine"), [("us", SLOTS[1:]), ("eu", SLOTS)])
+def test_a_region_has_its_own_slot_and_the_primary_all(
+    primary: str, mine: tuple[Slot, ...], world: World, eu: RegionContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eu.ports._primary_region = eu.registry.region(primary)
+    asked: list[str] = []
+    monkeypatch.setattr(watched, "look_at_slots", lambda region, secrets: asked.append(region.name) or SLOTS)
+    found = with_slots(eu, read_status(world.context()))
+    assert (found.slots, found.unseen, asked) == (mine, (), [primary])
+
+
+@pytest.mark.parametrize("error", [DatabaseRefused("refused the login"), None])
+def test_a_region_that_may_not_look_says_so(
+    error: SternaError | None, world: World, eu: RegionContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(region: object, secrets: object) -> None:
+        assert error
+        raise error
+
+    eu.ports._primary_region = eu.registry.region("us")
+    if error:
+        monkeypatch.setattr(watched, "look_at_slots", refused)
+    known = read_status(world.context())
+    found = with_slots(eu, known)
+    what = "refused the login" if error else "no credential catalog"
+    assert found == replace(known, unseen=(f"the replication slots: {what}",))

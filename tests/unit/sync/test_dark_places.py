@@ -1,0 +1,153 @@
+"""A store of somebody else's that can't be used delays the tables that need it, and no others."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from sterna.errors import CredentialError, SternaError, StoreDenied, StoreUnreachable
+from sterna.replica.records import StageReport
+from sterna.sync.options import SyncOptions
+from sterna.sync.run import sync
+from sterna.sync.stages import copy, localize, plan, publish
+from sterna.verify.structure import verify_structure
+from tests.support.small_world import World, here, quiet, refusing, run, with_third_region, written_elsewhere
+
+OUTAGES = (StoreUnreachable, StoreDenied, CredentialError)
+
+
+@pytest.fixture
+def three(world: World) -> World:
+    """Tables of us, one of which has one file in ap; all committed apart."""
+    world = with_third_region(world)
+    for name in "abc":
+        location = world.write(name)
+        world.commit(**{name: written_elsewhere(world, name) if name == "b" else location})
+    return world
+
+
+def ap(world: World) -> str:
+    return f"file://{world.folder}/ap/"
+
+
+@pytest.mark.parametrize("error", OUTAGES)
+def test_one_file_in_a_place_that_can_not_be_used_holds_its_table_alone(three: World, error: type[SternaError]):
+    with refusing(ap(three), error):
+        report = run(three)
+        assert {"ns.a", "ns.c"} <= set(report.published)
+        assert [(item.key, item.kind, item.file.rpartition("/")[2]) for item in report.held] == [
+            ("ns.b", error.__name__, "b-elsewhere.parquet")
+        ]
+        three.commit(c=three.write("c"))
+        report = run(three)
+        assert (report.published, [item.key for item in report.held]) == (("ns.c",), ["ns.b"])
+    assert run(three).held == ()
+    assert verify_structure(three.context()).findings == ()
+
+
+@pytest.mark.parametrize("error", OUTAGES)
+def test_where_nothing_else_is_left_it_is_an_error_that_changes_nothing(three: World, error: type[SternaError]):
+    run(three)
+    before = three.catalog.reference("main_replica_eu").hash
+    location = three.write("b")
+    (three.folder / "ap" / "lake" / "b-elsewhere.parquet").rename(three.folder / "ap" / "lake" / "old.parquet")
+    three.commit(b=written_elsewhere_again(three))
+    assert location
+    with refusing(ap(three), error), pytest.raises(error):
+        run(three)
+    assert three.catalog.reference("main_replica_eu").hash == before
+
+
+def written_elsewhere_again(world: World) -> str:
+    table = world.writer.load_table(("ns", "b"))
+    table.add_files([f"file://{world.folder}/ap/lake/old.parquet"])
+    return world.writer.load_table(("ns", "b")).metadata_location
+
+
+def test_a_dark_place_is_asked_for_once_in_a_sync(three: World):
+    for name in ("d", "e"):
+        three.write(name)
+        three.commit(**{name: written_elsewhere(three, name)})
+    with refusing(ap(three), StoreUnreachable) as asked:
+        report = run(three, files_per_batch=1)
+    assert {item.key for item in report.held} == {"ns.b", "ns.d", "ns.e"}
+    assert len(asked) == 1
+
+
+def test_who_lacks_the_right_to_one_tables_files_may_have_it_to_anothers(three: World):
+    three.write("d")
+    three.commit(d=written_elsewhere(three, "d"))
+    with refusing(ap(three), StoreDenied, "*b-elsewhere*"):
+        report = run(three)
+    assert [item.key for item in report.held] == ["ns.b"]
+    assert "ns.d" in report.published
+
+
+@pytest.mark.parametrize("error", OUTAGES)
+def test_metadata_in_a_place_that_can_not_be_used_holds_its_table_alone(three: World, error: type[SternaError]):
+    with refusing(f"file://{three.folder}/us/lake/a/metadata", error, "*/a/*"):
+        report = run(three)
+    assert [(item.key, item.kind) for item in report.held if not item.waits_for][:1] == [("ns.a", error.__name__)]
+    if error is not StoreUnreachable:  # a dark store is dark for all of its tables
+        assert {"ns.b", "ns.c"} <= set(report.published)
+
+
+@pytest.mark.parametrize("error", OUTAGES)
+def test_localizing_reports_a_place_that_can_not_be_used(three: World, error: type[SternaError]):
+    context = three.context()
+    made = plan(context, SyncOptions(), quiet)
+    copied = sum((copy(context, made.run, batch.number, quiet) for batch in made.batches), StageReport())
+    shutil.rmtree(f"{made.run.removeprefix('file://')}/fetched")
+    with refusing(f"file://{three.folder}/us/lake/b", error):
+        localized = localize(context, made.run, copied, quiet, here)
+    assert [(item.table, item.kind) for item in localized.failed] == [("ns.b", error.__name__)]
+    report = publish(context, made.run, copied, localized, quiet)
+    assert {"ns.a", "ns.c"} <= set(report.published)
+
+
+@pytest.mark.parametrize("error", OUTAGES)
+def test_the_regions_own_store_stops_the_sync(three: World, error: type[SternaError]):
+    with refusing(f"file://{three.folder}/eu/replica", error), pytest.raises(error):
+        run(three)
+    assert "main_replica_eu" not in {reference.name for reference in three.catalog.references()}
+
+
+def test_a_store_that_tells_sizes_and_refuses_contents_holds_its_tables(three: World, monkeypatch: pytest.MonkeyPatch):
+    from sterna.edges.rclone.transfer import Transfer
+    from sterna.edges.stores.objects import Objects
+    from sterna.sync import copy as copying
+
+    real, readable = copying.copy_files, Objects.prove_readable
+
+    def copy_files(origin, replica, names, **more):
+        if origin.location.id == "ap-lake":
+            return Transfer(0, 0, "403 Forbidden")
+        return real(origin, replica, names, **more)
+
+    def prove_readable(self, uri):
+        if uri.startswith(ap(three)):
+            raise StoreDenied("refused", file=uri)
+        readable(self, uri)
+
+    monkeypatch.setattr(copying, "copy_files", copy_files)
+    monkeypatch.setattr(Objects, "prove_readable", prove_readable)
+    report = run(three)
+    assert [(item.key, item.kind) for item in report.held] == [("ns.b", "StoreDenied")]
+    monkeypatch.setattr(Objects, "prove_readable", readable)
+    three.commit(a=three.write("a"))
+    report = run(three)
+    assert [(item.key, item.kind) for item in report.held] == [("ns.b", "EngineError")]
+    assert report.published == ("ns.a",)
+    with pytest.raises(SternaError, match="403 Forbidden"):
+        sync(three.context(), SyncOptions(), quiet, engine=here)
+
+
+def test_a_key_that_no_store_takes_is_its_tables_trouble(three: World):
+    """A name that the store itself refuses says nothing of the store."""
+    long = "x/" * 2200
+    three.commit(d=f"file://{three.folder}/us/lake/{long}00001-x.metadata.json")
+    report = run(three)
+    assert [item.key for item in report.held] == ["ns.d"]
+    assert {"ns.a", "ns.b", "ns.c"} <= set(report.published)
+    assert all(len(item.file) <= 2000 for item in report.held)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
 
 from tests.support.sharing import BySharedServers, group_of, turn_of
 
@@ -15,8 +16,8 @@ _TESTS = Path(__file__).parent
 _SIZES: dict[str, tuple[Any, Any, Any]] = {
     "histories": (4, 0, 300),
     "history_minutes": (None, None, 60.0),
-    "fuzz_seconds": (20.0, 4.0, 1800.0),
-    "simulation_seeds": (300, 100, 20_000),
+    "fuzz_seconds": (20.0, 2.0, 1800.0),
+    "simulation_seeds": (300, 60, 20_000),
     "soak_minutes": (1.0, 0.0, 60.0),
 }
 # What tests need, by folders and files: the more marks, the dearer.
@@ -47,7 +48,7 @@ _TIMEOUT = 900.0
 
 # A slow machine proves nothing: the first example of a test also pays for its imports.
 settings.register_profile("sterna", deadline=None)
-settings.load_profile("sterna")
+settings.register_profile("quick", deadline=None, max_examples=25)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -68,6 +69,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Fill in the sizes that nobody gave."""
+    settings.load_profile("quick" if config.getoption("quick") else "sterna")
     column = 1 if config.getoption("quick") else 2 if config.getoption("long") else 0
     for name, sizes in _SIZES.items():
         if config.getoption(name) is None:
@@ -96,7 +98,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> BySharedServers | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> BySharedServers | None:
     return BySharedServers(config, log) if config.getoption("dist") == "loadfile" else None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 # Group → what belongs to it: folders and files below tests/, in the order in which they are handed out.
@@ -26,6 +27,7 @@ GROUPS: dict[str, Sequence[str]] = {
     "pair": ("faults/",),
     "two sites": ("ha/",),
     "regions": ("ha/failover/", "ha/test_copies.py", "ha/test_cutoff.py", "ha/test_promotion_dag.py"),
+    "masters": ("integration/edges/test_spark.py",),
     "emulators": ("integration/edges/test_schemes.py", "integration/sync/test_schemes_table.py"),
     "odd keys": ("integration/sync/test_tables_odd_keys.py",),
     "nessie": ("integration/catalog/",),
@@ -57,7 +59,7 @@ def turn_of(test: str) -> int:
 class BySharedServers(LoadScopeScheduling):
     """Hands the tests of a group to one process, group by group in the order of their collection."""
 
-    def __init__(self, config: pytest.Config, log: object) -> None:
+    def __init__(self, config: pytest.Config, log: Producer) -> None:
         config.option.loadscopereorder = False
         super().__init__(config, log)
 

@@ -1,0 +1,38 @@
+"""What rclone does between two folders of this machine, without a process: half of the time of `--quick`."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sterna.edges.rclone.transfer import Folder, Transfer
+from sterna.registry.credential import store_address
+
+
+def copy_here(
+    origin: Folder,
+    replica: Folder,
+    names: Sequence[str],
+    *,
+    progress: Callable[[int, int], None],
+    deadline: float | None = None,
+) -> Transfer:
+    """Copy files as `sterna.edges.rclone.transfer.copy_files` does; both locations are local."""
+    sent, errors = [], []
+    for name in names:
+        source, target = _path(origin, name), _path(replica, name)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+        except OSError as error:
+            errors.append(f"{name}: {error.strerror}")
+            continue
+        sent.append(target.stat().st_size)
+        progress(sum(sent), len(sent))
+    return Transfer(sum(sent), len(sent), "\n".join(errors))
+
+
+def _path(side: Folder, name: str) -> Path:
+    assert side.location.remote.type == "local", "only folders of this machine"
+    return Path("/", store_address(side.location).path, side.path, name)

@@ -1,0 +1,14 @@
+"""What the tests of single rooms have in common."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.doubles.rclone import copy_here
+
+
+@pytest.fixture(autouse=True)
+def no_rclone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `--quick` files are copied in this process: every other run takes the real rclone."""
+    if request.config.getoption("quick"):
+        monkeypatch.setattr("sterna.sync.copy.copy_files", copy_here)

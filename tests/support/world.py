@@ -16,7 +16,7 @@ import pytest
 from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
-from sterna.catalog.model import Content, Key, key_name
+from sterna.catalog.model import Content, Key, key_name, parse_key
 from sterna.edges.environment import environment
 from sterna.edges.nessie.catalog import NessieCatalog
 from sterna.edges.secrets import environment_secrets
@@ -109,6 +109,8 @@ class World:
             without: metadata tables that Iceberg itself can't answer for these tables.
         """
         other = "us" if region == "eu" else "eu"
+        for table in tables:  # Nessie's Iceberg REST writes metadata at the regions' own endpoints
+            wait_until_served(self, self.content(parse_key(table)).metadata_location or "")
         wanted = {table: ask(self.spark, f"main_{other}.{table}", without) for table in tables}
         with self.dark(other), self.context(region) as context:
             for table in tables:

@@ -258,11 +258,14 @@ class TestFaults:
             lambda: wrong.objects.size(file.source),
             lambda: wrong.objects.write_new(file.source, b""),
             lambda: list(wrong.objects.list(wrong.us)),
-            lambda: test_copy.copy(wrong, [file]),
         ):
             with pytest.raises(StoreDenied, match="'us_store'") as raised:
                 call()
             assert not any(secret in repr(raised.value) for secret in secrets)
+        (failure,) = test_copy.copy(wrong, [file]).failures
+        assert isinstance(failure, StoreDenied)
+        assert "'us_store'" in str(failure)
+        assert not any(secret in repr(failure) for secret in secrets)
 
     @pytest.mark.parametrize("number", range(5))
     def test_what_rclone_says_shows_no_secret(self, world: World, number: int) -> None:

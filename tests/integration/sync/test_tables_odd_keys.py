@@ -151,8 +151,8 @@ def test_paths_that_must_not_be_followed_are_held_and_named(world: OddWorld):
     world.commit(*(key.partition(".")[2] for key in bad), "good")
     report = world.sync()
     assert {item.key: item.kind for item in report.held} == dict.fromkeys(bad, "UnsafeUri")
-    # No query is shown, where signatures stand; what a line can't hold is shown as Python writes it.
-    shown = {key: uri.partition("?")[0].replace("\n", "\\n") for key, uri in bad.items()}
+    # No query is shown, where signatures stand; a control character is shown as its number.
+    shown = {key: uri.partition("?")[0].replace("\n", "\\x0a") for key, uri in bad.items()}
     assert {item.key: item.file.strip("'") for item in report.held} == shown
     assert world.replica().keys() == {NAMESPACE, f"{NAMESPACE}.good"}
     assert world.read_replica("good") == world.read_main("good")

@@ -19,6 +19,7 @@ _SIZES: dict[str, tuple[Any, Any, Any]] = {
     "fuzz_seconds": (20.0, 2.0, 1800.0),
     "simulation_seeds": (300, 60, 20_000),
     "soak_minutes": (1.0, 0.0, 60.0),
+    "writer_rounds": (2, 0, 20),
 }
 # What tests need, by folders and files: the more marks, the dearer.
 _MARKS = {
@@ -40,6 +41,7 @@ _MARKS = {
     "long": (
         "faults/test_soak.py",
         "integration/sync/test_histories.py",
+        "integration/sync/test_writers_at_once.py",
         "simulation/test_seeds.py",
         "unit/iceberg/test_fuzz.py",
     ),
@@ -64,6 +66,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--fuzz-seed", type=int, help="the one file of this seed")
     group.addoption("--simulation-seeds", type=int, help="how many seeds to play (300)")
     group.addoption("--simulation-seed", type=int, help="play this seed, and no other")
+    group.addoption("--writer-rounds", type=int, help="how often to let several writers meet in one table (2)")
     group.addoption("--soak-minutes", type=float, help="how long to kill syncs while writers go on (1)")
 
 

@@ -47,7 +47,7 @@ def catalogs(world: World) -> list[Catalog]:
 @pytest.fixture(scope="module")
 def recipe() -> SimpleNamespace:
     """What README has people write."""
-    (code,) = re.findall(r"^(import random$.*?)^commit\(", _README.read_text(), re.DOTALL | re.MULTILINE)
+    (code,) = re.findall(r"^(import random$.*?)^files = ", _README.read_text(), re.DOTALL | re.MULTILINE)
     found: dict[str, object] = {}
     exec(code, found)
     return SimpleNamespace(**found)

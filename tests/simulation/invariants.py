@@ -27,17 +27,24 @@ class Invariants:
         main: what stood on `main` at each commit.
         branch: the replica branch.
         origin: takes a URI of the replica back to the one on `main`.
+        since: what the branch was up to this head is not looked at; "": everything is.
     """
 
     def __init__(
-        self, catalog: InMemoryCatalog, store: Store, main: Main, branch: str, origin: Callable[[str], str]
+        self,
+        catalog: InMemoryCatalog,
+        store: Store,
+        main: Main,
+        branch: str,
+        origin: Callable[[str], str],
+        since: str = "",
     ) -> None:
         self._catalog = catalog
         self._store = store
         self._main = main
         self._branch = branch
         self._origin = origin
-        self._hash = catalog.no_ancestor()
+        self._hash = since or catalog.no_ancestor()
         self._deleted = 0
         self.commits = 0
         self._older: list[tuple[datetime, dict[str, int | None]]] = []

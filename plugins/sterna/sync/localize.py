@@ -25,6 +25,7 @@ from sterna.iceberg.files import Written
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
 from sterna.replica import file_list as listing
+from sterna.replica.editions import edition_at
 from sterna.replica.file_list import (
     DELETE_MANIFEST,
     INLINE_MANIFEST,
@@ -300,7 +301,11 @@ def _convert(objects: Objects, item: _Item, data: bytes) -> bytes | None:
     elif item.role in (MANIFEST, DELETE_MANIFEST, INLINE_MANIFEST):
         deletes = {source: Written(*written) for source, written in given.items()}
         localized = manifest.localize_manifest(
-            data, item.source, content=mapping.content, mapped=mapping.unopened, deletes=deletes
+            data,
+            item.source,
+            content=mapping.content,
+            mapped=partial(mapping.unopened, edition=edition_at(mapping, item.target)),
+            deletes=deletes,
         )
     elif item.role == MANIFEST_LIST:
         localized = manifest_list.localize_manifest_list(

@@ -279,17 +279,35 @@ class Objects:
             StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
         """
         folder = uri_prefix.rstrip("/")
-        place = self.mapping.locate(folder)
-        try:
-            store = self.open(place.location)
-        except CredentialError as error:
-            raise about(error, uri_prefix) from None
-        start = folder[: len(folder) - len(place.path)].rstrip("/")
-        prefix = store.key(place.path)
+        store, path = self._folder(folder)
+        start = folder[: len(folder) - len(path)].rstrip("/")
+        prefix = store.key(path)
         skip = len(store.base) + 1 if store.base else 0
         for page in list_pages(store, folder, prefix, "/".join(filter(None, (prefix, after))) if after else ""):
             for item in page:
                 yield f"{start}/{item['path'][skip:]}", item["size"], item["last_modified"]
+
+    def folders(self, uri_prefix: str) -> Sequence[str]:
+        """Return the names of the folders right below a folder, by one request, or a few where there are thousands.
+
+        Raises:
+            StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
+        """
+        import obstore
+
+        store, path = self._folder(uri_prefix)
+        found = call_store(
+            store, uri_prefix, lambda: obstore.list_with_delimiter(store.client, store.key(path) or None)
+        )
+        return sorted(name.rstrip("/").rpartition("/")[2] for name in found["common_prefixes"])
+
+    def _folder(self, uri: str) -> tuple[OpenStore, str]:
+        """Return a folder's store, and its path below the location's prefix."""
+        place = self.mapping.locate(uri)
+        try:
+            return self.open(place.location), place.path
+        except CredentialError as error:
+            raise about(error, uri) from None
 
     def open(self, location: Location) -> OpenStore:
         """Return a location's store; it is opened the first time.
@@ -348,6 +366,28 @@ class _FetchingObjects(Objects):
         super().__init__(objects.mapping, objects.secrets, timeout=objects.timeout, workers=objects.workers)
         self._objects = objects
         self._run = run
+
+    def folders(self, uri_prefix: str) -> Sequence[str]:
+        """Return the names of the folders right below a folder, by one request, or a few where there are thousands.
+
+        Raises:
+            StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
+        """
+        import obstore
+
+        store, path = self._folder(uri_prefix)
+        found = call_store(
+            store, uri_prefix, lambda: obstore.list_with_delimiter(store.client, store.key(path) or None)
+        )
+        return sorted(name.rstrip("/").rpartition("/")[2] for name in found["common_prefixes"])
+
+    def _folder(self, uri: str) -> tuple[OpenStore, str]:
+        """Return a folder's store, and its path below the location's prefix."""
+        place = self.mapping.locate(uri)
+        try:
+            return self.open(place.location), place.path
+        except CredentialError as error:
+            raise about(error, uri) from None
 
     def open(self, location: Location) -> OpenStore:
         """Return a location's store; see `Objects.open`."""

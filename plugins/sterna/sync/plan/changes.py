@@ -88,7 +88,13 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
     else:
         history = _commits(context, source_hash, head.watermark) if known else []
     commits = history if history or (known and not options.reseed_from) else _newest(context, source_hash)
-    if known and head.digest == digest and not options.everything and not options.reseed_from:
+    if (
+        known
+        and head.digest == digest
+        and not options.everything
+        and not options.reseed_from
+        and not options.generation
+    ):
         candidates = _changed(context, head, source_hash)
     else:
         candidates = _all(context, head, source_hash)

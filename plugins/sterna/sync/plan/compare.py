@@ -123,7 +123,7 @@ def _actions(
     if source is None or context.registry.refusal(name, context.region.name, namespace=source.kind == NAMESPACE):
         return [Action(name, replica.kind, "drop")] if replica else []
     here = replica or (renamed.replica if renamed else None)
-    wanted = wanted_here(context, name, source, here, generation if here else 0)
+    wanted = wanted_here(context, name, source, here, generation)
     if replica is not None and replica.with_id(None) == wanted:
         return []
     if replica is not None and replica.kind != source.kind:

@@ -93,7 +93,9 @@ class Upgraded(World):
             hash = self.catalog.reference(branch).hash
         except ReferenceNotFound:
             hash = self.catalog.no_ancestor()
-        self.invariants = Invariants(self.catalog, self.store, self.main, branch, mapping.source, since=hash)
+        self.invariants = Invariants(
+            self.catalog, self.store, self.main, branch, self.region.replica_root, mapping.source, since=hash
+        )
 
 
 def manifests_copied_as_they_are() -> AbstractContextManager[object]:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from sterna.edges.secrets import Secrets
 from sterna.edges.stores.deleting import delete_each
 from sterna.edges.stores.fetched import fetched_uri
-from sterna.edges.stores.listing import key_runs, list_run
+from sterna.edges.stores.listing import folders_in, key_runs, list_run
 from sterna.edges.stores.open_store import LATER, PAGE, OpenStore, about, call_store, head, list_pages, refuse_fork
 from sterna.errors import CredentialError, ObjectMissing, SternaError, StoreUnreachable, UnsafeUri, Unsupported
 from sterna.registry.credential import address_of
@@ -293,13 +293,8 @@ class Objects:
         Raises:
             StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
         """
-        import obstore
-
         store, path = self._folder(uri_prefix)
-        found = call_store(
-            store, uri_prefix, lambda: obstore.list_with_delimiter(store.client, store.key(path) or None)
-        )
-        return sorted(name.rstrip("/").rpartition("/")[2] for name in found["common_prefixes"])
+        return folders_in(store, uri_prefix, store.key(path))
 
     def _folder(self, uri: str) -> tuple[OpenStore, str]:
         """Return a folder's store, and its path below the location's prefix."""
@@ -366,28 +361,6 @@ class _FetchingObjects(Objects):
         super().__init__(objects.mapping, objects.secrets, timeout=objects.timeout, workers=objects.workers)
         self._objects = objects
         self._run = run
-
-    def folders(self, uri_prefix: str) -> Sequence[str]:
-        """Return the names of the folders right below a folder, by one request, or a few where there are thousands.
-
-        Raises:
-            StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
-        """
-        import obstore
-
-        store, path = self._folder(uri_prefix)
-        found = call_store(
-            store, uri_prefix, lambda: obstore.list_with_delimiter(store.client, store.key(path) or None)
-        )
-        return sorted(name.rstrip("/").rpartition("/")[2] for name in found["common_prefixes"])
-
-    def _folder(self, uri: str) -> tuple[OpenStore, str]:
-        """Return a folder's store, and its path below the location's prefix."""
-        place = self.mapping.locate(uri)
-        try:
-            return self.open(place.location), place.path
-        except CredentialError as error:
-            raise about(error, uri) from None
 
     def open(self, location: Location) -> OpenStore:
         """Return a location's store; see `Objects.open`."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sterna.render.lines import joined
+
 if TYPE_CHECKING:
     from sterna.replica.records import Report
 
@@ -17,4 +19,4 @@ def report_text(report: Report, branch: str) -> str:
         f"{report.copied.files} files, {report.copied.bytes} bytes copied; lag {report.lag_text}; "
         f"{report.seconds:.1f} s"
     )
-    return "\n".join([first, *held])
+    return joined([first, *held])

@@ -206,7 +206,7 @@ def _first(read: Callable[[str], _T], uris: Sequence[str]) -> tuple[str, _T]:
 def _document_differences(
     pruned: bool, replica: bytes, uri: str, source: bytes, source_uri: str, places: Places
 ) -> Iterator[str]:
-    mine, theirs = read_json(replica, uri), read_json(source, source_uri)
+    mine, theirs = (read_json(data, name, places.limits) for data, name in ((replica, uri), (source, source_uri)))
     try:
         yield from metadata_differences(mine, theirs, places, pruned=pruned)
     except (TypeError, KeyError, AttributeError) as error:

@@ -35,6 +35,7 @@ class Places:
         self._mappings: dict[str, Mapping] = {}
         self.region = mapping.region.name
         self._root = mapping.region.replica_root
+        self.limits = mapping.region.limits
 
     def is_local(self, uri: str) -> bool:
         """Tell whether a URI is in this region; one that is in no location at all, or must not be followed, is not."""

@@ -263,6 +263,21 @@ def test_a_localize_stage_that_was_left_out_is_noticed(world: World):
         publish(context, made.run, copied, StageReport(), quiet)
 
 
+def test_a_localize_stage_that_was_left_out_is_noticed_though_an_earlier_try_left_its_last_file(world: World):
+    """Marked as success by a person; a clean-up that began with the manifests has been there meanwhile."""
+    world.commit(a=world.write("a"))
+    context = world.context()
+    earlier = plan(context, SyncOptions(), quiet)
+    localize(context, earlier.run, copy(context, earlier.run, 0, quiet), quiet, here)
+    for manifest in (world.folder / "eu" / "replica").rglob("*-m0.avro"):
+        manifest.unlink()
+    made = plan(context, SyncOptions(), quiet)
+    copied = sum((copy(context, made.run, batch.number, quiet) for batch in made.batches), StageReport())
+    with pytest.raises(UsageError, match="localize stage was left out"):
+        publish(context, made.run, copied, StageReport(), quiet)
+    assert not world.catalog.references()[1:], "nothing is published"
+
+
 def test_a_run_that_was_overtaken_is_superseded_whatever_is_left_of_it(world: World):
     world.commit(a=world.write("a"))
     context = world.context()

@@ -98,6 +98,8 @@ class Region(StrictModel):
         spark: Spark master (`local[2]`, `spark://…`, `yarn`, `k8s://…`) or Spark Connect URL (`sc://host:15002`).
         localize: `spark`; `here`, in the process or Airflow task that runs the stage; or `auto`: here where there is
             little to do.
+        large_copy: from more bytes on to be copied for tables that move together, they are in transit: the large lane
+            copies them, and others are published meanwhile. 0: no lanes.
     """
 
     name: Name
@@ -106,6 +108,7 @@ class Region(StrictModel):
     catalog: CatalogAddress
     spark: str = "local[*]"
     localize: Literal["auto", "spark", "here"] = "auto"
+    large_copy: Annotated[int, Field(ge=0)] = 1 << 30
 
     @model_validator(mode="after")
     def _default_branch(self) -> Region:

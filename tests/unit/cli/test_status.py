@@ -28,6 +28,8 @@ KEYS = [
     "slots",
     "oldest_evidence",
     "unseen",
+    "transit",
+    "transit_lag_seconds",
 ]
 
 

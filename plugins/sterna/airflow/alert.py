@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from sterna.airflow.metrics import record_alarms, record_lags
+from sterna.airflow.metrics import record_alarms, record_lags, record_unread
 from sterna.airflow.settings import number, patterns, seconds
 
 if TYPE_CHECKING:
@@ -56,9 +56,12 @@ def look(region: RegionContext, limits: AlarmLimits, say: Progress) -> float | N
     status = watch_status(region, evidence=limits.gc is not None)
     _tell(status, say)
     raised = alarms(status, limits)
-    behind = [*(item.held for item in status.held), *(item.held for item in status.transit)]
-    left = sum(item.bytes_left for item in status.transit)
-    record_lags(status.region, status.watermark_lag_seconds, behind, limits.allow_held, left)
+    if status.unread_held:
+        record_unread(status)
+    else:
+        behind = [*(item.held for item in status.held), *(item.held for item in status.transit)]
+        left = sum(item.bytes_left for item in status.transit)
+        record_lags(status.region, status.watermark_lag_seconds, behind, limits.allow_held, left)
     record_alarms(status, raised)
     if raised:
         raise AirflowFailException("\n".join(alarm.text for alarm in raised))
@@ -72,6 +75,8 @@ def _tell(status: RegionStatus, say: Progress) -> None:
 
     if status.cut_off:
         say(printable(status.cut_off.line))
+    if status.unread_held:
+        say(status.unread_held.line)
     for what in status.unseen:
         say(printable(f"not looked at: {what}"))
     for moving in status.transit:

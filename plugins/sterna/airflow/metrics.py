@@ -63,6 +63,21 @@ def record_lags(
             stats.gauge(name, lag, tags=tags)
 
 
+def record_unread(status: RegionStatus) -> None:
+    """Report how many tables a region holds, and its lags with them, where the list of them can't be read."""
+    from airflow.sdk.observability import stats
+
+    tags = {"region": status.region}
+    stats.gauge("sterna.held_tables", status.unread_held.count if status.unread_held else 0, tags=tags)
+    for name, lag in {
+        "sterna.lag_seconds": status.lag_seconds,
+        "sterna.watermark_lag_seconds": status.watermark_lag_seconds,
+        "sterna.held_lag_seconds": status.held_lag_seconds,
+    }.items():
+        if lag is not None:
+            stats.gauge(name, lag, tags=tags)
+
+
 def record_alarms(status: RegionStatus, raised: Sequence[Alarm]) -> None:
     """Report what the alert looks at beside the lags, and how many alarms there are."""
     from airflow.sdk.observability import stats

@@ -70,6 +70,8 @@ class Rules:
         if not uri.startswith(root):
             return STRANGE
         first, *rest = uri.removeprefix(root).split("/")
+        if first == "_sterna" and rest[:1] == ["held"]:
+            return FILE if len(rest) == 2 else STRANGE
         if first == "_sterna":
             return EVIDENCE if len(rest) > 1 and rest[0] in ("runs", "collect", "transit") else STRANGE
         if first == "_localized" and rest:

@@ -13,8 +13,8 @@ from sterna.gc.delete import Deletion
 from sterna.gc.evidence import Runs, read_passes, save_pass
 from sterna.gc.heads import Heads, kept_heads, versions_since
 from sterna.gc.model import Collected, GcOptions, NotDeleted
-from sterna.replica.head import Head, read_head
-from sterna.replica.lag import held_since
+from sterna.replica.head import Head, read_head, with_held
+from sterna.replica.held import held_since, moment
 from sterna.replica.reach import ReachedFiles, Walk
 from sterna.replica.region import RegionContext
 
@@ -102,12 +102,15 @@ def collect(
 def _rules(context: RegionContext, heads: Heads, options: GcOptions, now: datetime) -> Rules:
     ids = frozenset((*context.registry.bindings(), *(heads.head.bindings or {})))
     passes = read_passes(context, now - options.grace)
-    return Rules(context.mapping, ids, now, options.keep, options.grace, passes, _moving_since(heads.head))
+    return Rules(context.mapping, ids, now, options.keep, options.grace, passes, _moving_since(context, heads.head))
 
 
-def _moving_since(head: Head) -> datetime | None:
+def _moving_since(context: RegionContext, head: Head) -> datetime | None:
     """Return since when a table is in transit, by the store's clock; what the large lane brought for it is younger."""
-    since = [held_since(item) or _LONG_AGO for item in head.held if item.bytes]
+    listed = with_held(context.objects, head).listed
+    since = [held_since(item) or _LONG_AGO for item in listed.entries or () if item.bytes]
+    if listed.lost:
+        since = [moment(listed.oldest) or _LONG_AGO]
     return min(since) - _SKEW if since else None
 
 

@@ -103,7 +103,7 @@ def _lost_lines(lost: Sequence[Lost]) -> list[str]:
 
 def _site(site: CatalogSite, primary: str) -> str:
     if site.problem:
-        return f"does not answer: {site.problem}"
+        return f"{'refuses' if site.refuses else 'does not answer'}: {site.problem}"
     main = f"main {site.main[:12] or '(empty)'}"
     rights = "takes commits" if site.writable else "takes no commits"
     if site.region == primary:

@@ -24,6 +24,7 @@ def status_text(found: RegionStatus) -> str:
         f"  last commit {found.last_commit or 'never'} by run {found.last_run or '-'}",
         *(f"  {transit_line(item)}" for item in found.transit),
         *(f"  {held_line(item)}" for item in found.held),
+        *([f"  {found.unread_held.line}"] if found.unread_held else []),
         *(f"  refused {item.key}: {item.reason}{left_of(item)}" for item in found.refused),
         *(f"  {short_line(item)}" for item in found.short_retention),
         *(f"  {slot_line(slot)}" for slot in found.slots),

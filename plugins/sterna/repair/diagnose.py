@@ -12,7 +12,7 @@ from sterna.iceberg import LOCALIZER_VERSION
 from sterna.iceberg.metadata.model import TableMetadata
 from sterna.replica import file_list as listing
 from sterna.replica.file_list import CONTENT, METADATA, VIEW_METADATA
-from sterna.replica.head import read_head
+from sterna.replica.head import read_head, with_held
 from sterna.replica.region import RegionContext
 from sterna.replica.wanted import kept
 from sterna.sync.plan.table_files import read_metadata, table_files, view_files
@@ -84,7 +84,7 @@ def diagnose(context: RegionContext, found: Verified) -> Diagnosis:
     tables: dict[str, dict[str, list[Finding]]] = defaultdict(lambda: defaultdict(list))
     for finding in found.findings:
         tables[finding.table][finding.file].append(finding)
-    head = read_head(context.catalog, context.region.replica_branch)
+    head = with_held(context.objects, read_head(context.catalog, context.region.replica_branch))
     entries = context.catalog.entries(context.region.replica_branch, head.hash)
     contents = {
         name: content for name, content in ((key_name(key), content) for key, content in entries) if name in tables

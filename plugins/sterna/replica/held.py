@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from sterna.errors import printable
 
@@ -54,3 +55,17 @@ class Held:
             left = f"{self.bytes} bytes left; " if self.bytes else ""
             return printable(f"in transit {self.key} since {self.since}: {left}{self.reason}", 10_000)
         return printable(f"held {self.key} since {self.since}: {self.kind}: {self.reason} {self.file}".rstrip(), 10_000)
+
+
+def held_since(held: Held) -> datetime | None:
+    """Return the commit time from which on a key is behind, None when nobody knows."""
+    return moment(held.since)
+
+
+def moment(text: str) -> datetime | None:
+    """Return a commit time as it stands in held keys, None when it says nothing."""
+    try:
+        since = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return since if since.tzinfo else since.replace(tzinfo=UTC)

@@ -74,6 +74,8 @@ def counted_lag(status: RegionStatus, limits: AlarmLimits) -> float | None:
     if status.watermark_lag_seconds is None:
         return None
     held = held_lag(not_allowed([item.held for item in status.held], limits.allow_held))
+    if status.unread_held:
+        held = status.held_lag_seconds  # which of them are accepted, nobody knows
     return Lags(status.watermark_lag_seconds, held, status.transit_lag_seconds).oldest
 
 
@@ -107,6 +109,8 @@ def _lag(status: RegionStatus, limits: AlarmLimits) -> str:
 
 
 def _held(status: RegionStatus, limits: AlarmLimits) -> str:
+    if status.unread_held:
+        return f"{status.region}: {status.unread_held.line}"
     counting = {item.key for item in not_allowed([each.held for each in status.held], limits.allow_held)}
     late = [
         item

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sterna.errors import printable
 from sterna.ha.model import Slot
 from sterna.replica.catalog_copy import CutOff
 from sterna.replica.held import Held
@@ -44,6 +45,26 @@ class InTransitNow:
     lag_seconds: float | None
     bytes_left: int
     under_way: bool | None = None
+
+
+@dataclass(frozen=True)
+class UnreadHeld:
+    """Held keys of which nobody knows more than the replica's head says, since the list of them can't be read.
+
+    Args:
+        count: how many there are.
+        first: a few of their names.
+        why: what is wrong with the list.
+    """
+
+    count: int
+    first: tuple[str, ...]
+    why: str
+
+    @property
+    def line(self) -> str:
+        """What people are told, in one line."""
+        return printable(f"{self.count} tables are held, among them {', '.join(self.first)}; {self.why}", 10_000)
 
 
 @dataclass(frozen=True)
@@ -91,6 +112,7 @@ class RegionStatus:
         last_run: id of the run that made the head.
         last_commit: when (ISO 8601, UTC), "" when never.
         held: keys that stay behind, since something is wrong.
+        unread_held: those of which only the number is known; then `held` is empty. None where it has all of them.
         other_registry: regions whose last commit was made with another registry than this one.
         problem: why the branch can't be used, or "".
         refused: keys of `main` that policies or residency keep off this region.
@@ -131,5 +153,6 @@ class RegionStatus:
     slots: tuple[Slot, ...] = ()
     oldest_evidence: str = ""
     unseen: tuple[str, ...] = ()
+    unread_held: UnreadHeld | None = None
     transit: tuple[InTransitNow, ...] = ()
     transit_lag_seconds: float | None = 0.0

@@ -58,7 +58,7 @@ def seed_group(draft: Draft, seen: Changes, head: Head, size: int) -> tuple[list
     Returns:
         The group's actions, whether more follow, and the held entries of what isn't tried in this group.
     """
-    before = {item.key: item for item in head.held}
+    before = head.held_by_key
     puts = [
         action for action in draft.actions if action.change == "put" and action.kind in (ICEBERG_TABLE, ICEBERG_VIEW)
     ]
@@ -81,10 +81,10 @@ def held_entry(name: str, head: Head, seen: Changes, error: SternaError | None =
     source = seen.candidates[name].source
     at = (source and source.metadata_location) or ""
     kind, reason, file = (type(error).__name__, error.message, error.file or at) if error else ("", "", "")
-    before = next((item for item in head.held if item.key == name), None)
+    before = head.held_by_key.get(name)
     if before is not None:
         return Held(name, kind, reason, file, before.since, before.good)
-    good = head.watermark if seen.candidates[name].replica else ""
+    good = (seen.shown or head.watermark) if seen.candidates[name].replica else ""
     return Held(name, kind, reason, file, seen.since.get(name, seen.newest), good)
 
 

@@ -22,7 +22,7 @@ from sterna.iceberg import LOCALIZER_VERSION
 from sterna.registry.mapping import Mapping, check_bindings
 from sterna.registry.model import digest, inside
 from sterna.replica.file_list import copied_by_table
-from sterna.replica.head import Head, is_recorded, read_head, refuse_deleting
+from sterna.replica.head import Head, is_recorded, read_head, refuse_deleting, with_held
 from sterna.replica.held import Held
 from sterna.replica.records import Action, Batch, Plan
 from sterna.replica.region import Progress, RegionContext
@@ -79,6 +79,9 @@ def make_plan(
     refuse_deleting(head)
     check_bindings(context.registry, head.bindings or {})
     current = sync_digest(context)
+    head = with_held(context.objects, head)
+    if head.listed.lost:
+        progress(f"{head.listed.lost}: all keys are compared, and the list is made anew")
     seen = find_changes(context, head, current, options)
     draft = compare(context, head, seen)
     seeding = not head.watermark and not seen.chosen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -28,7 +28,16 @@ if TYPE_CHECKING:
 
 sync_app = typer.Typer()
 
+
 Once = Annotated[bool, typer.Option("--once", help="Stop after one plan, even when a seed has more groups.")]
+InLane = Annotated[
+    Literal["all", "small", "large"],
+    typer.Option(
+        "--lane",
+        help="small: publish what is small, and leave large copies in transit. large: copy what is in transit, and "
+        "publish nothing.",
+    ),
+]
 
 
 @sync_app.command(epilog="Example: sterna plan --region eu")
@@ -44,7 +53,8 @@ def plan(
 
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("plan") as progress:
-        show_plan(output, context, SyncOptions(tables=tuple(tables or ()), everything=everything), progress)
+        options = SyncOptions(tables=tuple(tables or ()), everything=everything, lane="small")
+        show_plan(output, context, options, progress)
 
 
 @sync_app.command(epilog="Examples: sterna sync --region eu --table 'flights.*'; sterna sync --region eu --reassert")
@@ -55,19 +65,25 @@ def sync(
     everything: Everything = False,
     reassert: Reassert = False,
     once: Once = False,
+    lane: InLane = "all",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would do: the same as plan.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring the region's replica branch up to main: plan, copy, localize, publish. Safe to repeat and to interrupt."""
+    """Bring the region's replica branch up to main: plan, copy, localize, publish. Safe to repeat and to interrupt.
+
+    Tables of which much is to be copied come last, so that the others needn't wait (large_copy in the registry).
+    """
     from sterna.sync.options import SyncOptions
     from sterna.sync.run import sync as run_sync
 
     output, chosen = Output(as_json), tuple(tables or ())
     with open_context(registry, region) as context, output.progress("sync") as progress:
         if dry_run:  # to reassert is to commit: a dry run shows only what would be compared then
-            show_plan(output, context, SyncOptions(tables=chosen, everything=everything or reassert), progress)
+            first: Literal["small", "large"] = "large" if lane == "large" else "small"
+            options = SyncOptions(tables=chosen, everything=everything or reassert, lane=first)
+            show_plan(output, context, options, progress)
             return
-        options = SyncOptions(tables=chosen, everything=everything, reassert=reassert)
+        options = SyncOptions(tables=chosen, everything=everything, reassert=reassert, lane=lane)
         report = run_sync(context, options, progress, again=not once)
     show_report(output, report, context.region.replica_branch)
 
@@ -141,5 +157,5 @@ def show_report(output: Output, report: Report, branch: str) -> None:
     from sterna.render.sync import report_text
 
     output.result(report, report_text(report, branch))
-    if report.held:
+    if report.held or (report.outcome == "copied" and (report.copied + report.localized).failed):
         raise typer.Exit(exits.HELD)

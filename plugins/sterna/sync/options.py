@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+from sterna.registry.model import Region
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,8 @@ class SyncOptions:
         bytes_per_batch: how many bytes one copy batch should carry.
         files_per_batch: how many files one copy batch should carry.
         seed_group: how many tables a first seed publishes at once.
+        lane: `small`: leave what is large to the large lane, and publish the rest. `large`: copy what is in transit,
+            and publish nothing. `all`: one plan takes everything; a whole sync takes one lane after the other.
     """
 
     tables: tuple[str, ...] = ()
@@ -31,3 +36,8 @@ class SyncOptions:
     bytes_per_batch: int = 4 * 1024**3
     files_per_batch: int = 5_000
     seed_group: int = 50
+    lane: Literal["all", "small", "large"] = "all"
+
+    def leaves_large(self, region: Region) -> bool:
+        """Whether a plan leaves large copies to the large lane."""
+        return self.lane == "small" and region.large_copy > 0

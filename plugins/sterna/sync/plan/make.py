@@ -21,11 +21,13 @@ from sterna.errors import (
 from sterna.registry.mapping import Mapping, check_bindings
 from sterna.registry.model import digest, inside
 from sterna.replica.editions import edition_at, edition_now
+from sterna.replica.file_list import copied_by_table
 from sterna.replica.head import Head, is_recorded, read_head, refuse_deleting, with_held
 from sterna.replica.held import Held
 from sterna.replica.records import Action, Batch, Plan
 from sterna.replica.region import Progress, RegionContext
 from sterna.replica.run_folder import new_run_id
+from sterna.replica.transit import Transit
 from sterna.replica.wanted import kept
 from sterna.sync.blame import OUTAGES, fault_of, place_of
 from sterna.sync.copy import other_original
@@ -33,6 +35,7 @@ from sterna.sync.holds import Settled, settle
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.changes import Changes, find_changes
 from sterna.sync.plan.compare import compare, held_entry, seed_group
+from sterna.sync.plan.lanes import is_wanted, large_lane, on_the_way, too_large, without
 from sterna.sync.plan.presence import Listed, ToBring, find_files
 from sterna.sync.plan.table_files import ReplicaLost, reached_content, read_metadata, table_files, view_files
 from sterna.sync.sizes import Dark, source_sizes
@@ -87,7 +90,11 @@ def make_plan(
         f"{len(seen.candidates)} keys compared: {len(draft.actions)} to change, {draft.left} as they should be, "
         f"{len(draft.held)} held"
     )
-    settled, found, since = _what_goes_on(context, chosen, (*draft.held, *waiting), head, seen, options)
+    large = large_lane(context, head, options)
+    blamed = (*draft.held, *waiting, *on_the_way(large, head, chosen))
+    settled, found, since = _what_goes_on(context, chosen, blamed, head, seen, options)
+    if found and options.leaves_large(context.region):
+        settled, found = _small_ones(context, settled, found, since, seen, options, large)
     held = _carried(settled.held, head, seen)
     files, batches, present = (found.files, found.batches, found.present) if found else (None, (), 0)
     if found:
@@ -104,7 +111,8 @@ def make_plan(
         seeding=seeding,
         more=more,
         filtered=seen.chosen,
-        idle=not settled.actions and is_recorded(head, held, seen.source_hash, current, filtered=seen.chosen),
+        idle=not settled.actions
+        and (options.lane == "large" or is_recorded(head, held, seen.source_hash, current, filtered=seen.chosen)),
         actions=settled.actions,
         held=held,
         together=seen.together,
@@ -113,9 +121,11 @@ def make_plan(
         batches=batches,
         egress=_egress(context, batches),
         present=present,
-        since=tuple(since[action.key] for action in settled.actions),
+        since=_templates(settled, since, files if options.lane == "large" else None),
         registry=context.registry.fingerprint(),
         reseeded_from=seen.reseeded_from,
+        lane="large" if options.lane == "large" else "",
+        large=is_wanted(held, head, large),
     )
     return plan, files
 
@@ -147,7 +157,7 @@ def _what_goes_on(
         What goes on, the files of it, and by key name how each action would be held.
     """
     outages = Outages()
-    actions, parts, faults = _tables(context, chosen, head, seen, outages)
+    actions, parts, faults = _tables(context, chosen, head, seen, outages, {item.key for item in blamed})
     since = {action.key: held_entry(action.key, head, seen) for action in actions} | {
         fault.key: fault for fault in faults
     }
@@ -168,6 +178,24 @@ def _what_goes_on(
         # Nobody else's tables could go on: as an error it is tried again soon.
         raise outages.first
     return settled, found, since
+
+
+def _small_ones(
+    context: RegionContext,
+    settled: Settled,
+    found: ToBring,
+    since: dict[str, Held],
+    seen: Changes,
+    options: SyncOptions,
+    large: Transit | None,
+) -> tuple[Settled, ToBring | None]:
+    """Leave what is large to the large lane, with all that moves together with it."""
+    moving = too_large(context, found, settled, since, seen, large)
+    if not moving:
+        return settled, found
+    going = settle(settled.actions, (*settled.held, *moving), seen.together, since, seen.relaxed)
+    stay = {action.key for action in settled.actions} - {action.key for action in going.actions}
+    return going, without(found, stay, context.mapping, options)
 
 
 @dataclass
@@ -191,7 +219,7 @@ class Outages:
 
 
 def _tables(
-    context: RegionContext, chosen: list[Action], head: Head, seen: Changes, outages: Outages
+    context: RegionContext, chosen: list[Action], head: Head, seen: Changes, outages: Outages, known: set[str]
 ) -> tuple[tuple[Action, ...], dict[str, pa.Table], list[Held]]:
     """Read what the tables and views among some actions need here.
 
@@ -199,13 +227,14 @@ def _tables(
         context, head, seen: of the plan.
         chosen: the actions.
         outages: takes each store of others that can't be used.
+        known: key names of which nothing is read: they can't go on.
 
     Returns:
         The actions, with what the metadata added; by key name, the rows of its files; the keys that have a fault.
     """
 
     def read(action: Action) -> tuple[Action, pa.Table | Held | None]:
-        if action.change == "drop" or not action.target:
+        if action.change == "drop" or not action.target or action.key in known:
             return action, None
         try:
             if error := outages.dark.get(context.mapping.locate(action.source).location.id):
@@ -276,6 +305,12 @@ def _metadata_here(context: RegionContext, replica: Content | None, *, needed: b
         if needed and not isinstance(error, SourceGone):
             raise
         return None
+
+
+def _templates(settled: Settled, since: dict[str, Held], files: pa.Table | None) -> tuple[Held, ...]:
+    """Return how each action's key would be held; in the large lane with the bytes that are to be copied for it."""
+    sizes = {} if files is None else copied_by_table(files)
+    return tuple(replace(since[item.key], bytes=sizes.get(item.key, (0, 0))[1]) for item in settled.actions)
 
 
 def _carried(held: tuple[Held, ...], head: Head, seen: Changes) -> tuple[Held, ...]:

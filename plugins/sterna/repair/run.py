@@ -21,6 +21,7 @@ from sterna.sync.engine import Engine, spark_engine
 from sterna.sync.localize import localize_files
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.batches import cut
+from sterna.sync.publish import overtake
 from sterna.verify.findings import Finding, Verified
 from sterna.verify.run import Depth, verify
 
@@ -76,14 +77,20 @@ def repair(
     diagnosis = diagnose(context, found)
     if not apply or not first.faults:
         return Repaired(False, first.faults, diagnosis.mends, diagnosis.left, first.faults)
+    context.primary.reference(context.region.replica_branch)  # must answer, before anything is written over
     run_id = run_folder.new_run_id()
     done: dict[str, Mend] = {}
     failed: dict[str, str] = {}
+    rounds = 0
     names = sorted({finding.table for finding in first.findings})
     # A file that is brought anew may lead to others that could not be looked at before.
     while fresh := [mend for mend in diagnosis.mends if mend.file not in done]:
         done |= {mend.file: mend for mend in fresh}
         failed |= _apply(context, run_folder.run_uri(context, run_id), fresh, diagnosis, engine, progress)
+        # A file that was written over may be shorter now than a sync that is under way says of it. It is published no
+        # more; what it published before is on the branch that is verified now.
+        rounds += 1
+        overtake(context, f"repair-{run_id}-{rounds}")
         found = verify(context, depth, names, progress)
         diagnosis = diagnose(context, found)
     mended = tuple(mend for mend in done.values() if mend.file not in {finding.file for finding in found.findings})

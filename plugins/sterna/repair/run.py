@@ -3,7 +3,8 @@ else is touched.
 
 It is the one place where an object that a head of the replica reaches is written over, with what belongs there: the
 mapping is a function, so the right content of each place is known. (A copy, too, sends again over a file of a wrong
-size, which a killed copy left: but no head reaches that one.) What is wrong is found by `verify`, before and after.
+size, which a killed copy left: but no head reaches that one.) What is wrong is found by `verify`, before and after. And
+a sync that counts on what was there before is overtaken.
 """
 
 from __future__ import annotations

@@ -120,6 +120,9 @@ _ADVICE = {
     "BrokenMetadata": "repair the table on main",
     "SourceGone": "restore the file, or expire the snapshots on main that need it",
     "SizeDiffers": "the file at its origin isn't the one that main describes: repair the table on main",
+    "NotLocalized": (
+        "a file that is gone is written anew by the next sync; a wrong length is mended by `sterna repair --relocalize`"
+    ),
     "Damaged": (
         "somebody wrote below the replica root: `sterna repair --deep` shows what is wrong, with --yes it mends it"
     ),

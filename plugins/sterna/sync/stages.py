@@ -71,6 +71,7 @@ def plan(context: RegionContext, options: SyncOptions, progress: Progress) -> Pl
         report = _idle_report(context, made, time.monotonic() - started)
         if made.held:
             run_folder.save_report(context, report)  # it was a try, and a try leaves a trace
+            run_folder.drop_working(context, run_folder.run_uri(context, run_id))
         return Planned("", (), report)
     run = run_folder.save_plan(context, made, files)
     return Planned(run, made.batches, explained=explain(context, made, files))
@@ -149,6 +150,8 @@ def publish(
 ) -> Report:
     """Publish a plan in one commit, compared-and-swapped on the head that it was made for; write the report beside it.
 
+    What the run's stages handed on to one another is deleted then.
+
     Where every table failed as it did the last time there is nothing to commit.
 
     Raises:
@@ -185,6 +188,7 @@ def publish(
         more=made.more or overtaken or _moved_on(context, made, copied + localized),
     )
     run_folder.save_report(context, report)
+    run_folder.drop_working(context, run)
     progress(f"{report.outcome}: {len(report.published)} keys, {len(report.held)} held, lag {report.lag_text}")
     return report
 

@@ -28,6 +28,8 @@ KEYS = [
     "slots",
     "oldest_evidence",
     "unseen",
+    "unread_held",
+    "stored",
 ]
 
 

@@ -30,6 +30,8 @@ KEYS = [
     "unseen",
     "unread_held",
     "stored",
+    "transit",
+    "transit_lag_seconds",
 ]
 
 

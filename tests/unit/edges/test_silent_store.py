@@ -58,7 +58,8 @@ def swallower() -> Iterator[Swallower]:
 
 def objects(swallower: Swallower) -> Objects:
     lake = samples.location("us-lake", "s3://us-lake", "us")
-    lake["remote"] = {"type": "s3", "options": {"endpoint": swallower.endpoint, "region": "us-east-1", "provider": "Other"}}
+    options = {"endpoint": swallower.endpoint, "region": "us-east-1", "provider": "Other"}
+    lake["remote"] = {"type": "s3", "options": options}
     lake["credential_id"] = "us"
     roots = [samples.location(f"{name}-replica", f"s3://{name}-replica", name) for name in ("us", "eu")]
     regions = [samples.region(name, f"s3://{name}-replica") for name in ("us", "eu")]

@@ -11,6 +11,7 @@ import pytest
 from sterna.catalog.model import ICEBERG_VIEW, Content, Delete, Put, namespace_content
 from sterna.errors import BranchChanged, CatalogStateUnknown, RegistryError, UnsafeUri, UsageError, without_secrets
 from sterna.registry.model import Location
+from sterna.replica.editions import edition_now
 from sterna.replica.head import HELD, head_of, read_head
 from sterna.replica.records import StageReport
 from sterna.sync.options import SyncOptions
@@ -219,8 +220,9 @@ def test_a_commit_of_a_newer_sterna_can_be_read(world: World):
 def test_the_original_of_a_delete_file_never_takes_the_place_of_the_localized_one(world: World):
     mapping = world.context().mapping
     uri = f"file://{world.folder}/us/lake/a/data/x-deletes.parquet"
-    assert mapping.replica(uri) != mapping.localized(uri)
-    assert mapping.source(mapping.replica(uri)) == mapping.source(mapping.localized(uri)) == uri
+    localized = mapping.localized(uri, edition_now(mapping))
+    assert mapping.replica(uri) != localized
+    assert mapping.source(mapping.replica(uri)) == mapping.source(localized) == uri
 
 
 def test_what_a_filtered_sync_leaves_behind_is_lag(world: World):

@@ -15,7 +15,7 @@ from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica import file_list as listing
 from sterna.replica import run_folder
 from sterna.replica.catalog_copy import wait_until_served
-from sterna.replica.head import read_head
+from sterna.replica.head import COLLECTING_SECONDS, read_head
 from sterna.replica.lag import lags_after
 from sterna.replica.records import Batch, Plan, Report, StageReport, TableFailure
 from sterna.replica.region import Progress, RegionContext
@@ -35,7 +35,8 @@ from sterna.sync.reassert import reassert
 from sterna.sync.sizes import Dark
 
 T = TypeVar("T")
-_PATIENCE = 120.0  # seconds that a sync waits for a clean-up, which deletes for half a minute at a time
+# Seconds that a sync waits for a clean-up, which deletes for half a minute at a time: enough to see that one is dead.
+_PATIENCE = 1.25 * COLLECTING_SECONDS
 
 
 @dataclass(frozen=True)

@@ -174,8 +174,8 @@ def _what_goes_on(
             faults += _damaged(context, settled, found.listed, since, seen, outages)
         if not faults:
             break
-    if outages.first is not None and not settled.actions:
-        # Nobody else's tables could go on: as an error it is tried again soon.
+    if outages.first is not None and not settled.actions and options.lane != "large":
+        # Nobody else's tables could go on: as an error it is tried again soon. Of the large lane's the small one tells.
         raise outages.first
     return settled, found, since
 

@@ -77,6 +77,10 @@ class Syncing(Actor):
         self._run = None
         return sync(self.context, self._options, self.tell, engine=no_engine)
 
+    def forget(self) -> None:
+        """Give up what was under way: sterna is another version from now on."""
+        self._run = None
+
     def _stages(self) -> None:
         context = self.context
         if self._run is None:

@@ -54,7 +54,7 @@ def plan(
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("plan") as progress:
         options = SyncOptions(tables=tuple(tables or ()), everything=everything, lane="small")
-        _show_plan(output, context, options, progress)
+        show_plan(output, context, options, progress)
 
 
 @sync_app.command(epilog="Examples: sterna sync --region eu --table 'flights.*'; sterna sync --region eu --reassert")
@@ -81,11 +81,11 @@ def sync(
         if dry_run:  # to reassert is to commit: a dry run shows only what would be compared then
             first: Literal["small", "large"] = "large" if lane == "large" else "small"
             options = SyncOptions(tables=chosen, everything=everything or reassert, lane=first)
-            _show_plan(output, context, options, progress)
+            show_plan(output, context, options, progress)
             return
         options = SyncOptions(tables=chosen, everything=everything, reassert=reassert, lane=lane)
         report = run_sync(context, options, progress, again=not once)
-    _show_report(output, report, context.region.replica_branch)
+    show_report(output, report, context.region.replica_branch)
 
 
 @sync_app.command(
@@ -122,24 +122,38 @@ def reseed(
     output, options = Output(as_json), SyncOptions(reseed_from=accepted)
     with open_context(registry, region) as context, output.progress("reseed") as progress:
         if dry_run:
-            _show_plan(output, context, options, progress)
+            show_plan(output, context, options, progress)
             return
         report = run_sync(context, options, progress, again=False)
         if report.more:
             report = run_sync(context, SyncOptions(), progress)
-    _show_report(output, report, context.region.replica_branch)
+    show_report(output, report, context.region.replica_branch)
 
 
-def _show_plan(output: Output, context: RegionContext, options: SyncOptions, progress: Progress) -> None:
+def show_plan(output: Output, context: RegionContext, options: SyncOptions, progress: Progress, last: str = "") -> None:
+    """Show what a sync would do.
+
+    Args:
+        output: where it goes.
+        context: the region.
+        options: what would be asked of the sync.
+        progress: called with lines for people.
+        last: a line to end with, for people.
+    """
     from sterna.render.plan import plan_json, plan_text
     from sterna.sync.explain import explain
     from sterna.sync.plan.make import make_plan
 
     explained = explain(context, *make_plan(context, options, progress))
-    output.result(plan_json(explained), plan_text(explained))
+    output.result(plan_json(explained), "\n".join(filter(None, (plan_text(explained), last))))
 
 
-def _show_report(output: Output, report: Report, branch: str) -> None:
+def show_report(output: Output, report: Report, branch: str) -> None:
+    """Show how a sync ended.
+
+    Raises:
+        typer.Exit: something is held.
+    """
     from sterna.render.sync import report_text
 
     output.result(report, report_text(report, branch))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sterna.errors import TableError
 from sterna.gc.model import Amount
+from sterna.registry.edition import split_edition
 from sterna.registry.mapping import Mapping
 from sterna.replica.reach import ReachedFiles
 
@@ -69,13 +70,11 @@ class Rules:
         root = f"{self.mapping.region.replica_root}/"
         if not uri.startswith(root):
             return STRANGE
-        first, *rest = uri.removeprefix(root).split("/")
+        first, *rest = split_edition(uri.removeprefix(root))[1].split("/")
         if first == "_sterna" and rest[:1] == ["held"]:
             return FILE if len(rest) == 2 else STRANGE
         if first == "_sterna":
             return EVIDENCE if len(rest) > 1 and rest[0] in ("runs", "collect", "transit") else STRANGE
-        if first == "_localized" and rest:
-            first, *rest = rest
         if not rest or first.partition("~")[0] not in self.ids:
             return STRANGE
         try:

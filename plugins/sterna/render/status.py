@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sterna.render.gc import left_of
+from sterna.render.lines import joined, one_line
 
 if TYPE_CHECKING:
     from sterna.ha.model import Slot
@@ -32,7 +33,7 @@ def status_text(found: RegionStatus) -> str:
         *(f"  not looked at: {what}" for what in found.unseen),
         *([f"  {found.problem}"] if found.problem else []),
     ]
-    return "\n".join(lines)
+    return joined(lines)
 
 
 def transit_line(item: InTransitNow) -> str:
@@ -48,12 +49,12 @@ def held_line(item: HeldNow) -> str:
     """Return what people are told of a held key: why, how often it was tried, what to do."""
     tried = f", tried {item.tries} times, last at {item.last_try}" if item.tries else ""
     since = item.held.since or "nobody knows when"
-    return f"held {item.held.key} since {since}{tried}: {item.held.reason} {item.held.file} -> {item.do}"
+    return one_line(f"held {item.held.key} since {since}{tried}: {item.held.reason} {item.held.file} -> {item.do}")
 
 
 def short_line(item: ShortRetention) -> str:
     """Return what people are told of a table that `main` may expire too soon."""
-    return (
+    return one_line(
         f"warning {item.key}: main keeps its snapshots for {item.keeps_seconds:.0f} s "
         f"(history.expire.max-snapshot-age-ms), this region is {item.lag_seconds:.0f} s behind: what is expired before "
         "it was copied holds the table"

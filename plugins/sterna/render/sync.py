@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sterna.render.lines import joined
+
 if TYPE_CHECKING:
     from sterna.replica.records import Report
 
@@ -19,7 +21,7 @@ def report_text(report: Report, branch: str) -> str:
         f"{report.copied.files} files, {report.copied.bytes} bytes copied; lag {report.lag_text}; "
         f"{report.seconds:.1f} s"
     )
-    return "\n".join([first, *(f"  {item.line}" for item in report.transit), *held])
+    return joined([first, *(f"  {item.line}" for item in report.transit), *held])
 
 
 def _copied_text(report: Report, branch: str) -> str:
@@ -30,4 +32,4 @@ def _copied_text(report: Report, branch: str) -> str:
     )
     failed = (report.copied + report.localized).failed
     lines = (f"  not brought {item.table}: {item.kind}: {item.reason} {item.file}" for item in failed)
-    return "\n".join([first, *lines])
+    return joined([first, *lines])

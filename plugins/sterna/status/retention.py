@@ -65,10 +65,8 @@ def _properties(context: RegionContext, uris: list[str]) -> Iterator[tuple[str, 
     objects = Objects(context.mapping, context.secrets, timeout=_TIMEOUT, workers=_LOOKED_AT)
     for uri, data in objects.read_many(uris):
         try:
-            properties = (
-                read_table_metadata(data, uri).properties if isinstance(data, bytes) else {"gc.enabled": "false"}
-            )
-            yield uri, _kept_seconds(properties)
+            known = read_table_metadata(data, uri, context.region.limits) if isinstance(data, bytes) else None
+            yield uri, _kept_seconds(known.properties if known else {"gc.enabled": "false"})
         except (SternaError, ValueError):
             continue
 

@@ -20,6 +20,8 @@ class SyncOptions:
         reassert: first put back what others changed on the replica branch, and then compare every key.
         reseed_from: the commit of `main` that an operator takes for the truth, though `main` has left the watermark; ""
             for none.
+        generation: the localized files of the tables asked for are to be of this generation at least
+            (`sterna.registry.edition`); every key is compared then. 0: they stay as they are.
         bytes_per_batch: how many bytes one copy batch should carry.
         files_per_batch: how many files one copy batch should carry.
         seed_group: how many tables a first seed publishes at once.
@@ -31,6 +33,7 @@ class SyncOptions:
     everything: bool = False
     reassert: bool = False
     reseed_from: str = ""
+    generation: int = 0
     bytes_per_batch: int = 4 * 1024**3
     files_per_batch: int = 5_000
     seed_group: int = 50

@@ -187,7 +187,7 @@ def publish(
         raise UsageError("this run's plan is for the large lane, which publishes nothing: end it, and sync")
     _count(made, copied)
     settled = settle_plan(made, copied + localized)
-    _prove_localized(context, made, settled)
+    _prove_localized(context, made, settled, localized)
     idle = changes_nothing(context, made, settled)
     new_head = made.replica_hash if idle else publish_plan(context, made, settled, progress)
     if new_head:
@@ -267,14 +267,17 @@ def _plan_of(context: RegionContext, run: str) -> Plan:
     return made
 
 
-def _prove_localized(context: RegionContext, made: Plan, settled: Settled) -> None:
+def _prove_localized(context: RegionContext, made: Plan, settled: Settled, localized: StageReport) -> None:
     """See that every metadata.json that is about to be published is there: it is written last of all its table's files.
 
-    A run that was overtaken is published no more, whatever is left of it: the commit finds that out.
+    That it is there doesn't tell when it was written: an earlier run may have, and a clean-up been there since. So this
+    run's localize stage has to have been done. A run that was overtaken is published no more, whatever is left of it:
+    the commit finds that out.
     """
     targets = {action.target: action.key for action in settled.actions if action.target}
     sizes = context.objects.sizes(targets) if targets else {}
-    missing = next((target for target in targets if sizes[target] is None), None)
+    done = localized.run_id == made.run_id
+    missing = next((target for target in targets if not done or sizes[target] is None), None)
     if missing is not None and read_head(context.primary, context.region.replica_branch).hash == made.replica_hash:
         raise UsageError(
             "the table isn't localized: the localize stage was left out", table=targets[missing], file=missing

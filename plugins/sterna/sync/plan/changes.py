@@ -96,7 +96,8 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
     else:
         history = _commits(context, source_hash, head.watermark) if known else []
     commits = history if history or (known and not options.reseed_from) else _newest(context, source_hash)
-    if known and head.digest == digest and not (head.listed.lost or options.everything or options.reseed_from):
+    anew = options.everything or options.reseed_from or options.generation
+    if known and head.digest == digest and not (head.listed.lost or anew):
         candidates = _changed(context, head, source_hash)
     else:
         candidates = _all(context, head, source_hash)

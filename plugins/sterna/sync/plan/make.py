@@ -18,9 +18,9 @@ from sterna.errors import (
     TableError,
     Unsupported,
 )
-from sterna.iceberg import LOCALIZER_VERSION
 from sterna.registry.mapping import Mapping, check_bindings
 from sterna.registry.model import digest, inside
+from sterna.replica.editions import edition_at, edition_now
 from sterna.replica.file_list import copied_by_table
 from sterna.replica.head import Head, is_recorded, read_head, refuse_deleting, with_held
 from sterna.replica.held import Held
@@ -83,7 +83,7 @@ def make_plan(
     if head.listed.lost:
         progress(f"{head.listed.lost}: all keys are compared, and the list is made anew")
     seen = find_changes(context, head, current, options)
-    draft = compare(context, head, seen)
+    draft = compare(context, head, seen, options)
     seeding = not head.watermark and not seen.chosen
     chosen, more, waiting = seed_group(draft, seen, head, options.seed_group) if seeding else (draft.actions, False, [])
     progress(
@@ -135,7 +135,7 @@ def sync_digest(context: RegionContext) -> str:
 
     It is over what of the registry decides a replica (`Registry.digest`), and the localizer's version.
     """
-    return digest([context.registry.digest(), LOCALIZER_VERSION])
+    return digest([context.registry.digest(), edition_now(context.mapping).version])
 
 
 def _what_goes_on(
@@ -266,39 +266,44 @@ def _table(context: RegionContext, action: Action, seen: Changes) -> tuple[Actio
 
     metadata = read_metadata(context, action.source)
     metadata = pruned(metadata, kept(context.registry.policy(action.key), metadata))
-    here = (
-        None if action.replaces else _metadata_here(context, seen.candidates[action.renamed_from or action.key].replica)
-    )
+    replica = seen.candidates[action.renamed_from or action.key].replica
+    proves = not _made_otherwise(context, action, replica)
+    here = None if action.replaces else _metadata_here(context, replica, needed=proves)
     if here is not None and here.uuid != metadata.uuid:
         action, here = replace(action, replaces=not action.renamed_from, content_id="", renamed_from=""), None
-    if here is not None and _made_under_other_rules(context, action.key, seen, action.renamed_from):
-        here = None  # it proves that files are here, not that they may be
     try:
-        files = table_files(context, action.key, action.source, action.target, metadata, here)
+        files = table_files(context, action.key, action.source, action.target, metadata, here if proves else None)
     except ReplicaLost:
         files = table_files(context, action.key, action.source, action.target, metadata, None)
     return replace(action, snapshot=metadata.current_snapshot_id), files
 
 
-def _made_under_other_rules(context: RegionContext, key: str, seen: Changes, renamed_from: str) -> bool:
-    """Tell whether residency rules by place may have come since a replica's metadata.json was written."""
-    replica = seen.candidates[renamed_from or key].replica
-    made = context.mapping.digest(context.registry.policy(key), LOCALIZER_VERSION)
-    return (
-        bool(context.mapping.kept_out) and replica is not None and f"-{made}." not in (replica.metadata_location or "")
-    )
+def _made_otherwise(context: RegionContext, action: Action, replica: Content | None) -> bool:
+    """Tell whether a replica's version of a table proves nothing of what is to be there.
+
+    Its files are of another edition. Or residency rules by place may have come since: it proves that files are here,
+    not that they may be.
+    """
+    mapping, at = context.mapping, (replica and replica.metadata_location) or ""
+    edition, made = edition_at(mapping, action.target), mapping.edition(at)
+    if made is None or made.folder != edition.folder:
+        return True
+    digested = mapping.digest(context.registry.policy(action.key), edition.version)
+    return bool(mapping.kept_out) and f"-{digested}." not in at
 
 
-def _metadata_here(context: RegionContext, replica: Content | None) -> TableMetadata | None:
+def _metadata_here(context: RegionContext, replica: Content | None, *, needed: bool = True) -> TableMetadata | None:
     """Return what the replica's metadata.json of a table says.
 
-    None when there is none, or it is lost and so proves nothing.
+    None when there is none, or it is lost and so proves nothing; where it isn't `needed`, also when it is broken.
     """
     if replica is None or replica.kind != ICEBERG_TABLE or not replica.metadata_location:
         return None
     try:
         return read_metadata(context, replica.metadata_location)
-    except SourceGone:
+    except TableError as error:
+        if needed and not isinstance(error, SourceGone):
+            raise
         return None
 
 

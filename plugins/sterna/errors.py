@@ -30,9 +30,12 @@
         ├── NotResident          a file that a residency rule keeps out of this region
         ├── Unsupported          a feature that this version does not localize
         ├── BrokenMetadata       a metadata file that does not parse, or contradicts itself
+        ├── OverLimit            a metadata file that is larger, or holds more, than the region's limits allow
+        ├── PlanKilled           reading its metadata ended two plans before, for memory most likely
         ├── SourceGone           a listed file is gone at its source
         ├── NotCopied            a listed file is at its source and yet does not arrive
         ├── SizeDiffers          an object's real size is not the one that its metadata says
+        ├── NotLocalized         a localized file is gone, or has another length than what names it says
         └── Damaged              a file of the replica that its head reaches is not what sterna wrote
 
 What to do stands on each class as `remedy`; the command line turns `exit_code` into its own.
@@ -310,6 +313,14 @@ class BrokenMetadata(TableError):
     """A metadata file that does not parse, or contradicts itself."""
 
 
+class OverLimit(TableError):
+    """A metadata file that is larger, or holds more, than the region's limits allow; the message names the setting."""
+
+
+class PlanKilled(TableError):
+    """Reading the table's metadata ended two plans before: it is not read again until somebody asks for it by name."""
+
+
 class SourceGone(TableError):
     """A listed file is gone at its source."""
 
@@ -320,6 +331,10 @@ class NotCopied(TableError):
 
 class SizeDiffers(TableError):
     """An object's real size is not the size that its metadata says."""
+
+
+class NotLocalized(TableError):
+    """A localized file that was about to be published is gone, or has another length than what names it says."""
 
 
 class Damaged(TableError):

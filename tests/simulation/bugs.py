@@ -76,7 +76,7 @@ def a_dark_place_stops_everybody() -> AbstractContextManager[Any]:
 
 @contextmanager
 def clean_up_without_grace() -> Iterator[None]:
-    """What nothing reaches goes at once, though a sync may be about to publish it."""
+    """What nothing reaches goes at once, though a sync may be about to publish it, and doesn't look again."""
 
     @contextmanager
     def no_fence(context: RegionContext, parent: Commit, pass_id: str) -> Iterator[Fence]:
@@ -86,6 +86,7 @@ def clean_up_without_grace() -> Iterator[None]:
         patch("sterna.gc.run.garbage", lambda unreachable, rules: unreachable),
         patch("sterna.gc.evidence.Runs.in_flight", lambda *_: ()),
         patch("sterna.gc.delete.fence", no_fence),
+        patch("sterna.sync.stages.not_localized", lambda *_: ()),
         patch.object(Fence, "_age", lambda fence: 0.0),
     ):
         yield

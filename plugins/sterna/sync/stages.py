@@ -15,7 +15,7 @@ from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica import file_list as listing
 from sterna.replica import run_folder
 from sterna.replica.catalog_copy import wait_until_served
-from sterna.replica.head import read_head
+from sterna.replica.head import COLLECTING_SECONDS, read_head
 from sterna.replica.lag import lags_after
 from sterna.replica.records import Batch, Plan, Report, StageReport, TableFailure
 from sterna.replica.region import Progress, RegionContext
@@ -35,7 +35,8 @@ from sterna.sync.reassert import reassert
 from sterna.sync.sizes import Dark
 
 T = TypeVar("T")
-_PATIENCE = 120.0  # seconds that a sync waits for a clean-up, which deletes for half a minute at a time
+# Seconds that a sync waits for a clean-up, which deletes for half a minute at a time: enough to see that one is dead.
+_PATIENCE = 1.25 * COLLECTING_SECONDS
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ def plan(context: RegionContext, options: SyncOptions, progress: Progress) -> Pl
         report = _idle_report(context, made, time.monotonic() - started)
         if made.held:
             run_folder.save_report(context, report)  # it was a try, and a try leaves a trace
+            run_folder.drop_working(context, run_folder.run_uri(context, run_id))
         return Planned("", (), report)
     run = run_folder.save_plan(context, made, files)
     if made.lane:
@@ -167,6 +169,7 @@ def arrive(context: RegionContext, run: str, copied: StageReport, localized: Sta
     made = _plan_of(context, run)
     _count(made, copied)
     report = lanes.finish(context, made, copied, localized, time.monotonic() - started)
+    run_folder.drop_working(context, run)
     progress(f"copied: {copied.files} files, {copied.bytes} bytes are here; {len((copied + localized).failed)} failed")
     return report
 
@@ -175,6 +178,8 @@ def publish(
     context: RegionContext, run: str, copied: StageReport, localized: StageReport, progress: Progress
 ) -> Report:
     """Publish a plan in one commit, compared-and-swapped on the head that it was made for; write the report beside it.
+
+    What the run's stages handed on to one another is deleted then.
 
     Where every table failed as it did the last time there is nothing to commit.
 
@@ -215,6 +220,7 @@ def publish(
         large=made.large and bool(new_head),
     )
     run_folder.save_report(context, report)
+    run_folder.drop_working(context, run)
     progress(f"{report.outcome}: {len(report.published)} keys, {len(report.held)} held, lag {report.lag_text}")
     return report
 

@@ -55,7 +55,7 @@ def publish_before_proof() -> AbstractContextManager[Any]:
 
 def deletes_copied_as_they_are() -> AbstractContextManager[Any]:
     """Position deletes keep the paths of `main` in their rows, so that they match no data file here."""
-    return patch("sterna.iceberg.deletes.position_deletes.localize_position_deletes", lambda data, uri, content: None)
+    return patch("sterna.iceberg.deletes.position_deletes.localize_position_deletes", lambda *_, **__: None)
 
 
 def commits_torn() -> AbstractContextManager[Any]:

@@ -55,7 +55,7 @@ def publish_before_proof() -> AbstractContextManager[Any]:
 
 def deletes_copied_as_they_are() -> AbstractContextManager[Any]:
     """Position deletes keep the paths of `main` in their rows, so that they match no data file here."""
-    return patch("sterna.iceberg.deletes.position_deletes.localize_position_deletes", lambda data, uri, content: None)
+    return patch("sterna.iceberg.deletes.position_deletes.localize_position_deletes", lambda *_, **__: None)
 
 
 def commits_torn() -> AbstractContextManager[Any]:
@@ -78,7 +78,7 @@ def a_dark_place_stops_everybody() -> AbstractContextManager[Any]:
 
 @contextmanager
 def clean_up_without_grace() -> Iterator[None]:
-    """What nothing reaches goes at once, though a sync may be about to publish it."""
+    """What nothing reaches goes at once, though a sync may be about to publish it, and doesn't look again."""
 
     @contextmanager
     def no_fence(context: RegionContext, parent: Commit, pass_id: str) -> Iterator[Fence]:
@@ -88,6 +88,7 @@ def clean_up_without_grace() -> Iterator[None]:
         patch("sterna.gc.run.garbage", lambda unreachable, rules: unreachable),
         patch("sterna.gc.evidence.Runs.in_flight", lambda *_: ()),
         patch("sterna.gc.delete.fence", no_fence),
+        patch("sterna.sync.stages.not_localized", lambda *_: ()),
         patch.object(Fence, "_age", lambda fence: 0.0),
     ):
         yield

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, StoreError, TableError, Unsupported
+from sterna.errors import ObjectMissing, SizeDiffers, SourceGone, SternaError, TableError, Unsupported
 from sterna.iceberg.files import Written
 from sterna.limits import Limits
 from sterna.registry.model import inside
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 _DELETED = 2  # manifest entry status
 _POSITION_DELETES = 1  # content of a data_file
-_AT_ONCE = 32
-_COPIES = 2  # of each file that is read stand in memory for a moment
 _T = TypeVar("_T")
 
 
@@ -54,7 +51,7 @@ def read_metadata(context: RegionContext, uri: str) -> TableMetadata:
     limits, data = context.region.limits, _read(context, uri)
     memory = estimated_memory(data, uri, limits)
     while True:
-        with _parsing(context, uri, memory):
+        with context.objects.room_for(uri, memory):
             document = read_document(data, uri, limits)
             if document.memory <= memory:
                 return parse_table_metadata(document)
@@ -359,28 +356,24 @@ def _may_cross(context: RegionContext, uri: str) -> None:
         context.mapping.refuse_kept_out(uri)
 
 
-def _read_many(context: RegionContext, sizes: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
+def _read_many(context: RegionContext, sizes: dict[str, int]) -> Iterator[tuple[str, bytes]]:
     """Read files that must be there, as many at once as there is room for.
 
     Args:
         context: the region.
         sizes: their URIs, with the size that is told of each; -1 where nobody tells.
     """
-    from sterna.edges.stores.in_flight import read_within
     from sterna.edges.stores.open_store import TooLarge
 
     for uri in sizes:
         _may_cross(context, uri)
-    objects = context.objects
-    for uri, data in read_within(objects, sizes, objects.reading, _AT_ONCE, _COPIES, objects.large):
+    for uri, data in context.objects.read_within(sizes):
         if isinstance(data, ObjectMissing):
             raise _gone(context, uri) from data
         if isinstance(data, TooLarge):
             raise SizeDiffers(f"the file has {data.size} bytes, its list says {sizes[uri]}", file=uri)
-        if isinstance(data, (TableError, StoreError)):
+        if isinstance(data, SternaError):
             raise data
-        if not isinstance(data, bytes):
-            raise BrokenMetadata(str(data), file=uri)
         yield uri, data
 
 
@@ -389,16 +382,8 @@ def _parsed(context: RegionContext, uri: str, data: bytes, parse: Callable[[byte
     from sterna.iceberg.avro.container import estimated_memory
 
     limits = context.region.limits
-    with _parsing(context, uri, estimated_memory(data, uri, limits)):
+    with context.objects.room_for(uri, estimated_memory(data, uri, limits)):
         return parse(data, uri, limits)
-
-
-@contextmanager
-def _parsing(context: RegionContext, uri: str, memory: int) -> Iterator[None]:
-    """Have room for a file that takes about so many bytes of memory while it is parsed."""
-    context.objects.large(uri, memory)
-    with context.objects.parsing.of(memory):
-        yield
 
 
 def _gone(context: RegionContext, uri: str) -> SourceGone:

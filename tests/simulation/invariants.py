@@ -33,10 +33,18 @@ class Invariants:
         branch: the replica branch.
         root: the replica root.
         origin: takes a URI of the replica back to the one on `main`.
+        since: what the branch was up to this head is not looked at; "": everything is.
     """
 
     def __init__(
-        self, catalog: InMemoryCatalog, store: Store, main: Main, branch: str, root: str, origin: Callable[[str], str]
+        self,
+        catalog: InMemoryCatalog,
+        store: Store,
+        main: Main,
+        branch: str,
+        root: str,
+        origin: Callable[[str], str],
+        since: str = "",
     ) -> None:
         self._catalog = catalog
         self._store = store
@@ -44,7 +52,7 @@ class Invariants:
         self._branch = branch
         self._root = root
         self._origin = origin
-        self._hash = catalog.no_ancestor()
+        self._hash = since or catalog.no_ancestor()
         self._deleted = 0
         self.commits = 0
         self._older: list[tuple[datetime, dict[str, int | None]]] = []

@@ -59,8 +59,9 @@ def look(region: RegionContext, limits: AlarmLimits, say: Progress) -> float | N
     if status.unread_held:
         record_unread(status)
     else:
-        held = [item.held for item in status.held]
-        record_lags(status.region, status.watermark_lag_seconds, held, limits.allow_held)
+        behind = [*(item.held for item in status.held), *(item.held for item in status.transit)]
+        left = sum(item.bytes_left for item in status.transit)
+        record_lags(status.region, status.watermark_lag_seconds, behind, limits.allow_held, left)
     record_alarms(status, raised)
     if raised:
         raise AirflowFailException("\n".join(alarm.text for alarm in raised))
@@ -69,6 +70,7 @@ def look(region: RegionContext, limits: AlarmLimits, say: Progress) -> float | N
 
 def _tell(status: RegionStatus, say: Progress) -> None:
     from sterna.errors import printable
+    from sterna.render.status import transit_line
     from sterna.status.alarms import oldest_first
 
     if status.cut_off:
@@ -77,6 +79,8 @@ def _tell(status: RegionStatus, say: Progress) -> None:
         say(status.unread_held.line)
     for what in status.unseen:
         say(printable(f"not looked at: {what}"))
+    for moving in status.transit:
+        say(printable(transit_line(moving)))
     held = oldest_first(status.held)
     for item in held[:_HELD_SHOWN]:
         say(printable(f"held: {item.held.key}: {item.held.reason}; {item.do}"))

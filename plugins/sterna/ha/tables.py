@@ -167,7 +167,7 @@ def _lies_in(context: RegionContext, uri: str, regions: Collection[str]) -> bool
 
 def _is_current(context: RegionContext, name: str, content: Content, mine: Content) -> bool:
     try:
-        return wanted_here(context, name, content) == mine.with_id(None)
+        return wanted_here(context, name, content, mine) == mine.with_id(None)
     except TableError:
         return False
 

@@ -100,6 +100,8 @@ class Region(StrictModel):
         localize: `spark`; `here`, in the process or Airflow task that runs the stage; or `auto`: here where there is
             little to do.
         limits: what one table's files may cost here.
+        large_copy: from more bytes on to be copied for tables that move together, they are in transit: the large lane
+            copies them, and others are published meanwhile. 0: no lanes.
     """
 
     name: Name
@@ -109,6 +111,7 @@ class Region(StrictModel):
     spark: str = "local[*]"
     localize: Literal["auto", "spark", "here"] = "auto"
     limits: Limits = Limits()
+    large_copy: Annotated[int, Field(ge=0)] = 1 << 30
 
     @model_validator(mode="after")
     def _default_branch(self) -> Region:

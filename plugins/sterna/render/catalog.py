@@ -36,10 +36,7 @@ def status_text(sites: list[CatalogSite]) -> str:
 
 def promotion_text(promotion: Promotion, moves: Moves | None = None) -> str:
     """Return what a promotion would do, with tables where there are moves, for people."""
-    lines = [
-        f"{promotion.region} becomes the primary: epoch {promotion.epoch} begins at its main "
-        f"{promotion.main[:12] or '(empty)'}."
-    ]
+    lines = [f"{begins_text(promotion)} at its main {promotion.main[:12] or '(empty)'}."]
     if promotion.old and promotion.planned:
         lines.append(
             f"{promotion.old} takes no more commits; once {promotion.region} has all of them it takes over, and "
@@ -49,6 +46,11 @@ def promotion_text(promotion: Promotion, moves: Moves | None = None) -> str:
         lines += _unplanned_lines(promotion)
     lines += [f"{name} does not answer: it has to rejoin later." for name in promotion.silent if name != promotion.old]
     return joined([*lines, *(_moves_lines(moves) if moves else [])])
+
+
+def begins_text(promotion: Promotion) -> str:
+    """Return what tells a promotion from any other one, for people."""
+    return f"{promotion.region} becomes the primary: epoch {promotion.epoch} begins"
 
 
 def _unplanned_lines(promotion: Promotion) -> list[str]:

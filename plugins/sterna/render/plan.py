@@ -27,7 +27,7 @@ def plan_text(explained: PlanExplained) -> str:
     lines += [f"  {placement.line}" for placement in explained.localize]
     if explained.origins:
         lines.append(f"  estimated egress cost: {explained.egress_cost}")
-    lines += [f"  {item.line}" for item in explained.held]
+    lines += [f"  {item.line}" for item in (*explained.transit, *explained.held)]
     if explained.more:
         lines.append("  more tables follow in further groups")
     return joined(lines)

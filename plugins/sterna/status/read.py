@@ -13,9 +13,9 @@ from sterna.replica.catalog_copy import cut_off, primary_silence
 from sterna.replica.head import Head, read_head
 from sterna.replica.held import Held
 from sterna.replica.held_list import read_list
-from sterna.replica.lag import Lags, lag_of, listed_lag, watermark_lag
+from sterna.replica.lag import Lags, lag_of, watermark_lag
 from sterna.replica.region import RegionContext
-from sterna.status.model import HeldNow, Refused, RegionStatus, UnreadHeld
+from sterna.status.model import HeldNow, InTransitNow, Refused, RegionStatus, UnreadHeld
 
 _TIMEOUT = 3.0  # seconds: a store that is dark must not hold up the answer
 
@@ -45,25 +45,27 @@ def read_status(context: RegionContext) -> RegionStatus:
     if cut and lag is not None:
         lag = max(lag, cut.silent_seconds or lag)
     head, unread = _with_held(context, head)
-    held = listed_lag(head.listed, now)
+    lags = Lags.listed(lag or 0.0, head.listed, now)
     return RegionStatus(
         region=context.region.name,
         branch=branch,
         replica_hash=head.hash if head.exists else "",
         watermark=head.watermark,
         source_hash=context.primary.reference(SOURCE_BRANCH).hash,
-        lag_seconds=None if lag is None else Lags(lag, held).oldest,
+        lag_seconds=None if lag is None else lags.oldest,
         last_run=head.run_id,
         last_commit=head.commit_time.isoformat() if head.commit_time else "",
-        held=tuple(_held_now(item, now) for item in head.held),
+        held=tuple(_held_now(item, now) for item in head.held if not item.in_transit),
         other_registry=_other_registries(context),
         refused=_refused(context),
         problem=problem,
         unserved=_unserved(context, head),
         cut_off=cut,
         watermark_lag_seconds=lag,
-        held_lag_seconds=held,
+        held_lag_seconds=lags.held,
         unread_held=unread,
+        transit=tuple(InTransitNow(item, lag_of(item, now), item.bytes) for item in head.held if item.in_transit),
+        transit_lag_seconds=lags.transit,
     )
 
 
@@ -120,6 +122,9 @@ _ADVICE = {
     "PlanKilled": "give the plan more memory, then ask for the table by name: sterna sync --table",
     "SourceGone": "restore the file, or expire the snapshots on main that need it",
     "SizeDiffers": "the file at its origin isn't the one that main describes: repair the table on main",
+    "NotLocalized": (
+        "a file that is gone is written anew by the next sync; a wrong length is mended by `sterna repair --relocalize`"
+    ),
     "Damaged": (
         "somebody wrote below the replica root: `sterna repair --deep` shows what is wrong, with --yes it mends it"
     ),

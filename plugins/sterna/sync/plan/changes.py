@@ -96,12 +96,15 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
     else:
         history = _commits(context, source_hash, head.watermark) if known else []
     commits = history if history or (known and not options.reseed_from) else _newest(context, source_hash)
-    if known and head.digest == digest and not (head.listed.lost or options.everything or options.reseed_from):
+    anew = options.everything or options.reseed_from or options.generation
+    if known and head.digest == digest and not (head.listed.lost or anew):
         candidates = _changed(context, head, source_hash)
     else:
         candidates = _all(context, head, source_hash)
     before = max(history, _since_lost(context, source_hash, head), key=len)
     together, relaxed = _together(context, before, head)
+    if options.lane == "large":
+        candidates = _with_groups(candidates, together, {item.key for item in head.held if item.bytes})
     if options.tables:
         _check_names(context, source_hash, candidates, options.tables)
         candidates = _chosen(candidates, together, Policy(tables=list(options.tables)))
@@ -220,7 +223,7 @@ def _chosen(
     """Keep the tables asked for, those that were committed together with them, and their namespaces."""
     # Namespaces are only dropped by a sync of everything: who lives in them is not looked at here.
     names = {name for name, candidate in candidates.items() if wanted.matches(name) and not _gone_namespace(candidate)}
-    names |= {name for group in merge(map(set, together)) if names & set(group) for name in group}
+    names = set(_with_groups(candidates, together, names))
     parents = {
         key_name(candidates[name].key[:depth])
         for name in names & candidates.keys()
@@ -228,6 +231,14 @@ def _chosen(
     }
     chosen = names | {name for name in parents if name in candidates and candidates[name].source is not None}
     return {name: candidate for name, candidate in candidates.items() if name in chosen}
+
+
+def _with_groups(
+    candidates: dict[str, Candidate], together: tuple[tuple[str, ...], ...], names: set[str]
+) -> dict[str, Candidate]:
+    """Keep some keys, and those that were committed together with them."""
+    names = names | {name for group in merge(map(set, together)) if names & set(group) for name in group}
+    return {name: candidate for name, candidate in candidates.items() if name in names}
 
 
 def _gone_namespace(candidate: Candidate) -> bool:

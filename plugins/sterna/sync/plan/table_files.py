@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
-from sterna.errors import ObjectMissing, SizeDiffers, SourceGone, SternaError, TableError, Unsupported
+from sterna.errors import SizeDiffers, SourceGone, TableError, Unsupported
 from sterna.iceberg.files import Written
-from sterna.limits import Limits
+from sterna.registry.edition import Edition
+from sterna.registry.mapping import Mapping
 from sterna.registry.model import inside
 from sterna.replica import file_list as listing
+from sterna.replica.editions import edition_at
 from sterna.replica.file_list import (
     CONTENT,
     DELETE_MANIFEST,
@@ -22,6 +25,7 @@ from sterna.replica.file_list import (
     VIEW_METADATA,
 )
 from sterna.replica.region import RegionContext
+from sterna.sync.plan.reading import parsed, read_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,33 +35,10 @@ if TYPE_CHECKING:
 
 _DELETED = 2  # manifest entry status
 _POSITION_DELETES = 1  # content of a data_file
-_T = TypeVar("_T")
 
 
 class ReplicaLost(Exception):
     """A file of the replica itself is gone, so that what it would prove has to be looked for."""
-
-
-def read_metadata(context: RegionContext, uri: str) -> TableMetadata:
-    """Read a table's metadata.json from where it stands.
-
-    Raises:
-        TableError: it is gone, broken, unsupported, or must not be read.
-        StoreUnreachable, StoreDenied: its store doesn't answer.
-    """
-    from sterna.iceberg.json_text import estimated_memory, read_document
-    from sterna.iceberg.metadata.table import parse_table_metadata
-
-    limits, data = context.region.limits, _read(context, uri)
-    memory = estimated_memory(data, uri, limits)
-    while True:
-        with context.objects.room_for(uri, memory):
-            document = read_document(data, uri, limits)
-            if document.memory <= memory:
-                return parse_table_metadata(document)
-            # It said of itself that it were smaller.
-            memory = document.memory
-            del document
 
 
 def table_files(
@@ -92,9 +73,10 @@ def table_files(
         TableError: a file that is needed is gone, broken or unsupported, or a local one isn't what its metadata says.
         ReplicaLost: the replica's own files that would prove something are gone.
     """
-    reached = _reached_lists(context, metadata, here)
+    edition = edition_at(context.mapping, target)
+    reached = _reached_lists(context, metadata, here, edition)
     fresh = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in reached]
-    proven = _known_manifests(context, metadata, fresh, reached, here) if here else {}
+    proven = _known_manifests(context, metadata, fresh, reached, here, edition) if here else {}
     lists = list(dict.fromkeys(snapshot.manifest_list for snapshot in fresh if snapshot.manifest_list is not None))
     inline = list(dict.fromkeys(path for snapshot in fresh for path in snapshot.manifests))
     named = {item.path: item for item in _read_lists(context, lists)}
@@ -105,14 +87,14 @@ def table_files(
     parts = [
         listing.rows(table, METADATA, [(uri, target, -1)]),
         *_proven(table, metadata, reached, known),
-        *_new(context, table, lists, inline, manifests),
+        *_new(context, table, lists, inline, manifests, edition),
         _content(context, table, _statistics(context, metadata, here), local),
     ]
     lengths = {path: -1 for path in inline if path not in known} | {item.path: item.length for item in manifests}
-    for path, data in _read_many(context, lengths):
+    for path, data in read_files(context, lengths):
         if lengths[path] not in (-1, len(data)):
             raise SizeDiffers(f"the manifest has {len(data)} bytes, its list says {lengths[path]}", file=path)
-        parts += _entries(context, table, path, data, local)
+        parts += _entries(context, table, path, data, local, edition)
     files = listing.joined(parts)
     _none_below(context, uri, files, local)
     if prove:
@@ -140,8 +122,8 @@ def reached_content(context: RegionContext, here: TableMetadata, targets: set[st
         lists = {snapshot.manifest_list for snapshot in here.snapshots if snapshot.manifest_list}
         manifests = {path for snapshot in here.snapshots for path in snapshot.manifests}
         manifests |= {item.path for item in _read_lists(context, sorted(lists))}
-        for uri, data in _read_many(context, dict.fromkeys(sorted(manifests), -1)):
-            entries = _parsed(context, uri, data, read_entries)
+        for uri, data in read_files(context, dict.fromkeys(sorted(manifests), -1)):
+            entries = parsed(context, uri, data, read_entries)
             live = entries.filter(pc.not_equal(entries.column("status"), _DELETED)).column("file_path")
             found |= set(live.filter(pc.is_in(live, wanted)).to_pylist())
     except TableError:
@@ -163,10 +145,15 @@ def _proven(table: str, metadata: TableMetadata, reached: dict[int, str], known:
 
 
 def _new(
-    context: RegionContext, table: str, lists: Sequence[str], inline: Sequence[str], manifests: Sequence[ManifestFile]
+    context: RegionContext,
+    table: str,
+    lists: Sequence[str],
+    inline: Sequence[str],
+    manifests: Sequence[ManifestFile],
+    edition: Edition,
 ) -> list[pa.Table]:
     """Return rows of the lists and manifests that are to be localized."""
-    localized = context.mapping.localized
+    localized = partial(context.mapping.localized, edition=edition)
     parts = [
         listing.rows(table, MANIFEST_LIST, [(path, localized(path), -1) for path in lists]),
         listing.rows(table, INLINE_MANIFEST, [(path, localized(path), -1) for path in inline]),
@@ -187,7 +174,9 @@ def view_files(table: str, uri: str, target: str) -> pa.Table:
     return listing.rows(table, VIEW_METADATA, [(uri, target, -1)])
 
 
-def _reached_lists(context: RegionContext, metadata: TableMetadata, here: TableMetadata | None) -> dict[int, str]:
+def _reached_lists(
+    context: RegionContext, metadata: TableMetadata, here: TableMetadata | None, edition: Edition
+) -> dict[int, str]:
     """Return, by snapshot id, the replica's manifest list of every snapshot that its head has already."""
     mine = (
         {snapshot.snapshot_id: snapshot.manifest_list for snapshot in here.snapshots if snapshot.manifest_list}
@@ -199,14 +188,20 @@ def _reached_lists(context: RegionContext, metadata: TableMetadata, here: TableM
         for snapshot in metadata.snapshots
         if snapshot.manifest_list is not None
         and snapshot.snapshot_id in mine
-        and _same(context, mine[snapshot.snapshot_id], snapshot.manifest_list)
+        and _same(context, mine[snapshot.snapshot_id], snapshot.manifest_list, edition)
     }
 
 
-def _same(context: RegionContext, mine: str, theirs: str) -> bool:
+def _same(context: RegionContext, mine: str, theirs: str, edition: Edition) -> bool:
     """Tell whether a list of the replica is what another one on `main` has become here, or was born as the same."""
     mapping = context.mapping
-    return mine in (theirs, mapping.localized(theirs)) or mapping.source(mine) == mapping.source(theirs)
+    return mine == theirs or (_usable(mapping, mine, edition) and mapping.source(mine) == mapping.source(theirs))
+
+
+def _usable(mapping: Mapping, mine: str, edition: Edition) -> bool:
+    """Tell whether a list or manifest of the replica is no other edition's."""
+    found = mapping.edition(mine)
+    return found is None or found.folder == edition.folder
 
 
 def _known_manifests(
@@ -215,6 +210,7 @@ def _known_manifests(
     fresh: Sequence[Snapshot],
     reached: dict[int, str],
     here: TableMetadata,
+    edition: Edition,
 ) -> dict[str, Written]:
     """Return the manifests, by their origins, that the replica's own lists nearest to the new snapshots name, and
     its newest one.
@@ -239,6 +235,7 @@ def _known_manifests(
         return {
             context.mapping.source(item.path): Written(item.path, item.length)
             for item in _read_lists(context, sorted(nearest))
+            if _usable(context.mapping, item.path, edition)
         }
     except SourceGone as error:
         raise ReplicaLost(error.file) from error
@@ -247,21 +244,25 @@ def _known_manifests(
 def _read_lists(context: RegionContext, uris: Sequence[str]) -> Iterable[ManifestFile]:
     from sterna.iceberg.manifests.manifest_list import read_manifest_list
 
-    for uri, data in _read_many(context, dict.fromkeys(uris, -1)):
-        yield from _parsed(context, uri, data, read_manifest_list)
+    for uri, data in read_files(context, dict.fromkeys(uris, -1)):
+        yield from parsed(context, uri, data, read_manifest_list)
 
 
-def _entries(context: RegionContext, table: str, uri: str, data: bytes, local: dict[str, int]) -> list[pa.Table]:
+def _entries(
+    context: RegionContext, table: str, uri: str, data: bytes, local: dict[str, int], edition: Edition
+) -> list[pa.Table]:
     """Return the rows of one manifest's live entries; content files that are local go into `local` with their sizes."""
     import pyarrow.compute as pc
 
     from sterna.iceberg.manifests.manifest import read_entries
 
-    entries = _parsed(context, uri, data, read_entries)
+    entries = parsed(context, uri, data, read_entries)
     live = entries.filter(pc.not_equal(entries.column("status"), _DELETED))
     deletes = pc.equal(live.column("content"), _POSITION_DELETES)
     position = live.filter(deletes).select(["file_path", "file_size"]).to_pylist()
-    named = [(row["file_path"], context.mapping.localized(row["file_path"]), row["file_size"]) for row in position]
+    named = [
+        (row["file_path"], context.mapping.localized(row["file_path"], edition), row["file_size"]) for row in position
+    ]
     return [
         _content(context, table, live.filter(pc.invert(deletes)), local),
         listing.rows(table, POSITION_DELETE, named),
@@ -343,49 +344,3 @@ def _prove_local(context: RegionContext, local: dict[str, int]) -> None:
             )
         if found != size:
             raise SizeDiffers(f"a file of this region has {found} bytes, its metadata says {size}", file=path)
-
-
-def _read(context: RegionContext, uri: str) -> bytes:
-    _may_cross(context, uri)
-    return next(data for _, data in _read_many(context, {uri: -1}))
-
-
-def _may_cross(context: RegionContext, uri: str) -> None:
-    """See that a file may be in this region before it is read: what is read of other regions is kept here."""
-    if context.mapping.kept_out and not context.mapping.is_local(uri):
-        context.mapping.refuse_kept_out(uri)
-
-
-def _read_many(context: RegionContext, sizes: dict[str, int]) -> Iterator[tuple[str, bytes]]:
-    """Read files that must be there, as many at once as there is room for.
-
-    Args:
-        context: the region.
-        sizes: their URIs, with the size that is told of each; -1 where nobody tells.
-    """
-    from sterna.edges.stores.open_store import TooLarge
-
-    for uri in sizes:
-        _may_cross(context, uri)
-    for uri, data in context.objects.read_within(sizes):
-        if isinstance(data, ObjectMissing):
-            raise _gone(context, uri) from data
-        if isinstance(data, TooLarge):
-            raise SizeDiffers(f"the file has {data.size} bytes, its list says {sizes[uri]}", file=uri)
-        if isinstance(data, SternaError):
-            raise data
-        yield uri, data
-
-
-def _parsed(context: RegionContext, uri: str, data: bytes, parse: Callable[[bytes, str, Limits], _T]) -> _T:
-    """Parse an Avro file when there is room for what it becomes in memory."""
-    from sterna.iceberg.avro.container import estimated_memory
-
-    limits = context.region.limits
-    with context.objects.room_for(uri, estimated_memory(data, uri, limits)):
-        return parse(data, uri, limits)
-
-
-def _gone(context: RegionContext, uri: str) -> SourceGone:
-    hint = "restore it, or expire the snapshots that need it; was retention shorter than the lag?"
-    return SourceGone("a metadata file is gone", file=uri, hint=hint)

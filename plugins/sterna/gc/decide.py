@@ -75,7 +75,7 @@ class Rules:
         if first == "_sterna" and rest[:1] == ["held"]:
             return FILE if len(rest) == 2 else STRANGE
         if first == "_sterna":
-            return EVIDENCE if len(rest) > 1 and rest[0] in ("runs", "collect", "transit") else STRANGE
+            return EVIDENCE if len(rest) > 1 and rest[0] in ("runs", "collect", "transit", "planning") else STRANGE
         if not rest or first.partition("~")[0] not in self.ids:
             return STRANGE
         try:

@@ -315,6 +315,49 @@ def test_a_clean_up_that_was_killed_stops_counting_and_the_next_one_finishes(
     assert_closed(world)
 
 
+@pytest.mark.parametrize("skew", [timedelta(minutes=-16), timedelta(minutes=16), timedelta(hours=3)], ids=str)
+def test_clocks_that_differ_don_t_let_a_sync_through_while_files_go(
+    world: World, monkeypatch: pytest.MonkeyPatch, skew: timedelta
+):
+    """Between the catalog's host, which says when the fence was made, and the sync's."""
+    rewritten(world)
+    with fence(world.context(), head_of(world), "collect-x"):
+        world.commit(b=world.write("b"))
+        now = datetime.now
+        skewed = SimpleNamespace(now=lambda zone: now(zone) + skew, fromisoformat=datetime.fromisoformat)
+        monkeypatch.setattr("sterna.replica.head.datetime", skewed)
+        with pytest.raises(Busy):
+            make_plan(world.context())
+    assert make_plan(world.context())[0].actions
+
+
+def test_one_that_was_killed_stops_counting_for_who_has_watched_it_long_enough(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    rewritten(world)
+    monkeypatch.setattr("sterna.gc.fence._commit", _first_only(world))
+    with pytest.raises(CatalogStateUnknown), fence(world.context(), head_of(world), "collect-x"):
+        pass
+    seen = []
+    for moment in (5.0, 360.0, 366.0):
+        clock = SimpleNamespace(monotonic=lambda at=moment: at)
+        monkeypatch.setattr("sterna.replica.head.time", clock)
+        seen.append(read_head(world.catalog, "main_replica_eu").deleting)
+    assert seen == [True, True, False]
+
+
+def test_one_that_was_killed_long_ago_is_not_watched(world: World, monkeypatch: pytest.MonkeyPatch):
+    rewritten(world)
+    monkeypatch.setattr("sterna.gc.fence._commit", _first_only(world))
+    with pytest.raises(CatalogStateUnknown), fence(world.context(), head_of(world), "collect-x"):
+        pass
+    now = datetime.now
+    monkeypatch.setattr(
+        "sterna.replica.head.datetime", SimpleNamespace(now=lambda zone: now(zone) + timedelta(hours=7))
+    )
+    assert not read_head(world.catalog, "main_replica_eu").deleting
+
+
 def _first_only(world: World) -> Callable[..., str]:
     from sterna.gc import fence as module
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, StoreError, TableError, Unsupported
 from sterna.iceberg.files import Written
+from sterna.limits import Limits
 from sterna.registry.edition import Edition
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import inside
@@ -34,8 +36,9 @@ if TYPE_CHECKING:
 
 _DELETED = 2  # manifest entry status
 _POSITION_DELETES = 1  # content of a data_file
-_LEAST_AT_ONCE, _MOST_AT_ONCE = 4, 32
-_BYTES_AT_ONCE = 64 * 1024**2
+_AT_ONCE = 32
+_COPIES = 2  # of each file that is read stand in memory for a moment
+_T = TypeVar("_T")
 
 
 class ReplicaLost(Exception):
@@ -49,9 +52,19 @@ def read_metadata(context: RegionContext, uri: str) -> TableMetadata:
         TableError: it is gone, broken, unsupported, or must not be read.
         StoreUnreachable, StoreDenied: its store doesn't answer.
     """
-    from sterna.iceberg.metadata.table import read_table_metadata
+    from sterna.iceberg.json_text import estimated_memory, read_document
+    from sterna.iceberg.metadata.table import parse_table_metadata
 
-    return read_table_metadata(_read(context, uri), uri)
+    limits, data = context.region.limits, _read(context, uri)
+    memory = estimated_memory(data, uri, limits)
+    while True:
+        with _parsing(context, uri, memory):
+            document = read_document(data, uri, limits)
+            if document.memory <= memory:
+                return parse_table_metadata(document)
+            # It said of itself that it were smaller.
+            memory = document.memory
+            del document
 
 
 def table_files(
@@ -104,7 +117,7 @@ def table_files(
         _content(context, table, _statistics(context, metadata, here), local),
     ]
     lengths = {path: -1 for path in inline if path not in known} | {item.path: item.length for item in manifests}
-    for path, data in _read_many(context, list(lengths), max(lengths.values(), default=0)):
+    for path, data in _read_many(context, lengths):
         if lengths[path] not in (-1, len(data)):
             raise SizeDiffers(f"the manifest has {len(data)} bytes, its list says {lengths[path]}", file=path)
         parts += _entries(context, table, path, data, local, edition)
@@ -135,8 +148,8 @@ def reached_content(context: RegionContext, here: TableMetadata, targets: set[st
         lists = {snapshot.manifest_list for snapshot in here.snapshots if snapshot.manifest_list}
         manifests = {path for snapshot in here.snapshots for path in snapshot.manifests}
         manifests |= {item.path for item in _read_lists(context, sorted(lists))}
-        for uri, data in _read_many(context, sorted(manifests)):
-            entries = read_entries(data, uri)
+        for uri, data in _read_many(context, dict.fromkeys(sorted(manifests), -1)):
+            entries = _parsed(context, uri, data, read_entries)
             live = entries.filter(pc.not_equal(entries.column("status"), _DELETED)).column("file_path")
             found |= set(live.filter(pc.is_in(live, wanted)).to_pylist())
     except TableError:
@@ -257,8 +270,8 @@ def _known_manifests(
 def _read_lists(context: RegionContext, uris: Sequence[str]) -> Iterable[ManifestFile]:
     from sterna.iceberg.manifests.manifest_list import read_manifest_list
 
-    for uri, data in _read_many(context, uris):
-        yield from read_manifest_list(data, uri)
+    for uri, data in _read_many(context, dict.fromkeys(uris, -1)):
+        yield from _parsed(context, uri, data, read_manifest_list)
 
 
 def _entries(
@@ -269,7 +282,7 @@ def _entries(
 
     from sterna.iceberg.manifests.manifest import read_entries
 
-    entries = read_entries(data, uri)
+    entries = _parsed(context, uri, data, read_entries)
     live = entries.filter(pc.not_equal(entries.column("status"), _DELETED))
     deletes = pc.equal(live.column("content"), _POSITION_DELETES)
     position = live.filter(deletes).select(["file_path", "file_size"]).to_pylist()
@@ -361,10 +374,7 @@ def _prove_local(context: RegionContext, local: dict[str, int]) -> None:
 
 def _read(context: RegionContext, uri: str) -> bytes:
     _may_cross(context, uri)
-    try:
-        return context.objects.read(uri)
-    except ObjectMissing as error:
-        raise _gone(context, uri) from error
+    return next(data for _, data in _read_many(context, {uri: -1}))
 
 
 def _may_cross(context: RegionContext, uri: str) -> None:
@@ -373,21 +383,46 @@ def _may_cross(context: RegionContext, uri: str) -> None:
         context.mapping.refuse_kept_out(uri)
 
 
-def _read_many(context: RegionContext, uris: Sequence[str], largest: int = 0) -> Iterable[tuple[str, bytes]]:
-    """Read files that must be there; few at once where they are large, for about twice as many stand in memory."""
-    for uri in uris:
+def _read_many(context: RegionContext, sizes: dict[str, int]) -> Iterator[tuple[str, bytes]]:
+    """Read files that must be there, as many at once as there is room for.
+
+    Args:
+        context: the region.
+        sizes: their URIs, with the size that is told of each; -1 where nobody tells.
+    """
+    from sterna.edges.stores.in_flight import read_within
+    from sterna.edges.stores.open_store import TooLarge
+
+    for uri in sizes:
         _may_cross(context, uri)
-    if not largest and len(uris) > _LEAST_AT_ONCE:
-        largest = max((size or 0 for size in context.objects.sizes(uris).values()), default=0)
-    at_once = max(_LEAST_AT_ONCE, min(_MOST_AT_ONCE, _BYTES_AT_ONCE // max(largest, 1)))
-    for uri, data in context.objects.read_many(uris, at_once):
+    objects = context.objects
+    for uri, data in read_within(objects, sizes, objects.reading, _AT_ONCE, _COPIES, objects.large):
         if isinstance(data, ObjectMissing):
             raise _gone(context, uri) from data
+        if isinstance(data, TooLarge):
+            raise SizeDiffers(f"the file has {data.size} bytes, its list says {sizes[uri]}", file=uri)
         if isinstance(data, (TableError, StoreError)):
             raise data
         if not isinstance(data, bytes):
             raise BrokenMetadata(str(data), file=uri)
         yield uri, data
+
+
+def _parsed(context: RegionContext, uri: str, data: bytes, parse: Callable[[bytes, str, Limits], _T]) -> _T:
+    """Parse an Avro file when there is room for what it becomes in memory."""
+    from sterna.iceberg.avro.container import estimated_memory
+
+    limits = context.region.limits
+    with _parsing(context, uri, estimated_memory(data, uri, limits)):
+        return parse(data, uri, limits)
+
+
+@contextmanager
+def _parsing(context: RegionContext, uri: str, memory: int) -> Iterator[None]:
+    """Have room for a file that takes about so many bytes of memory while it is parsed."""
+    context.objects.large(uri, memory)
+    with context.objects.parsing.of(memory):
+        yield
 
 
 def _gone(context: RegionContext, uri: str) -> SourceGone:

@@ -39,8 +39,9 @@ from sterna.sync.plan.changes import Changes, find_changes
 from sterna.sync.plan.compare import compare, held_entry, seed_group
 from sterna.sync.plan.lanes import is_wanted, large_lane, on_the_way, too_large, without
 from sterna.sync.plan.presence import Listed, ToBring, find_files
+from sterna.sync.plan.reading import read_metadata
 from sterna.sync.plan.suspects import ReadLater, Suspects
-from sterna.sync.plan.table_files import ReplicaLost, reached_content, read_metadata, table_files, view_files
+from sterna.sync.plan.table_files import ReplicaLost, reached_content, table_files, view_files
 from sterna.sync.sizes import Dark, source_sizes
 
 if TYPE_CHECKING:
@@ -181,8 +182,8 @@ def _what_goes_on(
             faults += _damaged(context, settled, found.listed, since, seen, outages)
         if not faults:
             break
-    if outages.first is not None and not settled.actions:
-        # Nobody else's tables could go on: as an error it is tried again soon.
+    if outages.first is not None and not settled.actions and options.lane != "large":
+        # Nobody else's tables could go on: as an error it is tried again soon. Of the large lane's the small one tells.
         raise outages.first
     return settled, found, since
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, StoreError, TableError, Unsupported
+from sterna.errors import SizeDiffers, SourceGone, TableError, Unsupported
 from sterna.iceberg.files import Written
-from sterna.limits import Limits
 from sterna.registry.edition import Edition
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import inside
@@ -27,6 +25,7 @@ from sterna.replica.file_list import (
     VIEW_METADATA,
 )
 from sterna.replica.region import RegionContext
+from sterna.sync.plan.reading import parsed, read_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,35 +35,10 @@ if TYPE_CHECKING:
 
 _DELETED = 2  # manifest entry status
 _POSITION_DELETES = 1  # content of a data_file
-_AT_ONCE = 32
-_COPIES = 2  # of each file that is read stand in memory for a moment
-_T = TypeVar("_T")
 
 
 class ReplicaLost(Exception):
     """A file of the replica itself is gone, so that what it would prove has to be looked for."""
-
-
-def read_metadata(context: RegionContext, uri: str) -> TableMetadata:
-    """Read a table's metadata.json from where it stands.
-
-    Raises:
-        TableError: it is gone, broken, unsupported, or must not be read.
-        StoreUnreachable, StoreDenied: its store doesn't answer.
-    """
-    from sterna.iceberg.json_text import estimated_memory, read_document
-    from sterna.iceberg.metadata.table import parse_table_metadata
-
-    limits, data = context.region.limits, _read(context, uri)
-    memory = estimated_memory(data, uri, limits)
-    while True:
-        with _parsing(context, uri, memory):
-            document = read_document(data, uri, limits)
-            if document.memory <= memory:
-                return parse_table_metadata(document)
-            # It said of itself that it were smaller.
-            memory = document.memory
-            del document
 
 
 def table_files(
@@ -117,7 +91,7 @@ def table_files(
         _content(context, table, _statistics(context, metadata, here), local),
     ]
     lengths = {path: -1 for path in inline if path not in known} | {item.path: item.length for item in manifests}
-    for path, data in _read_many(context, lengths):
+    for path, data in read_files(context, lengths):
         if lengths[path] not in (-1, len(data)):
             raise SizeDiffers(f"the manifest has {len(data)} bytes, its list says {lengths[path]}", file=path)
         parts += _entries(context, table, path, data, local, edition)
@@ -148,8 +122,8 @@ def reached_content(context: RegionContext, here: TableMetadata, targets: set[st
         lists = {snapshot.manifest_list for snapshot in here.snapshots if snapshot.manifest_list}
         manifests = {path for snapshot in here.snapshots for path in snapshot.manifests}
         manifests |= {item.path for item in _read_lists(context, sorted(lists))}
-        for uri, data in _read_many(context, dict.fromkeys(sorted(manifests), -1)):
-            entries = _parsed(context, uri, data, read_entries)
+        for uri, data in read_files(context, dict.fromkeys(sorted(manifests), -1)):
+            entries = parsed(context, uri, data, read_entries)
             live = entries.filter(pc.not_equal(entries.column("status"), _DELETED)).column("file_path")
             found |= set(live.filter(pc.is_in(live, wanted)).to_pylist())
     except TableError:
@@ -270,8 +244,8 @@ def _known_manifests(
 def _read_lists(context: RegionContext, uris: Sequence[str]) -> Iterable[ManifestFile]:
     from sterna.iceberg.manifests.manifest_list import read_manifest_list
 
-    for uri, data in _read_many(context, dict.fromkeys(uris, -1)):
-        yield from _parsed(context, uri, data, read_manifest_list)
+    for uri, data in read_files(context, dict.fromkeys(uris, -1)):
+        yield from parsed(context, uri, data, read_manifest_list)
 
 
 def _entries(
@@ -282,7 +256,7 @@ def _entries(
 
     from sterna.iceberg.manifests.manifest import read_entries
 
-    entries = _parsed(context, uri, data, read_entries)
+    entries = parsed(context, uri, data, read_entries)
     live = entries.filter(pc.not_equal(entries.column("status"), _DELETED))
     deletes = pc.equal(live.column("content"), _POSITION_DELETES)
     position = live.filter(deletes).select(["file_path", "file_size"]).to_pylist()
@@ -370,61 +344,3 @@ def _prove_local(context: RegionContext, local: dict[str, int]) -> None:
             )
         if found != size:
             raise SizeDiffers(f"a file of this region has {found} bytes, its metadata says {size}", file=path)
-
-
-def _read(context: RegionContext, uri: str) -> bytes:
-    _may_cross(context, uri)
-    return next(data for _, data in _read_many(context, {uri: -1}))
-
-
-def _may_cross(context: RegionContext, uri: str) -> None:
-    """See that a file may be in this region before it is read: what is read of other regions is kept here."""
-    if context.mapping.kept_out and not context.mapping.is_local(uri):
-        context.mapping.refuse_kept_out(uri)
-
-
-def _read_many(context: RegionContext, sizes: dict[str, int]) -> Iterator[tuple[str, bytes]]:
-    """Read files that must be there, as many at once as there is room for.
-
-    Args:
-        context: the region.
-        sizes: their URIs, with the size that is told of each; -1 where nobody tells.
-    """
-    from sterna.edges.stores.in_flight import read_within
-    from sterna.edges.stores.open_store import TooLarge
-
-    for uri in sizes:
-        _may_cross(context, uri)
-    objects = context.objects
-    for uri, data in read_within(objects, sizes, objects.reading, _AT_ONCE, _COPIES, objects.large):
-        if isinstance(data, ObjectMissing):
-            raise _gone(context, uri) from data
-        if isinstance(data, TooLarge):
-            raise SizeDiffers(f"the file has {data.size} bytes, its list says {sizes[uri]}", file=uri)
-        if isinstance(data, (TableError, StoreError)):
-            raise data
-        if not isinstance(data, bytes):
-            raise BrokenMetadata(str(data), file=uri)
-        yield uri, data
-
-
-def _parsed(context: RegionContext, uri: str, data: bytes, parse: Callable[[bytes, str, Limits], _T]) -> _T:
-    """Parse an Avro file when there is room for what it becomes in memory."""
-    from sterna.iceberg.avro.container import estimated_memory
-
-    limits = context.region.limits
-    with _parsing(context, uri, estimated_memory(data, uri, limits)):
-        return parse(data, uri, limits)
-
-
-@contextmanager
-def _parsing(context: RegionContext, uri: str, memory: int) -> Iterator[None]:
-    """Have room for a file that takes about so many bytes of memory while it is parsed."""
-    context.objects.large(uri, memory)
-    with context.objects.parsing.of(memory):
-        yield
-
-
-def _gone(context: RegionContext, uri: str) -> SourceGone:
-    hint = "restore it, or expire the snapshots that need it; was retention shorter than the lag?"
-    return SourceGone("a metadata file is gone", file=uri, hint=hint)

@@ -12,6 +12,7 @@ from sterna.catalog.model import Commit
 from sterna.gc.fence import Fence
 from sterna.iceberg.metadata.table import TableMetadata
 from sterna.replica.file_list import CONTENT
+from sterna.replica.held_list import NOTHING_HELD
 from sterna.replica.region import RegionContext
 from sterna.sync import copy as copying
 from sterna.sync.copy import CopyFile, CopyResult
@@ -67,7 +68,8 @@ def held_once_held_forever() -> AbstractContextManager[Any]:
     """What is held is not looked at again."""
     real = looking._changed
     return patch(
-        "sterna.sync.plan.changes._changed", lambda context, head, hash: real(context, replace(head, held=()), hash)
+        "sterna.sync.plan.changes._changed",
+        lambda context, head, hash: real(context, replace(head, listed=NOTHING_HELD), hash),
     )
 
 

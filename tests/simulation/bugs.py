@@ -12,6 +12,7 @@ from sterna.catalog.model import Commit
 from sterna.gc.fence import Fence
 from sterna.iceberg.metadata.table import TableMetadata
 from sterna.replica.file_list import CONTENT
+from sterna.replica.head import Head
 from sterna.replica.held_list import NOTHING_HELD
 from sterna.replica.region import RegionContext
 from sterna.sync import copy as copying
@@ -67,10 +68,11 @@ def commits_torn() -> AbstractContextManager[Any]:
 def held_once_held_forever() -> AbstractContextManager[Any]:
     """What is held is not looked at again."""
     real = looking._changed
-    return patch(
-        "sterna.sync.plan.changes._changed",
-        lambda context, head, hash: real(context, replace(head, listed=NOTHING_HELD), hash),
-    )
+
+    def changed(context: RegionContext, head: Head, hash: str) -> Any:
+        return real(context, replace(head, listed=NOTHING_HELD), hash)
+
+    return patch("sterna.sync.plan.changes._changed", changed)
 
 
 def a_dark_place_stops_everybody() -> AbstractContextManager[Any]:

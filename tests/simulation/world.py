@@ -40,6 +40,7 @@ from tests.support.small_world import no_secrets
 from tests.unit.registry import samples
 
 _ROOT = "s3://eu-replica"
+_WHO_WAITS = ("sync.stages", "sync.run", "gc.delete", "gc.fence", "replica.head")
 
 
 class World:
@@ -268,10 +269,8 @@ class World:
                 patch("sterna.gc.run.datetime", time),
                 patch("sterna.gc.fence.Fence", self._fence),
                 patch("sterna.gc.run.uuid", SimpleNamespace(uuid4=self._uuid)),
-                *(
-                    patch(f"sterna.{module}.time", seconds)
-                    for module in ("sync.stages", "sync.run", "gc.delete", "gc.fence")
-                ),
+                *(patch(f"sterna.{module}.time", seconds) for module in _WHO_WAITS),
+                patch("sterna.replica.head._first_seen", {}),
                 patch("sterna.replica.run_folder.uuid", SimpleNamespace(uuid4=self._uuid)),
                 patch("sterna.sync.plan.make.ThreadPoolExecutor", Serial),
                 patch("sterna.sync.localize.ThreadPoolExecutor", Serial),

@@ -23,6 +23,8 @@ from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.airflow.settings import number, seconds, text
 from sterna.sync.options import SyncOptions
 
+# All but backfills: what these DAGs do, they do to what is there now, whatever day a run is for.
+_RUN_TYPES = ("scheduled", "manual", "operator_triggered", "asset_triggered", "asset_materialization")
 _SYNC_DOC = """\
 ### Bring region `{region}` up to date with `main`
 
@@ -287,6 +289,7 @@ def _common() -> dict[str, Any]:
     owner, link = text("owner"), text("owner_link")
     return {
         "catchup": False,
+        "allowed_run_types": _RUN_TYPES,
         "max_active_runs": 1,
         "tags": ["sterna"],
         "default_args": {

@@ -77,9 +77,6 @@ class Objects:
     def fetching(self, run: str) -> Objects:
         return Objects(self.store, self.mapping, self.turn, run)
 
-    def watched(self, large: Callable[[str, int], None]) -> Objects:
-        return self
-
     def read(self, uri: str, *, limit: int = 0) -> bytes:
         self.mapping.locate(uri)
         self._ask("read", uri)

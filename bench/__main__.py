@@ -104,6 +104,21 @@ def idle(
     bench(tables, rounds, work)
 
 
+@app.command(epilog="Example: python3 run.py bench lanes --gigabytes 2 --megabytes-per-second 5")
+def lanes(
+    commits: Annotated[int, typer.Option("--commits", min=1, help="Small commits, alone and beside the copy.")] = 60,
+    gigabytes: Annotated[float, typer.Option("--gigabytes", min=0.0, help="Size of the large table.")] = 20.0,
+    megabytes_per_second: Annotated[
+        float, typer.Option("--megabytes-per-second", min=0.1, help="Speed of the link.")
+    ] = 50.0,
+    work: Work = None,
+) -> None:
+    """Small commits beside the copy of a large table. Goal: p99 at most 2 times that of the commits alone."""
+    from bench.lanes import bench
+
+    bench(commits, gigabytes, megabytes_per_second, work)
+
+
 @app.command(epilog="Example: python3 run.py bench verify --entries 1000000 --rounds 3")
 def verify(
     entries: Entries = _MILLION, rounds: Rounds = 3, per_manifest: PerManifest = 1000, work: Work = None

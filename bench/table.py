@@ -26,6 +26,7 @@ _CASES = {
     "seed": ("200 tables",),
     "distance": ("copy 100 x 1 MiB", "a commit of one small file", "a query"),
     "idle": ("20 tables",),
+    "lanes": ("60 commits, 20 GB at 50 MB/s",),
     "replication": (
         "5 commits a second",
         "20 commits a second",

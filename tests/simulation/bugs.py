@@ -12,12 +12,13 @@ from sterna.catalog.model import Commit
 from sterna.gc.fence import Fence
 from sterna.iceberg.metadata.table import TableMetadata
 from sterna.replica.file_list import CONTENT
+from sterna.replica.head import Head
+from sterna.replica.held_list import NOTHING_HELD
 from sterna.replica.region import RegionContext
 from sterna.sync import copy as copying
+from sterna.sync import holds
 from sterna.sync.copy import CopyFile, CopyResult
-from sterna.sync.holds import Settled
 from sterna.sync.plan import changes as looking
-from sterna.sync.plan import lanes
 from sterna.sync.plan import make as planning
 from tests.simulation.reader import records
 
@@ -66,9 +67,11 @@ def commits_torn() -> AbstractContextManager[Any]:
 def held_once_held_forever() -> AbstractContextManager[Any]:
     """What is held is not looked at again."""
     real = looking._changed
-    return patch(
-        "sterna.sync.plan.changes._changed", lambda context, head, hash: real(context, replace(head, held=()), hash)
-    )
+
+    def changed(context: RegionContext, head: Head, hash: str) -> Any:
+        return real(context, replace(head, listed=NOTHING_HELD), hash)
+
+    return patch("sterna.sync.plan.changes._changed", changed)
 
 
 def a_dark_place_stops_everybody() -> AbstractContextManager[Any]:
@@ -106,17 +109,12 @@ def _added_by(context: RegionContext, metadata: TableMetadata) -> dict[str, int]
 
 def lanes_split_a_commit() -> AbstractContextManager[Any]:
     """What was committed together with a table in transit goes ahead without it."""
+    real = holds._leader
 
-    def alone(
-        context: RegionContext, settled: Settled, found: Any, since: Any, seen: Any, options: Any, large: Any
-    ) -> Any:
-        moving = {item.key: item for item in lanes.too_large(context, found, settled, since, seen, large)}
-        going = Settled(
-            tuple(action for action in settled.actions if action.key not in moving), (*settled.held, *moving.values())
-        )
-        return going, lanes.without(found, moving.keys(), context.mapping, options)
+    def leader(group: Any, entries: Any) -> Any:
+        return real(group, {name: item for name, item in entries.items() if not item.in_transit})
 
-    return patch("sterna.sync.plan.make._small_ones", alone)
+    return patch("sterna.sync.holds._leader", leader)
 
 
 def in_transit_and_forgotten() -> AbstractContextManager[Any]:

@@ -31,15 +31,16 @@ class Changes:
     Args:
         rng: decides everything.
         now_ms: the clock.
+        first: the number before the first that is given.
 
     Attributes:
         scattered: whether a table's files may lie elsewhere than the table itself.
     """
 
-    def __init__(self, rng: Random, now_ms: Callable[[], int]) -> None:
+    def __init__(self, rng: Random, now_ms: Callable[[], int], first: int = 0) -> None:
         self.rng = rng
         self._now_ms = now_ms
-        self._count = 0
+        self._count = first
         self.scattered = True
 
     def number(self) -> int:

@@ -53,7 +53,7 @@ def _beside(context: RegionContext, tables: Sequence[SmallTable], folder: Path, 
     details = {
         "garbage, files": files,
         "deleted": found.deleted.files,
-        "left at the end": len(list(folder.iterdir())),
+        "left at the end": _left(folder),
         "left, second by second": left.result(),
         "commits meanwhile": writes.result(),
         "syncs that published": syncs.result(),
@@ -95,5 +95,13 @@ def _watch(folder: Path, ended: threading.Event) -> list[int]:
     """Return how many files of garbage were left, second by second."""
     left = []
     while not ended.wait(_LOOK_SECONDS):
-        left.append(len(list(folder.iterdir())))
+        left.append(_left(folder))
     return left
+
+
+def _left(folder: Path) -> int:
+    """Return how many files are in a folder, which the store takes away with the last of them."""
+    try:
+        return len(list(folder.iterdir()))
+    except FileNotFoundError:
+        return 0

@@ -93,7 +93,7 @@ class Foresight:
         region = self._region(catalog, store)
         try:
             with patch("sterna.sync.copy.copy_files", region.objects.copy_files):  # type: ignore[attr-defined]
-                report = sync(region, SyncOptions(), lambda line: None, engine=no_engine)
+                report = sync(region, SyncOptions(lane="small"), lambda line: None, engine=no_engine)
         except Violation:
             raise
         except Exception as error:

@@ -210,7 +210,8 @@ def test_a_clean_up_gets_on_while_syncs_follow_one_another(world: World, monkeyp
     real = Objects.delete
 
     def one(self: Objects, uris: Any, **options: Any) -> Any:
-        slices.append(next(iter(world.catalog.history("main_replica_eu", operations=False))).hash)
+        if "proceed" in options:  # a sync takes away what its own stages left
+            slices.append(next(iter(world.catalog.history("main_replica_eu", operations=False))).hash)
         return real(self, uris, **options)
 
     monkeypatch.setattr(Objects, "delete", one)
@@ -227,7 +228,8 @@ def test_what_began_before_is_not_listed_again(world: World, monkeypatch: pytest
     listing, asked = Objects.list, []
 
     def watched(self: Objects, prefix: str, *, after: str = "") -> Any:
-        asked.append(after)
+        if prefix.endswith("/runs"):
+            asked.append(after)
         return listing(self, prefix, after=after)
 
     monkeypatch.setattr(Objects, "list", watched)
@@ -255,8 +257,9 @@ def test_no_sync_is_planned_while_files_are_being_deleted(world: World, monkeypa
         seen.append(uris)
         return delete(self, uris, **options)
 
-    monkeypatch.setattr(Objects, "delete", watched)
-    now_clean(world)
+    with monkeypatch.context() as patched:
+        patched.setattr(Objects, "delete", watched)
+        now_clean(world)
     assert seen
     assert run(world).outcome == "published"
     assert data.exists()

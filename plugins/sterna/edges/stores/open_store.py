@@ -12,7 +12,15 @@ from typing import Any, TypeVar
 
 from sterna.edges.secrets import Secrets
 from sterna.edges.stores.silence import Silence
-from sterna.errors import CredentialError, EngineError, ObjectMissing, StoreDenied, StoreUnreachable, UnsafeUri
+from sterna.errors import (
+    CredentialError,
+    EngineError,
+    ObjectMissing,
+    OverLimit,
+    StoreDenied,
+    StoreUnreachable,
+    UnsafeUri,
+)
 from sterna.registry.credential import Credential, address_of, store_address, store_options
 from sterna.registry.model import Location
 
@@ -123,6 +131,23 @@ def _refuse_rivals(location: Location, options: dict[str, Any]) -> None:
 
 def _whose(location: Location) -> str:
     return f"credential {location.credential_id!r}" if location.credential_id else "the machine's own credential"
+
+
+class TooLarge(OverLimit):
+    """An object that has more bytes than the caller wanted to read; nothing of it was read.
+
+    Args:
+        size: how many it has.
+        limit: how many were wanted.
+        file: its URI.
+    """
+
+    def __init__(self, size: int, limit: int, file: str) -> None:
+        super().__init__(f"the file has {size} bytes, {limit} were expected", file=file)
+        self.size, self.limit = size, limit
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (TooLarge, (self.size, self.limit, self.file))
 
 
 _runtime_process: int | None = None

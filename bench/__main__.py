@@ -213,6 +213,16 @@ def churn(
         kept.bench(commits, snapshots, work)
 
 
+@app.command(epilog="Example: python3 run.py bench clean --files 5000")
+def clean(
+    files: Annotated[int, typer.Option("--files", min=1, help="Files of garbage.")] = 50_000, work: Work = None
+) -> None:
+    """A clean-up beside a commit every second and syncs without a pause. Goal: at most 5 times as long as alone."""
+    from bench.clean import bench
+
+    bench(files, work)
+
+
 @app.command(epilog="Example: python3 run.py bench seed --tables 20 --rounds 1")
 def seed(
     tables: Annotated[int, typer.Option("--tables", min=1, help="Tables in the catalog.")] = 200,

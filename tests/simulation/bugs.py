@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -19,6 +19,7 @@ from sterna.sync import copy as copying
 from sterna.sync import holds
 from sterna.sync.copy import CopyFile, CopyResult
 from sterna.sync.plan import changes as looking
+from sterna.sync.plan import compare as comparing
 from sterna.sync.plan import make as planning
 from tests.simulation.reader import records
 
@@ -80,6 +81,39 @@ def a_dark_place_stops_everybody() -> AbstractContextManager[Any]:
 
 
 @contextmanager
+def a_poisoned_table_stops_everybody() -> Iterator[None]:
+    """What one table's metadata makes the code raise ends the run."""
+
+    def everybodys(error: Exception, *_: object) -> Any:
+        raise error
+
+    with ExitStack() as stack:
+        for module in ("compare", "make"):
+            stack.enter_context(patch(f"sterna.sync.plan.{module}.fault_of", everybodys))
+        yield
+
+
+def lag_without_what_is_held() -> AbstractContextManager[Any]:
+    """The lag is the watermark's, which goes on without held tables."""
+    return patch("sterna.replica.lag.listed_lag", lambda listed, now: 0.0)
+
+
+def held_since_a_moment_ago() -> AbstractContextManager[Any]:
+    """Each look at a held table forgets since when it is held."""
+    real = comparing.held_entry
+
+    def forgetful(name: str, head: Any, seen: Any, *more: Any) -> Any:
+        return replace(real(name, head, seen, *more), since=seen.newest)
+
+    return patch("sterna.sync.plan.make.held_entry", forgetful)
+
+
+def clean_up_waits_for_every_sync() -> AbstractContextManager[Any]:
+    """A clean-up waits until no sync is at work, also for those that begin meanwhile."""
+    return patch("sterna.gc.evidence.Runs.still", lambda runs, asked, head: _unfinished(runs, head))
+
+
+@contextmanager
 def clean_up_without_grace() -> Iterator[None]:
     """What nothing reaches goes at once, though a sync may be about to publish it, and doesn't look again."""
 
@@ -95,6 +129,11 @@ def clean_up_without_grace() -> Iterator[None]:
         patch.object(Fence, "_age", lambda fence: 0.0),
     ):
         yield
+
+
+def _unfinished(runs: Any, head: str) -> tuple[str, ...]:
+    reported = runs._list()
+    return tuple(run for run, planned in runs._planned.items() if run not in reported and planned in (None, head))
 
 
 def _added_by(context: RegionContext, metadata: TableMetadata) -> dict[str, int]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
 from sterna.edges.secrets import Secrets
+from sterna.edges.stores.content import read_whole
 from sterna.edges.stores.deleting import delete_each
 from sterna.edges.stores.fetched import fetched_uri
 from sterna.edges.stores.in_flight import Room, check_size, in_order, read_within
 from sterna.edges.stores.listing import folders_in, key_runs, list_run
 from sterna.edges.stores.open_store import (
-    LATER,
     PAGE,
     OpenStore,
     about,
@@ -26,14 +25,12 @@ from sterna.edges.stores.open_store import (
     refuse_altered,
     refuse_fork,
 )
-from sterna.errors import CredentialError, ObjectMissing, SternaError, StoreUnreachable, UnsafeUri
-from sterna.registry.credential import address_of
+from sterna.errors import CredentialError, ObjectMissing, SternaError, UnsafeUri
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Location, Registry, inside
 
 _COPIES = 2  # of each file that is read stand in memory for a moment
 _FOLDERS_KEPT = 100_000
-_BODIES = 3  # times that an object is asked for whose content breaks off
 _PLAIN_KEY = re.compile(r"[\w/.=~'-]+(?: [\w/.=~'-]+)*", re.ASCII)
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -110,32 +107,12 @@ class Objects:
             TooLarge: it is larger than the caller's limit.
             UnregisteredUri, UnsafeUri: as `Mapping.locate`.
         """
-        import obstore
-        from obstore.exceptions import BaseError
-
         store, key = self._find(uri)
-        end = time.monotonic() + self.timeout
 
-        def get() -> bytes:
-            # The client repeats a request that failed; an answer that breaks off only where it has an ETag and was not
-            # reset.
-            for left in reversed(range(_BODIES)):
-                result = obstore.get(store.client, key)
-                size = result.meta["size"]
-                check_size(self.mapping, uri, size, limit)
-                try:
-                    data = bytes(result.bytes())
-                except BaseError:
-                    if not left or time.monotonic() > end:
-                        raise
-                    continue
-                if len(data) == size:
-                    return data
-                if time.monotonic() > end:
-                    break
-            raise StoreUnreachable(f"{address_of(store.location)} sent {len(data)} of {size} bytes; {LATER}", file=uri)
+        def refuse(size: int) -> None:
+            check_size(self.mapping, uri, size, limit)
 
-        return call_store(store, uri, get)
+        return call_store(store, uri, lambda: read_whole(store, key, uri, self.timeout, refuse))
 
     def read_within(self, sizes: dict[str, int]) -> Iterator[tuple[str, bytes | SternaError]]:
         """Yield each URI with its content or error, as `read_many`; no more is in memory than the region's `plan_bytes`

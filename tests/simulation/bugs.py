@@ -108,11 +108,6 @@ def held_since_a_moment_ago() -> AbstractContextManager[Any]:
     return patch("sterna.sync.plan.make.held_entry", forgetful)
 
 
-def clean_up_waits_for_every_sync() -> AbstractContextManager[Any]:
-    """A clean-up waits until no sync is at work, also for those that begin meanwhile."""
-    return patch("sterna.gc.evidence.Runs.still", lambda runs, asked, head: _unfinished(runs, head))
-
-
 @contextmanager
 def clean_up_without_grace() -> Iterator[None]:
     """What nothing reaches goes at once, though a sync may be about to publish it, and doesn't look again."""
@@ -129,11 +124,6 @@ def clean_up_without_grace() -> Iterator[None]:
         patch.object(Fence, "_age", lambda fence: 0.0),
     ):
         yield
-
-
-def _unfinished(runs: Any, head: str) -> tuple[str, ...]:
-    reported = runs._list()
-    return tuple(run for run, planned in runs._planned.items() if run not in reported and planned in (None, head))
 
 
 def _added_by(context: RegionContext, metadata: TableMetadata) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -19,7 +18,7 @@ from sterna.gc.fence import Fence
 from sterna.gc.model import LEAST_GRACE
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
-from sterna.replica.head import COLLECTING_SECONDS, read_head
+from sterna.replica.head import COLLECTING_SECONDS
 from sterna.replica.held_list import INLINE_BYTES
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext
@@ -93,46 +92,6 @@ class World:
             finally:
                 for actor in self.actors:
                     actor.end()
-
-    def stream(self, rounds: int) -> None:
-        """Syncs follow one another without a pause, of a `main` that is written all the time, beside clean-ups.
-
-        Raises:
-            Violation: the clean-ups don't get on.
-        """
-        for actor in self.actors:
-            actor.turn.faults = Faults(switch=0.1)
-        with self._doubles():
-            try:
-                for number in range(rounds):
-                    self.clock.go_on(180)
-                    self.main.write()
-                    self.syncs[0].go_on()
-                    while not self._in_somebodys_way():
-                        if self.invariants.watermark == len(self.main.heads) - 1:
-                            self.main.write()
-                        self.syncs[0].go_on()
-                        self.invariants.check()
-                    self.cleaning.go_on()
-                    self.invariants.check()
-                    if number == rounds // 2:
-                        deleted = self.store.deleted
-            finally:
-                for actor in self.actors:
-                    actor.end()
-        if self.store.deleted == deleted:
-            raise Violation(f"progress: beside syncs no clean-up deletes anything: {deleted} files in all")
-
-    def _in_somebodys_way(self) -> bool:
-        """Whether the first sync is between its plan and its publication, or waits for a deletion."""
-        if self.invariants.commits and read_head(self.catalog, self.region.replica_branch).collecting:
-            return True
-        plan = self.store.objects.get(f"{self.syncs[0].run}/plan.json")
-        if plan is None:
-            return False
-        branches = {reference.name: reference.hash for reference in self.catalog.references()}
-        planned: str = json.loads(plan.data)["replica_hash"]
-        return planned == branches.get(self.region.replica_branch, self.catalog.no_ancestor())
 
     def _check(self) -> None:
         """Look at everything that must hold after each step."""

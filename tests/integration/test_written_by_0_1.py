@@ -31,7 +31,7 @@ from sterna.gc.model import GcOptions
 from sterna.gc.run import collect
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext, open_region
-from sterna.replica.run_folder import from_json, load_files, load_plan
+from sterna.replica.run_folder import from_json, is_working, load_files, load_plan, runs_folder
 from sterna.status.attempts import with_attempts
 from sterna.status.read import read_status
 from sterna.sync import stages
@@ -104,7 +104,8 @@ def test_what_it_wrote_is_understood(restored: Restored) -> None:
         status = with_attempts(context, read_status(context))
         assert (status.problem, status.replica_hash, status.watermark) == ("", EU["hash"], EU["watermark"])
         assert status.source_hash == ANSWERS["main"]["hash"]
-        assert [asdict(item.held) for item in status.held] == EU["held"]
+        shown = [{name: asdict(item.held)[name] for name in EU["held"][0]} for item in status.held]
+        assert shown == EU["held"], "whatever newer versions say besides"
         assert [item.key for item in status.refused] == EU["refused"]
         told = [key for run in EU["runs"].values() for key in run.get("held", ())]
         assert {item.held.key: item.tries for item in status.held} == {key: told.count(key) for key in set(told)}
@@ -154,9 +155,15 @@ def test_it_goes_on_from_there(restored: Restored) -> None:
 
         later = datetime.now(UTC) + timedelta(days=2)
         options = GcOptions(keep=timedelta(0), delete=True, patience=0.0)
+        (record,) = read_passes(context, datetime.now(UTC))
+        runs = runs_folder(context)
+        paths = {uri: uri.removeprefix(f"{runs}/").partition("/")[2] for uri, _, _ in context.objects.list(runs)}
+        # What a run of that version has read of foreign metadata waits for no second pass.
+        working = {uri for uri, path in paths.items() if is_working(path)}
+        assert len(record.uris) == ANSWERS["collect"]["unreachable"]["files"]
         collected = collect(context, options, lines.append, now=later)
         assert (collected.failed, collected.strange.files) == (0, 0)
-        assert collected.deleted.files == ANSWERS["collect"]["unreachable"]["files"]
+        assert collected.deleted.files == len(working | set(record.uris.to_pylist()))
         assert verify_structure(context).findings == ()
         assert restored.rows(context) == answers
 

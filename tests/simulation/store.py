@@ -80,6 +80,9 @@ class Objects:
     def fetching(self, run: str) -> Objects:
         return Objects(self.store, self.mapping, self.turn, run)
 
+    def ask_again(self) -> None:
+        """No store is silent here for longer than a call."""
+
     def read(self, uri: str, *, limit: int = 0) -> bytes:
         self.mapping.locate(uri)
         self._ask("read", uri)

@@ -65,6 +65,7 @@ def plan(context: RegionContext, options: SyncOptions, progress: Progress) -> Pl
         Busy: for the large lane: another one is at work. Or a clean-up deletes files for longer than it should.
     """
     started = time.monotonic()
+    context.objects.ask_again()
     if options.lane == "large":
         lanes.refuse_second(context)
     if options.reassert:

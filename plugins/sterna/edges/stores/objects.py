@@ -83,6 +83,11 @@ class Objects:
         """Return the same objects, but that what they read of other regions is kept below a run's folder."""
         return _FetchingObjects(self, run)
 
+    def ask_again(self) -> None:
+        """Let stores that kept silent be asked at once: another sync begins, and they may answer by now."""
+        for store in list(self._stores.values()):
+            store.silence.heard()
+
     def watched(self, large: Callable[[str, int], None]) -> Objects:
         """Return the same objects, but that somebody is told before a large file is read or parsed.
 

@@ -1,6 +1,7 @@
 """What the next sync would do from here, were nothing wrong but what is planted: played on a copy of everything.
 
-Planted are a place in the dark, a table that nobody can read, and one with which all is well: it has to be published.
+Planted are a place in the dark, a table that nobody can read, and one with which all is well: it has to be published,
+or to be in transit where it is large.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ class Foresight:
 
     def _judge(self, report: Report, store: Store) -> None:
         held = {item.key: item for item in report.held}
-        if key_name(_WELL) not in report.published or key_name(_POISONED) not in held:
+        well = (*report.published, *(item.key for item in report.transit))
+        if key_name(_WELL) not in well or key_name(_POISONED) not in held:
             raise Violation(f"isolation: the next sync publishes {report.published} and holds {held}")
         for item in report.held:
             gone = item.file in self._main.lost or store.is_dark(item.file)

@@ -27,6 +27,7 @@ class ToldLags:
         self._catalog = catalog
         self._main = main
         self._times: dict[str, datetime] = {}
+        self._contact = -1  # the number of the commit that the region stood for at first
 
     def check(self, now: datetime, watermark: int, shown: Mapping[Key, int]) -> None:
         """Compare.
@@ -39,6 +40,8 @@ class ToldLags:
         Raises:
             Violation: less is told than is behind, or more.
         """
+        if self._contact < 0:
+            self._contact = watermark
         told = measure_lags(self._context, now)
         wanted = self._since(watermark + 1, now)
         if told.watermark != wanted:
@@ -71,7 +74,10 @@ class ToldLags:
             for number in range(position + 1, len(self._main.heads))
             if key in self._main.changed[number] and self._location(key, number) != here
         ]
-        return self._since(changed[0], now) if changed else 0.0
+        if not changed:
+            return 0.0
+        # What was never shown is behind since the region's first contact, however old it was by then.
+        return self._since(max(changed[0], self._contact) if position < 0 else changed[0], now)
 
     def _location(self, key: Key, position: int) -> str | None:
         found = self._main.at(self._main.heads[position]).get(key) if position >= 0 else None

@@ -27,6 +27,9 @@ LAGS = {
     "sterna.held_lag_seconds": 0.0,
     "sterna.held_tables": 0,
     "sterna.held_allowed_tables": 0,
+    "sterna.transit_tables": 0,
+    "sterna.transit_lag_seconds": 0.0,
+    "sterna.transit_bytes": 0,
 }
 
 

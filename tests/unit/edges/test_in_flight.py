@@ -27,7 +27,7 @@ class Files:
         if size is None:
             raise ObjectMissing("gone", file=uri)
         if size > limit:
-            raise TooLarge(size, limit, uri)
+            raise TooLarge.of(size, limit, uri)
         with self._lock:
             self.reads.append(uri)
             self._reading += size

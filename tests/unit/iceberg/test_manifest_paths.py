@@ -31,7 +31,7 @@ FILES = (
 def walked(request: pytest.FixtureRequest):
     """The walk, run as plain Python or compiled, one block group at a time so that groups are crossed too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(locate, "_compiling_pays", lambda _: request.param == "compiled")
+        patch.setattr(locate, "_compiling_pays", lambda *_: request.param == "compiled")
         patch.setattr(avro, "_GROUP_BYTES", 600)
         yield
 

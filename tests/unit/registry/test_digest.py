@@ -135,6 +135,7 @@ DOES_NOT: dict[tuple[type[StrictModel], str], Change] = {
     (Remote, "config"): put(*LAKE, "remote", "config", value="/etc/rclone.conf"),
     (Policy, "atomic"): put("policies", 0, "atomic", value="relaxed"),
     (Region, "limits"): put(*EU, "limits", value={}),
+    (Region, "large_copy"): put(*EU, "large_copy", value=7),
     **{(Limits, name): put(*EU, "limits", value={name: 7}) for name in Limits.model_fields},
 }
 

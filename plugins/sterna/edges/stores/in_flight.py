@@ -82,7 +82,7 @@ def check_size(mapping: UriMapping, uri: str, size: int, limit: int | None) -> N
     if not uri.startswith(f"{region.replica_root}/_sterna/"):
         region.limits.check("file_bytes", size, "bytes of a file", uri)
     if limit is not None and size > limit:
-        raise TooLarge(size, limit, uri)
+        raise TooLarge.of(size, limit, uri)
 
 
 class SizedReader(Protocol):

@@ -137,18 +137,23 @@ def _whose(location: Location) -> str:
 class TooLarge(OverLimit):
     """An object that has more bytes than the caller wanted to read; nothing of it was read.
 
-    Args:
-        size: how many it has.
-        limit: how many were wanted.
-        file: its URI.
+    Its `size` is known in the process that looked.
     """
 
-    def __init__(self, size: int, limit: int, file: str) -> None:
-        super().__init__(f"the file has {size} bytes, {limit} were expected", file=file)
-        self.size, self.limit = size, limit
+    size = 0
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (TooLarge, (self.size, self.limit, self.file))
+    @classmethod
+    def of(cls, size: int, limit: int, file: str) -> TooLarge:
+        """Return the error of an object.
+
+        Args:
+            size: bytes that it has.
+            limit: bytes that were wanted.
+            file: its URI.
+        """
+        made = cls(f"the file has {size} bytes, {limit} were expected", file=file)
+        made.size = size
+        return made
 
 
 # What Azure takes for another name: a backslash for a slash, and a full stop at a part's end for nothing.

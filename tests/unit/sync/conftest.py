@@ -18,13 +18,14 @@ def world(tmp_path: Path) -> World:
 
 
 @pytest.fixture(scope="module")
-def sick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sick]:
+def sick(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Sick]:
     """Three tables that were synced once; a module's poisons take little memory, all together."""
+    every = 6 if request.config.getoption("quick") else 1
     world = make_world(tmp_path_factory.mktemp("poison"))
     found = {name: world.write(name) for name in ("one", "two", "bad")}
     world.commit(**found)
     assert sync(world.context(), SyncOptions(), lambda line: None, engine=here).held == ()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    yield Sick(world, {name: found[name] for name in ("one", "two")}, found["bad"])
+    yield Sick(world, {name: found[name] for name in ("one", "two")}, found["bad"], every)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
     assert grown < MOST_MIB, f"{grown} MiB"

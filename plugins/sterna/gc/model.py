@@ -83,6 +83,7 @@ class Collected:
         at: when it began (ISO 8601, UTC).
         evidence: plans and reports of runs, and records of clean-ups, that are left.
         superseded: metadata.json that only older heads of the replica name, and that stay for their sake.
+        left: what is unreachable still after it.
     """
 
     region: str
@@ -102,3 +103,4 @@ class Collected:
     at: str = ""
     evidence: Amount = Amount()
     superseded: Amount = Amount()
+    left: Amount = Amount()

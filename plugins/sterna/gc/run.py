@@ -100,6 +100,7 @@ def collect(
         left = _left(left, doomed, deleted.failures)
     # At the end, so that a clean-up that was killed leaves the earlier passes as its next try needs them.
     save_pass(context, pass_id, left)
+    report = replace(report, left=amount(left))
     save_collected(context, report)
     return report
 

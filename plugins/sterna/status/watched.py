@@ -97,7 +97,7 @@ def with_stored(context: RegionContext, status: RegionStatus) -> RegionStatus:
         objects=found.objects - found.deleted,
         evidence=found.evidence,
         superseded=found.superseded,
-        unreachable=found.unreachable - found.deleted,
+        unreachable=found.left,
         garbage=found.garbage - found.deleted,
     )
     return replace(status, stored=stored)

@@ -239,4 +239,6 @@ def test_what_residency_forbids_is_evicted(region: OwnRegion):
     found = clean(region, evict=True, keep=GcOptions.keep)
     assert found.deleted == found.refused
     assert (found.failed, below(region)) == (0, set())
-    assert "0 bytes" not in sterna(region, "status").stdout
+    left = json.loads(sterna(region, "status", "--json").stdout)
+    assert not [item for item in left["refused"] if item["bytes"]]
+    assert left["stored"]["unreachable"]["files"] >= 0

@@ -48,10 +48,13 @@ CASES = {
         "JSON values are over",
     ),
 }
+LONGEST = ("plain objects", "arrays in arrays", "plain numbers")
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_bomb_takes_little_memory(name: str) -> None:
+def test_a_bomb_takes_little_memory(name: str, request: pytest.FixtureRequest) -> None:
+    if name in LONGEST and request.config.getoption("quick"):
+        pytest.skip("half a minute: without --quick alone")
     make, expected = CASES[name]
     code = CHILD.format(tests=".", make=make)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

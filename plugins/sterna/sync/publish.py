@@ -16,6 +16,7 @@ from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica import head as properties
 from sterna.replica.head import encode_held, is_recorded, read_head, refuse_foreign
 from sterna.replica.held import Held
+from sterna.replica.news import NEWS, news_property
 from sterna.replica.records import Action, Plan, StageReport
 from sterna.replica.region import Progress, RegionContext
 from sterna.replica.writing import writer
@@ -65,6 +66,7 @@ def publish_plan(context: RegionContext, plan: Plan, settled: Settled, progress:
         progress("a failover took back what this was planned for; nothing is published")
         return None
     found = _properties(context, plan, settled)
+    found[NEWS] = news_property(context, context.primary, plan, settled.actions, settled.held)
     message = _message(plan, settled)
     cleared = _cleared(settled.actions)
     progress(f"publishing {len(settled.actions)} changes on {branch}")

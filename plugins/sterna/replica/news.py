@@ -34,7 +34,7 @@ _LOOKED_AT = 100  # commits of others that may lie above the newest one that has
 
 
 @dataclass(frozen=True)
-class Change:
+class TableMove:
     """How one table moved.
 
     Args:
@@ -74,7 +74,7 @@ class News:
     """
 
     number: int = 0
-    updated: Mapping[str, Change] = field(default_factory=dict)
+    updated: Mapping[str, TableMove] = field(default_factory=dict)
     dropped: Mapping[str, int | None] = field(default_factory=dict)
     held: Mapping[str, Stay] = field(default_factory=dict)
     released: Mapping[str, int | None] = field(default_factory=dict)
@@ -166,7 +166,7 @@ def _gather(
 
     return News(
         updated={
-            name: Change(shown(name) if name in unread else put.previous, put.snapshot, put.operations)
+            name: TableMove(shown(name) if name in unread else put.previous, put.snapshot, put.operations)
             for name, put in puts.items()
         },
         dropped={name: shown(name) for name in drops},
@@ -230,7 +230,7 @@ def _encoded(news: News) -> dict[str, Any]:
 
 def _decoded(number: int, found: Mapping[str, Any]) -> News:
     updated = {
-        name: Change(previous, current, None if operations is None else tuple(operations))
+        name: TableMove(previous, current, None if operations is None else tuple(operations))
         for name, (previous, current, operations) in found.get("updated", {}).items()
     }
     held = {name: Stay(kind, snapshot) for name, (kind, snapshot) in found.get("held", {}).items()}

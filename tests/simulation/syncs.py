@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from sterna.errors import UsageError
-from sterna.replica.records import StageReport
+from sterna.replica.records import Report, StageReport
 from sterna.replica.region import RegionContext
 from sterna.sync import stages
 from sterna.sync.options import SyncOptions
+from sterna.sync.run import sync
 from tests.simulation.actor import Actor
 from tests.simulation.store import Violation
 
@@ -45,6 +46,11 @@ class Syncing(Actor):
         self._options = options
         self._run: Run | None = None
 
+    @property
+    def run(self) -> str:
+        """The folder of the run that is under way, or "" where none has a plan yet."""
+        return self._run.planned.run if self._run else ""
+
     def work(self) -> None:
         """A run that died goes on at its last task, or is given up.
 
@@ -65,6 +71,21 @@ class Syncing(Actor):
             self.tell("its run is so old that the clean-up took it away")
             self._run = None
 
+    def begin(self) -> None:
+        """Plan, and die when the first batch is copied."""
+        planned = stages.plan(self.context, self._options, self.tell)
+        if planned.batches:
+            stages.copy(self.context, planned.run, 0, self.tell)
+
+    def once(self) -> Report:
+        """One sync from its beginning to its end."""
+        self._run = None
+        return sync(self.context, self._options, self.tell, engine=no_engine)
+
+    def forget(self) -> None:
+        """Give up what was under way: sterna is another version from now on."""
+        self._run = None
+
     def _stages(self) -> None:
         context = self.context
         if self._run is None:
@@ -83,8 +104,9 @@ class Syncing(Actor):
             self.tell("localize")
             localized = stages.localize(context, self._run.planned.run, copied, self.tell, no_engine)
             self._run = replace(self._run, localized=localized)
-        self.tell("publish")
-        stages.publish(context, self._run.planned.run, copied, self._run.localized or StageReport(), self.tell)
+        last = stages.arrive if self._options.lane == "large" else stages.publish
+        self.tell(last.__name__)
+        last(context, self._run.planned.run, copied, self._run.localized or StageReport(), self.tell)
         self._run = None
 
 

@@ -18,6 +18,7 @@ HAPPENS = (
     *("starts it again", "gives its run up", "superseded", ": Waits", "SourceGone"),
     *("purged: s3://us-", "purged: s3://eu-", "lost: ", "restored: ", ": rename: ", ": drop: ", "drop namespace"),
     *("localizing 1 position-delete", "from us-lake", "is dark", "comes back"),
+    *(": InTransit", "L: arrive", "M: arrive", "another large lane is at work", "the large lane brings it"),
 )
 
 
@@ -31,6 +32,9 @@ HAPPENS = (
         (bugs.commits_torn, "order"),
         (bugs.held_once_held_forever, "equality"),
         (bugs.a_dark_place_stops_everybody, "isolation"),
+        (bugs.lanes_split_a_commit, "order"),
+        (bugs.in_transit_and_forgotten, "equality"),
+        (bugs.held_named_before_they_are_written_down, "closure: the list"),
     ],
 )
 def test_a_bug_put_in_on_purpose_is_found(bug: Callable[[], AbstractContextManager[object]], broken: str) -> None:
@@ -44,6 +48,34 @@ def test_a_bug_put_in_on_purpose_is_found(bug: Callable[[], AbstractContextManag
                 play(seed)  # without the bug nothing is wrong with it
                 return
     pytest.fail(f"{ENOUGH} seeds did not find that {bug.__name__} breaks {broken!r}")
+
+
+@pytest.mark.parametrize(
+    ("bug", "broken"),
+    [
+        (bugs.a_dark_place_stops_everybody, "isolation: the next sync"),
+        (bugs.a_poisoned_table_stops_everybody, "isolation: the next sync"),
+        (bugs.lag_without_what_is_held, "lag: told as"),
+        (bugs.held_since_a_moment_ago, "lag: told as"),
+    ],
+)
+def test_what_is_looked_at_after_each_step_is_found_there(
+    bug: Callable[[], AbstractContextManager[object]], broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(World, "_settle", lambda world: None)
+    test_a_bug_put_in_on_purpose_is_found(bug, broken)
+
+
+STREAM = 100  # steps, of three minutes each
+
+
+def test_clean_ups_get_on_beside_a_stream_of_syncs() -> None:
+    World(1).stream(STREAM)
+
+
+def test_a_clean_up_that_a_stream_of_syncs_starves_is_found() -> None:
+    with bugs.clean_up_waits_for_every_sync(), pytest.raises(Violation, match="no clean-up deletes anything"):
+        World(1).stream(STREAM)
 
 
 def test_a_seed_is_the_same_each_time() -> None:

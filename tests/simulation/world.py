@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import patch
 from uuid import UUID
 
@@ -18,17 +19,20 @@ from sterna.gc.fence import Fence
 from sterna.gc.model import LEAST_GRACE
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
-from sterna.replica.head import COLLECTING_SECONDS
+from sterna.replica.head import COLLECTING_SECONDS, read_head
+from sterna.replica.held_list import INLINE_BYTES
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from tests.simulation.actor import Actor
 from tests.simulation.catalog import ActorsCatalog
-from tests.simulation.changes import FAR
+from tests.simulation.changes import FAR, LARGE
 from tests.simulation.cleaning import KEEP, Cleaning
 from tests.simulation.clock import Clock
+from tests.simulation.foresight import Foresight
 from tests.simulation.invariants import Invariants
+from tests.simulation.lags import ToldLags
 from tests.simulation.main import Main
 from tests.simulation.store import Objects, Store, Violation
 from tests.simulation.syncs import Syncing, no_engine
@@ -39,6 +43,8 @@ from tests.support.small_world import no_secrets
 from tests.unit.registry import samples
 
 _ROOT = "s3://eu-replica"
+_LOOKS_AHEAD = 5  # one of so many seeds looks at each step what the next sync would do: that takes most of the time
+_WHO_WAITS = ("sync.stages", "sync.run", "gc.delete", "gc.fence", "replica.head")
 
 
 class World:
@@ -56,13 +62,16 @@ class World:
         self.faults = self._faults()
         region = registry().region("eu")
         self.region = region
-        self.syncs = [Syncing(name, self._context(name), self.tell, self.rng, self._options()) for name in ("A", "B")]
-        self.syncs[0].others, self.syncs[1].others = self.syncs[1:], self.syncs[:1]
+        self.syncs = self._pair("A", "B", self.rng.choice(("small", "small", "all")))
+        self.large = self._pair("L", "M", "large")
         self.cleaning = Cleaning("C", self._context("C"), self.tell, lambda: self.invariants.commits > 0)
-        self.actors: list[Actor] = [*self.syncs, self.cleaning]
+        self.actors: list[Actor] = [*self.syncs, *self.large, self.cleaning]
         self.invariants = Invariants(
-            self.catalog, self.store, self.main, region.replica_branch, self.syncs[0].context.mapping.source
+            self.catalog, self.store, self.main, region.replica_branch, _ROOT, self.syncs[0].context.mapping.source
         )
+        told = self._over(self.catalog, self.store)
+        self.lags = ToldLags(told, self.catalog, self.main)
+        self.foresight = Foresight(self.catalog, self.store, self.main, self._over, region.replica_branch, self.rng)
 
     def tell(self, line: str) -> None:
         self.trace.append(line)
@@ -79,11 +88,58 @@ class World:
                 for _ in range(self.rng.choice((10, 20, 40))):
                     self.clock.go_on(self.rng.choice((1, 60, 3600)))
                     self.rng.choices(steps, (3, 2, 8, 1))[0]()
-                    self.invariants.check()
+                    self._check()
                 self._settle()
             finally:
                 for actor in self.actors:
                     actor.end()
+
+    def stream(self, rounds: int) -> None:
+        """Syncs follow one another without a pause, of a `main` that is written all the time, beside clean-ups.
+
+        Raises:
+            Violation: the clean-ups don't get on.
+        """
+        for actor in self.actors:
+            actor.turn.faults = Faults(switch=0.1)
+        with self._doubles():
+            try:
+                for number in range(rounds):
+                    self.clock.go_on(180)
+                    self.main.write()
+                    self.syncs[0].go_on()
+                    while not self._in_somebodys_way():
+                        if self.invariants.watermark == len(self.main.heads) - 1:
+                            self.main.write()
+                        self.syncs[0].go_on()
+                        self.invariants.check()
+                    self.cleaning.go_on()
+                    self.invariants.check()
+                    if number == rounds // 2:
+                        deleted = self.store.deleted
+            finally:
+                for actor in self.actors:
+                    actor.end()
+        if self.store.deleted == deleted:
+            raise Violation(f"progress: beside syncs no clean-up deletes anything: {deleted} files in all")
+
+    def _in_somebodys_way(self) -> bool:
+        """Whether the first sync is between its plan and its publication, or waits for a deletion."""
+        if self.invariants.commits and read_head(self.catalog, self.region.replica_branch).collecting:
+            return True
+        plan = self.store.objects.get(f"{self.syncs[0].run}/plan.json")
+        if plan is None:
+            return False
+        branches = {reference.name: reference.hash for reference in self.catalog.references()}
+        planned: str = json.loads(plan.data)["replica_hash"]
+        return planned == branches.get(self.region.replica_branch, self.catalog.no_ancestor())
+
+    def _check(self) -> None:
+        """Look at everything that must hold after each step."""
+        self.invariants.check()
+        self.lags.check(self.clock.now(), self.invariants.watermark, self.invariants.positions)
+        if self.seed % _LOOKS_AHEAD == 0:
+            self.foresight.look()
 
     def _write(self) -> None:
         main = self.main
@@ -93,7 +149,7 @@ class World:
         self.main.purge(self._may_go)
 
     def _go_on(self) -> None:
-        self.rng.choices(self.actors, (3, 3, 2))[0].go_on()
+        self.rng.choices(self.actors, (3, 3, 2, 1, 2))[0].go_on()
 
     def _disturb(self) -> None:
         self.rng.choices((self.main.lose, self.main.restore, self._arrive, self._darken), (1, 1, 2, 1))[0]()
@@ -133,7 +189,10 @@ class World:
         self.tell("no faults any more")
         self.clock.go_on(COLLECTING_SECONDS)  # a clean-up that was killed is waited for no longer
         self._while_it_is_dark()
+        self._while_it_is_in_transit()
         report = self._last_sync()
+        if report.transit:
+            raise Violation(f"progress: a sync of both lanes leaves in transit {report.transit}")
         if report.watermark != self.main.heads[-1]:
             raise Violation(
                 f"progress: the last sync stands for {report.watermark}, main is at {self.main.heads[-1]}: {report}"
@@ -145,8 +204,8 @@ class World:
         if self.main.lost:
             self.main.restore()
             report = self._last_sync()
-        if report.held:
-            raise Violation(f"progress: held though nothing is lost: {report.held}")
+        if report.held or report.transit:
+            raise Violation(f"progress: held though nothing is lost: {report.held} {report.transit}")
         self._clean()
 
     def _while_it_is_dark(self) -> None:
@@ -155,13 +214,31 @@ class World:
         key = self.main.write_at_home()
         self.tell(f"{FAR} is dark and nothing else")
         try:
-            report = self._last_sync()
+            report = self._sync_of("small").once()
         except StoreUnreachable as error:
             raise Violation(f"isolation: {key_name(key)} is not published: {error}") from error
         if key_name(key) not in report.published:
             raise Violation(f"isolation: {key_name(key)} is not published: {report}")
+        self.invariants.check()
         self._check_held(report)
         self.store.dark.clear()
+
+    def _while_it_is_in_transit(self) -> None:
+        """While a large copy is under way, or was killed, others are published by the next sync of the small lane."""
+        big = key_name(self.main.write_at_home(large=True))
+        publisher = self._sync_of("small")
+        publisher.once()
+        self.large[0].begin()
+        key = key_name(self.main.write_at_home())
+        self.tell(f"the large lane copies {big}, or doesn't any more")
+        report = publisher.once()
+        self.invariants.check()
+        if key not in report.published:
+            raise Violation(f"isolation: {key} is not published beside {big}: {report}")
+
+    def _sync_of(self, lane: Literal["all", "small", "large"]) -> Syncing:
+        """Somebody whom nobody disturbs."""
+        return Syncing("S", self.syncs[0].context, self.tell, self.rng, SyncOptions(lane=lane))
 
     def _clean(self) -> None:
         """Nobody syncs any more.
@@ -175,7 +252,8 @@ class World:
         files = {
             uri
             for uri in self.store.objects
-            if self.store.is_below_root(uri) and not uri.startswith(f"{_ROOT}/_sterna/")
+            if self.store.is_below_root(uri)
+            and not uri.startswith(tuple(f"{_ROOT}/_sterna/{kind}/" for kind in ("runs", "collect", "transit")))
         }
         if files - self.invariants.reached:
             raise Violation(f"progress: the clean-up leaves {sorted(files - self.invariants.reached)}")
@@ -196,14 +274,28 @@ class World:
 
     def _context(self, name: str) -> RegionContext:
         turn = Turn(self.rng, self.faults, lambda line: self.tell(f"  {name} {line}"))
-        catalog = ActorsCatalog(self.catalog, registry().region("eu").replica_branch, turn, self.late)
-        objects = Objects(self.store, mapping(), turn)
+        return self._opened(self.catalog, self.store, turn)
+
+    def _over(self, catalog: InMemoryCatalog, store: Store) -> RegionContext:
+        """The region without faults, over a catalog and stores, which may be copies."""
+        return self._opened(catalog, store, Turn(self.rng, Faults(), lambda line: None))
+
+    def _opened(self, catalog_: InMemoryCatalog, store: Store, turn: Turn) -> RegionContext:
+        catalog = ActorsCatalog(catalog_, registry().region("eu").replica_branch, turn, self.late)
+        objects = Objects(store, mapping(), turn)
         return injected(
             registry(), "eu", no_secrets, catalog=catalog, primary=catalog, objects=objects, mapping=mapping()
         )
 
-    def _options(self) -> SyncOptions:
-        return SyncOptions(files_per_batch=self.rng.choice((1, 3, 5_000)), seed_group=self.rng.choice((1, 2, 50)))
+    def _pair(self, one: str, two: str, lane: Literal["all", "small", "large"]) -> list[Syncing]:
+        """Two that do the same, and may take each other's work for abandoned."""
+        pair = [Syncing(name, self._context(name), self.tell, self.rng, self._options(lane)) for name in (one, two)]
+        pair[0].others, pair[1].others = pair[1:], pair[:1]
+        return pair
+
+    def _options(self, lane: Literal["all", "small", "large"]) -> SyncOptions:
+        files, group = self.rng.choice((1, 3, 5_000)), self.rng.choice((1, 2, 50))
+        return SyncOptions(files_per_batch=files, seed_group=group, lane=lane)
 
     def _faults(self) -> Faults:
         """How bad this seed is: some are calm, some have one kind of fault, some all."""
@@ -232,14 +324,20 @@ class World:
                 patch("sterna.replica.run_folder.datetime", time),
                 patch("sterna.replica.lag.datetime", time),
                 patch("sterna.replica.head.datetime", time),
+                patch("sterna.replica.transit.datetime", time),
+                patch("sterna.replica.transit.time", seconds),
+                patch("sterna.sync.lanes.datetime", time),
                 patch("sterna.gc.run.datetime", time),
                 patch("sterna.gc.fence.Fence", self._fence),
                 patch("sterna.gc.run.uuid", SimpleNamespace(uuid4=self._uuid)),
-                *(patch(f"sterna.{module}.time", seconds) for module in ("sync.stages", "gc.delete", "gc.fence")),
+                *(patch(f"sterna.{module}.time", seconds) for module in _WHO_WAITS),
+                patch("sterna.replica.head._first_seen", {}),
                 patch("sterna.replica.run_folder.uuid", SimpleNamespace(uuid4=self._uuid)),
                 patch("sterna.sync.plan.make.ThreadPoolExecutor", Serial),
                 patch("sterna.sync.localize.ThreadPoolExecutor", Serial),
                 patch("sterna.sync.copy.copy_files", self._copy_files),
+                # In every other seed the list of what is held stands beside the replica, however short.
+                patch("sterna.replica.held_list.INLINE_BYTES", 2 if self.seed % 2 else INLINE_BYTES),
             ):
                 stack.enter_context(patched)
             yield
@@ -252,7 +350,9 @@ class World:
 
     def _sleep(self, seconds: float) -> None:
         self.clock.go_on(seconds)
-        self._running().turn.rest()
+        for actor in self.actors:
+            if actor.running:
+                actor.turn.rest()
 
     def _running(self) -> Actor:
         return next((actor for actor in self.actors if actor.running), self.actors[0])
@@ -276,7 +376,7 @@ class Serial:
 @cache
 def registry() -> Registry:
     names = ("us", "eu", "ap")
-    regions = [samples.region(name, f"s3://{name}-replica", localize="here") for name in names]
+    regions = [samples.region(name, f"s3://{name}-replica", localize="here", large_copy=LARGE - 1) for name in names]
     lakes = [
         samples.location(f"{name}-{part}", f"s3://{name}-{part}", name)
         for name in names

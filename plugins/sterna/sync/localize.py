@@ -25,6 +25,7 @@ from sterna.iceberg.files import Written
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
 from sterna.replica import file_list as listing
+from sterna.replica.editions import edition_at
 from sterna.replica.file_list import (
     DELETE_MANIFEST,
     INLINE_MANIFEST,
@@ -38,6 +39,7 @@ from sterna.replica.file_list import (
 )
 from sterna.replica.records import StageReport, TableFailure
 from sterna.replica.region import Progress, RegionContext
+from sterna.replica.run_folder import CHILDREN
 from sterna.replica.wanted import kept
 from sterna.sync.blame import fault_of, unexpected
 from sterna.sync.engine import Engine
@@ -194,7 +196,7 @@ def _handed(context: RegionContext, run: str, children: Children, files: int) ->
     if len(children) * files <= _CHILDREN_INLINE:
         return children
     data = json.dumps(children, sort_keys=True).encode()
-    uri = f"{run}/children-{hashlib.sha256(data).hexdigest()[:16]}.json"
+    uri = f"{run}/{CHILDREN}{hashlib.sha256(data).hexdigest()[:16]}.json"
     context.objects.write_new(uri, data)
     return uri
 
@@ -292,19 +294,26 @@ def _convert(objects: Objects, item: _Item, data: bytes) -> bytes | None:
     from sterna.iceberg.metadata import table as metadata
     from sterna.iceberg.metadata import view
 
-    mapping = objects.mapping
+    mapping, limits = objects.mapping, objects.mapping.region.limits
     given = _written_down(objects, item.children) if isinstance(item.children, str) else item.children
     localized: bytes | None
     if item.role == POSITION_DELETE:
-        localized = position_deletes.localize_position_deletes(data, item.source, content=mapping.content)
+        localized = position_deletes.localize_position_deletes(
+            data, item.source, content=mapping.content, limits=limits
+        )
     elif item.role in (MANIFEST, DELETE_MANIFEST, INLINE_MANIFEST):
         deletes = {source: Written(*written) for source, written in given.items()}
         localized = manifest.localize_manifest(
-            data, item.source, content=mapping.content, mapped=mapping.unopened, deletes=deletes
+            data,
+            item.source,
+            content=mapping.content,
+            mapped=partial(mapping.unopened, edition=edition_at(mapping, item.target)),
+            deletes=deletes,
+            limits=limits,
         )
     elif item.role == MANIFEST_LIST:
         localized = manifest_list.localize_manifest_list(
-            data, item.source, {source: Written(*written) for source, written in given.items()}
+            data, item.source, {source: Written(*written) for source, written in given.items()}, limits
         )
     elif item.role == METADATA:
         children = {source: uri for source, (uri, _) in given.items()}
@@ -317,9 +326,12 @@ def _convert(objects: Objects, item: _Item, data: bytes) -> bytes | None:
             lists=children,
             manifests=children,
             keep=partial(kept, mapping.registry.policy(item.table)),
+            limits=limits,
         )
     elif item.role == VIEW_METADATA:
-        return view.localize_view_metadata(data, item.source, root=mapping.replica_folder, known=mapping.known)
+        return view.localize_view_metadata(
+            data, item.source, root=mapping.replica_folder, known=mapping.known, limits=limits
+        )
     else:
         raise BrokenMetadata(f"no such role: {item.role}", file=item.source)
     if localized is None and not mapping.is_local(item.source):

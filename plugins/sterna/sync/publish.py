@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,16 +12,19 @@ from importlib.metadata import PackageNotFoundError, version
 
 from sterna.catalog.commit_once import NOTHING, commit_once
 from sterna.catalog.model import NAMESPACE, Content, Delete, Operation, Put, parse_key
-from sterna.errors import CatalogConflict
+from sterna.errors import Busy, CatalogConflict
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica import head as properties
-from sterna.replica.head import encode_held, is_recorded, read_head, refuse_foreign
+from sterna.replica.head import is_recorded, read_head, refuse_deleting, refuse_foreign, with_held
 from sterna.replica.held import Held
+from sterna.replica.held_list import HeldList, held_list, write_list
 from sterna.replica.news import NEWS, news_property
 from sterna.replica.records import Action, Plan, StageReport
 from sterna.replica.region import Progress, RegionContext
 from sterna.replica.writing import writer
 from sterna.sync.holds import Settled, settle
+
+_TRIES = 120  # a second apart: a clean-up deletes for half a minute at a time
 
 
 def settle_plan(plan: Plan, failed: StageReport) -> Settled:
@@ -40,18 +44,21 @@ def changes_nothing(context: RegionContext, plan: Plan, settled: Settled) -> boo
         return False
     head = read_head(context.primary, context.region.replica_branch)
     return head.hash == plan.replica_hash and is_recorded(
-        head, settled.held, plan.source_hash, plan.digest, filtered=plan.filtered
+        with_held(context.objects, head), settled.held, plan.source_hash, plan.digest, filtered=plan.filtered
     )
 
 
-def publish_plan(context: RegionContext, plan: Plan, settled: Settled, progress: Progress) -> str | None:
-    """Commit a settled plan to the replica branch.
+def publish_plan(
+    context: RegionContext, plan: Plan, settled: Settled, progress: Progress, listed: HeldList | None = None
+) -> str | None:
+    """Commit a settled plan to the replica branch, once the list of what is held stands where the commit says.
 
     Args:
         context: the region.
         plan: made for the head that is expected.
         settled: what goes ahead and what is held.
         progress: called with lines for people.
+        listed: what the commit says of held keys; default: those of the settled plan.
 
     Returns:
         The new head; None when another run of sterna was first, or a failover: its work stands, ours is found by the
@@ -59,15 +66,17 @@ def publish_plan(context: RegionContext, plan: Plan, settled: Settled, progress:
 
     Raises:
         BranchChanged: somebody else committed to the branch.
-        CatalogError: the catalog does not answer; a later run resumes.
+        CatalogError, StoreError: the catalog, or the store with the replica root, does not answer; a later run resumes.
     """
     branch = context.region.replica_branch
     if context.registry.has_copies and _taken_back(context, plan):
         progress("a failover took back what this was planned for; nothing is published")
         return None
-    found = _properties(context, plan, settled)
+    listed = listed or held_list(settled.held)
+    write_list(context.objects, listed)
+    found = _properties(context, plan, settled, listed)
     found[NEWS] = news_property(context, context.primary, plan, settled.actions, settled.held)
-    message = _message(plan, settled)
+    message = _message(plan, settled, listed.count)
     cleared = _cleared(settled.actions)
     progress(f"publishing {len(settled.actions)} changes on {branch}")
     catalog, expected = writer(context), plan.replica_hash
@@ -85,6 +94,36 @@ def publish_plan(context: RegionContext, plan: Plan, settled: Settled, progress:
             if commit.properties[properties.RUN_ID] == plan.run_id:
                 return commit.hash  # an earlier try of this very task made the branch, and it
         return None
+
+
+def overtake(context: RegionContext, run_id: str) -> None:
+    """Say once more what the replica branch's head says: whatever was planned before is published no more.
+
+    For who wrote over files that such a plan may count on.
+
+    Args:
+        context: the region.
+        run_id: names the commit.
+
+    Raises:
+        Busy: a clean-up deletes files, and does not come to an end.
+        CatalogConflict: others were first, again and again.
+        BranchChanged: the head isn't sterna's.
+        CatalogError: the catalog doesn't answer.
+    """
+    branch = context.region.replica_branch
+    for left in reversed(range(_TRIES)):
+        try:
+            commit = next(iter(context.primary.history(branch, operations=False)))
+            refuse_foreign(branch, commit)
+            refuse_deleting(properties.head_of(commit))
+            found, message = {**commit.properties, properties.RUN_ID: run_id}, f"sterna: {run_id} wrote files anew"
+            commit_once(writer(context), branch, commit.hash, NOTHING, message, found, named_by=[properties.RUN_ID])
+            return
+        except (Busy, CatalogConflict):
+            if not left:
+                raise
+            time.sleep(1.0)
 
 
 def _taken_back(context: RegionContext, plan: Plan) -> bool:
@@ -171,7 +210,7 @@ def _content(action: Action) -> Content:
     return content.with_id(action.content_id or None)
 
 
-def _properties(context: RegionContext, plan: Plan, settled: Settled) -> dict[str, str]:
+def _properties(context: RegionContext, plan: Plan, settled: Settled, listed: HeldList) -> dict[str, str]:
     watermark = plan.watermark if plan.filtered or plan.more else plan.source_hash
     found = {
         properties.RUN_ID: plan.run_id,
@@ -183,7 +222,7 @@ def _properties(context: RegionContext, plan: Plan, settled: Settled) -> dict[st
         properties.DIGEST: "" if plan.filtered or plan.more else plan.digest,
         properties.REGISTRY: context.registry.digest(),
         properties.BINDINGS: json.dumps(plan.bindings, separators=(",", ":"), sort_keys=True),
-        properties.HELD: encode_held(settled.held),
+        properties.HELD: listed.property,
         properties.COUNTS: json.dumps(
             dict(Counter(f"{action.change} {action.kind}" for action in settled.actions)), sort_keys=True
         ),
@@ -203,13 +242,13 @@ def sterna_version() -> str:
         return "unknown"
 
 
-def _message(plan: Plan, settled: Settled) -> str:
+def _message(plan: Plan, settled: Settled, held: int) -> str:
     what = (
         f"reasserts the branch over {plan.reasserts}" if plan.reasserts else f"{SOURCE_BRANCH}@{plan.source_hash[:12]}"
     )
     if plan.reseeded_from:
         what = f"{what}, reseeded from {plan.reseeded_from[:12]},"
-    return f"sterna: {what} in {plan.region}: {_counts_text(settled.actions)}, {len(settled.held)} held"
+    return f"sterna: {what} in {plan.region}: {_counts_text(settled.actions)}, {held} held"
 
 
 def _counts_text(actions: Iterable[Action]) -> str:

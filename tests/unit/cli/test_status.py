@@ -28,6 +28,10 @@ KEYS = [
     "slots",
     "oldest_evidence",
     "unseen",
+    "unread_held",
+    "stored",
+    "transit",
+    "transit_lag_seconds",
 ]
 
 

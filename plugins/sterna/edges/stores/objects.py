@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import re
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
 from sterna.edges.secrets import Secrets
+from sterna.edges.stores.content import read_whole
 from sterna.edges.stores.deleting import delete_each
 from sterna.edges.stores.fetched import fetched_uri
-from sterna.edges.stores.listing import key_runs, list_run
-from sterna.edges.stores.open_store import LATER, PAGE, OpenStore, about, call_store, head, list_pages, refuse_fork
-from sterna.errors import CredentialError, ObjectMissing, SternaError, StoreUnreachable, UnsafeUri, Unsupported
-from sterna.registry.credential import address_of
+from sterna.edges.stores.in_flight import Room, check_size, in_order, read_within
+from sterna.edges.stores.listing import folders_in, key_runs, list_run
+from sterna.edges.stores.open_store import (
+    PAGE,
+    OpenStore,
+    about,
+    call_store,
+    head,
+    list_pages,
+    refuse_altered,
+    refuse_fork,
+)
+from sterna.errors import CredentialError, ObjectMissing, SternaError, UnsafeUri
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Location, Registry, inside
 
-READ_LIMIT = 1 << 30
+_COPIES = 2  # of each file that is read stand in memory for a moment
 _FOLDERS_KEPT = 100_000
-_BODIES = 3  # times that an object is asked for whose content breaks off
-# What Azure takes for another name: a backslash for a slash, and a full stop at a part's end for nothing.
-_AZURE_ALTERS = re.compile(r"\\|\.(/|$)")
 _PLAIN_KEY = re.compile(r"[\w/.=~'-]+(?: [\w/.=~'-]+)*", re.ASCII)
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -51,6 +56,8 @@ class Objects:
         self._stores: dict[str, OpenStore] = {}
         self._folders: dict[str, tuple[OpenStore, str]] = {}
         self._opening = threading.Lock()
+        self._reading, self._parsing = (Room(mapping.region.limits.plan_bytes) for _ in range(2))
+        self._large: Callable[[str, int], None] = lambda uri, size: None
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any], secrets: Secrets) -> Objects:
@@ -76,45 +83,52 @@ class Objects:
         """Return the same objects, but that what they read of other regions is kept below a run's folder."""
         return _FetchingObjects(self, run)
 
-    def read(self, uri: str, *, limit: int = READ_LIMIT) -> bytes:
+    def watched(self, large: Callable[[str, int], None]) -> Objects:
+        """Return the same objects, but that somebody is told before a large file is read or parsed.
+
+        Args:
+            large: called with a file's URI, and about how many bytes it takes in memory.
+        """
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__ | {"_large": large})
+        return made
+
+    def read(self, uri: str, *, limit: int | None = None) -> bytes:
         """Return an object's content.
 
         Args:
             uri: the object.
-            limit: bytes; a larger object is refused before it is read.
+            limit: bytes; a larger object is refused before it is read. What is larger than the region's limit
+                `file_bytes` is refused in any case, but for what sterna itself keeps beside the replica.
 
         Raises:
             ObjectMissing, StoreUnreachable, StoreDenied: it can't be read.
-            Unsupported: it is larger than the limit.
+            OverLimit: it is larger than the region's limit.
+            TooLarge: it is larger than the caller's limit.
             UnregisteredUri, UnsafeUri: as `Mapping.locate`.
         """
-        import obstore
-        from obstore.exceptions import BaseError
-
         store, key = self._find(uri)
-        end = time.monotonic() + self.timeout
 
-        def get() -> bytes:
-            # The client repeats a request that failed; an answer that breaks off only where it has an ETag and was not
-            # reset.
-            for left in reversed(range(_BODIES)):
-                result = obstore.get(store.client, key)
-                size = result.meta["size"]
-                if size > limit:
-                    raise Unsupported(f"the file has {size} bytes, {limit} is the limit", file=uri)
-                try:
-                    data = bytes(result.bytes())
-                except BaseError:
-                    if not left or time.monotonic() > end:
-                        raise
-                    continue
-                if len(data) == size:
-                    return data
-                if time.monotonic() > end:
-                    break
-            raise StoreUnreachable(f"{address_of(store.location)} sent {len(data)} of {size} bytes; {LATER}", file=uri)
+        def refuse(size: int) -> None:
+            check_size(self.mapping, uri, size, limit)
 
-        return call_store(store, uri, get)
+        return call_store(store, uri, lambda: read_whole(store, key, uri, self.timeout, refuse))
+
+    def read_within(self, sizes: dict[str, int]) -> Iterator[tuple[str, bytes | SternaError]]:
+        """Yield each URI with its content or error, as `read_many`; no more is in memory than the region's `plan_bytes`
+        has room for, whoever reads at the same time.
+
+        Args:
+            sizes: the objects, with the bytes that somebody says each has; -1 where nobody does.
+        """
+        return read_within(self, sizes, self._reading, self.workers, _COPIES, self._large)
+
+    @contextmanager
+    def room_for(self, uri: str, memory: int) -> Iterator[None]:
+        """Wait until a file may be parsed that takes about so many bytes of memory."""
+        self._large(uri, memory)
+        with self._parsing.of(memory):
+            yield
 
     def read_many(self, uris: Iterable[str], workers: int | None = None) -> Iterator[tuple[str, bytes | SternaError]]:
         """Yield each URI with its content, or with the error that kept it from being read, in the order asked for.
@@ -130,7 +144,7 @@ class Objects:
             except SternaError as error:
                 return uri, error
 
-        return _in_order(attempt, uris, workers or self.workers)
+        return in_order(attempt, uris, workers or self.workers)
 
     def size(self, uri: str) -> int | None:
         """Return an object's size in bytes, None where there is no such object.
@@ -279,17 +293,30 @@ class Objects:
             StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
         """
         folder = uri_prefix.rstrip("/")
-        place = self.mapping.locate(folder)
-        try:
-            store = self.open(place.location)
-        except CredentialError as error:
-            raise about(error, uri_prefix) from None
-        start = folder[: len(folder) - len(place.path)].rstrip("/")
-        prefix = store.key(place.path)
+        store, path = self._folder(folder)
+        start = folder[: len(folder) - len(path)].rstrip("/")
+        prefix = store.key(path)
         skip = len(store.base) + 1 if store.base else 0
         for page in list_pages(store, folder, prefix, "/".join(filter(None, (prefix, after))) if after else ""):
             for item in page:
                 yield f"{start}/{item['path'][skip:]}", item["size"], item["last_modified"]
+
+    def folders(self, uri_prefix: str) -> Sequence[str]:
+        """Return the names of the folders right below a folder, by one request, or a few where there are thousands.
+
+        Raises:
+            StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
+        """
+        store, path = self._folder(uri_prefix)
+        return folders_in(store, uri_prefix, store.key(path))
+
+    def _folder(self, uri: str) -> tuple[OpenStore, str]:
+        """Return a folder's store, and its path below the location's prefix."""
+        place = self.mapping.locate(uri)
+        try:
+            return self.open(place.location), place.path
+        except CredentialError as error:
+            raise about(error, uri) from None
 
     def open(self, location: Location) -> OpenStore:
         """Return a location's store; it is opened the first time.
@@ -321,11 +348,7 @@ class Objects:
         place = self.mapping.locate(uri)
         if not place.path:
             raise UnsafeUri("the URI names a location, not a file", file=uri)
-        if place.location.remote.type == "azureblob" and _AZURE_ALTERS.search(place.path):
-            raise UnsafeUri(
-                "Azure would take the key for another one's: it has a backslash, or a part that ends in a full stop",
-                file=uri,
-            )
+        refuse_altered(place, uri)
         try:
             store = self.open(place.location)
         except CredentialError as error:
@@ -333,7 +356,7 @@ class Objects:
         return store, store.key(place.path)
 
     def _map(self, function: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
-        return _in_order(function, items, self.workers) if len(items) > 1 else map(function, items)
+        return in_order(function, items, self.workers) if len(items) > 1 else map(function, items)
 
 
 class _FetchingObjects(Objects):
@@ -346,6 +369,7 @@ class _FetchingObjects(Objects):
 
     def __init__(self, objects: Objects, run: str) -> None:
         super().__init__(objects.mapping, objects.secrets, timeout=objects.timeout, workers=objects.workers)
+        self._reading, self._parsing = objects._reading, objects._parsing
         self._objects = objects
         self._run = run
 
@@ -353,7 +377,7 @@ class _FetchingObjects(Objects):
         """Return a location's store; see `Objects.open`."""
         return self._objects.open(location)
 
-    def read(self, uri: str, *, limit: int = READ_LIMIT) -> bytes:
+    def read(self, uri: str, *, limit: int | None = None) -> bytes:
         """Return an object's content; see `Objects.read`."""
         data = super().read(uri, limit=limit)
         if not self.mapping.is_local(uri):
@@ -363,20 +387,3 @@ class _FetchingObjects(Objects):
 
 def _rebuild(registry: Registry, region: str, secrets: Secrets, timeout: float, workers: int) -> Objects:
     return Objects(Mapping(registry, registry.region(region)), secrets, timeout=timeout, workers=workers)
-
-
-def _in_order(function: Callable[[_T], _R], items: Iterable[_T], workers: int) -> Iterator[_R]:
-    """Call a function on each item in threads and yield the results in the items' order, never far ahead of the
-    reader.
-    """
-    pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="sterna-objects")
-    waiting: deque[Future[_R]] = deque()
-    try:
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) >= 2 * workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)

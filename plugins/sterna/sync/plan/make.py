@@ -12,20 +12,24 @@ from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content
 from sterna.errors import (
     Damaged,
     NotResident,
+    OverLimit,
+    PlanKilled,
     SourceGone,
     SternaError,
     StoreUnreachable,
     TableError,
     Unsupported,
 )
-from sterna.iceberg import LOCALIZER_VERSION
 from sterna.registry.mapping import Mapping, check_bindings
 from sterna.registry.model import digest, inside
-from sterna.replica.head import Head, is_recorded, read_head, refuse_deleting
+from sterna.replica.editions import edition_at, edition_now
+from sterna.replica.file_list import copied_by_table
+from sterna.replica.head import Head, is_recorded, read_head, refuse_deleting, with_held
 from sterna.replica.held import Held
 from sterna.replica.records import Action, Batch, Plan
 from sterna.replica.region import Progress, RegionContext
 from sterna.replica.run_folder import new_run_id
+from sterna.replica.transit import Transit
 from sterna.replica.wanted import kept
 from sterna.sync.blame import OUTAGES, fault_of, place_of
 from sterna.sync.copy import other_original
@@ -33,8 +37,11 @@ from sterna.sync.holds import Settled, settle
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.changes import Changes, find_changes
 from sterna.sync.plan.compare import compare, held_entry, seed_group
+from sterna.sync.plan.lanes import is_wanted, large_lane, on_the_way, too_large, without
 from sterna.sync.plan.presence import Listed, ToBring, find_files
-from sterna.sync.plan.table_files import ReplicaLost, reached_content, read_metadata, table_files, view_files
+from sterna.sync.plan.reading import read_metadata
+from sterna.sync.plan.suspects import ReadLater, Suspects
+from sterna.sync.plan.table_files import ReplicaLost, reached_content, table_files, view_files
 from sterna.sync.sizes import Dark, source_sizes
 
 if TYPE_CHECKING:
@@ -43,6 +50,7 @@ if TYPE_CHECKING:
     from sterna.iceberg.metadata.table import TableMetadata
 
 _TABLES_AT_ONCE = 8
+_NO_DAMAGE = (NotResident, Unsupported, OverLimit, PlanKilled)  # of a file of the replica's own
 
 
 def make_plan(
@@ -76,15 +84,22 @@ def make_plan(
     refuse_deleting(head)
     check_bindings(context.registry, head.bindings or {})
     current = sync_digest(context)
+    head = with_held(context.objects, head)
+    if head.listed.lost:
+        progress(f"{head.listed.lost}: all keys are compared, and the list is made anew")
     seen = find_changes(context, head, current, options)
-    draft = compare(context, head, seen)
+    draft = compare(context, head, seen, options)
     seeding = not head.watermark and not seen.chosen
     chosen, more, waiting = seed_group(draft, seen, head, options.seed_group) if seeding else (draft.actions, False, [])
     progress(
         f"{len(seen.candidates)} keys compared: {len(draft.actions)} to change, {draft.left} as they should be, "
         f"{len(draft.held)} held"
     )
-    settled, found, since = _what_goes_on(context, chosen, (*draft.held, *waiting), head, seen, options)
+    large = large_lane(context, head, options)
+    blamed = (*draft.held, *waiting, *on_the_way(large, head, chosen))
+    settled, found, since = _what_goes_on(context, chosen, blamed, head, seen, options, run_id)
+    if found and options.leaves_large(context.region):
+        settled, found = _small_ones(context, settled, found, since, seen, options, large)
     held = _carried(settled.held, head, seen)
     files, batches, present = (found.files, found.batches, found.present) if found else (None, (), 0)
     if found:
@@ -101,7 +116,8 @@ def make_plan(
         seeding=seeding,
         more=more,
         filtered=seen.chosen,
-        idle=not settled.actions and is_recorded(head, held, seen.source_hash, current, filtered=seen.chosen),
+        idle=not settled.actions
+        and (options.lane == "large" or is_recorded(head, held, seen.source_hash, current, filtered=seen.chosen)),
         actions=settled.actions,
         held=held,
         together=seen.together,
@@ -110,10 +126,12 @@ def make_plan(
         batches=batches,
         egress=_egress(context, batches),
         present=present,
-        since=tuple(since[action.key] for action in settled.actions),
+        since=_templates(settled, since, files if options.lane == "large" else None),
         registry=context.registry.fingerprint(),
         reseeded_from=seen.reseeded_from,
         was_held=tuple(item.key for item in head.held),
+        lane="large" if options.lane == "large" else "",
+        large=is_wanted(held, head, large),
     )
     return plan, files
 
@@ -123,7 +141,7 @@ def sync_digest(context: RegionContext) -> str:
 
     It is over what of the registry decides a replica (`Registry.digest`), and the localizer's version.
     """
-    return digest([context.registry.digest(), LOCALIZER_VERSION])
+    return digest([context.registry.digest(), edition_now(context.mapping).version])
 
 
 def _what_goes_on(
@@ -133,11 +151,12 @@ def _what_goes_on(
     head: Head,
     seen: Changes,
     options: SyncOptions,
+    run_id: str,
 ) -> tuple[Settled, ToBring | None, dict[str, Held]]:
     """Settle which of some actions go on, for all that their metadata and the files that are here say.
 
     Args:
-        context, head, seen, options: of the plan.
+        context, head, seen, options, run_id: of the plan.
         chosen: the actions.
         blamed: the keys that are known to have a fault.
 
@@ -145,7 +164,9 @@ def _what_goes_on(
         What goes on, the files of it, and by key name how each action would be held.
     """
     outages = Outages()
-    actions, parts, faults = _tables(context, chosen, head, seen, outages)
+    suspects = Suspects(context, run_id, asked=seen.chosen)
+    known = {item.key for item in blamed}
+    actions, parts, faults = _tables(context, chosen, head, seen, outages, known, suspects)
     since = {action.key: held_entry(action.key, head, seen) for action in actions} | {
         fault.key: fault for fault in faults
     }
@@ -162,10 +183,28 @@ def _what_goes_on(
             faults += _damaged(context, settled, found.listed, since, seen, outages)
         if not faults:
             break
-    if outages.first is not None and not settled.actions:
-        # Nobody else's tables could go on: as an error it is tried again soon.
+    if outages.first is not None and not settled.actions and options.lane != "large":
+        # Nobody else's tables could go on: as an error it is tried again soon. Of the large lane's the small one tells.
         raise outages.first
     return settled, found, since
+
+
+def _small_ones(
+    context: RegionContext,
+    settled: Settled,
+    found: ToBring,
+    since: dict[str, Held],
+    seen: Changes,
+    options: SyncOptions,
+    large: Transit | None,
+) -> tuple[Settled, ToBring | None]:
+    """Leave what is large to the large lane, with all that moves together with it."""
+    moving = too_large(context, found, settled, since, seen, large)
+    if not moving:
+        return settled, found
+    going = settle(settled.actions, (*settled.held, *moving), seen.together, since, seen.relaxed)
+    stay = {action.key for action in settled.actions} - {action.key for action in going.actions}
+    return going, without(found, stay, context.mapping, options)
 
 
 @dataclass
@@ -189,7 +228,13 @@ class Outages:
 
 
 def _tables(
-    context: RegionContext, chosen: list[Action], head: Head, seen: Changes, outages: Outages
+    context: RegionContext,
+    chosen: list[Action],
+    head: Head,
+    seen: Changes,
+    outages: Outages,
+    known: set[str],
+    suspects: Suspects,
 ) -> tuple[tuple[Action, ...], dict[str, pa.Table], list[Held]]:
     """Read what the tables and views among some actions need here.
 
@@ -197,25 +242,32 @@ def _tables(
         context, head, seen: of the plan.
         chosen: the actions.
         outages: takes each store of others that can't be used.
+        known: key names of which nothing is read: they can't go on.
+        suspects: the tables whose reading ended plans before.
 
     Returns:
         The actions, with what the metadata added; by key name, the rows of its files; the keys that have a fault.
     """
 
-    def read(action: Action) -> tuple[Action, pa.Table | Held | None]:
-        if action.change == "drop" or not action.target:
+    def read(action: Action, *, alone: bool = False) -> tuple[Action, pa.Table | Held | None] | None:
+        if action.change == "drop" or not action.target or action.key in known:
             return action, None
         try:
             if error := outages.dark.get(context.mapping.locate(action.source).location.id):
                 raise error
-            return _table(context, action, seen)
+            return suspects.read(action.key, lambda region: _table(region, action, seen), alone=alone)
+        except ReadLater:
+            return None
         except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
             fault = fault_of(error, context.mapping, "reading its metadata", action.source, action.key)
             outages.take(fault, context.mapping)
             return action, held_entry(action.key, head, seen, _own_fault(context, fault))
 
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
-        found = list(pool.map(read, chosen))
+        first = list(pool.map(read, chosen))
+    # What may have ended plans before is read when nothing else is.
+    later = (known or read(action, alone=True) for action, known in zip(chosen, first, strict=True))
+    found = [each for each in later if each is not None]
     faults = [result for _, result in found if isinstance(result, Held)]
     parts = {action.key: result for action, result in found if result is not None and not isinstance(result, Held)}
     return tuple(action for action, _ in found), parts, faults
@@ -223,7 +275,7 @@ def _tables(
 
 def _own_fault(context: RegionContext, error: SternaError) -> SternaError:
     """Return a table's error, or that the replica is damaged where it is about one of the replica's own files."""
-    broken = isinstance(error, TableError) and not isinstance(error, (NotResident, Unsupported))
+    broken = isinstance(error, TableError) and not isinstance(error, _NO_DAMAGE)
     own = broken and inside(error.file, context.region.replica_root)
     return Damaged(error.message, file=error.file) if own else error
 
@@ -235,16 +287,14 @@ def _table(context: RegionContext, action: Action, seen: Changes) -> tuple[Actio
 
     whole = read_metadata(context, action.source)
     metadata = pruned(whole, kept(context.registry.policy(action.key), whole))
-    here = (
-        None if action.replaces else _metadata_here(context, seen.candidates[action.renamed_from or action.key].replica)
-    )
+    replica = seen.candidates[action.renamed_from or action.key].replica
+    proves = not _made_otherwise(context, action, replica)
+    here = None if action.replaces else _metadata_here(context, replica, needed=proves)
     if here is not None and here.uuid != metadata.uuid:
         action, here = replace(action, replaces=not action.renamed_from, content_id="", renamed_from=""), None
     action = _with_snapshots(action, whole, here)
-    if here is not None and _made_under_other_rules(context, action.key, seen, action.renamed_from):
-        here = None  # it proves that files are here, not that they may be
     try:
-        files = table_files(context, action.key, action.source, action.target, metadata, here)
+        files = table_files(context, action.key, action.source, action.target, metadata, here if proves else None)
     except ReplicaLost:
         files = table_files(context, action.key, action.source, action.target, metadata, None)
     return action, files
@@ -260,26 +310,39 @@ def _with_snapshots(action: Action, metadata: TableMetadata, here: TableMetadata
     return replace(action, snapshot=metadata.current_snapshot_id, previous=previous, operations=operations)
 
 
-def _made_under_other_rules(context: RegionContext, key: str, seen: Changes, renamed_from: str) -> bool:
-    """Tell whether residency rules by place may have come since a replica's metadata.json was written."""
-    replica = seen.candidates[renamed_from or key].replica
-    made = context.mapping.digest(context.registry.policy(key), LOCALIZER_VERSION)
-    return (
-        bool(context.mapping.kept_out) and replica is not None and f"-{made}." not in (replica.metadata_location or "")
-    )
+def _made_otherwise(context: RegionContext, action: Action, replica: Content | None) -> bool:
+    """Tell whether a replica's version of a table proves nothing of what is to be there.
+
+    Its files are of another edition. Or residency rules by place may have come since: it proves that files are here,
+    not that they may be.
+    """
+    mapping, at = context.mapping, (replica and replica.metadata_location) or ""
+    edition, made = edition_at(mapping, action.target), mapping.edition(at)
+    if made is None or made.folder != edition.folder:
+        return True
+    digested = mapping.digest(context.registry.policy(action.key), edition.version)
+    return bool(mapping.kept_out) and f"-{digested}." not in at
 
 
-def _metadata_here(context: RegionContext, replica: Content | None) -> TableMetadata | None:
+def _metadata_here(context: RegionContext, replica: Content | None, *, needed: bool = True) -> TableMetadata | None:
     """Return what the replica's metadata.json of a table says.
 
-    None when there is none, or it is lost and so proves nothing.
+    None when there is none, or it is lost and so proves nothing; where it isn't `needed`, also when it is broken.
     """
     if replica is None or replica.kind != ICEBERG_TABLE or not replica.metadata_location:
         return None
     try:
         return read_metadata(context, replica.metadata_location)
-    except SourceGone:
+    except TableError as error:
+        if needed and not isinstance(error, SourceGone):
+            raise
         return None
+
+
+def _templates(settled: Settled, since: dict[str, Held], files: pa.Table | None) -> tuple[Held, ...]:
+    """Return how each action's key would be held; in the large lane with the bytes that are to be copied for it."""
+    sizes = {} if files is None else copied_by_table(files)
+    return tuple(replace(since[item.key], bytes=sizes.get(item.key, (0, 0))[1]) for item in settled.actions)
 
 
 def _carried(held: tuple[Held, ...], head: Head, seen: Changes) -> tuple[Held, ...]:

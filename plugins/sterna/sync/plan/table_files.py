@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, StoreError, TableError, Unsupported
+from sterna.errors import SizeDiffers, SourceGone, TableError, Unsupported
 from sterna.iceberg.files import Written
+from sterna.registry.edition import Edition
+from sterna.registry.mapping import Mapping
 from sterna.registry.model import inside
 from sterna.replica import file_list as listing
+from sterna.replica.editions import edition_at
 from sterna.replica.file_list import (
     CONTENT,
     DELETE_MANIFEST,
@@ -21,6 +25,7 @@ from sterna.replica.file_list import (
     VIEW_METADATA,
 )
 from sterna.replica.region import RegionContext
+from sterna.sync.plan.reading import parsed, read_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,24 +35,10 @@ if TYPE_CHECKING:
 
 _DELETED = 2  # manifest entry status
 _POSITION_DELETES = 1  # content of a data_file
-_LEAST_AT_ONCE, _MOST_AT_ONCE = 4, 32
-_BYTES_AT_ONCE = 64 * 1024**2
 
 
 class ReplicaLost(Exception):
     """A file of the replica itself is gone, so that what it would prove has to be looked for."""
-
-
-def read_metadata(context: RegionContext, uri: str) -> TableMetadata:
-    """Read a table's metadata.json from where it stands.
-
-    Raises:
-        TableError: it is gone, broken, unsupported, or must not be read.
-        StoreUnreachable, StoreDenied: its store doesn't answer.
-    """
-    from sterna.iceberg.metadata.table import read_table_metadata
-
-    return read_table_metadata(_read(context, uri), uri)
 
 
 def table_files(
@@ -82,9 +73,10 @@ def table_files(
         TableError: a file that is needed is gone, broken or unsupported, or a local one isn't what its metadata says.
         ReplicaLost: the replica's own files that would prove something are gone.
     """
-    reached = _reached_lists(context, metadata, here)
+    edition = edition_at(context.mapping, target)
+    reached = _reached_lists(context, metadata, here, edition)
     fresh = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in reached]
-    proven = _known_manifests(context, metadata, fresh, reached, here) if here else {}
+    proven = _known_manifests(context, metadata, fresh, reached, here, edition) if here else {}
     lists = list(dict.fromkeys(snapshot.manifest_list for snapshot in fresh if snapshot.manifest_list is not None))
     inline = list(dict.fromkeys(path for snapshot in fresh for path in snapshot.manifests))
     named = {item.path: item for item in _read_lists(context, lists)}
@@ -95,14 +87,14 @@ def table_files(
     parts = [
         listing.rows(table, METADATA, [(uri, target, -1)]),
         *_proven(table, metadata, reached, known),
-        *_new(context, table, lists, inline, manifests),
+        *_new(context, table, lists, inline, manifests, edition),
         _content(context, table, _statistics(context, metadata, here), local),
     ]
     lengths = {path: -1 for path in inline if path not in known} | {item.path: item.length for item in manifests}
-    for path, data in _read_many(context, list(lengths), max(lengths.values(), default=0)):
+    for path, data in read_files(context, lengths):
         if lengths[path] not in (-1, len(data)):
             raise SizeDiffers(f"the manifest has {len(data)} bytes, its list says {lengths[path]}", file=path)
-        parts += _entries(context, table, path, data, local)
+        parts += _entries(context, table, path, data, local, edition)
     files = listing.joined(parts)
     _none_below(context, uri, files, local)
     if prove:
@@ -130,8 +122,8 @@ def reached_content(context: RegionContext, here: TableMetadata, targets: set[st
         lists = {snapshot.manifest_list for snapshot in here.snapshots if snapshot.manifest_list}
         manifests = {path for snapshot in here.snapshots for path in snapshot.manifests}
         manifests |= {item.path for item in _read_lists(context, sorted(lists))}
-        for uri, data in _read_many(context, sorted(manifests)):
-            entries = read_entries(data, uri)
+        for uri, data in read_files(context, dict.fromkeys(sorted(manifests), -1)):
+            entries = parsed(context, uri, data, read_entries)
             live = entries.filter(pc.not_equal(entries.column("status"), _DELETED)).column("file_path")
             found |= set(live.filter(pc.is_in(live, wanted)).to_pylist())
     except TableError:
@@ -153,10 +145,15 @@ def _proven(table: str, metadata: TableMetadata, reached: dict[int, str], known:
 
 
 def _new(
-    context: RegionContext, table: str, lists: Sequence[str], inline: Sequence[str], manifests: Sequence[ManifestFile]
+    context: RegionContext,
+    table: str,
+    lists: Sequence[str],
+    inline: Sequence[str],
+    manifests: Sequence[ManifestFile],
+    edition: Edition,
 ) -> list[pa.Table]:
     """Return rows of the lists and manifests that are to be localized."""
-    localized = context.mapping.localized
+    localized = partial(context.mapping.localized, edition=edition)
     parts = [
         listing.rows(table, MANIFEST_LIST, [(path, localized(path), -1) for path in lists]),
         listing.rows(table, INLINE_MANIFEST, [(path, localized(path), -1) for path in inline]),
@@ -177,7 +174,9 @@ def view_files(table: str, uri: str, target: str) -> pa.Table:
     return listing.rows(table, VIEW_METADATA, [(uri, target, -1)])
 
 
-def _reached_lists(context: RegionContext, metadata: TableMetadata, here: TableMetadata | None) -> dict[int, str]:
+def _reached_lists(
+    context: RegionContext, metadata: TableMetadata, here: TableMetadata | None, edition: Edition
+) -> dict[int, str]:
     """Return, by snapshot id, the replica's manifest list of every snapshot that its head has already."""
     mine = (
         {snapshot.snapshot_id: snapshot.manifest_list for snapshot in here.snapshots if snapshot.manifest_list}
@@ -189,14 +188,20 @@ def _reached_lists(context: RegionContext, metadata: TableMetadata, here: TableM
         for snapshot in metadata.snapshots
         if snapshot.manifest_list is not None
         and snapshot.snapshot_id in mine
-        and _same(context, mine[snapshot.snapshot_id], snapshot.manifest_list)
+        and _same(context, mine[snapshot.snapshot_id], snapshot.manifest_list, edition)
     }
 
 
-def _same(context: RegionContext, mine: str, theirs: str) -> bool:
+def _same(context: RegionContext, mine: str, theirs: str, edition: Edition) -> bool:
     """Tell whether a list of the replica is what another one on `main` has become here, or was born as the same."""
     mapping = context.mapping
-    return mine in (theirs, mapping.localized(theirs)) or mapping.source(mine) == mapping.source(theirs)
+    return mine == theirs or (_usable(mapping, mine, edition) and mapping.source(mine) == mapping.source(theirs))
+
+
+def _usable(mapping: Mapping, mine: str, edition: Edition) -> bool:
+    """Tell whether a list or manifest of the replica is no other edition's."""
+    found = mapping.edition(mine)
+    return found is None or found.folder == edition.folder
 
 
 def _known_manifests(
@@ -205,6 +210,7 @@ def _known_manifests(
     fresh: Sequence[Snapshot],
     reached: dict[int, str],
     here: TableMetadata,
+    edition: Edition,
 ) -> dict[str, Written]:
     """Return the manifests, by their origins, that the replica's own lists nearest to the new snapshots name, and
     its newest one.
@@ -229,6 +235,7 @@ def _known_manifests(
         return {
             context.mapping.source(item.path): Written(item.path, item.length)
             for item in _read_lists(context, sorted(nearest))
+            if _usable(context.mapping, item.path, edition)
         }
     except SourceGone as error:
         raise ReplicaLost(error.file) from error
@@ -237,21 +244,25 @@ def _known_manifests(
 def _read_lists(context: RegionContext, uris: Sequence[str]) -> Iterable[ManifestFile]:
     from sterna.iceberg.manifests.manifest_list import read_manifest_list
 
-    for uri, data in _read_many(context, uris):
-        yield from read_manifest_list(data, uri)
+    for uri, data in read_files(context, dict.fromkeys(uris, -1)):
+        yield from parsed(context, uri, data, read_manifest_list)
 
 
-def _entries(context: RegionContext, table: str, uri: str, data: bytes, local: dict[str, int]) -> list[pa.Table]:
+def _entries(
+    context: RegionContext, table: str, uri: str, data: bytes, local: dict[str, int], edition: Edition
+) -> list[pa.Table]:
     """Return the rows of one manifest's live entries; content files that are local go into `local` with their sizes."""
     import pyarrow.compute as pc
 
     from sterna.iceberg.manifests.manifest import read_entries
 
-    entries = read_entries(data, uri)
+    entries = parsed(context, uri, data, read_entries)
     live = entries.filter(pc.not_equal(entries.column("status"), _DELETED))
     deletes = pc.equal(live.column("content"), _POSITION_DELETES)
     position = live.filter(deletes).select(["file_path", "file_size"]).to_pylist()
-    named = [(row["file_path"], context.mapping.localized(row["file_path"]), row["file_size"]) for row in position]
+    named = [
+        (row["file_path"], context.mapping.localized(row["file_path"], edition), row["file_size"]) for row in position
+    ]
     return [
         _content(context, table, live.filter(pc.invert(deletes)), local),
         listing.rows(table, POSITION_DELETE, named),
@@ -333,39 +344,3 @@ def _prove_local(context: RegionContext, local: dict[str, int]) -> None:
             )
         if found != size:
             raise SizeDiffers(f"a file of this region has {found} bytes, its metadata says {size}", file=path)
-
-
-def _read(context: RegionContext, uri: str) -> bytes:
-    _may_cross(context, uri)
-    try:
-        return context.objects.read(uri)
-    except ObjectMissing as error:
-        raise _gone(context, uri) from error
-
-
-def _may_cross(context: RegionContext, uri: str) -> None:
-    """See that a file may be in this region before it is read: what is read of other regions is kept here."""
-    if context.mapping.kept_out and not context.mapping.is_local(uri):
-        context.mapping.refuse_kept_out(uri)
-
-
-def _read_many(context: RegionContext, uris: Sequence[str], largest: int = 0) -> Iterable[tuple[str, bytes]]:
-    """Read files that must be there; few at once where they are large, for about twice as many stand in memory."""
-    for uri in uris:
-        _may_cross(context, uri)
-    if not largest and len(uris) > _LEAST_AT_ONCE:
-        largest = max((size or 0 for size in context.objects.sizes(uris).values()), default=0)
-    at_once = max(_LEAST_AT_ONCE, min(_MOST_AT_ONCE, _BYTES_AT_ONCE // max(largest, 1)))
-    for uri, data in context.objects.read_many(uris, at_once):
-        if isinstance(data, ObjectMissing):
-            raise _gone(context, uri) from data
-        if isinstance(data, (TableError, StoreError)):
-            raise data
-        if not isinstance(data, bytes):
-            raise BrokenMetadata(str(data), file=uri)
-        yield uri, data
-
-
-def _gone(context: RegionContext, uri: str) -> SourceGone:
-    hint = "restore it, or expire the snapshots that need it; was retention shorter than the lag?"
-    return SourceGone("a metadata file is gone", file=uri, hint=hint)

@@ -8,12 +8,13 @@ import random
 import time
 from dataclasses import dataclass, field
 
-from sterna.errors import SternaError
+from sterna.errors import CatalogUnreachable, SternaError
 from sterna.events.cursor import Cursor
 from sterna.events.log import EventLog, ShownTable
 from sterna.events.ring import Ready, Ring
 
 log = logging.getLogger(__name__)
+_PATIENCE = 5.0  # seconds for a look
 _BUSY_SECONDS = 30.0  # after a commit the next one may be near
 
 
@@ -80,13 +81,17 @@ class BranchTail:
         self._exhausted = ""
         self._shown = ShownNow("", ())
         self._busy_until = 0.0
+        self._following = False
+        self._looked = 0
 
     async def run(self) -> None:
         """Follow the branch until told to stop; an error is told in `problem`, and the next look may go well."""
         pause = self.options.quick
+        self._following = True
         while not self.stopping:
             try:
                 await self._look()
+                self._looked = self.counts.looks
                 self.problem, pause = "", self._pause()
             except SternaError as error:
                 self._failed(error)
@@ -124,6 +129,10 @@ class BranchTail:
         ring = self.ring
         if ring is None:
             return None
+        if ring.place(cursor) is None:
+            # Another gateway, which the client comes from, may be a moment ahead.
+            await self._look_again()
+            ring = self.ring or ring
         found = ring.place(cursor)
         if found is not None or self._exhausted == ring.base:
             return found
@@ -143,6 +152,14 @@ class BranchTail:
             if head and self._shown.head != head:
                 self._shown = ShownNow(head, await asyncio.to_thread(self.source.tables, head))
             return self._shown
+
+    async def _look_again(self) -> None:
+        """Wait for a look that begins after this; the poller's next one, so that nobody can make it look more often."""
+        begun, end = self.counts.looks, time.monotonic() + _PATIENCE
+        while self._following and self._looked <= begun and not self.stopping:
+            if self.problem or time.monotonic() > end:
+                raise CatalogUnreachable("the branch can't be read now")
+            await asyncio.sleep(0.05)
 
     async def _look(self) -> None:
         self.counts.looks += 1

@@ -29,6 +29,8 @@ class Action:
         replaces: a Delete of the same key goes before the put: another table stands under the name now.
         clears: what stands under the key is of another kind: it goes in a commit of its own, right before the others.
         snapshot: id of the current snapshot on `main`, or None.
+        previous: id of the snapshot that the replica shows of the same table until now, or None.
+        operations: what was done between the two, each kind once; None where nobody knows.
     """
 
     key: str
@@ -42,6 +44,8 @@ class Action:
     replaces: bool = False
     clears: bool = False
     snapshot: int | None = None
+    previous: int | None = None
+    operations: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,7 @@ class Plan:
             version 0.1.0.
         reasserts: the commits of others that this one puts right, for people; "" when there are none.
         reseeded_from: the watermark that `main` has left, where an operator gave his word for it; else "".
+        was_held: names of the keys that the head which the plan was made for holds; None in plans of older versions.
         lane: `large` where it brings what is in transit, and publishes nothing; else "".
         large: a large lane is wanted for what is in transit, and none is at work.
     """
@@ -119,6 +124,7 @@ class Plan:
     registry: str = ""
     reasserts: str = ""
     reseeded_from: str = ""
+    was_held: tuple[str, ...] | None = None
     lane: str = ""
     large: bool = False
 

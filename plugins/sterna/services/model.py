@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
+from sterna.services.readers import Readers
 from sterna.strict_yaml import StrictModel
 
 
@@ -31,7 +32,7 @@ class Services(StrictModel):
 
     Args:
         version: of the file's format.
-        readers: who may read what.
+        readers: which tables only some roles may be told of.
         outlets: where events are sent.
         queries: queries that have a name.
         features: what is kept for online reads.
@@ -41,7 +42,7 @@ class Services(StrictModel):
     """
 
     version: Annotated[Literal[1], BeforeValidator(_version)] = 1
-    readers: NotYet = None
+    readers: Readers = Field(default_factory=list)
     outlets: NotYet = None
     queries: NotYet = None
     features: NotYet = None

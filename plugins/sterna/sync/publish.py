@@ -18,6 +18,7 @@ from sterna.replica import head as properties
 from sterna.replica.head import is_recorded, read_head, refuse_deleting, refuse_foreign, with_held
 from sterna.replica.held import Held
 from sterna.replica.held_list import HeldList, held_list, write_list
+from sterna.replica.news import NEWS, news_property
 from sterna.replica.records import Action, Plan, StageReport
 from sterna.replica.region import Progress, RegionContext
 from sterna.replica.writing import writer
@@ -74,6 +75,7 @@ def publish_plan(
     listed = listed or held_list(settled.held)
     write_list(context.objects, listed)
     found = _properties(context, plan, settled, listed)
+    found[NEWS] = news_property(context, context.primary, plan, settled.actions, settled.held)
     message = _message(plan, settled, listed.count)
     cleared = _cleared(settled.actions)
     progress(f"publishing {len(settled.actions)} changes on {branch}")

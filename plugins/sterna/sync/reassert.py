@@ -83,6 +83,7 @@ def _plan(context: RegionContext, replica_hash: str, own: Commit | None, head: H
         filtered=True,  # the watermark stays, and the next sync looks at everything
         actions=actions,
         held=head.held,
+        was_held=tuple(item.key for item in head.held),
         reasserts=others,
     )
 

@@ -13,6 +13,7 @@ from sterna.errors import Remedy, ServicesError
 from sterna.services.load import parse_services
 from sterna.services.model import SECTIONS, Services
 
+BUILT = ("readers",)
 SECRET = "wJalrXUtnFEMIsecret"
 
 
@@ -40,7 +41,7 @@ def test_an_absent_section_and_an_empty_one_are_the_same(text: str) -> None:
 
 
 @pytest.mark.parametrize("content", ["[{name: a}]", "{online: valkey}", "daily", "0", "false", "''", "[null]", "[[]]"])
-@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize("section", [name for name in SECTIONS if name not in BUILT])
 def test_what_stands_in_a_section_is_refused_until_its_room_is_built(section: str, content: str) -> None:
     (line,) = refused(f"version: 1\n\n{section}: {content}\n")
     assert line.startswith(f"s.yaml:3: {section}: this version of sterna has no settings there yet")
@@ -120,3 +121,27 @@ def test_what_can_t_be_read_is_no_missing_file(folder: Path) -> None:
     (folder / "latin.yaml").write_bytes(b"# \xe9\n")
     with pytest.raises(ServicesError, match=r"latin\.yaml"):
         read_services("latin.yaml")
+
+
+def test_rules_for_readers_are_read() -> None:
+    read = parse_services("readers:\n  - tables: [finance.**, hr.*]\n    roles: [audit]\n", "s.yaml")
+    assert [(rule.tables, rule.roles) for rule in read.readers] == [(["finance.**", "hr.*"], ["audit"])]
+    assert read.configured == ["readers"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "field"),
+    [
+        ("{tables: [a]}", "readers[0].roles"),
+        ("{roles: [a]}", "readers[0].tables"),
+        ("{tables: [], roles: [a]}", "readers[0].tables"),
+        ("{tables: [a], roles: []}", "readers[0].roles"),
+        ("{tables: [a], roles: ['a b']}", "readers[0].roles[0]"),
+        ("{tables: [''], roles: [a]}", "readers[0].tables[0]"),
+        ("{tables: [a], roles: [b], users: [c]}", "readers[0].users"),
+        ("a", "readers[0]"),
+    ],
+)
+def test_a_rule_for_readers_that_says_nothing_clear_is_refused(rule: str, field: str) -> None:
+    lines = refused(f"readers:\n  - {rule}\n")
+    assert any(line.startswith(f"s.yaml:2: {field}: ") for line in lines)

@@ -76,6 +76,30 @@ def pruned(metadata: TableMetadata, keep: frozenset[int]) -> TableMetadata:
     return replace(metadata, snapshots=snapshots, statistics=statistics, snapshot_log=metadata.snapshot_log[start:])
 
 
+def operations_since(metadata: TableMetadata, previous: int | None) -> tuple[str, ...] | None:
+    """Return what was done to a table between two of its snapshots: each kind of operation once, oldest first.
+
+    Args:
+        metadata: the table, with all of its history.
+        previous: id of the snapshot after which to begin; None: with the oldest that is left.
+
+    Returns:
+        The operations that led to the current snapshot. None where the file doesn't tell: a snapshot on the way has
+        expired, or says nothing of its operation, or the table was rolled back behind `previous`.
+    """
+    known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    parents = {id: snapshot.parent_id for id, snapshot in known.items()}
+    line = list(_lines(parents, [] if metadata.current_snapshot_id is None else [metadata.current_snapshot_id]))
+    if previous is not None:
+        # One that has expired is still named by the snapshot after it.
+        oldest = parents[line[-1]] if line else None
+        if previous not in line and previous != oldest:
+            return None
+        line = line[: line.index(previous)] if previous in line else line
+    found = tuple(dict.fromkeys(known[id].operation for id in reversed(line)))
+    return None if "" in found else found
+
+
 def log_start(log: Sequence[int], present: Collection[int]) -> int:
     """Return the index of the first entry of a snapshot log that stays when snapshots are taken out of a table.
 

@@ -21,6 +21,7 @@ class Snapshot:
         schema_id: the id of the schema it was written with, if the file says so.
         manifests: the URIs of its inline manifests, which v1 writers could use in place of a manifest list.
         wap_id: its summary's `wap.id`, under which it was staged (write-audit-publish), or "".
+        operation: its summary's `operation`, such as `append`; "" where the file doesn't say.
     """
 
     snapshot_id: int
@@ -30,6 +31,7 @@ class Snapshot:
     schema_id: int | None
     manifests: tuple[str, ...] = ()
     wap_id: str = ""
+    operation: str = ""
 
 
 @dataclass(frozen=True)

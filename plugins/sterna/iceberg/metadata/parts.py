@@ -127,6 +127,7 @@ def _snapshot(document: Document, members: Mapping[str, Token]) -> Snapshot:
         raise document.broken(
             "a snapshot with both 'manifest-list' and 'manifests'" if listed else "a snapshot without manifests"
         )
+    summary = document.string_map(members.get("summary"))
     return Snapshot(
         snapshot_id=document.integer(members, "snapshot-id"),
         parent_id=document.optional_integer(members, "parent-snapshot-id"),
@@ -134,7 +135,8 @@ def _snapshot(document: Document, members: Mapping[str, Token]) -> Snapshot:
         manifest_list=document.string(members, "manifest-list") if listed else None,
         schema_id=document.optional_integer(members, "schema-id"),
         manifests=tuple(token.value for token in inline_manifests(document, members)),
-        wap_id=document.string_map(members.get("summary")).get("wap.id", ""),
+        wap_id=summary.get("wap.id", ""),
+        operation=summary.get("operation", ""),
     )
 
 

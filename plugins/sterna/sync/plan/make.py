@@ -129,6 +129,7 @@ def make_plan(
         since=_templates(settled, since, files if options.lane == "large" else None),
         registry=context.registry.fingerprint(),
         reseeded_from=seen.reseeded_from,
+        was_held=tuple(item.key for item in head.held),
         lane="large" if options.lane == "large" else "",
         large=is_wanted(held, head, large),
     )
@@ -284,18 +285,29 @@ def _table(context: RegionContext, action: Action, seen: Changes) -> tuple[Actio
         return action, view_files(action.key, action.source, action.target)
     from sterna.iceberg.metadata.history import pruned
 
-    metadata = read_metadata(context, action.source)
-    metadata = pruned(metadata, kept(context.registry.policy(action.key), metadata))
+    whole = read_metadata(context, action.source)
+    metadata = pruned(whole, kept(context.registry.policy(action.key), whole))
     replica = seen.candidates[action.renamed_from or action.key].replica
     proves = not _made_otherwise(context, action, replica)
     here = None if action.replaces else _metadata_here(context, replica, needed=proves)
     if here is not None and here.uuid != metadata.uuid:
         action, here = replace(action, replaces=not action.renamed_from, content_id="", renamed_from=""), None
+    action = _with_snapshots(action, whole, here)
     try:
         files = table_files(context, action.key, action.source, action.target, metadata, here if proves else None)
     except ReplicaLost:
         files = table_files(context, action.key, action.source, action.target, metadata, None)
-    return replace(action, snapshot=metadata.current_snapshot_id), files
+    return action, files
+
+
+def _with_snapshots(action: Action, metadata: TableMetadata, here: TableMetadata | None) -> Action:
+    """Add from which snapshot to which an action leads its table, and by what: that is told with the commit."""
+    from sterna.iceberg.metadata.history import operations_since
+
+    previous = here.current_snapshot_id if here else None
+    # Where something stands here and can't be read, nobody knows where the way begins.
+    operations = operations_since(metadata, previous) if here or not action.content_id else None
+    return replace(action, snapshot=metadata.current_snapshot_id, previous=previous, operations=operations)
 
 
 def _made_otherwise(context: RegionContext, action: Action, replica: Content | None) -> bool:

@@ -1,0 +1,58 @@
+"""The command `sterna serve`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from sterna.cli.context import open_context
+from sterna.cli.durations import parse_duration
+from sterna.cli.options import DEFAULT_REGISTRY, RegionName, RegistryPath, ServicesPath
+from sterna.edges.services_file import read_services
+from sterna.errors import UsageError
+
+serve_app = typer.Typer()
+
+
+@serve_app.command(epilog="Example: sterna serve --region eu --port 8080")
+def serve(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    services: ServicesPath = None,
+    host: Annotated[str, typer.Option("--host", help="The address to listen on; without keys the loopback only.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0: any that is free.")] = 8080,
+    only: Annotated[str, typer.Option("--only", help="Serve these rooms alone, with commas between them.")] = "events",
+    keep: Annotated[
+        str, typer.Option("--keep", help="How far back events are told; no longer than the clean-up keeps heads.")
+    ] = "7d",
+    connections: Annotated[int, typer.Option("--connections", min=1, help="Streams that may be open at once.")] = (
+        10_000
+    ),
+    origins: Annotated[
+        list[str] | None,
+        typer.Option("--allow-origin", help="Pages of this origin may ask, such as https://example.com; repeat it."),
+    ] = None,
+) -> None:
+    """Serve a region's rooms over HTTP, until it is told to end: who subscribes hears of each fresh table at once.
+
+    Tokens are those that the catalog takes; see docs/events.md.
+    """
+    try:
+        from sterna.serve.gateway import ServeOptions
+        from sterna.serve.logs import set_up
+        from sterna.serve.server import make_server
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("sterna"):
+            raise
+        raise UsageError(f"{error.name} is missing", hint="pip install 'sterna[serve]'") from None
+
+    options = ServeOptions(host=host, port=port, connections=connections, origins=tuple(origins or ()))
+    rooms = [name.strip() for name in only.split(",") if name.strip()]
+    with open_context(registry, region) as context:
+        server = make_server(context, read_services(services), options, parse_duration("--keep", keep), only=rooms)
+        set_up()
+        asyncio.run(server.serve())

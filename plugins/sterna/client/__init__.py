@@ -1,0 +1,26 @@
+"""A reference client of `sterna serve`: events of tables as typed values, each handled once.
+
+async with EventClient("https://eu.example", tables=("db.*",), token=read_token) as client:
+    async for message in client:
+        match message:
+            case TableEvent(table=table, new_snapshot_id=snapshot): ...
+            case Reset(): ...  # read what all tables show: await client.tables()
+"""
+
+from __future__ import annotations
+
+from sterna.client.client import ClientFailed, EventClient, State
+from sterna.client.memory import FileMemory, Memory
+from sterna.client.messages import Reset, Skipped, TableEvent, TableState
+
+__all__ = [
+    "ClientFailed",
+    "EventClient",
+    "FileMemory",
+    "Memory",
+    "Reset",
+    "Skipped",
+    "State",
+    "TableEvent",
+    "TableState",
+]

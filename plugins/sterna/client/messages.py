@@ -1,0 +1,103 @@
+"""What a gateway tells, as typed values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TableEvent:
+    """Something happened to a table that can be read in the region now.
+
+    Args:
+        id: names the event; a cursor, too.
+        type: `sterna.table.updated`, `.dropped`, `.held` or `.released`.
+        table: its name.
+        new_snapshot_id: the snapshot that is shown now; None: none is.
+        previous_snapshot_id: the one that was shown before, or None.
+        operations: what was done between the two, each kind once; None where nobody knows.
+        time: when the region's replica got it.
+        region: the region.
+        source_hash: the commit of `main` that it stands for.
+        replica_hash: the commit of the replica branch.
+        whole: the event as it came, with what this version of the client doesn't know.
+    """
+
+    id: str
+    type: str
+    table: str
+    new_snapshot_id: int | None
+    previous_snapshot_id: int | None
+    operations: tuple[str, ...] | None
+    time: datetime
+    region: str
+    source_hash: str
+    replica_hash: str
+    whole: Mapping[str, Any] = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Reset:
+    """Events were missed for good: read what the tables show (`EventClient.tables`), and go on.
+
+    Args:
+        cursor: where the client goes on.
+        reason: why, such as `unknown` or `rewound`.
+    """
+
+    cursor: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """So many events were left out since this client was slow; the newest of each table follow."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class TableState:
+    """What a table shows.
+
+    Args:
+        table: its name.
+        snapshot_id: its current snapshot, None for an empty table.
+    """
+
+    table: str
+    snapshot_id: int | None
+
+
+ClientMessage = TableEvent | Reset | Skipped
+
+
+def parse_event(text: str) -> TableEvent:
+    """Return the event of a CloudEvents text.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        whole = json.loads(text)
+        data = whole["data"]
+        operations = data.get("operations")
+        return TableEvent(
+            id=str(whole["id"]),
+            type=str(whole["type"]),
+            table=str(data["table_identifier"]),
+            new_snapshot_id=data["new_snapshot_id"],
+            previous_snapshot_id=data.get("previous_snapshot_id"),
+            operations=None if operations is None else tuple(operations),
+            time=datetime.fromisoformat(whole["time"]),
+            region=str(data.get("region", "")),
+            source_hash=str(data.get("source_hash", "")),
+            replica_hash=str(data.get("replica_hash", "")),
+            whole=whole,
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no event of a table: {error!r}") from error

@@ -1,0 +1,77 @@
+"""Numbers for Prometheus, in its text format (version 0.0.4)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sterna.events.tail import BranchTail
+
+
+@dataclass
+class Metrics:
+    """What a gateway has done.
+
+    Args:
+        open: streams that are open, by transport.
+        sent: events that were sent, by transport.
+        requests: answers, by path and status.
+        skipped: events that slow clients were not sent.
+        refused: streams that found no place.
+        resets: clients that were told to begin anew, by reason.
+        closed: streams that the gateway closed, by reason.
+    """
+
+    open: Counter[str] = field(default_factory=Counter)
+    sent: Counter[str] = field(default_factory=Counter)
+    requests: Counter[tuple[str, int]] = field(default_factory=Counter)
+    skipped: int = 0
+    refused: int = 0
+    resets: Counter[str] = field(default_factory=Counter)
+    closed: Counter[str] = field(default_factory=Counter)
+
+
+def metrics_text(metrics: Metrics, tail: BranchTail | None) -> str:
+    """Return all numbers as Prometheus reads them."""
+    return "\n".join([*_of_clients(metrics), *(_of_branch(tail) if tail else ()), ""])
+
+
+def _of_clients(metrics: Metrics) -> Iterator[str]:
+    yield from _labelled("sterna_streams_open", "gauge", "Streams that are open.", "transport", metrics.open)
+    yield from _labelled("sterna_events_sent_total", "counter", "Events sent to clients.", "transport", metrics.sent)
+    yield from _family("sterna_http_requests_total", "counter", "Answers of the gateway.")
+    for (path, status), count in sorted(metrics.requests.items()):
+        yield f'sterna_http_requests_total{{path="{path}",status="{status}"}} {count}'
+    yield from _single("sterna_events_skipped_total", "counter", "Events left out for slow clients.", metrics.skipped)
+    yield from _single("sterna_streams_refused_total", "counter", "Streams that found no place.", metrics.refused)
+    yield from _labelled("sterna_resets_total", "counter", "Clients told to begin anew.", "reason", metrics.resets)
+    yield from _labelled("sterna_streams_closed_total", "counter", "Streams closed here.", "reason", metrics.closed)
+
+
+def _of_branch(tail: BranchTail) -> Iterator[str]:
+    counts, ring = tail.counts, tail.ring
+    yield from _single("sterna_catalog_up", "gauge", "Whether the catalog answered last time.", int(not tail.problem))
+    yield from _single("sterna_catalog_looks_total", "counter", "Looks at the branch's head.", counts.looks)
+    yield from _single("sterna_catalog_failures_total", "counter", "Looks that failed.", counts.failures)
+    yield from _single("sterna_branch_commits_total", "counter", "Commits seen on the branch.", counts.commits)
+    yield from _single("sterna_branch_events_total", "counter", "Events made of them.", counts.events)
+    yield from _single("sterna_branch_rewinds_total", "counter", "Times the branch was rewound.", counts.rewinds)
+    yield from _single("sterna_event_delay_seconds", "gauge", "From the newest commit to its events.", counts.delay)
+    yield from _single("sterna_ring_events", "gauge", "Events in memory.", len(ring) if ring else 0)
+
+
+def _labelled(name: str, kind: str, help: str, label: str, counts: Counter[str]) -> Iterator[str]:
+    yield from _family(name, kind, help)
+    for value, count in sorted(counts.items()):
+        yield f'{name}{{{label}="{value}"}} {count}'
+
+
+def _single(name: str, kind: str, help: str, value: float) -> Iterator[str]:
+    yield from _family(name, kind, help)
+    yield f"{name} {value}"
+
+
+def _family(name: str, kind: str, help: str) -> Iterator[str]:
+    yield f"# HELP {name} {help}"
+    yield f"# TYPE {name} {kind}"

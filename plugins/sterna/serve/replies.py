@@ -1,0 +1,59 @@
+"""How the gateway says no: one form for every answer that isn't what was asked for, and nothing internal in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+
+class RefusedRequest(Exception):
+    """A request that is answered with an error.
+
+    Args:
+        status: the HTTP status.
+        error: what is wrong, for people; never what the machine knows beside it.
+        headers: of the answer.
+        fields: more of the answer.
+    """
+
+    def __init__(self, status: int, error: str, headers: Mapping[str, str] | None = None, **fields: Any) -> None:
+        super().__init__(error)
+        self.status = status
+        self.error = error
+        self.headers = dict(headers or {})
+        self.fields = fields
+
+    def reply(self, request_id: str) -> JSONResponse:
+        """Return the answer."""
+        body = {"error": self.error, **self.fields, "request_id": request_id}
+        return JSONResponse(body, self.status, {**self.headers, "Cache-Control": "no-store"})
+
+
+def unauthorized(error: str) -> RefusedRequest:
+    """Return what somebody is told whose token isn't good."""
+    return RefusedRequest(401, error, {"WWW-Authenticate": "Bearer"})
+
+
+def later(error: str, seconds: int = 2) -> RefusedRequest:
+    """Return what somebody is told who may come again."""
+    return RefusedRequest(503, error, {"Retry-After": str(seconds)})
+
+
+def error_examples(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return how errors look, for OpenAPI."""
+    said = {
+        400: "unknown parameter: table",
+        401: "a token is needed",
+        403: "the token's roles may not read",
+        410: "the cursor is not known here any more",
+        503: "too many connections",
+    }
+    return {
+        status: {
+            "description": said[status],
+            "content": {"application/json": {"example": {"error": said[status], "request_id": "5f1c0a2b9d3e4f60"}}},
+        }
+        for status in statuses
+    }

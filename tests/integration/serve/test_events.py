@@ -1,0 +1,90 @@
+"""Events from syncs that publish to a real Nessie, over a real gateway, to the reference client."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sterna.client import EventClient, TableEvent
+from sterna.edges.nessie.catalog import NessieCatalog
+from sterna.embedded.nessie import start_nessie
+from sterna.events.tail import TailOptions
+from tests.support.gateway import Stream, gateway
+from tests.support.small_world import World, make_world, run
+
+FOLLOWING = TailOptions()  # as in production
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Regions over folders, and a Nessie of this module's own, for it commits to main."""
+    folder = tmp_path_factory.mktemp("events")
+    (folder / "world").mkdir()
+    made = make_world(folder / "world")
+    server = start_nessie(folder)
+    try:
+        with NessieCatalog(server.uri, page_size=5) as catalog:
+            yield World(made.folder, catalog, made.writer, made.registry)  # type: ignore[arg-type]
+    finally:
+        server.stop()
+
+
+def test_a_sync_is_told_within_a_second_and_resumed_over_a_restart(world: World) -> None:
+    world.commit(a=world.write("a"), b=world.write("b"))
+    run(world)
+    begin = world.catalog.reference("main_replica_eu").hash
+    snapshots = {name: world.writer.load_table(("ns", name)).current_snapshot().snapshot_id for name in "ab"}  # type: ignore[union-attr]
+    with gateway(world, following=FOLLOWING) as running, Stream(running.url, tables="ns.a") as stream:  # type: ignore[arg-type]
+        source = world.commit(a=world.write("a"))
+        run(world)
+        published = time.monotonic()
+        (told,) = stream.events(1)
+        assert time.monotonic() - published < 2
+        data = told.json["data"]
+        current = world.writer.load_table(("ns", "a")).current_snapshot()
+        assert current is not None
+        assert data["new_snapshot_id"] == current.snapshot_id
+        assert data["previous_snapshot_id"] == snapshots["a"]
+        assert data["operations"] == ["append"] and data["source_hash"] == source
+        assert data["replica_hash"] == world.catalog.reference("main_replica_eu").hash
+        assert [each["table_identifier"] for each in httpx.get(f"{running.url}/v1/tables").json()["tables"]] == [
+            "ns.a",
+            "ns.b",
+        ]
+    world.commit(b=None)
+    run(world)
+
+    async def rest() -> list[tuple[str, str]]:
+        found = []
+        with gateway(world, following=FOLLOWING) as again:  # type: ignore[arg-type]
+            async with EventClient(again.url, after=begin) as client:
+                async for message in client:
+                    assert isinstance(message, TableEvent)
+                    found.append((message.type, message.table))
+                    if len(found) == 2:
+                        return found
+        return found
+
+    assert asyncio.run(asyncio.wait_for(rest(), 30)) == [
+        ("sterna.table.updated", "ns.a"),
+        ("sterna.table.dropped", "ns.b"),
+    ]
+
+
+def test_the_same_bytes_come_each_time_and_unknown_cursors_are_gone(world: World, tmp_path: Path) -> None:
+    world.commit(c=world.write("c"))
+    run(world)
+    head = world.catalog.reference("main_replica_eu").hash
+    parent = next(iter(world.catalog.history("main_replica_eu", operations=False))).parent
+    texts = []
+    for _ in range(2):
+        with gateway(world, following=FOLLOWING) as running:  # type: ignore[arg-type]
+            texts.append(httpx.get(f"{running.url}/v1/events", params={"after": parent, "wait": 5}).content)
+            gone = httpx.get(f"{running.url}/v1/events", params={"after": "0" * 64, "wait": 0})
+            assert gone.status_code == 410 and gone.json()["cursor"] == head
+    assert texts[0] == texts[1] and b'"ns.c"' in texts[0]

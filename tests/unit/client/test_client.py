@@ -1,0 +1,268 @@
+"""The reference client, against a real gateway and against answers that one doesn't give every day."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from sterna.client import ClientFailed, EventClient, FileMemory, Memory, Reset, Skipped, State, TableEvent
+from sterna.client import client as module
+from sterna.client.sse import BlockReader
+from sterna.embedded.access import new_access
+from sterna.serve.examples import EVENT
+from tests.support.gateway import BRANCH, Branch, gateway
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = asyncio.sleep
+    monkeypatch.setattr(module.asyncio, "sleep", lambda seconds: real(min(seconds, 0.05)))
+
+
+def play(story: Awaitable[Any]) -> Any:
+    async def limited() -> Any:
+        return await asyncio.wait_for(story, 30)
+
+    return asyncio.run(limited())
+
+
+async def take(client: EventClient, count: int, between: Callable[[], object] = lambda: None) -> list[Any]:
+    found: list[Any] = []
+    async for message in client:
+        found.append(message)
+        if len(found) == count:
+            break
+        between()
+    return found
+
+
+def test_events_are_typed_and_come_once_over_connections_that_end(branch: Branch) -> None:
+    first = branch.update("a", snapshot=8744736658442914487)
+    states: list[State] = []
+
+    async def story() -> list[Any]:
+        with gateway(branch) as running:
+            async with EventClient(running.url, after=branch.catalog.no_ancestor(), on_state=states.append) as client:
+                found: list[Any] = []
+                async for message in client:
+                    found.append(message)
+                    if len(found) == 1:
+                        branch.update("b")
+                    if len(found) == 2:
+                        break
+                assert client.state is State.LISTENING
+            return found
+
+    one, two = play(story())
+    assert isinstance(one, TableEvent)
+    assert (one.table, one.new_snapshot_id, one.previous_snapshot_id) == ("ns.a", 8744736658442914487, None)
+    assert one.id == f"{first}-1" and one.operations == ("append",) and one.region == "eu"
+    assert two.table == "ns.b"
+    assert [state.value for state in states] == [
+        "Connecting...",
+        "Connected",
+        "Listening for messages...",
+        "Disconnected",
+    ]
+
+
+def test_an_event_that_was_not_handled_comes_again_and_one_that_was_does_not(branch: Branch, tmp_path: Path) -> None:
+    begin = branch.update("z")
+    for name in ("a", "b", "c"):
+        branch.update(name)
+    path = tmp_path / "memory.json"
+
+    async def once(count: int) -> list[str]:
+        with gateway(branch) as running:
+            async with EventClient(running.url, after=begin, memory=FileMemory(path)) as client:
+                return [each.table for each in await take(client, count)]
+
+    # The second of two is being handled as the process ends.
+    assert play(once(2)) == ["ns.a", "ns.b"]
+    assert play(once(2)) == ["ns.b", "ns.c"]
+    assert play(once(1)) == ["ns.c"]
+    path.write_text("[]")
+    with pytest.raises(ValueError, match="no client's memory"):
+        FileMemory(path)
+
+
+def test_a_rewound_branch_is_a_reset_and_tables_are_read(branch: Branch) -> None:
+    first = branch.update("a", snapshot=5)
+    branch.update("b")
+
+    async def story() -> None:
+        with gateway(branch) as running:
+            async with EventClient(running.url, after=first) as client:
+                event, reset = await take(client, 2, lambda: branch.catalog.assign(BRANCH, first))
+                assert isinstance(event, TableEvent) and isinstance(reset, Reset)
+                assert [(each.table, each.snapshot_id) for each in await client.tables()] == [("ns.a", 5)]
+
+    play(story())
+
+
+def test_a_client_without_a_cursor_has_one_before_the_first_event(branch: Branch) -> None:
+    branch.update("a")
+
+    async def story() -> None:
+        with gateway(branch) as running:
+            async with EventClient(running.url) as client:
+                tables = await client.tables()
+                assert client.cursor == branch.catalog.reference(BRANCH).hash and len(tables) == 1
+                branch.update("b")
+                (event,) = await take(client, 1)
+                assert event.table == "ns.b"
+
+    play(story())
+
+
+def test_it_comes_back_to_a_gateway_that_was_restarted(branch: Branch) -> None:
+    branch.update("a")
+    states: list[State] = []
+
+    async def story() -> None:
+        with gateway(branch) as first:
+            port = int(first.url.rpartition(":")[2])
+            client = EventClient(first.url, on_state=states.append)
+            taking = asyncio.create_task(take(client, 2))
+            while client.state is not State.LISTENING:
+                await asyncio.sleep(0.02)
+            await asyncio.to_thread(first.end)
+        branch.update("b")
+        branch.update("c")
+        from sterna.serve.gateway import ServeOptions
+
+        with gateway(branch, options=ServeOptions(port=port)):
+            assert [each.table for each in await taking] == ["ns.b", "ns.c"]
+
+    play(story())
+    assert State.DISCONNECTED in states
+
+
+def test_a_token_that_has_ended_is_replaced(branch: Branch) -> None:
+    access = new_access()
+    tokens = iter([access.token("a", "reader", seconds=-5), access.token("a", "reader")])
+    begin = branch.update("z")
+    branch.update("a")
+
+    async def token() -> str:
+        return next(tokens)
+
+    async def story() -> None:
+        with gateway(branch, environment=access.settings()) as running:
+            async with EventClient(running.url, token=token, after=begin) as client:
+                (event,) = await take(client, 1)
+                assert event.table == "ns.a"
+            refused = EventClient(running.url, token=access.token("a", "nobody"))
+            with pytest.raises(ClientFailed, match="403"):
+                await take(refused, 1)
+            assert refused.state is State.FAILED
+            bad = EventClient(running.url, token="bad")
+            with pytest.raises(ClientFailed, match="401: the token is not valid"):
+                await take(bad, 1)
+
+    play(story())
+
+
+class Script(httpx.AsyncBaseTransport):
+    """Answers in order."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked: list[httpx.Request] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def stream(*parts: str) -> httpx.Response:
+    async def content() -> AsyncIterator[bytes]:
+        for part in parts:
+            yield part.encode()
+
+    return httpx.Response(200, content=content(), headers={"content-type": "text/event-stream"})
+
+
+def event(number: int) -> str:
+    id = f"{'a' * 64}-{number}"
+    return f"id: {id}\ndata: {json.dumps({**EVENT, 'id': id})}\n\n"
+
+
+def scripted(*answers: Any, count: int = 1, **given: Any) -> tuple[list[Any], Script]:
+    script = Script(*answers)
+
+    async def story() -> list[Any]:
+        client = EventClient("http://x", http=httpx.AsyncClient(transport=script), **given)
+        return await take(client, count)
+
+    return play(story()), script
+
+
+def test_it_comes_back_after_whatever_passes() -> None:
+    found, script = scripted(
+        httpx.ConnectError("no"),
+        httpx.Response(503, headers={"retry-after": "1"}, json={"error": "too many connections"}),
+        httpx.Response(502, text="<html>"),
+        stream("retry: 10\n\n", event(1)[:40]),  # broken off in the middle
+        httpx.ReadTimeout("silent"),
+        stream("data: no event\n\n"),
+        stream(event(1)),
+        stream('event: bye\ndata: {"reason": "restart"}\n\n'),
+        stream(event(1), event(2)),
+        count=2,
+    )
+    assert [each.id[-2:] for each in found] == ["-1", "-2"]
+    assert "after" not in script.asked[0].url.params
+    assert script.asked[-1].url.params["after"] == f"{'a' * 64}-1"
+
+
+def test_what_is_refused_isn_t_asked_again() -> None:
+    with pytest.raises(ClientFailed, match="400: after: this is no cursor"):
+        scripted(httpx.Response(400, json={"error": "after: this is no cursor"}))
+    with pytest.raises(ClientFailed, match="404: no answer of a gateway"):
+        scripted(httpx.Response(404, text="<html>nginx</html>"))
+
+
+def test_skips_and_resets_are_told() -> None:
+    found, script = scripted(
+        stream(
+            'event: skipped\ndata: {"count": 7}\n\n',
+            'id: b\nevent: reset\ndata: {"cursor": "b", "reason": "rewound"}\n\n',
+        ),
+        stream(event(1)),
+        count=3,
+        tables=("db.*", "x"),
+        delivery="all",
+    )
+    assert found[:2] == [Skipped(7), Reset("b", "rewound")]
+    assert dict(script.asked[1].url.params) == {"tables": "db.*,x", "after": "b", "delivery": "all"}
+
+
+def test_memory_is_bounded() -> None:
+    memory = Memory(most=3)
+    for number in range(10):
+        memory.handled(str(number))
+    assert not memory.knows("6") and memory.knows("7") and memory.cursor == "9"
+
+
+def test_blocks_are_read_however_they_are_cut() -> None:
+    text = ": hi\r\nid: 1\r\ndata: a\r\ndata: b\r\n\r\nretry: 7\nid: 2\n\nevent: bye\ndata:x\nunknown: y\n\n"
+    whole = list(BlockReader().feed(text))
+    reader = BlockReader()
+    assert [block for letter in text for block in reader.feed(letter)] == whole
+    assert [(each.id, each.event, each.data, each.retry) for each in whole] == [
+        ("1", "message", "a\nb", None),
+        ("2", "message", "", 7),
+        ("2", "bye", "x", None),
+    ]
+    with pytest.raises(ValueError, match="without an end"):
+        list(BlockReader().feed("x" * 5_000_000))

@@ -1,0 +1,181 @@
+"""One client's way through the ring: what it gets when it keeps up, and when it doesn't."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.events import subscription
+from sterna.events.cursor import Cursor
+from sterna.events.log import EventLog
+from sterna.events.patterns import TablePattern
+from sterna.events.ring import Ring
+from sterna.events.subscription import BeginAnew, Bye, Send, Skip, Subscription, View
+from sterna.events.tail import BranchTail, TailOptions
+from sterna.replica.readers import Audience
+from sterna.services.readers import ReaderRule
+from tests.support.gateway import Branch
+
+
+@pytest.fixture
+def branch(tmp_path: Path) -> Branch:
+    return Branch(tmp_path)
+
+
+def tail_of(branch: Branch, **options: Any) -> BranchTail:
+    return BranchTail(EventLog(branch.context(), timedelta(days=1), 1000), TailOptions(**options))
+
+
+def view(
+    branch: Branch, *patterns: str, roles: tuple[str, ...] = ("reader",), rules: tuple[ReaderRule, ...] = ()
+) -> View:
+    return View(Audience(branch.registry, "eu", rules), tuple(map(TablePattern, patterns)), frozenset(roles))
+
+
+def tables(messages: list[Any]) -> list[str]:
+    return [event.table for each in messages if isinstance(each, Send) for event in each.events]
+
+
+def play(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 20))
+
+
+@pytest.mark.parametrize("delivery", ["newest", "all"])
+def test_whoever_falls_behind(branch: Branch, monkeypatch: pytest.MonkeyPatch, delivery: Any) -> None:
+    monkeypatch.setattr(subscription, "BEHIND_SECONDS", 0.05)
+    monkeypatch.setattr(subscription, "BEHIND_EVENTS", 5)
+
+    async def story() -> None:
+        tail = tail_of(branch)
+        await tail._look()
+        one = Subscription(tail, view(branch, "ns.a", "ns.b"), delivery)
+        await one.start(None)
+        assert await one.next(0.01) == []
+        for _ in range(10):
+            branch.update("a", "b", "c")
+        await tail._look()
+        await asyncio.sleep(0.1)  # it was sent something, and took it all this time to take it
+        messages = await one.next(1)
+        if delivery == "all":
+            assert messages == [Bye("behind")]
+            return
+        assert messages[0] == Skip(18)
+        assert tables(messages) == ["ns.a", "ns.b"]
+        assert tail.ring is not None and messages[1].events[0].id == f"{tail.ring.head}-1"  # type: ignore[union-attr]
+        branch.update("a")
+        await tail._look()
+        assert tables(await one.next(1)) == ["ns.a"]
+
+    play(story())
+
+
+def test_a_burst_is_no_reason_to_leave_anything_out(branch: Branch) -> None:
+    async def story() -> None:
+        tail = tail_of(branch)
+        await tail._look()
+        one = Subscription(tail, view(branch), "all")
+        await one.start(None)
+        assert await one.next(0.01) == []
+        for _ in range(40):
+            branch.update(*(f"t{number}" for number in range(10)))
+        await tail._look()
+        got: list[str] = []
+        while len(got) < 400:
+            got += tables(await one.next(1))
+        assert len(got) == 400
+
+    play(story())
+
+
+def test_whoever_resumes_isn_t_behind(branch: Branch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription, "BEHIND_SECONDS", 0.0)
+    monkeypatch.setattr(subscription, "BEHIND_EVENTS", 1)
+    first = branch.update("a")
+    for _ in range(20):
+        branch.update("a", "b", "c", "d")
+
+    async def story() -> None:
+        tail = tail_of(branch)
+        await tail._look()
+        one = Subscription(tail, view(branch))
+        assert await one.start(Cursor(first)) is None
+        got: list[str] = []
+        while len(got) < 80:
+            got += tables(await one.next(1))
+        assert len(got) == 80
+
+    play(story())
+
+
+def test_a_place_that_the_ring_has_lost_is_reset(branch: Branch) -> None:
+    async def story() -> None:
+        first = branch.update("a")
+        tail = tail_of(branch, ring=20)
+        await tail._look()
+        one = Subscription(tail, view(branch))
+        await one.start(None)
+        for _ in range(100):
+            branch.update("a")
+        await tail._look()
+        assert tail.ring is not None and len(tail.ring) <= 20
+        assert await one.next(1) == [BeginAnew(tail.ring.head, "behind")]
+        again = Subscription(tail, view(branch))
+        assert await again.start(Cursor(first)) == BeginAnew(tail.ring.head, "unknown")
+        looks: list[str] = []
+        real = tail.source.since
+        tail.source.since = lambda *given: looks.append("look") or real(*given)  # type: ignore[method-assign,func-returns-value,assignment]
+        for number in range(10):  # whoever sends cursors that nobody knows costs the catalog nothing
+            await again.start(Cursor(f"{number}" * 64))
+        assert looks == []
+
+    play(story())
+
+
+def test_a_token_s_end_is_the_stream_s(branch: Branch) -> None:
+    async def story() -> None:
+        tail = tail_of(branch)
+        await tail._look()
+        one = Subscription(tail, view(branch), ends=time.time() + 0.2)
+        await one.start(None)
+        assert await one.next(5) == [Bye("token")]
+
+    play(story())
+
+
+def test_rules_and_residency_narrow_what_is_told(branch: Branch) -> None:
+    rules = (ReaderRule(tables=["ns.hr*"], roles=["hr"]), ReaderRule(tables=["ns.*_pii"], roles=["privacy"]))
+    anybody, hr, both = (view(branch, roles=roles, rules=rules) for roles in ((), ("hr",), ("hr", "privacy")))
+    names = ("ns.a", "ns.hr", "ns.hr_pii")
+    assert [[each.shows(name) for name in names] for each in (anybody, hr, both)] == [
+        [True, False, False],
+        [True, True, False],
+        [True, True, True],
+    ]
+    registry = branch.context(residency=[{"tables": ["ns.us*"], "only": ["us"]}]).registry
+    kept = View(Audience(registry, "eu"), (), frozenset())
+    assert kept.shows("ns.a") and not kept.shows("ns.us1")
+
+
+def test_a_ring_finds_every_cursor_that_it_has(branch: Branch) -> None:
+    hashes = [branch.update(*(f"t{each}" for each in range(number % 3 + 1))) for number in range(12)]
+    log = EventLog(branch.context(), timedelta(days=1), 1000)
+    ring = Ring(hashes[5], 1000)
+    ring.append(log.since(hashes[5], hashes[11]).told)
+    assert ring.prepend(hashes[1], log.since(hashes[1], hashes[5]).told)
+    assert [ring.place(Cursor(each)) is not None for each in hashes] == [False] + [True] * 11
+    at = ring.place(Cursor(hashes[2]))
+    assert at is not None
+    assert [each.id for each in ring.read(at, 3)] == [f"{hashes[3]}-1", f"{hashes[4]}-1", f"{hashes[4]}-2"]
+    assert ring.place(Cursor(hashes[4], 1)) == at + 2 and ring.place(Cursor(hashes[4], 3)) is None
+    small = Ring(hashes[1], 10)
+    small.append(log.since(hashes[1], hashes[11]).told)
+    assert len(small) <= 10 and small.place(Cursor(hashes[11])) == small.end
+    assert small.place(Cursor(small.base)) == small.first and small.place(Cursor(hashes[2])) is None
+    older = log.since(hashes[0], small.base).told
+    assert not small.prepend(hashes[0], older)  # it would be too long

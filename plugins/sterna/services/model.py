@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
+from sterna.services.queries import NamedQueries, section
 from sterna.strict_yaml import StrictModel
 
 
@@ -43,7 +44,7 @@ class Services(StrictModel):
     version: Annotated[Literal[1], BeforeValidator(_version)] = 1
     readers: NotYet = None
     outlets: NotYet = None
-    queries: NotYet = None
+    queries: Annotated[NamedQueries | None, BeforeValidator(section)] = None
     features: NotYet = None
     ingest: NotYet = None
     flows: NotYet = None

@@ -41,6 +41,8 @@
         ├── NotResident          a file that a residency rule keeps out of this region
         ├── Unsupported          a feature that this version does not localize
         ├── BrokenMetadata       a metadata file that does not parse, or contradicts itself
+        ├── OverLimit            a metadata file that is larger, or holds more, than the region's limits allow
+        ├── PlanKilled           reading its metadata ended two plans before, for memory most likely
         ├── SourceGone           a listed file is gone at its source
         ├── NotCopied            a listed file is at its source and yet does not arrive
         ├── SizeDiffers          an object's real size is not the one that its metadata says
@@ -377,6 +379,14 @@ class Unsupported(TableError):
 
 class BrokenMetadata(TableError):
     """A metadata file that does not parse, or contradicts itself."""
+
+
+class OverLimit(TableError):
+    """A metadata file that is larger, or holds more, than the region's limits allow; the message names the setting."""
+
+
+class PlanKilled(TableError):
+    """Reading the table's metadata ended two plans before: it is not read again until somebody asks for it by name."""
 
 
 class SourceGone(TableError):

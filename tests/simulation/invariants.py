@@ -5,11 +5,16 @@ Closure, equality, order, a source that is only read, nothing overwritten, no se
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
 from sterna.catalog.model import NAMESPACE, Commit, Content, Key, key_name, parse_key
 from sterna.replica.head import PLANNED_HASH, Head, head_of
+from sterna.replica.held import Held
 from tests.simulation.cleaning import KEEP
 from tests.simulation.main import Main
 from tests.simulation.reader import Reached, prove, read_table
@@ -26,24 +31,35 @@ class Invariants:
         store: the stores, without faults.
         main: what stood on `main` at each commit.
         branch: the replica branch.
+        root: the replica root.
         origin: takes a URI of the replica back to the one on `main`.
+        since: what the branch was up to this head is not looked at; "": everything is.
     """
 
     def __init__(
-        self, catalog: InMemoryCatalog, store: Store, main: Main, branch: str, origin: Callable[[str], str]
+        self,
+        catalog: InMemoryCatalog,
+        store: Store,
+        main: Main,
+        branch: str,
+        root: str,
+        origin: Callable[[str], str],
+        since: str = "",
     ) -> None:
         self._catalog = catalog
         self._store = store
         self._main = main
         self._branch = branch
+        self._root = root
         self._origin = origin
-        self._hash = catalog.no_ancestor()
+        self._hash = since or catalog.no_ancestor()
         self._deleted = 0
         self.commits = 0
         self._older: list[tuple[datetime, dict[str, int | None]]] = []
         self._runs: set[str] = set()
         self._read: dict[str, Reached] = {}
         self._shown: dict[str, Reached] = {}
+        self._list: dict[str, int | None] = {}
         self.watermark = -1
         self._positions: dict[Key, int] = {}
         self._seeded = -1
@@ -51,8 +67,8 @@ class Invariants:
 
     @property
     def reached(self) -> set[str]:
-        """Every file that the replica's head reaches."""
-        return {uri for table in self._shown.values() for uri in table.files}
+        """Every file that the replica's head reaches, and its list of what is held."""
+        return {uri for table in self._shown.values() for uri in table.files} | self._list.keys()
 
     def check(self) -> None:
         """Look at what the last step may have broken.
@@ -69,6 +85,7 @@ class Invariants:
             self._deleted = self._store.deleted
             for table in self._shown.values():
                 prove(self._store, table.files)
+            prove(self._store, self._list)
             for until, files in self._older:
                 if until > self._store.now() - KEEP:
                     prove(self._store, files)
@@ -83,7 +100,7 @@ class Invariants:
             for table in self._shown.values()
             for uri, size in table.files.items()
             if self._store.is_below_root(uri)
-        }
+        } | self._list
 
     def _new_commits(self) -> list[Commit]:
         if self._branch not in {reference.name for reference in self._catalog.references()}:
@@ -94,7 +111,7 @@ class Invariants:
         return commits
 
     def _check_commit(self, commit: Commit) -> None:
-        head = head_of(commit)
+        head = self._with_held(head_of(commit))
         # A clean-up commits when it begins to delete and when it is done.
         if head.run_id in self._runs and not head.run_id.startswith("collect-"):
             raise Violation(f"a second commit of run {head.run_id}")
@@ -114,6 +131,21 @@ class Invariants:
             self._check_equality(contents, head)
         else:
             self._check_seed(contents, self._seeded)
+
+    def _with_held(self, head: Head) -> Head:
+        """Read the list that a commit names; it stands there before the commit, and says what its name says."""
+        listed, self._list = head.listed, {}
+        if not listed.digest:
+            return head
+        uri = f"{self._root}/_sterna/held/{listed.digest}.json.gz"
+        if uri not in self._store.objects:
+            raise Violation(f"closure: the list of what is held is not there: {uri}")
+        data = self._store.objects[uri].data
+        text = gzip.decompress(data)
+        if hashlib.sha256(text).hexdigest() != listed.digest:
+            raise Violation(f"the list of what is held says something else than its name: {uri}")
+        self._list = {uri: len(data)}
+        return replace(head, listed=replace(listed, entries=tuple(Held(**item) for item in json.loads(text))))
 
     def _check_tables(self, contents: dict[Key, Content]) -> None:
         """Closure: read every table of the new head, those that were read before by looking at their files alone."""

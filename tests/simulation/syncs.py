@@ -65,6 +65,10 @@ class Syncing(Actor):
             self.tell("its run is so old that the clean-up took it away")
             self._run = None
 
+    def forget(self) -> None:
+        """Give up what was under way: sterna is another version from now on."""
+        self._run = None
+
     def _stages(self) -> None:
         context = self.context
         if self._run is None:

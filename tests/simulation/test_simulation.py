@@ -31,6 +31,7 @@ HAPPENS = (
         (bugs.commits_torn, "order"),
         (bugs.held_once_held_forever, "equality"),
         (bugs.a_dark_place_stops_everybody, "isolation"),
+        (bugs.held_named_before_they_are_written_down, "closure: the list"),
     ],
 )
 def test_a_bug_put_in_on_purpose_is_found(bug: Callable[[], AbstractContextManager[object]], broken: str) -> None:

@@ -19,6 +19,7 @@ from sterna.gc.model import LEAST_GRACE
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
 from sterna.replica.head import COLLECTING_SECONDS
+from sterna.replica.held_list import INLINE_BYTES
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext
 from sterna.sync.options import SyncOptions
@@ -61,7 +62,7 @@ class World:
         self.cleaning = Cleaning("C", self._context("C"), self.tell, lambda: self.invariants.commits > 0)
         self.actors: list[Actor] = [*self.syncs, self.cleaning]
         self.invariants = Invariants(
-            self.catalog, self.store, self.main, region.replica_branch, self.syncs[0].context.mapping.source
+            self.catalog, self.store, self.main, region.replica_branch, _ROOT, self.syncs[0].context.mapping.source
         )
 
     def tell(self, line: str) -> None:
@@ -175,7 +176,8 @@ class World:
         files = {
             uri
             for uri in self.store.objects
-            if self.store.is_below_root(uri) and not uri.startswith(f"{_ROOT}/_sterna/")
+            if self.store.is_below_root(uri)
+            and not uri.startswith((f"{_ROOT}/_sterna/runs/", f"{_ROOT}/_sterna/collect/"))
         }
         if files - self.invariants.reached:
             raise Violation(f"progress: the clean-up leaves {sorted(files - self.invariants.reached)}")
@@ -240,6 +242,8 @@ class World:
                 patch("sterna.sync.plan.make.ThreadPoolExecutor", Serial),
                 patch("sterna.sync.localize.ThreadPoolExecutor", Serial),
                 patch("sterna.sync.copy.copy_files", self._copy_files),
+                # In every other seed the list of what is held stands beside the replica, however short.
+                patch("sterna.replica.held_list.INLINE_BYTES", 2 if self.seed % 2 else INLINE_BYTES),
             ):
                 stack.enter_context(patched)
             yield

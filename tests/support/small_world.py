@@ -197,6 +197,13 @@ def refusing(prefix: str, error: type[SternaError], files: str = "*") -> Iterato
         yield asked
 
 
+@contextmanager
+def localizer_version(number: int) -> Iterator[None]:
+    """Another version of sterna, as far as its localizer's number tells."""
+    with patch("sterna.replica.editions.LOCALIZER_VERSION", number):
+        yield
+
+
 def with_registry(world: World, **fields) -> World:
     """The same world, some fields of its registry changed."""
     return World(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from sterna.airflow.metrics import record_alarms, record_lags
+from sterna.airflow.metrics import record_alarms, record_lags, record_unread
 from sterna.airflow.settings import number, patterns, seconds
 
 if TYPE_CHECKING:
@@ -56,8 +56,12 @@ def look(region: RegionContext, limits: AlarmLimits, say: Progress) -> float | N
     status = watch_status(region, evidence=limits.gc is not None)
     _tell(status, say)
     raised = alarms(status, limits)
-    held = [item.held for item in status.held]
-    record_lags(status.region, status.watermark_lag_seconds, held, limits.allow_held)
+    if status.unread_held:
+        record_unread(status)
+    else:
+        behind = [*(item.held for item in status.held), *(item.held for item in status.transit)]
+        left = sum(item.bytes_left for item in status.transit)
+        record_lags(status.region, status.watermark_lag_seconds, behind, limits.allow_held, left)
     record_alarms(status, raised)
     if raised:
         raise AirflowFailException("\n".join(alarm.text for alarm in raised))
@@ -66,12 +70,17 @@ def look(region: RegionContext, limits: AlarmLimits, say: Progress) -> float | N
 
 def _tell(status: RegionStatus, say: Progress) -> None:
     from sterna.errors import printable
+    from sterna.render.status import transit_line
     from sterna.status.alarms import oldest_first
 
     if status.cut_off:
         say(printable(status.cut_off.line))
+    if status.unread_held:
+        say(status.unread_held.line)
     for what in status.unseen:
         say(printable(f"not looked at: {what}"))
+    for moving in status.transit:
+        say(printable(transit_line(moving)))
     held = oldest_first(status.held)
     for item in held[:_HELD_SHOWN]:
         say(printable(f"held: {item.held.key}: {item.held.reason}; {item.do}"))

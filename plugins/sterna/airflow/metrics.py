@@ -15,21 +15,30 @@ if TYPE_CHECKING:
 
 
 def record_sync(report: Report) -> None:
-    """Report how a sync left its region: its lags in seconds, tables held, bytes copied."""
+    """Report how a sync left its region: its lags in seconds, tables held and in transit, bytes copied.
+
+    Of the large lane, which changes nothing of that, what it copied.
+    """
     from airflow.sdk.observability import stats
 
-    record_lags(report.region, report.watermark_lag_seconds, report.held, patterns("allow_held"))
+    if report.outcome != "copied":
+        behind = (*report.held, *report.transit)
+        left = sum(item.bytes for item in report.transit)
+        record_lags(report.region, report.watermark_lag_seconds, behind, patterns("allow_held"), left)
     stats.incr("sterna.copied_bytes", report.copied.sent, tags={"region": report.region})
 
 
-def record_lags(region: str, watermark: float | None, held: Sequence[Held], allowed: Sequence[str]) -> None:
-    """Report a region's lags in seconds and how many tables it holds; of a lag that is unknown nothing is said.
+def record_lags(
+    region: str, watermark: float | None, behind: Sequence[Held], allowed: Sequence[str], left: int
+) -> None:
+    """Report a region's lags in seconds, and how many tables stay behind; of a lag that is unknown nothing is said.
 
     Args:
         region: its name.
-        watermark: its lag without held tables, None when it is unknown.
-        held: the tables that it holds.
+        watermark: its lag without the tables that stay behind, None when it is unknown.
+        behind: the tables that are held or in transit.
         allowed: patterns of those that an operator accepts to be held: they are counted, and make no lag.
+        left: bytes that are left to be copied for those in transit.
     """
     from airflow.sdk.observability import stats
 
@@ -37,14 +46,33 @@ def record_lags(region: str, watermark: float | None, held: Sequence[Held], allo
     from sterna.status.alarms import not_allowed
 
     tags = {"region": region}
+    held, transit = ([item for item in behind if item.in_transit is moving] for moving in (False, True))
     counting = not_allowed(held, allowed)
-    oldest = held_lag(counting)
+    oldest, moving = held_lag(counting), held_lag(transit)
     stats.gauge("sterna.held_tables", len(held), tags=tags)
     stats.gauge("sterna.held_allowed_tables", len(held) - len(counting), tags=tags)
+    stats.gauge("sterna.transit_tables", len(transit), tags=tags)
+    stats.gauge("sterna.transit_bytes", left, tags=tags)
     for name, lag in {
-        "sterna.lag_seconds": None if watermark is None else Lags(watermark, oldest).oldest,
+        "sterna.lag_seconds": None if watermark is None else Lags(watermark, oldest, moving).oldest,
         "sterna.watermark_lag_seconds": watermark,
         "sterna.held_lag_seconds": oldest,
+        "sterna.transit_lag_seconds": moving,
+    }.items():
+        if lag is not None:
+            stats.gauge(name, lag, tags=tags)
+
+
+def record_unread(status: RegionStatus) -> None:
+    """Report how many tables a region holds, and its lags with them, where the list of them can't be read."""
+    from airflow.sdk.observability import stats
+
+    tags = {"region": status.region}
+    stats.gauge("sterna.held_tables", status.unread_held.count if status.unread_held else 0, tags=tags)
+    for name, lag in {
+        "sterna.lag_seconds": status.lag_seconds,
+        "sterna.watermark_lag_seconds": status.watermark_lag_seconds,
+        "sterna.held_lag_seconds": status.held_lag_seconds,
     }.items():
         if lag is not None:
             stats.gauge(name, lag, tags=tags)

@@ -17,6 +17,9 @@ from sterna.airflow.settings import text
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
 
+    from sterna.ha.promote import Promotion
+    from sterna.ha.tables import Moves
+
 _DOC = """\
 ### Make region `{region}`'s catalog the primary
 
@@ -34,13 +37,13 @@ class SternaPromotionOperator(SternaOperator):
         planned: the present primary is there and stops first; "True" or "False" as a template gives it.
         lost: regions whose storage is lost, separated by commas, and whose tables go on from this region's replica; ""
             for none.
-        approved: what a person was shown and approved, "" where nothing is to be done yet.
+        approved: what a person was shown and approved; None where nothing is to be done yet.
         kwargs: see `SternaOperator`.
     """
 
     template_fields = (*SternaOperator.template_fields, "planned", "lost", "approved")
 
-    def __init__(self, *, planned: str | bool, lost: str, approved: str = "", **kwargs: Any) -> None:
+    def __init__(self, *, planned: str | bool, lost: str, approved: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.planned = planned
         self.lost = lost
@@ -51,12 +54,11 @@ class SternaPromotionOperator(SternaOperator):
 
         Raises:
             SternaError: see `plan_promotion`, `plan_moves` and `promote`.
-            UsageError: other tables would go on, or lose something else, than was approved.
+            UsageError: nobody has approved it, or something else than would happen now.
         """
-        from sterna.errors import UsageError
         from sterna.ha.promote import plan_promotion, promote
         from sterna.ha.tables import plan_moves
-        from sterna.render.catalog import moves_text, promoted_text, promotion_text
+        from sterna.render.catalog import promoted_text, promotion_text
 
         with self.open() as opened:
             promotion = plan_promotion(
@@ -64,15 +66,72 @@ class SternaPromotionOperator(SternaOperator):
             )
             moves = plan_moves(opened, [name.strip() for name in self.lost.split(",")]) if self.lost else None
             said = promotion_text(promotion, moves)
-            if self.approved:
-                if moves and moves_text(moves) not in self.approved:
-                    raise UsageError(
-                        "other tables would go on, or lose something else, than was approved",
-                        hint="trigger the DAG again",
-                    )
+            if self.approved is not None:
+                refuse_unapproved(self.approved, promotion, moves)
                 said = promoted_text(promote(opened.registry, opened.secrets, promotion, self.say, moves=moves))
         self.say(said)
         return said
+
+
+def refuse_unapproved(approved: str, promotion: Promotion, moves: Moves | None) -> None:
+    """Raise unless a person has approved the very promotion that would happen now.
+
+    A task may be cleared, or marked as success, at any time: what was approved may be long past.
+
+    Args:
+        approved: what the person was shown, "" where nobody has approved.
+        promotion: what would happen now.
+        moves: the same of a promotion with tables.
+
+    Raises:
+        UsageError: nobody has approved it.
+    """
+    from sterna.errors import UsageError
+    from sterna.render.catalog import begins_text, moves_text
+
+    again = "trigger the DAG again"
+    if not approved:
+        raise UsageError("nobody has approved this promotion: nothing is done", hint=again)
+    if begins_text(promotion) not in approved:
+        raise UsageError(f"another promotion was approved than {begins_text(promotion)!r}", hint=again)
+    if moves and moves_text(moves) not in approved:
+        raise UsageError("other tables would go on, or lose something else, than was approved", hint=again)
+
+
+class SternaApprovalOperator(ApprovalOperator):
+    """Ask a person, and hand on what the person was shown and approved, as the XCom `approved`.
+
+    Args:
+        shown: what the person is shown.
+        kwargs: see `ApprovalOperator`.
+    """
+
+    template_fields = (*ApprovalOperator.template_fields, "shown")
+
+    def __init__(self, *, shown: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.shown = shown
+
+    def execute(self, context: TaskContext) -> Any:
+        """Ask.
+
+        Raises:
+            UsageError: there is nothing to show.
+        """
+        from sterna.errors import UsageError
+
+        if not self.shown:
+            raise UsageError("nobody has looked what would happen: there is nothing to approve", hint="clear `look`")
+        # What is shown stays as it is, whatever becomes of the task before until somebody answers.
+        context["ti"].xcom_push("shown", self.shown)
+        return super().execute(context)
+
+    def execute_complete(self, context: TaskContext, event: dict[str, Any]) -> Any:
+        """Take the answer."""
+        if event.get("chosen_options") == [self.APPROVE]:
+            task = context["ti"]
+            task.xcom_push("approved", task.xcom_pull(task_ids=self.task_id, key="shown"))
+        return super().execute_complete(context, event)
 
 
 def promotion_dag(
@@ -119,15 +178,16 @@ def promotion_dag(
     }
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
         look = SternaPromotionOperator(task_id="look", execution_timeout=timedelta(minutes=2), **common)
-        approve = ApprovalOperator(
+        approve = SternaApprovalOperator(
             task_id="approve",
+            shown="{{ ti.xcom_pull(task_ids='look') or '' }}",
             subject=f"Make region {region}'s catalog the primary?",
             # The page takes it for Markdown: only a block that names its language keeps lines and shows messages of
             # commits as they are.
             body="```text\n{{ ti.xcom_pull(task_ids='look') }}\n```",
             response_timeout=timedelta(hours=1),
         )
-        approved = "{{ ti.xcom_pull(task_ids='look') }}"
+        approved = "{{ ti.xcom_pull(task_ids='approve', key='approved') or '' }}"
         act = SternaPromotionOperator(
             task_id="promote", approved=approved, execution_timeout=timedelta(minutes=30), **common
         )

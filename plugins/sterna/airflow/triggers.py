@@ -6,6 +6,7 @@ An event for each new commit, and while tables are held by something that passes
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,16 @@ from typing import TYPE_CHECKING, Any
 from sterna.airflow.backoff import FIRST_PAUSE, Backoff
 from sterna.airflow.core import BaseEventTrigger, TriggerEvent, trigger_event
 from sterna.airflow.metrics import count_watch_error
-from sterna.errors import BranchChanged, ReferenceNotFound
+from sterna.errors import BranchChanged, CredentialError, ReferenceNotFound, StoreError
+from sterna.replica.held import Held
 
 if TYPE_CHECKING:
-    from sterna.replica.held import Held
     from sterna.replica.region import RegionContext
 
+log = logging.getLogger(__name__)
 _LONGEST_PAUSE = 60.0
+# A sync makes a list that is lost anew; the name of an error that is tried again.
+_LIST_LOST = Held("", "ObjectMissing", "the list of held tables can't be read")
 
 
 class NessieCommitTrigger(BaseEventTrigger):
@@ -125,7 +129,7 @@ class _Watch:
 
         Asks now and then, and with one small request as long as the head doesn't move.
         """
-        from sterna.replica.head import read_head
+        from sterna.replica.head import read_head, with_held
 
         if time.monotonic() < self._look:
             return self._known[1]
@@ -134,7 +138,10 @@ class _Watch:
         try:
             head = catalog.reference(branch).hash
             if head != self._known[0]:
-                self._known = head, read_head(catalog, branch).held
+                found = with_held(self._context.objects, read_head(catalog, branch))
+                self._known = head, (_LIST_LOST,) if found.listed.lost else found.held
         except (BranchChanged, ReferenceNotFound):
             self._known = "", ()
+        except (CredentialError, StoreError) as error:  # looked at again; commits of `main` are seen all the same
+            log.warning("can't read what is held in %s: %s", self._context.region.name, error)
         return self._known[1]

@@ -31,9 +31,9 @@ class Output:
         self._err = Console(stderr=True, highlight=False, soft_wrap=True)
 
     def result(self, value: Any, text: str) -> None:
-        """Print a command's result: `value` as JSON, or `text`."""
+        """Print a command's result: `value` as JSON, which is ASCII whatever a writer put into a name; or `text`."""
         if self.as_json:
-            sys.stdout.write(json.dumps(plain(value), ensure_ascii=False) + "\n")
+            sys.stdout.write(json.dumps(plain(value)) + "\n")
             sys.stdout.flush()
         else:
             self._out.print(text, markup=False)
@@ -62,9 +62,7 @@ class Output:
         if self.as_json:
             places = {"table": printable(error.table), "file": printable(error.file)}
             fields = {"error": type(error).__name__, "message": error.message, **places}
-            sys.stderr.write(
-                json.dumps({**fields, "hint": error.hint, "remedy": error.remedy.value}, ensure_ascii=False) + "\n"
-            )
+            sys.stderr.write(json.dumps({**fields, "hint": error.hint, "remedy": error.remedy.value}) + "\n")
         else:
             self._err.print(f"sterna: {error}", style="red", markup=False)
             self._err.print(f"{type(error).__name__}: {error.remedy.value}", style="dim", markup=False)

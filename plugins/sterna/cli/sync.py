@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -28,7 +28,16 @@ if TYPE_CHECKING:
 
 sync_app = typer.Typer()
 
+
 Once = Annotated[bool, typer.Option("--once", help="Stop after one plan, even when a seed has more groups.")]
+InLane = Annotated[
+    Literal["all", "small", "large"],
+    typer.Option(
+        "--lane",
+        help="small: publish what is small, and leave large copies in transit. large: copy what is in transit, and "
+        "publish nothing.",
+    ),
+]
 
 
 @sync_app.command(epilog="Example: sterna plan --region eu")
@@ -44,7 +53,8 @@ def plan(
 
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("plan") as progress:
-        _show_plan(output, context, SyncOptions(tables=tuple(tables or ()), everything=everything), progress)
+        options = SyncOptions(tables=tuple(tables or ()), everything=everything, lane="small")
+        show_plan(output, context, options, progress)
 
 
 @sync_app.command(epilog="Examples: sterna sync --region eu --table 'flights.*'; sterna sync --region eu --reassert")
@@ -55,21 +65,27 @@ def sync(
     everything: Everything = False,
     reassert: Reassert = False,
     once: Once = False,
+    lane: InLane = "all",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would do: the same as plan.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring the region's replica branch up to main: plan, copy, localize, publish. Safe to repeat and to interrupt."""
+    """Bring the region's replica branch up to main: plan, copy, localize, publish. Safe to repeat and to interrupt.
+
+    Tables of which much is to be copied come last, so that the others needn't wait (large_copy in the registry).
+    """
     from sterna.sync.options import SyncOptions
     from sterna.sync.run import sync as run_sync
 
     output, chosen = Output(as_json), tuple(tables or ())
     with open_context(registry, region) as context, output.progress("sync") as progress:
         if dry_run:  # to reassert is to commit: a dry run shows only what would be compared then
-            _show_plan(output, context, SyncOptions(tables=chosen, everything=everything or reassert), progress)
+            first: Literal["small", "large"] = "large" if lane == "large" else "small"
+            options = SyncOptions(tables=chosen, everything=everything or reassert, lane=first)
+            show_plan(output, context, options, progress)
             return
-        options = SyncOptions(tables=chosen, everything=everything, reassert=reassert)
+        options = SyncOptions(tables=chosen, everything=everything, reassert=reassert, lane=lane)
         report = run_sync(context, options, progress, again=not once)
-    _show_report(output, report, context.region.replica_branch)
+    show_report(output, report, context.region.replica_branch)
 
 
 @sync_app.command(
@@ -106,26 +122,40 @@ def reseed(
     output, options = Output(as_json), SyncOptions(reseed_from=accepted)
     with open_context(registry, region) as context, output.progress("reseed") as progress:
         if dry_run:
-            _show_plan(output, context, options, progress)
+            show_plan(output, context, options, progress)
             return
         report = run_sync(context, options, progress, again=False)
         if report.more:
             report = run_sync(context, SyncOptions(), progress)
-    _show_report(output, report, context.region.replica_branch)
+    show_report(output, report, context.region.replica_branch)
 
 
-def _show_plan(output: Output, context: RegionContext, options: SyncOptions, progress: Progress) -> None:
+def show_plan(output: Output, context: RegionContext, options: SyncOptions, progress: Progress, last: str = "") -> None:
+    """Show what a sync would do.
+
+    Args:
+        output: where it goes.
+        context: the region.
+        options: what would be asked of the sync.
+        progress: called with lines for people.
+        last: a line to end with, for people.
+    """
     from sterna.render.plan import plan_json, plan_text
     from sterna.sync.explain import explain
     from sterna.sync.plan.make import make_plan
 
     explained = explain(context, *make_plan(context, options, progress))
-    output.result(plan_json(explained), plan_text(explained))
+    output.result(plan_json(explained), "\n".join(filter(None, (plan_text(explained), last))))
 
 
-def _show_report(output: Output, report: Report, branch: str) -> None:
+def show_report(output: Output, report: Report, branch: str) -> None:
+    """Show how a sync ended.
+
+    Raises:
+        typer.Exit: something is held.
+    """
     from sterna.render.sync import report_text
 
     output.result(report, report_text(report, branch))
-    if report.held:
+    if report.held or (report.outcome == "copied" and (report.copied + report.localized).failed):
         raise typer.Exit(exits.HELD)

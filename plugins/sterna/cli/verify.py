@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,11 +12,28 @@ from sterna.cli.context import open_context
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, Tables, Yes
 from sterna.cli.output import Output
 from sterna.cli.prompts import acts
+from sterna.errors import UsageError
+from sterna.render.dry_run import NOTHING_CHANGED
 
 verify_app = typer.Typer()
 
 DeepRepair = Annotated[
     bool, typer.Option("--deep", help="Compare every file with its source on main, too: finds a flipped byte.")
+]
+Relocalize = Annotated[
+    bool,
+    typer.Option(
+        "--relocalize",
+        help="Write all localized metadata of the tables anew, under a prefix of its own, and publish.",
+    ),
+]
+Generation = Annotated[
+    int,
+    typer.Option(
+        "--generation",
+        metavar="N",
+        help="With --relocalize: leave tables that are of this generation already. Default: the next one, for all.",
+    ),
 ]
 
 
@@ -61,12 +79,18 @@ def verify(
         raise typer.Exit(exits.FAULTS)
 
 
-@verify_app.command(epilog="Example: sterna repair --region eu --table 'nyc.*' --deep --yes")
+@verify_app.command(
+    epilog="Examples: sterna repair --region eu --table 'nyc.*' --deep --yes; "
+    "sterna repair --region eu --relocalize nyc.flights nyc.planes --yes"
+)
 def repair(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     tables: Tables = None,
     deep: DeepRepair = False,
+    relocalize: Relocalize = False,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="The same as --table.")] = None,
+    generation: Generation = 0,
     yes: Yes = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -74,13 +98,40 @@ def repair(
     """Verify a replica, and bring wrong and missing files below the replica root anew from main, over what is there.
 
     A dry run until --yes.
+
+    With --relocalize nothing is verified: all that sterna writes for the tables itself is written anew, beside what is
+    there, and one commit points to it. Content is copied only where it is missing.
     """
     from sterna.render.repair import repaired_text
     from sterna.repair.run import repair as run_repair
 
-    apply, output = acts(yes, dry_run), Output(as_json)
+    apply, output, tables = acts(yes, dry_run), Output(as_json), [*(tables or ()), *(names or ())]
+    if generation and not relocalize:
+        raise UsageError("--generation goes with --relocalize")
+    if relocalize:
+        _relocalize(region, registry, tables, output, generation=generation, deep=deep, apply=apply)
+        return
     with open_context(registry, region) as context, output.progress("repair") as progress:
-        found = run_repair(context, tables or (), progress, deep=deep, apply=apply)
+        found = run_repair(context, tables, progress, deep=deep, apply=apply)
     output.result(found, repaired_text(found))
     if found.faults_left:
         raise typer.Exit(exits.FAULTS)
+
+
+def _relocalize(
+    region: str, registry: Path, tables: list[str], output: Output, *, generation: int, deep: bool, apply: bool
+) -> None:
+    from sterna.cli.sync import show_plan, show_report
+    from sterna.sync.relocalize import relocalizing
+    from sterna.sync.run import sync
+
+    if deep:
+        raise UsageError("--deep verifies, and --relocalize doesn't: they don't go together")
+    with open_context(registry, region) as context, output.progress("repair") as progress:
+        options = relocalizing(context, tables, generation)
+        progress(f"generation {options.generation}")
+        if not apply:
+            show_plan(output, context, options, progress, last=NOTHING_CHANGED)
+            return
+        report = sync(context, options, progress)
+    show_report(output, report, context.region.replica_branch)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sterna.errors import TableError
 from sterna.gc.model import Amount
+from sterna.registry.edition import split_edition
 from sterna.registry.mapping import Mapping
 from sterna.replica.reach import ReachedFiles
 
@@ -49,6 +50,8 @@ class Rules:
         keep, grace: as in `Options`.
         passes: earlier passes, oldest first: the newest that is at least `grace` old, and all after it; empty where
             none is so old.
+        moving: since when a table is in transit: files that are younger may be its, however long that takes. None where
+            none is.
     """
 
     mapping: Mapping
@@ -57,6 +60,7 @@ class Rules:
     keep: timedelta
     grace: timedelta
     passes: Sequence[Pass] = ()
+    moving: datetime | None = None
 
     def kind(self, uri: str) -> str:
         """Tell what an object is by its place.
@@ -66,11 +70,11 @@ class Rules:
         root = f"{self.mapping.region.replica_root}/"
         if not uri.startswith(root):
             return STRANGE
-        first, *rest = uri.removeprefix(root).split("/")
+        first, *rest = split_edition(uri.removeprefix(root))[1].split("/")
+        if first == "_sterna" and rest[:1] == ["held"]:
+            return FILE if len(rest) == 2 else STRANGE
         if first == "_sterna":
-            return EVIDENCE if len(rest) > 1 and rest[0] in ("runs", "collect") else STRANGE
-        if first == "_localized" and rest:
-            first, *rest = rest
+            return EVIDENCE if len(rest) > 1 and rest[0] in ("runs", "collect", "transit") else STRANGE
         if not rest or first.partition("~")[0] not in self.ids:
             return STRANGE
         try:
@@ -149,7 +153,8 @@ def sort_out(listing: Iterable[Listed], rules: Rules, kept: ReachedFiles, refuse
 def garbage(unreachable: pa.Table, rules: Rules) -> pa.Table:
     """Return what may be deleted of the unreachable.
 
-    Older than `grace`, and unreachable in every pass since one that is as old.
+    Older than `grace`, and unreachable in every pass since one that is as old. While a table is in transit nothing that
+    may have been brought for it.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -160,6 +165,10 @@ def garbage(unreachable: pa.Table, rules: Rules) -> pa.Table:
     found = unreachable.filter(pc.less_equal(unreachable.column("modified"), limit))
     for earlier in rules.passes:
         found = found.filter(pc.is_in(found.column("uri"), earlier.uris))
+    if rules.moving:
+        evidence = pc.starts_with(found.column("uri"), f"{rules.mapping.region.replica_root}/_sterna/")
+        older = pc.less(found.column("modified"), pa.scalar(rules.moving, pa.timestamp("us", "UTC")))
+        found = found.filter(pc.or_(evidence, older))
     return found
 
 

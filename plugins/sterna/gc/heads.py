@@ -14,9 +14,13 @@ from sterna.catalog.reader import CatalogReader
 from sterna.errors import Busy, ReferenceNotFound, UsageError
 from sterna.registry.mapping import check_bindings
 from sterna.registry.model import SOURCE_BRANCH, inside, respell
-from sterna.replica.head import MOVED, Head, read_head
+from sterna.replica.head import HELD, MOVED, Head, newest_commit, read_head
+from sterna.replica.held_list import list_uri, parse_list
 from sterna.replica.reach import TableVersion
 from sterna.replica.region import RegionContext
+
+HELD_LIST = "held list"
+"""Kind of a version that is a list of held keys."""
 
 
 class Elsewhere:
@@ -58,7 +62,10 @@ class Elsewhere:
 
     def _served(self, branch: str) -> set[TableVersion]:
         try:
-            return self._news(self._context.catalog, self._context.catalog.reference(branch), "")
+            reference = self._context.catalog.reference(branch)
+            commit = newest_commit(self._context.catalog, f"{branch}@{reference.hash}")
+            lists = set(_list_of(self._context, commit)) if commit else set()
+            return self._news(self._context.catalog, reference, "") | lists
         except ReferenceNotFound:
             self._looked.pop("", None)
             return set()  # the copy has not got it yet: nobody reads it there
@@ -125,7 +132,7 @@ def kept_heads(context: RegionContext, since: datetime, *, whole_history: bool) 
     heads = Heads(head, Elsewhere(context))
     shown = set(_versions(context, catalog.entries(branch, head.hash)))
     for version in _held_since(context, branch, head.hash, since, heads.refused if whole_history else None):
-        (heads.refused if _refused(context, version.key) else heads.kept).add(version)
+        (heads.refused if version.kind != HELD_LIST and _refused(context, version.key) else heads.kept).add(version)
     heads.kept |= shown | heads.elsewhere.look()
     heads.past = _past(context, since) - heads.kept
     heads.refused -= heads.kept
@@ -144,7 +151,7 @@ def versions_since(context: RegionContext, older: str, newer: str) -> set[TableV
     commits = list(context.primary.history(f"{context.region.replica_branch}@{newer}", operations=True, until=older))
     if not commits or commits[-1].parent != older:
         raise Busy(f"{context.region.replica_branch} was reset while it was looked at", hint="start again")
-    return {version for commit in commits for version in _put(context, commit)}
+    return {version for commit in commits for version in (*_put(context, commit), *_list_of(context, commit))}
 
 
 def refused_versions(context: RegionContext, commits: Iterable[Commit]) -> set[TableVersion]:
@@ -162,6 +169,7 @@ def _held_since(
     commits = iter(context.primary.history(f"{branch}@{head}", operations=True))
     for commit in commits:
         yield from _put(context, commit)
+        yield from _list_of(context, commit)
         if commit.commit_time < since:
             yield from _versions(context, context.primary.entries(branch, commit.hash))
             break
@@ -184,6 +192,16 @@ def _past(context: RegionContext, since: datetime) -> set[TableVersion]:
 
 def _put(context: RegionContext, commit: Commit) -> Iterator[TableVersion]:
     return _versions(context, ((put.key, put.content) for put in commit.operations or () if isinstance(put, Put)))
+
+
+def _list_of(context: RegionContext, commit: Commit) -> Iterator[TableVersion]:
+    """Yield the list of held keys that a commit names: a file that leads to no other."""
+    try:
+        digest = parse_list(commit.properties.get(HELD, "[]")).digest
+    except ValueError:
+        return  # somebody else's commit, that was put right since
+    if digest:
+        yield TableVersion("", HELD_LIST, list_uri(context.region.replica_root, digest))
 
 
 def _versions(context: RegionContext, entries: Iterable[tuple[Key, Content]]) -> Iterator[TableVersion]:

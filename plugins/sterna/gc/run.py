@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from sterna.gc.decide import Rules, SortedOut, amount, garbage, sort_out, without
@@ -13,7 +13,8 @@ from sterna.gc.delete import Deletion
 from sterna.gc.evidence import Runs, read_passes, save_pass
 from sterna.gc.heads import Heads, kept_heads, versions_since
 from sterna.gc.model import Collected, GcOptions, NotDeleted
-from sterna.replica.head import read_head
+from sterna.replica.head import Head, read_head, with_held
+from sterna.replica.held import held_since, moment
 from sterna.replica.reach import ReachedFiles, Walk
 from sterna.replica.region import RegionContext
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SHOWN = 100
+_SKEW = timedelta(hours=1)  # between the clocks of a catalog and a store
+_LONG_AGO = datetime(1970, 1, 2, tzinfo=UTC)
 
 
 def collect(
@@ -98,7 +101,17 @@ def collect(
 
 def _rules(context: RegionContext, heads: Heads, options: GcOptions, now: datetime) -> Rules:
     ids = frozenset((*context.registry.bindings(), *(heads.head.bindings or {})))
-    return Rules(context.mapping, ids, now, options.keep, options.grace, read_passes(context, now - options.grace))
+    passes = read_passes(context, now - options.grace)
+    return Rules(context.mapping, ids, now, options.keep, options.grace, passes, _moving_since(context, heads.head))
+
+
+def _moving_since(context: RegionContext, head: Head) -> datetime | None:
+    """Return since when a table is in transit, by the store's clock; what the large lane brought for it is younger."""
+    listed = with_held(context.objects, head).listed
+    since = [held_since(item) or _LONG_AGO for item in listed.entries or () if item.bytes]
+    if listed.lost:
+        since = [moment(listed.oldest) or _LONG_AGO]
+    return min(since) - _SKEW if since else None
 
 
 def _caught_up(context: RegionContext, heads: Heads, walk: Walk) -> Heads:

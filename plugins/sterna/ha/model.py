@@ -52,6 +52,7 @@ class CatalogSite:
     Args:
         region: its name.
         problem: why it can't be looked at, or "".
+        refuses: that is because it answers and refuses: so it may be at work.
         epoch: the newest epoch that it knows.
         writable: its Nessie has the right to write references.
         main: head of `main` as it serves it, "" when it was not seeded yet.
@@ -62,6 +63,7 @@ class CatalogSite:
 
     region: str
     problem: str = ""
+    refuses: bool = False
     epoch: Epoch | None = None
     writable: bool = False
     main: str = ""

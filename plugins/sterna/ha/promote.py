@@ -11,7 +11,7 @@ from sterna.edges.nessie.catalog import open_nessie
 from sterna.edges.postgres.connection import connected
 from sterna.edges.postgres.epoch import Epoch
 from sterna.edges.secrets import Secrets
-from sterna.errors import CatalogError, DatabaseUnreachable, NotPrimary, SternaError, UsageError
+from sterna.errors import CatalogError, DatabaseRefused, DatabaseUnreachable, NotPrimary, SternaError, UsageError
 from sterna.ha.model import CatalogSite
 from sterna.ha.rejoin import Lost, bring_back
 from sterna.ha.seed import unsubscribe
@@ -80,11 +80,13 @@ def plan_promotion(registry: Registry, secrets: Secrets, name: str, *, planned: 
     Raises:
         UsageError: the promotion makes no sense, or would lose more than another one; the message says which.
         DatabaseUnreachable: a region that has to answer does not.
+        DatabaseRefused: it refuses the login.
     """
     sites = look_at_all(registry.regions, secrets)
     target, newest = sites[name], newest_epoch(list(sites.values()))
     if target.problem:
-        raise DatabaseUnreachable(f"region {name} can't be promoted: {target.problem}")
+        kind = DatabaseRefused if target.refuses else DatabaseUnreachable
+        raise kind(f"region {name} can't be promoted: {target.problem}")
     old = newest.region if newest else ""
     if newest and old == name:
         epoch = newest  # begun and not finished, or finished: the same steps again do no harm
@@ -181,6 +183,11 @@ def _refuse(sites: Mapping[str, CatalogSite], name: str, old: str, planned: bool
                 hint="without --planned, if it is gone for good",
             )
         return
+    if primary.refuses:
+        raise UsageError(
+            f"the primary {old} answers, and may take commits: {primary.problem}",
+            hint="mend the login, then use --planned; or stop that server, if it is to be given up",
+        )
     if not primary.problem and primary.writable:
         raise UsageError(
             f"the primary {old} answers, and may take commits: stop it, or use --planned", hint="nothing was changed"

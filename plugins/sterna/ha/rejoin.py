@@ -17,7 +17,7 @@ from sterna.edges.nessie.catalog import NessieCatalog, open_nessie
 from sterna.edges.postgres.connection import connected
 from sterna.edges.postgres.epoch import find_primary, read_epoch
 from sterna.edges.secrets import Secrets
-from sterna.errors import CatalogUnreachable, DatabaseUnreachable, NotPrimary, UsageError
+from sterna.errors import CatalogUnreachable, DatabaseRefused, DatabaseUnreachable, NotPrimary, UsageError
 from sterna.ha.seed import Seeded, copy_missing, seed
 from sterna.ha.site import fence, look_at_all, newest_epoch, prepare
 from sterna.registry.model import SOURCE_BRANCH, Region, Registry
@@ -124,7 +124,7 @@ def fence_if_old(region: Region, registry: Registry, secrets: Secrets) -> str:
     sites = look_at_all(registry.regions, secrets)
     own = sites.pop(region.name)
     if own.problem:
-        raise DatabaseUnreachable(own.problem)
+        raise (DatabaseRefused if own.refuses else DatabaseUnreachable)(own.problem)
     if sites and all(site.problem for site in sites.values()):
         raise CatalogUnreachable(
             f"no other region answers, so that nobody can tell whether {region.name} may still be the primary; it "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sterna.edges.postgres.connection import look_seconds, looking
 from sterna.edges.postgres.epoch import Epoch, read_epoch
 from sterna.edges.secrets import Secrets
-from sterna.errors import DatabaseUnreachable
+from sterna.errors import DatabaseRefused, DatabaseUnreachable
 from sterna.ha.model import CatalogSite, Following, Slot
 from sterna.registry.model import Region
 
@@ -56,17 +56,16 @@ def run_sql(connection: Connection[Any], name: str, **values: object) -> None:
 
 
 def look_at(region: Region, secrets: Secrets) -> CatalogSite:
-    """Return what a region's catalog looks like now; one that does not answer is a site with a problem.
+    """Return what a region's catalog looks like now; one that does not answer, or refuses, is a site with a problem.
 
     Raises:
         CredentialError: its credential is missing.
-        DatabaseRefused: it refused the login or a question.
     """
     try:
         with looking(region, secrets) as connection:
             return _look(connection, region)
-    except DatabaseUnreachable as error:
-        return CatalogSite(region.name, problem=str(error))
+    except (DatabaseUnreachable, DatabaseRefused) as error:
+        return _unseen(region, error)
 
 
 def look_at_slots(region: Region, secrets: Secrets) -> tuple[Slot, ...]:
@@ -82,14 +81,20 @@ def look_at_slots(region: Region, secrets: Secrets) -> tuple[Slot, ...]:
 
 
 def look_at_all(regions: Sequence[Region], secrets: Secrets) -> dict[str, CatalogSite]:
-    """Return all regions' catalogs by region, looked at together; one that is silent is a site with a problem."""
+    """Return all regions' catalogs by region, looked at together; one that is silent or refuses is a site with a
+    problem.
+    """
     from sterna.edges.postgres.limits import ask_all
 
     answers = ask_all(regions, lambda region: look_at(region, secrets), look_seconds)
     return {
-        region.name: answer if isinstance(answer, CatalogSite) else CatalogSite(region.name, problem=str(answer))
+        region.name: answer if isinstance(answer, CatalogSite) else _unseen(region, answer)
         for region, answer in zip(regions, answers, strict=True)
     }
+
+
+def _unseen(region: Region, error: DatabaseUnreachable | DatabaseRefused) -> CatalogSite:
+    return CatalogSite(region.name, problem=str(error), refuses=isinstance(error, DatabaseRefused))
 
 
 def newest_epoch(sites: Sequence[CatalogSite]) -> Epoch | None:

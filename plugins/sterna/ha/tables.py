@@ -16,7 +16,7 @@ from sterna.catalog.model import NAMESPACE, Commit, Content, Key, Put, key_name
 from sterna.catalog.reader import CatalogReader
 from sterna.errors import CatalogConflict, TableError, UsageError
 from sterna.registry.model import SOURCE_BRANCH
-from sterna.replica.head import MOVE_ID, MOVED, REGION, read_head
+from sterna.replica.head import MOVE_ID, MOVED, REGION, read_head, with_held
 from sterna.replica.region import RegionContext
 from sterna.replica.wanted import wanted_here
 from sterna.replica.writing import writer
@@ -125,7 +125,7 @@ def _planned(
     context: RegionContext, catalog: CatalogReader, lost: tuple[str, ...], main: str
 ) -> tuple[Moves, dict[str, tuple[Key, Content]]]:
     """Return the moves at one commit of `main`, and by key name what would be put."""
-    head = read_head(catalog, context.region.replica_branch)
+    head = with_held(context.objects, read_head(catalog, context.region.replica_branch))
     here = {
         key: content
         for key, content in catalog.entries(context.region.replica_branch, head.hash)
@@ -149,7 +149,9 @@ def _planned(
         each = Move(name, content.metadata_location or "", mine.metadata_location or "")
         (moves if _is_current(context, name, content, mine) else behind)[name] = each
     good = {item.key: item.good for item in head.held}
-    since = {name: good.get(name) or head.watermark for name in behind}
+    # Where the list of held tables is lost, nobody can tell which commits a table has.
+    known = "" if head.listed.lost else head.watermark
+    since = {name: good.get(name) or known for name in behind}
     others = _made_anew(catalog, {name: contents[name] for name in behind}, since)
     left |= dict.fromkeys(others, f"it is another table than the one on {context.region.replica_branch}")
     moves |= _with_losses(catalog, {name: each for name, each in behind.items() if name not in others}, since, main)
@@ -165,7 +167,7 @@ def _lies_in(context: RegionContext, uri: str, regions: Collection[str]) -> bool
 
 def _is_current(context: RegionContext, name: str, content: Content, mine: Content) -> bool:
     try:
-        return wanted_here(context, name, content) == mine.with_id(None)
+        return wanted_here(context, name, content, mine) == mine.with_id(None)
     except TableError:
         return False
 

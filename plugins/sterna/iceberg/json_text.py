@@ -17,17 +17,16 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from sterna.errors import BrokenMetadata
-from sterna.iceberg.files import (
-    JSON_RATIO_FREE_BYTES,
-    MAX_FILE_BYTES,
-    MAX_JSON_BYTES,
-    MAX_JSON_OBJECTS,
-    MAX_JSON_RATIO,
-    MAX_JSON_VALUES,
-)
+from sterna.iceberg.files import JSON_RATIO_FREE_BYTES
+from sterna.limits import DEFAULT_LIMITS, Limits
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+# UTF-8's first bytes of characters for which Python keeps four bytes, or two, of each in a text.
+_WIDE: Final = ((4, re.compile(rb"[\xf0-\xff]")), (2, re.compile(rb"[\xc4-\xef]")))
+# What one object and one value take while a table's metadata.json is read; measured: 500 and 60 at most.
+_OBJECT_BYTES: Final = 512
+_VALUE_BYTES: Final = 64
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -81,11 +80,13 @@ class Document:
         text: the whole file, decompressed and decoded.
         uri: the file's name, for errors.
         zipped: whether the file is stored with gzip.
+        memory: bytes that it takes while it is read, by an estimate.
     """
 
     text: str
     uri: str
     zipped: bool
+    memory: int = 0
 
     def broken(self, reason: str) -> BrokenMetadata:
         """Return the error that names this file."""
@@ -248,33 +249,45 @@ class Document:
         return Token(value, at, end)
 
 
-def read_document(data: bytes, uri: str) -> Document:
+def read_document(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> Document:
     """Decompress and decode a JSON file.
 
     Args:
         data: the file's bytes; gzip is recognised by its first bytes.
         uri: the file's name, for errors.
+        limits: of the region.
 
     Returns:
         The document, not parsed yet.
 
     Raises:
-        BrokenMetadata: over the size limits, no gzip where the name says so, or not UTF-8.
+        OverLimit: larger than the limits allow, or holding more.
+        BrokenMetadata: no gzip where the name says so, or not UTF-8.
     """
-    if len(data) > MAX_FILE_BYTES:
-        raise BrokenMetadata(f"a metadata file of {len(data)} bytes is over the limit of {MAX_FILE_BYTES}", file=uri)
+    limits.check("file_bytes", len(data), "bytes of a metadata file", uri)
     zipped = data.startswith(_GZIP_MAGIC)
     if not zipped and uri.endswith((".gz.metadata.json", ".metadata.json.gz")):
         raise BrokenMetadata("the name says gzip, the content does not", file=uri)
-    return Document(_decoded(_gunzip(data, uri) if zipped else data, uri), uri, zipped)
+    return decode_document(_gunzip(data, uri, limits) if zipped else data, uri, limits, zipped=zipped)
 
 
-def _decoded(data: bytes, uri: str) -> str:
-    if len(data) > MAX_JSON_BYTES:
-        raise BrokenMetadata(f"over {MAX_JSON_BYTES} bytes of JSON", file=uri)
-    _refuse_many(data, uri)
+def decode_document(data: bytes, uri: str, limits: Limits, *, zipped: bool = False) -> Document:
+    """Decode JSON that is not compressed any more.
+
+    Args:
+        data: the JSON.
+        uri: the file's name, for errors.
+        limits: of the region.
+        zipped: whether the file is stored with gzip.
+
+    Raises:
+        OverLimit: it would take more memory than the limits allow.
+        BrokenMetadata: not UTF-8.
+    """
+    limits.check("json_bytes", len(data), "bytes of JSON", uri)
+    memory = _memory(data, uri, limits)
     try:
-        return data.decode("utf-8")
+        return Document(data.decode("utf-8"), uri, zipped, memory)
     except UnicodeDecodeError as error:
         raise BrokenMetadata(f"not UTF-8 at byte {error.start}", file=uri) from error
 
@@ -294,29 +307,30 @@ def replaced(token: Token, value: str) -> list[Edit]:
     return [] if token.value == value else [Edit(token.start, token.end, quote(value))]
 
 
-def _refuse_many(data: bytes, uri: str) -> None:
-    """Refuse what decodes to many times its size: each value takes memory, however few characters it has.
+def _memory(data: bytes, uri: str, limits: Limits) -> int:
+    """Return about how many bytes a JSON takes while it is read; refuse one that takes many times its own.
 
     Characters are counted wherever they stand, in strings as well: the limits are far above what real tables have.
     """
+    width = next((width for width, letters in _WIDE if letters.search(data)), 1)
+    limits.check("json_bytes", width * len(data), f"bytes of JSON in memory, {width} for each character", uri)
     objects = data.count(b"{") + data.count(b"[")
-    if objects > MAX_JSON_OBJECTS:
-        raise BrokenMetadata(f"{objects} JSON objects are over the limit of {MAX_JSON_OBJECTS}", file=uri)
+    limits.check("json_objects", objects, "JSON objects", uri)
     values = objects + data.count(b",")
-    if values > MAX_JSON_VALUES:
-        raise BrokenMetadata(f"{values} JSON values are over the limit of {MAX_JSON_VALUES}", file=uri)
+    limits.check("json_values", values, "JSON values", uri)
+    return (1 + 2 * width) * len(data) + _OBJECT_BYTES * objects + _VALUE_BYTES * values
 
 
-def _gunzip(data: bytes, uri: str) -> bytes:
-    most = min(MAX_JSON_BYTES, max(JSON_RATIO_FREE_BYTES, MAX_JSON_RATIO * len(data)))
+def _gunzip(data: bytes, uri: str, limits: Limits) -> bytes:
+    by_ratio = max(JSON_RATIO_FREE_BYTES, limits.ratio * len(data))
+    name, most = ("ratio", by_ratio) if by_ratio < limits.json_bytes else ("json_bytes", limits.json_bytes)
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
             unpacked = stream.read(most + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise BrokenMetadata(f"not valid gzip: {error}", file=uri) from error
     if len(unpacked) > most:
-        limit = f"the limit of {MAX_JSON_BYTES} bytes of JSON, or of {MAX_JSON_RATIO} times its size"
-        raise BrokenMetadata(f"{len(data)} bytes of gzip are over {limit}", file=uri)
+        raise limits.over(name, f"{len(data)} bytes of gzip become more than {most} bytes of JSON", uri)
     return unpacked
 
 

@@ -13,7 +13,7 @@ from sterna.queries.sql import check_sql
 from sterna.services.queries import NamedQueries, NamedQuery, param_text
 
 _INT64 = re.compile(r"-?[0-9]{1,19}")
-_CURSOR = re.compile(r"([0-9a-f]{8,64})(?:[-.:][0-9]{1,9})?")
+_CURSOR = re.compile(r"([0-9a-f]{64})(?:-[0-9]{1,7})?")  # also an event's id, which has its number in the commit
 _SHOWN = 60  # characters of what a client sent
 _FORMAT = 1  # of answers: another one has another digest
 

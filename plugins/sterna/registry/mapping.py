@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sterna.errors import NotResident, RegistryError, UnregisteredUri, UnsafeUri, Unsupported
+from sterna.registry.edition import LOCALIZED, Edition, split_edition
 from sterna.registry.model import Location, Region, Registry, canonical, digest, inside, respell
 from sterna.registry.paths import ODD, PLAIN, check_key, check_path
 from sterna.registry.policy import Policy
 from sterna.registry.residency import KeptOut, kept_out
 
 _METADATA_ENDINGS = (".gz.metadata.json", ".metadata.json.gz", ".metadata.json")
-_LOCALIZED = "_localized"  # no location id begins with "_"
 _SURELY_FITS = 255  # characters of a whole URI, in ASCII
 _FOLDERS_KEPT = 100_000
 
@@ -163,16 +163,21 @@ class Mapping:
         """
         return self._file(self.region.replica_root, uri, self._content_origin(uri))
 
-    def localized(self, uri: str) -> str:
+    def localized(self, uri: str, edition: Edition) -> str:
         """Return the place below the replica root where the localized copy of a path-bearing file stands.
 
         Apart from where copies stand: else a table that lists another one's manifest or position deletes as a data file
-        would put the original where the localized file belongs.
+        would put the original where the localized file belongs. And apart from other editions.
 
         Raises:
             UnregisteredUri, UnsafeUri, Unsupported: as `replica`.
         """
-        return self._file(f"{self.region.replica_root}/{_LOCALIZED}", uri, self._origin(uri))
+        return self._file(f"{self.region.replica_root}/{edition.folder}", uri, self._origin(uri))
+
+    def edition(self, uri: str) -> Edition | None:
+        """Return the edition of a localized file, in this region or another; None for any other URI."""
+        root = self._root(uri)
+        return None if root is None else split_edition(uri[len(root) + 1 :])[0]
 
     def replica_folder(self, uri: str) -> str:
         """Return what `replica` returns, for a folder such as a table's `location`.
@@ -200,11 +205,9 @@ class Mapping:
         origin = self.source(uri)
         place = self.locate(origin.removesuffix("/"))
         below = "/".join(filter(None, (_folder_name(place.location, place.alias), place.path)))
-        places = (
-            f"{region.replica_root}/{folder}{below}"
-            for region in self.registry.regions
-            for folder in ("", f"{_LOCALIZED}/")
-        )
+        edition = self.edition(uri)
+        folder = f"{edition.folder}/" if edition else ""
+        places = (f"{region.replica_root}/{folder}{below}" for region in self.registry.regions)
         if uri.removesuffix("/") not in places:
             # Two URIs that differ on `main` would become one, and deletes would hit what they don't hit there.
             raise Unsupported(
@@ -213,7 +216,7 @@ class Mapping:
         return self._resident(uri, origin)
 
     def _content_origin(self, uri: str) -> str:
-        if any(inside(uri, f"{region.replica_root}/{_LOCALIZED}") for region in self.registry.regions):
+        if any(inside(uri, f"{region.replica_root}/{LOCALIZED}") for region in self.registry.regions):
             raise Unsupported("a file that sterna localized is named as a content file", file=uri)
         return self._origin(uri)
 
@@ -238,12 +241,12 @@ class Mapping:
                 check_key(uri, replica)
         return own or replica
 
-    def unopened(self, uri: str) -> str:
+    def unopened(self, uri: str, edition: Edition) -> str:
         """Return what stands for a path-bearing file that was deleted and may be gone.
 
         Nobody opens it, here or there.
         """
-        return uri if self.is_local(uri) else self.localized(uri)
+        return uri if self.is_local(uri) else self.localized(uri, edition)
 
     def known(self, value: str) -> str | None:
         """Map a property's or summary's value when the whole value is a URI with a registered prefix, else return
@@ -259,29 +262,32 @@ class Mapping:
         Raises:
             UnregisteredUri: it lies below a replica root, but under no known id.
         """
-        root = next((region.replica_root for region in self.registry.regions if inside(uri, region.replica_root)), None)
+        root = self._root(uri)
         if root is None:
             return uri
-        below = uri[len(root) + 1 :].removeprefix(f"{_LOCALIZED}/")
-        folder, slash, path = below.partition("/")
+        folder, slash, path = split_edition(uri[len(root) + 1 :])[1].partition("/")
         spelling = self._by_folder.get(folder)
         if spelling is None:
             raise UnregisteredUri("below a replica root, but under no id of the registry", file=uri)
         return f"{spelling.prefix}{slash}{path}"
 
+    def _root(self, uri: str) -> str | None:
+        """Return the replica root that a URI lies below, as the registry spells it."""
+        return next((region.replica_root for region in self.registry.regions if inside(uri, region.replica_root)), None)
+
     def below_replica_root(self, uri: str) -> bool:
         """Tell whether a URI, in any spelling, lies below the replica root of any region."""
         return any(inside(uri, root) for root in self._roots)
 
-    def metadata(self, uri: str, policy: Policy, localizer: int) -> str:
+    def metadata(self, uri: str, policy: Policy, edition: Edition) -> str:
         """Return where the localized copy of a metadata.json stands: `<mapped folder>/<stem>-<digest><ending>`.
 
         The digest covers the mapping, the table's policy and the localizer's version, so that the content is a function
         of the URI. Engines read the version number in front and the codec from the ending: both stay.
         """
-        folder, _, name = self.localized(uri).rpartition("/")
+        folder, _, name = self.localized(uri, edition).rpartition("/")
         ending = next((ending for ending in _METADATA_ENDINGS if name.endswith(ending)), "")
-        mapped = f"{folder}/{name.removesuffix(ending)}-{self.digest(policy, localizer)}{ending}"
+        mapped = f"{folder}/{name.removesuffix(ending)}-{self.digest(policy, edition.version)}{ending}"
         check_key(uri, mapped)
         return mapped
 

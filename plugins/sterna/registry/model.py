@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
+from sterna.limits import Limits
 from sterna.registry.policy import DEFAULT_POLICY, Policy, Residency, matching
 from sterna.registry.values import SECRET_OPTION, Host, HttpUri, Identifier, Name, Uri
 from sterna.strict_yaml import StrictModel
@@ -98,6 +99,9 @@ class Region(StrictModel):
         spark: Spark master (`local[2]`, `spark://…`, `yarn`, `k8s://…`) or Spark Connect URL (`sc://host:15002`).
         localize: `spark`; `here`, in the process or Airflow task that runs the stage; or `auto`: here where there is
             little to do.
+        limits: what one table's files may cost here.
+        large_copy: from more bytes on to be copied for tables that move together, they are in transit: the large lane
+            copies them, and others are published meanwhile. 0: no lanes.
     """
 
     name: Name
@@ -106,6 +110,8 @@ class Region(StrictModel):
     catalog: CatalogAddress
     spark: str = "local[*]"
     localize: Literal["auto", "spark", "here"] = "auto"
+    limits: Limits = Limits()
+    large_copy: Annotated[int, Field(ge=0)] = 1 << 30
 
     @model_validator(mode="after")
     def _default_branch(self) -> Region:
@@ -249,8 +255,8 @@ class Registry(StrictModel):
         * of locations the id, the prefix and the region;
         * of policies and residency what `deciding` says of them.
 
-        These don't: catalogs, Spark and where to localize; how a location is reached, what it costs, and how fast
-        copying may be. They change the way there, and nothing that arrives.
+        These don't: catalogs, Spark, where to localize, and limits; how a location is reached, what it costs, and how
+        fast copying may be. They change the way there, and nothing that arrives.
 
         A field left at its default, an optional one that came later among them, counts as if it weren't there. Order
         counts among policies, for the first one that matches decides. Elsewhere it doesn't, but among locations that

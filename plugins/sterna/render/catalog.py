@@ -12,12 +12,13 @@ from sterna.ha.promote import Promoted, Promotion
 from sterna.ha.rejoin import Lost, Rejoined
 from sterna.ha.site import newest_epoch
 from sterna.ha.tables import Moves
+from sterna.render.lines import joined
 
 
 def status_text(sites: list[CatalogSite]) -> str:
     """Return the regions' catalogs as lines for people."""
     newest = newest_epoch(sites)
-    return "\n".join(
+    return joined(
         [
             f"primary: {newest.region}, epoch {newest}"
             if newest
@@ -35,10 +36,7 @@ def status_text(sites: list[CatalogSite]) -> str:
 
 def promotion_text(promotion: Promotion, moves: Moves | None = None) -> str:
     """Return what a promotion would do, with tables where there are moves, for people."""
-    lines = [
-        f"{promotion.region} becomes the primary: epoch {promotion.epoch} begins at its main "
-        f"{promotion.main[:12] or '(empty)'}."
-    ]
+    lines = [f"{begins_text(promotion)} at its main {promotion.main[:12] or '(empty)'}."]
     if promotion.old and promotion.planned:
         lines.append(
             f"{promotion.old} takes no more commits; once {promotion.region} has all of them it takes over, and "
@@ -47,7 +45,12 @@ def promotion_text(promotion: Promotion, moves: Moves | None = None) -> str:
     elif promotion.old:
         lines += _unplanned_lines(promotion)
     lines += [f"{name} does not answer: it has to rejoin later." for name in promotion.silent if name != promotion.old]
-    return "\n".join([*lines, *([moves_text(moves)] if moves else [])])
+    return joined([*lines, *(_moves_lines(moves) if moves else [])])
+
+
+def begins_text(promotion: Promotion) -> str:
+    """Return what tells a promotion from any other one, for people."""
+    return f"{promotion.region} becomes the primary: epoch {promotion.epoch} begins"
 
 
 def _unplanned_lines(promotion: Promotion) -> list[str]:
@@ -63,17 +66,21 @@ def _unplanned_lines(promotion: Promotion) -> list[str]:
 
 def promoted_text(done: Promoted) -> str:
     """Return what a promotion did, for people."""
-    return "\n".join(
+    return joined(
         [f"{done.epoch.region} is the primary, epoch {done.epoch}"]
         + [f"  {name} follows it" for name in done.following]
         + [f"  {name} does not follow it yet: {reason}" for name, reason in done.left.items()]
         + _lost_lines(done.lost)
-        + ([moves_text(done.tables)] if done.tables else [])
+        + (_moves_lines(done.tables) if done.tables else [])
     )
 
 
 def moves_text(found: Moves) -> str:
     """Return which tables a promotion with tables moves, and what each loses, for people."""
+    return joined(_moves_lines(found))
+
+
+def _moves_lines(found: Moves) -> list[str]:
     lines = [
         f"The storage of {', '.join(found.lost)} is taken for lost: what its tables still get there is not seen any "
         "more."
@@ -83,14 +90,14 @@ def moves_text(found: Moves) -> str:
         lacks = f"; {len(each.lost)} commits are not here and stay behind:" if each.lost else ""
         lines.append(f"  {each.key}{lacks}{'; an older version, nobody can tell what it lacks' if each.untold else ''}")
         lines += [f"    {_commit(commit)}" for commit in each.lost]
-    return "\n".join([*lines, *(f"  {key} stays as it is: {why}" for key, why in sorted(found.left.items()))])
+    return [*lines, *(f"  {key} stays as it is: {why}" for key, why in sorted(found.left.items()))]
 
 
 def rejoined_text(done: Rejoined) -> str:
     """Return what a rejoin did, for people."""
     seeded = done.seeded
     line = f"{seeded.region} follows {seeded.source}; {seeded.objects} objects copied; main {seeded.main[:12]}"
-    return "\n".join([line, *_lost_lines(done.lost)])
+    return joined([line, *_lost_lines(done.lost)])
 
 
 def _lost_lines(lost: Sequence[Lost]) -> list[str]:
@@ -103,7 +110,7 @@ def _lost_lines(lost: Sequence[Lost]) -> list[str]:
 
 def _site(site: CatalogSite, primary: str) -> str:
     if site.problem:
-        return f"does not answer: {site.problem}"
+        return f"{'refuses' if site.refuses else 'does not answer'}: {site.problem}"
     main = f"main {site.main[:12] or '(empty)'}"
     rights = "takes commits" if site.writable else "takes no commits"
     if site.region == primary:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sterna.gc.model import Amount
 from sterna.render.dry_run import NOTHING_CHANGED
+from sterna.render.lines import joined
 
 if TYPE_CHECKING:
     from sterna.gc.model import Collected
@@ -32,7 +33,7 @@ def collected_text(found: Collected, *, evict: bool) -> str:
         *(f"  failed {item.file}: {item.message}" for item in found.failures),
         *([NOTHING_CHANGED] if found.dry_run else []),
     ]
-    return "\n".join(lines)
+    return joined(lines)
 
 
 def left_of(refused: Refused) -> str:

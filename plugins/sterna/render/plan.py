@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sterna.catalog.model import NAMESPACE
+from sterna.render.lines import joined
 from sterna.render.plain import plain
 
 if TYPE_CHECKING:
@@ -26,10 +27,10 @@ def plan_text(explained: PlanExplained) -> str:
     lines += [f"  {placement.line}" for placement in explained.localize]
     if explained.origins:
         lines.append(f"  estimated egress cost: {explained.egress_cost}")
-    lines += [f"  {item.line}" for item in explained.held]
+    lines += [f"  {item.line}" for item in (*explained.transit, *explained.held)]
     if explained.more:
         lines.append("  more tables follow in further groups")
-    return "\n".join(lines)
+    return joined(lines)
 
 
 def plan_json(explained: PlanExplained) -> dict[str, Any]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sterna.render.lines import joined
+
 if TYPE_CHECKING:
     from sterna.status.probes import Probe, RegistryCheck
 
 
 def check_text(found: RegistryCheck) -> str:
     """Return what works and what doesn't, a line each."""
-    return "\n".join(_line(probe) for probe in found.probes)
+    return joined(_line(probe) for probe in found.probes)
 
 
 def _line(probe: Probe) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sterna.render.dry_run import NOTHING_CHANGED
+from sterna.render.lines import joined
 
 if TYPE_CHECKING:
     from sterna.repair.run import Repaired
@@ -18,4 +19,4 @@ def repaired_text(found: Repaired) -> str:
         *(f"  {item.table}: {item.how}: {item.file} from {item.source}: {item.why}" for item in found.mends),
         *(f"  {item.table}: left: {item.file}: {item.fault} -> {item.why}" for item in found.left),
     ]
-    return "\n".join([*lines, *([NOTHING_CHANGED] if found.mends and not found.applied else [])])
+    return joined([*lines, *([NOTHING_CHANGED] if found.mends and not found.applied else [])])

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sterna.render.gc import left_of
+from sterna.render.lines import joined, one_line
 
 if TYPE_CHECKING:
     from sterna.ha.model import Slot
-    from sterna.status.model import HeldNow, RegionStatus, ShortRetention
+    from sterna.status.model import HeldNow, InTransitNow, RegionStatus, ShortRetention
 
 
 def status_text(found: RegionStatus) -> str:
@@ -22,7 +23,9 @@ def status_text(found: RegionStatus) -> str:
             else []
         ),
         f"  last commit {found.last_commit or 'never'} by run {found.last_run or '-'}",
+        *(f"  {transit_line(item)}" for item in found.transit),
         *(f"  {held_line(item)}" for item in found.held),
+        *([f"  {found.unread_held.line}"] if found.unread_held else []),
         *(f"  refused {item.key}: {item.reason}{left_of(item)}" for item in found.refused),
         *(f"  {short_line(item)}" for item in found.short_retention),
         *(f"  {slot_line(slot)}" for slot in found.slots),
@@ -30,19 +33,28 @@ def status_text(found: RegionStatus) -> str:
         *(f"  not looked at: {what}" for what in found.unseen),
         *([f"  {found.problem}"] if found.problem else []),
     ]
-    return "\n".join(lines)
+    return joined(lines)
+
+
+def transit_line(item: InTransitNow) -> str:
+    """Return what people are told of a key in transit: since when, how much is left, and whether somebody is at it."""
+    if not item.held.bytes:
+        return f"in transit {item.held.key} since {item.held.since}: {item.held.reason}"
+    at_work = {True: "being copied", False: "no large lane is at work", None: "nobody looked who copies it"}
+    since = f"since {item.held.since}, lag {_seconds(item.lag_seconds)}"
+    return f"in transit {item.held.key} {since}: {item.bytes_left} bytes left, {at_work[item.under_way]}"
 
 
 def held_line(item: HeldNow) -> str:
     """Return what people are told of a held key: why, how often it was tried, what to do."""
     tried = f", tried {item.tries} times, last at {item.last_try}" if item.tries else ""
     since = item.held.since or "nobody knows when"
-    return f"held {item.held.key} since {since}{tried}: {item.held.reason} {item.held.file} -> {item.do}"
+    return one_line(f"held {item.held.key} since {since}{tried}: {item.held.reason} {item.held.file} -> {item.do}")
 
 
 def short_line(item: ShortRetention) -> str:
     """Return what people are told of a table that `main` may expire too soon."""
-    return (
+    return one_line(
         f"warning {item.key}: main keeps its snapshots for {item.keeps_seconds:.0f} s "
         f"(history.expire.max-snapshot-age-ms), this region is {item.lag_seconds:.0f} s behind: what is expired before "
         "it was copied holds the table"
@@ -59,8 +71,10 @@ def slot_line(slot: Slot) -> str:
 
 def _first_line(found: RegionStatus) -> str:
     lag = _seconds(found.lag_seconds)
-    if found.held_lag_seconds is None or found.held_lag_seconds > 0:
-        lag += f" (without held tables {_seconds(found.watermark_lag_seconds)})"
+    behind = {"held": found.held_lag_seconds, "in transit": found.transit_lag_seconds}
+    if others := [state for state, own in behind.items() if own is None or own > 0]:
+        without = "held tables" if others == ["held"] else f"tables {' or '.join(others)}"
+        lag += f" (without {without} {_seconds(found.watermark_lag_seconds)})"
     if found.watermark_lag_seconds is not None and not found.watermark:
         lag += ", being seeded"
     seen, bound = ("was", "at most ") if found.cut_off else ("is", "")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sterna.render.lines import joined
+
 if TYPE_CHECKING:
     from sterna.replica.records import Report
 
 
 def report_text(report: Report, branch: str) -> str:
     """Return how a sync left a replica branch, as lines for people."""
+    if report.outcome == "copied":
+        return _copied_text(report, branch)
     held = (f"  held {item.key}: {item.kind}: {item.reason} {item.file}".rstrip() for item in report.held)
     first = (
         f"{report.outcome}: {branch} stands for main@{report.watermark[:12] or 'nothing yet'}; "
@@ -17,4 +21,15 @@ def report_text(report: Report, branch: str) -> str:
         f"{report.copied.files} files, {report.copied.bytes} bytes copied; lag {report.lag_text}; "
         f"{report.seconds:.1f} s"
     )
-    return "\n".join([first, *held])
+    return joined([first, *(f"  {item.line}" for item in report.transit), *held])
+
+
+def _copied_text(report: Report, branch: str) -> str:
+    """Return how a round of the large lane ended, as lines for people."""
+    first = (
+        f"copied: {report.copied.files} files, {report.copied.bytes} bytes are here for {branch}; the next sync "
+        f"publishes them; {report.seconds:.1f} s"
+    )
+    failed = (report.copied + report.localized).failed
+    lines = (f"  not brought {item.table}: {item.kind}: {item.reason} {item.file}" for item in failed)
+    return joined([first, *lines])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sterna.render.lines import joined
+
 if TYPE_CHECKING:
     from sterna.verify.findings import Verified
 
@@ -19,4 +21,4 @@ def verified_text(found: Verified, *, deep: bool) -> str:
     first = (
         f"{found.tables} tables and views, {found.files} files, {found.bytes} bytes{compared}: {found.faults} faults"
     )
-    return "\n".join([first, *(f"  {item.table}: {item.kind}: {item.file}: {item.message}" for item in found.findings)])
+    return joined([first, *(f"  {item.table}: {item.kind}: {item.file}: {item.message}" for item in found.findings)])

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Literal
 
 from sterna.catalog.model import ICEBERG_VIEW, Content, key_name
 from sterna.errors import TableError
-from sterna.iceberg import LOCALIZER_VERSION
 from sterna.iceberg.metadata.model import TableMetadata
 from sterna.replica import file_list as listing
+from sterna.replica.editions import edition_now
 from sterna.replica.file_list import CONTENT, METADATA, VIEW_METADATA
-from sterna.replica.head import read_head
+from sterna.replica.head import read_head, with_held
 from sterna.replica.region import RegionContext
 from sterna.replica.wanted import kept
 from sterna.sync.plan.table_files import read_metadata, table_files, view_files
@@ -84,7 +84,7 @@ def diagnose(context: RegionContext, found: Verified) -> Diagnosis:
     tables: dict[str, dict[str, list[Finding]]] = defaultdict(lambda: defaultdict(list))
     for finding in found.findings:
         tables[finding.table][finding.file].append(finding)
-    head = read_head(context.catalog, context.region.replica_branch)
+    head = with_held(context.objects, read_head(context.catalog, context.region.replica_branch))
     entries = context.catalog.entries(context.region.replica_branch, head.hash)
     contents = {
         name: content for name, content in ((key_name(key), content) for key, content in entries) if name in tables
@@ -210,7 +210,14 @@ def _hindrance(context: RegionContext, name: str, uri: str, row: dict[str, objec
         )
     if row["size"] not in (-1, size):
         return f"its source {source} has {size} bytes, its metadata says {row['size']}: repair the table on main"
-    made_now = context.mapping.metadata(source, context.registry.policy(name), LOCALIZER_VERSION)
-    if row["role"] in (METADATA, VIEW_METADATA) and uri != made_now:
+    if row["role"] != CONTENT and not _made_as_now(context, name, uri, source, str(row["role"])):
         return "it was made under another registry or by another version: `sterna sync --everything` makes a new one"
     return ""
+
+
+def _made_as_now(context: RegionContext, name: str, uri: str, source: str, role: str) -> bool:
+    """Tell whether what this version would make of a file belongs where it stands."""
+    edition = edition_now(context.mapping, uri)
+    if role in (METADATA, VIEW_METADATA):
+        return uri == context.mapping.metadata(source, context.registry.policy(name), edition)
+    return uri == context.mapping.localized(source, edition)

@@ -119,6 +119,19 @@ def by_batch(files: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         yield batch, files.filter(pc.equal(files.column("batch"), batch))
 
 
+def copied_by_table(files: pa.Table) -> dict[str, tuple[int, int]]:
+    """Return, by table, how many files are to be copied, and their bytes; what several tables need counts for each."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    chosen = files.select(["table", "size", "batch"]).filter(pc.greater_equal(files.column("batch"), 0))
+    # In halves: a few files that are said to be huge are more than 64 bits hold.
+    low, high = pc.bit_wise_and(chosen.column("size"), 0xFFFFFFFF), pc.shift_right(chosen.column("size"), 32)
+    halves = pa.table({"table": chosen.column("table"), "low": low, "high": high})
+    rows = halves.group_by("table").aggregate([("low", "count"), ("low", "sum"), ("high", "sum")]).to_pylist()
+    return {row["table"]: (row["low_count"], (row["high_sum"] << 32) + row["low_sum"]) for row in rows}
+
+
 def stretches(texts: pa.ChunkedArray, order: pa.Array) -> Iterator[tuple[Any, pa.StringArray, pa.BooleanArray]]:
     """Yield texts in an order, some 50,000 at a time: their rows (a numpy array), the texts, and which differ from
     the one before.

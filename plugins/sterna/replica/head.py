@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
 from sterna.catalog.model import Commit
 from sterna.catalog.reader import CatalogReader
 from sterna.errors import BranchChanged, Busy, ReferenceNotFound
 from sterna.replica.held import Held
+from sterna.replica.held_list import NOTHING_HELD, HeldList, parse_list, read_list
+
+if TYPE_CHECKING:
+    from sterna.edges.stores.objects import Objects
+
+T = TypeVar("T")
 
 # Properties of a replica commit.
 SOURCE_REF = "sterna.source-ref"
@@ -35,7 +42,6 @@ MOVE_ID = "sterna.move-id"
 # published.
 COLLECTING = "sterna.collecting"
 COLLECTING_SECONDS = 900.0  # after that a clean-up is taken for dead; a living one deletes for a small part of it
-_HELD_FIELDS = frozenset(item.name for item in fields(Held))
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ class Head:
         digest: over registry, policies and localizer, as its last sync had them.
         registry: digest of the registry alone, to show regions that run another one.
         bindings: location id to what it is bound to.
-        held: keys that stay behind, by key name.
+        listed: what the commit says of the keys that stay behind.
         run_id: run that made the commit.
         commit_time: when, or None on an empty branch.
         collecting: id of the clean-up that deletes files right now, or "".
@@ -61,10 +67,26 @@ class Head:
     digest: str = ""
     registry: str = ""
     bindings: dict[str, str] | None = None
-    held: tuple[Held, ...] = ()
+    listed: HeldList = NOTHING_HELD
     run_id: str = ""
     commit_time: datetime | None = None
     collecting: str = ""
+
+    @property
+    def held(self) -> tuple[Held, ...]:
+        """Keys that stay behind; empty where the list of them is lost (`listed.lost`).
+
+        Raises:
+            RuntimeError: the list stands beside the replica and was not read: see `with_held`.
+        """
+        if self.listed.entries is None:
+            raise RuntimeError("the list of held keys stands beside the replica: read it by with_held()")
+        return self.listed.entries
+
+    @cached_property
+    def held_by_key(self) -> dict[str, Held]:
+        """The same by key name."""
+        return {item.key: item for item in self.held}
 
     @property
     def deleting(self) -> bool:
@@ -91,6 +113,19 @@ def read_head(catalog: CatalogReader, branch: str) -> Head:
     return head_of(commit)
 
 
+def with_held(objects: Objects, head: Head) -> Head:
+    """Return a head with all its held keys, which are read where they stand beside the replica.
+
+    Args:
+        objects: the stores, as the head's own region sees them.
+        head: the head. Where its list is lost, `listed.lost` says so then, and `held` is empty.
+
+    Raises:
+        StoreUnreachable, StoreDenied, CredentialError: the store can't be used.
+    """
+    return replace(head, listed=read_list(objects, head.listed))
+
+
 def newest_commit(catalog: CatalogReader, branch: str) -> Commit | None:
     """Return a branch's newest commit, whoever made it; None on an empty branch."""
     return next(iter(catalog.history(branch, operations=False)), None)
@@ -100,12 +135,14 @@ def is_recorded(head: Head, held: Iterable[Held], source_hash: str, digest: str,
     """Say whether a sync that changes no key would tell the branch anything that its head doesn't say already.
 
     Args:
-        head: the branch's head.
+        head: the branch's head, with its held keys.
         held: keys that stay behind.
         source_hash, digest: what the sync stands for; of no account when it was `filtered`, for then the watermark
             stays.
         filtered: only some keys were looked at.
     """
+    if head.listed.lost:
+        return False  # the next commit has a list again
     if {(item.key, item.kind, item.file) for item in held} != {(item.key, item.kind, item.file) for item in head.held}:
         return False
     return filtered or (head.watermark == source_hash and head.digest == digest)
@@ -146,26 +183,16 @@ def head_of(commit: Commit) -> Head:
         watermark=properties.get(SOURCE_HASH, ""),
         digest=properties.get(DIGEST, ""),
         registry=properties.get(REGISTRY, ""),
-        bindings=_json(commit, BINDINGS, "{}"),
-        held=tuple(_held(item) for item in _json(commit, HELD, "[]")),
+        bindings=_said(commit, BINDINGS, "{}", json.loads),
+        listed=_said(commit, HELD, "[]", parse_list),
         run_id=properties[RUN_ID],
         commit_time=commit.commit_time,
         collecting=properties.get(COLLECTING, ""),
     )
 
 
-def _json(commit: Commit, name: str, default: str) -> Any:
+def _said(commit: Commit, name: str, default: str, parse: Callable[[str], T]) -> T:
     try:
-        return json.loads(commit.properties.get(name, default))
+        return parse(commit.properties.get(name, default))
     except ValueError as error:
         raise BranchChanged(f"property {name} of replica commit {commit.hash} is not what sterna writes") from error
-
-
-def _held(item: dict[str, Any]) -> Held:
-    # A newer sterna may have more to say of a held key than this one knows.
-    return Held(**{name: value for name, value in item.items() if name in _HELD_FIELDS})
-
-
-def encode_held(held: tuple[Held, ...]) -> str:
-    """Return held keys as they stand in a commit's property."""
-    return json.dumps([asdict(item) for item in held], separators=(",", ":"))

@@ -1,10 +1,14 @@
-"""A held key: one that stays at its last good version, because it can't be localized now."""
+"""A held key: one that stays at its last good version, because it can't be localized now, or is still on its way."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from sterna.errors import printable
+
+IN_TRANSIT = "InTransit"
+"""The kind of a key that nothing is wrong with: much is to be copied for it, or for what it moves together with."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,7 @@ class Held:
         good: hash of `main` whose version of this key the replica still shows, or "" when it shows none.
         waits_for: the held key that this one was committed together with, or "" when the fault is its own.
         group: one of the held keys that it moves together with, the same for all of them, or "" when it moves alone.
+        bytes: what the large lane has to copy for it, as far as a plan found out; 0 where the large lane has no part.
     """
 
     key: str
@@ -32,12 +37,35 @@ class Held:
     good: str = ""
     waits_for: str = ""
     group: str = ""
+    bytes: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", printable(self.reason))
         object.__setattr__(self, "file", printable(self.file))
 
     @property
+    def in_transit(self) -> bool:
+        """Whether nothing is wrong with it: it is on its way."""
+        return self.kind == IN_TRANSIT
+
+    @property
     def line(self) -> str:
         """What people are told of it, in one line."""
+        if self.in_transit:
+            left = f"{self.bytes} bytes left; " if self.bytes else ""
+            return printable(f"in transit {self.key} since {self.since}: {left}{self.reason}", 10_000)
         return printable(f"held {self.key} since {self.since}: {self.kind}: {self.reason} {self.file}".rstrip(), 10_000)
+
+
+def held_since(held: Held) -> datetime | None:
+    """Return the commit time from which on a key is behind, None when nobody knows."""
+    return moment(held.since)
+
+
+def moment(text: str) -> datetime | None:
+    """Return a commit time as it stands in held keys, None when it says nothing."""
+    try:
+        since = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return since if since.tzinfo else since.replace(tzinfo=UTC)

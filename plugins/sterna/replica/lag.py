@@ -1,6 +1,7 @@
 """Lag: now minus the commit time of the oldest commit on `main` that this region's own catalog does not serve yet.
 
-The watermark moves on without a held table, which so has a lag of its own. The region's is the oldest of all.
+The watermark moves on without a table that is held or in transit, which so has a lag of its own. The region's is the
+oldest of all.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from sterna.errors import BranchChanged, Diverged
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica.divergence import diverged
 from sterna.replica.head import Head, read_head
-from sterna.replica.held import Held
+from sterna.replica.held import Held, held_since, moment
+from sterna.replica.held_list import HeldList
 from sterna.replica.region import RegionContext
 
 _LOOKED_AT = 100_000  # commits; further back the lag is "at least"
@@ -25,17 +27,33 @@ class Lags:
     """How far a region is behind, in seconds.
 
     Args:
-        watermark: with the tables that are not held; 0 when the watermark is `main`'s head.
+        watermark: with all other tables; 0 when the watermark is `main`'s head.
         held: with the table that is held for the longest time; 0 when none is, None when nobody knows.
+        transit: likewise with those in transit.
     """
 
     watermark: float
     held: float | None
+    transit: float | None = 0.0
+
+    @classmethod
+    def of(cls, watermark: float, behind: Iterable[Held], now: datetime | None = None) -> Lags:
+        """Return the lags of a region, by its watermark's and by the keys that stay behind."""
+        listed = list(behind)
+        held, transit = ([item for item in listed if item.in_transit is moving] for moving in (False, True))
+        return cls(watermark, held_lag(held, now), held_lag(transit, now))
+
+    @classmethod
+    def listed(cls, watermark: float, listed: HeldList, now: datetime) -> Lags:
+        """Return the same by a list of them; where that can't be read, all count as held."""
+        if listed.entries is not None and not listed.lost:
+            return cls.of(watermark, listed.entries, now)
+        return cls(watermark, listed_lag(listed, now))
 
     @property
     def oldest(self) -> float | None:
         """The region's lag; None when nobody knows since when a table is held."""
-        return None if self.held is None else max(self.watermark, self.held)
+        return None if self.held is None or self.transit is None else max(self.watermark, self.held, self.transit)
 
 
 def measure_lag(context: RegionContext, now: datetime | None = None) -> float | None:
@@ -63,7 +81,7 @@ def measure_lags(context: RegionContext, now: datetime | None = None) -> Lags:
     """
     now = now or datetime.now(UTC)
     head = read_head(context.catalog, context.region.replica_branch)
-    return Lags(watermark_lag(context, head, now), held_lag(head.held, now))
+    return Lags.listed(watermark_lag(context, head, now), head.listed, now)
 
 
 def watermark_lag(context: RegionContext, found: Head, now: datetime) -> float:
@@ -99,19 +117,18 @@ def held_lag(held: Iterable[Held], now: datetime | None = None) -> float | None:
     return max(known, default=0.0) if len(known) == len(lags) else None
 
 
+def listed_lag(listed: HeldList, now: datetime) -> float | None:
+    """Return the oldest lag of a list of held keys, as `held_lag`; the commit tells, nothing is read."""
+    if listed.entries is not None and not listed.lost:
+        return held_lag(listed.entries, now)
+    oldest = moment(listed.oldest)
+    return None if oldest is None else max(0.0, (now - oldest).total_seconds())
+
+
 def lag_of(held: Held, now: datetime) -> float | None:
     """Return a held key's own lag in seconds, None when nobody knows since when it is held."""
     since = held_since(held)
     return None if since is None else max(0.0, (now - since).total_seconds())
-
-
-def held_since(held: Held) -> datetime | None:
-    """Return the commit time from which on a key is behind, None when nobody knows."""
-    try:
-        since = datetime.fromisoformat(held.since)
-    except ValueError:
-        return None
-    return since if since.tzinfo else since.replace(tzinfo=UTC)
 
 
 def lags_after(context: RegionContext, oldest: str, behind: bool, held: Iterable[Held]) -> Lags:
@@ -122,15 +139,14 @@ def lags_after(context: RegionContext, oldest: str, behind: bool, held: Iterable
         context: the region.
         oldest: commit time of the oldest commit that was not served before the sync, or "".
         behind: the sync left the watermark where it was.
-        held: the keys that stay behind.
+        held: the keys that stay behind, those in transit included.
     """
     now = datetime.now(UTC)
     since = (now - datetime.fromisoformat(oldest)).total_seconds() if oldest else 0.0
     if behind and oldest:
-        return Lags(since, held_lag(held, now))
+        return Lags.of(since, held, now)
     try:
-        return Lags(
-            watermark_lag(context, read_head(context.catalog, context.region.replica_branch), now), held_lag(held, now)
-        )
+        head = read_head(context.catalog, context.region.replica_branch)
+        return Lags.of(watermark_lag(context, head, now), held, now)
     except (BranchChanged, Diverged):  # the catalog that this region reads doesn't show yet that it was put right
-        return Lags(since, held_lag(held, now))
+        return Lags.of(since, held, now)

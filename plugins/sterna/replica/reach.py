@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.catalog.model import ICEBERG_TABLE
 from sterna.errors import ObjectMissing, ReplicaBroken, SternaError, StoreDenied, StoreUnreachable
+from sterna.limits import Limits
 from sterna.registry.model import respell
 from sterna.replica.region import RegionContext
 
@@ -118,15 +119,16 @@ class Walk:
             self._take(tables, [version.metadata], version.key, leads_on=version.kind == ICEBERG_TABLE)
         lists: dict[str, str] = {}
         manifests: dict[str, str] = {}
+        limits = self.context.region.limits
         self._each(tables, lambda uri, data: self._metadata(uri, data, tables[uri], lists, manifests))
-        self._each(lists, lambda uri, data: self._take(manifests, _manifests_of(data, uri), lists[uri]))
-        self._each(manifests, lambda uri, data: self.add(self._below.of(_files_of(data, uri))))
+        self._each(lists, lambda uri, data: self._take(manifests, _manifests_of(data, uri, limits), lists[uri]))
+        self._each(manifests, lambda uri, data: self.add(self._below.of(_files_of(data, uri, limits))))
         self.progress(f"read {len(tables)} metadata.json, {len(lists)} manifest lists, {len(manifests)} manifests")
 
     def _metadata(self, uri: str, data: bytes, key: str, lists: dict[str, str], manifests: dict[str, str]) -> None:
         from sterna.iceberg.metadata.table import read_table_metadata
 
-        metadata = read_table_metadata(data, uri)
+        metadata = read_table_metadata(data, uri, self.context.region.limits)
         self._take(lists, (item.manifest_list for item in metadata.snapshots if item.manifest_list), key)
         self._take(manifests, (path for item in metadata.snapshots for path in item.manifests), key)
         self.add(self._below.of(item.path for item in metadata.statistics))
@@ -159,13 +161,13 @@ class Walk:
                 ) from error
 
 
-def _manifests_of(data: bytes, uri: str) -> list[str]:
+def _manifests_of(data: bytes, uri: str, limits: Limits) -> list[str]:
     from sterna.iceberg.manifests.manifest_list import read_manifest_list
 
-    return [item.path for item in read_manifest_list(data, uri)]
+    return [item.path for item in read_manifest_list(data, uri, limits)]
 
 
-def _files_of(data: bytes, uri: str) -> list[str]:
+def _files_of(data: bytes, uri: str, limits: Limits) -> list[str]:
     """Return the files of a manifest's live entries.
 
     Of deleted ones a reader opens nothing, unless another snapshot has them live.
@@ -174,6 +176,6 @@ def _files_of(data: bytes, uri: str) -> list[str]:
 
     from sterna.iceberg.manifests.manifest import read_entries
 
-    entries = read_entries(data, uri)
+    entries = read_entries(data, uri, limits)
     files: list[str] = entries.filter(pc.not_equal(entries.column("status"), _DELETED)).column("file_path").to_pylist()
     return files

@@ -79,7 +79,7 @@ class Plan:
         filtered: only some tables were asked for: the watermark stays where it is.
         idle: nothing is to be done and nothing to be recorded.
         actions: keys to change.
-        held: keys that can't be taken up now.
+        held: keys that can't be taken up now, those in transit included.
         together: groups of key names that a commit of `main` changed together.
         relaxed: those among them that wait for no other (`atomic: relaxed`).
         left: how many of the compared keys are as they should be.
@@ -91,6 +91,8 @@ class Plan:
             version 0.1.0.
         reasserts: the commits of others that this one puts right, for people; "" when there are none.
         reseeded_from: the watermark that `main` has left, where an operator gave his word for it; else "".
+        lane: `large` where it brings what is in transit, and publishes nothing; else "".
+        large: a large lane is wanted for what is in transit, and none is at work.
     """
 
     run_id: str
@@ -117,6 +119,8 @@ class Plan:
     registry: str = ""
     reasserts: str = ""
     reseeded_from: str = ""
+    lane: str = ""
+    large: bool = False
 
 
 class TableFailure(NamedTuple):
@@ -179,24 +183,27 @@ class Report:
 
     Args:
         run_id, region, source_hash: as in the plan.
-        outcome: `published`, `idle` (nothing to do), `superseded` (another run was first) or `planned` (dry run).
+        outcome: `published`, `idle` (nothing to do), `superseded` (another run was first), `copied` (by the large lane,
+            which publishes nothing) or `planned` (dry run).
         replica_hash: head of the replica branch afterwards, "" when another run made it.
         watermark: hash of `main` that the branch stands for afterwards, "" while it is being seeded.
         published: key names that changed.
-        held: keys that stay behind.
+        held: keys that stay behind, for a fault of theirs or of others.
         copied: what was copied.
         localized: what was localized.
-        lag_seconds: lag of the region after this sync, held tables included; None when nobody knows since when one is
-            held.
+        lag_seconds: lag of the region after this sync, tables held and in transit included; None when nobody knows
+            since when one is.
         seconds: how long it took.
         more: another sync should follow at once.
-        watermark_lag_seconds: the same without held tables.
+        watermark_lag_seconds: the same without these tables.
+        transit: keys that stay behind since the large lane brings them.
+        large: a large lane is wanted for them, and none is at work.
     """
 
     run_id: str
     region: str
     source_hash: str
-    outcome: Literal["published", "idle", "superseded", "planned"]
+    outcome: Literal["published", "idle", "superseded", "copied", "planned"]
     replica_hash: str
     watermark: str = ""
     published: tuple[str, ...] = ()
@@ -207,6 +214,8 @@ class Report:
     seconds: float = 0.0
     more: bool = False
     watermark_lag_seconds: float = 0.0
+    transit: tuple[Held, ...] = ()
+    large: bool = False
 
     @property
     def lag_text(self) -> str:

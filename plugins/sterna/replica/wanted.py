@@ -6,17 +6,26 @@ from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content
 from sterna.errors import TableError, Unsupported
-from sterna.iceberg import LOCALIZER_VERSION
 from sterna.registry.mapping import Mapping
 from sterna.registry.policy import Policy
+from sterna.replica.editions import edition_now
 from sterna.replica.region import RegionContext
 
 if TYPE_CHECKING:
     from sterna.iceberg.metadata.model import TableMetadata
 
 
-def wanted_here(context: RegionContext, name: str, source: Content) -> Content:
+def wanted_here(
+    context: RegionContext, name: str, source: Content, here: Content | None, generation: int = 0
+) -> Content:
     """Return what a region's replica should hold for a content of `main`, without id.
+
+    Args:
+        context: the region.
+        name: the key's name.
+        source: what `main` holds.
+        here: what the replica holds, whose generation it keeps.
+        generation: the one that it is to have at least.
 
     Raises:
         TableError: it can't be localized: a kind or URI that this version doesn't take.
@@ -29,7 +38,8 @@ def wanted_here(context: RegionContext, name: str, source: Content) -> Content:
         return Content.of({**plain.payload, "properties": properties}) if properties else plain
     if source.kind not in (ICEBERG_TABLE, ICEBERG_VIEW) or not source.metadata_location:
         raise Unsupported(f"contents of type {source.kind} are not replicated")
-    target = mapping.metadata(source.metadata_location, context.registry.policy(name), LOCALIZER_VERSION)
+    edition = edition_now(mapping, (here and here.metadata_location) or "", generation)
+    target = mapping.metadata(source.metadata_location, context.registry.policy(name), edition)
     return source.with_id(None).with_metadata_location(target)
 
 

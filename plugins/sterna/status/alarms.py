@@ -10,7 +10,7 @@ from sterna.errors import printable
 from sterna.registry.policy import matching
 from sterna.replica.held import Held
 from sterna.replica.lag import Lags, held_lag
-from sterna.status.model import HeldNow, RegionStatus
+from sterna.status.model import HeldNow, InTransitNow, RegionStatus
 
 _NAMED = 5  # tables in one alarm
 _SLOT_GONE = ("unreserved", "lost")
@@ -39,7 +39,7 @@ class Alarm:
     """One thing that somebody has to be told.
 
     Args:
-        kind: `branch`, `lag`, `held`, `cut off`, `gc` or `slot`; the run book has an entry for each.
+        kind: `branch`, `lag`, `transit`, `held`, `cut off`, `gc` or `slot`; the run book has an entry for each.
         text: what is wrong, for people, in one line.
     """
 
@@ -60,6 +60,7 @@ def alarms(status: RegionStatus, limits: AlarmLimits) -> tuple[Alarm, ...]:
     found = {
         "branch": status.problem,
         "lag": _lag(status, limits),
+        "transit": _transit(status, limits),
         "held": _held(status, limits),
         "cut off": f"{status.region} is {status.cut_off.line}" if status.cut_off else "",
         "gc": _gc(status, limits),
@@ -73,7 +74,9 @@ def counted_lag(status: RegionStatus, limits: AlarmLimits) -> float | None:
     if status.watermark_lag_seconds is None:
         return None
     held = held_lag(not_allowed([item.held for item in status.held], limits.allow_held))
-    return Lags(status.watermark_lag_seconds, held).oldest
+    if status.unread_held:
+        held = status.held_lag_seconds  # which of them are accepted, nobody knows
+    return Lags(status.watermark_lag_seconds, held, status.transit_lag_seconds).oldest
 
 
 def not_allowed(held: Iterable[Held], allowed: Sequence[str]) -> list[Held]:
@@ -106,6 +109,8 @@ def _lag(status: RegionStatus, limits: AlarmLimits) -> str:
 
 
 def _held(status: RegionStatus, limits: AlarmLimits) -> str:
+    if status.unread_held:
+        return f"{status.region}: {status.unread_held.line}"
     counting = {item.key for item in not_allowed([each.held for each in status.held], limits.allow_held)}
     late = [
         item
@@ -117,6 +122,21 @@ def _held(status: RegionStatus, limits: AlarmLimits) -> str:
     more = f"; and {len(late) - _NAMED} more" if len(late) > _NAMED else ""
     named = "; ".join(_named(item) for item in late[:_NAMED])
     return f"{status.region} holds {len(late)} tables for more than {limits.lag:.0f} s, the oldest first: {named}{more}"
+
+
+def _transit(status: RegionStatus, limits: AlarmLimits) -> str:
+    late = [item for item in status.transit if item.lag_seconds is None or item.lag_seconds > limits.lag]
+    if not late:
+        return ""
+    named = "; ".join(_moving(item) for item in late[:_NAMED])
+    more = f"; and {len(late) - _NAMED} more" if len(late) > _NAMED else ""
+    return f"{status.region} lags behind main by more than {limits.lag:.0f} s with tables in transit: {named}{more}"
+
+
+def _moving(item: InTransitNow) -> str:
+    lag = "an unknown time" if item.lag_seconds is None else f"{item.lag_seconds:.0f} s"
+    idle = ", and no large lane is at work" if item.under_way is False and item.bytes_left else ""
+    return f"{item.held.key} by {lag}, {item.bytes_left} bytes left{idle}"
 
 
 def _named(item: HeldNow) -> str:

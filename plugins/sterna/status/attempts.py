@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from sterna.errors import CredentialError, StoreError
-from sterna.replica.lag import held_since
+from sterna.replica.held import held_since
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext
 from sterna.replica.run_folder import began, from_json, runs_folder, stamp

@@ -10,7 +10,7 @@ from sterna.status.model import RegionStatus
 from sterna.status.read import read_status
 from sterna.status.refused import with_sizes
 from sterna.status.retention import short_retention
-from sterna.status.watched import with_oldest_evidence, with_slots
+from sterna.status.watched import with_oldest_evidence, with_slots, with_transit
 
 
 def gather_status(context: RegionContext) -> RegionStatus:
@@ -42,5 +42,5 @@ def watch_status(context: RegionContext, *, evidence: bool = True) -> RegionStat
     Raises:
         CatalogError: the region's own catalog does not answer.
     """
-    found = with_slots(context, read_status(context))
+    found = with_transit(context, with_slots(context, read_status(context)))
     return with_oldest_evidence(context, found) if evidence else found

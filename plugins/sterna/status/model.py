@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sterna.errors import printable
 from sterna.ha.model import Slot
 from sterna.replica.catalog_copy import CutOff
 from sterna.replica.held import Held
@@ -26,6 +27,44 @@ class HeldNow:
     do: str
     tries: int | None = None
     last_try: str = ""
+
+
+@dataclass(frozen=True)
+class InTransitNow:
+    """A key in transit.
+
+    Args:
+        held: what the replica's head says of it.
+        lag_seconds: how far it is behind; None when nobody knows.
+        bytes_left: what is left to be copied, as far as the large lane tells, else as the head says; 0 for one that
+            only waits for others.
+        under_way: a large lane is at work on it; None where nobody looked.
+    """
+
+    held: Held
+    lag_seconds: float | None
+    bytes_left: int
+    under_way: bool | None = None
+
+
+@dataclass(frozen=True)
+class UnreadHeld:
+    """Held keys of which nobody knows more than the replica's head says, since the list of them can't be read.
+
+    Args:
+        count: how many there are.
+        first: a few of their names.
+        why: what is wrong with the list.
+    """
+
+    count: int
+    first: tuple[str, ...]
+    why: str
+
+    @property
+    def line(self) -> str:
+        """What people are told, in one line."""
+        return printable(f"{self.count} tables are held, among them {', '.join(self.first)}; {self.why}", 10_000)
 
 
 @dataclass(frozen=True)
@@ -68,19 +107,20 @@ class RegionStatus:
         replica_hash: the branch's head, "" when it doesn't exist yet.
         watermark: hash of `main` that it stands for, "" while it is being seeded.
         source_hash: `main`'s head.
-        lag_seconds: how far it is behind, held tables included: the older of the two lags below. None when one of them
-            is unknown.
+        lag_seconds: how far it is behind with all tables: the oldest of the three lags below. None when one of them is
+            unknown.
         last_run: id of the run that made the head.
         last_commit: when (ISO 8601, UTC), "" when never.
-        held: keys that stay behind.
+        held: keys that stay behind, since something is wrong.
+        unread_held: those of which only the number is known; then `held` is empty. None where it has all of them.
         other_registry: regions whose last commit was made with another registry than this one.
         problem: why the branch can't be used, or "".
         refused: keys of `main` that policies or residency keep off this region.
         unserved: the branch's head at the primary, where the region's own copy of the catalog does not serve it yet.
         cut_off: the primary does not answer: all else is what the region's own copy says. None when it does.
         short_retention: tables that `main` may expire too soon for this region, where that was asked.
-        watermark_lag_seconds: how far it is behind with the tables that are not held; from the first commit of `main`
-            on while it is being seeded. None when there is a problem. Cut off: at most so much.
+        watermark_lag_seconds: how far it is behind with the tables that are neither held nor in transit; from the first
+            commit of `main` on while it is being seeded. None when there is a problem. Cut off: at most so much.
         held_lag_seconds: how far it is behind with the table that is held for the longest time; 0 when none is, None
             when nobody knows.
         slots: what the primary keeps of its log for this region; all its slots where this region is the primary. Empty
@@ -88,6 +128,9 @@ class RegionStatus:
         oldest_evidence: when the oldest evidence of a run was written that no clean-up has deleted yet (ISO 8601), ""
             when there is none or nobody looked.
         unseen: what could not be looked at, and why.
+        transit: keys that stay behind while the large lane brings them.
+        transit_lag_seconds: how far it is behind with the table that is in transit for the longest time; 0 when none
+            is, None when nobody knows.
     """
 
     region: str
@@ -110,3 +153,6 @@ class RegionStatus:
     slots: tuple[Slot, ...] = ()
     oldest_evidence: str = ""
     unseen: tuple[str, ...] = ()
+    unread_held: UnreadHeld | None = None
+    transit: tuple[InTransitNow, ...] = ()
+    transit_lag_seconds: float | None = 0.0

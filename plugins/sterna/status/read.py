@@ -1,22 +1,29 @@
-"""Where a region stands, by its catalog alone: watermark, lag, held tables, last run, other registries."""
+"""Where a region stands, by its catalog: watermark, lag, held tables, last run, other registries."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from sterna.catalog.model import NAMESPACE, key_name
-from sterna.errors import BranchChanged, CatalogError, Diverged, ReferenceNotFound
+from sterna.edges.stores.objects import Objects
+from sterna.errors import BranchChanged, CatalogError, CredentialError, Diverged, ReferenceNotFound, StoreError
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica.catalog_copy import cut_off, primary_silence
 from sterna.replica.head import Head, read_head
 from sterna.replica.held import Held
-from sterna.replica.lag import Lags, held_lag, lag_of, watermark_lag
+from sterna.replica.held_list import read_list
+from sterna.replica.lag import Lags, lag_of, watermark_lag
 from sterna.replica.region import RegionContext
-from sterna.status.model import HeldNow, Refused, RegionStatus
+from sterna.status.model import HeldNow, InTransitNow, Refused, RegionStatus, UnreadHeld
+
+_TIMEOUT = 3.0  # seconds: a store that is dark must not hold up the answer
 
 
 def read_status(context: RegionContext) -> RegionStatus:
-    """Read where a region stands; reads the catalog only.
+    """Read where a region stands; reads the catalog, and the list of held tables where that stands beside the replica.
+
+    It stays unknown where the store does not answer, as what else a status asks of one.
 
     A primary that does not answer is asked once, and left alone from then on.
 
@@ -37,25 +44,43 @@ def read_status(context: RegionContext) -> RegionStatus:
     cut = cut_off(context, silence, head.watermark) if silence else None
     if cut and lag is not None:
         lag = max(lag, cut.silent_seconds or lag)
-    held = held_lag(head.held, now)
+    head, unread = _with_held(context, head)
+    lags = Lags.listed(lag or 0.0, head.listed, now)
     return RegionStatus(
         region=context.region.name,
         branch=branch,
         replica_hash=head.hash if head.exists else "",
         watermark=head.watermark,
         source_hash=context.primary.reference(SOURCE_BRANCH).hash,
-        lag_seconds=None if lag is None else Lags(lag, held).oldest,
+        lag_seconds=None if lag is None else lags.oldest,
         last_run=head.run_id,
         last_commit=head.commit_time.isoformat() if head.commit_time else "",
-        held=tuple(_held_now(item, now) for item in head.held),
+        held=tuple(_held_now(item, now) for item in head.held if not item.in_transit),
         other_registry=_other_registries(context),
         refused=_refused(context),
         problem=problem,
         unserved=_unserved(context, head),
         cut_off=cut,
         watermark_lag_seconds=lag,
-        held_lag_seconds=held,
+        held_lag_seconds=lags.held,
+        unread_held=unread,
+        transit=tuple(InTransitNow(item, lag_of(item, now), item.bytes) for item in head.held if item.in_transit),
+        transit_lag_seconds=lags.transit,
     )
+
+
+def _with_held(context: RegionContext, head: Head) -> tuple[Head, UnreadHeld | None]:
+    """Return a head with its held keys; and what is known of them all the same where their list can't be read."""
+    listed = head.listed
+    if listed.entries is not None:
+        return head, None
+    try:
+        objects = Objects(context.mapping, context.secrets, timeout=_TIMEOUT)
+        listed = read_list(objects, listed)
+    except (StoreError, CredentialError) as error:
+        listed = replace(listed, entries=(), lost=f"the list of held tables can't be read: {error}")
+    unread = UnreadHeld(listed.count, listed.first, listed.lost) if listed.lost else None
+    return replace(head, listed=listed), unread
 
 
 def _unserved(context: RegionContext, head: Head) -> str:

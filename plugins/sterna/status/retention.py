@@ -21,10 +21,11 @@ _TIMEOUT = 3.0  # seconds: a region that is dark must not hold up the answer
 def short_retention(context: RegionContext, status: RegionStatus) -> tuple[ShortRetention, ...]:
     """Return the tables of which `main` keeps snapshots for less than twice the lag.
 
-    Nothing is asked where there is no lag. Looked at are tables that changed since the watermark or are held, 64 of
-    them; what can't be read at once is left out.
+    Nothing is asked where there is no lag. Looked at are tables that changed since the watermark, are held or in
+    transit, 64 of them; what can't be read at once is left out.
     """
     lags = {item.held.key: item.lag_seconds or 0.0 for item in status.held}
+    lags |= {item.held.key: item.lag_seconds or 0.0 for item in status.transit}
     if not lags and not status.watermark_lag_seconds:
         return ()
     try:
@@ -64,10 +65,8 @@ def _properties(context: RegionContext, uris: list[str]) -> Iterator[tuple[str, 
     objects = Objects(context.mapping, context.secrets, timeout=_TIMEOUT, workers=_LOOKED_AT)
     for uri, data in objects.read_many(uris):
         try:
-            properties = (
-                read_table_metadata(data, uri).properties if isinstance(data, bytes) else {"gc.enabled": "false"}
-            )
-            yield uri, _kept_seconds(properties)
+            known = read_table_metadata(data, uri, context.region.limits) if isinstance(data, bytes) else None
+            yield uri, _kept_seconds(known.properties if known else {"gc.enabled": "false"})
         except (SternaError, ValueError):
             continue
 

@@ -14,7 +14,8 @@ from sterna.ha.seed import slot_of
 from sterna.ha.site import look_at_slots
 from sterna.replica.region import RegionContext
 from sterna.replica.run_folder import runs_folder
-from sterna.status.model import RegionStatus
+from sterna.replica.transit import Transit, read_transit
+from sterna.status.model import InTransitNow, RegionStatus
 
 _ONE_PAGE = 1000  # objects
 _TIMEOUT = 3.0  # seconds: a store that is dark must not hold up the answer
@@ -37,6 +38,28 @@ def with_slots(context: RegionContext, status: RegionStatus) -> RegionStatus:
     name = slot_of(context.region)
     mine = slots if primary.name == context.region.name else tuple(slot for slot in slots if slot.name == name)
     return replace(status, slots=mine)
+
+
+def with_transit(context: RegionContext, status: RegionStatus) -> RegionStatus:
+    """Return a region's status with how far the copies of its tables in transit are, as the large lane tells.
+
+    Where it tells nothing, they are as far as the replica's head says.
+    """
+    if not status.transit:
+        return status
+    objects = Objects(context.mapping, context.secrets, timeout=_TIMEOUT)
+    try:
+        found = read_transit(objects, context.region, counts=True)
+    except (StoreError, CredentialError) as error:
+        return replace(status, unseen=(*status.unseen, f"how far the copies in transit are: {error}"))
+    return replace(status, transit=tuple(_now(item, found) for item in status.transit))
+
+
+def _now(item: InTransitNow, found: Transit | None) -> InTransitNow:
+    under_way = found is not None and found.is_at(item.held)
+    known = found is not None and found.round.began_with(item.held) is not None
+    left = found.left.get(item.held.key, item.bytes_left) if found and known else item.bytes_left
+    return replace(item, bytes_left=left, under_way=under_way)
 
 
 def with_oldest_evidence(context: RegionContext, status: RegionStatus) -> RegionStatus:

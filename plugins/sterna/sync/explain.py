@@ -66,6 +66,7 @@ class PlanExplained:
         origins: what is copied, by the id of the location that it comes from.
         egress_cost: estimated price of the copies.
         held: keys that can't be taken up now.
+        transit: keys that the large lane brings.
     """
 
     region: str
@@ -82,6 +83,7 @@ class PlanExplained:
     origins: dict[str, OriginSum]
     egress_cost: float
     held: tuple[Held, ...]
+    transit: tuple[Held, ...] = ()
 
 
 def explain(context: RegionContext, plan: Plan, files: pa.Table | None) -> PlanExplained:
@@ -106,7 +108,8 @@ def explain(context: RegionContext, plan: Plan, files: pa.Table | None) -> PlanE
         localize=() if files is None else tuple(placements(context.region, files)),
         origins=_origins(plan),
         egress_cost=round(plan.egress, 6),
-        held=plan.held,
+        held=tuple(item for item in plan.held if not item.in_transit),
+        transit=tuple(item for item in plan.held if item.in_transit),
     )
 
 
@@ -119,7 +122,7 @@ def _origins(plan: Plan) -> dict[str, OriginSum]:
 
 
 def _actions(plan: Plan, files: pa.Table | None) -> tuple[ExplainedAction, ...]:
-    copied, localized = ({}, {}) if files is None else (_copied(files), _localized(files))
+    copied, localized = ({}, {}) if files is None else (listing.copied_by_table(files), _localized(files))
     actions = []
     for action in plan.actions:
         explained = ExplainedAction(action.key, action.kind, action.change)
@@ -128,19 +131,6 @@ def _actions(plan: Plan, files: pa.Table | None) -> tuple[ExplainedAction, ...]:
             explained = replace(explained, files=count, bytes=size, localize=localized.get(action.key, 0))
         actions.append(explained)
     return tuple(actions)
-
-
-def _copied(files: pa.Table) -> dict[str, tuple[int, int]]:
-    """Return, by table, how many files are copied, and their bytes."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    chosen = files.select(["table", "size", "batch"]).filter(pc.greater_equal(files.column("batch"), 0))
-    # In halves: a few files that are said to be huge are more than 64 bits hold.
-    low, high = pc.bit_wise_and(chosen.column("size"), 0xFFFFFFFF), pc.shift_right(chosen.column("size"), 32)
-    halves = pa.table({"table": chosen.column("table"), "low": low, "high": high})
-    rows = halves.group_by("table").aggregate([("low", "count"), ("low", "sum"), ("high", "sum")]).to_pylist()
-    return {row["table"]: (row["low_count"], (row["high_sum"] << 32) + row["low_sum"]) for row in rows}
 
 
 def _localized(files: pa.Table) -> dict[str, int]:

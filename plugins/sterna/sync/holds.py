@@ -5,11 +5,11 @@ Tables committed together move together, and namespaces stay while something liv
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from sterna.catalog.model import NAMESPACE, Key, key_name, parse_key
-from sterna.replica.held import Held
+from sterna.replica.held import IN_TRANSIT, Held
 from sterna.replica.records import Action
 
 
@@ -44,16 +44,14 @@ def settle(
     entries = {item.key: replace(item, group="") for item in held}
     wanted = {action.key for action in actions}
     for group in _groups(together, actions, set(relaxed) - entries.keys()):
-        leader = next((name for name in group if name in entries), None)
+        leader = _leader(group, entries)
         if leader is None:
             continue
         stay = [name for name in group if name in entries or name in wanted]
         # What they have in common has to outlast a relaxed one's recovery.
         label = next((name for name in stay if name not in relaxed), leader)
         for name in stay:
-            entry = entries.get(name) or _waiting(
-                since[name], leader, f"committed together with {leader}, which is held"
-            )
+            entry = entries.get(name) or _waiting(since[name], entries[leader], "committed together with {leader}")
             entries[name] = replace(entry, group=label)
     kept = {
         parse_key(action.key): action.key for action in actions if action.change == "drop" and action.key in entries
@@ -61,11 +59,11 @@ def settle(
     for action in actions:
         child = _child(action, kept)
         if child is not None and action.key not in entries:
-            entries[action.key] = _waiting(since[action.key], child, f"{child} still stands in it")
+            entries[action.key] = _waiting(since[action.key], entries[child], "{leader} still stands in it")
     for action in actions:
         parent = _held_parent(action, entries)
         if parent is not None and action.key not in entries:
-            entries[action.key] = _waiting(since[action.key], parent, f"it stands below {parent}, which is held")
+            entries[action.key] = _waiting(since[action.key], entries[parent], "it stands below {leader}")
     going = tuple(action for action in actions if action.key not in entries)
     return Settled(going, tuple(sorted(entries.values(), key=lambda item: item.key)))
 
@@ -90,8 +88,26 @@ def merge(groups: Iterable[set[str]]) -> tuple[tuple[str, ...], ...]:
     return tuple(sorted(tuple(group) for group in merged.values()))
 
 
-def _waiting(template: Held, leader: str, reason: str) -> Held:
-    return Held(template.key, "Waits", reason, "", template.since, template.good, waits_for=leader, group=leader)
+def _leader(group: Iterable[str], entries: Mapping[str, Held]) -> str | None:
+    """Return who the others of a group wait for: one with a fault before one that is on its way."""
+    found = [name for name in group if name in entries]
+    return next((name for name in found if not entries[name].in_transit), found[0] if found else None)
+
+
+def _waiting(template: Held, leader: Held, reason: str) -> Held:
+    """Return the entry of what waits for another; nothing is wrong with it where that one is on its way."""
+    kind, state = (IN_TRANSIT, "in transit") if leader.in_transit else ("Waits", "held")
+    why = f"{reason.format(leader=leader.key)}, which is {state}"
+    return Held(template.key, kind, why, "", template.since, template.good, waits_for=leader.key, group=leader.key)
+
+
+def groups_of(
+    together: tuple[tuple[str, ...], ...], actions: tuple[Action, ...], relaxed: Collection[str]
+) -> tuple[tuple[str, ...], ...]:
+    """Return what moves together of some actions while nothing is held; who moves alone is a group of one."""
+    grouped = _groups(together, actions, set(relaxed))
+    alone = {action.key for action in actions}.difference(*grouped)
+    return (*grouped, *((name,) for name in sorted(alone)))
 
 
 def _groups(

@@ -25,6 +25,7 @@ from sterna.iceberg.files import Written
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
 from sterna.replica import file_list as listing
+from sterna.replica.editions import edition_at
 from sterna.replica.file_list import (
     DELETE_MANIFEST,
     INLINE_MANIFEST,
@@ -292,19 +293,26 @@ def _convert(objects: Objects, item: _Item, data: bytes) -> bytes | None:
     from sterna.iceberg.metadata import table as metadata
     from sterna.iceberg.metadata import view
 
-    mapping = objects.mapping
+    mapping, limits = objects.mapping, objects.mapping.region.limits
     given = _written_down(objects, item.children) if isinstance(item.children, str) else item.children
     localized: bytes | None
     if item.role == POSITION_DELETE:
-        localized = position_deletes.localize_position_deletes(data, item.source, content=mapping.content)
+        localized = position_deletes.localize_position_deletes(
+            data, item.source, content=mapping.content, limits=limits
+        )
     elif item.role in (MANIFEST, DELETE_MANIFEST, INLINE_MANIFEST):
         deletes = {source: Written(*written) for source, written in given.items()}
         localized = manifest.localize_manifest(
-            data, item.source, content=mapping.content, mapped=mapping.unopened, deletes=deletes
+            data,
+            item.source,
+            content=mapping.content,
+            mapped=partial(mapping.unopened, edition=edition_at(mapping, item.target)),
+            deletes=deletes,
+            limits=limits,
         )
     elif item.role == MANIFEST_LIST:
         localized = manifest_list.localize_manifest_list(
-            data, item.source, {source: Written(*written) for source, written in given.items()}
+            data, item.source, {source: Written(*written) for source, written in given.items()}, limits
         )
     elif item.role == METADATA:
         children = {source: uri for source, (uri, _) in given.items()}
@@ -317,9 +325,12 @@ def _convert(objects: Objects, item: _Item, data: bytes) -> bytes | None:
             lists=children,
             manifests=children,
             keep=partial(kept, mapping.registry.policy(item.table)),
+            limits=limits,
         )
     elif item.role == VIEW_METADATA:
-        return view.localize_view_metadata(data, item.source, root=mapping.replica_folder, known=mapping.known)
+        return view.localize_view_metadata(
+            data, item.source, root=mapping.replica_folder, known=mapping.known, limits=limits
+        )
     else:
         raise BrokenMetadata(f"no such role: {item.role}", file=item.source)
     if localized is None and not mapping.is_local(item.source):

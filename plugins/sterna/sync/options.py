@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+from sterna.registry.model import Region
 
 
 @dataclass(frozen=True)
@@ -16,15 +19,25 @@ class SyncOptions:
         reassert: first put back what others changed on the replica branch, and then compare every key.
         reseed_from: the commit of `main` that an operator takes for the truth, though `main` has left the watermark; ""
             for none.
+        generation: the localized files of the tables asked for are to be of this generation at least
+            (`sterna.registry.edition`); every key is compared then. 0: they stay as they are.
         bytes_per_batch: how many bytes one copy batch should carry.
         files_per_batch: how many files one copy batch should carry.
         seed_group: how many tables a first seed publishes at once.
+        lane: `small`: leave what is large to the large lane, and publish the rest. `large`: copy what is in transit,
+            and publish nothing. `all`: one plan takes everything; a whole sync takes one lane after the other.
     """
 
     tables: tuple[str, ...] = ()
     everything: bool = False
     reassert: bool = False
     reseed_from: str = ""
+    generation: int = 0
     bytes_per_batch: int = 4 * 1024**3
     files_per_batch: int = 5_000
     seed_group: int = 50
+    lane: Literal["all", "small", "large"] = "all"
+
+    def leaves_large(self, region: Region) -> bool:
+        """Whether a plan leaves large copies to the large lane."""
+        return self.lane == "small" and region.large_copy > 0

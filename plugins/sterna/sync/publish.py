@@ -14,8 +14,9 @@ from sterna.catalog.model import NAMESPACE, Content, Delete, Operation, Put, par
 from sterna.errors import CatalogConflict
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica import head as properties
-from sterna.replica.head import encode_held, is_recorded, read_head, refuse_foreign
+from sterna.replica.head import is_recorded, read_head, refuse_foreign, with_held
 from sterna.replica.held import Held
+from sterna.replica.held_list import HeldList, held_list, write_list
 from sterna.replica.records import Action, Plan, StageReport
 from sterna.replica.region import Progress, RegionContext
 from sterna.replica.writing import writer
@@ -39,18 +40,21 @@ def changes_nothing(context: RegionContext, plan: Plan, settled: Settled) -> boo
         return False
     head = read_head(context.primary, context.region.replica_branch)
     return head.hash == plan.replica_hash and is_recorded(
-        head, settled.held, plan.source_hash, plan.digest, filtered=plan.filtered
+        with_held(context.objects, head), settled.held, plan.source_hash, plan.digest, filtered=plan.filtered
     )
 
 
-def publish_plan(context: RegionContext, plan: Plan, settled: Settled, progress: Progress) -> str | None:
-    """Commit a settled plan to the replica branch.
+def publish_plan(
+    context: RegionContext, plan: Plan, settled: Settled, progress: Progress, listed: HeldList | None = None
+) -> str | None:
+    """Commit a settled plan to the replica branch, once the list of what is held stands where the commit says.
 
     Args:
         context: the region.
         plan: made for the head that is expected.
         settled: what goes ahead and what is held.
         progress: called with lines for people.
+        listed: what the commit says of held keys; default: those of the settled plan.
 
     Returns:
         The new head; None when another run of sterna was first, or a failover: its work stands, ours is found by the
@@ -58,14 +62,16 @@ def publish_plan(context: RegionContext, plan: Plan, settled: Settled, progress:
 
     Raises:
         BranchChanged: somebody else committed to the branch.
-        CatalogError: the catalog does not answer; a later run resumes.
+        CatalogError, StoreError: the catalog, or the store with the replica root, does not answer; a later run resumes.
     """
     branch = context.region.replica_branch
     if context.registry.has_copies and _taken_back(context, plan):
         progress("a failover took back what this was planned for; nothing is published")
         return None
-    found = _properties(context, plan, settled)
-    message = _message(plan, settled)
+    listed = listed or held_list(settled.held)
+    write_list(context.objects, listed)
+    found = _properties(context, plan, settled, listed)
+    message = _message(plan, settled, listed.count)
     cleared = _cleared(settled.actions)
     progress(f"publishing {len(settled.actions)} changes on {branch}")
     catalog, expected = writer(context), plan.replica_hash
@@ -169,7 +175,7 @@ def _content(action: Action) -> Content:
     return content.with_id(action.content_id or None)
 
 
-def _properties(context: RegionContext, plan: Plan, settled: Settled) -> dict[str, str]:
+def _properties(context: RegionContext, plan: Plan, settled: Settled, listed: HeldList) -> dict[str, str]:
     watermark = plan.watermark if plan.filtered or plan.more else plan.source_hash
     found = {
         properties.RUN_ID: plan.run_id,
@@ -181,7 +187,7 @@ def _properties(context: RegionContext, plan: Plan, settled: Settled) -> dict[st
         properties.DIGEST: "" if plan.filtered or plan.more else plan.digest,
         properties.REGISTRY: context.registry.digest(),
         properties.BINDINGS: json.dumps(plan.bindings, separators=(",", ":"), sort_keys=True),
-        properties.HELD: encode_held(settled.held),
+        properties.HELD: listed.property,
         properties.COUNTS: json.dumps(
             dict(Counter(f"{action.change} {action.kind}" for action in settled.actions)), sort_keys=True
         ),
@@ -201,13 +207,13 @@ def sterna_version() -> str:
         return "unknown"
 
 
-def _message(plan: Plan, settled: Settled) -> str:
+def _message(plan: Plan, settled: Settled, held: int) -> str:
     what = (
         f"reasserts the branch over {plan.reasserts}" if plan.reasserts else f"{SOURCE_BRANCH}@{plan.source_hash[:12]}"
     )
     if plan.reseeded_from:
         what = f"{what}, reseeded from {plan.reseeded_from[:12]},"
-    return f"sterna: {what} in {plan.region}: {_counts_text(settled.actions)}, {len(settled.held)} held"
+    return f"sterna: {what} in {plan.region}: {_counts_text(settled.actions)}, {held} held"
 
 
 def _counts_text(actions: Iterable[Action]) -> str:

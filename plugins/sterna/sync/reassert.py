@@ -12,7 +12,7 @@ import json
 from sterna.catalog.model import NAMESPACE, Commit, Content, DiffEntry, key_name
 from sterna.errors import BranchChanged, ReferenceNotFound
 from sterna.registry.model import inside
-from sterna.replica.head import PLANNED_HASH, RUN_ID, Head, described, head_of, refuse_deleting
+from sterna.replica.head import PLANNED_HASH, RUN_ID, Head, described, head_of, refuse_deleting, with_held
 from sterna.replica.records import Action, Plan
 from sterna.replica.region import Progress, RegionContext
 from sterna.replica.run_folder import new_run_id
@@ -46,9 +46,10 @@ def reassert(context: RegionContext, progress: Progress) -> None:
     if own is not None:
         refuse_deleting(head_of(own))
     more = f" and {count - 1} more before it" if count > 1 else ""
-    plan = _plan(context, reference.hash, own, f"{described(newest)}{more}")
+    head = with_held(context.objects, head_of(own)) if own else Head(reference.hash, exists=True)
+    plan = _plan(context, reference.hash, own, head, f"{described(newest)}{more}")
     progress(f"reasserting {branch} over {plan.reasserts}")
-    publish_plan(context, plan, Settled(plan.actions, plan.held), progress)
+    publish_plan(context, plan, Settled(plan.actions, plan.held), progress, head.listed)
 
 
 def _others(context: RegionContext, branch: str) -> tuple[Commit | None, int, Commit | None]:
@@ -68,9 +69,8 @@ def _is_own(commit: Commit) -> bool:
         return False
 
 
-def _plan(context: RegionContext, replica_hash: str, own: Commit | None, others: str) -> Plan:
+def _plan(context: RegionContext, replica_hash: str, own: Commit | None, head: Head, others: str) -> Plan:
     """Return the way back to what sterna's own newest commit said."""
-    head = head_of(own) if own else Head(replica_hash, exists=True)
     actions = _back(context, own.hash, replica_hash) if own else _strangers(context, replica_hash)
     return Plan(
         run_id=new_run_id(),

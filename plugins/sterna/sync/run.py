@@ -7,12 +7,15 @@ from dataclasses import replace
 
 from sterna.replica.records import Report, StageReport
 from sterna.replica.region import Progress, RegionContext
+from sterna.replica.transit import read_transit
 from sterna.sync import stages
 from sterna.sync.engine import Engine, engine_or_spark
 from sterna.sync.options import SyncOptions
 from sterna.sync.sizes import Dark
 
 _PLANS_PER_SYNC = 10_000  # a bound against a bug, not against work: a seed of a million tables in groups of a hundred
+_ROUNDS_PER_SYNC = 1_000  # likewise: each leaves half of what it found at most, or the small lane takes it
+_LOOK_SECONDS = 2.0
 
 
 def sync(
@@ -25,23 +28,60 @@ def sync(
 ) -> Report:
     """Run all stages in this process, again while the plan says that there is more to do.
 
+    What is large comes last: the small lane publishes the others first, then the large lane copies, and a last pass
+    publishes what it brought. Meanwhile another sync may publish small ones.
+
     Args:
         context: the region.
         options: what the caller asks for.
         progress: called with lines for people.
-        again: follow up at once when a seed has further groups, or `main` moved on while a file was gone.
+        again: follow up at once when a seed has further groups, or `main` moved on while a file was gone. Otherwise one
+            plan takes everything.
         engine: where to localize; default: the region's Spark.
 
     Returns:
         The last report, its counts and keys summed up over all of them.
     """
     with engine_or_spark(context, progress, engine) as used:
-        total = _once(context, options, progress, used)
-        for _ in range(_PLANS_PER_SYNC):
-            if not (total.more and again):
-                break
-            total = _summed(total, _once(context, options, progress, used))
+        if not again:
+            return _once(context, options, progress, used)
+        if options.lane == "all" and context.region.large_copy:
+            return _both_lanes(context, options, progress, used)
+        return _whole(context, options, progress, used)
+
+
+def _whole(context: RegionContext, options: SyncOptions, progress: Progress, engine: Engine) -> Report:
+    total = _once(context, options, progress, engine)
+    for _ in range(_PLANS_PER_SYNC):
+        if not total.more:
+            break
+        total = _summed(total, _once(context, options, progress, engine))
     return total
+
+
+def _both_lanes(context: RegionContext, options: SyncOptions, progress: Progress, engine: Engine) -> Report:
+    total = _whole(context, replace(options, lane="small"), progress, engine)
+    later = replace(options, everything=False, reassert=False, reseed_from="")  # that was done
+    for _ in range(_ROUNDS_PER_SYNC):
+        if not total.transit or _left_to_another(context, progress):
+            break
+        for item in total.transit:
+            progress(item.line)
+        brought = _once(context, replace(later, lane="large"), progress, engine)
+        total = _summed(_summed(total, brought), _whole(context, replace(later, lane="small"), progress, engine))
+    return total
+
+
+def _left_to_another(context: RegionContext, progress: Progress) -> bool:
+    """Tell whether another large lane is alive; one that shows itself no more is waited for until it counts as dead."""
+    found = seen = read_transit(context.objects, context.region)
+    while seen and found and found.fresh:
+        if found.at != seen.at:
+            progress(f"run {found.round.run_id} copies what is in transit: it is left to that one")
+            return True
+        time.sleep(_LOOK_SECONDS)
+        found = read_transit(context.objects, context.region)
+    return False
 
 
 def _once(context: RegionContext, options: SyncOptions, progress: Progress, engine: Engine) -> Report:
@@ -57,7 +97,8 @@ def _once(context: RegionContext, options: SyncOptions, progress: Progress, engi
         )
         copied += stages.copy(context, planned.run, batch.number, progress, dark=dark)
     localized = stages.localize(context, planned.run, copied, progress, engine)
-    report = stages.publish(context, planned.run, copied, localized, progress)
+    last = stages.arrive if options.lane == "large" else stages.publish
+    report = last(context, planned.run, copied, localized, progress)
     return replace(report, seconds=time.monotonic() - started)
 
 

@@ -19,8 +19,10 @@ from sterna.replica.head import read_head
 from sterna.replica.lag import lags_after
 from sterna.replica.records import Batch, Plan, Report, StageReport, TableFailure
 from sterna.replica.region import Progress, RegionContext
+from sterna.replica.transit import Heart
+from sterna.sync import lanes
 from sterna.sync.blame import raise_when_nobody_goes_on
-from sterna.sync.copy import DEFAULT_DEADLINE, CopyFile, copy_batch
+from sterna.sync.copy import DEFAULT_DEADLINE, CopyFile, CopyProgress, copy_batch
 from sterna.sync.engine import Engine, engine_or_spark
 from sterna.sync.explain import PlanExplained, explain
 from sterna.sync.holds import Settled
@@ -56,8 +58,13 @@ def plan(context: RegionContext, options: SyncOptions, progress: Progress) -> Pl
     """Plan a sync and write the plan beside the replica, unless there is nothing to do.
 
     Where it was asked for, reassert first.
+
+    Raises:
+        Busy: for the large lane: another one is at work. Or a clean-up deletes files for longer than it should.
     """
     started = time.monotonic()
+    if options.lane == "large":
+        lanes.refuse_second(context)
     if options.reassert:
         _when_nothing_is_deleted(lambda: reassert(context, progress), progress)
         options = replace(options, everything=True)
@@ -73,6 +80,8 @@ def plan(context: RegionContext, options: SyncOptions, progress: Progress) -> Pl
             run_folder.save_report(context, report)  # it was a try, and a try leaves a trace
         return Planned("", (), report)
     run = run_folder.save_plan(context, made, files)
+    if made.lane:
+        lanes.begin(context, made)
     return Planned(run, made.batches, explained=explain(context, made, files))
 
 
@@ -104,13 +113,15 @@ def copy(
     """
     made = _plan_of(context, run)
     columns = ("table", "source", "target", "size")
-    rows = run_folder.load_files(context, run, batch=batch).select(columns).to_pylist()
+    files = run_folder.load_files(context, run, batch=batch)
+    rows = files.select(columns).to_pylist()
+    heart = lanes.heart_of(context, made, batch, files) if made.lane else None
     result = copy_batch(
         [CopyFile(**row) for row in rows],
         context.mapping,
         context.secrets,
         context.objects,
-        progress=_lines(progress),
+        progress=_lines(progress, heart),
         deadline=deadline,
         dark=dark,
     )
@@ -119,7 +130,9 @@ def copy(
     report = StageReport(
         result.files, result.bytes, result.sent, tuple(failed.values()), missing, run_folder.run_id_of(run)
     )
-    raise_when_nobody_goes_on(made, bool(settle_plan(made, report).actions), report)
+    if heart:
+        heart.beat(1.0, now=True)
+    _raise_when_nobody_goes_on(made, report)
     return report
 
 
@@ -134,13 +147,26 @@ def localize(
         UsageError: the registry changed since the plan.
     """
     made = _plan_of(context, run)
-    raise_when_nobody_goes_on(made, bool(settle_plan(made, copied).actions), copied)
+    _raise_when_nobody_goes_on(made, copied)
     files = listing.without_tables(run_folder.load_files(context, run), [item.table for item in copied.failed])
     with engine_or_spark(context, progress, engine) as used:
         report = localize_files(context, run, files, used, progress)
     report = replace(report, run_id=run_folder.run_id_of(run))
-    failed = copied + report
-    raise_when_nobody_goes_on(made, bool(settle_plan(made, failed).actions), failed)
+    _raise_when_nobody_goes_on(made, copied + report)
+    return report
+
+
+def arrive(context: RegionContext, run: str, copied: StageReport, localized: StageReport, progress: Progress) -> Report:
+    """End a round of the large lane: its files are here, or it is known why not. Nothing is published.
+
+    Raises:
+        UsageError: the plan is the small lane's, the copy reports don't cover its files, or the registry changed since.
+    """
+    started = time.monotonic()
+    made = _plan_of(context, run)
+    _count(made, copied)
+    report = lanes.finish(context, made, copied, localized, time.monotonic() - started)
+    progress(f"copied: {copied.files} files, {copied.bytes} bytes are here; {len((copied + localized).failed)} failed")
     return report
 
 
@@ -157,9 +183,11 @@ def publish(
     """
     started = time.monotonic()
     made = _plan_of(context, run)
+    if made.lane:
+        raise UsageError("this run's plan is for the large lane, which publishes nothing: end it, and sync")
     _count(made, copied)
     settled = settle_plan(made, copied + localized)
-    _prove_localized(context, made, settled)
+    _prove_localized(context, made, settled, localized)
     idle = changes_nothing(context, made, settled)
     new_head = made.replica_hash if idle else publish_plan(context, made, settled, progress)
     if new_head:
@@ -176,13 +204,15 @@ def publish(
         replica_hash=new_head or "",
         watermark=head.watermark,
         published=tuple(action.key for action in settled.actions) if new_head else (),
-        held=settled.held,
+        held=tuple(item for item in settled.held if not item.in_transit),
         copied=copied,
         localized=localized,
         lag_seconds=lags.oldest,
         watermark_lag_seconds=lags.watermark,
         seconds=time.monotonic() - started,
         more=made.more or overtaken or _moved_on(context, made, copied + localized),
+        transit=tuple(item for item in settled.held if item.in_transit),
+        large=made.large and bool(new_head),
     )
     run_folder.save_report(context, report)
     progress(f"{report.outcome}: {len(report.published)} keys, {len(report.held)} held, lag {report.lag_text}")
@@ -237,14 +267,17 @@ def _plan_of(context: RegionContext, run: str) -> Plan:
     return made
 
 
-def _prove_localized(context: RegionContext, made: Plan, settled: Settled) -> None:
+def _prove_localized(context: RegionContext, made: Plan, settled: Settled, localized: StageReport) -> None:
     """See that every metadata.json that is about to be published is there: it is written last of all its table's files.
 
-    A run that was overtaken is published no more, whatever is left of it: the commit finds that out.
+    That it is there doesn't tell when it was written: an earlier run may have, and a clean-up been there since. So this
+    run's localize stage has to have been done. A run that was overtaken is published no more, whatever is left of it:
+    the commit finds that out.
     """
     targets = {action.target: action.key for action in settled.actions if action.target}
     sizes = context.objects.sizes(targets) if targets else {}
-    missing = next((target for target in targets if sizes[target] is None), None)
+    done = localized.run_id == made.run_id
+    missing = next((target for target in targets if not done or sizes[target] is None), None)
     if missing is not None and read_head(context.primary, context.region.replica_branch).hash == made.replica_hash:
         raise UsageError(
             "the table isn't localized: the localize stage was left out", table=targets[missing], file=missing
@@ -269,12 +302,25 @@ def _idle_report(context: RegionContext, made: Plan, seconds: float) -> Report:
         outcome="idle",
         replica_hash=made.replica_hash,
         watermark=made.watermark,
-        held=made.held,
+        held=tuple(item for item in made.held if not item.in_transit),
         lag_seconds=lags.oldest,
         watermark_lag_seconds=lags.watermark,
         seconds=seconds,
+        transit=tuple(item for item in made.held if item.in_transit),
     )
 
 
-def _lines(progress: Progress) -> Callable[[object], None]:
-    return lambda state: progress(str(state))
+def _lines(progress: Progress, heart: Heart | None) -> Callable[[CopyProgress], None]:
+    def told(state: CopyProgress) -> None:
+        progress(str(state))
+        if heart:
+            heart.beat(state.bytes / max(state.bytes_total, 1))
+
+    if heart:
+        heart.beat(0.0, now=True)
+    return told
+
+
+def _raise_when_nobody_goes_on(made: Plan, failed: StageReport) -> None:
+    if not made.lane:  # what the large lane can't bring, the small one tells
+        raise_when_nobody_goes_on(made, bool(settle_plan(made, failed).actions), failed)

@@ -12,6 +12,7 @@ from sterna.iceberg.avro.container import Container, Group, open_container
 from sterna.iceberg.avro.locate import locate
 from sterna.iceberg.avro.program import NotWalkable, Program, Take, Want, compile_schema
 from sterna.iceberg.avro.records import field_names, records
+from sterna.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,12 +59,13 @@ _FILE: Final = (
 )
 
 
-def read_list(data: bytes, uri: str) -> tuple[dict[str, bytes], pa.Table]:
+def read_list(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> tuple[dict[str, bytes], pa.Table]:
     """Read a manifest list.
 
     Args:
         data: the file's bytes.
         uri: its URI, for errors.
+        limits: of the region.
 
     Returns:
         The header's metadata, and a table with a column for each field that verify looks at, named as the specification
@@ -71,19 +73,21 @@ def read_list(data: bytes, uri: str) -> tuple[dict[str, bytes], pa.Table]:
 
     Raises:
         Unsupported: an unknown codec.
-        BrokenMetadata: the file does not parse, or is over a limit.
+        OverLimit: the file is larger than the limits allow, or holds more.
+        BrokenMetadata: the file does not parse.
     """
-    container = open_container(data, uri)
+    container = open_container(data, uri, limits, counted="manifests")
     table = _columns(container, _LIST, ())
     return container.metadata, _required(container, table, "manifest_path", "manifest_length", "partition_spec_id")
 
 
-def read_manifest(data: bytes, uri: str) -> tuple[dict[str, bytes], pa.Table]:
+def read_manifest(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> tuple[dict[str, bytes], pa.Table]:
     """Read a manifest, of any format version.
 
     Args:
         data: the file's bytes.
         uri: its URI, for errors.
+        limits: of the region.
 
     Returns:
         As `read_list`; the bounds columns hold the bound of a position delete's `file_path` alone, null where there is
@@ -92,7 +96,7 @@ def read_manifest(data: bytes, uri: str) -> tuple[dict[str, bytes], pa.Table]:
     Raises:
         Unsupported, BrokenMetadata: as `read_list`.
     """
-    container = open_container(data, uri)
+    container = open_container(data, uri, limits)
     table = _columns(container, _ENTRY, _FILE)
     return container.metadata, _required(
         container, table, "status", "file_path", "file_format", "file_size_in_bytes", "record_count"

@@ -16,7 +16,8 @@ from typing import Final, TypeVar
 
 from sterna.catalog.model import Content
 from sterna.errors import BrokenMetadata, ObjectMissing, TableError
-from sterna.iceberg import LOCALIZER_VERSION
+from sterna.registry.edition import LOCALIZED, Edition, editions_among
+from sterna.replica.editions import edition_now
 from sterna.replica.region import RegionContext
 from sterna.verify.findings import DIFFERS, UNREADABLE, Findings
 from sterna.verify.hashing import sha256_of
@@ -96,11 +97,10 @@ class Comparison:
             StoreUnreachable, StoreDenied: a store can't be used, this region's or the source's.
         """
         main = (origin.metadata_location if origin else None) or ""
-        rewritten = (item for item in self._rewritten(reached, main) if self._wanted(item.uri))
+        sources = partial(self.places.sources, metadata=main, editions=self._editions(main))
+        rewritten = (item for item in self._rewritten(reached, main, sources) if self._wanted(item.uri))
         content = (uri for batch in reached.content or () for uri in batch.to_pylist())
-        copies = (
-            (uri, self.places.sources(uri, main)) for uri in content if uri not in reached.deletes and self._wanted(uri)
-        )
+        copies = ((uri, sources(uri)) for uri in content if uri not in reached.deletes and self._wanted(uri))
         self._take(_mapped(self._compare_meaning, rewritten, _REWRITTEN_AT_ONCE), found)
         self._take(_mapped(self._compare_bytes, copies, _COPIES_AT_ONCE), found)
 
@@ -121,7 +121,18 @@ class Comparison:
             if (found.compared + found.not_comparable) % _NEWS == 0:
                 self.progress(f"{found.table}: {found.compared} files, {found.compared_bytes} bytes compared")
 
-    def _rewritten(self, reached: TableReach, main: str) -> Iterator[_Rewritten]:
+    def _editions(self, main: str) -> list[Edition]:
+        """Return the editions of localized files in the region that `main` names a table in, the likeliest first."""
+        owner = self.places.owner(main)
+        if owner is None:
+            return []
+        likeliest = self.context.mapping.edition(main)
+        found = editions_among(self.context.objects.folders(f"{owner.replica_root}/{LOCALIZED}"))
+        return list(dict.fromkeys((*filter(None, [likeliest]), *found)))
+
+    def _rewritten(
+        self, reached: TableReach, main: str, sources: Callable[[str], Sequence[str]]
+    ) -> Iterator[_Rewritten]:
         yield _Rewritten(
             reached.metadata, [main] if main else [], partial(_document_differences, self._pruned(reached, main))
         )
@@ -131,14 +142,15 @@ class Comparison:
             *((uri, partial(delete_differences, file_format)) for uri, file_format in reached.deletes.items()),
         )
         for uri, compare in listed:
-            yield _Rewritten(uri, self.places.sources(uri, main), compare)
+            yield _Rewritten(uri, sources(uri), compare)
 
     def _pruned(self, reached: TableReach, main: str) -> bool:
         """Tell whether a policy may have taken snapshots out: today's, or another one that the file was made under."""
         policy = self.context.registry.policy(reached.name)
         if policy.history.latest is not None or policy.history.since is not None:
             return True
-        return bool(main) and self.context.mapping.metadata(main, policy, LOCALIZER_VERSION) != reached.metadata
+        mapping = self.context.mapping
+        return bool(main) and mapping.metadata(main, policy, edition_now(mapping, reached.metadata)) != reached.metadata
 
     def _compare_meaning(self, item: _Rewritten) -> _Outcome:
         objects = self.context.objects
@@ -194,7 +206,7 @@ def _first(read: Callable[[str], _T], uris: Sequence[str]) -> tuple[str, _T]:
 def _document_differences(
     pruned: bool, replica: bytes, uri: str, source: bytes, source_uri: str, places: Places
 ) -> Iterator[str]:
-    mine, theirs = read_json(replica, uri), read_json(source, source_uri)
+    mine, theirs = (read_json(data, name, places.limits) for data, name in ((replica, uri), (source, source_uri)))
     try:
         yield from metadata_differences(mine, theirs, places, pruned=pruned)
     except (TypeError, KeyError, AttributeError) as error:

@@ -38,7 +38,9 @@ def check_delete_file(data: bytes, uri: str, entries: list[Entry], places: Place
         if entries[0]["file_format"].upper() == PUFFIN:
             _check_vectors(data, uri, entries, places, found)
         else:
-            _check_rows(read_rows(data, entries[0]["file_format"].upper(), uri), uri, entries, places, found)
+            _check_rows(
+                read_rows(data, entries[0]["file_format"].upper(), uri, places.limits), uri, entries, places, found
+            )
     except TableError as error:
         found.add(UNREADABLE, uri, error.message)
 
@@ -73,7 +75,7 @@ def _wrong_description(paths: list[str], entries: Iterable[Entry]) -> Iterator[s
 
 
 def _check_vectors(data: bytes, uri: str, entries: list[Entry], places: Places, found: Findings) -> None:
-    vectors = read_puffin(data, uri).vectors
+    vectors = read_puffin(data, uri, places.limits).vectors
     named = {str((blob.get("properties") or {}).get(REFERENCED)) for blob in vectors}
     foreign = {path for path in named if not places.is_local(path)}
     found.add_foreign(uri, sorted(foreign), places.region)

@@ -9,21 +9,22 @@ import zlib
 from typing import Any, Final, NoReturn
 
 from sterna.errors import BrokenMetadata
-from sterna.iceberg.files import MAX_JSON_BYTES
+from sterna.limits import DEFAULT_LIMITS, Limits
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 # Engines take the codec from the name: such a file, without gzip, is unreadable for them.
 _ZIPPED: Final = (".gz.metadata.json", ".metadata.json.gz")
 
 
-def read_json(data: bytes, uri: str) -> dict[str, Any]:
+def read_json(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> dict[str, Any]:
     """Read a metadata.json, gzip or not.
 
     Raises:
-        BrokenMetadata: it does not parse, or is over a limit.
+        OverLimit: it is larger than the limits allow, or holds more.
+        BrokenMetadata: it does not parse.
     """
     try:
-        value = json.loads(_text(data, uri), parse_constant=_refuse)
+        value = json.loads(_text(data, uri, limits), parse_constant=_refuse)
     except RecursionError:
         raise BrokenMetadata("JSON nests too deep", file=uri) from None
     except (ValueError, OSError, EOFError, zlib.error) as error:
@@ -33,15 +34,26 @@ def read_json(data: bytes, uri: str) -> dict[str, Any]:
     return value
 
 
-def _text(data: bytes, uri: str) -> str:
+def _text(data: bytes, uri: str, limits: Limits) -> str:
     if data.startswith(_GZIP_MAGIC):
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
-            data = stream.read(MAX_JSON_BYTES + 1)
+            data = stream.read(limits.json_bytes + 1)
     elif uri.endswith(_ZIPPED):
         raise BrokenMetadata("the name says gzip, the content does not", file=uri)
-    if len(data) > MAX_JSON_BYTES:
-        raise BrokenMetadata(f"over {MAX_JSON_BYTES} bytes of JSON", file=uri)
+    refuse_many(data, uri, limits)
     return data.decode("utf-8")
+
+
+def refuse_many(data: bytes, uri: str, limits: Limits) -> None:
+    """Refuse JSON that is large, or decodes to many times its size: each value takes memory, however short it is.
+
+    Raises:
+        OverLimit: it is larger than the limits allow, or holds more.
+    """
+    limits.check("json_bytes", len(data), "bytes of JSON", uri)
+    objects = data.count(b"{") + data.count(b"[")
+    limits.check("json_objects", objects, "JSON objects", uri)
+    limits.check("json_values", objects + data.count(b","), "JSON values", uri)
 
 
 def _refuse(name: str) -> NoReturn:

@@ -5,12 +5,14 @@ Local or foreign, below the replica root or not, and what they were copied from.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sterna.errors import TableError
+from sterna.registry.edition import Edition
 from sterna.registry.mapping import Mapping
-from sterna.registry.model import inside, respell
+from sterna.registry.model import Region, inside, respell
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +35,7 @@ class Places:
         self._mappings: dict[str, Mapping] = {}
         self.region = mapping.region.name
         self._root = mapping.region.replica_root
+        self.limits = mapping.region.limits
 
     def is_local(self, uri: str) -> bool:
         """Tell whether a URI is in this region; one that is in no location at all, or must not be followed, is not."""
@@ -76,24 +79,26 @@ class Places:
         except TableError:
             return None
 
-    def sources(self, uri: str, metadata: str) -> list[str]:
+    def owner(self, metadata: str) -> Region | None:
+        """Return the region below whose replica root a metadata.json lies."""
+        return next((region for region in self.mapping.registry.regions if inside(metadata, region.replica_root)), None)
+
+    def sources(self, uri: str, metadata: str, editions: Sequence[Edition]) -> list[str]:
         """Return the URIs that a replica's file may have on `main`, the likelier first.
 
         Args:
             uri: the file.
             metadata: the table's metadata.json on `main`; after a promotion with tables it lies below a region's
-                replica root,
-                and so does all that it names: as sterna put it there, or as writers did since.
+                replica root, and so does all that it names: as sterna put it there, or as writers did since.
+            editions: those of localized files that there are in that region.
         """
-        origin = self.origin(uri)
-        owner = next(
-            (region for region in self.mapping.registry.regions if inside(metadata, region.replica_root)), None
-        )
+        origin, owner = self.origin(uri), self.owner(metadata)
         if origin is None or owner is None:
             return [origin] if origin else []
         theirs = self._mappings.setdefault(owner.name, Mapping(self.mapping.registry, owner))
         try:
-            return list(dict.fromkeys((theirs.replica(origin), theirs.content(origin), theirs.localized(origin))))
+            localized = (theirs.localized(origin, edition) for edition in editions)
+            return list(dict.fromkeys((theirs.replica(origin), theirs.content(origin), *localized)))
         except TableError:
             return []
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sterna.errors import BrokenMetadata
+from sterna.limits import DEFAULT_LIMITS, Limits
+from sterna.verify.json_file import refuse_many
 
 DELETION_VECTOR: Final = "deletion-vector-v1"
 REFERENCED: Final = "referenced-data-file"
@@ -14,7 +16,6 @@ REFERENCED: Final = "referenced-data-file"
 _MAGIC: Final = b"PFA1"
 _TAIL: Final = 12  # payload size, flags, magic
 _COMPRESSED: Final = 1
-_MAX_FOOTER: Final = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -35,20 +36,23 @@ class Puffin:
         return [blob for blob in self.footer["blobs"] if blob.get("type") == DELETION_VECTOR]
 
 
-def read_puffin(data: bytes, uri: str) -> Puffin:
+def read_puffin(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> Puffin:
     """Read the footer of a Puffin file.
 
     Raises:
+        OverLimit: its footer is larger than the limits allow, or holds more.
         BrokenMetadata: no Puffin file, or its footer does not parse, or a blob lies outside the file.
     """
     if len(data) < 2 * len(_MAGIC) + _TAIL or not data.startswith(_MAGIC) or not data.endswith(_MAGIC):
         raise BrokenMetadata("not a Puffin file", file=uri)
     size = int.from_bytes(data[-_TAIL:-8], "little")
     start = len(data) - _TAIL - size
-    if start < 2 * len(_MAGIC) or size > _MAX_FOOTER or data[start - 4 : start] != _MAGIC:
+    if start < 2 * len(_MAGIC) or data[start - 4 : start] != _MAGIC:
         raise BrokenMetadata("a Puffin footer of a wrong size", file=uri)
     try:
-        footer = json.loads(_payload(data[start:-_TAIL], data[-8]))
+        payload = _payload(data[start:-_TAIL], data[-8], uri, limits)
+        refuse_many(payload, uri, limits)
+        footer = json.loads(payload)
         inside = all(4 <= blob["offset"] <= blob["offset"] + blob["length"] <= start - 4 for blob in footer["blobs"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BrokenMetadata(f"a Puffin footer that does not parse: {type(error).__name__}", file=uri) from error
@@ -57,12 +61,16 @@ def read_puffin(data: bytes, uri: str) -> Puffin:
     return Puffin(footer, start - 4)
 
 
-def _payload(data: bytes, flags: int) -> bytes:
+def _payload(data: bytes, flags: int, uri: str, limits: Limits) -> bytes:
     if not flags & _COMPRESSED:
         return data
     import cramjam
 
+    # One frame that tells how long its content is: bytes 6 to 13, where bit 3 of its flags says so.
+    size = int.from_bytes(data[6:14], "little") if len(data) > 4 and data[4] & 8 else limits.json_bytes
+    limits.check("json_bytes", size, "bytes of JSON", uri)
     try:
-        return bytes(cramjam.lz4.decompress(data))
+        buffer = bytearray(size)
+        return bytes(memoryview(buffer)[: cramjam.lz4.decompress_into(data, buffer)])
     except cramjam.DecompressionError as error:
         raise ValueError("not valid LZ4") from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sterna.registry.edition import LOCALIZED, editions_among
 from sterna.registry.model import inside, respell
 from sterna.registry.residency import KeptOut
 from sterna.replica.region import RegionContext
@@ -20,8 +21,11 @@ def check_residency(context: RegionContext) -> Findings:
         StoreError: the region's store doesn't answer.
     """
     found = Findings("(below the replica root)")
+    root = context.region.replica_root
+    editions = editions_among(context.objects.folders(f"{root}/{LOCALIZED}")) if context.mapping.kept_out else []
+    roots = (root, *(f"{root}/{edition.folder}" for edition in editions))
     for place in context.mapping.kept_out:
-        for folder in _folders(context, place):
+        for folder in (f"{root}/{name}" for name in _folders(context, place) for root in roots):
             count, size, first = 0, 0, ""
             for uri, length, _ in context.objects.list(folder):
                 count, size, first = count + 1, size + length, first or uri
@@ -33,8 +37,7 @@ def check_residency(context: RegionContext) -> Findings:
 
 
 def _folders(context: RegionContext, place: KeptOut) -> Iterator[str]:
-    """Yield where copies of a place's files, and what was localized of them, would stand."""
-    root = context.region.replica_root
+    """Yield where copies of a place's files, and what was localized of them, would stand below their roots."""
     for location in context.registry.locations:
         if place.location not in ("", location.id):
             continue
@@ -46,5 +49,4 @@ def _folders(context: RegionContext, place: KeptOut) -> Iterator[str]:
             else:
                 continue
             name = f"{location.id}~{alias}" if alias else location.id
-            yield f"{root}/{name}{below}"
-            yield f"{root}/_localized/{name}{below}"
+            yield f"{name}{below}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sterna.errors import BrokenMetadata, Unsupported
 from sterna.iceberg.avro.container import open_container
 from sterna.iceberg.avro.records import field_names, records
-from sterna.iceberg.files import MAX_DELETE_ROWS
+from sterna.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,13 +17,16 @@ _IDS: Final = {2147483546: "file_path", 2147483545: "pos"}
 _ID_KEYS: Final = (b"PARQUET:field_id", b"iceberg.id")
 
 
-def read_rows(data: bytes, file_format: str, uri: str, *, whole: bool = False) -> pa.Table:
+def read_rows(
+    data: bytes, file_format: str, uri: str, limits: Limits = DEFAULT_LIMITS, *, whole: bool = False
+) -> pa.Table:
     """Read a position delete file.
 
     Args:
         data: the file's bytes.
         file_format: PARQUET, ORC or AVRO, as its manifest says.
         uri: its URI, for errors.
+        limits: of the region.
         whole: all columns (the deleted rows too), not the two that every file has alone.
 
     Returns:
@@ -31,7 +34,8 @@ def read_rows(data: bytes, file_format: str, uri: str, *, whole: bool = False) -
 
     Raises:
         Unsupported: another format.
-        BrokenMetadata: the file does not parse, or is over a limit.
+        OverLimit: it holds more than the limits allow.
+        BrokenMetadata: the file does not parse.
     """
     import pyarrow as pa
 
@@ -39,7 +43,7 @@ def read_rows(data: bytes, file_format: str, uri: str, *, whole: bool = False) -
     if file_format not in readers:
         raise Unsupported(f"position deletes in {file_format}", file=uri)
     try:
-        table = readers[file_format](data, uri, whole)
+        table = readers[file_format](data, uri, limits, whole)
         path = table.column("file_path").cast(pa.string()).dictionary_encode()
         table = (
             table.set_column(table.schema.get_field_index("file_path"), "file_path", path)
@@ -83,12 +87,11 @@ def _unsorted(table: pa.Table, encoding: str) -> bool:
     return not bool(later.all())
 
 
-def _limit(rows: int, uri: str) -> None:
-    if rows > MAX_DELETE_ROWS:
-        raise BrokenMetadata(f"a position delete file of {rows} rows is over the limit", file=uri)
+def _limit(rows: int, uri: str, limits: Limits) -> None:
+    limits.check("delete_rows", rows, "rows of position deletes", uri)
 
 
-def _parquet(data: bytes, uri: str, whole: bool) -> pa.Table:
+def _parquet(data: bytes, uri: str, limits: Limits, whole: bool) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -96,30 +99,30 @@ def _parquet(data: bytes, uri: str, whole: bool) -> pa.Table:
     names = _names(schema)
     path = next((name for name, wanted in names.items() if wanted == "file_path"), "file_path")
     file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=[path])
-    _limit(file.metadata.num_rows, uri)
+    _limit(file.metadata.num_rows, uri, limits)
     return _renamed(file.read(columns=None if whole else list(names)), names)
 
 
-def _orc(data: bytes, uri: str, whole: bool) -> pa.Table:
+def _orc(data: bytes, uri: str, limits: Limits, whole: bool) -> pa.Table:
     import pyarrow as pa
     from pyarrow import orc
 
     file = orc.ORCFile(pa.BufferReader(data))
-    _limit(file.nrows, uri)
+    _limit(file.nrows, uri, limits)
     names = _names(file.schema)
     return _renamed(file.read(columns=None if whole else list(names)), names)
 
 
-def _avro(data: bytes, uri: str, whole: bool) -> pa.Table:
+def _avro(data: bytes, uri: str, limits: Limits, whole: bool) -> pa.Table:
     import pyarrow as pa
 
-    container = open_container(data, uri)
+    container = open_container(data, uri, limits, counted="delete_rows")
     own = field_names(container.schema, _IDS)
     paths: list[Any] = []
     positions: list[Any] = []
     others: list[str] = []
     for record in records(container):
-        _limit(len(paths), uri)
+        _limit(len(paths), uri, limits)
         paths.append(record.pop(own[2147483546]))
         positions.append(record.pop(own[2147483545]))
         others.append(repr(record))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content, key_name
 from sterna.errors import UsageError
 from sterna.registry.policy import Policy
-from sterna.replica.head import read_head
+from sterna.replica.head import read_head, with_held
 from sterna.replica.region import RegionContext
 from sterna.verify.deep import Comparison
 from sterna.verify.findings import Findings, Verified, summed
@@ -57,7 +57,7 @@ def verify(
         UsageError: a name or pattern fits no table or view on the branch; the message names those that are.
         CatalogError, StoreError: something does not answer.
     """
-    head = read_head(context.catalog, context.region.replica_branch)
+    head = with_held(context.objects, read_head(context.catalog, context.region.replica_branch))
     listed = context.catalog.entries(context.region.replica_branch, head.hash) if head.exists else ()
     entries = {key_name(key): content for key, content in listed if content.kind in (ICEBERG_TABLE, ICEBERG_VIEW)}
     chosen = _chosen(context, entries, list(tables))

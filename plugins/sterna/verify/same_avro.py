@@ -39,7 +39,7 @@ def list_differences(replica: bytes, uri: str, source: bytes, source_uri: str, p
         Unsupported, BrokenMetadata: one of the two can't be read; the error names it.
     """
 
-    mine, theirs = open_container(replica, uri), open_container(source, source_uri)
+    mine, theirs = (open_container(data, name, places.limits) for data, name in ((replica, uri), (source, source_uri)))
     yield from _header(mine, theirs)
     yield from _compared(_manifests(mine, places), _manifests(theirs, places), "manifest")
 
@@ -51,7 +51,7 @@ def manifest_differences(replica: bytes, uri: str, source: bytes, source_uri: st
     Raises:
         Unsupported, BrokenMetadata: as `list_differences`.
     """
-    mine, theirs = open_container(replica, uri), open_container(source, source_uri)
+    mine, theirs = (open_container(data, name, places.limits) for data, name in ((replica, uri), (source, source_uri)))
     yield from _header(mine, theirs)
     yield from _compared(_entries(mine, places), _entries(theirs, places), "entry")
 

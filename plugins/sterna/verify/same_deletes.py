@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.errors import BrokenMetadata
 from sterna.iceberg.avro.container import open_container
+from sterna.limits import Limits
 from sterna.verify.places import Places
 from sterna.verify.puffin import DELETION_VECTOR, REFERENCED, read_puffin
 from sterna.verify.rows import distinct_paths, read_rows
@@ -38,10 +39,13 @@ def delete_differences(
     if file_format == PUFFIN:
         yield from _puffin_differences(replica, uri, source, source_uri, places)
         return
-    own, wanted = _description(replica, uri, file_format), _description(source, source_uri, file_format)
+    own, wanted = (
+        _description(data, name, file_format, places.limits) for data, name in ((replica, uri), (source, source_uri))
+    )
     yield from (f"its {name} differs" for name in own if own[name] != wanted[name])
     mine, theirs = (
-        read_rows(data, file_format, name, whole=True) for data, name in ((replica, uri), (source, source_uri))
+        read_rows(data, file_format, name, places.limits, whole=True)
+        for data, name in ((replica, uri), (source, source_uri))
     )
     if mine.column_names != theirs.column_names:
         yield f"columns {mine.column_names}, the source has {theirs.column_names}"
@@ -84,14 +88,14 @@ def _sorted(table: pa.Table) -> pa.Table:
     return plain.sort_by([("file_path", "ascending"), ("pos", "ascending")]).combine_chunks()
 
 
-def _description(data: bytes, uri: str, file_format: str) -> dict[str, Any]:
+def _description(data: bytes, uri: str, file_format: str, limits: Limits) -> dict[str, Any]:
     """Return what a file says of itself beside its rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyarrow import orc
 
     if file_format == "AVRO":
-        return {"header": open_container(data, uri).metadata}
+        return {"header": open_container(data, uri, limits).metadata}
     try:
         if file_format == "ORC":
             file = orc.ORCFile(pa.BufferReader(data))
@@ -107,7 +111,7 @@ def _description(data: bytes, uri: str, file_format: str) -> dict[str, Any]:
 
 
 def _puffin_differences(replica: bytes, uri: str, source: bytes, source_uri: str, places: Places) -> Iterator[str]:
-    mine, theirs = read_puffin(replica, uri), read_puffin(source, source_uri)
+    mine, theirs = (read_puffin(data, name, places.limits) for data, name in ((replica, uri), (source, source_uri)))
     if replica[: mine.body] != source[: theirs.body]:
         yield "its blobs' bytes differ"
     for blob in (*mine.footer["blobs"], *theirs.footer["blobs"]):

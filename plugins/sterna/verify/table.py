@@ -108,7 +108,7 @@ class _Check:
         if data is None:
             return
         try:
-            document = read_json(data, uri)
+            document = read_json(data, uri, self.places.limits)
             if content.kind == ICEBERG_VIEW:
                 check_view(document, uri, self.places, self.found)
                 return
@@ -134,7 +134,7 @@ class _Check:
         self.reached.lists = self.local(versions, uri)
         for path, data in self.read(self.reached.lists, _USUAL, lambda _: uri):
             try:
-                header, table_of_rows = read_list(data, path)
+                header, table_of_rows = read_list(data, path, self.places.limits)
             except TableError as error:
                 self.found.add(UNREADABLE, path, error.message)
                 continue
@@ -153,7 +153,7 @@ class _Check:
         for uri, data in self.read(list(named), largest, lambda uri: next(iter(named[uri].values()))):
             check_length(uri, len(data), named[uri], self.found)
             try:
-                header, entries = read_manifest(data, uri)
+                header, entries = read_manifest(data, uri, self.places.limits)
             except TableError as error:
                 self.found.add(UNREADABLE, uri, error.message)
                 continue

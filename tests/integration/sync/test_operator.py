@@ -9,12 +9,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
 from sterna.catalog.model import Delete, Operation, Put
+from sterna.replica.editions import edition_now
 from sterna.replica.head import REASSERTED, RESEEDED, read_head
 from tests.support.own_region import OwnRegion, own_region, put_object, read_object, remove_object
 from tests.support.world import MERGE_ON_READ, World
@@ -143,20 +145,18 @@ def test_wrong_and_missing_files_of_a_replica_are_repaired(world: World, own: Ow
     own.sync()
     with own.context() as context:
         mapping = context.mapping
+    localized = partial(mapping.localized, edition=edition_now(mapping))
     copied = [
         mapping.content(str(row[0]))
         for row in world.sql(f"SELECT file_path FROM main_us.{table}.data_files ORDER BY 1")
     ]
     deletes = [
-        mapping.localized(str(row[0]))
-        for row in world.sql(f"SELECT file_path FROM main_us.{table}.delete_files ORDER BY 1")
+        localized(str(row[0])) for row in world.sql(f"SELECT file_path FROM main_us.{table}.delete_files ORDER BY 1")
     ]
     manifests = [
-        mapping.localized(str(row[0])) for row in world.sql(f"SELECT path FROM main_us.{table}.manifests ORDER BY path")
+        localized(str(row[0])) for row in world.sql(f"SELECT path FROM main_us.{table}.manifests ORDER BY path")
     ]
-    lists = [
-        mapping.localized(str(row[0])) for row in world.sql(f"SELECT manifest_list FROM main_us.{table}.snapshots")
-    ]
+    lists = [localized(str(row[0])) for row in world.sql(f"SELECT manifest_list FROM main_us.{table}.snapshots")]
     metadata = own.replica()[table].metadata_location or ""
     before = {uri: read_object(world, uri) for uri in (*copied, *deletes, *manifests, *lists, metadata)}
     data = copied[0]

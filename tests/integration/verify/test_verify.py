@@ -14,6 +14,7 @@ import fastavro
 import pytest
 
 from sterna.errors import StoreUnreachable
+from sterna.replica.editions import edition_now
 from sterna.verify.findings import Verified
 from sterna.verify.run import Depth, verify
 from sterna.verify.sample import parse_sample
@@ -112,7 +113,7 @@ def content(world: World, uri: str) -> str:
 
 def localized(world: World, uri: str) -> str:
     with world.context() as context:
-        return context.mapping.localized(uri)
+        return context.mapping.localized(uri, edition_now(context.mapping))
 
 
 def flipped(data: bytes) -> bytes:

@@ -226,10 +226,12 @@ def _apply(
 
 def _refuse_duplicates(operations: Sequence[Operation], deleted: set[Key]) -> None:
     for key, count in Counter(operation.key for operation in operations).items():
+        if count == 1:
+            continue
         created_again = any(
             isinstance(each, Put) and each.key == key and each.content.id is None for each in operations
         )
-        if count > 1 and not (count == 2 and key in deleted and created_again):
+        if not (count == 2 and key in deleted and created_again):
             raise _refusal(f"duplicate key {key_name(key)}")
 
 

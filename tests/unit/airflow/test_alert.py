@@ -16,7 +16,7 @@ from sterna.ha.model import Slot
 from sterna.replica.catalog_copy import CutOff
 from sterna.replica.held import Held
 from sterna.replica.records import Report
-from sterna.status.model import HeldNow, RegionStatus
+from sterna.status.model import HeldNow, InTransitNow, RegionStatus
 
 MONTH = 30 * 86_400.0
 SOUND = RegionStatus(
@@ -28,7 +28,7 @@ def ago(seconds: float) -> str:
     return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()
 
 
-def held(key: str, lag: float | None, kind: str = "Unsupported", reason: str = "is encrypted", **more: str) -> HeldNow:
+def held(key: str, lag: float | None, kind: str = "Unsupported", reason: str = "is encrypted", **more: Any) -> HeldNow:
     since = "" if lag is None else ago(lag)
     return HeldNow(Held(key, kind, reason, since=since, **more), lag, "wait")
 
@@ -63,6 +63,9 @@ def test_a_sound_region_is_green(look: Any, metrics: dict[str, float]) -> None:
         "sterna.held_lag_seconds": 0.0,
         "sterna.held_tables": 0,
         "sterna.held_allowed_tables": 0,
+        "sterna.transit_tables": 0,
+        "sterna.transit_bytes": 0,
+        "sterna.transit_lag_seconds": 0.0,
         "sterna.alarms": 0,
         "sterna.cut_off": 0,
     }
@@ -96,6 +99,20 @@ def test_of_many_held_tables_the_oldest_few_are_named_and_the_others_counted(loo
     text = message(look, replace(SOUND, held=many, held_lag_seconds=111.0))
     assert text.startswith("eu holds 12 tables for more than 60 s, the oldest first: ns.t11 for 111 s")
     assert text.endswith("ns.t7 for 107 s: Unsupported: is encrypted; and 7 more")
+
+
+def test_a_table_in_transit_is_not_held_and_lags(look: Any, metrics: dict[str, float]) -> None:
+    moving = InTransitNow(held("ns.big", 100.0, "InTransit", "the large lane brings it", bytes=9).held, 100.0, 5, True)
+    status = replace(SOUND, lag_seconds=100.0, transit=(moving,), transit_lag_seconds=100.0)
+    text = "eu lags behind main by more than 60 s with tables in transit: ns.big by 100 s, 5 bytes left"
+    assert message(look, status) == text
+    idle = replace(status, transit=(replace(moving, under_way=False),))
+    assert message(look, idle) == f"{text}, and no large lane is at work"
+    assert metrics["sterna.lag_seconds"] == metrics["sterna.transit_lag_seconds"] == pytest.approx(100.0, abs=60)
+    counts = {name: metrics[f"sterna.{name}"] for name in ("held_tables", "transit_tables", "transit_bytes")}
+    assert counts == {"held_tables": 0, "transit_tables": 1, "transit_bytes": 5}
+    young = replace(status, transit=(replace(moving, lag_seconds=59.0),), transit_lag_seconds=59.0)
+    assert look(young) == 59.0
 
 
 def test_a_table_that_waits_for_another_counts_as_well(look: Any, metrics: dict[str, float]) -> None:

@@ -11,11 +11,12 @@ from airflow.sdk.module_loading import import_string
 from sterna.airflow import backoff, triggers
 from sterna.airflow.triggers import NessieCommitTrigger
 from sterna.catalog.model import Unchanged
-from sterna.errors import CatalogUnreachable
-from sterna.replica.head import HELD, RUN_ID, encode_held
+from sterna.errors import CatalogUnreachable, StoreUnreachable
+from sterna.replica.head import HELD, RUN_ID
 from sterna.replica.held import Held
+from sterna.replica.held_list import held_list, write_list
 from tests.support.doubles.catalog import InMemoryCatalog
-from tests.support.small_world import make_world
+from tests.support.small_world import make_world, refusing
 
 WATCH = triggers._Watch
 DARK = Held("ns.dark", "StoreUnreachable", "does not answer")
@@ -137,6 +138,25 @@ def test_what_is_held_stands_in_the_replica_s_head_and_is_looked_up_when_that_mo
     assert watch.held() == (), "it doesn't look at each turn"
 
 
+def test_a_long_list_is_read_beside_the_replica_and_a_lost_one_is_made_anew_by_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(tmp_path)
+    monkeypatch.setattr("sterna.replica.region.open_region", lambda *_: world.context())
+    monkeypatch.setattr("sterna.replica.held_list.INLINE_BYTES", 2)
+    monkeypatch.setattr(triggers, "FIRST_PAUSE", 0.0)
+    world.catalog.create_branch("main_replica_eu")
+    watch = WATCH("eu", "/registry.yaml")
+    write_list(world.context().objects, held_list([DARK]))
+    hold(world.catalog, DARK)
+    assert watch.held() == (DARK,)
+    with refusing("file://", StoreUnreachable):
+        hold(world.catalog, DARK, BROKEN)
+        assert watch.held() == (DARK,), "until it can be read"
+    (lost,) = watch.held()
+    assert backoff.Backoff().after_look([lost], 0.0).keys, "it is tried again soon"
+
+
 def hold(catalog: InMemoryCatalog, *held: Held) -> None:
-    said = {RUN_ID: "run", HELD: encode_held(held)}
+    said = {RUN_ID: "run", HELD: held_list(held).property}
     catalog.commit("main_replica_eu", catalog.reference("main_replica_eu").hash, [Unchanged(("x",))], "sterna", said)

@@ -51,6 +51,27 @@ def test_whatever_takes_yes_takes_dry_run() -> None:
     assert {name for name, command in ALL.items() if "--dry-run" in flags(command)} == {*takes_yes, "sync"}
 
 
+def test_relocalize_is_shown_until_yes(world: World, sterna: Sterna) -> None:
+    world.commit(a=world.write("a"), b=world.write("b"))
+    run(world)
+    before = world.replica()
+    answer = sterna("repair", "--relocalize", "ns.a")
+    assert (answer.code, answer.last_line, world.replica()) == (0, NOTHING_CHANGED, before)
+    assert "ns.a" in answer.out and "ns.b" not in answer.out
+    assert sterna("repair", "--relocalize", "ns.a", "--yes").code == 0
+    after = world.replica()
+    assert after["ns.b"] == before["ns.b"]
+    assert "/_localized/_" in (after["ns.a"].metadata_location or "")
+    assert sterna("repair", "--relocalize", "--table", "ns.a", "--generation", "1", "--yes").code == 0
+    assert world.replica() == after, "it has that generation already"
+
+
+@pytest.mark.parametrize("words", [("--relocalize", "--deep"), ("--generation", "3")])
+def test_words_that_do_not_go_together_with_relocalize(words: tuple[str, ...], world: World, sterna: Sterna) -> None:
+    answer = sterna("repair", *words)
+    assert (answer.code, answer.out) == (2, "")
+
+
 @pytest.mark.parametrize("command", [("gc",), ("collect",), ("repair",), ("reseed", "--from", "ab" * 32)])
 def test_both_words_at_once_are_refused(command: tuple[str, ...], world: World, sterna: Sterna) -> None:
     answer = sterna(*command, "--yes", "--dry-run")

@@ -28,6 +28,9 @@ KEYS = [
     "slots",
     "oldest_evidence",
     "unseen",
+    "unread_held",
+    "transit",
+    "transit_lag_seconds",
 ]
 
 

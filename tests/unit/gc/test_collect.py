@@ -13,8 +13,9 @@ from sterna.errors import ReplicaBroken, StoreUnreachable, UsageError
 from sterna.replica.head import read_head
 from sterna.sync import stages
 from sterna.sync.options import SyncOptions
+from sterna.sync.run import sync
 from tests.support.cleaning import LATER, MUCH_LATER, START, assert_closed, clean, files, rewritten, strict
-from tests.support.small_world import World, quiet, run
+from tests.support.small_world import World, here, quiet, run, with_registry
 
 
 def evidence(world: World, folder: str) -> set[str]:
@@ -267,3 +268,37 @@ def test_a_store_that_deletes_nothing_is_an_error(world: World, monkeypatch: pyt
             clean(world, MUCH_LATER)
     assert not read_head(world.catalog, "main_replica_eu").deleting, "syncs go on"
     assert clean(world, MUCH_LATER).deleted.files > 0
+
+
+def test_what_was_brought_for_a_table_in_transit_stays_however_long_that_takes(world: World):
+    regions = [{**region, "large_copy": 1} for region in world.registry.model_dump()["regions"]]
+    world = with_registry(world, regions=regions)
+    context, small = world.context(), SyncOptions(lane="small")
+    world.commit(b=world.write("b"))
+    sync(context, SyncOptions(), quiet, engine=here)
+    world.commit(a=world.write("a", 9))
+    sync(context, small, quiet, engine=here)
+    planned = stages.plan(context, SyncOptions(lane="large"), quiet)
+    for batch in planned.batches:
+        stages.copy(context, planned.run, batch.number, quiet)
+    brought = files(world, "us-lake/a")
+    assert brought
+    clean(world, LATER)
+    clean(world, MUCH_LATER)
+    assert files(world, "us-lake/a") == brought
+    world.commit(a=None)
+    sync(context, small, quiet, engine=here)
+    clean(world, MUCH_LATER + timedelta(days=9))
+    clean(world, MUCH_LATER + timedelta(days=19))
+    assert not files(world, "us-lake/a")
+
+
+def test_a_large_lane_at_work_is_not_waited_for(world: World):
+    regions = [{**region, "large_copy": 1} for region in world.registry.model_dump()["regions"]]
+    world = with_registry(world, regions=regions)
+    rewritten(world)
+    clean(world)
+    world.commit(b=world.write("b"))
+    sync(world.context(), SyncOptions(lane="small"), quiet, engine=here)
+    assert stages.plan(world.context(), SyncOptions(lane="large"), quiet).batches
+    assert clean(world, MUCH_LATER).in_flight == ()

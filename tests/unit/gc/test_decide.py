@@ -34,6 +34,8 @@ places = st.sampled_from(
         f"{ROOT}/eu-lake~s3a/t",
         f"{ROOT}/us-lake/t",
         f"{ROOT}/_localized/us-lake",
+        f"{ROOT}/_localized/_3-1/us-lake",
+        f"{ROOT}/_localized/_3",
         f"{ROOT}/_localized",
         f"{ROOT}/_sterna/runs/r",
         f"{ROOT}/_sterna/collect",
@@ -144,7 +146,11 @@ def test_records_that_are_still_needed_stay():
 
 
 @pytest.mark.parametrize(
-    "path", ["us-lake/a//b", "us-lake/a/../b", "us-lake/%2e%2e/b", "us-lake", "_localized/us-lake", "UPPER/x"]
+    "path",
+    [
+        *("us-lake/a//b", "us-lake/a/../b", "us-lake/%2e%2e/b", "us-lake", "UPPER/x"),
+        *("_localized/us-lake", "_localized/_3/us-lake", "_localized/_0/us-lake/x"),
+    ],
 )
 def test_what_sterna_can_not_have_written_is_left_alone(path: str):
     law = rules([(NOW - 30 * HOUR, frozenset({f"{ROOT}/{path}"}))])

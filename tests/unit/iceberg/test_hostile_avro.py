@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from sterna.errors import BrokenMetadata, TableError, Unsupported
-from sterna.iceberg.avro import container as avro
+from sterna.errors import BrokenMetadata, OverLimit, TableError, Unsupported
 from sterna.iceberg.avro.container import encode_long
 from sterna.iceberg.files import Written
 from sterna.iceberg.manifests.manifest import localize_manifest, read_entries
 from sterna.iceberg.manifests.manifest_list import read_manifest_list
+from sterna.limits import Limits
+from sterna.verify.avro import read_manifest
 from tests.unit.iceberg.avro_files import (
     CODECS,
     SYNC,
@@ -90,7 +91,8 @@ def test_wrong_sync_marker():
 
 
 @pytest.mark.parametrize(
-    ("count", "size"), [(-1, 10), (1, -10), (2**62, 10), (1, 2**62), (2**40, None), (1, 10**9), (7, None), (5, None)]
+    ("count", "size"),
+    [(-1, 10), (1, -10), (10**5, 10), (1, 2**62), (10**5, None), (1, 10**9), (7, None), (5, None)],
 )
 def test_block_headers_that_lie(count: int, size: int | None):
     payload = b"".join(
@@ -100,20 +102,29 @@ def test_block_headers_that_lie(count: int, size: int | None):
     refused(header + encode_long(count) + encode_long(len(payload) if size is None else size) + payload + SYNC)
 
 
-def test_decompression_bombs(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(avro, "MAX_BLOCK_BYTES", 1 << 20)
-    bomb = b"\x00" * (20 << 20)
-    for codec in CODECS[1:]:
-        refused(container(manifest_schema(), [[bomb]], codec))
-    monkeypatch.undo()
-    monkeypatch.setattr(avro, "RATIO_FREE_BYTES", 1 << 20)
-    monkeypatch.setattr(avro, "MAX_RATIO", 50)
-    refused(container(manifest_schema(), [[bomb]], "deflate"))
-    monkeypatch.setattr(avro, "MAX_FILE_BYTES", 100)
-    refused(GOOD)
-    monkeypatch.setattr(avro, "MAX_FILE_BYTES", 10_000)
-    monkeypatch.setattr(avro, "MAX_RECORDS", 5)
-    refused(GOOD)
+@pytest.mark.parametrize(
+    ("codec", "setting"),
+    [
+        *((codec, {"block_bytes": 1 << 20}) for codec in CODECS),
+        *((codec, {"inflated_bytes": 1 << 20}) for codec in CODECS),
+        *((codec, {"ratio": 1}) for codec in CODECS[1:]),
+    ],
+)
+def test_decompression_bombs(codec: str, setting: dict[str, int]):
+    name, limit = next(iter(setting.items()))
+    bomb = container(manifest_schema(), [[b"\x00" * (6 << 20)]], codec)
+    for read in (read_entries, read_manifest):
+        with pytest.raises(OverLimit, match=rf"over the limit of {limit} .limits\.{name} ") as caught:
+            read(bomb, URI, Limits(**setting))
+        assert caught.value.file == URI
+
+
+@pytest.mark.parametrize("setting", [{"file_bytes": 100}, {"records": 5}, {"block_records": 1}])
+def test_more_than_the_limits(setting: dict[str, int]):
+    name, limit = next(iter(setting.items()))
+    with pytest.raises(OverLimit, match=rf"over the limit of {limit} .limits\.{name} ") as caught:
+        read_entries(GOOD, URI, Limits(**setting))
+    assert caught.value.file == URI
 
 
 def test_endless_arrays_of_nothing():

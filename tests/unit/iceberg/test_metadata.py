@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sterna.errors import BrokenMetadata, Unsupported
-from sterna.iceberg import json_text
+from sterna.errors import BrokenMetadata, OverLimit, Unsupported
 from sterna.iceberg.metadata.table import StatisticsFile, localize_table_metadata, read_table_metadata
+from sterna.limits import Limits
 
 URI = "s3://us/t/metadata/00001-a.metadata.json"
 GZIP_ENDINGS = (".gz.metadata.json", ".metadata.json.gz")
@@ -220,7 +220,8 @@ def test_a_gzip_name_without_gzip_is_broken(ending: str):
         read_table_metadata(TABLE.encode(), f"s3://us/a{ending}")
 
 
-def test_gzip_bomb(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(json_text, "MAX_JSON_BYTES", 1 << 20)
-    with pytest.raises(BrokenMetadata, match="over"):
-        read_table_metadata(gzip.compress(b" " * (50 << 20)), URI)
+@pytest.mark.parametrize(("setting", "limit"), [("json_bytes", 1 << 19), ("ratio", 20)])
+def test_gzip_bomb(setting: str, limit: int):
+    with pytest.raises(OverLimit, match=rf"over the limit of {limit} .limits\.{setting} ") as caught:
+        read_table_metadata(gzip.compress(b" " * (2 << 20)), URI, Limits(**{setting: limit}))
+    assert caught.value.file == URI

@@ -8,10 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sterna.errors import BrokenMetadata, UnregisteredUri, Unsupported
-from sterna.iceberg.deletes import parquet as position_deletes_parquet
-from sterna.iceberg.deletes import rows as position_deletes_rows
+from sterna.errors import BrokenMetadata, OverLimit, UnregisteredUri, Unsupported
 from sterna.iceberg.deletes.position_deletes import localize_position_deletes
+from sterna.limits import Limits
 from tests.unit.iceberg.delete_files import expected, golden
 
 URI = "s3://us/t/data/d1.parquet"
@@ -188,7 +187,7 @@ def test_rows_that_can_t_be_written_back_are_named():
         localize_position_deletes(data, URI, content=content)
 
 
-def test_strings_that_grow_over_the_limit(monkeypatch: pytest.MonkeyPatch):
+def test_strings_that_grow_over_the_limit():
     text = field("row", pa.struct([field("text", pa.string(), 1, True)]), 2147483544, True)
     data = parquet(
         [row | {"row": {"text": "x" * 10_000}} for row in rows(3000)],
@@ -198,10 +197,8 @@ def test_strings_that_grow_over_the_limit(monkeypatch: pytest.MonkeyPatch):
     )
     assert len(data) < 50_000
     assert len(localized(data)) > 0
-    monkeypatch.setattr(position_deletes_parquet, "MAX_DELETE_BYTES", 10_000_000)
-    monkeypatch.setattr(position_deletes_rows, "MAX_DELETE_BYTES", 10_000_000)
-    with pytest.raises(BrokenMetadata, match="over the limit"):
-        localize_position_deletes(data, URI, content=content)
+    with pytest.raises(OverLimit, match=r"over the limit.*limits\.delete_bytes"):
+        localize_position_deletes(data, URI, content=content, limits=Limits(delete_bytes=10_000_000))
 
 
 def test_a_chunk_whose_metadata_is_damaged_does_not_end_the_process():
@@ -218,7 +215,7 @@ def test_two_columns_of_one_name():
         localize_position_deletes(data, URI, content=content)
 
 
-def test_broken_files_are_named(monkeypatch: pytest.MonkeyPatch):
+def test_broken_files_are_named():
     data = parquet(rows())
     null_path = parquet([{"file_path": None, "pos": 1}], [PLAIN[0].with_nullable(True), PLAIN[1]])
     other = parquet([{"pos": 1}], [PLAIN[1]])
@@ -229,9 +226,8 @@ def test_broken_files_are_named(monkeypatch: pytest.MonkeyPatch):
         assert caught.value.file == URI
     with pytest.raises(Unsupported):
         localize_position_deletes(data[:-4] + b"PARE", URI, content=content)
-    monkeypatch.setattr(position_deletes_rows, "MAX_DELETE_ROWS", 100)
-    with pytest.raises(BrokenMetadata, match="over the limit"):
-        localize_position_deletes(data, URI, content=content)
+    with pytest.raises(OverLimit, match=r"over the limit.*limits\.delete_rows"):
+        localize_position_deletes(data, URI, content=content, limits=Limits(delete_rows=100))
 
 
 def test_flipped_bytes_never_raise_anything_else():

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from sterna.errors import BrokenMetadata, TableError, Unsupported
+from sterna.errors import BrokenMetadata, OverLimit, TableError, Unsupported
 from sterna.iceberg.avro import container as avro
 from sterna.iceberg.avro.container import Container, encode_long, open_container
-from sterna.iceberg.deletes import rows as position_deletes_rows
 from sterna.iceberg.deletes.position_deletes import localize_position_deletes
+from sterna.limits import Limits
 from tests.unit.iceberg.avro_files import CODECS, SYNC, avro_file, container, decode, encode
 from tests.unit.iceberg.delete_files import (
     AVRO,
@@ -142,9 +142,9 @@ def test_blocks_that_grow_over_the_limit(monkeypatch: pytest.MonkeyPatch):
     rows: list[Row] = [("s3://us/a", at, {"number": at, "text": "x" * 100_000}) for at in range(100)]
     data = write_rows("avro", rows, codec="zstandard")
     assert len(data) < 50_000
-    monkeypatch.setattr(position_deletes_rows, "MAX_DELETE_BYTES", 1_000_000)
     monkeypatch.setattr(avro, "_GROUP_BYTES", 1)
-    refused(data, match="over the limit")
+    with pytest.raises(OverLimit, match=r"over the limit.*limits\.delete_bytes"):
+        localize_position_deletes(data, URI, content=content, limits=Limits(delete_bytes=1_000_000))
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sterna.errors import BrokenMetadata, TableError, UnregisteredUri, Unsupported
-from sterna.iceberg.deletes import position_deletes
-from sterna.iceberg.deletes import rows as position_deletes_rows
+from sterna.errors import BrokenMetadata, OverLimit, TableError, UnregisteredUri, Unsupported
 from sterna.iceberg.deletes.position_deletes import localize_position_deletes
+from sterna.limits import Limits
 from tests.unit.iceberg.delete_files import (
     FORMATS,
     GOLDEN,
@@ -79,14 +78,12 @@ def test_the_callers_errors_pass_through(kind: str):
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_file_over_the_limits(kind: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_over_the_limits(kind: str):
     data = write_rows(kind, some_rows())
-    monkeypatch.setattr(position_deletes_rows, "MAX_DELETE_ROWS", 199)
-    with pytest.raises(BrokenMetadata, match=r"200 rows.*over the limit"):
-        localize_position_deletes(data, URI, content=content)
-    monkeypatch.setattr(position_deletes, "MAX_FILE_BYTES", len(data) - 1)
-    with pytest.raises(BrokenMetadata, match="over the limit") as caught:
-        localize_position_deletes(data, URI, content=content)
+    with pytest.raises(OverLimit, match=r"200 (rows|delete_rows).*over the limit of 199 .limits\.delete_rows"):
+        localize_position_deletes(data, URI, content=content, limits=Limits(delete_rows=199))
+    with pytest.raises(OverLimit, match=r"over the limit.*limits\.file_bytes") as caught:
+        localize_position_deletes(data, URI, content=content, limits=Limits(file_bytes=len(data) - 1))
     assert caught.value.file == URI
 
 

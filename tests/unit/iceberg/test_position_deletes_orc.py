@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pytest
 
-from sterna.errors import BrokenMetadata, TableError, Unsupported
+from sterna.errors import BrokenMetadata, OverLimit, TableError, Unsupported
 from sterna.iceberg.deletes.position_deletes import localize_position_deletes
-from sterna.iceberg.orc import chunks as position_deletes_orc_chunks
 from sterna.iceberg.orc.chunks import Budget, Compression
 from sterna.iceberg.orc.columns import ColumnReader
 from sterna.iceberg.orc.proto import Message, OrcDamaged, read_message
 from sterna.iceberg.orc.runs import write_integers
 from sterna.iceberg.orc.tail import Tail, read_stripe, read_tail
+from sterna.limits import DEFAULT_LIMITS, Limits
 from tests.unit.iceberg.delete_files import (
     PATH,
     POS,
@@ -39,8 +39,12 @@ CODECS = ["uncompressed", "zlib", "snappy", "lz4", "zstd"]
 GOLDEN = ["rows.orc", "with-row.orc"]
 
 
+def budget() -> Budget:
+    return Budget(DEFAULT_LIMITS, URI)
+
+
 def tail_of(data: bytes) -> Tail:
-    return read_tail(data, URI, Budget())
+    return read_tail(data, URI, budget())
 
 
 def edited(
@@ -58,7 +62,7 @@ def stored(data: bytes, node: int) -> dict[int, Any]:
     """The numbers that stand for a timestamp in each row, by its position."""
     tail, found = tail_of(data), {}
     for number in range(len(tail.stripes)):
-        reader = ColumnReader(tail, read_stripe(data, tail, number, Budget()), Budget(), URI)
+        reader = ColumnReader(tail, read_stripe(data, tail, number, budget()), budget(), URI)
         rows = reader.stripe.rows
         positions, values = reader.column(2, rows).to_pylist(), reader.column(3, rows).to_pylist()
         found |= {position: value and value[str(node)] for position, value in zip(positions, values, strict=True)}
@@ -112,7 +116,7 @@ def test_timestamps_of_all_years_are_the_numbers_that_they_were(node: int):
     assert stored(done, node) == stored(source, node)
     assert len({str(value) for value in stored(source, node).values()}) > 8
     tail = tail_of(done)
-    assert read_stripe(done, tail, 0, Budget()).footer.blobs(3) == [b"UTC"]
+    assert read_stripe(done, tail, 0, budget()).footer.blobs(3) == [b"UTC"]
 
 
 def test_statistics_of_paths_are_new_and_others_as_they_were():
@@ -126,7 +130,7 @@ def test_statistics_of_paths_are_new_and_others_as_they_were():
     assert [message.put(11) for message in after[2:]] == [message.put(11) for message in before[2:]]
     sizes: dict[int, int] = {}
     done = localized(golden("with-row.orc"))
-    for (node, _), data in read_stripe(done, tail_of(done), 0, Budget()).streams.items():
+    for (node, _), data in read_stripe(done, tail_of(done), 0, budget()).streams.items():
         sizes[node] = sizes.get(node, 0) + len(data)
     assert [message.integer(11) for message in after] == [sizes.get(node, 0) for node in range(len(after))]
 
@@ -233,7 +237,7 @@ def test_what_can_t_be_written_back_is_named():
     refused(edited(source, lambda footer: footer, lambda last: last.put(4, b"\x01\x8f\x4e")), Unsupported, "version")
     refused(edited(source, lambda footer: footer, lambda last: last.put(2, 3)), Unsupported, "codec 3")
     plain = write_rows("orc", [("s3://us/a", 1, None)], compression="uncompressed")
-    stripe = read_stripe(plain, tail_of(plain), 0, Budget()).footer
+    stripe = read_stripe(plain, tail_of(plain), 0, budget()).footer
     old = [message.put(1, 0) if message.integer(1) == 2 else message for message in stripe.messages(2)]
     refused(
         plain.replace(stripe.encode(), stripe.put(2, *(message.encode() for message in old)).encode()),
@@ -302,20 +306,20 @@ def test_rows_without_path_or_position():
         refused(sink.getvalue(), BrokenMetadata)
 
 
-def test_strings_that_grow_over_the_limit(monkeypatch: pytest.MonkeyPatch):
+def test_strings_that_grow_over_the_limit():
     rows: list[Any] = [("s3://us/a", number, {"number": 1, "text": "x" * 10_000}) for number in range(2000)]
     data = write_rows("orc", rows, compression="zstd", dictionary_key_size_threshold=1.0)
     assert len(data) < 20_000
     assert len(localized(data)) > 0
-    monkeypatch.setattr(position_deletes_orc_chunks, "MAX_DELETE_BYTES", 10_000_000)
-    refused(data, BrokenMetadata, "over the limit")
+    with pytest.raises(OverLimit, match=r"over the limit.*limits\.delete_bytes"):
+        localize_position_deletes(data, URI, content=content, limits=Limits(delete_bytes=10_000_000))
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2, 4, 5])
 def test_chunks_come_back(kind: int):
     one = Compression(kind, 1000)
     for data in (b"", b"x", bytes(3500), random.Random(kind).randbytes(3500)):
-        assert one.expand(one.pack(data), Budget()) == data
+        assert one.expand(one.pack(data), budget()) == data
 
 
 def test_lists_of_nothing_that_grow_over_the_limit():
@@ -329,24 +333,24 @@ def test_lists_of_nothing_that_grow_over_the_limit():
         {"file_path": "s3://eu/r/us/a", "pos": 1, "row": [{}] * 3}
     ]
     bomb = replace(
-        read_stripe(data, tail_of(data), 0, Budget()), streams={(3, 2): write_integers(np.array([2**40]), signed=False)}
+        read_stripe(data, tail_of(data), 0, budget()),
+        streams={(3, 2): write_integers(np.array([2**40]), signed=False)},
     )
-    with pytest.raises(OrcDamaged, match="over the limit"):
-        ColumnReader(tail_of(data), bomb, Budget(), URI).column(3, 1)
+    with pytest.raises(OverLimit, match="over the limit"):
+        ColumnReader(tail_of(data), bomb, budget(), URI).column(3, 1)
 
 
-def test_chunks_that_grow_over_the_limit(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(position_deletes_orc_chunks, "MAX_DELETE_BYTES", 1_000_000)
+def test_chunks_that_grow_over_the_limit():
     for kind in (1, 2, 4, 5):
         one = Compression(kind, 100_000)
         bomb = one.pack(bytes(2_000_000))
         assert len(bomb) < 200_000
-        with pytest.raises(OrcDamaged, match="over the limit"):
-            one.expand(bomb, Budget())
+        with pytest.raises(OverLimit, match="over the limit"):
+            one.expand(bomb, Budget(Limits(delete_bytes=1_000_000), URI))
         with pytest.raises(OrcDamaged, match=r"too long|does not decompress"):
-            Compression(kind, 50_000).expand(one.pack(bytes(100_000)), Budget())
+            Compression(kind, 50_000).expand(one.pack(bytes(100_000)), budget())
         with pytest.raises(OrcDamaged):
-            one.expand(b"\x00\x00\x00" * 3, Budget())
+            one.expand(b"\x00\x00\x00" * 3, budget())
 
 
 @pytest.mark.parametrize("codec", CODECS)

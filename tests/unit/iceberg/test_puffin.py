@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.errors import BrokenMetadata, TableError, Unsupported
-from sterna.iceberg.deletes import puffin
+from sterna.errors import BrokenMetadata, OverLimit, TableError, Unsupported
 from sterna.iceberg.deletes.position_deletes import localize_position_deletes
+from sterna.limits import Limits
 from tests.unit.iceberg.delete_files import URI, content, damaged, golden, localized
 
 MAGIC = b"PFA1"
@@ -173,7 +173,7 @@ def test_unknown_flags():
         refused(file_of(footer("s3://us/a"), flags), Unsupported, "flags")
 
 
-def test_frames_and_footers_that_are_none(monkeypatch: pytest.MonkeyPatch):
+def test_frames_and_footers_that_are_none():
     good = frame(json.dumps(footer("s3://us/a")).encode())
     assert localized(file_of(good, 1))
     lying = good[:6] + (2**40).to_bytes(8, "little") + good[14:]
@@ -199,9 +199,11 @@ def test_frames_and_footers_that_are_none(monkeypatch: pytest.MonkeyPatch):
         b'{"blobs":[],"blobs":[]}',
     ):
         refused(file_of(payload))
-    monkeypatch.setattr(puffin, "MAX_JSON_BYTES", 10)
-    refused(file_of(footer("s3://us/a")), match="over 10 bytes")
-    refused(file_of(good, 1), match="over 10 bytes")
+    for large in (file_of(footer("s3://us/a")), file_of(good, 1)):
+        with pytest.raises(OverLimit, match=r"over the limit of 10 .limits\.json_bytes"):
+            localize_position_deletes(large, URI, content=content, limits=Limits(json_bytes=10))
+    with pytest.raises(OverLimit, match=r"limits\.json_objects"):
+        localize_position_deletes(file_of(footer("s3://us/a")), URI, content=content, limits=Limits(json_objects=1))
 
 
 def test_files_that_are_cut_or_lie_about_their_footer():

@@ -7,6 +7,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from sterna.errors import RegistryError, TableError, UnregisteredUri, UnsafeUri, Unsupported, without_secrets
+from sterna.registry.edition import Edition
 from sterna.registry.mapping import Mapping, check_bindings
 from sterna.registry.policy import Policy
 from tests.unit.registry import samples
@@ -22,6 +23,7 @@ MAPPING = samples.mapping(
     samples.location("google", "gs://g/w"),
     samples.location("disk", "file:///data/w"),
 )
+TODAY = Edition(2)
 STARTS = [
     "s3://lake",
     "s3a://lake",
@@ -194,7 +196,7 @@ class TestAfterAPromotionWithTables:
     def test_a_region_reads_what_is_below_its_own_root_where_it_is(self) -> None:
         assert MAPPING.content("s3://eu-bucket/replica/lake/t/x") == "s3://eu-bucket/replica/lake/t/x"
         assert (
-            MAPPING.localized("s3://eu-bucket/replica/_localized/lake/t/m")
+            MAPPING.localized("s3://eu-bucket/replica/_localized/lake/t/m", TODAY)
             == "s3://eu-bucket/replica/_localized/lake/t/m"
         )
 
@@ -202,10 +204,20 @@ class TestAfterAPromotionWithTables:
         assert self.US.content("s3://eu-bucket/replica/lake/t/x") == "s3://lake/t/x"
         assert self.US.content("s3://eu-bucket/replica/lake/t/y") == "s3://lake/t/y"
         assert (
-            self.US.localized("s3://eu-bucket/replica/_localized/lake/t/m")
+            self.US.localized("s3://eu-bucket/replica/_localized/lake/t/m", TODAY)
             == "s3://us-bucket/replica/_localized/lake/t/m"
         )
         assert self.US.replica_folder("s3://eu-bucket/replica/lake/t") == "s3://us-bucket/replica/lake/t"
+
+    def test_what_another_edition_is_of_the_same_origin_has_one_place(self) -> None:
+        older, newer = ("s3://eu-bucket/replica/_localized/lake/t/m", "s3://eu-bucket/replica/_localized/_3/lake/t/m")
+        assert self.US.source(older) == self.US.source(newer) == "s3://lake/t/m"
+        for uri in (older, newer):
+            assert self.US.localized(uri, Edition(3)) == "s3://us-bucket/replica/_localized/_3/lake/t/m"
+            assert MAPPING.unopened(uri, Edition(3)) == uri
+            assert self.US.unopened(uri, Edition(3)) == "s3://us-bucket/replica/_localized/_3/lake/t/m"
+        with pytest.raises(Unsupported):  # it would be its origin's, in another spelling of the root
+            self.US.localized("s3a://eu-bucket/replica/_localized/_3/lake/t/m", Edition(3))
 
     def test_what_was_born_in_a_region_has_one_place_there(self) -> None:
         """Below its own root, too, where writers put it after two promotions with tables.
@@ -229,6 +241,7 @@ class TestAfterAPromotionWithTables:
         ("uri", "error"),
         [
             ("s3://us-bucket/replica/_localized/lake/x", Unsupported),  # rewritten, so no copy of anything
+            ("s3://us-bucket/replica/_localized/_3-1/lake/x", Unsupported),
             (
                 "s3://us-bucket/replica/lake/a/b/x",
                 Unsupported,
@@ -276,10 +289,12 @@ def test_below_the_replica_root_but_under_no_id() -> None:
 
 @pytest.mark.parametrize("ending", [".metadata.json", ".gz.metadata.json", ".metadata.json.gz"])
 def test_metadata_keeps_version_and_codec_and_gets_the_digest(ending: str) -> None:
-    place = MAPPING.metadata(f"s3://lake/t/metadata/00003-uuid{ending}", Policy(tables=["**"]), 1)
-    digest = MAPPING.digest(Policy(tables=["**"]), 1)
+    place = MAPPING.metadata(f"s3://lake/t/metadata/00003-uuid{ending}", Policy(tables=["**"]), TODAY)
+    digest = MAPPING.digest(Policy(tables=["**"]), 2)
     assert place == f"s3://eu-bucket/replica/_localized/lake/t/metadata/00003-uuid-{digest}{ending}"
-    assert place != MAPPING.metadata(f"s3://lake/t/metadata/00003-uuid{ending}", Policy(tables=["**"]), 2)
+    later = MAPPING.metadata(f"s3://lake/t/metadata/00003-uuid{ending}", Policy(tables=["**"]), Edition(3, 1))
+    digest = MAPPING.digest(Policy(tables=["**"]), 3)
+    assert later == f"s3://eu-bucket/replica/_localized/_3-1/lake/t/metadata/00003-uuid-{digest}{ending}"
 
 
 def test_the_digest_depends_on_bindings_and_not_on_how_a_policy_names_its_tables() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from sterna.errors import TableError, UnregisteredUri, UnsafeUri, Unsupported
+from sterna.registry.edition import Edition, editions_among, split_edition
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Policy, Registry, respell
 from sterna.replica import file_list as listing
@@ -53,6 +55,9 @@ PARTS = st.one_of(
             "s3",
             "gs~s3a",
             "_localized",
+            "_3",
+            "_3-1",
+            "_2",
             "s3~s3a",
             "%20",
             "%2F",
@@ -71,6 +76,8 @@ PARTS = st.one_of(
 PATHS = st.lists(PARTS, min_size=1, max_size=5).map("/".join)
 URIS = st.builds("{}/{}".format, st.sampled_from(PREFIXES), PATHS)
 REGIONS = st.sampled_from(list(MAPPINGS.values()))
+TODAY, NEXT = Edition(2), Edition(3, 1)
+EDITIONS = st.builds(Edition, st.integers(2, 12), st.integers(0, 2))
 
 
 def always(*strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -87,30 +94,68 @@ def tried(function: Callable[[str], str], uri: str) -> str:
         raise
 
 
-@always(REGIONS, URIS)
-@example(MAPPINGS["disk"], "file:/lake/a")
-@example(MAPPINGS["s3"], "wasb://lake@acc.blob.core.windows.net/in/a")
-def test_the_origin_of_what_is_mapped_is_the_uri_itself(mapping: Mapping, uri: str) -> None:
-    for function in (mapping.replica, mapping.localized, mapping.replica_folder):
+def localizing(mapping: Mapping, edition: Edition = TODAY) -> Callable[[str], str]:
+    return partial(mapping.localized, edition=edition)
+
+
+@always(REGIONS, URIS, EDITIONS)
+@example(MAPPINGS["disk"], "file:/lake/a", TODAY)
+@example(MAPPINGS["s3"], "wasb://lake@acc.blob.core.windows.net/in/a", NEXT)
+def test_the_origin_of_what_is_mapped_is_the_uri_itself(mapping: Mapping, uri: str, edition: Edition) -> None:
+    for function, made in (
+        (mapping.replica, None),
+        (localizing(mapping, edition), edition),
+        (mapping.replica_folder, None),
+    ):
         target = tried(function, uri)
         assert mapping.source(target) == uri
+        assert mapping.edition(target) == made
         assert target.startswith(f"{mapping.region.replica_root}/")
         assert mapping.locate(target).location.region == mapping.region.name
     place = mapping.locate(uri)
     assert target.endswith(f"/{place.path}")
 
 
-@always(REGIONS, URIS, URIS)
-@example(MAPPINGS["gs"], "s3://lake/a/x", "s3a://lake/a/x")
-@example(MAPPINGS["gs"], "abfs://lake@acc.dfs.core.windows.net/x", "abfss://lake@acc.dfs.core.windows.net/x")
-@example(MAPPINGS["s3"], "wasb://lake@acc.blob.core.windows.net/x", "wasbs://lake@acc.blob.core.windows.net/x")
-@example(MAPPINGS["blue"], "file:/lake/x", "file:///lake/x")
-@example(MAPPINGS["blue"], "s3://lake/_localized/gs/x", "gs://lake/x")
-def test_no_two_uris_share_a_place_nor_a_copy_and_a_localized_file(mapping: Mapping, one: str, other: str) -> None:
-    assume(one != other)
-    first = {tried(function, one) for function in (mapping.replica, mapping.localized)}
-    second = {tried(function, other) for function in (mapping.replica, mapping.localized)}
-    assert len(first | second) == 4
+@always(REGIONS, URIS, URIS, EDITIONS, EDITIONS)
+@example(MAPPINGS["gs"], "s3://lake/a/x", "s3a://lake/a/x", TODAY, NEXT)
+@example(
+    MAPPINGS["gs"], "abfs://lake@acc.dfs.core.windows.net/x", "abfss://lake@acc.dfs.core.windows.net/x", TODAY, NEXT
+)
+@example(
+    MAPPINGS["s3"], "wasb://lake@acc.blob.core.windows.net/x", "wasbs://lake@acc.blob.core.windows.net/x", TODAY, NEXT
+)
+@example(MAPPINGS["blue"], "file:/lake/x", "file:///lake/x", TODAY, NEXT)
+@example(MAPPINGS["blue"], "s3://lake/_localized/gs/x", "gs://lake/x", TODAY, NEXT)
+@example(MAPPINGS["blue"], "s3://lake/_localized/_3-1/gs/x", "gs://lake/x", NEXT, TODAY)
+def test_no_two_uris_share_a_place_nor_a_copy_and_a_localized_file(
+    mapping: Mapping, one: str, other: str, edition: Edition, later: Edition
+) -> None:
+    assume(one != other and edition != later)
+    places = [
+        tried(function, uri)
+        for uri in (one, other)
+        for function in (mapping.replica, localizing(mapping, edition), localizing(mapping, later))
+    ]
+    assert len(set(places)) == 6
+
+
+@always(st.lists(EDITIONS, unique=True))
+def test_editions_are_told_by_their_folders(editions: list[Edition]) -> None:
+    folders = {"us-lake"} | {made.folder.removeprefix("_localized").removeprefix("/") for made in editions}
+    found = editions_among(folders - {""})
+    assert set(found) == {TODAY, *editions}
+    assert found == sorted(found, key=lambda made: (made.version, made.generation), reverse=True)
+
+
+@pytest.mark.parametrize(
+    "name", ["_0", "_2", "_1", "_03", "_3-0", "_3-01", "_3-", "_3x", "_-1", "_", "_3-1-1", "_9999999"]
+)
+def test_a_folder_that_no_edition_has_is_nobodys(name: str) -> None:
+    below = f"_localized/{name}/gs/x"
+    found, rest = split_edition(below)
+    assert (found, rest) in [(None, below), (TODAY, f"{name}/gs/x")]
+    with pytest.raises(UnregisteredUri):
+        MAPPINGS["s3"].source(f"{REGISTRY.region('s3').replica_root}/{below}")
 
 
 ODD_NAMES = st.sampled_from(
@@ -153,15 +198,16 @@ def test_a_content_file_is_local_in_its_own_region_and_copied_in_every_other(uri
     assert homes == [MAPPINGS["s3"].locate(uri).location.region]
 
 
-@always(REGIONS, URIS)
-def test_a_metadata_json_keeps_its_folder_and_version(mapping: Mapping, uri: str) -> None:
+@always(REGIONS, URIS, EDITIONS)
+def test_a_metadata_json_keeps_its_folder_and_version(mapping: Mapping, uri: str, edition: Edition) -> None:
     policy = Policy(tables=["**"])
-    place = tried(lambda uri: mapping.metadata(uri, policy, 1), f"{uri}/00007-x.metadata.json")
-    assert re.fullmatch(rf"{re.escape(mapping.localized(f'{uri}/00007-x'))}-[0-9a-f]{{16}}\.metadata\.json", place)
+    place = tried(lambda uri: mapping.metadata(uri, policy, edition), f"{uri}/00007-x.metadata.json")
+    start = mapping.localized(f"{uri}/00007-x", edition)
+    assert re.fullmatch(rf"{re.escape(start)}-[0-9a-f]{{16}}\.metadata\.json", place)
 
 
 def refused(mapping: Mapping, uri: str, *kinds: type[TableError]) -> None:
-    for function in (mapping.replica, mapping.localized, mapping.content):
+    for function in (mapping.replica, localizing(mapping), localizing(mapping, NEXT), mapping.content):
         with pytest.raises(kinds or TableError) as raised:
             function(uri)
         assert raised.value.file
@@ -224,15 +270,17 @@ def test_what_lies_below_any_replica_root_is_refused_in_any_spelling_but_its_own
     refused(mapping, uri, Unsupported, UnsafeUri)
 
 
-@always(REGIONS, REGIONS, URIS)
-def test_a_copy_is_read_where_its_origin_would_be(mapping: Mapping, owner: Mapping, uri: str) -> None:
+@always(REGIONS, REGIONS, URIS, EDITIONS, EDITIONS)
+def test_a_copy_is_read_where_its_origin_would_be(
+    mapping: Mapping, owner: Mapping, uri: str, edition: Edition, mine: Edition
+) -> None:
     """After a promotion with tables `main` names the owner's copies."""
     copy, localized, folder = (
-        tried(function, uri) for function in (owner.replica, owner.localized, owner.replica_folder)
+        tried(function, uri) for function in (owner.replica, localizing(owner, edition), owner.replica_folder)
     )
-    here, there = tried(mapping.content, uri), tried(mapping.localized, uri)
+    here, there = tried(mapping.content, uri), tried(localizing(mapping, mine), uri)
     assert mapping.content(copy) == here
-    assert mapping.localized(copy) == mapping.localized(localized) == there
+    assert mapping.localized(copy, mine) == mapping.localized(localized, mine) == there
     assert mapping.replica_folder(f"{folder}/") == f"{mapping.replica_folder(uri)}/"
     assert mapping.source(copy) == mapping.source(localized) == uri
     with pytest.raises(Unsupported):
@@ -241,16 +289,19 @@ def test_a_copy_is_read_where_its_origin_would_be(mapping: Mapping, owner: Mappi
 
 @pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize("prefix", PREFIXES)
-def test_a_key_may_be_as_long_as_the_store_allows_and_not_a_byte_longer(name: str, prefix: str) -> None:
-    mapping = MAPPINGS[name]
+@pytest.mark.parametrize("edition", [TODAY, NEXT])
+def test_a_key_may_be_as_long_as_the_store_allows_and_not_a_byte_longer(
+    name: str, prefix: str, edition: Edition
+) -> None:
+    mapping, localized = MAPPINGS[name], localizing(MAPPINGS[name], edition)
     if name == "disk":
         fits = f"{prefix}/{'é' * 127}x"
     else:
-        taken = len(mapping.localized(f"{prefix}/x").partition("://")[2].partition("/")[2])
+        taken = len(localized(f"{prefix}/x").partition("://")[2].partition("/")[2])
         fits = f"{prefix}/{'é' * ((1025 - taken) // 2)}{'x' * ((1025 - taken) % 2)}"
-    assert mapping.source(mapping.localized(fits)) == fits
+    assert mapping.source(localized(fits)) == fits
     with pytest.raises(UnsafeUri, match="longer than 255 bytes" if name == "disk" else "1025 bytes"):
-        mapping.localized(f"{fits}x")
+        localized(f"{fits}x")
 
 
 @always(REGIONS, st.lists(URIS, min_size=1, max_size=30, unique=True))

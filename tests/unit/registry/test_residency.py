@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from sterna.errors import NotResident
+from sterna.registry.edition import Edition
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
 from sterna.registry.policy import DEFAULT_POLICY
@@ -25,7 +28,8 @@ LOCATION = {"locations": ["us"], "never": ["eu"]}
 def test_a_file_in_a_place_that_is_kept_out_has_no_place_here(name: str) -> None:
     for rule in (PREFIX, LOCATION):
         found = mapping(**rule)
-        for ask in (found.content, found.localized, found.replica, found.known, found.unopened, found.refuse_kept_out):
+        localized, unopened = (partial(ask, edition=Edition(3)) for ask in (found.localized, found.unopened))
+        for ask in (found.content, localized, found.replica, found.known, unopened, found.refuse_kept_out):
             with pytest.raises(NotResident, match="may not be in eu") as error:
                 ask(name)
             assert error.value.file == name

@@ -81,4 +81,5 @@ def test_as_json() -> None:
         "origins": {"us-lake": {"batches": 1, "files": 3, "bytes": 4096}},
         "egress_cost": 0.02,
         "held": [vars(HELD)],
+        "transit": [],
     }

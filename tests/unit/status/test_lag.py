@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sterna.replica import head as heads
+from sterna.replica.held_list import held_list
 from sterna.status import read
 from sterna.status.read import read_status
 from tests.support.small_world import World, gone, run
@@ -28,7 +29,7 @@ def test_held_nobody_knows_since_when_is_an_unknown_lag(world: World, monkeypatc
     world.commit(a=gone(world, "a"))
     run(world)
     known = heads.read_head(world.catalog, "main_replica_eu")
-    odd = replace(known, held=tuple(replace(item, since="") for item in known.held))
+    odd = replace(known, listed=held_list([replace(item, since="") for item in known.held]))
     monkeypatch.setattr(read, "read_head", lambda catalog, branch: odd)
     found = read_status(world.context())
     assert (found.lag_seconds, found.watermark_lag_seconds, found.held_lag_seconds) == (None, 0.0, None)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyiceberg.table import StaticTable
 
+from sterna.registry.edition import Edition
 from sterna.status.model import Refused
 from sterna.status.read import read_status
 from tests.support.small_world import World, gone, ruled, run
@@ -175,7 +176,9 @@ def test_atomic_says_nothing_of_what_a_metadata_json_contains(world: World) -> N
     before = world.replica()
     relaxed = atomic(world, "relaxed", "**")
     uri = "file:///x/metadata/v1.metadata.json".replace("/x", f"{world.folder}/us/lake/x")
-    names = {each.context().mapping.metadata(uri, each.registry.policy("ns.r"), 1) for each in (world, relaxed)}
+    names = {
+        each.context().mapping.metadata(uri, each.registry.policy("ns.r"), Edition(1)) for each in (world, relaxed)
+    }
     assert len(names) == 1
     assert run(relaxed).published == ()
     assert world.replica() == before

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from sterna.iceberg import LOCALIZER_VERSION
 from sterna.replica.held import Held
 from sterna.sync.explain import explain
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan
 from sterna.verify.structure import verify_structure
-from tests.support.small_world import World, ruled, run
+from tests.support.small_world import World, localizer_version, ruled, run
 
 
 def secret(world: World, **place: object) -> World:
@@ -103,6 +104,17 @@ def test_a_rule_that_came_later_is_found_by_verify_and_nothing_new_is_copied(wor
     world.commit(a=world.write("a"))
     assert [(item.key, item.kind) for item in run(world).held] == [("ns.a", "NotResident")]
     assert here(world, "us-lake/a/") == before
+
+
+def test_what_any_version_of_the_localizer_wrote_is_found(world: World) -> None:
+    world.commit(a=world.write("a"))
+    run(world)
+    for version in (LOCALIZER_VERSION + 1, LOCALIZER_VERSION + 2):
+        with localizer_version(version):
+            run(world)
+    found = verify_structure(secret(world).context())
+    assert {item.kind for item in found.findings} == {"not resident"}
+    assert found.faults == 4, "copies, and what was localized three times"
 
 
 def test_proof_from_before_a_rule_says_nothing_of_where_files_may_be(world: World) -> None:

@@ -6,9 +6,9 @@ import gzip
 
 import pytest
 
-from sterna.errors import BrokenMetadata
+from sterna.errors import BrokenMetadata, OverLimit
 from sterna.iceberg.json_text import read_document
-from sterna.verify import json_file
+from sterna.limits import Limits
 from sterna.verify.json_file import read_json
 from tests.unit.iceberg.metadata_json import VERSIONS, marked, plain
 
@@ -48,8 +48,16 @@ def test_both_readers_refuse_the_same(data: bytes, uri: str) -> None:
         assert raised.value.file == uri
 
 
-def test_a_small_file_that_becomes_a_large_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_file, "MAX_JSON_BYTES", 1 << 20)
-    bomb = gzip.compress(b'{"a":"' + bytes(8 << 20) + b'"}')
-    with pytest.raises(BrokenMetadata, match="over 1048576 bytes"):
-        read_json(bomb, ZIPPED)
+@pytest.mark.parametrize(
+    ("content", "setting", "limit"),
+    [
+        (b'{"a":"' + bytes(8 << 20) + b'"}', "json_bytes", 1 << 20),
+        (b'{"a":[' + b",".join([b"{}"] * 1_000) + b"]}", "json_objects", 1_000),
+        (b'{"a":[' + b",".join([b"1"] * 1_000) + b"]}", "json_values", 1_000),
+    ],
+)
+def test_a_small_file_that_becomes_a_large_one_is_refused(content: bytes, setting: str, limit: int) -> None:
+    for read in (read_json, read_document):
+        with pytest.raises(OverLimit, match=rf"over the limit of {limit} .limits\.{setting} ") as caught:
+            read(gzip.compress(content), ZIPPED, Limits(**{setting: limit}))
+        assert caught.value.file == ZIPPED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.edges.postgres.connection import look_seconds, looking
 from sterna.edges.secrets import Secrets
-from sterna.errors import CatalogUnreachable, DatabaseUnreachable, NotPrimary
+from sterna.errors import CatalogUnreachable, DatabaseRefused, DatabaseUnreachable, NotPrimary, printable
 from sterna.registry.model import Region
 
 if TYPE_CHECKING:
     from psycopg import Connection
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, order=True)
@@ -64,13 +67,13 @@ def last_heard(region: Region, secrets: Secrets) -> datetime | None:
 def find_primary(regions: Sequence[Region], secrets: Secrets) -> Region:
     """Return the region whose catalog accepts commits; all regions are asked at once, and the newest epoch decides.
 
-    One that does not answer within its `look_timeout` counts as unreachable: the others decide.
+    The others decide where one does not answer within its `look_timeout`, or refuses the login. A refusal is logged.
 
     Raises:
         CatalogUnreachable: no region's Postgres answers.
         NotPrimary: no region was ever promoted.
         CredentialError: a credential is missing.
-        DatabaseRefused: a Postgres refused the login.
+        DatabaseRefused: every region's Postgres refused the login.
     """
 
     from sterna.edges.postgres.limits import ask_all
@@ -81,10 +84,14 @@ def find_primary(regions: Sequence[Region], secrets: Secrets) -> Region:
 
     answers = ask_all(regions, ask, look_seconds)
     epochs = [answer for answer in answers if isinstance(answer, Epoch)]
+    problems = [answer for answer in answers if isinstance(answer, (DatabaseUnreachable, DatabaseRefused))]
     if epochs:
+        for refusal in (answer for answer in problems if isinstance(answer, DatabaseRefused)):
+            _LOG.warning("the other regions say who is the primary: %s", printable(str(refusal)))
         newest = max(epochs)
         return next(region for region in regions if region.name == newest.region)
-    silent = [str(answer) for answer in answers if isinstance(answer, DatabaseUnreachable)]
-    if silent:
-        raise CatalogUnreachable(f"can't tell which region's catalog is the primary: {'; '.join(silent)}")
+    if problems:
+        said = f"can't tell which region's catalog is the primary: {'; '.join(map(str, problems))}"
+        all_refuse = len(answers) == sum(isinstance(problem, DatabaseRefused) for problem in problems)
+        raise DatabaseRefused(said) if all_refuse else CatalogUnreachable(said)
     raise NotPrimary("no region's catalog is the primary yet", hint="sterna catalog promote --region <the first one>")

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from psycopg import Connection, OperationalError
 from psycopg.abc import RV, PQGen
 
-from sterna.errors import DatabaseUnreachable
+from sterna.errors import DatabaseRefused, DatabaseUnreachable
 from sterna.registry.model import Region
 
 T = TypeVar("T")
@@ -96,26 +96,29 @@ class LimitedConnection(Connection[Any]):
 
 def ask_all(
     regions: Sequence[Region], ask: Callable[[Region], T], seconds: Callable[[Region], float]
-) -> list[T | DatabaseUnreachable]:
-    """Ask all regions at once and return their answers in the same order; a silent one is unreachable.
+) -> list[T | DatabaseUnreachable | DatabaseRefused]:
+    """Ask all regions at once and return their answers in the same order.
+
+    The answer of a silent one is that it is unreachable, and of one that says no that it refused: it is one region's
+    trouble.
 
     Nobody waits for a thread that hangs, in the resolver of names for example: it ends by itself or with the process.
 
     Args:
         regions: whom to ask.
-        ask: how; whatever it raises but DatabaseUnreachable is raised.
+        ask: how; whatever else it raises is raised.
         seconds: how long a region may take.
     """
     started = time.monotonic()
     futures: list[Future[T]] = [Future() for _ in regions]
     for region, future in zip(regions, futures, strict=True):
         Thread(target=_answer, args=(future, ask, region), name=f"sterna-ask-{region.name}", daemon=True).start()
-    answers: list[T | DatabaseUnreachable] = []
+    answers: list[T | DatabaseUnreachable | DatabaseRefused] = []
     for region, future in zip(regions, futures, strict=True):
         limit = seconds(region)
         try:
             answers.append(future.result(max(started + limit + _GRACE - time.monotonic(), 0.0)))
-        except DatabaseUnreachable as error:
+        except (DatabaseUnreachable, DatabaseRefused) as error:
             answers.append(error)
         except TimeoutError:
             answers.append(

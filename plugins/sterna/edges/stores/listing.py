@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from sterna.edges.stores.open_store import PAGE, OpenStore, list_pages
+from sterna.edges.stores.open_store import PAGE, OpenStore, call_store, list_pages
 from sterna.errors import UnsafeUri
 
 # A listing is given up when it took more requests than this share of the HEADs that it stands for.
@@ -46,3 +46,17 @@ def list_run(store: OpenStore, keys: list[str]) -> dict[str, int | None]:
         if last >= keys[-1]:
             break
     return {key: sizes.get(key) for key in keys if key <= last}
+
+
+def folders_in(store: OpenStore, uri: str, prefix: str) -> list[str]:
+    """Return the names of the folders right below one.
+
+    Args:
+        store: where.
+        uri: the folder, for errors.
+        prefix: its key.
+    """
+    import obstore
+
+    found = call_store(store, uri, lambda: obstore.list_with_delimiter(store.client, prefix or None))
+    return sorted(name.rstrip("/").rpartition("/")[2] for name in found["common_prefixes"])

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from sterna.edges.secrets import Secrets
 from sterna.edges.stores.deleting import delete_each
 from sterna.edges.stores.fetched import fetched_uri
-from sterna.edges.stores.listing import key_runs, list_run
+from sterna.edges.stores.listing import folders_in, key_runs, list_run
 from sterna.edges.stores.open_store import LATER, PAGE, OpenStore, about, call_store, head, list_pages, refuse_fork
 from sterna.errors import CredentialError, ObjectMissing, SternaError, StoreUnreachable, UnsafeUri, Unsupported
 from sterna.registry.credential import address_of
@@ -279,17 +279,30 @@ class Objects:
             StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
         """
         folder = uri_prefix.rstrip("/")
-        place = self.mapping.locate(folder)
-        try:
-            store = self.open(place.location)
-        except CredentialError as error:
-            raise about(error, uri_prefix) from None
-        start = folder[: len(folder) - len(place.path)].rstrip("/")
-        prefix = store.key(place.path)
+        store, path = self._folder(folder)
+        start = folder[: len(folder) - len(path)].rstrip("/")
+        prefix = store.key(path)
         skip = len(store.base) + 1 if store.base else 0
         for page in list_pages(store, folder, prefix, "/".join(filter(None, (prefix, after))) if after else ""):
             for item in page:
                 yield f"{start}/{item['path'][skip:]}", item["size"], item["last_modified"]
+
+    def folders(self, uri_prefix: str) -> Sequence[str]:
+        """Return the names of the folders right below a folder, by one request, or a few where there are thousands.
+
+        Raises:
+            StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `read`.
+        """
+        store, path = self._folder(uri_prefix)
+        return folders_in(store, uri_prefix, store.key(path))
+
+    def _folder(self, uri: str) -> tuple[OpenStore, str]:
+        """Return a folder's store, and its path below the location's prefix."""
+        place = self.mapping.locate(uri)
+        try:
+            return self.open(place.location), place.path
+        except CredentialError as error:
+            raise about(error, uri) from None
 
     def open(self, location: Location) -> OpenStore:
         """Return a location's store; it is opened the first time.

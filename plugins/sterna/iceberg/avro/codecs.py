@@ -18,6 +18,7 @@ from sterna.errors import BrokenMetadata, Unsupported
 
 _CRC_BYTES: Final = 4
 _FIRST_GUESS: Final = 16
+_TOO_SMALL: Final = "whole buffer"  # what cramjam says of a buffer that the frame does not fit in
 
 
 class TooLong(Exception):
@@ -51,12 +52,11 @@ class Codec:
             uri: the file's name, for errors.
 
         Raises:
-            BrokenMetadata: damaged, or longer than the limit.
+            TooLong: longer than the limit.
+            BrokenMetadata: damaged.
         """
         try:
             return self.expand(payload, limit)
-        except TooLong:
-            raise BrokenMetadata(f"an Avro block decompresses to more than {limit} bytes", file=uri) from None
         except _DAMAGE as error:
             raise BrokenMetadata(f"an Avro block is no valid {self.name}: {error}", file=uri) from error
 
@@ -115,16 +115,17 @@ def _zstd(data: bytes) -> bytes:
 
 
 def _unzstd(payload: bytes, limit: int) -> bytes:
-    # A frame need not tell its length, so the buffer grows until the frame fits; damage shows as a frame that never
-    # does.
+    # A frame need not tell its length, so the buffer grows until the frame fits.
     size = min(limit, max(1 << 16, len(payload) * _FIRST_GUESS))
     while True:
         buffer = bytearray(size)
         try:
             return bytes(memoryview(buffer)[: cramjam.zstd.decompress_into(payload, buffer)])
-        except cramjam.DecompressionError:
-            if size == limit:
+        except cramjam.DecompressionError as error:
+            if _TOO_SMALL not in str(error):
                 raise
+            if size == limit:
+                raise TooLong from None
             size = min(limit, size * 8)
 
 

@@ -12,20 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sterna.errors import BrokenMetadata
-from sterna.iceberg.avro.codecs import Codec, codec_of
-from sterna.iceberg.files import (
-    MAX_BLOCK_BYTES,
-    MAX_FILE_BYTES,
-    MAX_RATIO,
-    MAX_RECORDS,
-    MAX_TOTAL_BYTES,
-    MIB,
-    RATIO_FREE_BYTES,
-)
+from sterna.iceberg.avro.codecs import Codec, TooLong, codec_of
+from sterna.iceberg.files import MIB, RATIO_FREE_BYTES
+from sterna.limits import DEFAULT_LIMITS, Limits
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
 _GROUP_BYTES: Final = 32 * MIB
+_GROUP_RECORDS: Final = 250_000  # whatever they take in the data, each takes a few hundred bytes once it was located
 
 
 class Truncated(Exception):
@@ -81,6 +75,8 @@ class Container:
         codec: how blocks are compressed.
         sync: the sync marker.
         header_end: offset of the first block.
+        limits: of the region.
+        counted: which of them is for the number of records.
     """
 
     data: bytes
@@ -90,6 +86,8 @@ class Container:
     codec: Codec
     sync: bytes
     header_end: int
+    limits: Limits = DEFAULT_LIMITS
+    counted: str = "records"
 
     def broken(self, reason: str) -> BrokenMetadata:
         """Return the error that names this file."""
@@ -99,21 +97,27 @@ class Container:
         """Decompress the blocks, some tens of MiB at a time.
 
         Raises:
-            BrokenMetadata: a block is cut, misplaced, does not decompress, or is over a limit.
+            OverLimit: the blocks hold more than the limits allow.
+            BrokenMetadata: a block is cut, misplaced, or does not decompress.
         """
         blocks: list[Block] = []
         parts: list[bytes] = []
-        size = total = 0
+        size = records = total = 0
         for block in self._blocks():
-            part = self._expand(block)
+            part = self._expand(block, total)
             total += len(part)
-            self._check_size(block, len(part), total)
+            # Each record of Iceberg's takes more than a byte, so a higher count is a lie.
+            if block.count > len(part):
+                raise self.broken(
+                    f"the block at byte {block.start} claims {block.count} records in {len(part)} decompressed bytes"
+                )
             blocks.append(block)
             parts.append(part)
             size += len(part)
-            if size >= _GROUP_BYTES:
+            records += block.count
+            if size >= _GROUP_BYTES or records >= _GROUP_RECORDS:
                 yield _group(blocks, parts)
-                blocks, parts, size = [], [], 0
+                blocks, parts, size, records = [], [], 0, 0
         if blocks:
             yield _group(blocks, parts)
 
@@ -126,17 +130,33 @@ class Container:
         packed = self.codec.compress(payload)
         return encode_long(count) + encode_long(len(packed)) + packed + self.sync
 
-    def _expand(self, block: Block) -> bytes:
+    def _expand(self, block: Block, before: int) -> bytes:
+        """Decompress a block, and no more of it than the limits leave behind those before it."""
         payload = self.data[block.payload : block.payload_end]
-        return self.codec.decompress(payload, MAX_BLOCK_BYTES, self.uri) if payload or block.count else b""
+        if not payload and not block.count:
+            return b""
+        most, name, what = self._most(before)
+        try:
+            return self.codec.decompress(payload, most, self.uri)
+        except TooLong:
+            raise self.limits.over(name, f"{what} decompress to more than {before + most}", self.uri) from None
+
+    def _most(self, before: int) -> tuple[int, str, str]:
+        """Return how large the next block may be, which limit says so, and what it is about."""
+        size, limits = len(self.data), self.limits
+        return min(
+            (limits.block_bytes, "block_bytes", f"a block behind {before} bytes, all of which"),
+            (max(0, limits.inflated_bytes - before), "inflated_bytes", f"{size} bytes"),
+            (max(0, max(RATIO_FREE_BYTES, limits.ratio * size) - before), "ratio", f"{size} bytes"),
+        )
 
     def _blocks(self) -> Iterator[Block]:
         at, records = self.header_end, 0
         while at < len(self.data):
             block = self._block(at)
             records += block.count
-            if records > MAX_RECORDS:
-                raise self.broken(f"more than {MAX_RECORDS} records")
+            self.limits.check(self.counted, records, f"{self.counted} at least", self.uri)
+            self.limits.check("block_records", block.count, "records in one block", self.uri)
             yield block
             at = block.payload_end + _SYNC_BYTES
 
@@ -153,32 +173,25 @@ class Container:
             raise self.broken(f"wrong sync marker after the block at byte {start}")
         return Block(count, start, at, end)
 
-    def _check_size(self, block: Block, size: int, total: int) -> None:
-        # Each record of Iceberg's takes more than a byte, so a higher count is a lie.
-        if block.count > size:
-            raise self.broken(
-                f"the block at byte {block.start} claims {block.count} records in {size} decompressed bytes"
-            )
-        if total > MAX_TOTAL_BYTES or (total > RATIO_FREE_BYTES and total > MAX_RATIO * len(self.data)):
-            raise self.broken(f"{len(self.data)} bytes decompress to more than {total}")
 
-
-def open_container(data: bytes, uri: str) -> Container:
+def open_container(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS, *, counted: str = "records") -> Container:
     """Parse the header of an Avro file.
 
     Args:
         data: the whole file.
         uri: its name, for errors.
+        limits: of the region.
+        counted: which of them is for the number of records.
 
     Returns:
         The container; its blocks are not looked at yet.
 
     Raises:
-        BrokenMetadata: no Avro file, a cut or senseless header, or over the size limit.
+        OverLimit: the file is larger than the limits allow.
+        BrokenMetadata: no Avro file, or a cut or senseless header.
         Unsupported: a codec that is not among null, deflate, snappy and zstandard.
     """
-    if len(data) > MAX_FILE_BYTES:
-        raise BrokenMetadata(f"a file of {len(data)} bytes is over the limit of {MAX_FILE_BYTES}", file=uri)
+    limits.check("file_bytes", len(data), "bytes of an Avro file", uri)
     if not data.startswith(_MAGIC):
         raise BrokenMetadata("not an Avro file", file=uri)
     try:
@@ -192,7 +205,8 @@ def open_container(data: bytes, uri: str) -> Container:
     except (KeyError, ValueError, RecursionError):
         raise BrokenMetadata("the Avro header has no readable schema", file=uri) from None
     codec = codec_of(metadata.get("avro.codec", b"null"), uri)
-    return Container(data, uri, metadata, schema, codec, data[at : at + _SYNC_BYTES], at + _SYNC_BYTES)
+    sync = data[at : at + _SYNC_BYTES]
+    return Container(data, uri, metadata, schema, codec, sync, at + _SYNC_BYTES, limits, counted)
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:

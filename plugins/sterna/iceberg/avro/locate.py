@@ -19,6 +19,9 @@ COMPILE_FROM_BYTES: Final = 8_000_000
 cache (1.2 s).
 """
 
+_COMPILE_FROM_CELLS: Final = 2_000_000
+"""Numbers that plain Python would keep as objects, of some 40 bytes each."""
+
 _plain_bytes = 0
 _compiling = threading.Lock()  # threads that come first together would have a compiler each
 
@@ -99,21 +102,21 @@ def locate(program: Program, group: Group, container: Container) -> Located:
     blocks: list[int] = []
     for block, start, end in zip(group.blocks, group.bounds, group.bounds[1:], strict=False):
         blocks += (block.count, start, end)
-    run = _run_compiled if _compiling_pays(len(group.data)) else _run_plain
+    run = _run_compiled if _compiling_pays(len(group.data), program.width * group.records) else _run_plain
     cells, wrong = run(program, group, blocks, program.width * group.records)
     if wrong != GOOD:
         raise container.broken(f"the records don't fit the schema, near decompressed byte {wrong}")
     return Located(group.records, program.columns, cells)
 
 
-def _compiling_pays(size: int) -> bool:
+def _compiling_pays(size: int, cells: int) -> bool:
     # Rent until the rent paid equals the price: many small manifests in one process deserve the compiler as one large
     # one does.
     global _plain_bytes
     if compiled_walk.cache_info().currsize:
         return True
     _plain_bytes += size
-    return _plain_bytes >= COMPILE_FROM_BYTES
+    return _plain_bytes >= COMPILE_FROM_BYTES or cells >= _COMPILE_FROM_CELLS
 
 
 def _run_plain(program: Program, group: Group, blocks: list[int], size: int) -> tuple[Any, int]:

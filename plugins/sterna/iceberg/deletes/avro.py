@@ -17,6 +17,7 @@ from sterna.iceberg.avro.locate import locate
 from sterna.iceberg.avro.program import NotWalkable, Program, Take, Want, compile_schema
 from sterna.iceberg.avro.splice import string_bytes
 from sterna.iceberg.deletes.rows import PATH_ID, PATH_NAME, POS_ID, POS_NAME, Ranking, check_size, rank_paths, row_order
+from sterna.limits import Limits
 
 # The writer's record is put inside one of ours, behind a field that takes no bytes: where that stands, the row begins.
 _START: Final = Want(0, ("start",), Take.SPAN)
@@ -42,7 +43,7 @@ class _Part:
     positions: Any
 
 
-def localize_avro(data: bytes, uri: str, content: Callable[[str], str]) -> bytes | None:
+def localize_avro(data: bytes, uri: str, content: Callable[[str], str], limits: Limits) -> bytes | None:
     """Return an Avro position delete file's localized copy.
 
     Header, sync marker and the number of rows in each block are the source's.
@@ -51,15 +52,17 @@ def localize_avro(data: bytes, uri: str, content: Callable[[str], str]) -> bytes
         data: the file's bytes.
         uri: its URI, for errors.
         content: maps the URI of a data file; called once for each distinct path.
+        limits: of the region.
 
     Returns:
         The new file, or None when no path changes.
 
     Raises:
         Unsupported: a codec that is not among null, deflate, snappy and zstandard, or a recursive schema.
-        BrokenMetadata: no readable position delete file, or over a limit.
+        OverLimit: the file holds more than the limits allow.
+        BrokenMetadata: no readable position delete file.
     """
-    container = open_container(data, uri)
+    container = open_container(data, uri, limits, counted="delete_rows")
     distinct: dict[bytes, int] = {}
     counts: list[int] = []
     parts = list(_parts(container, distinct, counts))
@@ -78,7 +81,7 @@ def _parts(container: Container, distinct: dict[bytes, int], counts: list[int]) 
     for group in container.groups():
         counts += (block.count for block in group.blocks)
         size += len(group.data)
-        check_size(sum(counts), size, container.uri)
+        check_size(sum(counts), size, container.uri, container.limits)
         found = locate(program, group, container)
         before, texts, after = (found.column(PATH_ID, part) for part in range(3))
         if -1 in before or -1 in found.column(POS_ID, 0):

@@ -21,37 +21,40 @@ from sterna.iceberg.orc.columns import PRESENT, ColumnReader, Writer
 from sterna.iceberg.orc.proto import Message, OrcDamaged, to_zigzag
 from sterna.iceberg.orc.runs import read_bits
 from sterna.iceberg.orc.tail import HEADER, TIMESTAMP, Stripe, Tail, read_stripe, read_tail
+from sterna.limits import Limits
 
 _FIELD_ID: Final = b"iceberg.id"
 _STRING: Final = 7
 _LONG: Final = 4
 
 
-def localize_orc(data: bytes, uri: str, content: Callable[[str], str]) -> bytes | None:
+def localize_orc(data: bytes, uri: str, content: Callable[[str], str], limits: Limits) -> bytes | None:
     """Return an ORC position delete file's localized copy.
 
     Args:
         data: the file's bytes.
         uri: its URI, for errors.
         content: maps the URI of a data file; called once for each distinct path.
+        limits: of the region.
 
     Returns:
         The new file, or None when no path changes.
 
     Raises:
         Unsupported: an encrypted file, or a version, codec, type or encoding that is not written back.
-        BrokenMetadata: no readable position delete file, or over a limit.
+        OverLimit: the file holds more than the limits allow.
+        BrokenMetadata: no readable position delete file.
     """
     try:
-        return _localize(data, uri, content)
+        return _localize(data, uri, content, limits)
     except (OrcDamaged, pa.ArrowException) as error:
         raise BrokenMetadata(f"not a readable ORC file: {error}", file=uri) from error
 
 
-def _localize(data: bytes, uri: str, content: Callable[[str], str]) -> bytes | None:
-    budget = Budget()
+def _localize(data: bytes, uri: str, content: Callable[[str], str], limits: Limits) -> bytes | None:
+    budget = Budget(limits, uri)
     tail = read_tail(data, uri, budget)
-    check_size(tail.rows, 0, uri)
+    check_size(tail.rows, 0, uri, limits)
     path, pos = _columns(tail, uri)
     if not tail.rows:
         return None

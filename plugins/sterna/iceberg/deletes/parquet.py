@@ -11,14 +11,14 @@ import pyarrow.parquet as pq  # noqa: TID253
 from sterna.errors import BrokenMetadata, Unsupported
 from sterna.iceberg.deletes.arrow import Localized, localize_table
 from sterna.iceberg.deletes.rows import PATH_ID, PATH_NAME, POS_ID, POS_NAME, check_size, one_column
-from sterna.iceberg.files import MAX_DELETE_BYTES
+from sterna.limits import Limits
 
 _FIELD_ID: Final = b"PARQUET:field_id"
 _ROW_GROUP: Final = 1 << 20
 _BATCH: Final = 1 << 16
 
 
-def localize_parquet(data: bytes, uri: str, content: Callable[[str], str]) -> bytes | None:
+def localize_parquet(data: bytes, uri: str, content: Callable[[str], str], limits: Limits) -> bytes | None:
     """Return a Parquet position delete file's localized copy.
 
     Statistics and page index are those of the new rows; Bloom filters are dropped.
@@ -27,6 +27,7 @@ def localize_parquet(data: bytes, uri: str, content: Callable[[str], str]) -> by
         data: the file's bytes.
         uri: its URI, for errors.
         content: maps the URI of a data file; called once for each distinct path.
+        limits: of the region.
 
     Returns:
         The new file, or None when no path changes.
@@ -34,12 +35,13 @@ def localize_parquet(data: bytes, uri: str, content: Callable[[str], str]) -> by
     Raises:
         Unsupported: an encrypted file, an unknown codec, or a `row` column that can't be written back with its own
             Parquet type.
-        BrokenMetadata: no readable position delete file, or over a limit.
+        OverLimit: the file holds more than the limits allow.
+        BrokenMetadata: no readable position delete file.
     """
     if data[-4:] == b"PARE":
         raise Unsupported("encrypted position deletes", file=uri)
     try:
-        return _localize(data, uri, content)
+        return _localize(data, uri, content, limits)
     except pa.ArrowNotImplementedError as error:
         raise Unsupported(f"position deletes in a Parquet file that Arrow can't read: {error}", file=uri) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -48,18 +50,18 @@ def localize_parquet(data: bytes, uri: str, content: Callable[[str], str]) -> by
         raise BrokenMetadata(f"not a readable Parquet file: {type(error).__name__}", file=uri) from error
 
 
-def _localize(data: bytes, uri: str, content: Callable[[str], str]) -> bytes | None:
+def _localize(data: bytes, uri: str, content: Callable[[str], str], limits: Limits) -> bytes | None:
     source = pq.ParquetFile(pa.BufferReader(data))
     metadata, schema = source.metadata, source.schema_arrow
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    check_size(metadata.num_rows, sum(group.total_byte_size for group in groups), uri)
+    check_size(metadata.num_rows, sum(group.total_byte_size for group in groups), uri, limits)
     if len(set(schema.names)) != len(schema.names):
         raise BrokenMetadata("position deletes with two columns of one name", file=uri)
     ids = [_field_id(field) for field in schema]
     path = one_column(ids, schema.names, PATH_ID, PATH_NAME, uri)
     pos = one_column(ids, schema.names, POS_ID, POS_NAME, uri)
     _check_types(schema.field(path).type, schema.field(pos).type, uri)
-    table = _read(data, source, schema.names[path], schema.names[pos], uri)
+    table = _read(data, source, schema.names[path], schema.names[pos], uri, limits)
     localized = localize_table(table, path, pos, content, uri)
     return None if localized is None else _write(source, groups, localized, uri)
 
@@ -78,13 +80,13 @@ def _check_types(path: Any, pos: Any, uri: str) -> None:
         raise BrokenMetadata(f"position deletes of the types {path} and {pos}", file=uri)
 
 
-def _read(data: bytes, source: Any, path: str, pos: str, uri: str) -> Any:
+def _read(data: bytes, source: Any, path: str, pos: str, uri: str, limits: Limits) -> Any:
     """Read all rows, the paths as a dictionary."""
     reader = pq.ParquetFile(pa.BufferReader(data), read_dictionary=[path])
     table = reader.read(columns=[path, pos])
     others = [name for name in source.schema_arrow.names if name not in (path, pos)]
     if others:
-        rest = _read_rows(reader, others, uri)
+        rest = _read_rows(reader, others, uri, limits)
         for name in others:
             table = table.append_column(rest.schema.field(name), rest.column(name))
     table = table.select(source.schema_arrow.names)
@@ -92,16 +94,15 @@ def _read(data: bytes, source: Any, path: str, pos: str, uri: str) -> Any:
     return table
 
 
-def _read_rows(reader: Any, names: list[str], uri: str) -> Any:
+def _read_rows(reader: Any, names: list[str], uri: str, limits: Limits) -> Any:
     # One long value in a dictionary page may stand in every row: it must show before a batch holds too many of them.
     metadata = reader.metadata
     longest = max((metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)), default=0)
     batches, size = [], 0
-    for batch in reader.iter_batches(
-        batch_size=max(1, min(_BATCH, MAX_DELETE_BYTES // max(1, longest))), columns=names
-    ):
+    at_once = max(1, min(_BATCH, limits.delete_bytes // max(1, longest)))
+    for batch in reader.iter_batches(batch_size=at_once, columns=names):
         size += batch.nbytes
-        check_size(metadata.num_rows, size, uri)
+        check_size(metadata.num_rows, size, uri, limits)
         batches.append(batch)
     return pa.Table.from_batches(batches, None if batches else reader.schema_arrow)
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sterna.errors import BrokenMetadata, Unsupported
-from sterna.iceberg.files import MAX_FILE_BYTES
+from sterna.limits import DEFAULT_LIMITS, Limits
 
 
-def localize_position_deletes(data: bytes, uri: str, *, content: Callable[[str], str]) -> bytes | None:
+def localize_position_deletes(
+    data: bytes, uri: str, *, content: Callable[[str], str], limits: Limits = DEFAULT_LIMITS
+) -> bytes | None:
     """Return the localized copy of a position delete file, or of a Puffin file with deletion vectors.
 
     Paths are mapped, and rows sorted by (file_path, pos). Schema, field ids, key-value metadata and codec are the
@@ -22,33 +24,34 @@ def localize_position_deletes(data: bytes, uri: str, *, content: Callable[[str],
         data: the file's bytes: Parquet, ORC, Avro or Puffin.
         uri: its URI, for errors.
         content: maps the URI of a data file.
+        limits: of the region.
 
     Returns:
         The new file, or None when no path changes.
 
     Raises:
         Unsupported: an encrypted file, or one that can't be written back as it was.
-        BrokenMetadata: no readable position deletes, or over a limit.
+        OverLimit: the file is larger than the limits allow, or holds more.
+        BrokenMetadata: no readable position deletes.
     """
-    if len(data) > MAX_FILE_BYTES:
-        raise BrokenMetadata(f"a file of {len(data)} bytes is over the limit of {MAX_FILE_BYTES}", file=uri)
+    limits.check("file_bytes", len(data), "bytes of a delete file", uri)
     # Each format brings its own libraries: only those that are needed are imported.
     if data.startswith((b"PAR1", b"PARE")):
         from sterna.iceberg.deletes.parquet import localize_parquet
 
-        return localize_parquet(data, uri, content)
+        return localize_parquet(data, uri, content, limits)
     if data.startswith(b"ORC"):
         from sterna.iceberg.deletes.orc import localize_orc
 
-        return localize_orc(data, uri, content)
+        return localize_orc(data, uri, content, limits)
     if data.startswith(b"Obj\x01"):
         from sterna.iceberg.deletes.avro import localize_avro
 
-        return localize_avro(data, uri, content)
+        return localize_avro(data, uri, content, limits)
     if data.startswith(b"PFA1"):
         from sterna.iceberg.deletes.puffin import localize_puffin
 
-        return localize_puffin(data, uri, content)
+        return localize_puffin(data, uri, content, limits)
     if data.startswith(b"AGS1"):
         raise Unsupported("encrypted position deletes", file=uri)
     raise BrokenMetadata("position deletes that are not Parquet, ORC, Avro or Puffin", file=uri)

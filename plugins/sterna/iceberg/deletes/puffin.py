@@ -12,8 +12,8 @@ from typing import Final
 import cramjam
 
 from sterna.errors import BrokenMetadata, Unsupported
-from sterna.iceberg.files import MAX_JSON_BYTES
-from sterna.iceberg.json_text import Document, Edit, Token, quote
+from sterna.iceberg.json_text import Document, Edit, Token, decode_document, quote
+from sterna.limits import Limits
 
 _MAGIC: Final = b"PFA1"
 _DELETION_VECTOR: Final = "deletion-vector-v1"
@@ -24,9 +24,10 @@ _TRAILER: Final = 12
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_HAS_SIZE: Final = 0x08
 _LZ4_SIZE_END: Final = 14
+_LZ4_MOST: Final = 256  # times that its content may be larger than a frame
 
 
-def localize_puffin(data: bytes, uri: str, content: Callable[[str], str]) -> bytes | None:
+def localize_puffin(data: bytes, uri: str, content: Callable[[str], str], limits: Limits) -> bytes | None:
     """Return a Puffin file's localized copy: the data file of each deletion vector mapped.
 
     A compressed footer is written back without compression: Iceberg's Java library can't read compressed ones.
@@ -35,6 +36,7 @@ def localize_puffin(data: bytes, uri: str, content: Callable[[str], str]) -> byt
         data: the file's bytes.
         uri: its URI, for errors.
         content: maps the URI of a data file.
+        limits: of the region.
 
     Returns:
         The new file, or None when no path changes.
@@ -51,7 +53,8 @@ def localize_puffin(data: bytes, uri: str, content: Callable[[str], str]) -> byt
         raise BrokenMetadata("not a Puffin file, or cut off", file=uri)
     if flags & ~_COMPRESSED:
         raise Unsupported(f"a Puffin footer with the flags {flags:#x}", file=uri)
-    document = _document(data[start:end], bool(flags & _COMPRESSED), uri)
+    payload = _unpack(data[start:end], uri, limits) if flags & _COMPRESSED else data[start:end]
+    document = decode_document(payload, uri, limits)
     edits = list(_edits(document, start - len(_MAGIC), content))
     if not edits:
         return None
@@ -59,24 +62,14 @@ def localize_puffin(data: bytes, uri: str, content: Callable[[str], str]) -> byt
     return b"".join((data[:start], payload, len(payload).to_bytes(4, "little"), bytes(4), _MAGIC))
 
 
-def _document(payload: bytes, compressed: bool, uri: str) -> Document:
-    if compressed:
-        payload = _unpack(payload, uri)
-    if len(payload) > MAX_JSON_BYTES:
-        raise BrokenMetadata(f"over {MAX_JSON_BYTES} bytes of JSON", file=uri)
-    try:
-        return Document(payload.decode(), uri, zipped=False)
-    except UnicodeDecodeError as error:
-        raise BrokenMetadata(f"a Puffin footer that is not UTF-8 at byte {error.start}", file=uri) from error
-
-
-def _unpack(payload: bytes, uri: str) -> bytes:
+def _unpack(payload: bytes, uri: str, limits: Limits) -> bytes:
     # The specification demands one LZ4 frame that tells its content's size: that bounds what comes out.
     if not payload.startswith(_LZ4_MAGIC) or len(payload) < _LZ4_SIZE_END or not payload[4] & _LZ4_HAS_SIZE:
         raise BrokenMetadata("a compressed Puffin footer that is no LZ4 frame with its size", file=uri)
     size = int.from_bytes(payload[6:_LZ4_SIZE_END], "little")
-    if size > MAX_JSON_BYTES:
-        raise BrokenMetadata(f"over {MAX_JSON_BYTES} bytes of JSON", file=uri)
+    if size > _LZ4_MOST * len(payload):
+        raise BrokenMetadata("a compressed Puffin footer of another size than it tells", file=uri)
+    limits.check("json_bytes", size, "bytes of JSON", uri)
     buffer = bytearray(size + 1)
     try:
         length = cramjam.lz4.decompress_into(payload, buffer)

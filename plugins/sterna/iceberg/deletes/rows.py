@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np  # noqa: TID253 - imported by workers that localize a position delete, and by nothing else
 
 from sterna.errors import BrokenMetadata
-from sterna.iceberg.files import MAX_DELETE_BYTES, MAX_DELETE_ROWS
+from sterna.limits import Limits
 
 PATH_ID: Final = 2147483546
 PATH_NAME: Final = "file_path"
@@ -65,19 +65,23 @@ def row_order(ranks: Any, positions: Any) -> Any:
     return np.lexsort((positions, ranks))
 
 
-def check_size(rows: int, size: int, uri: str) -> None:
+def check_size(rows: int, size: int, uri: str, limits: Limits) -> None:
     """Refuse what would not fit in a worker's memory.
 
     Args:
         rows: how many rows the file has, or says to have.
         size: how many bytes they take after their codec.
         uri: the file's URI, for errors.
+        limits: of the region.
 
     Raises:
-        BrokenMetadata: over a limit.
+        OverLimit: there are more than the limits allow.
+        BrokenMetadata: a negative number.
     """
-    if not 0 <= rows <= MAX_DELETE_ROWS or not 0 <= size <= MAX_DELETE_BYTES:
-        raise BrokenMetadata(f"a position delete file of {rows} rows and {size} bytes is over the limit", file=uri)
+    if rows < 0 or size < 0:
+        raise BrokenMetadata(f"a position delete file of {rows} rows and {size} bytes", file=uri)
+    limits.check("delete_rows", rows, "rows of position deletes", uri)
+    limits.check("delete_bytes", size, "bytes of position deletes", uri)
 
 
 def one_column(ids: Sequence[int | None], names: Sequence[str], number: int, name: str, uri: str) -> int:

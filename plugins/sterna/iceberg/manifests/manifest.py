@@ -15,17 +15,19 @@ from sterna.iceberg.files import Written
 from sterna.iceberg.manifests import spans
 from sterna.iceberg.manifests.entry import Columns, UriMapping
 from sterna.iceberg.manifests.header import open_iceberg
+from sterna.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     import pyarrow
 
 
-def read_entries(data: bytes, uri: str) -> pyarrow.Table:
+def read_entries(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> pyarrow.Table:
     """Read what a plan needs of a manifest's entries.
 
     Args:
         data: the manifest's bytes.
         uri: its URI, for errors.
+        limits: of the region.
 
     Returns:
         A table with the columns status (0 existing, 1 added, 2 deleted), content (0 data, 1 position deletes, 2
@@ -34,11 +36,12 @@ def read_entries(data: bytes, uri: str) -> pyarrow.Table:
 
     Raises:
         Unsupported: format v4 or newer, position deletes in an unknown format, encryption, an unknown content or codec.
-        BrokenMetadata: the file does not parse, contradicts itself, or is over a limit.
+        OverLimit: the file is larger than the limits allow, or holds more.
+        BrokenMetadata: the file does not parse, or contradicts itself.
     """
     import pyarrow as pa
 
-    container = open_iceberg(data, uri, "manifest")
+    container = open_iceberg(data, uri, "manifest", limits)
     texts, numbers = pa.string(), pa.int64()
     schema = pa.schema(
         [
@@ -63,6 +66,7 @@ def localize_manifest(
     content: Callable[[str], str],
     deletes: Mapping[str, Written],
     mapped: Callable[[str], str],
+    limits: Limits = DEFAULT_LIMITS,
 ) -> bytes | None:
     """Return a manifest's localized copy.
 
@@ -72,14 +76,16 @@ def localize_manifest(
         content: maps the URI of a content file.
         deletes: source URI of each live position delete file, or Puffin with deletion vectors, to its localized copy.
         mapped: maps the URI of such a file in a DELETED entry: it may be gone and is never opened.
+        limits: of the region.
 
     Returns:
         The new file, or None when nothing changes and so the manifest keeps its URI.
 
     Raises:
-        Unsupported, BrokenMetadata: as `read_entries`; also when `deletes` lacks a live position delete file.
+        Unsupported, OverLimit, BrokenMetadata: as `read_entries`; also when `deletes` lacks a live position
+            delete file.
     """
-    container = open_iceberg(data, uri, "manifest")
+    container = open_iceberg(data, uri, "manifest", limits)
     mapping = UriMapping(content, deletes, mapped)
     try:
         return spans.localize(container, mapping)

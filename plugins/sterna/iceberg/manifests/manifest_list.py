@@ -16,6 +16,7 @@ from sterna.iceberg.avro.program import NotWalkable, Program, Take, Want, compil
 from sterna.iceberg.avro.splice import Splice, rewrite, string_bytes
 from sterna.iceberg.files import Written
 from sterna.iceberg.manifests.header import open_iceberg
+from sterna.limits import DEFAULT_LIMITS, Limits
 
 _PATH: Final = 500
 _LENGTH: Final = 501
@@ -60,21 +61,23 @@ class ManifestFile:
     live_files: int | None
 
 
-def read_manifest_list(data: bytes, uri: str) -> tuple[ManifestFile, ...]:
+def read_manifest_list(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> tuple[ManifestFile, ...]:
     """Read a manifest list.
 
     Args:
         data: the file's bytes.
         uri: its URI, for errors.
+        limits: of the region.
 
     Returns:
         Its manifests, in order.
 
     Raises:
         Unsupported: format v4 or newer, encryption, an unknown codec or content.
-        BrokenMetadata: the file does not parse, or is over a limit.
+        OverLimit: the file is larger than the limits allow, or holds more.
+        BrokenMetadata: the file does not parse.
     """
-    container = open_iceberg(data, uri, "manifest list")
+    container = open_iceberg(data, uri, "manifest list", limits)
     program = _compile(container)
     found: list[ManifestFile] = []
     for group in container.groups():
@@ -82,21 +85,24 @@ def read_manifest_list(data: bytes, uri: str) -> tuple[ManifestFile, ...]:
     return tuple(found)
 
 
-def localize_manifest_list(data: bytes, uri: str, manifests: Mapping[str, Written]) -> bytes | None:
+def localize_manifest_list(
+    data: bytes, uri: str, manifests: Mapping[str, Written], limits: Limits = DEFAULT_LIMITS
+) -> bytes | None:
     """Return a manifest list's localized copy: paths and lengths of its manifests changed.
 
     Args:
         data: the file's bytes.
         uri: its URI, for errors.
         manifests: source URI of each manifest to its localized copy.
+        limits: of the region.
 
     Returns:
         The new file, or None when every manifest stays as it is.
 
     Raises:
-        Unsupported, BrokenMetadata: as `read_manifest_list`; also when `manifests` lacks a manifest.
+        Unsupported, OverLimit, BrokenMetadata: as `read_manifest_list`; also when `manifests` lacks a manifest.
     """
-    container = open_iceberg(data, uri, "manifest list")
+    container = open_iceberg(data, uri, "manifest list", limits)
     program = _compile(container)
 
     def splices(group: Group) -> list[Splice]:

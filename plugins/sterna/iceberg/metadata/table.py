@@ -9,30 +9,45 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from sterna.iceberg.json_text import Edit, Token, quote, read_document, replaced
+from sterna.iceberg.json_text import Document, Edit, Token, quote, read_document, replaced
 from sterna.iceberg.metadata.edits import property_edits, summary_edits
 from sterna.iceberg.metadata.history import all_snapshots, log_start
 from sterna.iceberg.metadata.model import Snapshot, StatisticsFile, TableMetadata
 from sterna.iceberg.metadata.parts import STATISTICS, TableParts, inline_manifests, table_parts
+from sterna.limits import DEFAULT_LIMITS, Limits
 
-__all__ = ["Snapshot", "StatisticsFile", "TableMetadata", "localize_table_metadata", "read_table_metadata"]
+__all__ = [
+    "Snapshot",
+    "StatisticsFile",
+    "TableMetadata",
+    "localize_table_metadata",
+    "parse_table_metadata",
+    "read_table_metadata",
+]
 
 
-def read_table_metadata(data: bytes, uri: str) -> TableMetadata:
+def read_table_metadata(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> TableMetadata:
     """Read a metadata.json of format v1 to v3.
 
     Args:
         data: the file's bytes, gzip or not.
         uri: the file's URI, for errors.
+        limits: of the region.
 
     Returns:
         The parts that name other files, and what a plan needs beside them.
 
     Raises:
         Unsupported: a newer format version, or encryption.
-        BrokenMetadata: the file does not parse, lacks a required field, contradicts itself, or is over a limit.
+        OverLimit: the file is larger than the limits allow, or holds more.
+        BrokenMetadata: the file does not parse, lacks a required field, or contradicts itself.
     """
-    return table_parts(read_document(data, uri)).metadata
+    return parse_table_metadata(read_document(data, uri, limits))
+
+
+def parse_table_metadata(document: Document) -> TableMetadata:
+    """Read a metadata.json that was decompressed and decoded; see `read_table_metadata`."""
+    return table_parts(document).metadata
 
 
 def localize_table_metadata(
@@ -45,6 +60,7 @@ def localize_table_metadata(
     lists: Mapping[str, str],
     manifests: Mapping[str, str] = MappingProxyType({}),
     keep: Callable[[TableMetadata], frozenset[int]] = all_snapshots,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> bytes:
     """Return the replica's copy of a metadata.json: its paths changed, all other characters as they were.
 
@@ -62,14 +78,15 @@ def localize_table_metadata(
         manifests: the same for inline manifests.
         keep: tells from the file's content the ids of the snapshots that stay; those of the refs and the current one
             must.
+        limits: of the region.
 
     Returns:
         The localized file.
 
     Raises:
-        Unsupported, BrokenMetadata: as `read_table_metadata`; also when `lists` or `manifests` lacks one.
+        Unsupported, OverLimit, BrokenMetadata: as `read_table_metadata`; also when `lists` or `manifests` lacks one.
     """
-    parts = table_parts(read_document(data, uri))
+    parts = table_parts(read_document(data, uri, limits))
     metadata = parts.metadata
     gone = all_snapshots(metadata) - keep(metadata)
     location = parts.members["location"]

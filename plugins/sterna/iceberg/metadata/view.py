@@ -13,6 +13,7 @@ from typing import Final
 from sterna.errors import Unsupported
 from sterna.iceberg.json_text import Document, Edit, Token, quote, read_document
 from sterna.iceberg.metadata.edits import property_edits, summary_edits
+from sterna.limits import DEFAULT_LIMITS, Limits
 
 _NEWEST_FORMAT: Final = 1
 
@@ -46,7 +47,8 @@ def read_view_metadata(data: bytes, uri: str) -> ViewMetadata:
 
     Raises:
         Unsupported: a newer format version.
-        BrokenMetadata: the file does not parse, lacks a required field, or is over a limit.
+        BrokenMetadata: the file does not parse, or lacks a required field.
+        OverLimit: the file is larger than the limits allow, or holds more.
     """
     document = read_document(data, uri)
     return _parse(document, document.members(document.root()))
@@ -67,7 +69,12 @@ def _parse(document: Document, members: Mapping[str, Token]) -> ViewMetadata:
 
 
 def localize_view_metadata(
-    data: bytes, uri: str, *, root: Callable[[str], str], known: Callable[[str], str | None]
+    data: bytes,
+    uri: str,
+    *,
+    root: Callable[[str], str],
+    known: Callable[[str], str | None],
+    limits: Limits = DEFAULT_LIMITS,
 ) -> bytes:
     """Return the replica's copy of a view's metadata.json: its paths changed, all other characters as they were.
 
@@ -76,14 +83,15 @@ def localize_view_metadata(
         uri: the file's URI, for errors.
         root: maps a URI to its place below the replica root, be it local or not.
         known: maps a whole value that is a URI with a registered prefix; None for every other value.
+        limits: of the region.
 
     Returns:
         The localized file.
 
     Raises:
-        Unsupported, BrokenMetadata: as `read_view_metadata`.
+        Unsupported, OverLimit, BrokenMetadata: as `read_view_metadata`.
     """
-    document = read_document(data, uri)
+    document = read_document(data, uri, limits)
     members = document.members(document.root())
     _parse(document, members)
     location = members["location"]

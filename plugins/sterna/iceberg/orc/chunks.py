@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import cramjam
 
 from sterna.errors import Unsupported
-from sterna.iceberg.files import MAX_DELETE_BYTES
 from sterna.iceberg.orc.proto import Message, OrcDamaged
+from sterna.limits import Limits
 
 _ZLIB: Final = 1
 _DEFAULT_BLOCK: Final = 1 << 18
@@ -24,19 +24,26 @@ _HEADER: Final = 3
 
 @dataclass
 class Budget:
-    """How many bytes a file may still grow to in memory."""
+    """How many bytes a file has grown to in memory.
 
-    left: int = field(default_factory=lambda: MAX_DELETE_BYTES)
+    Args:
+        limits: of the region.
+        uri: the file's URI, for errors.
+        spent: how many.
+    """
+
+    limits: Limits
+    uri: str
+    spent: int = 0
 
     def spend(self, size: int) -> None:
-        """Take some bytes away.
+        """Add some bytes.
 
         Raises:
-            OrcDamaged: there are not so many.
+            OverLimit: they are more than a delete file may have.
         """
-        self.left -= size
-        if self.left < 0:
-            raise OrcDamaged(f"over the limit of {MAX_DELETE_BYTES} bytes")
+        self.spent += size
+        self.limits.check("delete_bytes", self.spent, "bytes of position deletes", self.uri)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from sterna.catalog.model import NAMESPACE, Commit, Content, Delete, Key, Put, key_name, parse_key
 from sterna.errors import UsageError
@@ -14,6 +15,7 @@ from sterna.registry.model import SOURCE_BRANCH
 from sterna.registry.policy import Policy
 from sterna.replica.divergence import accepted, diverged, follows, since_fork
 from sterna.replica.head import Head
+from sterna.replica.held import moment
 from sterna.replica.region import RegionContext
 from sterna.sync.holds import merge
 from sterna.sync.options import SyncOptions
@@ -48,6 +50,7 @@ class Changes:
             joined to others.
         relaxed: those among them that wait for no other (`atomic: relaxed`).
         since: by key name, commit time of the oldest commit after W that changed it.
+        shown: hash of `main` whose version of a key the replica may still show, where the list of held keys is lost.
         oldest: commit time of the oldest commit after W, "" when there is none.
         newest: commit time of H.
         chosen: only some tables were asked for.
@@ -59,6 +62,7 @@ class Changes:
     together: tuple[tuple[str, ...], ...] = ()
     relaxed: tuple[str, ...] = ()
     since: dict[str, str] = field(default_factory=dict)
+    shown: str = ""
     oldest: str = ""
     newest: str = ""
     chosen: bool = False
@@ -68,18 +72,22 @@ class Changes:
 def find_changes(context: RegionContext, head: Head, digest: str, options: SyncOptions) -> Changes:
     """Find the keys to compare: those that differ between W and H and those held, or all.
 
-    All where there is no W, the catalog no longer knows it, the digest is another than the head's, or on request.
+    All where there is no W, the catalog no longer knows it, the digest is another than the head's, the list of held
+    keys is lost, or on request.
 
     Args:
         context: the region.
-        head: its replica branch's head.
+        head: its replica branch's head, with its held keys.
         digest: over registry, policies and localizer, as this sync has them.
         options: what the caller asked for.
 
     Raises:
         Diverged: the watermark is no ancestor of `main`'s head.
-        UsageError: a table isn't there, or the hash to reseed from isn't where `main` stands.
+        UsageError: a table isn't there, or the hash to reseed from isn't where `main` stands; or some tables were asked
+            for, and the list of held keys is lost.
     """
+    if head.listed.lost and options.tables:
+        raise UsageError(f"{head.listed.lost}", hint="sync all tables: that makes the list anew")
     catalog = context.primary
     source_hash = catalog.reference(SOURCE_BRANCH).hash
     known = bool(head.watermark) and catalog.exists(head.watermark)
@@ -88,11 +96,15 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
     else:
         history = _commits(context, source_hash, head.watermark) if known else []
     commits = history if history or (known and not options.reseed_from) else _newest(context, source_hash)
-    if known and head.digest == digest and not options.everything and not options.reseed_from:
+    anew = options.everything or options.reseed_from or options.generation
+    if known and head.digest == digest and not (head.listed.lost or anew):
         candidates = _changed(context, head, source_hash)
     else:
         candidates = _all(context, head, source_hash)
-    together, relaxed = _together(context, history, head)
+    before = max(history, _since_lost(context, source_hash, head), key=len)
+    together, relaxed = _together(context, before, head)
+    if options.lane == "large":
+        candidates = _with_groups(candidates, together, {item.key for item in head.held if item.bytes})
     if options.tables:
         _check_names(context, source_hash, candidates, options.tables)
         candidates = _chosen(candidates, together, Policy(tables=list(options.tables)))
@@ -101,7 +113,8 @@ def find_changes(context: RegionContext, head: Head, digest: str, options: SyncO
         candidates=candidates,
         together=together,
         relaxed=relaxed,
-        since={key_name(key): commit.commit_time.isoformat() for commit in history for key in _keys(commit)},
+        since={key_name(key): commit.commit_time.isoformat() for commit in before for key in _keys(commit)},
+        shown=before[-1].parent if before is not history else "",
         oldest=history[-1].commit_time.isoformat()
         if history
         else (commits[0].commit_time.isoformat() if commits and not known else ""),
@@ -117,6 +130,19 @@ def _commits(context: RegionContext, source_hash: str, watermark: str) -> list[C
     if not follows(commits, source_hash, watermark):
         raise diverged(context, source_hash, watermark)
     return commits
+
+
+def _since_lost(context: RegionContext, source_hash: str, head: Head) -> list[Commit]:
+    """Return `main`'s commits since the oldest of the keys is held whose list is lost, newest first; else none.
+
+    They tell again since when keys are behind and what was committed together. Of a key that was not held all the time
+    they may tell too early a commit, never one too late.
+    """
+    oldest = moment(head.listed.oldest) if head.listed.lost else None
+    if oldest is None:
+        return []
+    commits = context.primary.history(f"{SOURCE_BRANCH}@{source_hash}", operations=True)
+    return list(takewhile(lambda commit: commit.commit_time >= oldest, commits))
 
 
 def _newest(context: RegionContext, source_hash: str) -> list[Commit]:
@@ -197,7 +223,7 @@ def _chosen(
     """Keep the tables asked for, those that were committed together with them, and their namespaces."""
     # Namespaces are only dropped by a sync of everything: who lives in them is not looked at here.
     names = {name for name, candidate in candidates.items() if wanted.matches(name) and not _gone_namespace(candidate)}
-    names |= {name for group in merge(map(set, together)) if names & set(group) for name in group}
+    names = set(_with_groups(candidates, together, names))
     parents = {
         key_name(candidates[name].key[:depth])
         for name in names & candidates.keys()
@@ -205,6 +231,14 @@ def _chosen(
     }
     chosen = names | {name for name in parents if name in candidates and candidates[name].source is not None}
     return {name: candidate for name, candidate in candidates.items() if name in chosen}
+
+
+def _with_groups(
+    candidates: dict[str, Candidate], together: tuple[tuple[str, ...], ...], names: set[str]
+) -> dict[str, Candidate]:
+    """Keep some keys, and those that were committed together with them."""
+    names = names | {name for group in merge(map(set, together)) if names & set(group) for name in group}
+    return {name: candidate for name, candidate in candidates.items() if name in names}
 
 
 def _gone_namespace(candidate: Candidate) -> bool:

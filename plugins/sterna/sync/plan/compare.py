@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content, key_name
 from sterna.errors import SternaError
+from sterna.registry.policy import Policy
 from sterna.replica.head import Head
 from sterna.replica.held import Held
 from sterna.replica.records import Action
 from sterna.replica.region import RegionContext
 from sterna.replica.wanted import wanted_here
 from sterna.sync.blame import fault_of
+from sterna.sync.options import SyncOptions
 from sterna.sync.plan.changes import Candidate, Changes
 
 
@@ -32,13 +34,14 @@ class Draft:
     left: int = 0
 
 
-def compare(context: RegionContext, head: Head, seen: Changes) -> Draft:
+def compare(context: RegionContext, head: Head, seen: Changes, options: SyncOptions) -> Draft:
     """Compare what `main` holds under each candidate key with what the replica holds."""
-    draft = Draft()
+    draft, asked = Draft(), Policy(tables=list(options.tables or ("**",)))
     renamed = _renames(seen.candidates.values())
     for name, candidate in sorted(seen.candidates.items()):
         try:
-            actions = _actions(context, name, candidate, renamed.get(name))
+            generation = options.generation if asked.matches(name) else 0
+            actions = _actions(context, name, candidate, renamed.get(name), generation)
         except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
             at = (candidate.source and candidate.source.metadata_location) or ""
             fault = fault_of(error, context.mapping, "comparing it", at, name)
@@ -58,7 +61,7 @@ def seed_group(draft: Draft, seen: Changes, head: Head, size: int) -> tuple[list
     Returns:
         The group's actions, whether more follow, and the held entries of what isn't tried in this group.
     """
-    before = {item.key: item for item in head.held}
+    before = head.held_by_key
     puts = [
         action for action in draft.actions if action.change == "put" and action.kind in (ICEBERG_TABLE, ICEBERG_VIEW)
     ]
@@ -81,10 +84,10 @@ def held_entry(name: str, head: Head, seen: Changes, error: SternaError | None =
     source = seen.candidates[name].source
     at = (source and source.metadata_location) or ""
     kind, reason, file = (type(error).__name__, error.message, error.file or at) if error else ("", "", "")
-    before = next((item for item in head.held if item.key == name), None)
+    before = head.held_by_key.get(name)
     if before is not None:
         return Held(name, kind, reason, file, before.since, before.good)
-    good = head.watermark if seen.candidates[name].replica else ""
+    good = (seen.shown or head.watermark) if seen.candidates[name].replica else ""
     return Held(name, kind, reason, file, seen.since.get(name, seen.newest), good)
 
 
@@ -108,7 +111,9 @@ def _renames(candidates: Iterable[Candidate]) -> dict[str, Candidate]:
     return found
 
 
-def _actions(context: RegionContext, name: str, candidate: Candidate, renamed: Candidate | None) -> list[Action]:
+def _actions(
+    context: RegionContext, name: str, candidate: Candidate, renamed: Candidate | None, generation: int
+) -> list[Action]:
     """Compare one key; return what must change, nothing when it is as it should be.
 
     Raises:
@@ -117,7 +122,8 @@ def _actions(context: RegionContext, name: str, candidate: Candidate, renamed: C
     source, replica = candidate.source, candidate.replica
     if source is None or context.registry.refusal(name, context.region.name, namespace=source.kind == NAMESPACE):
         return [Action(name, replica.kind, "drop")] if replica else []
-    wanted = wanted_here(context, name, source)
+    here = replica or (renamed.replica if renamed else None)
+    wanted = wanted_here(context, name, source, here, generation)
     if replica is not None and replica.with_id(None) == wanted:
         return []
     if replica is not None and replica.kind != source.kind:

@@ -18,14 +18,16 @@ from sterna.errors import (
     TableError,
     Unsupported,
 )
-from sterna.iceberg import LOCALIZER_VERSION
 from sterna.registry.mapping import Mapping, check_bindings
 from sterna.registry.model import digest, inside
-from sterna.replica.head import Head, is_recorded, read_head, refuse_deleting
+from sterna.replica.editions import edition_at, edition_now
+from sterna.replica.file_list import copied_by_table
+from sterna.replica.head import Head, is_recorded, read_head, refuse_deleting, with_held
 from sterna.replica.held import Held
 from sterna.replica.records import Action, Batch, Plan
 from sterna.replica.region import Progress, RegionContext
 from sterna.replica.run_folder import new_run_id
+from sterna.replica.transit import Transit
 from sterna.replica.wanted import kept
 from sterna.sync.blame import OUTAGES, fault_of, place_of
 from sterna.sync.copy import other_original
@@ -33,6 +35,7 @@ from sterna.sync.holds import Settled, settle
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.changes import Changes, find_changes
 from sterna.sync.plan.compare import compare, held_entry, seed_group
+from sterna.sync.plan.lanes import is_wanted, large_lane, on_the_way, too_large, without
 from sterna.sync.plan.presence import Listed, ToBring, find_files
 from sterna.sync.plan.table_files import ReplicaLost, reached_content, read_metadata, table_files, view_files
 from sterna.sync.sizes import Dark, source_sizes
@@ -76,15 +79,22 @@ def make_plan(
     refuse_deleting(head)
     check_bindings(context.registry, head.bindings or {})
     current = sync_digest(context)
+    head = with_held(context.objects, head)
+    if head.listed.lost:
+        progress(f"{head.listed.lost}: all keys are compared, and the list is made anew")
     seen = find_changes(context, head, current, options)
-    draft = compare(context, head, seen)
+    draft = compare(context, head, seen, options)
     seeding = not head.watermark and not seen.chosen
     chosen, more, waiting = seed_group(draft, seen, head, options.seed_group) if seeding else (draft.actions, False, [])
     progress(
         f"{len(seen.candidates)} keys compared: {len(draft.actions)} to change, {draft.left} as they should be, "
         f"{len(draft.held)} held"
     )
-    settled, found, since = _what_goes_on(context, chosen, (*draft.held, *waiting), head, seen, options)
+    large = large_lane(context, head, options)
+    blamed = (*draft.held, *waiting, *on_the_way(large, head, chosen))
+    settled, found, since = _what_goes_on(context, chosen, blamed, head, seen, options)
+    if found and options.leaves_large(context.region):
+        settled, found = _small_ones(context, settled, found, since, seen, options, large)
     held = _carried(settled.held, head, seen)
     files, batches, present = (found.files, found.batches, found.present) if found else (None, (), 0)
     if found:
@@ -101,7 +111,8 @@ def make_plan(
         seeding=seeding,
         more=more,
         filtered=seen.chosen,
-        idle=not settled.actions and is_recorded(head, held, seen.source_hash, current, filtered=seen.chosen),
+        idle=not settled.actions
+        and (options.lane == "large" or is_recorded(head, held, seen.source_hash, current, filtered=seen.chosen)),
         actions=settled.actions,
         held=held,
         together=seen.together,
@@ -110,9 +121,11 @@ def make_plan(
         batches=batches,
         egress=_egress(context, batches),
         present=present,
-        since=tuple(since[action.key] for action in settled.actions),
+        since=_templates(settled, since, files if options.lane == "large" else None),
         registry=context.registry.fingerprint(),
         reseeded_from=seen.reseeded_from,
+        lane="large" if options.lane == "large" else "",
+        large=is_wanted(held, head, large),
     )
     return plan, files
 
@@ -122,7 +135,7 @@ def sync_digest(context: RegionContext) -> str:
 
     It is over what of the registry decides a replica (`Registry.digest`), and the localizer's version.
     """
-    return digest([context.registry.digest(), LOCALIZER_VERSION])
+    return digest([context.registry.digest(), edition_now(context.mapping).version])
 
 
 def _what_goes_on(
@@ -144,7 +157,7 @@ def _what_goes_on(
         What goes on, the files of it, and by key name how each action would be held.
     """
     outages = Outages()
-    actions, parts, faults = _tables(context, chosen, head, seen, outages)
+    actions, parts, faults = _tables(context, chosen, head, seen, outages, {item.key for item in blamed})
     since = {action.key: held_entry(action.key, head, seen) for action in actions} | {
         fault.key: fault for fault in faults
     }
@@ -165,6 +178,24 @@ def _what_goes_on(
         # Nobody else's tables could go on: as an error it is tried again soon.
         raise outages.first
     return settled, found, since
+
+
+def _small_ones(
+    context: RegionContext,
+    settled: Settled,
+    found: ToBring,
+    since: dict[str, Held],
+    seen: Changes,
+    options: SyncOptions,
+    large: Transit | None,
+) -> tuple[Settled, ToBring | None]:
+    """Leave what is large to the large lane, with all that moves together with it."""
+    moving = too_large(context, found, settled, since, seen, large)
+    if not moving:
+        return settled, found
+    going = settle(settled.actions, (*settled.held, *moving), seen.together, since, seen.relaxed)
+    stay = {action.key for action in settled.actions} - {action.key for action in going.actions}
+    return going, without(found, stay, context.mapping, options)
 
 
 @dataclass
@@ -188,7 +219,7 @@ class Outages:
 
 
 def _tables(
-    context: RegionContext, chosen: list[Action], head: Head, seen: Changes, outages: Outages
+    context: RegionContext, chosen: list[Action], head: Head, seen: Changes, outages: Outages, known: set[str]
 ) -> tuple[tuple[Action, ...], dict[str, pa.Table], list[Held]]:
     """Read what the tables and views among some actions need here.
 
@@ -196,13 +227,14 @@ def _tables(
         context, head, seen: of the plan.
         chosen: the actions.
         outages: takes each store of others that can't be used.
+        known: key names of which nothing is read: they can't go on.
 
     Returns:
         The actions, with what the metadata added; by key name, the rows of its files; the keys that have a fault.
     """
 
     def read(action: Action) -> tuple[Action, pa.Table | Held | None]:
-        if action.change == "drop" or not action.target:
+        if action.change == "drop" or not action.target or action.key in known:
             return action, None
         try:
             if error := outages.dark.get(context.mapping.locate(action.source).location.id):
@@ -234,40 +266,51 @@ def _table(context: RegionContext, action: Action, seen: Changes) -> tuple[Actio
 
     metadata = read_metadata(context, action.source)
     metadata = pruned(metadata, kept(context.registry.policy(action.key), metadata))
-    here = (
-        None if action.replaces else _metadata_here(context, seen.candidates[action.renamed_from or action.key].replica)
-    )
+    replica = seen.candidates[action.renamed_from or action.key].replica
+    proves = not _made_otherwise(context, action, replica)
+    here = None if action.replaces else _metadata_here(context, replica, needed=proves)
     if here is not None and here.uuid != metadata.uuid:
         action, here = replace(action, replaces=not action.renamed_from, content_id="", renamed_from=""), None
-    if here is not None and _made_under_other_rules(context, action.key, seen, action.renamed_from):
-        here = None  # it proves that files are here, not that they may be
     try:
-        files = table_files(context, action.key, action.source, action.target, metadata, here)
+        files = table_files(context, action.key, action.source, action.target, metadata, here if proves else None)
     except ReplicaLost:
         files = table_files(context, action.key, action.source, action.target, metadata, None)
     return replace(action, snapshot=metadata.current_snapshot_id), files
 
 
-def _made_under_other_rules(context: RegionContext, key: str, seen: Changes, renamed_from: str) -> bool:
-    """Tell whether residency rules by place may have come since a replica's metadata.json was written."""
-    replica = seen.candidates[renamed_from or key].replica
-    made = context.mapping.digest(context.registry.policy(key), LOCALIZER_VERSION)
-    return (
-        bool(context.mapping.kept_out) and replica is not None and f"-{made}." not in (replica.metadata_location or "")
-    )
+def _made_otherwise(context: RegionContext, action: Action, replica: Content | None) -> bool:
+    """Tell whether a replica's version of a table proves nothing of what is to be there.
+
+    Its files are of another edition. Or residency rules by place may have come since: it proves that files are here,
+    not that they may be.
+    """
+    mapping, at = context.mapping, (replica and replica.metadata_location) or ""
+    edition, made = edition_at(mapping, action.target), mapping.edition(at)
+    if made is None or made.folder != edition.folder:
+        return True
+    digested = mapping.digest(context.registry.policy(action.key), edition.version)
+    return bool(mapping.kept_out) and f"-{digested}." not in at
 
 
-def _metadata_here(context: RegionContext, replica: Content | None) -> TableMetadata | None:
+def _metadata_here(context: RegionContext, replica: Content | None, *, needed: bool = True) -> TableMetadata | None:
     """Return what the replica's metadata.json of a table says.
 
-    None when there is none, or it is lost and so proves nothing.
+    None when there is none, or it is lost and so proves nothing; where it isn't `needed`, also when it is broken.
     """
     if replica is None or replica.kind != ICEBERG_TABLE or not replica.metadata_location:
         return None
     try:
         return read_metadata(context, replica.metadata_location)
-    except SourceGone:
+    except TableError as error:
+        if needed and not isinstance(error, SourceGone):
+            raise
         return None
+
+
+def _templates(settled: Settled, since: dict[str, Held], files: pa.Table | None) -> tuple[Held, ...]:
+    """Return how each action's key would be held; in the large lane with the bytes that are to be copied for it."""
+    sizes = {} if files is None else copied_by_table(files)
+    return tuple(replace(since[item.key], bytes=sizes.get(item.key, (0, 0))[1]) for item in settled.actions)
 
 
 def _carried(held: tuple[Held, ...], head: Head, seen: Changes) -> tuple[Held, ...]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, StoreError, TableError, Unsupported
 from sterna.iceberg.files import Written
+from sterna.registry.edition import Edition
+from sterna.registry.mapping import Mapping
 from sterna.registry.model import inside
 from sterna.replica import file_list as listing
+from sterna.replica.editions import edition_at
 from sterna.replica.file_list import (
     CONTENT,
     DELETE_MANIFEST,
@@ -82,9 +86,10 @@ def table_files(
         TableError: a file that is needed is gone, broken or unsupported, or a local one isn't what its metadata says.
         ReplicaLost: the replica's own files that would prove something are gone.
     """
-    reached = _reached_lists(context, metadata, here)
+    edition = edition_at(context.mapping, target)
+    reached = _reached_lists(context, metadata, here, edition)
     fresh = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in reached]
-    proven = _known_manifests(context, metadata, fresh, reached, here) if here else {}
+    proven = _known_manifests(context, metadata, fresh, reached, here, edition) if here else {}
     lists = list(dict.fromkeys(snapshot.manifest_list for snapshot in fresh if snapshot.manifest_list is not None))
     inline = list(dict.fromkeys(path for snapshot in fresh for path in snapshot.manifests))
     named = {item.path: item for item in _read_lists(context, lists)}
@@ -95,14 +100,14 @@ def table_files(
     parts = [
         listing.rows(table, METADATA, [(uri, target, -1)]),
         *_proven(table, metadata, reached, known),
-        *_new(context, table, lists, inline, manifests),
+        *_new(context, table, lists, inline, manifests, edition),
         _content(context, table, _statistics(context, metadata, here), local),
     ]
     lengths = {path: -1 for path in inline if path not in known} | {item.path: item.length for item in manifests}
     for path, data in _read_many(context, list(lengths), max(lengths.values(), default=0)):
         if lengths[path] not in (-1, len(data)):
             raise SizeDiffers(f"the manifest has {len(data)} bytes, its list says {lengths[path]}", file=path)
-        parts += _entries(context, table, path, data, local)
+        parts += _entries(context, table, path, data, local, edition)
     files = listing.joined(parts)
     _none_below(context, uri, files, local)
     if prove:
@@ -153,10 +158,15 @@ def _proven(table: str, metadata: TableMetadata, reached: dict[int, str], known:
 
 
 def _new(
-    context: RegionContext, table: str, lists: Sequence[str], inline: Sequence[str], manifests: Sequence[ManifestFile]
+    context: RegionContext,
+    table: str,
+    lists: Sequence[str],
+    inline: Sequence[str],
+    manifests: Sequence[ManifestFile],
+    edition: Edition,
 ) -> list[pa.Table]:
     """Return rows of the lists and manifests that are to be localized."""
-    localized = context.mapping.localized
+    localized = partial(context.mapping.localized, edition=edition)
     parts = [
         listing.rows(table, MANIFEST_LIST, [(path, localized(path), -1) for path in lists]),
         listing.rows(table, INLINE_MANIFEST, [(path, localized(path), -1) for path in inline]),
@@ -177,7 +187,9 @@ def view_files(table: str, uri: str, target: str) -> pa.Table:
     return listing.rows(table, VIEW_METADATA, [(uri, target, -1)])
 
 
-def _reached_lists(context: RegionContext, metadata: TableMetadata, here: TableMetadata | None) -> dict[int, str]:
+def _reached_lists(
+    context: RegionContext, metadata: TableMetadata, here: TableMetadata | None, edition: Edition
+) -> dict[int, str]:
     """Return, by snapshot id, the replica's manifest list of every snapshot that its head has already."""
     mine = (
         {snapshot.snapshot_id: snapshot.manifest_list for snapshot in here.snapshots if snapshot.manifest_list}
@@ -189,14 +201,20 @@ def _reached_lists(context: RegionContext, metadata: TableMetadata, here: TableM
         for snapshot in metadata.snapshots
         if snapshot.manifest_list is not None
         and snapshot.snapshot_id in mine
-        and _same(context, mine[snapshot.snapshot_id], snapshot.manifest_list)
+        and _same(context, mine[snapshot.snapshot_id], snapshot.manifest_list, edition)
     }
 
 
-def _same(context: RegionContext, mine: str, theirs: str) -> bool:
+def _same(context: RegionContext, mine: str, theirs: str, edition: Edition) -> bool:
     """Tell whether a list of the replica is what another one on `main` has become here, or was born as the same."""
     mapping = context.mapping
-    return mine in (theirs, mapping.localized(theirs)) or mapping.source(mine) == mapping.source(theirs)
+    return mine == theirs or (_usable(mapping, mine, edition) and mapping.source(mine) == mapping.source(theirs))
+
+
+def _usable(mapping: Mapping, mine: str, edition: Edition) -> bool:
+    """Tell whether a list or manifest of the replica is no other edition's."""
+    found = mapping.edition(mine)
+    return found is None or found.folder == edition.folder
 
 
 def _known_manifests(
@@ -205,6 +223,7 @@ def _known_manifests(
     fresh: Sequence[Snapshot],
     reached: dict[int, str],
     here: TableMetadata,
+    edition: Edition,
 ) -> dict[str, Written]:
     """Return the manifests, by their origins, that the replica's own lists nearest to the new snapshots name, and
     its newest one.
@@ -229,6 +248,7 @@ def _known_manifests(
         return {
             context.mapping.source(item.path): Written(item.path, item.length)
             for item in _read_lists(context, sorted(nearest))
+            if _usable(context.mapping, item.path, edition)
         }
     except SourceGone as error:
         raise ReplicaLost(error.file) from error
@@ -241,7 +261,9 @@ def _read_lists(context: RegionContext, uris: Sequence[str]) -> Iterable[Manifes
         yield from read_manifest_list(data, uri)
 
 
-def _entries(context: RegionContext, table: str, uri: str, data: bytes, local: dict[str, int]) -> list[pa.Table]:
+def _entries(
+    context: RegionContext, table: str, uri: str, data: bytes, local: dict[str, int], edition: Edition
+) -> list[pa.Table]:
     """Return the rows of one manifest's live entries; content files that are local go into `local` with their sizes."""
     import pyarrow.compute as pc
 
@@ -251,7 +273,9 @@ def _entries(context: RegionContext, table: str, uri: str, data: bytes, local: d
     live = entries.filter(pc.not_equal(entries.column("status"), _DELETED))
     deletes = pc.equal(live.column("content"), _POSITION_DELETES)
     position = live.filter(deletes).select(["file_path", "file_size"]).to_pylist()
-    named = [(row["file_path"], context.mapping.localized(row["file_path"]), row["file_size"]) for row in position]
+    named = [
+        (row["file_path"], context.mapping.localized(row["file_path"], edition), row["file_size"]) for row in position
+    ]
     return [
         _content(context, table, live.filter(pc.invert(deletes)), local),
         listing.rows(table, POSITION_DELETE, named),

@@ -1,0 +1,177 @@
+"""The large lane's sign of life: which tables it copies, and how far it is.
+
+It stands beside the replica, in `<replica root>/_sterna/transit/`, and is written over again and again. While it is
+fresh nobody else looks at those tables, which may have a million files. It delays, and decides nothing else: what is
+here is found by looking, and deleting it loses nothing.
+
+    round.json           the newest round: its tables, and what it could not bring, once it is over
+    <run id>/<n>.json    how far copy batch n of that round is
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from sterna.errors import ObjectMissing, SternaError
+from sterna.registry.model import Region
+from sterna.replica.held import Held
+from sterna.replica.records import TableFailure
+from sterna.replica.region import RegionContext
+from sterna.replica.run_folder import from_json, to_json
+
+if TYPE_CHECKING:
+    from sterna.edges.stores.objects import Objects
+
+BEAT_SECONDS = 30.0
+FRESH_SECONDS = 150.0  # some beats may be late, or lost
+_ROUND = "round.json"
+
+
+@dataclass(frozen=True)
+class Moving:
+    """A table that a round copies.
+
+    Args:
+        key: key name.
+        since: that of its entry at the replica's head, which tells this time in transit from earlier ones.
+        bytes: what was to be copied as the round began.
+    """
+
+    key: str
+    since: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """One run of the large lane.
+
+    Args:
+        run_id: names it.
+        tables: what it copies.
+        over: it is.
+        failed: what it could not bring.
+    """
+
+    run_id: str
+    tables: tuple[Moving, ...]
+    over: bool = False
+    failed: tuple[TableFailure, ...] = ()
+
+    def began_with(self, item: Held) -> int | None:
+        """Return how much was to be copied for a held key.
+
+        None where this round doesn't copy it, or did so at an earlier time in transit.
+        """
+        return next((each.bytes for each in self.tables if (each.key, each.since) == (item.key, item.since)), None)
+
+    def failure(self, item: Held) -> TableFailure | None:
+        """Return why a held key could not be brought."""
+        known = self.over and self.began_with(item) is not None
+        return next((each for each in self.failed if known and each.table == item.key), None)
+
+
+@dataclass(frozen=True)
+class Transit:
+    """What the large lane is at.
+
+    Args:
+        round: the newest round.
+        at: when it was last heard of, None where it isn't known.
+        fresh: it is at work, for all that is known.
+        left: by key name, how many bytes of it are left to be copied, where that was asked for.
+    """
+
+    round: Round
+    at: datetime | None = None
+    fresh: bool = False
+    left: dict[str, int] = field(default_factory=dict)
+
+    def is_at(self, item: Held) -> bool:
+        """Tell whether a key in transit is being copied right now."""
+        return self.fresh and item.in_transit and self.round.began_with(item) is not None
+
+
+def read_transit(objects: Objects, region: Region, *, counts: bool = False) -> Transit | None:
+    """Return what the large lane is at; None where it has left no sign, or one that nobody understands.
+
+    Args:
+        objects: the stores.
+        region: whose large lane.
+        counts: find out how much is left, too; costs a request a batch.
+
+    Raises:
+        StoreUnreachable, StoreDenied: the region's store doesn't answer.
+    """
+    try:
+        found = from_json(Round, objects.read(f"{_folder(region)}/{_ROUND}"))
+    except (ObjectMissing, ValueError):
+        return None
+    if found.over and not counts:
+        return Transit(found)
+    beats = {uri: modified for uri, _, modified in objects.list(f"{_folder(region)}/{found.run_id}")}
+    at = max(beats.values(), default=None)
+    fresh = not found.over and at is not None and (datetime.now(UTC) - at).total_seconds() < FRESH_SECONDS
+    return Transit(found, at, fresh, _left(objects, found, beats) if counts else {})
+
+
+def begin_round(context: RegionContext, run_id: str, tables: tuple[Moving, ...]) -> None:
+    """Say that a round begins."""
+    _save(context, _ROUND, Round(run_id, tables))
+    _save(context, f"{run_id}/begin.json", {})
+
+
+def end_round(context: RegionContext, ended: Round) -> None:
+    """Say that a round is over, and what it could not bring."""
+    _save(context, _ROUND, replace(ended, over=True))
+
+
+@dataclass
+class Heart:
+    """What tells, now and then, how far the copy of one batch is. Whether anybody hears it doesn't matter to the copy.
+
+    Args:
+        context: the region.
+        run_id: names the round.
+        batch: the batch's number.
+        tables: by key name, how many bytes of the batch are for it.
+    """
+
+    context: RegionContext
+    run_id: str
+    batch: int
+    tables: Mapping[str, int]
+    _due: float = 0.0
+
+    def beat(self, share: float, *, now: bool = False) -> None:
+        """Tell which share of the batch is here, where it is time to, or at once."""
+        if not now and time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + BEAT_SECONDS
+        here = {name: int(size * share) for name, size in self.tables.items()}
+        with suppress(SternaError):
+            _save(self.context, f"{self.run_id}/{self.batch}.json", here)
+
+
+def _left(objects: Objects, found: Round, beats: Iterable[str]) -> dict[str, int]:
+    left = {item.key: item.bytes for item in found.tables}
+    for _, data in objects.read_many(beats):
+        with suppress(ValueError):
+            here = from_json(dict[str, int], data) if isinstance(data, bytes) else {}
+            left = {name: max(0, size - here.get(name, 0)) for name, size in left.items()}
+    return left
+
+
+def _save(context: RegionContext, name: str, value: object) -> None:
+    data = json.dumps(value) if isinstance(value, dict) else to_json(value)
+    context.objects.overwrite(f"{_folder(context.region)}/{name}", data.encode())
+
+
+def _folder(region: Region) -> str:
+    return f"{region.replica_root}/_sterna/transit"

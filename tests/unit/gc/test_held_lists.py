@@ -1,0 +1,109 @@
+"""Clean-ups and the lists of what is held: those that kept heads name stay, also while a sync is about to name one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.replica import held_list as lists
+from sterna.replica.head import read_head, with_held
+from sterna.sync import publish as publishing
+from tests.support.cleaning import MUCH_LATER, START, clean
+from tests.support.small_world import World, gone, run
+
+BRANCH = "main_replica_eu"
+
+
+@pytest.fixture(autouse=True)
+def beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each list but an empty one stands beside the replica."""
+    monkeypatch.setattr(lists, "INLINE_BYTES", 2)
+
+
+def listed(world: World) -> set[Path]:
+    return set((world.folder / "eu/replica/_sterna/held").glob("*"))
+
+
+def hold(world: World, *names: str) -> Path:
+    """Hold some tables and no other; return where the list of them lies."""
+    before = listed(world)
+    world.commit(**{name: gone(world, name) for name in names})
+    run(world)
+    (made,) = listed(world) - before
+    return made
+
+
+def held(world: World) -> list[str]:
+    head = with_held(world.context().objects, read_head(world.catalog, BRANCH))
+    assert not head.listed.lost
+    return [item.key for item in head.held]
+
+
+def test_the_lists_that_kept_heads_name_stay_and_the_others_go(world: World) -> None:
+    first, second = hold(world, "a"), hold(world, "b")
+    clean(world, START)
+    clean(world, START + timedelta(hours=25))
+    assert listed(world) == {first, second}, "the older head is kept"
+    clean(world)
+    clean(world, MUCH_LATER)
+    assert listed(world) == {second}
+    assert held(world) == ["ns.a", "ns.b"]
+
+
+def test_a_dry_run_counts_them_as_sternas_own(world: World) -> None:
+    hold(world, "a")
+    assert clean(world, delete=False).strange.files == 0
+
+
+def test_the_list_of_a_sync_that_was_killed_before_its_commit_goes_after_its_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = hold(world, "a")
+    world.commit(b=gone(world, "b"))
+
+    def killed(*given: Any, **options: Any) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, "commit_once", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(world)
+    (orphan,) = listed(world) - {kept}
+    clean(world, START)
+    clean(world, START + timedelta(hours=23))
+    assert listed(world) == {kept, orphan}
+    clean(world)
+    clean(world, MUCH_LATER)
+    assert listed(world) == {kept}
+    run(world)
+    assert held(world) == ["ns.a", "ns.b"]
+    assert listed(world) == {kept, orphan}
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_clean_up_between_a_list_and_the_commit_that_names_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, old: bool
+) -> None:
+    """What lay there unreachable for long enough may go: then the commit that counted on it is not made."""
+    mended = world.write("b")
+    path = hold(world, "a")
+    hold(world, "b")
+    if not old:
+        path.unlink()
+    clean(world)
+    world.commit(b=mended)  # so that the list is the first one again
+    real, cleaned = publishing.commit_once, []
+
+    def meanwhile(*given: Any, **options: Any) -> str:
+        if not cleaned:
+            clean(world, MUCH_LATER)
+            cleaned.append(not path.exists())
+        return real(*given, **options)
+
+    monkeypatch.setattr(publishing, "commit_once", meanwhile)
+    report = run(world)
+    assert cleaned == [old]
+    assert [item.key for item in report.held] == held(world) == ["ns.a"]

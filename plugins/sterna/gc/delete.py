@@ -137,7 +137,8 @@ class Deletion:
             try:
                 with fence(self.context, parent, self.pass_id) as standing:
                     # What was published up to the very commit that the fence stands on. Nothing is, from here on.
-                    garbage = self._reached_meanwhile(garbage, parent.hash, look=False)
+                    # And what is held since: whoever holds a commit later sees the fence, and takes it back.
+                    garbage = self._reached_meanwhile(garbage, parent.hash, look=True)
                     garbage = self._slice(garbage, standing, result)
                 break
             except CatalogConflict:

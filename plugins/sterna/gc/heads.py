@@ -154,6 +154,11 @@ def versions_since(context: RegionContext, older: str, newer: str) -> set[TableV
     return {version for commit in commits for version in (*_put(context, commit), *_list_of(context, commit))}
 
 
+def versions_at(context: RegionContext, commit: str) -> set[TableVersion]:
+    """Return the versions below the replica root that a commit of the replica branch shows."""
+    return set(_versions(context, context.primary.entries(context.region.replica_branch, commit)))
+
+
 def refused_versions(context: RegionContext, commits: Iterable[Commit]) -> set[TableVersion]:
     """Return the versions of refused keys that some commits put on the replica branch."""
     return {version for commit in commits for version in _put(context, commit) if _refused(context, version.key)}

@@ -12,6 +12,7 @@ from sterna.gc.decide import Rules, SortedOut, amount, garbage, sort_out, withou
 from sterna.gc.delete import Deletion
 from sterna.gc.evidence import Runs, read_passes, save_pass
 from sterna.gc.heads import Heads, kept_heads, versions_since
+from sterna.gc.hold import end_holds
 from sterna.gc.model import Collected, GcOptions, NotDeleted
 from sterna.replica.head import Head, read_head, with_held
 from sterna.replica.held import held_since, moment
@@ -55,6 +56,8 @@ def collect(
     """
     now = now or datetime.now(UTC)
     pass_id = f"collect-{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
+    if options.delete:
+        end_holds(context, now, progress)
     heads = kept_heads(context, now - options.keep, whole_history=options.evict)
     progress(f"{len(heads.kept)} versions of tables and views are kept, {len(heads.refused)} belong to refused tables")
     kept, refused = ReachedFiles(), ReachedFiles()

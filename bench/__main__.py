@@ -180,12 +180,22 @@ def growth(
 
 @app.command(epilog="Example: python3 run.py bench churn --minutes 1")
 def churn(
-    minutes: Annotated[float, typer.Option("--minutes", help="For how long, each load.")] = 10.0, work: Work = None
+    minutes: Annotated[float, typer.Option("--minutes", help="For how long, each load; 0: none.")] = 10.0,
+    commits: Annotated[int, typer.Option("--commits", help="To a table of long history: what is kept; 0: none.")] = 60,
+    snapshots: Annotated[int, typer.Option("--snapshots", min=2, help="How long that history is.")] = 1_440,
+    work: Work = None,
 ) -> None:
-    """60 commits a minute over 20 tables, then 30 a minute on one: the lag. Goal: it doesn't grow."""
+    """60 commits a minute over 20 tables, then 30 a minute on one: the lag. Goal: it doesn't grow.
+
+    Then an hour of commits to a table of long history: the bytes kept beside the replica, before and after a clean-up.
+    """
+    from bench import kept
     from bench.churn import LOADS, bench
 
-    bench(LOADS, minutes, work)
+    if minutes:
+        bench(LOADS, minutes, work)
+    if commits:
+        kept.bench(commits, snapshots, work)
 
 
 @app.command(epilog="Example: python3 run.py bench seed --tables 20 --rounds 1")

@@ -22,6 +22,7 @@ _CASES = {
         "histories of 10 / 1440 / 43200 snapshots",
     ),
     "churn": ("60 commits a minute, 20 tables", "30 commits a minute, 1 table"),
+    "kept": ("60 commits on 1440 snapshots",),
     "seed": ("200 tables",),
     "distance": ("copy 100 x 1 MiB", "a commit of one small file", "a query"),
     "idle": ("20 tables",),

@@ -7,4 +7,5 @@ from __future__ import annotations
 
 from sterna.airflow.dags import sync_dag
 
-dag = sync_dag()
+# Large copies are left to sterna_large.py. Without that file: sync_dag() alone.
+dag = sync_dag(lanes=True)

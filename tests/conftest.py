@@ -22,12 +22,13 @@ _SIZES: dict[str, tuple[Any, Any, Any]] = {
 }
 # What tests need, by folders and files: the more marks, the dearer.
 _MARKS = {
-    "server": ("integration/", "faults/", "ha/", "airflow/test_dag.py"),
+    "server": ("integration/", "faults/", "ha/", "airflow/test_dag.py", "airflow/test_hands.py"),
     "spark": (
         "integration/demo/",
         "integration/edges/test_spark.py",
         "faults/test_spark_dies.py",
         "airflow/test_dag.py",
+        "airflow/test_hands.py",
     ),
     "airflow": ("airflow/", "integration/demo/", "ha/test_promotion_dag.py", "ha/test_site_airflow.py"),
     "regions": (

@@ -46,6 +46,7 @@
         ├── SourceGone           a listed file is gone at its source
         ├── NotCopied            a listed file is at its source and yet does not arrive
         ├── SizeDiffers          an object's real size is not the one that its metadata says
+        ├── NotLocalized         a localized file is gone, or has another length than what names it says
         └── Damaged              a file of the replica that its head reaches is not what sterna wrote
 
 What to do stands on each class as `remedy`; the command line turns `exit_code` into its own.
@@ -399,6 +400,10 @@ class NotCopied(TableError):
 
 class SizeDiffers(TableError):
     """An object's real size is not the size that its metadata says."""
+
+
+class NotLocalized(TableError):
+    """A localized file that was about to be published is gone, or has another length than what names it says."""
 
 
 class Damaged(TableError):

@@ -151,7 +151,7 @@ class World:
         return {run["dag_run_id"] for run in self.runs()}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("world")
     with deployment(folder, ("us", "ap", "eu"), airflow=True) as stage:

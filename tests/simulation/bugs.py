@@ -15,7 +15,9 @@ from sterna.replica.file_list import CONTENT
 from sterna.replica.region import RegionContext
 from sterna.sync import copy as copying
 from sterna.sync.copy import CopyFile, CopyResult
+from sterna.sync.holds import Settled
 from sterna.sync.plan import changes as looking
+from sterna.sync.plan import lanes
 from sterna.sync.plan import make as planning
 from tests.simulation.reader import records
 
@@ -99,6 +101,32 @@ def _added_by(context: RegionContext, metadata: TableMetadata) -> dict[str, int]
         objects[row["manifest_path"]].data for data in lists for row in records(data) if row["manifest_path"] in objects
     ]
     return {entry["data_file"]["file_path"]: entry["snapshot_id"] for data in manifests for entry in records(data)}
+
+
+def lanes_split_a_commit() -> AbstractContextManager[Any]:
+    """What was committed together with a table in transit goes ahead without it."""
+
+    def alone(
+        context: RegionContext, settled: Settled, found: Any, since: Any, seen: Any, options: Any, large: Any
+    ) -> Any:
+        moving = {item.key: item for item in lanes.too_large(context, found, settled, since, seen, large)}
+        going = Settled(
+            tuple(action for action in settled.actions if action.key not in moving), (*settled.held, *moving.values())
+        )
+        return going, lanes.without(found, moving.keys(), context.mapping, options)
+
+    return patch("sterna.sync.plan.make._small_ones", alone)
+
+
+def in_transit_and_forgotten() -> AbstractContextManager[Any]:
+    """Nobody writes down what is left to the large lane."""
+    real = planning._small_ones
+
+    def small_ones(*arguments: Any) -> Any:
+        settled, found = real(*arguments)
+        return replace(settled, held=tuple(item for item in settled.held if not item.in_transit)), found
+
+    return patch("sterna.sync.plan.make._small_ones", small_ones)
 
 
 def held_named_before_they_are_written_down() -> AbstractContextManager[object]:

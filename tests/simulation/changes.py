@@ -23,6 +23,8 @@ from tests.simulation.tables import (
 HOMES = ("s3://us-lake", "s3://eu-lake")
 FAR = "s3://ap-lake"
 """Where no table is at home, and a file of one may be."""
+LARGE = 1_000
+"""Bytes that only a large file has."""
 
 
 class Changes:
@@ -34,6 +36,7 @@ class Changes:
 
     Attributes:
         scattered: whether a table's files may lie elsewhere than the table itself.
+        large: how many of the data files are large.
     """
 
     def __init__(self, rng: Random, now_ms: Callable[[], int]) -> None:
@@ -41,6 +44,7 @@ class Changes:
         self._now_ms = now_ms
         self._count = 0
         self.scattered = True
+        self.large = rng.choice((0.0, 0.1, 0.4))
 
     def number(self) -> int:
         """Return a number that was never given before."""
@@ -162,6 +166,8 @@ class Changes:
         away = [f"{home}/elsewhere" for home in (*HOMES, FAR)] if self.scattered else []
         home = self.rng.choices([table.location, *away], (8, 1, 1, 1)[: 1 + len(away)])[0]
         data = tables.position_deletes(deletes) if content == POSITION_DELETES else f"file {number}".encode()
+        if content == DATA and self.rng.random() < self.large:
+            data = data.ljust(LARGE + number % 7, b".")
         return File(
             f"{home}/data/{number}.{'avro' if deletes else 'parquet'}", data, content, snapshot, sequence, deletes
         )

@@ -73,12 +73,13 @@ class Main:
         made = {key: self.changes.change(now[key]) if key in now else self._new(key) for key in keys}
         self._commit(made, [], "write")
 
-    def write_at_home(self) -> Key:
+    def write_at_home(self, *, large: bool = False) -> Key:
         """Make a table, under a name that was never used, whose files all lie where it does; return its key."""
         key = ("h", f"t{len(self.heads)}")
-        self.changes.scattered = False
+        before = self.changes.scattered, self.changes.large
+        self.changes.scattered, self.changes.large = False, float(large)
         self._commit({key: self._new(key)}, [], "write at home")
-        self.changes.scattered = True
+        self.changes.scattered, self.changes.large = before
         return key
 
     def drop(self) -> None:

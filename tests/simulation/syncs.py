@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from sterna.errors import UsageError
-from sterna.replica.records import StageReport
+from sterna.replica.records import Report, StageReport
 from sterna.replica.region import RegionContext
 from sterna.sync import stages
 from sterna.sync.options import SyncOptions
+from sterna.sync.run import sync
 from tests.simulation.actor import Actor
 from tests.simulation.store import Violation
 
@@ -65,6 +66,17 @@ class Syncing(Actor):
             self.tell("its run is so old that the clean-up took it away")
             self._run = None
 
+    def begin(self) -> None:
+        """Plan, and die when the first batch is copied."""
+        planned = stages.plan(self.context, self._options, self.tell)
+        if planned.batches:
+            stages.copy(self.context, planned.run, 0, self.tell)
+
+    def once(self) -> Report:
+        """One sync from its beginning to its end."""
+        self._run = None
+        return sync(self.context, self._options, self.tell, engine=no_engine)
+
     def forget(self) -> None:
         """Give up what was under way: sterna is another version from now on."""
         self._run = None
@@ -87,8 +99,9 @@ class Syncing(Actor):
             self.tell("localize")
             localized = stages.localize(context, self._run.planned.run, copied, self.tell, no_engine)
             self._run = replace(self._run, localized=localized)
-        self.tell("publish")
-        stages.publish(context, self._run.planned.run, copied, self._run.localized or StageReport(), self.tell)
+        last = stages.arrive if self._options.lane == "large" else stages.publish
+        self.tell(last.__name__)
+        last(context, self._run.planned.run, copied, self._run.localized or StageReport(), self.tell)
         self._run = None
 
 

@@ -18,6 +18,7 @@ HAPPENS = (
     *("starts it again", "gives its run up", "superseded", ": Waits", "SourceGone"),
     *("purged: s3://us-", "purged: s3://eu-", "lost: ", "restored: ", ": rename: ", ": drop: ", "drop namespace"),
     *("localizing 1 position-delete", "from us-lake", "is dark", "comes back"),
+    *(": InTransit", "L: arrive", "M: arrive", "another large lane is at work", "the large lane brings it"),
 )
 
 
@@ -31,6 +32,8 @@ HAPPENS = (
         (bugs.commits_torn, "order"),
         (bugs.held_once_held_forever, "equality"),
         (bugs.a_dark_place_stops_everybody, "isolation"),
+        (bugs.lanes_split_a_commit, "order"),
+        (bugs.in_transit_and_forgotten, "equality"),
         (bugs.held_named_before_they_are_written_down, "closure: the list"),
     ],
 )

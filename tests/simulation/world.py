@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import patch
 from uuid import UUID
 
@@ -26,7 +26,7 @@ from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from tests.simulation.actor import Actor
 from tests.simulation.catalog import ActorsCatalog
-from tests.simulation.changes import FAR
+from tests.simulation.changes import FAR, LARGE
 from tests.simulation.cleaning import KEEP, Cleaning
 from tests.simulation.clock import Clock
 from tests.simulation.invariants import Invariants
@@ -40,6 +40,7 @@ from tests.support.small_world import no_secrets
 from tests.unit.registry import samples
 
 _ROOT = "s3://eu-replica"
+_WHO_WAITS = ("sync.stages", "sync.run", "gc.delete", "gc.fence", "replica.head")
 
 
 class World:
@@ -57,10 +58,10 @@ class World:
         self.faults = self._faults()
         region = registry().region("eu")
         self.region = region
-        self.syncs = [Syncing(name, self._context(name), self.tell, self.rng, self._options()) for name in ("A", "B")]
-        self.syncs[0].others, self.syncs[1].others = self.syncs[1:], self.syncs[:1]
+        self.syncs = self._pair("A", "B", self.rng.choice(("small", "small", "all")))
+        self.large = self._pair("L", "M", "large")
         self.cleaning = Cleaning("C", self._context("C"), self.tell, lambda: self.invariants.commits > 0)
-        self.actors: list[Actor] = [*self.syncs, self.cleaning]
+        self.actors: list[Actor] = [*self.syncs, *self.large, self.cleaning]
         self.invariants = Invariants(
             self.catalog, self.store, self.main, region.replica_branch, _ROOT, self.syncs[0].context.mapping.source
         )
@@ -94,7 +95,7 @@ class World:
         self.main.purge(self._may_go)
 
     def _go_on(self) -> None:
-        self.rng.choices(self.actors, (3, 3, 2))[0].go_on()
+        self.rng.choices(self.actors, (3, 3, 2, 1, 2))[0].go_on()
 
     def _disturb(self) -> None:
         self.rng.choices((self.main.lose, self.main.restore, self._arrive, self._darken), (1, 1, 2, 1))[0]()
@@ -134,7 +135,10 @@ class World:
         self.tell("no faults any more")
         self.clock.go_on(COLLECTING_SECONDS)  # a clean-up that was killed is waited for no longer
         self._while_it_is_dark()
+        self._while_it_is_in_transit()
         report = self._last_sync()
+        if report.transit:
+            raise Violation(f"progress: a sync of both lanes leaves in transit {report.transit}")
         if report.watermark != self.main.heads[-1]:
             raise Violation(
                 f"progress: the last sync stands for {report.watermark}, main is at {self.main.heads[-1]}: {report}"
@@ -146,8 +150,8 @@ class World:
         if self.main.lost:
             self.main.restore()
             report = self._last_sync()
-        if report.held:
-            raise Violation(f"progress: held though nothing is lost: {report.held}")
+        if report.held or report.transit:
+            raise Violation(f"progress: held though nothing is lost: {report.held} {report.transit}")
         self._clean()
 
     def _while_it_is_dark(self) -> None:
@@ -156,13 +160,31 @@ class World:
         key = self.main.write_at_home()
         self.tell(f"{FAR} is dark and nothing else")
         try:
-            report = self._last_sync()
+            report = self._sync_of("small").once()
         except StoreUnreachable as error:
             raise Violation(f"isolation: {key_name(key)} is not published: {error}") from error
         if key_name(key) not in report.published:
             raise Violation(f"isolation: {key_name(key)} is not published: {report}")
+        self.invariants.check()
         self._check_held(report)
         self.store.dark.clear()
+
+    def _while_it_is_in_transit(self) -> None:
+        """While a large copy is under way, or was killed, others are published by the next sync of the small lane."""
+        big = key_name(self.main.write_at_home(large=True))
+        publisher = self._sync_of("small")
+        publisher.once()
+        self.large[0].begin()
+        key = key_name(self.main.write_at_home())
+        self.tell(f"the large lane copies {big}, or doesn't any more")
+        report = publisher.once()
+        self.invariants.check()
+        if key not in report.published:
+            raise Violation(f"isolation: {key} is not published beside {big}: {report}")
+
+    def _sync_of(self, lane: Literal["all", "small", "large"]) -> Syncing:
+        """Somebody whom nobody disturbs."""
+        return Syncing("S", self.syncs[0].context, self.tell, self.rng, SyncOptions(lane=lane))
 
     def _clean(self) -> None:
         """Nobody syncs any more.
@@ -177,7 +199,7 @@ class World:
             uri
             for uri in self.store.objects
             if self.store.is_below_root(uri)
-            and not uri.startswith((f"{_ROOT}/_sterna/runs/", f"{_ROOT}/_sterna/collect/"))
+            and not uri.startswith(tuple(f"{_ROOT}/_sterna/{kind}/" for kind in ("runs", "collect", "transit")))
         }
         if files - self.invariants.reached:
             raise Violation(f"progress: the clean-up leaves {sorted(files - self.invariants.reached)}")
@@ -204,8 +226,15 @@ class World:
             registry(), "eu", no_secrets, catalog=catalog, primary=catalog, objects=objects, mapping=mapping()
         )
 
-    def _options(self) -> SyncOptions:
-        return SyncOptions(files_per_batch=self.rng.choice((1, 3, 5_000)), seed_group=self.rng.choice((1, 2, 50)))
+    def _pair(self, one: str, two: str, lane: Literal["all", "small", "large"]) -> list[Syncing]:
+        """Two that do the same, and may take each other's work for abandoned."""
+        pair = [Syncing(name, self._context(name), self.tell, self.rng, self._options(lane)) for name in (one, two)]
+        pair[0].others, pair[1].others = pair[1:], pair[:1]
+        return pair
+
+    def _options(self, lane: Literal["all", "small", "large"]) -> SyncOptions:
+        files, group = self.rng.choice((1, 3, 5_000)), self.rng.choice((1, 2, 50))
+        return SyncOptions(files_per_batch=files, seed_group=group, lane=lane)
 
     def _faults(self) -> Faults:
         """How bad this seed is: some are calm, some have one kind of fault, some all."""
@@ -234,10 +263,14 @@ class World:
                 patch("sterna.replica.run_folder.datetime", time),
                 patch("sterna.replica.lag.datetime", time),
                 patch("sterna.replica.head.datetime", time),
+                patch("sterna.replica.transit.datetime", time),
+                patch("sterna.replica.transit.time", seconds),
+                patch("sterna.sync.lanes.datetime", time),
                 patch("sterna.gc.run.datetime", time),
                 patch("sterna.gc.fence.Fence", self._fence),
                 patch("sterna.gc.run.uuid", SimpleNamespace(uuid4=self._uuid)),
-                *(patch(f"sterna.{module}.time", seconds) for module in ("sync.stages", "gc.delete", "gc.fence")),
+                *(patch(f"sterna.{module}.time", seconds) for module in _WHO_WAITS),
+                patch("sterna.replica.head._first_seen", {}),
                 patch("sterna.replica.run_folder.uuid", SimpleNamespace(uuid4=self._uuid)),
                 patch("sterna.sync.plan.make.ThreadPoolExecutor", Serial),
                 patch("sterna.sync.localize.ThreadPoolExecutor", Serial),
@@ -280,7 +313,7 @@ class Serial:
 @cache
 def registry() -> Registry:
     names = ("us", "eu", "ap")
-    regions = [samples.region(name, f"s3://{name}-replica", localize="here") for name in names]
+    regions = [samples.region(name, f"s3://{name}-replica", localize="here", large_copy=LARGE - 1) for name in names]
     lakes = [
         samples.location(f"{name}-{part}", f"s3://{name}-{part}", name)
         for name in names

@@ -5,18 +5,15 @@ And the question whether a replica equals main.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pyarrow.fs as pafs
-import pytest
 from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
-from sterna.catalog.model import Content, Key, key_name, parse_key
+from sterna.catalog.model import Content, Key, key_name
 from sterna.edges.environment import environment
 from sterna.edges.nessie.catalog import NessieCatalog
 from sterna.edges.secrets import environment_secrets
@@ -109,8 +106,6 @@ class World:
             without: metadata tables that Iceberg itself can't answer for these tables.
         """
         other = "us" if region == "eu" else "eu"
-        for table in tables:  # Nessie's Iceberg REST writes metadata at the regions' own endpoints
-            wait_until_served(self, self.content(parse_key(table)).metadata_location or "")
         wanted = {table: ask(self.spark, f"main_{other}.{table}", without) for table in tables}
         with self.dark(other), self.context(region) as context:
             for table in tables:
@@ -176,14 +171,3 @@ def world_of(stage: Deployment, spark: SparkSession) -> Iterator[World]:
             )
         with NessieCatalog(stage.nessie.uri) as catalog:
             yield World(stage, spark, catalog)
-
-
-def wait_until_served(world: World, uri: str) -> None:
-    """The endpoint that serves all regions' buckets shows a new object within a second."""
-    key = {"access_key": world.stage.wide.access_key, "secret_key": world.stage.wide.secret_key}
-    store = pafs.S3FileSystem(endpoint_override=world.stage.wide.url, region="us-east-1", scheme="http", **key)
-    for _ in range(50):
-        if store.get_file_info(uri.removeprefix("s3://")).type is pafs.FileType.File:
-            return
-        time.sleep(0.2)
-    pytest.fail(f"{uri} is not served")

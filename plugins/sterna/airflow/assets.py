@@ -1,11 +1,12 @@
 """Assets: the head of `main`, a region's replica as a whole, and every table replicated there.
 
     sterna://eu/main            `main` has a new commit, seen from region eu
+    sterna://eu/transit         tables of eu are in transit: a large lane is wanted
     sterna://eu/                the replica of eu has a new head
     sterna://eu/shop.orders     the table shop.orders is fresh in eu
 
-The path is one segment: the key as `key_name` writes it, percent-encoded. A table whose whole key is `main` would share
-the asset of the branch, which costs runs with nothing to do and no more.
+The path is one segment: the key as `key_name` writes it, percent-encoded. A table whose whole key is `main` or
+`transit` would share that asset, which costs runs with nothing to do and no more.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 SCHEME = "sterna"
 # The registry's own name for it is not imported: reading the registry's models would cost every task of every DAG.
 MAIN = "main"
+TRANSIT = "transit"
 _REGION = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
@@ -69,6 +71,15 @@ def main_asset(region: str, registry: str = "", poll_interval: float = 0) -> Ass
         trigger = NessieCommitTrigger(region=region, registry=registry, poll_interval=poll_interval)
         asset.watchers = [AssetWatcher(name=f"sterna_{region}", trigger=trigger)]
     return asset
+
+
+def transit_asset(region: str) -> Asset:
+    """Return the asset that is updated when tables of a region come into transit.
+
+    Raises:
+        UsageError: no region is called so.
+    """
+    return _asset(region, TRANSIT)
 
 
 def announcements() -> AssetAlias:

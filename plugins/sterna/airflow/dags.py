@@ -7,10 +7,11 @@ from typing import Any
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param, XComArg
 
-from sterna.airflow.assets import main_asset
+from sterna.airflow.assets import main_asset, transit_asset
 from sterna.airflow.operators import (
     RUN,
     SternaAnnounceOperator,
+    SternaArriveOperator,
     SternaCopyOperator,
     SternaGcOperator,
     SternaLagOperator,
@@ -22,6 +23,8 @@ from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.airflow.settings import number, seconds, text
 from sterna.sync.options import SyncOptions
 
+# All but backfills: what these DAGs do, they do to what is there now, whatever day a run is for.
+_RUN_TYPES = ("scheduled", "manual", "operator_triggered", "asset_triggered", "asset_materialization")
 _SYNC_DOC = """\
 ### Bring region `{region}` up to date with `main`
 
@@ -41,6 +44,24 @@ batches.
 
 **When it fails**: the last lines of the failed task name what is wrong. Errors that time may cure were repeated;
 the others (registry, credentials, a branch changed by somebody else) wait for you.
+"""
+
+_LARGE_DOC = """\
+### Bring the tables of region `{region}` of which much is to be copied
+
+The sync leaves them out, as *in transit*, so that all others are published meanwhile (`large_copy` in the registry).
+
+| task | what it does |
+|---|---|
+| plan | lists what the tables in transit lack here |
+| copy | copies the files that lie in other regions, a task a batch, and proves each of them present |
+| localize | writes this region's own copy of every file that holds paths |
+| arrive | ends the round, and starts a run of the sync, which publishes what is here |
+
+It publishes nothing itself. A sync that puts tables in transit starts a run, and so does the clock, as a net. With
+nothing in transit a run ends after `plan`.
+
+**When it fails**: the tables stay in transit, and the lag alert tells how long. The next run takes up what was copied.
 """
 
 _LAG_DOC = """\
@@ -80,6 +101,7 @@ def sync_dag(
     dag_id: str = "sterna_sync",
     schedule: str | None = None,
     poll_interval: float | None = None,
+    lanes: bool = False,
     **kwargs: Any,
 ) -> DAG:
     """Return the DAG that keeps a region's replica up to date; the module that calls it holds it in a variable.
@@ -91,6 +113,7 @@ def sync_dag(
         schedule: cron expression (UTC) of the runs that catch what events missed, "" for none; None for `[sterna]
             schedule`.
         poll_interval: seconds between two looks at the head of `main`; None for `[sterna] poll_interval`.
+        lanes: leave what is large to the DAG of `large_dag`, which then has to be there. Otherwise one run takes all.
         kwargs: see `DAG`; they go before what is set here.
 
     Raises:
@@ -105,11 +128,48 @@ def sync_dag(
         "schedule": AssetOrTimeSchedule(timetable=CronTriggerTimetable(cron, timezone="UTC"), assets=[head])
         if cron
         else [head],
-        "params": _params(),
+        "params": _params(lanes),
         **_common(),
     }
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
         _sync_tasks(region, registry)
+    return dag
+
+
+def large_dag(
+    *,
+    region: str | None = None,
+    registry: str | None = None,
+    dag_id: str = "sterna_large",
+    schedule: str | None = None,
+    **kwargs: Any,
+) -> DAG:
+    """Return the DAG that copies what the region's sync, a `sync_dag` with `lanes`, leaves in transit.
+
+    Args:
+        region: name of the region; None for `[sterna] region`.
+        registry: path of the registry; None for `[sterna] registry`.
+        dag_id: the DAG's id; one a region.
+        schedule: cron expression (UTC) of the runs that catch what events missed, "" for none; None for `[sterna]
+            schedule`.
+        kwargs: see `DAG`; they go before what is set here.
+
+    Raises:
+        UsageError: a setting is missing or wrong.
+    """
+    region, registry = region or text("region"), registry or text("registry")
+    moving = transit_asset(region)
+    cron = text("schedule") if schedule is None else schedule
+    settings: dict[str, Any] = {
+        "description": f"Copy the tables in transit to region {region}",
+        "doc_md": _LARGE_DOC.format(region=region),
+        "schedule": AssetOrTimeSchedule(timetable=CronTriggerTimetable(cron, timezone="UTC"), assets=[moving])
+        if cron
+        else [moving],
+        **_common(),
+    }
+    with DAG(dag_id, **{**settings, **kwargs}) as dag:
+        _brought({"lane": "large"}, SternaArriveOperator, "arrive", {"region": region, "registry": registry})
     return dag
 
 
@@ -199,9 +259,14 @@ def gc_dag(
 
 def _sync_tasks(region: str, registry: str) -> None:
     common: dict[str, Any] = {"region": region, "registry": registry}
-    plan = SternaPlanOperator(
-        task_id="plan", options="{{ params | tojson }}", execution_timeout=seconds("plan_timeout"), **common
-    )
+    publish = _brought("{{ params | tojson }}", SternaPublishOperator, "publish", common)
+    # After a run with nothing to do as well: an earlier announcement may have been killed.
+    publish >> SternaAnnounceOperator(task_id="announce", execution_timeout=seconds("publish_timeout"), **common)
+
+
+def _brought(options: dict[str, Any] | str, last: Any, name: str, common: dict[str, Any]) -> Any:
+    """Add the tasks from a plan to the one that ends a run; return that one."""
+    plan = SternaPlanOperator(task_id="plan", options=options, execution_timeout=seconds("plan_timeout"), **common)
     run: Any = XComArg(plan, key=RUN)
     copy = SternaCopyOperator.partial(
         task_id="copy",
@@ -217,17 +282,14 @@ def _sync_tasks(region: str, registry: str) -> None:
     )
     localized: Any = localize.output
     deadline = seconds("publish_timeout")
-    publish = SternaPublishOperator(
-        task_id="publish", run=run, copied=copied, localized=localized, execution_timeout=deadline, **common
-    )
-    # After a run with nothing to do as well: an earlier announcement may have been killed.
-    publish >> SternaAnnounceOperator(task_id="announce", execution_timeout=deadline, **common)
+    return last(task_id=name, run=run, copied=copied, localized=localized, execution_timeout=deadline, **common)
 
 
 def _common() -> dict[str, Any]:
     owner, link = text("owner"), text("owner_link")
     return {
         "catchup": False,
+        "allowed_run_types": _RUN_TYPES,
         "max_active_runs": 1,
         "tags": ["sterna"],
         "default_args": {
@@ -240,7 +302,7 @@ def _common() -> dict[str, Any]:
     }
 
 
-def _params() -> dict[str, Param]:
+def _params(lanes: bool) -> dict[str, Param]:
     default = SyncOptions()
     return {
         "tables": Param(
@@ -272,6 +334,13 @@ def _params() -> dict[str, Param]:
                 "Put right what somebody else committed to the replica branch; the log of `plan` names "
                 "it. Not in a dry run."
             ),
+        ),
+        "lane": Param(
+            "small" if lanes else "all",
+            enum=["all", "small"],
+            type="string",
+            title="Lane",
+            description_md="`small` leaves large copies to the DAG for them; `all` takes everything in this run.",
         ),
         "bytes_per_batch": Param(
             default.bytes_per_batch, type="integer", minimum=1, title="Bytes per copy batch", section="Size of batches"

@@ -90,6 +90,11 @@ def record_alarms(status: RegionStatus, raised: Sequence[Alarm]) -> None:
     age = evidence_age(status)
     if age is not None:
         stats.gauge("sterna.gc_lag_seconds", age, tags=tags)
+    if status.stored:
+        stats.gauge("sterna.stored_bytes", status.stored.objects.bytes, tags=tags)
+        stats.gauge("sterna.evidence_bytes", status.stored.evidence.bytes, tags=tags)
+        stats.gauge("sterna.superseded_bytes", status.stored.superseded.bytes, tags=tags)
+        stats.gauge("sterna.garbage_bytes", status.stored.garbage.bytes, tags=tags)
     if status.slots:
         stats.gauge("sterna.slot_behind_bytes", max(slot.behind for slot in status.slots), tags=tags)
         stats.gauge("sterna.slot_used", max(slot.used or 0.0 for slot in status.slots), tags=tags)

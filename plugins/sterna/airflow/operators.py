@@ -1,6 +1,7 @@
 """The stages of a sync as operators: thin, so that users' own DAGs can string them together as well.
 
     plan → copy (one task a batch) → localize → publish → announce
+    plan → copy (one task a batch) → localize → arrive                  the large lane, which publishes nothing
 
 XComs carry the URI of the run's folder, batch numbers and counts; the plan and its list of files stay in that folder.
 """
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import SkipMixin
 
-from sterna.airflow.assets import announcements, main_asset, region_asset, replica_asset
+from sterna.airflow.assets import announcements, main_asset, region_asset, replica_asset, transit_asset
 from sterna.airflow.base import RUN as RUN
 from sterna.airflow.base import SternaOperator as SternaOperator
 from sterna.airflow.gc_operator import SternaGcOperator as SternaGcOperator
@@ -56,7 +57,8 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
         options, dry_run = read_options(self.options)
         planned = stages.plan(region, options, self.say)
         if planned.report is not None:
-            record_sync(planned.report)
+            if options.lane != "large":  # it looked at few tables, and knows no lag
+                record_sync(planned.report)
             self._skip_stages(context, dry_run)
             return []
         if planned.explained is not None:
@@ -71,7 +73,7 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
         ]
 
     def _skip_stages(self, context: TaskContext, dry_run: bool) -> None:
-        stages = (SternaCopyOperator, SternaLocalizeOperator, SternaPublishOperator)
+        stages = (SternaCopyOperator, SternaLocalizeOperator, SternaPublishOperator, SternaArriveOperator)
         skipped = (*stages, SternaAnnounceOperator) if dry_run else stages
         behind = [task for task in self.get_flat_relatives(upstream=False) if issubclass(_operator(task), skipped)]
         # Raises where there is something to skip: Airflow then ends this task well, and starts no process for those.
@@ -137,7 +139,8 @@ class SternaLocalizeOperator(SternaOperator):
 class SternaPublishOperator(SternaOperator):
     """Publish a plan in one commit on the replica branch; return in short how the sync ended.
 
-    When it left more to do, it updates the asset of `main`, which starts the next run at once.
+    When it left more to do, it updates the asset of `main`, which starts the next run at once. When tables came into
+    transit, it updates the asset that starts the large lane.
 
     Args:
         run: URI of the run's folder.
@@ -166,6 +169,43 @@ class SternaPublishOperator(SternaOperator):
             context["outlet_events"][announcements()].add(
                 main_asset(report.region), extra={"reason": "the last sync left more to do"}
             )
+        for item in report.transit:
+            self.say(item.line)
+        if report.large:
+            context["outlet_events"][announcements()].add(
+                transit_asset(report.region), extra={"reason": "tables are in transit, and no large lane is at work"}
+            )
+        return in_short(report)
+
+
+class SternaArriveOperator(SternaOperator):
+    """End a round of the large lane, and start the sync that publishes what it brought; return in short how it went.
+
+    Args:
+        run: URI of the run's folder.
+        copied: what the copy tasks returned.
+        localized: what the localize task returned.
+        kwargs: see `SternaOperator`.
+    """
+
+    template_fields = (*SternaOperator.template_fields, "run", "copied", "localized")
+
+    def __init__(self, *, run: str, copied: Iterable[str] | None = None, localized: str, **kwargs: Any) -> None:
+        super().__init__(**_announcing(_after_skipped(kwargs)))
+        self.run = run
+        self.copied = copied
+        self.localized = localized
+
+    def execute(self, context: TaskContext) -> dict[str, Any]:
+        """End the round."""
+        from sterna.sync import stages
+
+        copied, localized = add_up(self.copied, self.run), add_up([self.localized], self.run)
+        report = stages.arrive(self.open(), self.run, copied, localized, self.say)
+        record_sync(report)
+        context["outlet_events"][announcements()].add(
+            main_asset(report.region), extra={"reason": "what was in transit is here"}
+        )
         return in_short(report)
 
 
@@ -325,6 +365,7 @@ def in_short(report: Report) -> dict[str, Any]:
         "replica_hash": report.replica_hash,
         "published": len(report.published),
         "held": len(report.held),
+        "transit": len(report.transit),
         "copied_files": report.copied.files,
         "copied_bytes": report.copied.sent,
         "lag_seconds": report.lag_seconds,

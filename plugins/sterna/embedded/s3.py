@@ -1,4 +1,7 @@
-"""The object stores of the embedded deployment: `rclone serve s3` over a folder, one endpoint a region."""
+"""The object stores of the embedded deployment: `rclone serve s3` over a folder, one endpoint a region.
+
+Before each of them stands a gate (`s3_gate.py`), which is the program that is started. One more gate stands before all.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,13 @@ import re
 import secrets
 import shutil
 import socket
+import sys
 import sysconfig
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sterna.embedded.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
@@ -25,6 +29,7 @@ CLIENT_ENVIRONMENT = {
     "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
     "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
 }
+_GATE = Path(__file__).with_name("s3_gate.py")
 _START_SECONDS = 60.0
 _MARK = "sterna-mark-"
 _MARK_SECONDS = 10.0
@@ -121,7 +126,12 @@ class Endpoint:
         self.stop()
         keep = None if self._requests is None else self._read_line
         process = start_process(
-            f"the S3 endpoint {self.name}", [*self._command, *options], log=self.log, env=self._environ, keep_line=keep
+            f"the S3 endpoint {self.name}",
+            [*self._command, *options],
+            log=self.log,
+            env=self._environ,
+            cwd=self.log.parent,
+            keep_line=keep,
         )
         wait_until_ready(process, lambda: _answers(self.url), timeout=_START_SECONDS)
         self._process = process
@@ -191,7 +201,14 @@ class Endpoint:
 
 
 def start_s3(
-    work: Path, name: str, buckets: Sequence[str], access_key: str, secret_key: str, *, count_requests: bool = False
+    work: Path,
+    name: str,
+    buckets: Sequence[str],
+    access_key: str,
+    secret_key: str,
+    *,
+    wide_keys: tuple[str, str] | None = None,
+    count_requests: bool = False,
 ) -> Endpoint:
     """Start an S3 endpoint over a folder of its own at a free loopback port and wait until it answers.
 
@@ -201,6 +218,7 @@ def start_s3(
         buckets: the buckets to make.
         access_key: the id of the key pair it takes.
         secret_key: the secret of that pair.
+        wide_keys: the pair of the wide endpoint that is to serve these buckets, too.
         count_requests: keep a list of requests for `Endpoint.requests`; costs some speed.
 
     Raises:
@@ -209,7 +227,14 @@ def start_s3(
     folder = work / "s3" / name
     for bucket in buckets:
         (folder / bucket).mkdir(parents=True, exist_ok=True)
-    return _start(work, name, str(folder), {}, access_key, secret_key, folder=folder, count_requests=count_requests)
+    pairs = [(access_key, secret_key), *([wide_keys] if wide_keys else [])]
+    environ = _environment() | {"RCLONE_AUTH_KEY": ",".join(f'"{key},{secret}"' for key, secret in pairs)}
+    address = f"s3-{name}.sock"  # below the folder that it is started in: a socket's whole path may not be long
+    server = _server(address, folder, count_requests=count_requests)
+    endpoint = _endpoint(work, name, [address, "--", *server], environ, (access_key, secret_key))
+    endpoint = replace(endpoint, folder=folder, _requests=[] if count_requests else None)
+    endpoint.start()
+    return endpoint
 
 
 def start_wide_s3(work: Path, name: str, endpoints: dict[str, Endpoint], access_key: str, secret_key: str) -> Endpoint:
@@ -220,19 +245,16 @@ def start_wide_s3(work: Path, name: str, endpoints: dict[str, Endpoint], access_
         work: the folder for its log.
         name: the endpoint's name.
         endpoints: bucket → the endpoint that holds it; bucket names are unique over all regions.
-        access_key: the id of the key pair it takes.
+        access_key: the id of the key pair that each of them takes as `wide_keys`.
         secret_key: the secret of that pair.
 
     Raises:
-        EngineError: rclone is missing or the server did not start.
+        EngineError: the gate did not start.
     """
-    settings = {"RCLONE_CONFIG_WIDE_TYPE": "combine"}
-    upstreams = []
-    for index, (bucket, endpoint) in enumerate(endpoints.items()):
-        settings |= _remote_settings(f"R{index}", endpoint)
-        upstreams.append(f"{bucket}=R{index}:{bucket}")
-    settings["RCLONE_CONFIG_WIDE_UPSTREAMS"] = " ".join(upstreams)
-    return _start(work, name, "WIDE:", settings, access_key, secret_key, folder=None, count_requests=False)
+    targets = [f"{bucket}={LOOPBACK}:{endpoint.port}" for bucket, endpoint in endpoints.items()]
+    wide = _endpoint(work, name, targets, _environment(), (access_key, secret_key))
+    wide.start()
+    return wide
 
 
 def find_rclone() -> Path:
@@ -250,50 +272,34 @@ def find_rclone() -> Path:
     return Path(found)
 
 
-def _start(
-    work: Path,
-    name: str,
-    remote: str,
-    settings: dict[str, str],
-    access_key: str,
-    secret_key: str,
-    *,
-    folder: Path | None,
-    count_requests: bool,
-) -> Endpoint:
-    port = free_port()
-    command = [str(find_rclone()), "serve", "s3", "--config", "", "--addr", f"{LOOPBACK}:{port}", "--use-json-log"]
+def _server(address: str, folder: Path, *, count_requests: bool) -> list[str]:
+    """Return the command of the server that stands behind a gate."""
+    command = [str(find_rclone()), "serve", "s3", "--config", "", "--addr", f"unix://{address}", "--use-json-log"]
     # Without the wait each ranged read (every Parquet footer) sleeps 20 ms first. Objects that someone else wrote into
     # the store show after the cache's time.
     command += ["--vfs-read-wait", "0", "--dir-cache-time", "1s", "--poll-interval", "0"]
-    command += ["--log-level", "DEBUG" if count_requests else "NOTICE", remote]
-    environ = {key: value for key, value in os.environ.items() if not key.startswith("RCLONE_")}
-    environ |= {**settings, "RCLONE_AUTH_KEY": f'"{access_key},{secret_key}"'}
-    endpoint = Endpoint(
+    return [*command, "--log-level", "DEBUG" if count_requests else "NOTICE", str(folder)]
+
+
+def _endpoint(work: Path, name: str, behind: list[str], environ: dict[str, str], keys: tuple[str, str]) -> Endpoint:
+    """Return an endpoint at a free port, not started yet."""
+    port = free_port()
+    # Without what a Python environment brings in: a gate needs nothing of it, and starts twice as fast.
+    command = [sys.executable, "-I", "-S", str(_GATE), f"{LOOPBACK}:{port}", *behind]
+    return Endpoint(
         name=name,
         url=f"http://{LOOPBACK}:{port}",
-        access_key=access_key,
-        secret_key=secret_key,
-        folder=folder,
+        access_key=keys[0],
+        secret_key=keys[1],
+        folder=None,
         log=work / f"s3-{name}.log",
         _command=command,
         _environ=environ,
-        _requests=[] if count_requests else None,
     )
-    endpoint.start()
-    return endpoint
 
 
-def _remote_settings(remote: str, endpoint: Endpoint) -> dict[str, str]:
-    options = {
-        "TYPE": "s3",
-        "PROVIDER": "Rclone",
-        "ENDPOINT": endpoint.url,
-        "ACCESS_KEY_ID": endpoint.access_key,
-        "SECRET_ACCESS_KEY": endpoint.secret_key,
-        "REGION": endpoint.region,
-    }
-    return {f"RCLONE_CONFIG_{remote}_{name}": value for name, value in options.items()}
+def _environment() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if not key.startswith("RCLONE_")}
 
 
 def _answers(url: str) -> bool:

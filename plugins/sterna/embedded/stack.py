@@ -176,13 +176,12 @@ def _start_stores(
     stack: ExitStack, work: Path, regions: Sequence[str], *, count_requests: bool
 ) -> tuple[dict[str, Endpoint], Endpoint]:
     """Start each region's own endpoint, then the one that serves the buckets of all of them."""
-    starters = (
-        partial(start_s3, work, region, [bucket(region)], *new_keys(), count_requests=count_requests)
-        for region in regions
-    )
+    wide_keys = new_keys()
+    start = partial(start_s3, wide_keys=wide_keys, count_requests=count_requests)
+    starters = (partial(start, work, region, [bucket(region)], *new_keys()) for region in regions)
     endpoints = dict(zip(regions, start_together(stack, *starters), strict=True))
     buckets = {bucket(region): endpoint for region, endpoint in endpoints.items()}
-    wide = start_wide_s3(work, "wide", buckets, *new_keys())
+    wide = start_wide_s3(work, "wide", buckets, *wide_keys)
     stack.callback(wide.stop)
     return endpoints, wide
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -14,6 +14,7 @@ from sterna.gc.model import Amount
 from sterna.registry.edition import split_edition
 from sterna.registry.mapping import Mapping
 from sterna.replica.reach import ReachedFiles
+from sterna.replica.run_folder import is_working
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,7 +75,7 @@ class Rules:
         if first == "_sterna" and rest[:1] == ["held"]:
             return FILE if len(rest) == 2 else STRANGE
         if first == "_sterna":
-            return EVIDENCE if len(rest) > 1 and rest[0] in ("runs", "collect", "transit") else STRANGE
+            return EVIDENCE if len(rest) > 1 and rest[0] in ("runs", "collect", "transit", "planning") else STRANGE
         if not rest or first.partition("~")[0] not in self.ids:
             return STRANGE
         try:
@@ -83,8 +84,18 @@ class Rules:
             return STRANGE
         return FILE
 
+    def working(self, uri: str) -> bool:
+        """Tell whether the stages of a run hand an object on to one another."""
+        runs = f"{self.mapping.region.replica_root}/_sterna/runs/"
+        return uri.startswith(runs) and is_working(uri.removeprefix(runs).partition("/")[2])
+
     def spent(self, uri: str, modified: datetime) -> bool:
-        """Tell whether evidence is older than `keep`, and no record of a pass that is still needed."""
+        """Tell whether evidence is older than `keep`, and no record of a pass that is still needed.
+
+        What the stages of a run hand on to one another has had its time after `grace`.
+        """
+        if self.working(uri):
+            return modified <= self.now - min(self.grace, self.keep)
         is_pass = uri.startswith(f"{self.mapping.region.replica_root}/_sterna/collect/")
         needed = is_pass and (not self.passes or modified >= self.passes[0].at)
         return not needed and modified <= self.now - self.keep
@@ -97,6 +108,8 @@ class SortedOut:
     Args:
         objects: everything.
         strange: what sterna did not write.
+        evidence: what runs and passes wrote down.
+        superseded: metadata.json that older heads alone name.
         unreachable: URI, size and time of last change of what no kept head reaches.
         refused: the same of what only refused tables reach.
     """
@@ -105,6 +118,8 @@ class SortedOut:
     strange: Amount
     unreachable: pa.Table
     refused: pa.Table
+    evidence: Amount
+    superseded: Amount
 
 
 @cache
@@ -115,7 +130,13 @@ def schema() -> pa.Schema:
     return pa.schema([("uri", pa.string()), ("size", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
 
 
-def sort_out(listing: Iterable[Listed], rules: Rules, kept: ReachedFiles, refused: ReachedFiles) -> SortedOut:
+def sort_out(
+    listing: Iterable[Listed],
+    rules: Rules,
+    kept: ReachedFiles,
+    refused: ReachedFiles,
+    superseded: Collection[str] = frozenset(),
+) -> SortedOut:
     """Tell what is reachable of a listing.
 
     Args:
@@ -123,17 +144,18 @@ def sort_out(listing: Iterable[Listed], rules: Rules, kept: ReachedFiles, refuse
         rules: what else it depends on.
         kept: what kept heads reach.
         refused: what refused tables reach; what is kept is kept nevertheless.
+        superseded: metadata.json that is kept for older heads alone.
     """
     import pyarrow as pa
 
-    objects = strange = Amount()
+    objects = strange = evidence = older = Amount()
     unreachable, only_refused = [schema().empty_table()], [schema().empty_table()]
     for chunk in _chunks(listing):
         objects += Amount(len(chunk), sum(size for _, size, _ in chunk))
         kinds = [rules.kind(uri) for uri, _, _ in chunk]
-        strange += Amount(
-            kinds.count(STRANGE), sum(item[1] for item, kind in zip(chunk, kinds, strict=True) if kind == STRANGE)
-        )
+        strange += _sum(item for item, kind in zip(chunk, kinds, strict=True) if kind == STRANGE)
+        evidence += _sum(item for item, kind in zip(chunk, kinds, strict=True) if kind == EVIDENCE)
+        older += _sum(item for item in chunk if item[0] in superseded)
         files = [item for item, kind in zip(chunk, kinds, strict=True) if kind == FILE]
         spent = [
             item for item, kind in zip(chunk, kinds, strict=True) if kind == EVIDENCE and rules.spent(item[0], item[2])
@@ -147,6 +169,8 @@ def sort_out(listing: Iterable[Listed], rules: Rules, kept: ReachedFiles, refuse
         strange,
         pa.concat_tables(unreachable).combine_chunks(),
         pa.concat_tables(only_refused).combine_chunks(),
+        evidence,
+        older,
     )
 
 
@@ -154,22 +178,25 @@ def garbage(unreachable: pa.Table, rules: Rules) -> pa.Table:
     """Return what may be deleted of the unreachable.
 
     Older than `grace`, and unreachable in every pass since one that is as old. While a table is in transit nothing that
-    may have been brought for it.
+    may have been brought for it. What stages of a run hand on to one another waits for no pass: nobody but a living run
+    reads it, and that would read at the source.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not rules.passes:
-        return unreachable.slice(0, 0)
     limit = pa.scalar(rules.now - rules.grace, pa.timestamp("us", "UTC"))
-    found = unreachable.filter(pc.less_equal(unreachable.column("modified"), limit))
+    old = unreachable.filter(pc.less_equal(unreachable.column("modified"), limit))
+    at_work = pa.array([rules.working(uri) for uri in old.column("uri").to_pylist()], pa.bool_())
+    found = old.filter(pc.invert(at_work)) if rules.passes else old.slice(0, 0)
     for earlier in rules.passes:
         found = found.filter(pc.is_in(found.column("uri"), earlier.uris))
+    found = pa.concat_tables([found, old.filter(at_work)])
     if rules.moving:
-        evidence = pc.starts_with(found.column("uri"), f"{rules.mapping.region.replica_root}/_sterna/")
+        written = pc.starts_with(found.column("uri"), f"{rules.mapping.region.replica_root}/_sterna/")
+        working = pa.array([rules.working(uri) for uri in found.column("uri").to_pylist()], pa.bool_())
         older = pc.less(found.column("modified"), pa.scalar(rules.moving, pa.timestamp("us", "UTC")))
-        found = found.filter(pc.or_(evidence, older))
-    return found
+        found = found.filter(pc.or_(pc.and_not(written, working), older))
+    return found.combine_chunks()
 
 
 def without(files: pa.Table, reached: ReachedFiles) -> pa.Table:
@@ -184,6 +211,11 @@ def amount(files: pa.Table) -> Amount:
     import pyarrow.compute as pc
 
     return Amount(files.num_rows, pc.sum(files.column("size")).as_py() or 0)
+
+
+def _sum(listed: Iterable[Listed]) -> Amount:
+    sizes = [size for _, size, _ in listed]
+    return Amount(len(sizes), sum(sizes))
 
 
 def _chunks(listing: Iterable[Listed]) -> Iterator[list[Listed]]:

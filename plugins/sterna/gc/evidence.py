@@ -11,13 +11,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from sterna.errors import UsageError
+from sterna.errors import ObjectMissing, UsageError
 from sterna.gc.decide import Pass
+from sterna.gc.model import Collected
 from sterna.replica.region import RegionContext
-from sterna.replica.run_folder import began, load_plan, runs_folder, stamp
+from sterna.replica.run_folder import began, from_json, load_plan, runs_folder, stamp, to_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from sterna.edges.stores.objects import Objects
 
 # Between a run's beginning, which its name tells, and its plan. Who plans for longer may be disturbed.
 _PLANNING = timedelta(hours=1)
@@ -30,6 +33,25 @@ def save_pass(context: RegionContext, pass_id: str, unreachable: pa.Table) -> No
     sink = io.BytesIO()
     pq.write_table(unreachable, sink, compression="zstd")
     context.objects.write_new(f"{_folder(context)}/{pass_id}.parquet", sink.getvalue())
+
+
+def save_collected(context: RegionContext, report: Collected) -> None:
+    """Write down what a clean-up found and did: `status` shows it."""
+    context.objects.write_new(f"{_folder(context)}/{report.pass_id}.json", to_json(report).encode())
+
+
+def newest_collected(context: RegionContext, objects: Objects) -> Collected | None:
+    """Return what the newest clean-up found and did; None where none has come to its end, or nobody can read it.
+
+    Raises:
+        StoreUnreachable, StoreDenied, CredentialError: the store can't be used.
+    """
+    reports = [uri for uri, _, _ in objects.list(_folder(context)) if uri.endswith(".json")]
+    try:
+        # Their names begin with their time.
+        return from_json(Collected, objects.read(max(reports))) if reports else None
+    except (ValueError, ObjectMissing):
+        return None
 
 
 def read_passes(context: RegionContext, before: datetime) -> list[Pass]:

@@ -24,7 +24,7 @@ from sterna.replica.region import RegionContext
 from sterna.replica.writing import writer
 
 # Far from the time after which syncs take the clean-up for dead: requests may be slow.
-_DELETING_SECONDS = COLLECTING_SECONDS / 30
+_DELETING_SECONDS = COLLECTING_SECONDS / 12
 _LAST_REQUEST_SECONDS = COLLECTING_SECONDS / 3
 
 

@@ -95,6 +95,7 @@ class Heads:
         past: what `main` held below the replica root since that moment, and may have expired: what is left of it stays.
         refused: versions, on the replica branch but no more at its head, of keys that the registry refuses now.
         still_shown: refused keys that the head still shows.
+        superseded: metadata.json that the kept heads before the newest name, and no reference shows.
     """
 
     head: Head
@@ -103,6 +104,7 @@ class Heads:
     past: set[TableVersion] = field(default_factory=set)
     refused: set[TableVersion] = field(default_factory=set)
     still_shown: tuple[str, ...] = ()
+    superseded: frozenset[str] = frozenset()
 
 
 def kept_heads(context: RegionContext, since: datetime, *, whole_history: bool) -> Heads:
@@ -133,7 +135,9 @@ def kept_heads(context: RegionContext, since: datetime, *, whole_history: bool) 
     shown = set(_versions(context, catalog.entries(branch, head.hash)))
     for version in _held_since(context, branch, head.hash, since, heads.refused if whole_history else None):
         (heads.refused if version.kind != HELD_LIST and _refused(context, version.key) else heads.kept).add(version)
-    heads.kept |= shown | heads.elsewhere.look()
+    visible = shown | heads.elsewhere.look()
+    heads.superseded = frozenset(item.metadata for item in heads.kept - visible if item.kind != HELD_LIST)
+    heads.kept |= visible
     heads.past = _past(context, since) - heads.kept
     heads.refused -= heads.kept
     heads.still_shown = tuple(sorted({version.key for version in shown if _refused(context, version.key)}))

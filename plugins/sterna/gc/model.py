@@ -49,6 +49,10 @@ class Amount:
         """Add up."""
         return Amount(self.files + other.files, self.bytes + other.bytes)
 
+    def __sub__(self, other: Amount) -> Amount:
+        """Take away."""
+        return Amount(self.files - other.files, self.bytes - other.bytes)
+
 
 @dataclass(frozen=True)
 class NotDeleted:
@@ -76,6 +80,9 @@ class Collected:
         failures: these, the first 100.
         in_flight: ids of syncs between plan and publication, for which a deletion would wait.
         still_shown: refused keys that the replica branch still shows: the next sync takes them off.
+        at: when it began (ISO 8601, UTC).
+        evidence: plans and reports of runs, and records of clean-ups, that are left.
+        superseded: metadata.json that only older heads of the replica name, and that stay for their sake.
     """
 
     region: str
@@ -92,3 +99,6 @@ class Collected:
     failures: tuple[NotDeleted, ...] = ()
     in_flight: tuple[str, ...] = ()
     still_shown: tuple[str, ...] = ()
+    at: str = ""
+    evidence: Amount = Amount()
+    superseded: Amount = Amount()

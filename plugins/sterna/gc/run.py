@@ -8,12 +8,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from sterna.gc.decide import Rules, SortedOut, amount, garbage, sort_out, without
+from sterna.gc.decide import EVIDENCE, Rules, SortedOut, amount, garbage, sort_out, without
 from sterna.gc.delete import Deletion
-from sterna.gc.evidence import Runs, read_passes, save_pass
+from sterna.gc.evidence import Runs, read_passes, save_collected, save_pass
 from sterna.gc.heads import Heads, kept_heads, versions_since
 from sterna.gc.hold import end_holds
-from sterna.gc.model import Collected, GcOptions, NotDeleted
+from sterna.gc.model import Amount, Collected, GcOptions, NotDeleted
 from sterna.replica.head import Head, read_head, with_held
 from sterna.replica.held import held_since, moment
 from sterna.replica.reach import ReachedFiles, Walk
@@ -66,7 +66,7 @@ def collect(
     Walk(context, kept.add, progress, gone_is_fine=True).over(heads.past)
     Walk(context, refused.add, progress, gone_is_fine=True).over(heads.refused)
     rules = _rules(context, heads, options, now)
-    found = sort_out(context.objects.list(context.region.replica_root), rules, kept, refused)
+    found = sort_out(context.objects.list(context.region.replica_root), rules, kept, refused, heads.superseded)
     heads = _caught_up(context, heads, walk)
     found = replace(found, unreachable=without(found.unreachable, kept), refused=without(found.refused, kept))
     doomed = _doomed(found, rules, options)
@@ -83,6 +83,9 @@ def collect(
         refused=amount(found.refused),
         in_flight=runs.in_flight(heads.head.hash),
         still_shown=heads.still_shown,
+        at=now.isoformat(),
+        evidence=found.evidence,
+        superseded=found.superseded,
     )
     left = found.unreachable
     if options.delete:
@@ -95,10 +98,12 @@ def collect(
             failed=len(failures),
             failures=tuple(failures[:_SHOWN]),
             replica_hash=deleted.head,
+            evidence=found.evidence - _evidence_gone(doomed, deleted.failures, rules),
         )
         left = _left(left, doomed, deleted.failures)
     # At the end, so that a clean-up that was killed leaves the earlier passes as its next try needs them.
     save_pass(context, pass_id, left)
+    save_collected(context, report)
     return report
 
 
@@ -138,8 +143,23 @@ def _doomed(found: SortedOut, rules: Rules, options: GcOptions) -> pa.Table:
 
 def _left(unreachable: pa.Table, doomed: pa.Table, failures: Mapping[str, object]) -> pa.Table:
     """Return what is unreachable still after a deletion."""
+    import pyarrow.compute as pc
+
+    gone = _gone(doomed, failures)
+    return unreachable.filter(pc.invert(pc.is_in(unreachable.column("uri"), gone.column("uri").combine_chunks())))
+
+
+def _gone(doomed: pa.Table, failures: Mapping[str, object]) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    gone = doomed.filter(pc.invert(pc.is_in(doomed.column("uri"), pa.array(list(failures), pa.string()))))
-    return unreachable.filter(pc.invert(pc.is_in(unreachable.column("uri"), gone.column("uri").combine_chunks())))
+    return doomed.filter(pc.invert(pc.is_in(doomed.column("uri"), pa.array(list(failures), pa.string()))))
+
+
+def _evidence_gone(doomed: pa.Table, failures: Mapping[str, object], rules: Rules) -> Amount:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    gone = _gone(doomed, failures)
+    kinds = pa.array([rules.kind(uri) for uri in gone.column("uri").to_pylist()], pa.string())
+    return amount(gone.filter(pc.equal(kinds, EVIDENCE)))

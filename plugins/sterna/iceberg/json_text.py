@@ -27,6 +27,7 @@ _WIDE: Final = ((4, re.compile(rb"[\xf0-\xff]")), (2, re.compile(rb"[\xc4-\xef]"
 # What one object and one value take while a table's metadata.json is read; measured: 500 and 60 at most.
 _OBJECT_BYTES: Final = 512
 _VALUE_BYTES: Final = 64
+_OF_ZIPPED: Final = 12  # times its size a table's metadata.json takes, measured
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -305,6 +306,18 @@ def quote(value: str) -> str:
 def replaced(token: Token, value: str) -> list[Edit]:
     """Return the edit that gives a string another value; none when it has that value already."""
     return [] if token.value == value else [Edit(token.start, token.end, quote(value))]
+
+
+def estimated_memory(data: bytes, uri: str, limits: Limits) -> int:
+    """Return about how many bytes a stored JSON file takes while it is read.
+
+    Of gzip the last four bytes tell the length of the content. They may lie: what was decompressed knows better
+    (`Document.memory`).
+    """
+    if not data.startswith(_GZIP_MAGIC):
+        return _memory(data, uri, limits) if len(data) <= limits.json_bytes else len(data)
+    inflated = min(max(len(data), int.from_bytes(data[-4:], "little")), limits.json_bytes)
+    return _OF_ZIPPED * inflated
 
 
 def _memory(data: bytes, uri: str, limits: Limits) -> int:

@@ -23,12 +23,23 @@ def collected_text(found: Collected, *, evict: bool) -> str:
     """
     todo = "would be deleted now" if found.dry_run else "were to be deleted"
     lines = [
-        f"{found.region}: {_size(found.objects)} below the replica root; {_size(found.unreachable)} unreachable",
-        f"  {_size(found.garbage)} {todo}",
-        *([] if found.dry_run else [f"  {_size(found.deleted)} deleted, {found.failed} failed"]),
-        f"  {_size(found.refused)} of refused "
+        f"{found.region}: {size_text(found.objects)} below the replica root; "
+        f"{size_text(found.unreachable)} unreachable",
+        f"  {size_text(found.garbage)} {todo}",
+        *([] if found.dry_run else [f"  {size_text(found.deleted)} deleted, {found.failed} failed"]),
+        f"  {size_text(found.refused)} of refused "
         f"tables{'' if evict or not found.refused.files else ': --evict deletes them at once'}",
-        f"  {_size(found.strange)} not sterna's: left alone",
+        *(
+            [f"  {size_text(found.evidence)} of evidence of runs and clean-ups are left"]
+            if found.evidence.files
+            else []
+        ),
+        *(
+            [f"  {size_text(found.superseded)} of metadata.json only older heads need"]
+            if found.superseded.files
+            else []
+        ),
+        f"  {size_text(found.strange)} not sterna's: left alone",
         *(f"  sync {run} is between its plan and its publication: a deletion waits for it" for run in found.in_flight),
         *(f"  {key} is refused and still on the replica branch: sync first" for key in found.still_shown),
         *(f"  failed {item.file}: {item.message}" for item in found.failures),
@@ -41,10 +52,11 @@ def left_of(refused: Refused) -> str:
     """Return what a region still holds of a refused table, "" when that is nothing."""
     if not refused.files:
         return ""
-    return f"; {_size(Amount(refused.files, refused.bytes or 0))} still here: sterna gc --evict --yes deletes them"
+    return f"; {size_text(Amount(refused.files, refused.bytes or 0))} still here: sterna gc --evict --yes deletes them"
 
 
-def _size(amount: Amount) -> str:
+def size_text(amount: Amount) -> str:
+    """Return how many files there are and their size, for people."""
     return f"{amount.files} files, {amount.bytes} bytes"
 
 

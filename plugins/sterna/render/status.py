@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sterna.render.gc import left_of
+from sterna.render.gc import left_of, size_text
 from sterna.render.lines import joined, one_line
 
 if TYPE_CHECKING:
     from sterna.ha.model import Slot
-    from sterna.status.model import HeldNow, InTransitNow, RegionStatus, ShortRetention
+    from sterna.status.model import HeldNow, InTransitNow, RegionStatus, ShortRetention, Stored
 
 
 def status_text(found: RegionStatus) -> str:
@@ -29,6 +29,7 @@ def status_text(found: RegionStatus) -> str:
         *(f"  refused {item.key}: {item.reason}{left_of(item)}" for item in found.refused),
         *(f"  {short_line(item)}" for item in found.short_retention),
         *(f"  {slot_line(slot)}" for slot in found.slots),
+        *([f"  {stored_line(found.stored)}"] if found.stored else []),
         *(f"  region {name} runs another registry" for name in found.other_registry),
         *(f"  not looked at: {what}" for what in found.unseen),
         *([f"  {found.problem}"] if found.problem else []),
@@ -66,6 +67,15 @@ def slot_line(slot: Slot) -> str:
     used = "" if slot.used is None else f", {100 * slot.used:.0f} % of its limit"
     return (
         f"slot {slot.name}: {'' if slot.active else 'NOT '}active, {slot.behind} bytes behind, {slot.wal_status}{used}"
+    )
+
+
+def stored_line(stored: Stored) -> str:
+    """Return what people are told of what a region stores, and how old that is."""
+    return (
+        f"stored at the clean-up of {stored.at}: {size_text(stored.objects)}; evidence of runs "
+        f"{size_text(stored.evidence)}; metadata.json of older heads {size_text(stored.superseded)}; unreachable "
+        f"{size_text(stored.unreachable)}, {size_text(stored.garbage)} of them garbage"
     )
 
 

@@ -15,7 +15,8 @@ from sterna.replica.file_list import CONTENT, METADATA, VIEW_METADATA
 from sterna.replica.head import read_head, with_held
 from sterna.replica.region import RegionContext
 from sterna.replica.wanted import kept
-from sterna.sync.plan.table_files import read_metadata, table_files, view_files
+from sterna.sync.plan.reading import read_metadata
+from sterna.sync.plan.table_files import table_files, view_files
 from sterna.verify.findings import Finding, Verified
 from sterna.verify.origins import find_origins, source_of, stands_for
 from sterna.verify.places import Places

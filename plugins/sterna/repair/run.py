@@ -3,7 +3,8 @@ else is touched.
 
 It is the one place where an object that a head of the replica reaches is written over, with what belongs there: the
 mapping is a function, so the right content of each place is known. (A copy, too, sends again over a file of a wrong
-size, which a killed copy left: but no head reaches that one.) What is wrong is found by `verify`, before and after.
+size, which a killed copy left: but no head reaches that one.) What is wrong is found by `verify`, before and after. And
+a sync that counts on what was there before is overtaken.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from sterna.sync.engine import Engine, spark_engine
 from sterna.sync.localize import localize_files
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.batches import cut
+from sterna.sync.publish import overtake
 from sterna.verify.findings import Finding, Verified
 from sterna.verify.run import Depth, verify
 
@@ -76,14 +78,20 @@ def repair(
     diagnosis = diagnose(context, found)
     if not apply or not first.faults:
         return Repaired(False, first.faults, diagnosis.mends, diagnosis.left, first.faults)
+    context.primary.reference(context.region.replica_branch)  # must answer, before anything is written over
     run_id = run_folder.new_run_id()
     done: dict[str, Mend] = {}
     failed: dict[str, str] = {}
+    rounds = 0
     names = sorted({finding.table for finding in first.findings})
     # A file that is brought anew may lead to others that could not be looked at before.
     while fresh := [mend for mend in diagnosis.mends if mend.file not in done]:
         done |= {mend.file: mend for mend in fresh}
         failed |= _apply(context, run_folder.run_uri(context, run_id), fresh, diagnosis, engine, progress)
+        # A file that was written over may be shorter now than a sync that is under way says of it. It is published no
+        # more; what it published before is on the branch that is verified now.
+        rounds += 1
+        overtake(context, f"repair-{run_id}-{rounds}")
         found = verify(context, depth, names, progress)
         diagnosis = diagnose(context, found)
     mended = tuple(mend for mend in done.values() if mend.file not in {finding.file for finding in found.findings})

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -41,7 +42,11 @@ MOVE_ID = "sterna.move-id"
 # Stands in the head while `gc` deletes files: what a plan finds present meanwhile may be gone when it is
 # published.
 COLLECTING = "sterna.collecting"
-COLLECTING_SECONDS = 900.0  # after that a clean-up is taken for dead; a living one deletes for a small part of it
+# Who has watched the same deletion for so long takes the clean-up for dead; a living one is at it for a part of that.
+# What clocks of different hosts say doesn't count: one that is ahead would see a new deletion as an old one.
+COLLECTING_SECONDS = 360.0
+_LONG_AGO = timedelta(hours=6)  # no clock is that far ahead
+_first_seen: dict[str, float] = {}  # the newest deletion that this process has seen, and when it saw it first
 
 
 @dataclass(frozen=True)
@@ -90,10 +95,14 @@ class Head:
 
     @property
     def deleting(self) -> bool:
-        """Whether a clean-up is deleting files; one that was killed stops counting after a while."""
+        """Whether a clean-up is deleting files; one that was killed stops counting for who has watched it a while."""
         if not self.collecting or self.commit_time is None:
             return False
-        return (datetime.now(UTC) - self.commit_time).total_seconds() < COLLECTING_SECONDS
+        now = time.monotonic()
+        if self.hash not in _first_seen:
+            _first_seen.clear()
+        watched = now - _first_seen.setdefault(self.hash, now)
+        return watched < COLLECTING_SECONDS and datetime.now(UTC) - self.commit_time < _LONG_AGO
 
 
 def read_head(catalog: CatalogReader, branch: str) -> Head:

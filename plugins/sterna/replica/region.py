@@ -72,6 +72,10 @@ class RegionContext:
         """Return this region with stores that keep, below a run's folder, what they read of other regions."""
         return replace(self, ports=self.ports.with_objects(self.objects.fetching(run)))
 
+    def watched(self, large: Callable[[str, int], None]) -> RegionContext:
+        """Return this region with stores that tell somebody before a large file is read or parsed (see `Objects`)."""
+        return replace(self, ports=self.ports.with_objects(self.objects.watched(large)))
+
     def __enter__(self) -> RegionContext:
         return self
 

@@ -1,7 +1,8 @@
 """A run's own folder beside the replica, `<replica root>/_sterna/runs/<run id>/`: the plan, its lists of files, the
 report.
 
-The stages of one run read their plan from it; no other run does, and deleting it loses nothing but evidence.
+The stages of one run read their plan from it; no other run does, and deleting it loses nothing but evidence. What they
+only hand on to one another, above all what the plan has read of foreign metadata, goes when the run ends.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter
 
-from sterna.errors import ObjectMissing, UsageError
+from sterna.errors import CredentialError, ObjectMissing, StoreError, UsageError
 from sterna.replica.file_list import LOCALIZE_ORDER, by_batch, schema, with_role
 from sterna.replica.records import Plan, Report
 from sterna.replica.region import RegionContext
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+CHILDREN = "children-"
+"""How the names of files begin that tell workers what a table's other files have become."""
+_AT_ONCE = 5_000
 _STAMP = "%Y%m%dT%H%M%SZ"
 
 
@@ -112,6 +116,25 @@ def _write_files(context: RegionContext, uri: str, files: pa.Table) -> None:
     sink = io.BytesIO()
     pq.write_table(files, sink, compression="zstd")
     context.objects.write_new(uri, sink.getvalue())
+
+
+def is_working(path: str) -> bool:
+    """Tell by its path below a run's folder whether a file is only handed on from stage to stage."""
+    return path.startswith(("fetched/", CHILDREN))
+
+
+def drop_working(context: RegionContext, run: str) -> None:
+    """Delete what the stages of a run handed on, as far as that can be done now: a clean-up takes the rest.
+
+    Who still asks for some of it reads it at its source.
+    """
+    folder = f"{run}/"
+    try:
+        found = [uri for uri, _, _ in context.objects.list(run) if is_working(uri.removeprefix(folder))]
+        for at in range(0, len(found), _AT_ONCE):
+            context.objects.delete(found[at : at + _AT_ONCE])
+    except (StoreError, CredentialError):
+        return
 
 
 def _read(context: RegionContext, uri: str) -> bytes:

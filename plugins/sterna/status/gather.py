@@ -10,7 +10,7 @@ from sterna.status.model import RegionStatus
 from sterna.status.read import read_status
 from sterna.status.refused import with_sizes
 from sterna.status.retention import short_retention
-from sterna.status.watched import with_oldest_evidence, with_slots, with_transit
+from sterna.status.watched import with_oldest_evidence, with_slots, with_stored, with_transit
 
 
 def gather_status(context: RegionContext) -> RegionStatus:
@@ -37,10 +37,10 @@ def watch_status(context: RegionContext, *, evidence: bool = True) -> RegionStat
 
     Args:
         context: the region.
-        evidence: look for the oldest evidence of a run, too.
+        evidence: look for the oldest evidence of a run, and for what the newest clean-up counted, too.
 
     Raises:
         CatalogError: the region's own catalog does not answer.
     """
     found = with_transit(context, with_slots(context, read_status(context)))
-    return with_oldest_evidence(context, found) if evidence else found
+    return with_stored(context, with_oldest_evidence(context, found)) if evidence else found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sterna.errors import printable
+from sterna.gc.model import Amount
 from sterna.ha.model import Slot
 from sterna.replica.catalog_copy import CutOff
 from sterna.replica.held import Held
@@ -99,6 +100,27 @@ class ShortRetention:
 
 
 @dataclass(frozen=True)
+class Stored:
+    """What lies below a region's replica root, as the newest clean-up counted and left it.
+
+    Args:
+        at: when that clean-up began (ISO 8601, UTC): what came or went since isn't in it.
+        objects: all.
+        evidence: plans and reports of runs, and records of clean-ups.
+        superseded: metadata.json that stay for older heads alone.
+        unreachable: what no kept head reaches, garbage included.
+        garbage: what may be deleted at once.
+    """
+
+    at: str
+    objects: Amount
+    evidence: Amount
+    superseded: Amount
+    unreachable: Amount
+    garbage: Amount
+
+
+@dataclass(frozen=True)
 class RegionStatus:
     """One region's replica branch against `main`.
 
@@ -128,6 +150,7 @@ class RegionStatus:
         oldest_evidence: when the oldest evidence of a run was written that no clean-up has deleted yet (ISO 8601), ""
             when there is none or nobody looked.
         unseen: what could not be looked at, and why.
+        stored: what the newest clean-up counted; None when there was none, or nobody looked.
         transit: keys that stay behind while the large lane brings them.
         transit_lag_seconds: how far it is behind with the table that is in transit for the longest time; 0 when none
             is, None when nobody knows.
@@ -154,5 +177,6 @@ class RegionStatus:
     oldest_evidence: str = ""
     unseen: tuple[str, ...] = ()
     unread_held: UnreadHeld | None = None
+    stored: Stored | None = None
     transit: tuple[InTransitNow, ...] = ()
     transit_lag_seconds: float | None = 0.0

@@ -118,8 +118,13 @@ _ADVICE = {
     ),
     "Unsupported": "this version can't localize it; keep reading it from main",
     "BrokenMetadata": "repair the table on main",
+    "OverLimit": "where the table is honest, raise the limit that the reason names, in the registry's regions[].limits",
+    "PlanKilled": "give the plan more memory, then ask for the table by name: sterna sync --table",
     "SourceGone": "restore the file, or expire the snapshots on main that need it",
     "SizeDiffers": "the file at its origin isn't the one that main describes: repair the table on main",
+    "NotLocalized": (
+        "a file that is gone is written anew by the next sync; a wrong length is mended by `sterna repair --relocalize`"
+    ),
     "Damaged": (
         "somebody wrote below the replica root: `sterna repair --deep` shows what is wrong, with --yes it mends it"
     ),

@@ -1,4 +1,4 @@
-"""What alarms look at beside the catalog: replication slots, and whether a clean-up gets ahead.
+"""What is looked at beside the catalog: replication slots, whether a clean-up gets ahead, and what it has counted.
 
 Each costs one question. What can't be looked at is named in `unseen`, and is no fault of the region's.
 """
@@ -10,12 +10,13 @@ from itertools import islice
 
 from sterna.edges.stores.objects import Objects
 from sterna.errors import CatalogError, CredentialError, StoreError, TableError
+from sterna.gc.evidence import newest_collected
 from sterna.ha.seed import slot_of
 from sterna.ha.site import look_at_slots
 from sterna.replica.region import RegionContext
 from sterna.replica.run_folder import runs_folder
 from sterna.replica.transit import Transit, read_transit
-from sterna.status.model import InTransitNow, RegionStatus
+from sterna.status.model import InTransitNow, RegionStatus, Stored
 
 _ONE_PAGE = 1000  # objects
 _TIMEOUT = 3.0  # seconds: a store that is dark must not hold up the answer
@@ -78,3 +79,25 @@ def with_oldest_evidence(context: RegionContext, status: RegionStatus) -> Region
     except (StoreError, CredentialError, TableError) as error:
         return replace(status, unseen=(*status.unseen, f"the evidence of runs: {error}"))
     return replace(status, oldest_evidence=oldest.isoformat() if oldest else "")
+
+
+def with_stored(context: RegionContext, status: RegionStatus) -> RegionStatus:
+    """Return a region's status with what the newest clean-up, or its dry run, counted below the replica root.
+
+    Nothing is counted anew: a replica may have many millions of objects.
+    """
+    try:
+        found = newest_collected(context, Objects(context.mapping, context.secrets, timeout=_TIMEOUT))
+    except (StoreError, CredentialError, TableError) as error:
+        return replace(status, unseen=(*status.unseen, f"the records of clean-ups: {error}"))
+    if found is None or not found.at:
+        return status
+    stored = Stored(
+        at=found.at,
+        objects=found.objects - found.deleted,
+        evidence=found.evidence,
+        superseded=found.superseded,
+        unreachable=found.unreachable - found.deleted,
+        garbage=found.garbage - found.deleted,
+    )
+    return replace(status, stored=stored)

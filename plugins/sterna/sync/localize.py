@@ -39,6 +39,7 @@ from sterna.replica.file_list import (
 )
 from sterna.replica.records import StageReport, TableFailure
 from sterna.replica.region import Progress, RegionContext
+from sterna.replica.run_folder import CHILDREN
 from sterna.replica.wanted import kept
 from sterna.sync.blame import fault_of, unexpected
 from sterna.sync.engine import Engine
@@ -195,7 +196,7 @@ def _handed(context: RegionContext, run: str, children: Children, files: int) ->
     if len(children) * files <= _CHILDREN_INLINE:
         return children
     data = json.dumps(children, sort_keys=True).encode()
-    uri = f"{run}/children-{hashlib.sha256(data).hexdigest()[:16]}.json"
+    uri = f"{run}/{CHILDREN}{hashlib.sha256(data).hexdigest()[:16]}.json"
     context.objects.write_new(uri, data)
     return uri
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from sterna.registry.model import Region
+if TYPE_CHECKING:
+    from sterna.registry.model import Region
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,16 +12,18 @@ from importlib.metadata import PackageNotFoundError, version
 
 from sterna.catalog.commit_once import NOTHING, commit_once
 from sterna.catalog.model import NAMESPACE, Content, Delete, Operation, Put, parse_key
-from sterna.errors import CatalogConflict
+from sterna.errors import Busy, CatalogConflict
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica import head as properties
-from sterna.replica.head import is_recorded, read_head, refuse_foreign, with_held
+from sterna.replica.head import is_recorded, read_head, refuse_deleting, refuse_foreign, with_held
 from sterna.replica.held import Held
 from sterna.replica.held_list import HeldList, held_list, write_list
 from sterna.replica.records import Action, Plan, StageReport
 from sterna.replica.region import Progress, RegionContext
 from sterna.replica.writing import writer
 from sterna.sync.holds import Settled, settle
+
+_TRIES = 120  # a second apart: a clean-up deletes for half a minute at a time
 
 
 def settle_plan(plan: Plan, failed: StageReport) -> Settled:
@@ -89,6 +92,36 @@ def publish_plan(
             if commit.properties[properties.RUN_ID] == plan.run_id:
                 return commit.hash  # an earlier try of this very task made the branch, and it
         return None
+
+
+def overtake(context: RegionContext, run_id: str) -> None:
+    """Say once more what the replica branch's head says: whatever was planned before is published no more.
+
+    For who wrote over files that such a plan may count on.
+
+    Args:
+        context: the region.
+        run_id: names the commit.
+
+    Raises:
+        Busy: a clean-up deletes files, and does not come to an end.
+        CatalogConflict: others were first, again and again.
+        BranchChanged: the head isn't sterna's.
+        CatalogError: the catalog doesn't answer.
+    """
+    branch = context.region.replica_branch
+    for left in reversed(range(_TRIES)):
+        try:
+            commit = next(iter(context.primary.history(branch, operations=False)))
+            refuse_foreign(branch, commit)
+            refuse_deleting(properties.head_of(commit))
+            found, message = {**commit.properties, properties.RUN_ID: run_id}, f"sterna: {run_id} wrote files anew"
+            commit_once(writer(context), branch, commit.hash, NOTHING, message, found, named_by=[properties.RUN_ID])
+            return
+        except (Busy, CatalogConflict):
+            if not left:
+                raise
+            time.sleep(1.0)
 
 
 def _taken_back(context: RegionContext, plan: Plan) -> bool:

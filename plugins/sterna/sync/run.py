@@ -61,14 +61,17 @@ def _whole(context: RegionContext, options: SyncOptions, progress: Progress, eng
 
 def _both_lanes(context: RegionContext, options: SyncOptions, progress: Progress, engine: Engine) -> Report:
     total = _whole(context, replace(options, lane="small"), progress, engine)
+    left = any(item.bytes for item in (*total.transit, *total.held))  # what it could not bring once it tries again
     later = replace(options, everything=False, reassert=False, reseed_from="")  # that was done
     for _ in range(_ROUNDS_PER_SYNC):
-        if not total.transit or _left_to_another(context, progress):
+        if not left or _left_to_another(context, progress):
             break
         for item in total.transit:
             progress(item.line)
         brought = _once(context, replace(later, lane="large"), progress, engine)
-        total = _summed(_summed(total, brought), _whole(context, replace(later, lane="small"), progress, engine))
+        total = replace(_summed(brought, total), outcome=total.outcome)
+        total = _summed(total, _whole(context, replace(later, lane="small"), progress, engine))
+        left = bool(total.transit) and brought.outcome != "idle"
     return total
 
 

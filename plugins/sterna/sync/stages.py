@@ -15,7 +15,7 @@ from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica import file_list as listing
 from sterna.replica import run_folder
 from sterna.replica.catalog_copy import wait_until_served
-from sterna.replica.head import read_head
+from sterna.replica.head import COLLECTING_SECONDS, read_head
 from sterna.replica.lag import lags_after
 from sterna.replica.records import Batch, Plan, Report, StageReport, TableFailure
 from sterna.replica.region import Progress, RegionContext
@@ -29,12 +29,14 @@ from sterna.sync.holds import Settled
 from sterna.sync.localize import localize_files
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan, sync_digest
+from sterna.sync.proof import not_localized
 from sterna.sync.publish import changes_nothing, publish_plan, settle_plan
 from sterna.sync.reassert import reassert
 from sterna.sync.sizes import Dark
 
 T = TypeVar("T")
-_PATIENCE = 120.0  # seconds that a sync waits for a clean-up, which deletes for half a minute at a time
+# Seconds that a sync waits for a clean-up, which deletes for half a minute at a time: enough to see that one is dead.
+_PATIENCE = 1.25 * COLLECTING_SECONDS
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ def plan(context: RegionContext, options: SyncOptions, progress: Progress) -> Pl
         report = _idle_report(context, made, time.monotonic() - started)
         if made.held:
             run_folder.save_report(context, report)  # it was a try, and a try leaves a trace
+            run_folder.drop_working(context, run_folder.run_uri(context, run_id))
         return Planned("", (), report)
     run = run_folder.save_plan(context, made, files)
     if made.lane:
@@ -166,6 +169,7 @@ def arrive(context: RegionContext, run: str, copied: StageReport, localized: Sta
     made = _plan_of(context, run)
     _count(made, copied)
     report = lanes.finish(context, made, copied, localized, time.monotonic() - started)
+    run_folder.drop_working(context, run)
     progress(f"copied: {copied.files} files, {copied.bytes} bytes are here; {len((copied + localized).failed)} failed")
     return report
 
@@ -174,6 +178,8 @@ def publish(
     context: RegionContext, run: str, copied: StageReport, localized: StageReport, progress: Progress
 ) -> Report:
     """Publish a plan in one commit, compared-and-swapped on the head that it was made for; write the report beside it.
+
+    What the run's stages handed on to one another is deleted then.
 
     Where every table failed as it did the last time there is nothing to commit.
 
@@ -186,8 +192,7 @@ def publish(
     if made.lane:
         raise UsageError("this run's plan is for the large lane, which publishes nothing: end it, and sync")
     _count(made, copied)
-    settled = settle_plan(made, copied + localized)
-    _prove_localized(context, made, settled, localized)
+    localized, settled = _proven(context, run, made, copied, localized)
     idle = changes_nothing(context, made, settled)
     new_head = made.replica_hash if idle else publish_plan(context, made, settled, progress)
     if new_head:
@@ -215,6 +220,7 @@ def publish(
         large=made.large and bool(new_head),
     )
     run_folder.save_report(context, report)
+    run_folder.drop_working(context, run)
     progress(f"{report.outcome}: {len(report.published)} keys, {len(report.held)} held, lag {report.lag_text}")
     return report
 
@@ -265,6 +271,20 @@ def _plan_of(context: RegionContext, run: str) -> Plan:
             "a new sync"
         )
     return made
+
+
+def _proven(
+    context: RegionContext, run: str, made: Plan, copied: StageReport, localized: StageReport
+) -> tuple[StageReport, Settled]:
+    """Settle what may be published; return it, and what the localize stage said with what isn't as it said."""
+    settled = settle_plan(made, copied + localized)
+    _prove_localized(context, made, settled, localized)
+    tables = {action.key for action in settled.actions if action.target}
+    wrong = not_localized(context, run_folder.load_files(context, run), tables) if tables else ()
+    if not wrong or read_head(context.primary, context.region.replica_branch).hash != made.replica_hash:
+        return localized, settled  # a run that was overtaken is published no more, whatever is left of it
+    localized += StageReport(failed=wrong)
+    return localized, settle_plan(made, copied + localized)
 
 
 def _prove_localized(context: RegionContext, made: Plan, settled: Settled, localized: StageReport) -> None:

@@ -15,7 +15,7 @@ These are shared with plan and localize, and what is wrong in them can stay unse
   it is asked of the mapping, as is where the files of a promoted table stood.
 * Reading Avro: the container (blocks, codecs, limits), and without a deep check the walk over raw records, since
   tables of millions of files can't be read record by record. Tests hold the walk against fastavro.
-* The limits (`limits.py`), and the localizer's version, of which the names of metadata.json are made.
+* The limits (`limits.py`), and the localizer's version, which is part of where localized files stand.
 
 No editor of files is imported: import-linter names the readers that may be, and refuses everything else of `iceberg`
 and `sync`.

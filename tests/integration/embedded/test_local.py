@@ -15,9 +15,12 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import boto3
 import httpx
 import psycopg
+import pyarrow.fs as pafs
 import pytest
+from botocore.exceptions import ClientError
 
 from sterna.embedded.jars import Jar, fetch_jars
 from sterna.embedded.postgres import start_postgres
@@ -28,6 +31,7 @@ from sterna.errors import EngineError
 from sterna.registry.load import parse_registry
 
 KEY, SECRET = "STERNATEST", "a-secret-that-nobody-may-read"
+WIDE = "STERNAWIDE", "another-secret-that-nobody-may-read"
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +48,7 @@ def stack():
 
 @pytest.fixture
 def endpoint(tmp_path, stack) -> Endpoint:
-    endpoint = start_s3(tmp_path, "us", ["us-lake"], KEY, SECRET, count_requests=True)
+    endpoint = start_s3(tmp_path, "us", ["us-lake"], KEY, SECRET, wide_keys=WIDE, count_requests=True)
     stack.callback(endpoint.stop)
     return endpoint
 
@@ -211,13 +215,94 @@ def test_requests_are_counted_from_a_mark_on(endpoint):
 
 
 def test_large_uploads_arrive_whole_through_both_kinds_of_endpoint(tmp_path, stack, endpoint):
-    wide = start_wide_s3(tmp_path, "wide", {"us-lake": endpoint}, "WIDEKEY", "another-secret")
+    wide = start_wide_s3(tmp_path, "wide", {"us-lake": endpoint}, *WIDE)
     stack.callback(wide.stop)
     content = os.urandom(1 << 20) * 25
     for name, server in (("narrow", endpoint), ("wide", wide)):
         write(server, f"us-lake/{name}.bin", content)
         assert hashlib.sha256(read(endpoint, f"us-lake/{name}.bin")).digest() == hashlib.sha256(content).digest()
     assert read(wide, "us-lake/narrow.bin") == content
+
+
+MARKER = "us-lake/t/metadata/"
+
+
+@pytest.fixture
+def metadata(endpoint) -> dict[str, bytes]:
+    """The files of a table's folder, read once through the server."""
+    files = {f"{MARKER}{number}.json": str(number).encode() for number in range(4)}
+    for key, content in files.items():
+        write(endpoint, key, content)
+    return files
+
+
+def test_a_folder_s_files_stay_when_one_is_deleted_and_the_folder_s_marker_is_put(tmp_path, stack, endpoint, metadata):
+    wide = start_wide_s3(tmp_path, "wide", {"us-lake": endpoint}, *WIDE)
+    stack.callback(wide.stop)
+    for number, server in enumerate((endpoint, wide)):
+        gone, *_ = metadata
+        filesystem(server).delete_file(gone)  # DELETE of the file, then PUT of its folder's marker
+        del metadata[gone]
+        for reader in (endpoint, wide):
+            assert {key: read(reader, key) for key in metadata} == metadata
+        write(server, f"{MARKER}new-{number}.json", b"new")
+        assert read(server, f"{MARKER}new-{number}.json") == b"new"
+
+
+def test_a_marker_of_a_folder_that_is_not_there_is_in_nobody_s_way(endpoint):
+    filesystem(endpoint).create_dir("us-lake/new/metadata")
+    write(endpoint, "us-lake/new/metadata/a.json", b"a")
+    assert read(endpoint, "us-lake/new/metadata/a.json") == b"a"
+
+
+def test_markers_are_asked_of_the_server_as_other_objects_are(endpoint, metadata):
+    def put_marker(bucket: str, secret: str) -> str:
+        client = boto3.client(
+            "s3",
+            endpoint_url=endpoint.url,
+            aws_access_key_id=endpoint.access_key,
+            aws_secret_access_key=secret,
+            region_name=endpoint.region,
+        )
+        try:
+            client.put_object(Bucket=bucket, Key="t/metadata/", Body=b"")
+        except ClientError as error:
+            return str(error.response["Error"]["Code"])
+        return "put"
+
+    assert put_marker("us-lake", SECRET) == "put"
+    assert put_marker("nowhere", SECRET) == "NoSuchBucket"
+    assert put_marker("us-lake", "wrong") == "SignatureDoesNotMatch"
+    assert {key: read(endpoint, key) for key in metadata} == metadata
+
+
+def test_uploads_of_many_clients_at_once_arrive_whole(tmp_path, stack, endpoint, metadata):
+    wide = start_wide_s3(tmp_path, "wide", {"us-lake": endpoint}, *WIDE)
+    stack.callback(wide.stop)
+    contents = {f"{MARKER}large-{number}.bin": os.urandom(1 << 20) * (11 + number) for number in range(6)}
+
+    def upload(number: int, key: str) -> None:
+        server = (endpoint, wide)[number % 2]
+        write(server, f"{MARKER}small-{number}", b"x")
+        write(server, key, contents[key])
+        filesystem(server).delete_file(f"{MARKER}small-{number}")
+
+    with ThreadPoolExecutor(len(contents)) as pool:
+        list(pool.map(upload, range(len(contents)), contents))
+    for key, content in contents.items():
+        assert read(wide, key) == content
+    assert {key: read(endpoint, key) for key in metadata} == metadata
+
+
+def test_what_one_endpoint_wrote_the_wide_one_serves_at_once(tmp_path, stack, endpoint):
+    wide = start_wide_s3(tmp_path, "wide", {"us-lake": endpoint}, *WIDE)
+    stack.callback(wide.stop)
+    for number in range(10):
+        first, second = (endpoint, wide) if number % 2 else (wide, endpoint)
+        write(first, f"us-lake/t/{number}", b"x")
+        assert read(second, f"us-lake/t/{number}") == b"x"
+        names = [info.base_name for info in filesystem(second).get_file_info(pafs.FileSelector("us-lake/t"))]
+        assert str(number) in names
 
 
 def test_another_key_is_refused(endpoint):

@@ -14,7 +14,7 @@ from pyiceberg.table import StaticTable
 
 from sterna.demo import nyc
 from sterna.embedded.s3 import Endpoint
-from tests.support.world import World, pyiceberg_properties, wait_until_served
+from tests.support.world import World, pyiceberg_properties
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,6 @@ def test_a_spark_writer_keeps_its_new_files_at_home(world: World, ns: str):
     nyc.create_table(world.spark, "main_us", "spark_writer", rows, partition="month")
     more = pa.table({"id": pa.array([3, 4, 5], pa.int64()), "month": pa.array([7, 7, 7], pa.int64())})
     uri = write_at_home(world, "eu", "spark/month=7/part", nyc.with_field_ids(more))
-    wait_until_served(world, uri)
     nyc.register_file(world.spark, "main_eu.nyc.spark_writer", uri, "month=7")
     check_home(world, "nyc.spark_writer", uri, 5)
 
@@ -64,7 +63,6 @@ def test_a_pyiceberg_writer_keeps_its_new_files_at_home(world: World, ns: str):
     rows = pa.table({"id": pa.array([1, 2], pa.int64())})
     nyc.create_table(world.spark, "main_us", "pyiceberg_writer", rows)
     uri = write_at_home(world, "eu", "pyiceberg/part", pa.table({"id": pa.array([3, 4, 5], pa.int64())}))
-    wait_until_served(world, uri)
     table = rest(world, "main", "us", world.stage.wide).load_table("nyc.pyiceberg_writer")
     # The server names each table's own region's store; this writer's files are in two.
     table.io.properties.update(pyiceberg_properties(world.stage.wide))

@@ -16,7 +16,7 @@ from py4j.protocol import Py4JJavaError
 from sterna.demo import nyc
 from sterna.replica.records import Report
 from tests.support.own_region import own_region, read_metadata
-from tests.support.world import MERGE_ON_READ, World, wait_until_served
+from tests.support.world import MERGE_ON_READ, World
 
 WRITE_PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 
@@ -232,7 +232,6 @@ def register(world: World, table: str, uri: str, rows: pa.Table | None = None) -
     """Append a Parquet file of us that stands anywhere; written first where rows are given."""
     if rows is not None:
         nyc.write_at_home(world.stage.endpoints["us"], uri, nyc.with_field_ids(rows))
-        wait_until_served(world, uri)
     nyc.register_file(world.spark, f"main_us.{table}", uri, "")
 
 

@@ -48,7 +48,7 @@ def bag(_known_dags: None) -> DagBag:
 
 def test_the_dag_files_have_no_import_errors(bag: Any) -> None:
     assert bag.import_errors == {}
-    assert sorted(bag.dags) == ["sterna_gc", "sterna_lag_alert", "sterna_promote", "sterna_sync"]
+    assert sorted(bag.dags) == ["sterna_gc", "sterna_lag_alert", "sterna_large", "sterna_promote", "sterna_sync"]
 
 
 def test_the_dags_survive_serialization(bag: Any) -> None:
@@ -73,12 +73,31 @@ def test_the_sync_s_shape(bag: Any) -> None:
         "dry_run",
         "everything",
         "files_per_batch",
+        "lane",
         "reassert",
         "seed_group",
         "tables",
     ]
     assert all(task.execution_timeout for task in dag.tasks)
     assert all(task.retries == 5 for task in dag.tasks)
+
+
+def test_the_large_lane_s_shape(bag: Any) -> None:
+    dag = bag.dags["sterna_large"]
+    assert [task.task_id for task in dag.topological_sort()] == ["plan", "copy", "localize", "arrive"]
+    assert dag.get_task("plan").options == {"lane": "large"}
+    assert bag.dags["sterna_sync"].params["lane"] == "small"
+    assert dag.max_active_runs == 1
+    assert not dag.catchup
+    assert "eu" in dag.doc_md
+    (asset,) = dag.schedule.asset_condition.objects
+    assert asset.uri == "sterna://eu/transit"
+    assert dag.schedule.timetable.expression == "*/15 * * * *"
+    assert all(task.execution_timeout for task in dag.tasks)
+
+
+def test_a_sync_of_one_s_own_without_a_large_lane_takes_everything() -> None:
+    assert sync_dag(region="us", registry="/r.yaml", dag_id="mine").params["lane"] == "all"
 
 
 def test_commits_and_the_clock_start_it(bag: Any) -> None:
@@ -179,7 +198,8 @@ def test_parsing_them_imports_nothing_heavy() -> None:
         "sterna.registry.model",
     )
     code = (
-        "import sys, sterna.airflow.dags as dags; dags.sync_dag(); dags.lag_dag(); dags.gc_dag(); print([n for n in "
+        "import sys, sterna.airflow.dags as dags; dags.sync_dag(); dags.lag_dag(); dags.gc_dag(); dags.large_dag();"
+        "print([n for n in "
         "sys.argv[1:] if n in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
@@ -193,6 +213,7 @@ class Stages:
     idle: bool = False
     batches: int = 2
     more: bool = False
+    large: bool = False
     failing: dict[int, list[Exception]] = field(default_factory=dict)
     head: str = "head-1"
     calls: list[tuple[Any, ...]] = field(default_factory=list)
@@ -229,8 +250,13 @@ class Stages:
             copied=copied,
             lag_seconds=2.0,
             more=self.more,
+            large=self.large,
             watermark_lag_seconds=2.0,
         )
+
+    def arrive(self, context: object, run: str, copied: StageReport, localized: StageReport, progress: Any) -> Report:
+        self.calls.append(("arrive", run, copied, localized))
+        return Report("run-1", "eu", "h", "copied", "", copied=copied)
 
     def since(self, context: object, last: str | None) -> Announced:
         self.calls.append(("since", last))
@@ -250,7 +276,7 @@ def stages(_known_dags: None, monkeypatch: pytest.MonkeyPatch, metrics: dict[str
     monkeypatch.setattr(
         "sterna.airflow.dags.RemedyRetryPolicy", partial(RemedyRetryPolicy, delay=timedelta(seconds=0.1))
     )
-    for name in ("plan", "copy", "localize", "publish"):
+    for name in ("plan", "copy", "localize", "publish", "arrive"):
         monkeypatch.setattr(f"sterna.sync.stages.{name}", getattr(stages, name))
     monkeypatch.setattr("sterna.feed.fresh.fresh_since", stages.since)
     monkeypatch.setattr(
@@ -283,11 +309,11 @@ def _events() -> list[tuple[str, dict[str, Any]]]:
         return [(event.asset.uri, event.extra) for event in session.query(AssetEvent).order_by(AssetEvent.id)]
 
 
-def _run(**conf: Any) -> DagRun:
+def _run(_dag_id: str = "sterna_sync", **conf: Any) -> DagRun:
     from airflow.dag_processing.dagbag import DagBag
 
     # Parsed anew each time: a trial run leaves its parameters in the DAG object.
-    return DagBag().dags["sterna_sync"].test(run_conf=conf)
+    return DagBag().dags[_dag_id].test(run_conf=conf)
 
 
 def _states(run: Any) -> dict[str, list[str]]:
@@ -308,7 +334,7 @@ def test_a_sync_goes_through_all_stages(stages: Stages, metrics: dict[str, float
         "announce": ["success"],
     }
     copied = StageReport(20, 2000, 1800)
-    assert stages.calls[0] == ("plan", SyncOptions(tables=("o'clock <x>",), files_per_batch=7))
+    assert stages.calls[0] == ("plan", SyncOptions(tables=("o'clock <x>",), files_per_batch=7, lane="small"))
     assert sorted(stages.calls[1:3]) == [("copy", RUN, 0), ("copy", RUN, 1)]
     assert stages.calls[3:] == [
         ("localize", RUN, copied),
@@ -370,6 +396,35 @@ def test_more_to_do_starts_the_next_run_through_main_s_asset(stages: Stages) -> 
     stages.more = True
     _run()
     assert "sterna://eu/main" in [uri for uri, _ in _events()]
+
+
+@pytest.mark.usefixtures("events")
+def test_tables_in_transit_start_the_large_lane(stages: Stages) -> None:
+    _run()
+    assert "sterna://eu/transit" not in [uri for uri, _ in _events()]
+    stages.large = True
+    _run()
+    assert "sterna://eu/transit" in [uri for uri, _ in _events()]
+
+
+@pytest.mark.usefixtures("events")
+def test_the_large_lane_goes_through_its_stages_and_starts_the_sync(stages: Stages, metrics: dict[str, float]) -> None:
+    run = _run("sterna_large")
+    assert str(run.state) == "success"
+    assert stages.names == ["plan", "copy", "copy", "localize", "arrive"]
+    assert stages.calls[0] == ("plan", SyncOptions(lane="large"))
+    assert stages.calls[-1] == ("arrive", RUN, StageReport(20, 2000, 1800), StageReport(3, 30, 30))
+    assert [uri for uri, _ in _events()] == ["sterna://eu/main"]
+    assert metrics == {"sterna.copied_bytes": 1800}
+
+
+@pytest.mark.usefixtures("events")
+def test_with_nothing_in_transit_the_large_lane_ends_after_its_plan(stages: Stages, metrics: dict[str, float]) -> None:
+    stages.idle = True
+    states = _states(_run("sterna_large"))
+    assert [states[name] for name in ("copy", "localize", "arrive")] == [["skipped"]] * 3
+    assert stages.names == ["plan"]
+    assert (_events(), metrics) == ([], {})
 
 
 @pytest.mark.usefixtures("events")

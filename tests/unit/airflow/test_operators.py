@@ -97,6 +97,7 @@ def test_a_report_in_short_has_counts_and_no_names() -> None:
         "replica_hash": "r",
         "published": 1,
         "held": 1,
+        "transit": 0,
         "copied_files": 2,
         "copied_bytes": 10,
         "lag_seconds": 1.5,

@@ -29,6 +29,7 @@ KEYS = [
     "oldest_evidence",
     "unseen",
     "unread_held",
+    "stored",
     "transit",
     "transit_lag_seconds",
 ]

@@ -13,6 +13,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 import sysconfig
 import tomllib
 import urllib.error
@@ -21,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from importlib import import_module
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -110,6 +112,12 @@ def words(service: str) -> list[str]:
     return command
 
 
+def gate_of(service: str) -> str:
+    """Where the gate of a store listens."""
+    command = words(service)
+    return next(after for word, after in pairwise(command) if word.endswith("s3_gate.py"))
+
+
 def region_of(service: str) -> str | None:
     return next((region for region in REGIONS if region in service.split("-")), None)
 
@@ -174,9 +182,14 @@ def embedded_endpoints(tmp_path: Path) -> dict[str, s3.Endpoint]:
 
 def in_the_image(path: str) -> str:
     """Where a file of this Python environment lies in the image."""
-    return path.replace(sysconfig.get_path("purelib"), PACKAGES).replace(
-        sysconfig.get_path("scripts"), f"{HOME}/.venv/bin"
-    )
+    places = {
+        sysconfig.get_path("purelib"): PACKAGES,
+        sysconfig.get_path("scripts"): f"{HOME}/.venv/bin",
+        str(ROOT / "plugins"): f"{HOME}/plugins",
+    }
+    for here, there in places.items():
+        path = path.replace(here, there)
+    return path
 
 
 # ------------------------------------------------------------------------------------------------------------------ the
@@ -329,10 +342,7 @@ def test_who_runs_on_has_a_health_check_and_who_waits_waits_for_it(name: str) ->
 def test_ports_are_bound_to_loopback_lead_to_a_server_and_stand_in_the_head() -> None:
     inside = {
         **{f"nessie-{region}": SERVICES[f"nessie-{region}"]["environment"]["QUARKUS_HTTP_PORT"] for region in REGIONS},
-        **{
-            f"s3-{region}": words(f"s3-{region}")[words(f"s3-{region}").index("--addr") + 1].partition(":")[2]
-            for region in REGIONS
-        },
+        **{f"s3-{region}": gate_of(f"s3-{region}").partition(":")[2] for region in REGIONS},
         **{
             f"airflow-{region}": SERVICES[f"airflow-{region}"]["environment"]["AIRFLOW__API__PORT"]
             for region in REGIONS
@@ -673,12 +683,20 @@ def test_stores_are_served_as_in_the_tests(region: str, tmp_path: Path, caught: 
     keys = dotenv[f"S3_{region.upper()}_ACCESS_KEY"], dotenv[f"S3_{region.upper()}_SECRET_KEY"]
     embedded = s3.start_s3(tmp_path, region, [stack.bucket(region)], *keys)
     other = {f"{LOOPBACK}:{embedded.port}": f"{EVERYWHERE}:{S3_PORT[region]}", str(embedded.folder): "/data"}
-    assert words(f"s3-{region}") == [other.get(word, word) for word in caught.command]
+    command = [in_the_image(other.get(word, word)) for word in caught.command]
+    assert [command[0].replace(sys.executable, f"{HOME}/.venv/bin/python"), *command[1:]] == words(f"s3-{region}")
     assert SERVICES[f"s3-{region}"]["command"][2].startswith(f"mkdir -p /data/{stack.bucket(region)};")
-    probe = s3.Endpoint(region, f"http://{LOOPBACK}:{S3_PORT[region]}", *keys, None, tmp_path)
+    probe = {
+        "TYPE": "s3",
+        "PROVIDER": "Rclone",
+        "ENDPOINT": f"http://{LOOPBACK}:{S3_PORT[region]}",
+        "ACCESS_KEY_ID": keys[0],
+        "SECRET_ACCESS_KEY": keys[1],
+        "REGION": embedded.region,
+    }
     assert environment(f"s3-{region}", dotenv) == {
         "RCLONE_AUTH_KEY": caught.env["RCLONE_AUTH_KEY"],
-        **s3._remote_settings("SELF", probe),
+        **{f"RCLONE_CONFIG_SELF_{name}": value for name, value in probe.items()},
     }
 
 

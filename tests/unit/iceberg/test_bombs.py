@@ -1,61 +1,150 @@
-"""A few kilobytes that would take a worker's memory: refused, with the limit and the file, in little memory."""
+"""A few kilobytes that would take a worker's memory: refused, with the limit, the setting and the file, in little
+memory.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-# Each takes its measure in a process of its own, and prints the error and by how much the peak of memory grew, in MiB.
-CHILD = """
-import gzip, json, resource, sys
 from sterna.errors import TableError
-from sterna.iceberg.manifests.manifest import read_entries
+from sterna.iceberg.json_text import estimated_memory, read_document
 from sterna.iceberg.metadata.table import read_table_metadata
-sys.path.insert(0, {tests!r})
-{make}
+from sterna.limits import DEFAULT_LIMITS
+from tests.unit.iceberg.test_metadata_large import peak, table
+
+URI = "s3://us-lake/t/metadata/a"
+MOST_MIB = 200
+# All in one process: it prints the error of each, and by how many MiB its peak of memory grew from the first on. Bombs
+# are made piece by piece, so that making them takes no memory.
+CHILD = r"""
+import gzip, io, resource
+import cramjam, pyarrow, pyarrow.compute
+from isal import isal_zlib
+from sterna.errors import TableError
+from sterna.iceberg.avro.container import encode_long, estimated_memory
+from sterna.iceberg.deletes.position_deletes import localize_position_deletes
+from sterna.iceberg.manifests.manifest import read_entries
+from sterna.iceberg.manifests.manifest_list import read_manifest_list
+from sterna.iceberg.metadata.table import read_table_metadata
+from sterna.limits import Limits
+from sterna.verify.avro import read_manifest
+from sterna.verify.json_file import read_json
+from sterna.verify.puffin import read_puffin
+from tests.unit.iceberg.avro_files import SYNC, container, manifest_list_schema, manifest_schema
+
+URI = "s3://us-lake/t/metadata/a"
+HEAD = b'{"format-version":2,"table-uuid":"u","location":"s3://us-lake/t","last-updated-ms":1,"snapshots":['
+MIB = bytes(1 << 20)
+
+def many(element, count):
+    return HEAD + (element + b",") * (count - 1) + element + b"]}"
+
+def zipped(element, count):
+    sink = io.BytesIO()
+    with gzip.GzipFile(fileobj=sink, mode="wb") as file:
+        file.write(HEAD)
+        for _ in range(count // 10_000):
+            file.write((element + b",") * 10_000)
+        file.write(element + b"]}")
+    return sink.getvalue()
+
+def zstandard(mib):
+    frame = cramjam.zstd.Compressor()
+    for _ in range(mib):
+        frame.compress(MIB)
+    return bytes(frame.finish())
+
+def deflate(mib):
+    stream = isal_zlib.compressobj(wbits=-15)
+    return b"".join([stream.compress(MIB) for _ in range(mib)]) + stream.flush()
+
+def avro(codec, payload, schema=manifest_schema(), blocks=1, count=5):
+    block = encode_long(count) + encode_long(len(payload)) + payload + SYNC
+    return container(schema, [], codec) + blocks * block
+
+def puffin(footer):
+    return b"PFA1PFA1" + footer + len(footer).to_bytes(4, "little") + bytes(4) + b"PFA1"
+
+def small(data, uri):
+    return read_table_metadata(data, uri, Limits(json_bytes=4 << 20))
+
+def deletes(data, uri):
+    return localize_position_deletes(data, uri, content=str)
+
+HUGE = zstandard(540)
+COLUMNS = (("file_path", "string", 2147483546), ("pos", "long", 2147483545))
+DELETES = {
+    "type": "record",
+    "name": "r",
+    "fields": [{"name": name, "type": kind, "field-id": number} for name, kind, number in COLUMNS],
+}
+ZIPPED = zipped(b"{}", 2_700_000)
+BOMBS = [
+    ("a manifest", read_entries, lambda: avro("zstandard", HUGE)),
+    ("a manifest for verify", read_manifest, lambda: avro("zstandard", HUGE)),
+    ("a manifest of deflate", read_entries, lambda: avro("deflate", deflate(60))),
+    ("a manifest of many blocks", read_entries, lambda: avro("zstandard", zstandard(1), blocks=2_000)),
+    ("a manifest of many records", read_entries, lambda: avro("null", bytes(2 << 20), count=1_000_000)),
+    ("a list", read_manifest_list, lambda: avro("zstandard", HUGE, manifest_list_schema())),
+    ("an estimate", estimated_memory, lambda: avro("null", bytes(2 << 20), count=1_000_000)),
+    ("position deletes", deletes, lambda: avro("zstandard", HUGE, DELETES)),
+    ("zipped objects", read_table_metadata, lambda: ZIPPED),
+    ("objects", read_table_metadata, lambda: many(b"{}", 1_100_000)),
+    ("arrays in arrays", read_table_metadata, lambda: many(b"[]", 1_100_000)),
+    ("numbers", read_table_metadata, lambda: many(b"1", 13_000_000)),
+    ("one emoji", small, lambda: many(b'"\xf0\x9f\x98\x80' + b"a" * (2 << 20) + b'"', 1)),
+    ("objects for verify", read_json, lambda: many(b"{}", 1_100_000)),
+    ("zipped objects for verify", read_json, lambda: ZIPPED),
+    ("a footer", deletes, lambda: puffin(many(b"{}", 1_100_000))),
+    ("a footer for verify", read_puffin, lambda: puffin(many(b"{}", 1_100_000))),
+]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-try:
-    read(data, "s3://us-lake/t/metadata/a")
-    print("read")
-except TableError as error:
-    print(error)
+for name, read, make in BOMBS:
+    data = make()
+    try:
+        read(data, URI)
+        print(name, len(data), "was read")
+    except TableError as error:
+        print(name, len(data), error)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 """
-HEAD = '{"format-version":2,"table-uuid":"u","location":"s3://us-lake/t","last-updated-ms":1,'
-JSON = "read = read_table_metadata; text = lambda: b'%s' + b'\"snapshots\":[' + {body} + b']}'; ".replace("%s", HEAD)
-EMPTY = "b','.join([b'{}'] * {count})"
-CASES = {
-    "zipped objects": (
-        JSON.replace("{body}", EMPTY.replace("{count}", "2_700_000")) + "data = gzip.compress(text())",
-        "times its size",
-    ),
-    "plain objects": (
-        JSON.replace("{body}", EMPTY.replace("{count}", "20_000_000")) + "data = text()",
-        "JSON objects are over the limit of 500000",
-    ),
-    "as many objects as may be": (
-        JSON.replace("{body}", EMPTY.replace("{count}", "499_000")) + "data = text()",
-        "a snapshot without manifests",
-    ),
-    "arrays in arrays": (
-        JSON.replace("{body}", "b','.join([b'[]'] * 20_000_000)") + "data = text()",
-        "JSON objects are over the limit",
-    ),
-    "plain numbers": (
-        JSON.replace("{body}", "b','.join([b'1'] * 60_000_000)") + "data = text()",
-        "JSON values are over",
-    ),
-}
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_bomb_takes_little_memory(name: str) -> None:
-    make, expected = CASES[name]
-    code = CHILD.format(tests=".", make=make)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    error, grown = done.stdout.splitlines()
-    assert expected in error
-    assert "s3://us-lake/t/metadata/a" in error
-    assert int(grown) < 500, f"{grown} MiB"
+def test_bombs_take_little_memory() -> None:
+    root = Path(__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, cwd=root)
+    assert done.returncode == 0, done.stderr
+    *errors, grown = done.stdout.splitlines()
+    assert len(errors) == CHILD.count("lambda: ")
+    for error in errors:
+        assert "over the limit of " in error
+        assert "limits." in error
+        assert f"[file {URI}]" in error
+    assert int(errors[0].split()[2]) < 60_000, "a bomb is small"
+    assert int(grown) < MOST_MIB, done.stdout
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        table(500),
+        b'{"format-version":2,"x":[' + b",".join([b"{}"] * 20_000) + b"]}",
+        b'{"format-version":2,"x":[' + b",".join(b'{"%d":1}' % number for number in range(20_000)) + b"]}",
+        b'{"format-version":2,"x":[' + b",".join(b"%d" % number for number in range(100_000)) + b"]}",
+        '{"format-version":2,"x":"\U0001f600'.encode() + b"a" * 1_000_000 + b'"}',
+    ],
+    ids=("snapshots", "nothing", "keys", "numbers", "an emoji"),
+)
+def test_the_estimate_is_no_less_than_what_reading_takes(data: bytes) -> None:
+    def read() -> None:
+        with suppress(TableError):
+            read_table_metadata(data, URI)
+
+    estimate = estimated_memory(data, URI, DEFAULT_LIMITS)
+    assert estimate == read_document(data, URI).memory
+    assert peak(read) < 1.1 * estimate

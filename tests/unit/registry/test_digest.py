@@ -12,6 +12,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import create_model
 
+from sterna.limits import Limits
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import CatalogAddress, CatalogDatabase, Location, Region, Registry, Remote
 from sterna.registry.policy import History, Policy, Residency, StrictModel
@@ -133,6 +134,8 @@ DOES_NOT: dict[tuple[type[StrictModel], str], Change] = {
     (Remote, "name"): put(*LAKE, "remote", "name", value="lake"),
     (Remote, "config"): put(*LAKE, "remote", "config", value="/etc/rclone.conf"),
     (Policy, "atomic"): put("policies", 0, "atomic", value="relaxed"),
+    (Region, "limits"): put(*EU, "limits", value={}),
+    **{(Limits, name): put(*EU, "limits", value={name: 7}) for name in Limits.model_fields},
 }
 
 

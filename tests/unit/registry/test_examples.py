@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from sterna.limits import Limits
 from sterna.registry.credential import fileio_properties, parse_credential, rclone_environment, store_options
 from sterna.registry.load import parse_registry
 from sterna.registry.model import CatalogAddress, CatalogDatabase, Location, Region, Registry, Remote
@@ -19,6 +20,7 @@ CREDENTIALS = re.findall(r"^AIRFLOW_CONN_(\w+)='(.*)'$", DOC, re.MULTILINE)
 HEADINGS: dict[str, type[BaseModel]] = {
     "Top level": Registry,
     "`regions[]`": Region,
+    "`regions[].limits`": Limits,
     "`regions[].catalog`": CatalogAddress,
     "`regions[].catalog.database`": CatalogDatabase,
     "`locations[]`": Location,
@@ -63,6 +65,7 @@ def test_the_full_example_uses_every_setting_and_every_kind_of_store_but_local()
     registry = parse_registry(DOC_EXAMPLE, "docs/registry.md")
     models = [registry, *registry.regions, *registry.locations, *registry.policies, *registry.residency]
     models += [region.catalog for region in registry.regions] + [location.remote for location in registry.locations]
+    models += [region.limits for region in registry.regions if "limits" in region.model_fields_set]
     models += [region.catalog.database for region in registry.regions if region.catalog.database]
     for kind in HEADINGS.values():
         used = {name for model in models if type(model) is kind for name in model.model_fields_set}

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from sterna.errors import SternaError, TooLarge
+from sterna.edges.stores.open_store import TooLarge
+from sterna.errors import SternaError
 
 USUAL: Final = 1 << 20
-"""Bytes that an object is taken to have while nobody tells: a larger one is asked for once more, when there is room."""
+"""Bytes that an object is taken to have while nobody tells; a larger one is asked for once more."""
 
 
 class Room:
@@ -74,13 +75,6 @@ class SizedReader(Protocol):
         ...
 
 
-@dataclass
-class _Wanted:
-    uri: str
-    size: int
-    taken: int = 0
-
-
 def read_within(
     objects: SizedReader,
     sizes: Mapping[str, int],
@@ -100,52 +94,105 @@ def read_within(
         room: shared with whoever reads at the same time.
         at_once: how many are read at once.
         times: how many times its size an object takes while it is read and used.
-        large: called before an object is read for which others were put back, with its size.
+        large: called before an object is read, with about how many bytes it takes.
     """
-    queue = deque(_Wanted(uri, size if size >= 0 else USUAL) for uri, size in sizes.items())
-    under_way: deque[tuple[_Wanted, Future[bytes | SternaError]]] = deque()
+    with _Window(objects, sizes, room, at_once, times, large) as window:
+        while (found := window.next()) is not None:
+            item, data = found
+            if isinstance(data, TooLarge) and sizes[item.uri] < 0 and data.size > item.size:
+                window.put_back(replace(item, size=data.size))
+                continue
+            try:
+                yield item.uri, data
+            finally:
+                room.give(item.taken)
 
-    def attempt(item: _Wanted) -> bytes | SternaError:
+
+@dataclass(frozen=True)
+class _Wanted:
+    uri: str
+    size: int
+    taken: int = 0
+
+
+class _Window:
+    """What is under way, in the order asked for; arguments as in `read_within`."""
+
+    def __init__(
+        self,
+        objects: SizedReader,
+        sizes: Mapping[str, int],
+        room: Room,
+        at_once: int,
+        times: int,
+        large: Callable[[str, int], None],
+    ) -> None:
+        self._objects, self._room, self._times, self._large = objects, room, times, large
+        self._most = 2 * at_once
+        self._queue = deque(_Wanted(uri, size if size >= 0 else USUAL) for uri, size in sizes.items())
+        self._under_way: deque[tuple[_Wanted, Future[bytes | SternaError]]] = deque()
+        # One alone is read where it is asked for.
+        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="sterna-within") if len(sizes) > 1 else None
+
+    def __enter__(self) -> _Window:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+        if self._pool:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def next(self) -> tuple[_Wanted, bytes | SternaError] | None:
+        """Return the next object with its content, whose room the caller gives back; None after the last."""
+        self._fill()
+        if not self._under_way:
+            return None
+        item, future = self._under_way.popleft()
         try:
-            return objects.read(item.uri, limit=item.size)
+            return item, future.result()
+        except BaseException:
+            self._room.give(item.taken)
+            raise
+
+    def put_back(self, item: _Wanted) -> None:
+        """Read an object later that turned out to be larger, and before those behind it."""
+        self._room.give(item.taken)
+        self._stop()
+        self._queue.appendleft(item)
+
+    def _fill(self) -> None:
+        while self._queue and len(self._under_way) < self._most:
+            item = self._queue[0]
+            wanted = self._times * item.size
+            self._large(item.uri, wanted)
+            # Whoever has something under way doesn't wait for more: two of them would wait for each other.
+            taken = self._room.try_take(wanted) if self._under_way else self._room.take(wanted)
+            if taken is None:
+                return
+            self._queue.popleft()
+            self._under_way.append((replace(item, taken=taken), self._submit(item)))
+
+    def _submit(self, item: _Wanted) -> Future[bytes | SternaError]:
+        if self._pool:
+            return self._pool.submit(self._attempt, item)
+        future: Future[bytes | SternaError] = Future()
+        try:
+            future.set_result(self._attempt(item))
+        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for, as a pool's would be
+            future.set_exception(error)
+        return future
+
+    def _attempt(self, item: _Wanted) -> bytes | SternaError:
+        try:
+            return self._objects.read(item.uri, limit=item.size)
         except SternaError as error:
             return error
 
-    def fill() -> None:
-        while queue and len(under_way) < 2 * at_once:
-            wanted = times * queue[0].size
-            taken = room.try_take(wanted) if under_way else room.take(wanted)
-            if taken is None:
-                return
-            item = queue.popleft()
-            item.taken = taken
-            under_way.append((item, pool.submit(attempt, item)))
-
-    def put_back() -> None:
-        while under_way:
-            item, future = under_way.pop()
+    def _stop(self) -> None:
+        """Give up what is under way; it is in the queue again."""
+        while self._under_way:
+            item, future = self._under_way.pop()
             if not future.cancel():
-                future.result()
-            room.give(item.taken)
-            queue.appendleft(item)
-
-    pool = ThreadPoolExecutor(at_once, thread_name_prefix="sterna-within")
-    try:
-        while queue or under_way:
-            fill()
-            item, future = under_way.popleft()
-            found = future.result()
-            if isinstance(found, TooLarge) and sizes[item.uri] < 0 and found.size > item.size:
-                room.give(item.taken)
-                put_back()
-                large(item.uri, found.size)
-                queue.appendleft(_Wanted(item.uri, found.size))
-                continue
-            try:
-                yield item.uri, found
-            finally:
-                del found
-                room.give(item.taken)
-    finally:
-        put_back()
-        pool.shutdown(wait=True, cancel_futures=True)
+                wait([future])
+            self._room.give(item.taken)
+            self._queue.appendleft(item)

@@ -14,14 +14,24 @@ from typing import Any, TypeVar
 from sterna.edges.secrets import Secrets
 from sterna.edges.stores.deleting import delete_each
 from sterna.edges.stores.fetched import fetched_uri
+from sterna.edges.stores.in_flight import Room
 from sterna.edges.stores.listing import folders_in, key_runs, list_run
-from sterna.edges.stores.open_store import LATER, PAGE, OpenStore, about, call_store, head, list_pages, refuse_fork
-from sterna.errors import CredentialError, ObjectMissing, SternaError, StoreUnreachable, UnsafeUri, Unsupported
+from sterna.edges.stores.open_store import (
+    LATER,
+    PAGE,
+    OpenStore,
+    TooLarge,
+    about,
+    call_store,
+    head,
+    list_pages,
+    refuse_fork,
+)
+from sterna.errors import CredentialError, ObjectMissing, SternaError, StoreUnreachable, UnsafeUri
 from sterna.registry.credential import address_of
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Location, Registry, inside
 
-READ_LIMIT = 1 << 30
 _FOLDERS_KEPT = 100_000
 _BODIES = 3  # times that an object is asked for whose content breaks off
 # What Azure takes for another name: a backslash for a slash, and a full stop at a part's end for nothing.
@@ -51,6 +61,8 @@ class Objects:
         self._stores: dict[str, OpenStore] = {}
         self._folders: dict[str, tuple[OpenStore, str]] = {}
         self._opening = threading.Lock()
+        self.reading, self.parsing = (Room(mapping.region.limits.plan_bytes) for _ in range(2))
+        self.large: Callable[[str, int], None] = lambda uri, size: None
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any], secrets: Secrets) -> Objects:
@@ -76,16 +88,28 @@ class Objects:
         """Return the same objects, but that what they read of other regions is kept below a run's folder."""
         return _FetchingObjects(self, run)
 
-    def read(self, uri: str, *, limit: int = READ_LIMIT) -> bytes:
+    def watched(self, large: Callable[[str, int], None]) -> Objects:
+        """Return the same objects, but that somebody is told before a large file is read or parsed.
+
+        Args:
+            large: called with a file's URI, and about how many bytes it takes in memory.
+        """
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__ | {"large": large})
+        return made
+
+    def read(self, uri: str, *, limit: int | None = None) -> bytes:
         """Return an object's content.
 
         Args:
             uri: the object.
-            limit: bytes; a larger object is refused before it is read.
+            limit: bytes; a larger object is refused before it is read. What is larger than the region's limit
+                `file_bytes` is refused in any case, but for what sterna itself keeps beside the replica.
 
         Raises:
             ObjectMissing, StoreUnreachable, StoreDenied: it can't be read.
-            Unsupported: it is larger than the limit.
+            OverLimit: it is larger than the region's limit.
+            TooLarge: it is larger than the caller's limit.
             UnregisteredUri, UnsafeUri: as `Mapping.locate`.
         """
         import obstore
@@ -100,8 +124,7 @@ class Objects:
             for left in reversed(range(_BODIES)):
                 result = obstore.get(store.client, key)
                 size = result.meta["size"]
-                if size > limit:
-                    raise Unsupported(f"the file has {size} bytes, {limit} is the limit", file=uri)
+                self._check_size(uri, size, limit)
                 try:
                     data = bytes(result.bytes())
                 except BaseError:
@@ -115,6 +138,13 @@ class Objects:
             raise StoreUnreachable(f"{address_of(store.location)} sent {len(data)} of {size} bytes; {LATER}", file=uri)
 
         return call_store(store, uri, get)
+
+    def _check_size(self, uri: str, size: int, limit: int | None) -> None:
+        region = self.mapping.region
+        if not uri.startswith(f"{region.replica_root}/_sterna/"):
+            region.limits.check("file_bytes", size, "bytes of a file", uri)
+        if limit is not None and size > limit:
+            raise TooLarge(size, limit, uri)
 
     def read_many(self, uris: Iterable[str], workers: int | None = None) -> Iterator[tuple[str, bytes | SternaError]]:
         """Yield each URI with its content, or with the error that kept it from being read, in the order asked for.
@@ -359,6 +389,7 @@ class _FetchingObjects(Objects):
 
     def __init__(self, objects: Objects, run: str) -> None:
         super().__init__(objects.mapping, objects.secrets, timeout=objects.timeout, workers=objects.workers)
+        self.reading, self.parsing = objects.reading, objects.parsing
         self._objects = objects
         self._run = run
 
@@ -366,7 +397,7 @@ class _FetchingObjects(Objects):
         """Return a location's store; see `Objects.open`."""
         return self._objects.open(location)
 
-    def read(self, uri: str, *, limit: int = READ_LIMIT) -> bytes:
+    def read(self, uri: str, *, limit: int | None = None) -> bytes:
         """Return an object's content; see `Objects.read`."""
         data = super().read(uri, limit=limit)
         if not self.mapping.is_local(uri):

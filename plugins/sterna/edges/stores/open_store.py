@@ -5,12 +5,22 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from sterna.edges.secrets import Secrets
-from sterna.errors import CredentialError, EngineError, ObjectMissing, StoreDenied, StoreUnreachable, UnsafeUri
+from sterna.edges.stores.silence import Silence
+from sterna.errors import (
+    CredentialError,
+    EngineError,
+    ObjectMissing,
+    OverLimit,
+    StoreDenied,
+    StoreUnreachable,
+    UnsafeUri,
+)
 from sterna.registry.credential import Credential, address_of, store_address, store_options
 from sterna.registry.model import Location
 
@@ -44,6 +54,7 @@ class OpenStore:
         client: obstore's.
         base: the key of the location's prefix.
         credential: what the client was made with; None for the machine's own.
+        silence: whether it has kept silent.
 
     Raises:
         CredentialError: the credential is missing, or doesn't fit the store.
@@ -54,6 +65,7 @@ class OpenStore:
         self.base = store_address(location).path
         self._secrets, self._timeout = secrets, timeout
         self._renewing = threading.Lock()
+        self.silence = Silence()
         self.credential = self._credential()
         self.client = _client(location, self.credential, timeout)
 
@@ -121,6 +133,23 @@ def _whose(location: Location) -> str:
     return f"credential {location.credential_id!r}" if location.credential_id else "the machine's own credential"
 
 
+class TooLarge(OverLimit):
+    """An object that has more bytes than the caller wanted to read; nothing of it was read.
+
+    Args:
+        size: how many it has.
+        limit: how many were wanted.
+        file: its URI.
+    """
+
+    def __init__(self, size: int, limit: int, file: str) -> None:
+        super().__init__(f"the file has {size} bytes, {limit} were expected", file=file)
+        self.size, self.limit = size, limit
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (TooLarge, (self.size, self.limit, self.file))
+
+
 _runtime_process: int | None = None
 
 
@@ -175,15 +204,19 @@ def about(error: CredentialError, uri: str) -> CredentialError:
 def _call(store: OpenStore, uri: str, function: Callable[[], _R]) -> _R:
     from obstore.exceptions import BaseError, InvalidPathError, PermissionDeniedError, UnauthenticatedError
 
-    where, used = address_of(store.location), store.credential
+    where, used, began = address_of(store.location), store.credential, time.monotonic()
+    if silent := store.silence.reason():
+        raise StoreUnreachable(f"{where} did not answer a moment ago: {silent}; {LATER}", file=uri)
     try:
-        return function()
+        result = function()
     except FileNotFoundError as error:
+        store.silence.heard()
         if re.search(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>", str(error)):
             raise StoreUnreachable(f"{where}: there is no such bucket; {LATER}", file=uri) from None
         raise ObjectMissing(f"no such object in {where}", file=uri) from None
     except (BaseError, OSError, ValueError) as error:
         reason = _reason(used, error)
+        store.silence.failed(began, reason)
         if isinstance(error, InvalidPathError):
             raise UnsafeUri(f"{where} holds an object whose key can't be a path: {reason}", file=uri) from None
         if _NO_SUCH_KEY.search(reason):
@@ -192,6 +225,8 @@ def _call(store: OpenStore, uri: str, function: Callable[[], _R]) -> _R:
         if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or _REFUSED.search(reason):
             raise StoreDenied(f"{where} refuses {_whose(store.location)}: {reason}", file=uri) from None
         raise StoreUnreachable(f"{where} can't be used: {reason}; {LATER}", file=uri) from None
+    store.silence.heard()
+    return result
 
 
 def list_pages(store: OpenStore, uri: str, prefix: str, offset: str = "") -> Iterator[Sequence[dict[str, Any]]]:

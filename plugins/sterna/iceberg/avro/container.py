@@ -19,6 +19,9 @@ from sterna.limits import DEFAULT_LIMITS, Limits
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
 _GROUP_BYTES: Final = 32 * MIB
+_USUAL_RATIO: Final = 8
+_LOCATED_BYTES: Final = 400  # of a record whose fields were located
+_KEPT_BYTES: Final = 150  # of a record's fields as they are kept
 _GROUP_RECORDS: Final = 250_000  # whatever they take in the data, each takes a few hundred bytes once it was located
 
 
@@ -207,6 +210,18 @@ def open_container(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS, *, co
     codec = codec_of(metadata.get("avro.codec", b"null"), uri)
     sync = data[at : at + _SYNC_BYTES]
     return Container(data, uri, metadata, schema, codec, sync, at + _SYNC_BYTES, limits, counted)
+
+
+def estimated_memory(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> int:
+    """Return about how many bytes an Avro file takes while its records are located, by what its blocks claim.
+
+    Raises:
+        OverLimit, BrokenMetadata, Unsupported: as `open_container` and `Container.groups`.
+    """
+    counts = [block.count for block in open_container(data, uri, limits)._blocks()]
+    inflated = min(max(RATIO_FREE_BYTES, _USUAL_RATIO * len(data)), 2 * _GROUP_BYTES)
+    at_once = min(sum(counts), _GROUP_RECORDS + max(counts, default=0))
+    return 2 * inflated + _LOCATED_BYTES * at_once + _KEPT_BYTES * sum(counts)
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:

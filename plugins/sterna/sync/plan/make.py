@@ -12,6 +12,8 @@ from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content
 from sterna.errors import (
     Damaged,
     NotResident,
+    OverLimit,
+    PlanKilled,
     SourceGone,
     SternaError,
     StoreUnreachable,
@@ -37,7 +39,9 @@ from sterna.sync.plan.changes import Changes, find_changes
 from sterna.sync.plan.compare import compare, held_entry, seed_group
 from sterna.sync.plan.lanes import is_wanted, large_lane, on_the_way, too_large, without
 from sterna.sync.plan.presence import Listed, ToBring, find_files
-from sterna.sync.plan.table_files import ReplicaLost, reached_content, read_metadata, table_files, view_files
+from sterna.sync.plan.reading import read_metadata
+from sterna.sync.plan.suspects import ReadLater, Suspects
+from sterna.sync.plan.table_files import ReplicaLost, reached_content, table_files, view_files
 from sterna.sync.sizes import Dark, source_sizes
 
 if TYPE_CHECKING:
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from sterna.iceberg.metadata.table import TableMetadata
 
 _TABLES_AT_ONCE = 8
+_NO_DAMAGE = (NotResident, Unsupported, OverLimit, PlanKilled)  # of a file of the replica's own
 
 
 def make_plan(
@@ -92,7 +97,7 @@ def make_plan(
     )
     large = large_lane(context, head, options)
     blamed = (*draft.held, *waiting, *on_the_way(large, head, chosen))
-    settled, found, since = _what_goes_on(context, chosen, blamed, head, seen, options)
+    settled, found, since = _what_goes_on(context, chosen, blamed, head, seen, options, run_id)
     if found and options.leaves_large(context.region):
         settled, found = _small_ones(context, settled, found, since, seen, options, large)
     held = _carried(settled.held, head, seen)
@@ -145,11 +150,12 @@ def _what_goes_on(
     head: Head,
     seen: Changes,
     options: SyncOptions,
+    run_id: str,
 ) -> tuple[Settled, ToBring | None, dict[str, Held]]:
     """Settle which of some actions go on, for all that their metadata and the files that are here say.
 
     Args:
-        context, head, seen, options: of the plan.
+        context, head, seen, options, run_id: of the plan.
         chosen: the actions.
         blamed: the keys that are known to have a fault.
 
@@ -157,7 +163,9 @@ def _what_goes_on(
         What goes on, the files of it, and by key name how each action would be held.
     """
     outages = Outages()
-    actions, parts, faults = _tables(context, chosen, head, seen, outages, {item.key for item in blamed})
+    suspects = Suspects(context, run_id, asked=seen.chosen)
+    known = {item.key for item in blamed}
+    actions, parts, faults = _tables(context, chosen, head, seen, outages, known, suspects)
     since = {action.key: held_entry(action.key, head, seen) for action in actions} | {
         fault.key: fault for fault in faults
     }
@@ -174,8 +182,8 @@ def _what_goes_on(
             faults += _damaged(context, settled, found.listed, since, seen, outages)
         if not faults:
             break
-    if outages.first is not None and not settled.actions:
-        # Nobody else's tables could go on: as an error it is tried again soon.
+    if outages.first is not None and not settled.actions and options.lane != "large":
+        # Nobody else's tables could go on: as an error it is tried again soon. Of the large lane's the small one tells.
         raise outages.first
     return settled, found, since
 
@@ -219,7 +227,13 @@ class Outages:
 
 
 def _tables(
-    context: RegionContext, chosen: list[Action], head: Head, seen: Changes, outages: Outages, known: set[str]
+    context: RegionContext,
+    chosen: list[Action],
+    head: Head,
+    seen: Changes,
+    outages: Outages,
+    known: set[str],
+    suspects: Suspects,
 ) -> tuple[tuple[Action, ...], dict[str, pa.Table], list[Held]]:
     """Read what the tables and views among some actions need here.
 
@@ -228,25 +242,31 @@ def _tables(
         chosen: the actions.
         outages: takes each store of others that can't be used.
         known: key names of which nothing is read: they can't go on.
+        suspects: the tables whose reading ended plans before.
 
     Returns:
         The actions, with what the metadata added; by key name, the rows of its files; the keys that have a fault.
     """
 
-    def read(action: Action) -> tuple[Action, pa.Table | Held | None]:
+    def read(action: Action, *, alone: bool = False) -> tuple[Action, pa.Table | Held | None] | None:
         if action.change == "drop" or not action.target or action.key in known:
             return action, None
         try:
             if error := outages.dark.get(context.mapping.locate(action.source).location.id):
                 raise error
-            return _table(context, action, seen)
+            return suspects.read(action.key, lambda region: _table(region, action, seen), alone=alone)
+        except ReadLater:
+            return None
         except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
             fault = fault_of(error, context.mapping, "reading its metadata", action.source, action.key)
             outages.take(fault, context.mapping)
             return action, held_entry(action.key, head, seen, _own_fault(context, fault))
 
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
-        found = list(pool.map(read, chosen))
+        first = list(pool.map(read, chosen))
+    # What may have ended plans before is read when nothing else is.
+    later = (known or read(action, alone=True) for action, known in zip(chosen, first, strict=True))
+    found = [each for each in later if each is not None]
     faults = [result for _, result in found if isinstance(result, Held)]
     parts = {action.key: result for action, result in found if result is not None and not isinstance(result, Held)}
     return tuple(action for action, _ in found), parts, faults
@@ -254,7 +274,7 @@ def _tables(
 
 def _own_fault(context: RegionContext, error: SternaError) -> SternaError:
     """Return a table's error, or that the replica is damaged where it is about one of the replica's own files."""
-    broken = isinstance(error, TableError) and not isinstance(error, (NotResident, Unsupported))
+    broken = isinstance(error, TableError) and not isinstance(error, _NO_DAMAGE)
     own = broken and inside(error.file, context.region.replica_root)
     return Damaged(error.message, file=error.file) if own else error
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, StoreError, TableError, Unsupported
+from sterna.errors import SizeDiffers, SourceGone, TableError, Unsupported
 from sterna.iceberg.files import Written
 from sterna.registry.edition import Edition
 from sterna.registry.mapping import Mapping
@@ -25,6 +25,7 @@ from sterna.replica.file_list import (
     VIEW_METADATA,
 )
 from sterna.replica.region import RegionContext
+from sterna.sync.plan.reading import parsed, read_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,24 +35,10 @@ if TYPE_CHECKING:
 
 _DELETED = 2  # manifest entry status
 _POSITION_DELETES = 1  # content of a data_file
-_LEAST_AT_ONCE, _MOST_AT_ONCE = 4, 32
-_BYTES_AT_ONCE = 64 * 1024**2
 
 
 class ReplicaLost(Exception):
     """A file of the replica itself is gone, so that what it would prove has to be looked for."""
-
-
-def read_metadata(context: RegionContext, uri: str) -> TableMetadata:
-    """Read a table's metadata.json from where it stands.
-
-    Raises:
-        TableError: it is gone, broken, unsupported, or must not be read.
-        StoreUnreachable, StoreDenied: its store doesn't answer.
-    """
-    from sterna.iceberg.metadata.table import read_table_metadata
-
-    return read_table_metadata(_read(context, uri), uri)
 
 
 def table_files(
@@ -104,7 +91,7 @@ def table_files(
         _content(context, table, _statistics(context, metadata, here), local),
     ]
     lengths = {path: -1 for path in inline if path not in known} | {item.path: item.length for item in manifests}
-    for path, data in _read_many(context, list(lengths), max(lengths.values(), default=0)):
+    for path, data in read_files(context, lengths):
         if lengths[path] not in (-1, len(data)):
             raise SizeDiffers(f"the manifest has {len(data)} bytes, its list says {lengths[path]}", file=path)
         parts += _entries(context, table, path, data, local, edition)
@@ -135,8 +122,8 @@ def reached_content(context: RegionContext, here: TableMetadata, targets: set[st
         lists = {snapshot.manifest_list for snapshot in here.snapshots if snapshot.manifest_list}
         manifests = {path for snapshot in here.snapshots for path in snapshot.manifests}
         manifests |= {item.path for item in _read_lists(context, sorted(lists))}
-        for uri, data in _read_many(context, sorted(manifests)):
-            entries = read_entries(data, uri)
+        for uri, data in read_files(context, dict.fromkeys(sorted(manifests), -1)):
+            entries = parsed(context, uri, data, read_entries)
             live = entries.filter(pc.not_equal(entries.column("status"), _DELETED)).column("file_path")
             found |= set(live.filter(pc.is_in(live, wanted)).to_pylist())
     except TableError:
@@ -257,8 +244,8 @@ def _known_manifests(
 def _read_lists(context: RegionContext, uris: Sequence[str]) -> Iterable[ManifestFile]:
     from sterna.iceberg.manifests.manifest_list import read_manifest_list
 
-    for uri, data in _read_many(context, uris):
-        yield from read_manifest_list(data, uri)
+    for uri, data in read_files(context, dict.fromkeys(uris, -1)):
+        yield from parsed(context, uri, data, read_manifest_list)
 
 
 def _entries(
@@ -269,7 +256,7 @@ def _entries(
 
     from sterna.iceberg.manifests.manifest import read_entries
 
-    entries = read_entries(data, uri)
+    entries = parsed(context, uri, data, read_entries)
     live = entries.filter(pc.not_equal(entries.column("status"), _DELETED))
     deletes = pc.equal(live.column("content"), _POSITION_DELETES)
     position = live.filter(deletes).select(["file_path", "file_size"]).to_pylist()
@@ -357,39 +344,3 @@ def _prove_local(context: RegionContext, local: dict[str, int]) -> None:
             )
         if found != size:
             raise SizeDiffers(f"a file of this region has {found} bytes, its metadata says {size}", file=path)
-
-
-def _read(context: RegionContext, uri: str) -> bytes:
-    _may_cross(context, uri)
-    try:
-        return context.objects.read(uri)
-    except ObjectMissing as error:
-        raise _gone(context, uri) from error
-
-
-def _may_cross(context: RegionContext, uri: str) -> None:
-    """See that a file may be in this region before it is read: what is read of other regions is kept here."""
-    if context.mapping.kept_out and not context.mapping.is_local(uri):
-        context.mapping.refuse_kept_out(uri)
-
-
-def _read_many(context: RegionContext, uris: Sequence[str], largest: int = 0) -> Iterable[tuple[str, bytes]]:
-    """Read files that must be there; few at once where they are large, for about twice as many stand in memory."""
-    for uri in uris:
-        _may_cross(context, uri)
-    if not largest and len(uris) > _LEAST_AT_ONCE:
-        largest = max((size or 0 for size in context.objects.sizes(uris).values()), default=0)
-    at_once = max(_LEAST_AT_ONCE, min(_MOST_AT_ONCE, _BYTES_AT_ONCE // max(largest, 1)))
-    for uri, data in context.objects.read_many(uris, at_once):
-        if isinstance(data, ObjectMissing):
-            raise _gone(context, uri) from data
-        if isinstance(data, (TableError, StoreError)):
-            raise data
-        if not isinstance(data, bytes):
-            raise BrokenMetadata(str(data), file=uri)
-        yield uri, data
-
-
-def _gone(context: RegionContext, uri: str) -> SourceGone:
-    hint = "restore it, or expire the snapshots that need it; was retention shorter than the lag?"
-    return SourceGone("a metadata file is gone", file=uri, hint=hint)

@@ -1,0 +1,286 @@
+"""The gate of an embedded object store: a program that stands before `rclone serve s3`, and imports nothing of sterna.
+
+    python s3_gate.py 127.0.0.1:9001 us.sock -- rclone serve s3 … --addr unix://us.sock
+    python s3_gate.py 127.0.0.1:9003 us-lake=127.0.0.1:9001 eu-lake=127.0.0.1:9002
+
+The first starts the server, and listens when it does. It passes on every byte but for the *marker* of a folder: an
+empty object whose key ends with a slash, which pyarrow puts whenever it has deleted a file of the folder. The server
+takes the marker for a file that has the folder's name, answers 500 and forgets the folder's files for a second. So it
+is asked in a way that it refuses in the end: after it looked at signature and bucket, before it writes anything. What
+it finds fault with first (403, 404) is passed on. Otherwise the marker was put, as far as its client can tell; it
+shows in no list.
+
+The second stands before several others, and chooses by the bucket. It keeps nothing, so that what it serves is never
+older than what they do.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Collection, Mapping
+from contextlib import closing, suppress
+
+_PIECE = 1 << 18
+_HEAD = 1 << 16
+_END = b"\r\n\r\n"
+_MARKER = re.compile(rb"PUT /[^/?\s]+/[^?\s]*/ ")
+# What is no digest at all is refused after everything else that a head can be refused for.
+_REFUSED = b"\r\nContent-MD5: -" + _END
+_REFUSAL = re.compile(rb"HTTP/1\.1 400 ")
+_MARKER_IS_PUT = b'HTTP/1.1 200 OK\r\nETag: "d41d8cd98f00b204e9800998ecf8427e"\r\nContent-Length: 0' + _END
+_HAS_NO_BODY = re.compile(rb"HTTP/1\.1 (204|304) ")
+_GO_ON = re.compile(rb"HTTP/1\.1 100 ")
+_POLL_SECONDS = 0.01
+
+
+class _OverError(Exception):
+    """A side has closed the connection."""
+
+
+class _Side:
+    """One side of a connection; no dataclass, whose import would double the time that a gate takes to start.
+
+    Args:
+        connection: its socket.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self._read = b""  # and not used yet
+
+    @property
+    def has_more(self) -> bool:
+        """Say whether something was read and not used yet."""
+        return bool(self._read)
+
+    def until(self, end: bytes) -> bytes:
+        """Return what comes up to an end, with it."""
+        while end not in self._read:
+            self._read_more()
+        found, end, self._read = self._read.partition(end)
+        return found + end
+
+    def peek(self, size: int) -> bytes:
+        """Return the next bytes; they stay."""
+        while len(self._read) < size:
+            self._read_more()
+        return self._read[:size]
+
+    def drop(self, size: int) -> None:
+        """Forget bytes that were peeked at."""
+        self._read = self._read[size:]
+
+    def pass_on(self, first: bytes, size: int, other: _Side) -> None:
+        """Send the other side something, and the next bytes of this side."""
+        other.socket.sendall(first + self._read[:size])
+        left = max(size - len(self._read), 0)
+        self._read = self._read[size:]
+        room = memoryview(bytearray(min(left, _PIECE)))
+        while left:
+            read = self.socket.recv_into(room, min(left, len(room)))
+            if not read:
+                raise _OverError
+            other.socket.sendall(room[:read])
+            left -= read
+
+    def pass_all_on(self, first: bytes, other: _Side) -> None:
+        """Send the other side something, and what comes until this side ends."""
+        other.socket.sendall(first + self._read)
+        while piece := self.socket.recv(_HEAD):
+            other.socket.sendall(piece)
+        raise _OverError
+
+    def pass_chunks_on(self, first: bytes, other: _Side) -> None:
+        """Send the other side something, and a body that says its length piece by piece."""
+        size = 1
+        while size:
+            line = self.until(b"\r\n")
+            size = int(line.partition(b";")[0], 16)
+            self.pass_on(first + line, size + 2 if size else 0, other)
+            first = b""
+        while line != b"\r\n":  # what may stand after the last piece
+            line = self.until(b"\r\n")
+            other.socket.sendall(line)
+
+    def _read_more(self) -> None:
+        more = self.socket.recv(_HEAD)
+        if not more:
+            raise _OverError
+        self._read += more
+
+
+def main(listen: str, *words: str) -> None:
+    """Start the server, where there is one, and pass requests on until told to end.
+
+    Args:
+        listen: host and port of the gate.
+        words: where requests go, `bucket=address`, or one address for all buckets: host and port, or the path of a
+            Unix socket; then `--` and the server's command.
+    """
+    at = words.index("--") if "--" in words else len(words)
+    targets, command = words[:at], words[at + 1 :]
+    child = None
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    try:
+        if command:
+            with suppress(FileNotFoundError):
+                os.unlink(targets[0])  # of a server that was killed
+            child = subprocess.Popen(command)
+            _wait_for(child, targets[0])
+        _listen(listen, _routes(targets), markers=bool(command))
+    finally:
+        if child is not None:
+            child.terminate()
+            child.wait()
+        os._exit(0)  # whatever the connections' threads wait for
+
+
+def _wait_for(child: subprocess.Popen[bytes], address: str) -> None:
+    """Wait until the server listens; from now on the gate ends when it does."""
+
+    def end_with_it() -> None:
+        os._exit(child.wait() or 1)
+
+    threading.Thread(target=end_with_it, daemon=True).start()
+    while True:
+        with suppress(OSError):
+            _connect(address).socket.close()
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+def _routes(targets: Collection[str]) -> dict[str, str]:
+    """Return bucket → address; "" stands for all others, of which the first server says that they aren't there."""
+    pairs = [target.rpartition("=")[::2] for target in targets]
+    return {"": pairs[0][1], **dict(pairs)}
+
+
+def _connect(address: str) -> _Side:
+    host, _, port = address.rpartition(":")
+    if host:
+        return _side(socket.create_connection((host, int(port))))
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(address)
+    except OSError:
+        connection.close()
+        raise
+    return _Side(connection)
+
+
+def _side(connection: socket.socket) -> _Side:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return _Side(connection)
+
+
+def _listen(listen: str, routes: Mapping[str, str], *, markers: bool) -> None:
+    host, _, port = listen.rpartition(":")
+    with socket.create_server((host, int(port)), backlog=1024) as server:
+        while True:
+            connection, _ = server.accept()
+            threading.Thread(target=_serve, args=(_side(connection), routes, markers), daemon=True).start()
+
+
+def _serve(client: _Side, routes: Mapping[str, str], markers: bool) -> None:
+    """Pass on the requests of one connection."""
+    servers: dict[str, _Side] = {}
+    with closing(client.socket), suppress(OSError, _OverError):
+        while True:
+            _wait(client, servers.values())
+            request = client.until(_END)
+            address = routes.get(_bucket(request), routes[""])
+            if address not in servers:
+                servers[address] = _connect(address)
+            _pass_request(request, client, servers[address], markers=markers)
+    for server in servers.values():
+        server.socket.close()
+
+
+def _wait(client: _Side, servers: Collection[_Side]) -> None:
+    """Wait for the next request; when a server has closed its connection, so does the gate."""
+    if not servers or client.has_more:
+        return
+    poll = select.poll()
+    for side in (client, *servers):
+        poll.register(side.socket, select.POLLIN)
+    if any(number != client.socket.fileno() for number, _ in poll.poll()):
+        raise _OverError
+
+
+def _pass_request(request: bytes, client: _Side, server: _Side, *, markers: bool) -> None:
+    """Pass on a request, and its answer."""
+    if markers and _is_marker(request):
+        answer = _ask_for_marker(request, server)
+    elif _value(request, b"expect") == b"100-continue" and _value(request, b"content-length") != b"0":
+        server.socket.sendall(request)
+        answer = server.until(_END)
+        if not _GO_ON.match(answer):
+            _pass_answer(request, answer, client, server)
+            raise _OverError  # nobody knows whether the client sends the body now
+        client.socket.sendall(answer)
+        _pass_body(b"", request, client, server)
+        answer = server.until(_END)
+    else:
+        _pass_body(request, request, client, server)
+        answer = server.until(_END)
+    _pass_answer(request, answer, client, server)
+    if b"close" in (_value(request, b"connection"), _value(answer, b"connection")):
+        raise _OverError
+
+
+def _pass_body(first: bytes, head: bytes, source: _Side, target: _Side) -> None:
+    """Send something, and the body that belongs to a head."""
+    if _value(head, b"transfer-encoding") == b"chunked":
+        source.pass_chunks_on(first, target)
+    else:
+        source.pass_on(first, int(_value(head, b"content-length") or 0), target)
+
+
+def _pass_answer(request: bytes, answer: bytes, client: _Side, server: _Side) -> None:
+    if request.startswith(b"HEAD ") or _HAS_NO_BODY.match(answer):
+        client.socket.sendall(answer)
+    elif _value(answer, b"content-length") is None and _value(answer, b"transfer-encoding") is None:
+        server.pass_all_on(answer, client)
+    else:
+        _pass_body(answer, answer, server, client)
+
+
+def _is_marker(request: bytes) -> bool:
+    """Say whether a request puts the marker of a folder, in a way that can be refused in the end."""
+    if _MARKER.match(request) is None or _value(request, b"content-length") != b"0":
+        return False
+    return _value(request, b"x-amz-copy-source") is None and _value(request, b"content-md5") is None
+
+
+def _ask_for_marker(request: bytes, server: _Side) -> bytes:
+    """Let the server judge a marker, and return the head of what its client is told."""
+    server.socket.sendall(request.removesuffix(_END) + _REFUSED)
+    answer = server.until(_END)
+    length = int(_value(answer, b"content-length") or 0)
+    if _REFUSAL.match(answer) and b"<Code>InvalidDigest</Code>" in server.peek(length):
+        server.drop(length)
+        return _MARKER_IS_PUT
+    return answer
+
+
+def _bucket(request: bytes) -> str:
+    path = request.split(b" ", 2)[1].partition(b"?")[0]
+    return path.removeprefix(b"/").partition(b"/")[0].decode("latin-1")
+
+
+def _value(head: bytes, name: bytes) -> bytes | None:
+    """Return a header's value in small letters, None where it isn't there."""
+    found = re.search(rb"\r\n" + name + rb":[ \t]*([^\r]*)\r\n", head, re.IGNORECASE)
+    return found and found[1].strip().lower()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

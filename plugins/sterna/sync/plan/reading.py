@@ -1,0 +1,98 @@
+"""Reading a table's metadata files for a plan: within the region's limits, and with room for them in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, StoreError, TableError
+from sterna.limits import Limits
+from sterna.replica.region import RegionContext
+
+if TYPE_CHECKING:
+    from sterna.iceberg.metadata.table import TableMetadata
+
+_AT_ONCE = 32
+_COPIES = 2  # of each file that is read stand in memory for a moment
+_T = TypeVar("_T")
+
+
+def read_metadata(context: RegionContext, uri: str) -> TableMetadata:
+    """Read a table's metadata.json from where it stands.
+
+    Raises:
+        TableError: it is gone, broken, unsupported, or must not be read.
+        StoreUnreachable, StoreDenied: its store doesn't answer.
+    """
+    from sterna.iceberg.json_text import estimated_memory, read_document
+    from sterna.iceberg.metadata.table import parse_table_metadata
+
+    limits, data = context.region.limits, _read_one(context, uri)
+    memory = estimated_memory(data, uri, limits)
+    while True:
+        with _parsing(context, uri, memory):
+            document = read_document(data, uri, limits)
+            if document.memory <= memory:
+                return parse_table_metadata(document)
+            # It said of itself that it were smaller.
+            memory = document.memory
+            del document
+
+
+def _read_one(context: RegionContext, uri: str) -> bytes:
+    _may_cross(context, uri)
+    return next(data for _, data in read_files(context, {uri: -1}))
+
+
+def _may_cross(context: RegionContext, uri: str) -> None:
+    """See that a file may be in this region before it is read: what is read of other regions is kept here."""
+    if context.mapping.kept_out and not context.mapping.is_local(uri):
+        context.mapping.refuse_kept_out(uri)
+
+
+def read_files(context: RegionContext, sizes: dict[str, int]) -> Iterator[tuple[str, bytes]]:
+    """Read files that must be there, as many at once as there is room for.
+
+    Args:
+        context: the region.
+        sizes: their URIs, with the size that is told of each; -1 where nobody tells.
+    """
+    from sterna.edges.stores.in_flight import read_within
+    from sterna.edges.stores.open_store import TooLarge
+
+    for uri in sizes:
+        _may_cross(context, uri)
+    objects = context.objects
+    for uri, data in read_within(objects, sizes, objects.reading, _AT_ONCE, _COPIES, objects.large):
+        if isinstance(data, ObjectMissing):
+            raise _gone(context, uri) from data
+        if isinstance(data, TooLarge):
+            raise SizeDiffers(f"the file has {data.size} bytes, its list says {sizes[uri]}", file=uri)
+        if isinstance(data, (TableError, StoreError)):
+            raise data
+        if not isinstance(data, bytes):
+            raise BrokenMetadata(str(data), file=uri)
+        yield uri, data
+
+
+def parsed(context: RegionContext, uri: str, data: bytes, parse: Callable[[bytes, str, Limits], _T]) -> _T:
+    """Parse an Avro file when there is room for what it becomes in memory."""
+    from sterna.iceberg.avro.container import estimated_memory
+
+    limits = context.region.limits
+    with _parsing(context, uri, estimated_memory(data, uri, limits)):
+        return parse(data, uri, limits)
+
+
+@contextmanager
+def _parsing(context: RegionContext, uri: str, memory: int) -> Iterator[None]:
+    """Have room for a file that takes about so many bytes of memory while it is parsed."""
+    context.objects.large(uri, memory)
+    with context.objects.parsing.of(memory):
+        yield
+
+
+def _gone(context: RegionContext, uri: str) -> SourceGone:
+    hint = "restore it, or expire the snapshots that need it; was retention shorter than the lag?"
+    return SourceGone("a metadata file is gone", file=uri, hint=hint)

@@ -1,0 +1,229 @@
+"""What the gate of a store passes on, byte for byte, and when it hangs up."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from sterna.embedded import s3_gate
+from sterna.embedded.process import LOOPBACK, free_port
+
+Script = Callable[[socket.socket], None]
+SECONDS = 10.0
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+REFUSED = b"<Error><Code>%s</Code></Error>"
+
+
+def receive(side: socket.socket, size: int) -> bytes:
+    got = b""
+    while len(got) < size and (more := side.recv(size - len(got))):
+        got += more
+    return got
+
+
+def ended(side: socket.socket) -> bool:
+    return side.recv(1) == b""
+
+
+class Servers:
+    """Servers that say what a script says, and a gate before them."""
+
+    def __init__(self) -> None:
+        self.failures: list[Exception] = []
+        self.listening: list[socket.socket] = []
+        self.threads: list[threading.Thread] = []
+
+    def serve(self, *scripts: Script) -> str:
+        """Start a server that plays a script a connection; return its address."""
+        listening = socket.create_server((LOOPBACK, 0))
+        self.listening.append(listening)
+
+        def play() -> None:
+            for script in scripts:
+                connection, _ = listening.accept()
+                connection.settimeout(SECONDS)
+                with connection:
+                    try:
+                        script(connection)
+                    except (AssertionError, OSError) as error:
+                        self.failures.append(error)
+
+        self.threads.append(threading.Thread(target=play, daemon=True))
+        self.threads[-1].start()
+        return f"{LOOPBACK}:{listening.getsockname()[1]}"
+
+    def connect(self, *targets: str, markers: bool = False) -> socket.socket:
+        """Return a client's connection to a gate before some servers."""
+        port = free_port()
+        arguments = (f"{LOOPBACK}:{port}", s3_gate._routes(targets))
+        threading.Thread(target=s3_gate._listen, args=arguments, kwargs={"markers": markers}, daemon=True).start()
+        while True:
+            try:
+                client = socket.create_connection((LOOPBACK, port), SECONDS)
+            except ConnectionRefusedError:
+                continue
+            return client
+
+
+@pytest.fixture
+def servers() -> Iterator[Servers]:
+    found = Servers()
+    yield found
+    for thread in found.threads:
+        thread.join(SECONDS)
+    for listening in found.listening:
+        listening.close()
+    assert found.failures == []
+
+
+def exchange(request: bytes, answer: bytes) -> Script:
+    """A server that is sent a request, and nothing else, and answers."""
+
+    def script(connection: socket.socket) -> None:
+        assert receive(connection, len(request)) == request
+        connection.sendall(answer)
+
+    return script
+
+
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n0\r\nTrailer: 1\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [
+        (b"GET /lake/a%2Fb?x=/ HTTP/1.1\r\nHost: x\r\n\r\n", OK),
+        (b"PUT /lake/a HTTP/1.1\r\nCONTENT-LENGTH: 5\r\n\r\nhello", OK),
+        (b"PUT /lake/a HTTP/1.1\r\nContent-Length: 300000\r\n\r\n" + b"x" * 300_000, OK),
+        (b"PUT /lake/a HTTP/1.1\r\n" + CHUNKED, b"HTTP/1.1 200 OK\r\n" + CHUNKED),
+        (b"HEAD /lake/a HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 700\r\n\r\n"),
+        (b"DELETE /lake/a HTTP/1.1\r\n\r\n", b"HTTP/1.1 204 No Content\r\n\r\n"),
+    ],
+    ids=["get", "put", "large", "chunked", "head", "nothing"],
+)
+def test_requests_and_answers_are_passed_on_as_they_are(servers: Servers, request_: bytes, answer: bytes) -> None:
+    def twice(connection: socket.socket) -> None:
+        exchange(request_, answer)(connection)
+        exchange(request_, answer)(connection)
+
+    with servers.connect(servers.serve(twice)) as client:
+        for _ in range(2):
+            client.sendall(request_)
+            assert receive(client, len(answer)) == answer
+        assert ended(client)  # for the server hung up
+
+
+@pytest.mark.parametrize(
+    "says", [b"HTTP/1.1 200 OK\r\n\r\nall of it", OK.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)]
+)
+def test_an_answer_that_ends_the_connection_does(servers: Servers, says: bytes) -> None:
+    request = b"GET /lake/a HTTP/1.1\r\n\r\n"
+    with servers.connect(servers.serve(exchange(request, says))) as client:
+        client.sendall(request)
+        assert receive(client, len(says)) == says
+        assert ended(client)
+
+
+ASKING = b"PUT /lake/a HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n"
+GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+def test_a_body_is_sent_when_the_server_has_asked_for_it(servers: Servers) -> None:
+    def script(connection: socket.socket) -> None:
+        exchange(ASKING, GO_ON)(connection)
+        exchange(b"body", OK)(connection)
+
+    with servers.connect(servers.serve(script)) as client:
+        client.sendall(ASKING)
+        assert receive(client, len(GO_ON)) == GO_ON
+        client.sendall(b"body")
+        assert receive(client, len(OK)) == OK
+
+
+def test_a_client_whose_body_is_not_wanted_hears_why_and_is_let_go(servers: Servers) -> None:
+    refused = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
+    with servers.connect(servers.serve(exchange(ASKING, refused))) as client:
+        client.sendall(ASKING)
+        assert receive(client, len(refused)) == refused
+        assert ended(client)
+
+
+def test_each_bucket_has_its_server_and_unknown_ones_the_first(servers: Servers) -> None:
+    requests = {name: b"GET /%s/a HTTP/1.1\r\n\r\n" % name.encode() for name in ("us", "eu", "nowhere")}
+
+    def first(connection: socket.socket) -> None:
+        exchange(requests["us"], OK)(connection)
+        exchange(requests["nowhere"], OK)(connection)
+        assert ended(connection)
+
+    def second(connection: socket.socket) -> None:
+        exchange(requests["eu"], OK)(connection)
+        assert ended(connection)
+
+    us, eu = servers.serve(first), servers.serve(second)
+    with servers.connect(f"us={us}", f"eu={eu}") as client:
+        for name in ("us", "nowhere", "eu"):
+            client.sendall(requests[name])
+            assert receive(client, len(OK)) == OK
+
+
+def test_a_server_that_is_not_there_is_a_connection_that_ends(servers: Servers) -> None:
+    with servers.connect(f"{LOOPBACK}:{free_port()}") as client:
+        client.sendall(b"GET /lake/a HTTP/1.1\r\n\r\n")
+        assert ended(client)
+
+
+# --- markers
+
+MARKER = b"PUT /lake/t/metadata/ HTTP/1.1\r\nContent-Length: 0\r\n"
+ASKED = MARKER + b"Content-MD5: -\r\n\r\n"
+
+
+def answered(status: bytes, code: bytes) -> bytes:
+    body = REFUSED % code
+    return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
+
+
+def test_a_marker_that_has_no_other_fault_was_put(servers: Servers) -> None:
+    def twice(connection: socket.socket) -> None:
+        for _ in range(2):
+            exchange(ASKED, answered(b"400 Bad Request", b"InvalidDigest"))(connection)
+
+    with servers.connect(servers.serve(twice), markers=True) as client:
+        for _ in range(2):
+            client.sendall(MARKER + b"\r\n")
+            assert receive(client, len(s3_gate._MARKER_IS_PUT)) == s3_gate._MARKER_IS_PUT
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        answered(b"403 Forbidden", b"SignatureDoesNotMatch"),
+        answered(b"404 Not Found", b"NoSuchBucket"),
+        answered(b"400 Bad Request", b"KeyTooLongError"),
+    ],
+)
+def test_whatever_else_the_server_finds_fault_with_its_client_is_told(servers: Servers, says: bytes) -> None:
+    with servers.connect(servers.serve(exchange(ASKED, says)), markers=True) as client:
+        client.sendall(MARKER + b"\r\n")
+        assert receive(client, len(says)) == says
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        MARKER.replace(b" 0", b" 1") + b"\r\nx",
+        MARKER.replace(b"metadata/ ", b"metadata ") + b"\r\n",
+        MARKER.replace(b"t/metadata/ ", b" ") + b"\r\n",  # the bucket itself
+        MARKER.replace(b"/ ", b"/?acl ") + b"\r\n",
+        MARKER + b"x-amz-copy-source: lake/a\r\n\r\n",
+        MARKER.replace(b"PUT", b"GET") + b"\r\n",
+    ],
+)
+def test_what_is_no_marker_goes_on_as_it_is(servers: Servers, request_: bytes) -> None:
+    with servers.connect(servers.serve(exchange(request_, OK)), markers=True) as client:
+        client.sendall(request_)
+        assert receive(client, len(OK)) == OK

@@ -124,6 +124,14 @@ class QueryService:
             _LOG.exception("request %s failed", request_id)
             return _answer(FAILED, {"error": FAILED.says, "request_id": request_id})
 
+    async def warm(self) -> None:
+        """Start the processes that run queries, so that the first who ask don't wait for that.
+
+        Raises:
+            QueryFailed: one doesn't start.
+        """
+        await self._in(self._runs, self._children.warm)
+
     def close(self) -> None:
         """End what runs; the service isn't used any more."""
         self._runs.shutdown(wait=False, cancel_futures=True)

@@ -31,6 +31,7 @@ class QueryChildren:
     """
 
     def __init__(self, count: int) -> None:
+        self._count = count
         self._idle: queue.LifoQueue[_Child | None] = queue.LifoQueue()
         for _ in range(count):
             self._idle.put(None)
@@ -64,6 +65,20 @@ class QueryChildren:
             raise _error(answer)
         return answer
 
+    def warm(self) -> None:
+        """Start all processes, so that no query waits for that.
+
+        Raises:
+            QueryFailed: one doesn't start.
+        """
+        taken = [self._idle.get() for _ in range(self._count)]
+        try:
+            for at, child in enumerate(taken):
+                taken[at] = child or _Child()
+        finally:
+            for child in taken:
+                self._idle.put(child)
+
     def close(self) -> None:
         """End all processes that are idle; those at work end with their query."""
         self._closed = True
@@ -86,7 +101,14 @@ class _Child:
         )
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True, name="sterna-query-child").start()
-        self._line(_STARTING_SECONDS)
+        try:
+            self._line(_STARTING_SECONDS)
+        except OutOfTime:
+            self.end()
+            raise QueryFailed(f"the process that runs queries didn't start within {_STARTING_SECONDS:g} s") from None
+        except BaseException:
+            self.end()
+            raise
 
     def ask(self, job: Job) -> dict[str, Any]:
         self.jobs += 1

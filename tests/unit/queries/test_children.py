@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,8 +43,9 @@ def test_a_process_lives_through_what_goes_wrong_and_is_replaced_when_it_dies(
     def ask(sql: str, uri: str = table, **fields: Any) -> Any:
         return children.run(job(world, sql, pinned(uri), kpi=True, **fields))["rows"][0]
 
-    assert ask(COUNT) == {"n": str(ROWS)}
+    children.warm()
     first = process(children)
+    assert ask(COUNT) == {"n": str(ROWS)} and process(children) is first
     assert "AIRFLOW_CONN_OTHER" not in Path(f"/proc/{first.pid}/environ").read_text()
     with pytest.raises(QueryFailed, match="Catalog"):
         ask("SELECT 1 AS n FROM ns.nope")
@@ -68,6 +70,21 @@ def test_a_process_lives_through_what_goes_wrong_and_is_replaced_when_it_dies(
     with pytest.raises(OutOfTime):
         ask(COUNT, seconds=0.3)
     assert stopped.poll() is not None and process(children) is None
+
+
+def test_a_process_that_does_not_start_is_ended(children: QueryChildren, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    real = subprocess.Popen
+
+    def popen(*args: Any, **options: Any) -> Any:
+        started.append(real(["sleep", "60"], **options))
+        return started[0]
+
+    monkeypatch.setattr("sterna.queries.children.subprocess.Popen", popen)
+    monkeypatch.setattr("sterna.queries.children._STARTING_SECONDS", 0.2)
+    with pytest.raises(QueryFailed, match="didn't start"):
+        children.warm()
+    assert started[0].poll() is not None and process(children) is None
 
 
 def test_its_address_space_is_capped(world: World, children: QueryChildren) -> None:

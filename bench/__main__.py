@@ -104,6 +104,21 @@ def idle(
     bench(tables, rounds, work)
 
 
+@app.command(epilog="Example: python3 run.py bench lanes --gigabytes 2 --megabytes-per-second 5")
+def lanes(
+    commits: Annotated[int, typer.Option("--commits", min=1, help="Small commits, alone and beside the copy.")] = 60,
+    gigabytes: Annotated[float, typer.Option("--gigabytes", min=0.0, help="Size of the large table.")] = 20.0,
+    megabytes_per_second: Annotated[
+        float, typer.Option("--megabytes-per-second", min=0.1, help="Speed of the link.")
+    ] = 50.0,
+    work: Work = None,
+) -> None:
+    """Small commits beside the copy of a large table. Goal: p99 at most 2 times that of the commits alone."""
+    from bench.lanes import bench
+
+    bench(commits, gigabytes, megabytes_per_second, work)
+
+
 @app.command(epilog="Example: python3 run.py bench verify --entries 1000000 --rounds 3")
 def verify(
     entries: Entries = _MILLION, rounds: Rounds = 3, per_manifest: PerManifest = 1000, work: Work = None
@@ -196,6 +211,16 @@ def churn(
         bench(LOADS, minutes, work)
     if commits:
         kept.bench(commits, snapshots, work)
+
+
+@app.command(epilog="Example: python3 run.py bench clean --files 5000")
+def clean(
+    files: Annotated[int, typer.Option("--files", min=1, help="Files of garbage.")] = 50_000, work: Work = None
+) -> None:
+    """A clean-up beside a commit every second and syncs without a pause. Goal: at most 5 times as long as alone."""
+    from bench.clean import bench
+
+    bench(files, work)
 
 
 @app.command(epilog="Example: python3 run.py bench seed --tables 20 --rounds 1")

@@ -64,7 +64,7 @@ def measure(world: Pair, context: RegionContext, load: Load, tables: Sequence[Sm
     before = world.catalog.reference(SOURCE_BRANCH).hash
     ended = threading.Event()
     with ThreadPoolExecutor(_WRITERS + 1) as pool:
-        syncs = pool.submit(_sync_on, context, ended)
+        syncs = pool.submit(sync_on, context, ended)
         late = _commit(pool, load, tables, minutes)
         ended.set()
         runs = syncs.result()
@@ -108,7 +108,23 @@ def _commit(pool: ThreadPoolExecutor, load: Load, tables: Sequence[SmallTable], 
     return next(late)
 
 
-def _sync_on(context: RegionContext, ended: threading.Event) -> int:
+def commit_on(load: Load, tables: Sequence[SmallTable], ended: threading.Event) -> int:
+    """Commit at the pace of a load, one commit after the other, until somebody says that it is over; return how many.
+
+    Args:
+        load: its tables in turn.
+        tables: as many.
+        ended: it is over.
+    """
+    for number in count():
+        due = time.monotonic() + 60 / load.per_minute
+        tables[number % len(tables)].append()
+        if ended.wait(max(0.0, due - time.monotonic())):
+            return number + 1
+    raise AssertionError("numbers have no end")
+
+
+def sync_on(context: RegionContext, ended: threading.Event) -> int:
     """Sync whenever there is something new, and once more at the end; return how many syncs published."""
     published, seen = 0, ""
     while True:

@@ -22,10 +22,12 @@ _CASES = {
         "histories of 10 / 1440 / 43200 snapshots",
     ),
     "churn": ("60 commits a minute, 20 tables", "30 commits a minute, 1 table"),
+    "clean": ("50000 files, 60 commits a minute, 20 tables",),
     "kept": ("60 commits on 1440 snapshots",),
     "seed": ("200 tables",),
     "distance": ("copy 100 x 1 MiB", "a commit of one small file", "a query"),
     "idle": ("20 tables",),
+    "lanes": ("60 commits, 20 GB at 50 MB/s",),
     "replication": (
         "5 commits a second",
         "20 commits a second",

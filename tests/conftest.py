@@ -17,8 +17,10 @@ _SIZES: dict[str, tuple[Any, Any, Any]] = {
     "histories": (4, 0, 300),
     "history_minutes": (None, None, 60.0),
     "fuzz_seconds": (20.0, 2.0, 1800.0),
+    "poisons": (60, 10, 20_000),
     "simulation_seeds": (300, 60, 20_000),
     "soak_minutes": (1.0, 0.0, 60.0),
+    "writer_rounds": (2, 0, 20),
 }
 # What tests need, by folders and files: the more marks, the dearer.
 _MARKS = {
@@ -41,8 +43,10 @@ _MARKS = {
     "long": (
         "faults/test_soak.py",
         "integration/sync/test_histories.py",
+        "integration/sync/test_writers_at_once.py",
         "simulation/test_seeds.py",
         "unit/iceberg/test_fuzz.py",
+        "unit/sync/test_poison_at_random.py",
     ),
 }
 _TIMEOUT = 900.0
@@ -63,8 +67,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--history-seed", type=int, help="play the history of this seed, and no other")
     group.addoption("--fuzz-seconds", type=float, help="how long to damage files, all kinds together (20)")
     group.addoption("--fuzz-seed", type=int, help="the one file of this seed")
+    group.addoption("--poisons", type=int, help="how many tables to poison in whole syncs (60)")
     group.addoption("--simulation-seeds", type=int, help="how many seeds to play (300)")
     group.addoption("--simulation-seed", type=int, help="play this seed, and no other")
+    group.addoption("--writer-rounds", type=int, help="how often to let several writers meet in one table (2)")
     group.addoption("--soak-minutes", type=float, help="how long to kill syncs while writers go on (1)")
 
 
@@ -125,4 +131,4 @@ def _path(path: Path) -> str:
 def _seconds_asked_for(config: pytest.Config) -> float:
     """Return how long a single random test may go on by what was asked for."""
     option = config.option
-    return max(60 * option.soak_minutes, option.fuzz_seconds, option.simulation_seeds / 10)
+    return max(60 * option.soak_minutes, option.fuzz_seconds, option.poisons / 2, option.simulation_seeds / 10)

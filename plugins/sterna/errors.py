@@ -102,9 +102,6 @@ class SternaError(Exception):
         return f"{self.message}{where}" + (f" ({printable_lines(self.hint)})" if self.hint else "")
 
 
-# What writes lines of its own into a log, moves a terminal's cursor, turns the direction of what follows, or can't be
-# encoded.
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 MOST_SHOWN = 2000
 """Characters of a foreign text that are shown: held keys stand in every commit, whose size the catalog limits."""
 
@@ -112,14 +109,15 @@ MOST_SHOWN = 2000
 def printable(text: str, most: int = MOST_SHOWN) -> str:
     r"""Return foreign text as people, logs, commits and JSON may get it: on one line, and encodable.
 
-    Control characters, separators of lines, marks that turn the direction of writing, and halves of surrogate pairs are
-    written as escapes, such as `\x1b`. For showing only: a URI is looked up as it stands.
+    Control characters, separators of lines, marks that turn the direction of writing, halves of surrogate pairs, and
+    whatever else can't be printed are written as escapes, such as `\x1b`. For showing only: a URI is looked up as it
+    stands.
 
     Args:
         text: whatever somebody wrote.
         most: characters; a longer text is cut in its middle.
     """
-    shown = text if text.isascii() and text.isprintable() else _UNPRINTABLE.sub(_escaped, text)
+    shown = text if text.isprintable() else "".join(map(_escaped, text))
     half = most // 2 - 20
     return shown if len(shown) <= most else f"{shown[:half]}…{len(shown) - 2 * half} more…{shown[-half:]}"
 
@@ -129,9 +127,12 @@ def printable_lines(text: str) -> str:
     return "\n".join(printable(line, 6 * len(line) + MOST_SHOWN) for line in text.split("\n"))
 
 
-def _escaped(match: re.Match[str]) -> str:
-    number = ord(match.group())
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+def _escaped(letter: str) -> str:
+    # Python's rule: no controls, no formats, no separator but the space, no half of a pair, nothing unassigned.
+    if letter.isprintable():
+        return letter
+    number = ord(letter)
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 _USER_INFO = re.compile(r"(?<=://)[^/@]*@")

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
+import psutil
 import pytest
 
 from sterna.errors import EngineError
@@ -52,8 +53,10 @@ class Hands:
     def paused(self, dag: str = HAND) -> Iterator[None]:
         """Runs wait until the block is over: whoever clears and then marks is faster than the scheduler."""
         self.airflow.patch(f"/dags/{dag}", {"is_paused": True})
-        yield
-        self.airflow.patch(f"/dags/{dag}", {"is_paused": False})
+        try:
+            yield
+        finally:
+            self.airflow.patch(f"/dags/{dag}", {"is_paused": False})
 
     @contextmanager
     def copying(self) -> Iterator[str]:
@@ -68,6 +71,11 @@ class Hands:
         finally:
             hangs.unlink()
             hung.unlink(missing_ok=True)
+
+    def copies(self) -> list[psutil.Process]:
+        """The copies that are under way: children of the scheduler's, whose executor runs them."""
+        below = psutil.Process(self.airflow.processes[1].pid).children(recursive=True)
+        return [process for process in below if _is_copy(process)]
 
     def mark(self, run: str, task: str, dag: str = HAND) -> None:
         """Mark a task as success; `copy/0` is one of several."""
@@ -118,16 +126,24 @@ class Hands:
         return state if state in ("success", "failed") else ""
 
 
+def _is_copy(process: psutil.Process) -> bool:
+    try:
+        return any("rclone_child" in word for word in process.cmdline())
+    except psutil.Error:
+        return False
+
+
 @pytest.fixture(scope="module")
-def hands(world: World) -> Hands:
+def hands(world: World) -> Iterator[Hands]:
     """Eu's Airflow, in which no commit starts a run any more."""
     (world.folder / "dags" / "by_hand.py").write_text(_FILE)
     world.airflow.wait_for_dag(HAND)
     world.airflow.wait_for_dag(DAG)
-    world.airflow.patch(f"/dags/{DAG}", {"is_paused": True})
+    world.wait_until_idle()
     hands = Hands(world)
-    hands.ended(hands.begin())
-    return hands
+    with hands.paused(DAG):
+        hands.ended(hands.begin())
+        yield hands
 
 
 @pytest.fixture(scope="module")
@@ -201,6 +217,8 @@ def test_a_copy_that_is_marked_as_success_while_it_runs_is_noticed_by_publish(ha
     before = hands.head
     with hands.copying() as run:
         hands.mark(run, "copy/0")
+        # Airflow ends the task within its next heartbeats. Had it ended by itself before, all would be copied.
+        hands.world.wait_until("the end of that task", lambda: len(hands.copies()) == 1)
     assert hands.ended(run)["publish"] == "failed"
     assert "a copy batch was left out" in hands.said(run, "publish")
     assert hands.head == before

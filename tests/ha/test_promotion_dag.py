@@ -66,6 +66,26 @@ class Promoting:
         for run in self.airflow.get(f"/dags/{DAG}/dagRuns", state=["queued", "running"])["dag_runs"]:
             self.airflow.patch(f"/dags/{DAG}/dagRuns/{run['dag_run_id']}", {"state": "failed"})
 
+    def mark(self, run: str, task: str) -> None:
+        """Mark a task as success, as a person does."""
+        self.airflow.patch(f"/dags/{DAG}/dagRuns/{run}/taskInstances/{task}", {"new_state": "success"})
+
+    def clear(self, run: str, *tasks: str) -> None:
+        """Clear some tasks of a run, and no others."""
+        asked = {"dry_run": False, "dag_run_id": run, "only_failed": False, "task_ids": list(tasks)}
+        self.airflow.post(f"/dags/{DAG}/clearTaskInstances", asked)
+
+    def ended(self, run: str) -> dict[str, str | None]:
+        """Wait until a run is over, and return the state of each task."""
+        self._wait(run, lambda: self._state(run) in _ENDED)
+        return self.states(run)
+
+    def said(self, run: str, task: str) -> str:
+        """Return the log of a task's newest try."""
+        tasks = self.airflow.get(f"/dags/{DAG}/dagRuns/{run}/taskInstances")["task_instances"]
+        (tried,) = (item["try_number"] for item in tasks if item["task_id"] == task)
+        return str(self.airflow.get(f"/dags/{DAG}/dagRuns/{run}/taskInstances/{task}/logs/{tried}"))
+
     def states(self, run: str) -> dict[str, str | None]:
         """Return the state of each task."""
         tasks = self.airflow.get(f"/dags/{DAG}/dagRuns/{run}/taskInstances")["task_instances"]
@@ -161,4 +181,34 @@ def test_nothing_is_promoted_when_the_person_rejects(promoting: Promoting) -> No
     assert {name: site.epoch for name, site in promoting.regions.look().items()} == {
         name: site.epoch for name, site in before.items()
     }
+    promoting.assert_primary("us", "eu")
+
+
+def test_what_a_person_marks_as_success_promotes_nothing(promoting: Promoting) -> None:
+    """Not a look that nobody took, nor an approval that nobody gave."""
+    promoting.airflow.patch(f"/dags/{DAG}", {"is_paused": True})
+    run = promoting.trigger()
+    promoting.mark(run, "look")
+    promoting.airflow.patch(f"/dags/{DAG}", {"is_paused": False})
+    assert promoting.ended(run) == {"look": "success", "approve": "failed", "promote": "upstream_failed"}
+    assert "nobody has looked what would happen" in promoting.said(run, "approve")
+    run = promoting.trigger()
+    promoting.wait_for_question(run)
+    promoting.mark(run, "approve")
+    assert promoting.ended(run) == {"look": "success", "approve": "success", "promote": "failed"}
+    assert "nobody has approved this promotion" in promoting.said(run, "promote")
+    promoting.assert_primary("us", "eu")
+
+
+def test_an_approval_is_good_for_that_very_promotion_and_no_later_one(promoting: Promoting) -> None:
+    run = promoting.trigger()
+    promoting.wait_for_question(run)
+    promoting.answer(run, "Approve")
+    promoting.clear(run, "promote")
+    assert promoting.ended(run)["promote"] == "success", "the same steps again do no harm"
+    promoting.assert_primary("eu", "us")
+    promoting.regions.promote("us", planned=True)
+    promoting.clear(run, "promote")
+    assert promoting.ended(run)["promote"] == "failed"
+    assert "another promotion was approved" in promoting.said(run, "promote")
     promoting.assert_primary("us", "eu")

@@ -104,7 +104,8 @@ def test_what_it_wrote_is_understood(restored: Restored) -> None:
         status = with_attempts(context, read_status(context))
         assert (status.problem, status.replica_hash, status.watermark) == ("", EU["hash"], EU["watermark"])
         assert status.source_hash == ANSWERS["main"]["hash"]
-        assert [asdict(item.held) for item in status.held] == EU["held"]
+        known = EU["held"][0].keys()  # a newer version has more to say of a held table
+        assert [{name: asdict(item.held)[name] for name in known} for item in status.held] == EU["held"]
         assert [item.key for item in status.refused] == EU["refused"]
         told = [key for run in EU["runs"].values() for key in run.get("held", ())]
         assert {item.held.key: item.tries for item in status.held} == {key: told.count(key) for key in set(told)}

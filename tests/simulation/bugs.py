@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -12,12 +12,14 @@ from sterna.catalog.model import Commit
 from sterna.gc.fence import Fence
 from sterna.iceberg.metadata.table import TableMetadata
 from sterna.replica.file_list import CONTENT
+from sterna.replica.head import Head
+from sterna.replica.held_list import NOTHING_HELD
 from sterna.replica.region import RegionContext
 from sterna.sync import copy as copying
+from sterna.sync import holds
 from sterna.sync.copy import CopyFile, CopyResult
-from sterna.sync.holds import Settled
 from sterna.sync.plan import changes as looking
-from sterna.sync.plan import lanes
+from sterna.sync.plan import compare as comparing
 from sterna.sync.plan import make as planning
 from tests.simulation.reader import records
 
@@ -55,7 +57,7 @@ def publish_before_proof() -> AbstractContextManager[Any]:
 
 def deletes_copied_as_they_are() -> AbstractContextManager[Any]:
     """Position deletes keep the paths of `main` in their rows, so that they match no data file here."""
-    return patch("sterna.iceberg.deletes.position_deletes.localize_position_deletes", lambda data, uri, content: None)
+    return patch("sterna.iceberg.deletes.position_deletes.localize_position_deletes", lambda *_, **__: None)
 
 
 def commits_torn() -> AbstractContextManager[Any]:
@@ -66,9 +68,11 @@ def commits_torn() -> AbstractContextManager[Any]:
 def held_once_held_forever() -> AbstractContextManager[Any]:
     """What is held is not looked at again."""
     real = looking._changed
-    return patch(
-        "sterna.sync.plan.changes._changed", lambda context, head, hash: real(context, replace(head, held=()), hash)
-    )
+
+    def changed(context: RegionContext, head: Head, hash: str) -> Any:
+        return real(context, replace(head, listed=NOTHING_HELD), hash)
+
+    return patch("sterna.sync.plan.changes._changed", changed)
 
 
 def a_dark_place_stops_everybody() -> AbstractContextManager[Any]:
@@ -77,8 +81,41 @@ def a_dark_place_stops_everybody() -> AbstractContextManager[Any]:
 
 
 @contextmanager
+def a_poisoned_table_stops_everybody() -> Iterator[None]:
+    """What one table's metadata makes the code raise ends the run."""
+
+    def everybodys(error: Exception, *_: object) -> Any:
+        raise error
+
+    with ExitStack() as stack:
+        for module in ("compare", "make"):
+            stack.enter_context(patch(f"sterna.sync.plan.{module}.fault_of", everybodys))
+        yield
+
+
+def lag_without_what_is_held() -> AbstractContextManager[Any]:
+    """The lag is the watermark's, which goes on without held tables."""
+    return patch("sterna.replica.lag.listed_lag", lambda listed, now: 0.0)
+
+
+def held_since_a_moment_ago() -> AbstractContextManager[Any]:
+    """Each look at a held table forgets since when it is held."""
+    real = comparing.held_entry
+
+    def forgetful(name: str, head: Any, seen: Any, *more: Any) -> Any:
+        return replace(real(name, head, seen, *more), since=seen.newest)
+
+    return patch("sterna.sync.plan.make.held_entry", forgetful)
+
+
+def clean_up_waits_for_every_sync() -> AbstractContextManager[Any]:
+    """A clean-up waits until no sync is at work, also for those that begin meanwhile."""
+    return patch("sterna.gc.evidence.Runs.still", lambda runs, asked, head: _unfinished(runs, head))
+
+
+@contextmanager
 def clean_up_without_grace() -> Iterator[None]:
-    """What nothing reaches goes at once, though a sync may be about to publish it."""
+    """What nothing reaches goes at once, though a sync may be about to publish it, and doesn't look again."""
 
     @contextmanager
     def no_fence(context: RegionContext, parent: Commit, pass_id: str) -> Iterator[Fence]:
@@ -88,9 +125,15 @@ def clean_up_without_grace() -> Iterator[None]:
         patch("sterna.gc.run.garbage", lambda unreachable, rules: unreachable),
         patch("sterna.gc.evidence.Runs.in_flight", lambda *_: ()),
         patch("sterna.gc.delete.fence", no_fence),
+        patch("sterna.sync.stages.not_localized", lambda *_: ()),
         patch.object(Fence, "_age", lambda fence: 0.0),
     ):
         yield
+
+
+def _unfinished(runs: Any, head: str) -> tuple[str, ...]:
+    reported = runs._list()
+    return tuple(run for run, planned in runs._planned.items() if run not in reported and planned in (None, head))
 
 
 def _added_by(context: RegionContext, metadata: TableMetadata) -> dict[str, int]:
@@ -105,17 +148,12 @@ def _added_by(context: RegionContext, metadata: TableMetadata) -> dict[str, int]
 
 def lanes_split_a_commit() -> AbstractContextManager[Any]:
     """What was committed together with a table in transit goes ahead without it."""
+    real = holds._leader
 
-    def alone(
-        context: RegionContext, settled: Settled, found: Any, since: Any, seen: Any, options: Any, large: Any
-    ) -> Any:
-        moving = {item.key: item for item in lanes.too_large(context, found, settled, since, seen, large)}
-        going = Settled(
-            tuple(action for action in settled.actions if action.key not in moving), (*settled.held, *moving.values())
-        )
-        return going, lanes.without(found, moving.keys(), context.mapping, options)
+    def leader(group: Any, entries: Any) -> Any:
+        return real(group, {name: item for name, item in entries.items() if not item.in_transit})
 
-    return patch("sterna.sync.plan.make._small_ones", alone)
+    return patch("sterna.sync.holds._leader", leader)
 
 
 def in_transit_and_forgotten() -> AbstractContextManager[Any]:

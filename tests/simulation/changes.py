@@ -33,16 +33,17 @@ class Changes:
     Args:
         rng: decides everything.
         now_ms: the clock.
+        first: the number before the first that is given.
 
     Attributes:
         scattered: whether a table's files may lie elsewhere than the table itself.
         large: how many of the data files are large.
     """
 
-    def __init__(self, rng: Random, now_ms: Callable[[], int]) -> None:
+    def __init__(self, rng: Random, now_ms: Callable[[], int], first: int = 0) -> None:
         self.rng = rng
         self._now_ms = now_ms
-        self._count = 0
+        self._count = first
         self.scattered = True
         self.large = rng.choice((0.0, 0.1, 0.4))
 

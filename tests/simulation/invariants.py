@@ -66,6 +66,11 @@ class Invariants:
         self._free: set[tuple[int, Key]] = set()
 
     @property
+    def positions(self) -> dict[Key, int]:
+        """Of each key, the number of the commit whose version the replica shows; -1 for none."""
+        return self._positions
+
+    @property
     def reached(self) -> set[str]:
         """Every file that the replica's head reaches, and its list of what is held."""
         return {uri for table in self._shown.values() for uri in table.files} | self._list.keys()

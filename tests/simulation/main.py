@@ -152,7 +152,7 @@ class Main:
         for key, table in made.items():
             self._write_files(table)
             known = before[key].id if key in before and key not in gone else id
-            operations.append(Put(key, _content(table, known)))
+            operations.append(Put(key, content_of(table, known)))
         self.heads.append(self.catalog.commit_as("writer", "main", operations, what))
         self.changed.append(tuple(dict.fromkeys([*gone, *made])))
         position = len(self.heads) - 1
@@ -175,7 +175,8 @@ class Main:
         return {uri for table in self.tables().values() for uri in table.files()}
 
 
-def _content(table: Table, id: str | None) -> Content:
+def content_of(table: Table, id: str | None) -> Content:
+    """Return what a catalog says of a table's version."""
     snapshot = -1 if table.current is None else table.current
     payload = {
         "type": ICEBERG_TABLE,

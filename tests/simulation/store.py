@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -73,6 +75,7 @@ class Objects:
         self.turn = turn
         self.workers = 1
         self._run = run
+        self._large: Callable[[str, int], None] = lambda uri, memory: None
 
     def fetching(self, run: str) -> Objects:
         return Objects(self.store, self.mapping, self.turn, run)
@@ -93,6 +96,19 @@ class Objects:
                 yield uri, self.read(uri)
             except SternaError as error:
                 yield uri, error
+
+    def read_within(self, sizes: Iterable[str]) -> Iterator[tuple[str, bytes | SternaError]]:
+        return self.read_many(sizes)
+
+    @contextmanager
+    def room_for(self, uri: str, memory: int) -> Iterator[None]:
+        self._large(uri, memory)
+        yield
+
+    def watched(self, large: Callable[[str, int], None]) -> Objects:
+        made = copy(self)
+        made._large = large
+        return made
 
     def size(self, uri: str) -> int | None:
         self.mapping.locate(uri)

@@ -46,6 +46,11 @@ class Syncing(Actor):
         self._options = options
         self._run: Run | None = None
 
+    @property
+    def run(self) -> str:
+        """The folder of the run that is under way, or "" where none has a plan yet."""
+        return self._run.planned.run if self._run else ""
+
     def work(self) -> None:
         """A run that died goes on at its last task, or is given up.
 

@@ -50,6 +50,34 @@ def test_a_bug_put_in_on_purpose_is_found(bug: Callable[[], AbstractContextManag
     pytest.fail(f"{ENOUGH} seeds did not find that {bug.__name__} breaks {broken!r}")
 
 
+@pytest.mark.parametrize(
+    ("bug", "broken"),
+    [
+        (bugs.a_dark_place_stops_everybody, "isolation: the next sync"),
+        (bugs.a_poisoned_table_stops_everybody, "isolation: the next sync"),
+        (bugs.lag_without_what_is_held, "lag: told as"),
+        (bugs.held_since_a_moment_ago, "lag: told as"),
+    ],
+)
+def test_what_is_looked_at_after_each_step_is_found_there(
+    bug: Callable[[], AbstractContextManager[object]], broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(World, "_settle", lambda world: None)
+    test_a_bug_put_in_on_purpose_is_found(bug, broken)
+
+
+STREAM = 100  # steps, of three minutes each
+
+
+def test_clean_ups_get_on_beside_a_stream_of_syncs() -> None:
+    World(1).stream(STREAM)
+
+
+def test_a_clean_up_that_a_stream_of_syncs_starves_is_found() -> None:
+    with bugs.clean_up_waits_for_every_sync(), pytest.raises(Violation, match="no clean-up deletes anything"):
+        World(1).stream(STREAM)
+
+
 def test_a_seed_is_the_same_each_time() -> None:
     assert play(1).trace == play(1).trace
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -18,7 +19,7 @@ from sterna.gc.fence import Fence
 from sterna.gc.model import LEAST_GRACE
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
-from sterna.replica.head import COLLECTING_SECONDS
+from sterna.replica.head import COLLECTING_SECONDS, read_head
 from sterna.replica.held_list import INLINE_BYTES
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext
@@ -29,7 +30,9 @@ from tests.simulation.catalog import ActorsCatalog
 from tests.simulation.changes import FAR, LARGE
 from tests.simulation.cleaning import KEEP, Cleaning
 from tests.simulation.clock import Clock
+from tests.simulation.foresight import Foresight
 from tests.simulation.invariants import Invariants
+from tests.simulation.lags import ToldLags
 from tests.simulation.main import Main
 from tests.simulation.store import Objects, Store, Violation
 from tests.simulation.syncs import Syncing, no_engine
@@ -40,6 +43,7 @@ from tests.support.small_world import no_secrets
 from tests.unit.registry import samples
 
 _ROOT = "s3://eu-replica"
+_LOOKS_AHEAD = 5  # one of so many seeds looks at each step what the next sync would do: that takes most of the time
 _WHO_WAITS = ("sync.stages", "sync.run", "gc.delete", "gc.fence", "replica.head")
 
 
@@ -65,6 +69,9 @@ class World:
         self.invariants = Invariants(
             self.catalog, self.store, self.main, region.replica_branch, _ROOT, self.syncs[0].context.mapping.source
         )
+        told = self._over(self.catalog, self.store)
+        self.lags = ToldLags(told, self.catalog, self.main)
+        self.foresight = Foresight(self.catalog, self.store, self.main, self._over, region.replica_branch, self.rng)
 
     def tell(self, line: str) -> None:
         self.trace.append(line)
@@ -81,11 +88,58 @@ class World:
                 for _ in range(self.rng.choice((10, 20, 40))):
                     self.clock.go_on(self.rng.choice((1, 60, 3600)))
                     self.rng.choices(steps, (3, 2, 8, 1))[0]()
-                    self.invariants.check()
+                    self._check()
                 self._settle()
             finally:
                 for actor in self.actors:
                     actor.end()
+
+    def stream(self, rounds: int) -> None:
+        """Syncs follow one another without a pause, of a `main` that is written all the time, beside clean-ups.
+
+        Raises:
+            Violation: the clean-ups don't get on.
+        """
+        for actor in self.actors:
+            actor.turn.faults = Faults(switch=0.1)
+        with self._doubles():
+            try:
+                for number in range(rounds):
+                    self.clock.go_on(180)
+                    self.main.write()
+                    self.syncs[0].go_on()
+                    while not self._in_somebodys_way():
+                        if self.invariants.watermark == len(self.main.heads) - 1:
+                            self.main.write()
+                        self.syncs[0].go_on()
+                        self.invariants.check()
+                    self.cleaning.go_on()
+                    self.invariants.check()
+                    if number == rounds // 2:
+                        deleted = self.store.deleted
+            finally:
+                for actor in self.actors:
+                    actor.end()
+        if self.store.deleted == deleted:
+            raise Violation(f"progress: beside syncs no clean-up deletes anything: {deleted} files in all")
+
+    def _in_somebodys_way(self) -> bool:
+        """Whether the first sync is between its plan and its publication, or waits for a deletion."""
+        if self.invariants.commits and read_head(self.catalog, self.region.replica_branch).collecting:
+            return True
+        plan = self.store.objects.get(f"{self.syncs[0].run}/plan.json")
+        if plan is None:
+            return False
+        branches = {reference.name: reference.hash for reference in self.catalog.references()}
+        planned: str = json.loads(plan.data)["replica_hash"]
+        return planned == branches.get(self.region.replica_branch, self.catalog.no_ancestor())
+
+    def _check(self) -> None:
+        """Look at everything that must hold after each step."""
+        self.invariants.check()
+        self.lags.check(self.clock.now(), self.invariants.watermark, self.invariants.positions)
+        if self.seed % _LOOKS_AHEAD == 0:
+            self.foresight.look()
 
     def _write(self) -> None:
         main = self.main
@@ -220,8 +274,15 @@ class World:
 
     def _context(self, name: str) -> RegionContext:
         turn = Turn(self.rng, self.faults, lambda line: self.tell(f"  {name} {line}"))
-        catalog = ActorsCatalog(self.catalog, registry().region("eu").replica_branch, turn, self.late)
-        objects = Objects(self.store, mapping(), turn)
+        return self._opened(self.catalog, self.store, turn)
+
+    def _over(self, catalog: InMemoryCatalog, store: Store) -> RegionContext:
+        """The region without faults, over a catalog and stores, which may be copies."""
+        return self._opened(catalog, store, Turn(self.rng, Faults(), lambda line: None))
+
+    def _opened(self, catalog_: InMemoryCatalog, store: Store, turn: Turn) -> RegionContext:
+        catalog = ActorsCatalog(catalog_, registry().region("eu").replica_branch, turn, self.late)
+        objects = Objects(store, mapping(), turn)
         return injected(
             registry(), "eu", no_secrets, catalog=catalog, primary=catalog, objects=objects, mapping=mapping()
         )
@@ -289,7 +350,9 @@ class World:
 
     def _sleep(self, seconds: float) -> None:
         self.clock.go_on(seconds)
-        self._running().turn.rest()
+        for actor in self.actors:
+            if actor.running:
+                actor.turn.rest()
 
     def _running(self) -> Actor:
         return next((actor for actor in self.actors if actor.running), self.actors[0])

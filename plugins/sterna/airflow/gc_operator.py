@@ -28,6 +28,7 @@ class SternaGcOperator(SternaOperator):
     def __init__(self, *, options: Mapping[str, Any] | str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.options = options or {}
+        self._cleaning = False
 
     def execute(self, context: TaskContext) -> dict[str, Any]:
         """Clean up, and tell what was found and done."""
@@ -37,7 +38,11 @@ class SternaGcOperator(SternaOperator):
         from sterna.render.gc import collected_text
 
         options = read_gc_options(self.options)
-        found = collect(self.open(), options, self.say)
+        self._cleaning = True
+        try:
+            found = collect(self.open(), options, self.say)
+        finally:
+            self._cleaning = False
         for line in collected_text(found, evict=options.evict).splitlines():
             self.say(line)
         if found.failed:
@@ -52,6 +57,17 @@ class SternaGcOperator(SternaOperator):
             "deleted_files": found.deleted.files,
             "deleted_bytes": found.deleted.bytes,
         }
+
+    def on_kill(self) -> None:
+        """Take the fence down on the way out, when a person clears or marks the task while it runs.
+
+        Airflow calls this where the task was interrupted, and kills it some seconds later. Syncs would wait for minutes
+        until they take the clean-up for dead.
+        """
+        from airflow.sdk.exceptions import AirflowTaskTerminated
+
+        if self._cleaning:
+            raise AirflowTaskTerminated("the clean-up was ended: the next one goes on")
 
 
 def read_gc_options(given: Mapping[str, Any] | str) -> GcOptions:

@@ -99,7 +99,7 @@ def refuse_unapproved(approved: str, promotion: Promotion, moves: Moves | None) 
 
 
 class SternaApprovalOperator(ApprovalOperator):
-    """Ask a person, and hand on what the person was shown and approved, as the XCom `approved`.
+    """Ask a person; what is returned once the person has approved has what the person was shown, under `shown`.
 
     Args:
         shown: what the person is shown.
@@ -122,16 +122,11 @@ class SternaApprovalOperator(ApprovalOperator):
 
         if not self.shown:
             raise UsageError("nobody has looked what would happen: there is nothing to approve", hint="clear `look`")
-        # What is shown stays as it is, whatever becomes of the task before until somebody answers.
-        context["ti"].xcom_push("shown", self.shown)
         return super().execute(context)
 
     def execute_complete(self, context: TaskContext, event: dict[str, Any]) -> Any:
-        """Take the answer."""
-        if event.get("chosen_options") == [self.APPROVE]:
-            task = context["ti"]
-            task.xcom_push("approved", task.xcom_pull(task_ids=self.task_id, key="shown"))
-        return super().execute_complete(context, event)
+        """Take the answer; one that says no skips what comes behind, and returns nothing."""
+        return {**super().execute_complete(context, event), "shown": self.shown}
 
 
 def promotion_dag(
@@ -187,7 +182,7 @@ def promotion_dag(
             body="```text\n{{ ti.xcom_pull(task_ids='look') }}\n```",
             response_timeout=timedelta(hours=1),
         )
-        approved = "{{ ti.xcom_pull(task_ids='approve', key='approved') or '' }}"
+        approved = "{{ (ti.xcom_pull(task_ids='approve') or {}).get('shown', '') }}"
         act = SternaPromotionOperator(
             task_id="promote", approved=approved, execution_timeout=timedelta(minutes=30), **common
         )

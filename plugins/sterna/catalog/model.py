@@ -106,7 +106,8 @@ class Content:
         if not isinstance(kind, str):
             raise CatalogRefused("a content of the catalog has no type")
         document = json.dumps(payload, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-        return cls(kind, payload.get("id"), payload.get("metadataLocation"), document)
+        location = payload.get("metadataLocation")
+        return cls(kind, payload.get("id"), location if isinstance(location, str) else None, document)
 
     @property
     def payload(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sterna.errors import UsageError
+from sterna.errors import Unsupported
 from sterna.iceberg import LOCALIZER_VERSION
 from sterna.registry.edition import Edition
 from sterna.registry.mapping import Mapping
@@ -24,9 +24,9 @@ def edition_at(mapping: Mapping, target: str) -> Edition:
     """Return the edition of a file that localizing is to write.
 
     Raises:
-        UsageError: nothing that is localized belongs there.
+        Unsupported: nothing that sterna localizes belongs there.
     """
     edition = mapping.edition(target)
     if edition is None:
-        raise UsageError("what is localized doesn't belong there", file=target)
+        raise Unsupported("what is localized doesn't belong there", file=target)
     return edition

@@ -7,8 +7,10 @@ only hand on to one another, above all what the plan has read of foreign metadat
 
 from __future__ import annotations
 
+import gzip
 import io
 import uuid
+import zlib
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,6 +29,9 @@ T = TypeVar("T")
 CHILDREN = "children-"
 """How the names of files begin that tell workers what a table's other files have become."""
 _AT_ONCE = 5_000
+_PLAIN_BYTES = 100_000  # a longer plan or report is compressed
+_UNPACKED_BYTES = 1 << 30
+_GZIP = b"\x1f\x8b"
 _STAMP = "%Y%m%dT%H%M%SZ"
 
 
@@ -42,10 +47,25 @@ def to_json(value: object) -> str:
 
 
 def from_json(kind: type[T], text: str | bytes) -> T:
-    """Return the value of that type that `to_json` wrote."""
+    """Return the value of that type that `to_json` or `packed` wrote.
+
+    Raises:
+        ValueError: it is something else.
+    """
     wanted: Any = kind
+    if isinstance(text, bytes) and text.startswith(_GZIP):
+        try:
+            text = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(text, _UNPACKED_BYTES)
+        except zlib.error as error:
+            raise ValueError(f"it is damaged: {error}") from error
     loaded: T = _adapter(wanted).validate_json(text)
     return loaded
+
+
+def packed(value: object) -> bytes:
+    """Return a value as JSON, compressed where it is long: each run repeats all that is held."""
+    data = to_json(value).encode()
+    return data if len(data) <= _PLAIN_BYTES else gzip.compress(data, mtime=0)
 
 
 def new_run_id() -> str:
@@ -85,7 +105,7 @@ def save_plan(context: RegionContext, plan: Plan, files: pa.Table | None) -> str
     _write_files(context, f"{run}/localize.parquet", with_role(listed, *LOCALIZE_ORDER))
     for batch, rows in by_batch(listed):
         _write_files(context, f"{run}/copy-{batch}.parquet", rows)
-    context.objects.write_new(f"{run}/plan.json", to_json(plan).encode())
+    context.objects.write_new(f"{run}/plan.json", packed(plan))
     return run
 
 
@@ -146,4 +166,4 @@ def _read(context: RegionContext, uri: str) -> bytes:
 
 def save_report(context: RegionContext, report: Report) -> None:
     """Write a run's report beside its plan."""
-    context.objects.write_new(f"{run_uri(context, report.run_id)}/report.json", to_json(report).encode())
+    context.objects.write_new(f"{run_uri(context, report.run_id)}/report.json", packed(report))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content
-from sterna.errors import TableError, Unsupported
+from sterna.errors import BrokenMetadata, TableError, Unsupported
 from sterna.registry.mapping import Mapping
 from sterna.registry.policy import Policy
 from sterna.replica.editions import edition_now
@@ -31,6 +31,11 @@ def wanted_here(
         TableError: it can't be localized: a kind or URI that this version doesn't take.
     """
     mapping = context.mapping
+    try:
+        source.document.encode()
+    except UnicodeEncodeError:
+        # Half a surrogate pair: no request could carry it, and so no commit that has this key.
+        raise BrokenMetadata("the catalog's entry holds text that can't be encoded") from None
     if source.kind == NAMESPACE:
         plain = source.with_id(None)
         properties = {key: _known(mapping, value) for key, value in (plain.payload.get("properties") or {}).items()}

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import boto3
 import httpx
+import psutil
 import psycopg
 import pyarrow.fs as pafs
 import pytest
@@ -26,6 +27,7 @@ from sterna.embedded.jars import Jar, fetch_jars
 from sterna.embedded.postgres import start_postgres
 from sterna.embedded.process import start_process, start_together, wait_until_ready
 from sterna.embedded.s3 import CLIENT_ENVIRONMENT, Endpoint, start_s3, start_wide_s3
+from sterna.embedded.sites import kill
 from sterna.embedded.stack import deployment
 from sterna.errors import EngineError
 from sterna.registry.load import parse_registry
@@ -203,6 +205,21 @@ def test_an_endpoint_goes_dark_and_comes_back_at_its_address_with_its_objects(en
         read(endpoint, "us-lake/a/b.txt")
     endpoint.start()
     assert read(endpoint, "us-lake/a/b.txt") == b"hello"
+
+
+def test_an_endpoint_that_was_killed_starts_again(endpoint):
+    write(endpoint, "us-lake/a/b.txt", b"hello")
+    kill(endpoint.process)
+    with pytest.raises(OSError):
+        read(endpoint, "us-lake/a/b.txt")
+    endpoint.start()
+    assert read(endpoint, "us-lake/a/b.txt") == b"hello"
+
+
+def test_a_gate_ends_with_the_server_behind_it(endpoint):
+    (server,) = psutil.Process(endpoint.process.pid).children()
+    server.kill()
+    wait_for(lambda: not endpoint.process.is_alive())
 
 
 def test_requests_are_counted_from_a_mark_on(endpoint):

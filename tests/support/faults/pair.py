@@ -62,9 +62,10 @@ class Pair:
         self.append(table)
         return table
 
-    def append(self, table: str) -> None:
+    def append(self, table: str, rows: pa.Table | None = None) -> None:
         """Commit one data file."""
-        self.writers[table.removeprefix(f"{NAMESPACE}.").partition("_")[0]].load_table(table).append(self._rows())
+        writer = self.writers[table.removeprefix(f"{NAMESPACE}.").partition("_")[0]]
+        writer.load_table(table).append(self._rows() if rows is None else rows)
 
     def drop_all(self) -> None:
         """Drop all tables: who compares everything compares less."""
@@ -79,8 +80,8 @@ class Pair:
         with self.context(region) as own:
             return sync(own, SyncOptions(), lambda line: None)
 
-    def context(self, name: str = "eu", **addresses: str) -> RegionContext:
-        """Return a region.
+    def context(self, name: str = "eu", large_copy: int | None = None, **addresses: str) -> RegionContext:
+        """Return a region; from `large_copy` bytes on a copy may be large.
 
         `us`, `eu` and `catalog` may be reached by other addresses than their own, and `spark` is to localize all.
         """
@@ -90,6 +91,7 @@ class Pair:
             options["endpoint"] = addresses.get(location["region"], options["endpoint"])
         for region in registry["regions"]:
             region["catalog"]["read"] = addresses.get("catalog", region["catalog"]["read"])
+            region |= {} if large_copy is None else {"large_copy": large_copy}
             region |= {"spark": addresses["spark"], "localize": "spark"} if "spark" in addresses else {}
         path = self.stage.work / f"registry-{next(self._numbers)}.yaml"
         path.write_text(yaml.safe_dump(registry))

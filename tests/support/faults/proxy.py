@@ -155,6 +155,17 @@ def expired(token: str) -> Fault:
     return lambda connection: connection.forward(refuse=refuse)
 
 
+def stuck(token: str, until: threading.Event) -> Fault:
+    """Pass everything on, but say nothing to requests that name something, until told so."""
+
+    def refuse(data: bytes) -> bytes:
+        if token.encode() in data.partition(b"\r\n")[0]:
+            until.wait()
+        return b""
+
+    return lambda connection: connection.forward(refuse=refuse)
+
+
 @dataclass
 class Proxy:
     """A proxy that passes everything on, unless it is told otherwise.

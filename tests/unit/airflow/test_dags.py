@@ -108,6 +108,13 @@ def test_commits_and_the_clock_start_it(bag: Any) -> None:
     assert schedule.timetable.expression == "*/15 * * * *"
 
 
+def test_none_of_them_is_backfilled(bag: Any) -> None:
+    """Airflow refuses it for a DAG without a schedule anyway."""
+    for dag in bag.dags.values():
+        allowed = {kind.value for kind in dag.allowed_run_types or ()}
+        assert dag.dag_id == "sterna_promote" or (allowed and "backfill" not in allowed)
+
+
 def test_the_clean_up_s_shape(bag: Any) -> None:
     dag = bag.dags["sterna_gc"]
     (task,) = dag.tasks

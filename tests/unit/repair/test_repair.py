@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from sterna.catalog.model import Put
 from sterna.errors import UnsafeUri, UsageError
 from sterna.repair.run import Repaired, repair
 from sterna.replica import run_folder
 from sterna.verify.run import Depth, verify
-from tests.support.small_world import World, here, make_world, quiet, run, with_registry
-from tests.unit.verify.tables import sides, write
+from tests.support.small_world import World, here, make_world, quiet, run, table, with_registry
+from tests.unit.verify.tables import BRANCH, sides, write
 from tests.unit.verify.test_synced import view
 
 
@@ -241,6 +242,19 @@ def test_a_report_of_what_was_done_stays_beside_the_replica(world: World):
     result = mend(world)
     (report,) = (world.folder / "eu" / "replica" / "_sterna").rglob("repair.json")
     assert run_folder.from_json(Repaired, report.read_bytes()) == result
+
+
+def test_an_entry_that_sterna_did_not_make_is_said_and_the_rest_is_repaired(world: World):
+    before = synced(world, "a", "b")
+    head = next(iter(world.catalog.history(BRANCH, operations=False)))
+    foreign = table(sides(world, "a")[0].uri("metadata/v1.metadata.json"), world.replica()["ns.a"].id)
+    world.catalog.commit(BRANCH, head.hash, [Put(("ns", "a"), foreign)], "as if sterna did", head.properties)
+    lost = next(path for path in before if path.parts[-3:] == ("b", "data", "a.parquet"))
+    gone(lost)
+    result = mend(world)
+    assert [item.file for item in result.mends] == [f"file://{lost}"]
+    assert {item.table for item in result.left} == {"ns.a"}
+    assert replica(world)[lost] == before[lost]
 
 
 def test_nothing_outside_the_replica_root_can_be_written_over(world: World):

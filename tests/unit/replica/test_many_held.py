@@ -55,4 +55,6 @@ def test_a_sync_of_one_table_beside_them_names_the_same_list(world: World) -> No
     report = run(world)
     assert (report.outcome, report.published, len(report.held)) == ("published", ("ns.good",), MANY)
     assert lists(world) == before
+    left = (path for path in (world.folder / "eu/replica/_sterna/runs" / report.run_id).rglob("*") if path.is_file())
+    assert sum(path.stat().st_size for path in left) < 1_000_000, "plan and report repeat what is held"
     assert run(world).outcome == "idle"

@@ -29,7 +29,7 @@ RIGHT = {("a", row) for row in set(range(ROWS)) - {1, 3, 5, 7}} | {
 
 def wrong_localizer() -> AbstractContextManager[Any]:
     """Position deletes are copied as they are, so that they hit nothing here."""
-    return patch("sterna.iceberg.deletes.position_deletes.localize_position_deletes", lambda data, uri, content: None)
+    return patch("sterna.iceberg.deletes.position_deletes.localize_position_deletes", lambda *_, **__: None)
 
 
 def committed(world: World, *names: str) -> None:

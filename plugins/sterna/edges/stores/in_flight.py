@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from sterna.edges.stores.open_store import TooLarge
 from sterna.errors import SternaError
+from sterna.registry.mapping import Mapping as UriMapping
 
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 USUAL: Final = 1 << 20
 """Bytes that an object is taken to have while nobody tells; a larger one is asked for once more."""
 
@@ -65,6 +68,21 @@ class Room:
             yield
         finally:
             self.give(taken)
+
+
+def check_size(mapping: UriMapping, uri: str, size: int, limit: int | None) -> None:
+    """Refuse an object that is larger than the region's limit, or than its reader wants; nothing of it was read.
+
+    What sterna itself keeps beside the replica has no limit.
+
+    Raises:
+        OverLimit, TooLarge: it is.
+    """
+    region = mapping.region
+    if not uri.startswith(f"{region.replica_root}/_sterna/"):
+        region.limits.check("file_bytes", size, "bytes of a file", uri)
+    if limit is not None and size > limit:
+        raise TooLarge(size, limit, uri)
 
 
 class SizedReader(Protocol):
@@ -196,3 +214,20 @@ class _Window:
                 wait([future])
             self._room.give(item.taken)
             self._queue.appendleft(item)
+
+
+def in_order(function: Callable[[_T], _R], items: Iterable[_T], workers: int) -> Iterator[_R]:
+    """Call a function on each item in threads and yield the results in the items' order, never far ahead of the
+    reader.
+    """
+    pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="sterna-objects")
+    waiting: deque[Future[_R]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) >= 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

@@ -5,26 +5,25 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
 from sterna.edges.secrets import Secrets
 from sterna.edges.stores.deleting import delete_each
 from sterna.edges.stores.fetched import fetched_uri
-from sterna.edges.stores.in_flight import Room
+from sterna.edges.stores.in_flight import Room, check_size, in_order, read_within
 from sterna.edges.stores.listing import folders_in, key_runs, list_run
 from sterna.edges.stores.open_store import (
     LATER,
     PAGE,
     OpenStore,
-    TooLarge,
     about,
     call_store,
     head,
     list_pages,
+    refuse_altered,
     refuse_fork,
 )
 from sterna.errors import CredentialError, ObjectMissing, SternaError, StoreUnreachable, UnsafeUri
@@ -32,10 +31,9 @@ from sterna.registry.credential import address_of
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Location, Registry, inside
 
+_COPIES = 2  # of each file that is read stand in memory for a moment
 _FOLDERS_KEPT = 100_000
 _BODIES = 3  # times that an object is asked for whose content breaks off
-# What Azure takes for another name: a backslash for a slash, and a full stop at a part's end for nothing.
-_AZURE_ALTERS = re.compile(r"\\|\.(/|$)")
 _PLAIN_KEY = re.compile(r"[\w/.=~'-]+(?: [\w/.=~'-]+)*", re.ASCII)
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -61,8 +59,8 @@ class Objects:
         self._stores: dict[str, OpenStore] = {}
         self._folders: dict[str, tuple[OpenStore, str]] = {}
         self._opening = threading.Lock()
-        self.reading, self.parsing = (Room(mapping.region.limits.plan_bytes) for _ in range(2))
-        self.large: Callable[[str, int], None] = lambda uri, size: None
+        self._reading, self._parsing = (Room(mapping.region.limits.plan_bytes) for _ in range(2))
+        self._large: Callable[[str, int], None] = lambda uri, size: None
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any], secrets: Secrets) -> Objects:
@@ -95,7 +93,7 @@ class Objects:
             large: called with a file's URI, and about how many bytes it takes in memory.
         """
         made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__ | {"large": large})
+        made.__dict__.update(self.__dict__ | {"_large": large})
         return made
 
     def read(self, uri: str, *, limit: int | None = None) -> bytes:
@@ -124,7 +122,7 @@ class Objects:
             for left in reversed(range(_BODIES)):
                 result = obstore.get(store.client, key)
                 size = result.meta["size"]
-                self._check_size(uri, size, limit)
+                check_size(self.mapping, uri, size, limit)
                 try:
                     data = bytes(result.bytes())
                 except BaseError:
@@ -139,12 +137,21 @@ class Objects:
 
         return call_store(store, uri, get)
 
-    def _check_size(self, uri: str, size: int, limit: int | None) -> None:
-        region = self.mapping.region
-        if not uri.startswith(f"{region.replica_root}/_sterna/"):
-            region.limits.check("file_bytes", size, "bytes of a file", uri)
-        if limit is not None and size > limit:
-            raise TooLarge(size, limit, uri)
+    def read_within(self, sizes: dict[str, int]) -> Iterator[tuple[str, bytes | SternaError]]:
+        """Yield each URI with its content or error, as `read_many`; no more is in memory than the region's `plan_bytes`
+        has room for, whoever reads at the same time.
+
+        Args:
+            sizes: the objects, with the bytes that somebody says each has; -1 where nobody does.
+        """
+        return read_within(self, sizes, self._reading, self.workers, _COPIES, self._large)
+
+    @contextmanager
+    def room_for(self, uri: str, memory: int) -> Iterator[None]:
+        """Wait until a file may be parsed that takes about so many bytes of memory."""
+        self._large(uri, memory)
+        with self._parsing.of(memory):
+            yield
 
     def read_many(self, uris: Iterable[str], workers: int | None = None) -> Iterator[tuple[str, bytes | SternaError]]:
         """Yield each URI with its content, or with the error that kept it from being read, in the order asked for.
@@ -160,7 +167,7 @@ class Objects:
             except SternaError as error:
                 return uri, error
 
-        return _in_order(attempt, uris, workers or self.workers)
+        return in_order(attempt, uris, workers or self.workers)
 
     def size(self, uri: str) -> int | None:
         """Return an object's size in bytes, None where there is no such object.
@@ -364,11 +371,7 @@ class Objects:
         place = self.mapping.locate(uri)
         if not place.path:
             raise UnsafeUri("the URI names a location, not a file", file=uri)
-        if place.location.remote.type == "azureblob" and _AZURE_ALTERS.search(place.path):
-            raise UnsafeUri(
-                "Azure would take the key for another one's: it has a backslash, or a part that ends in a full stop",
-                file=uri,
-            )
+        refuse_altered(place, uri)
         try:
             store = self.open(place.location)
         except CredentialError as error:
@@ -376,7 +379,7 @@ class Objects:
         return store, store.key(place.path)
 
     def _map(self, function: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
-        return _in_order(function, items, self.workers) if len(items) > 1 else map(function, items)
+        return in_order(function, items, self.workers) if len(items) > 1 else map(function, items)
 
 
 class _FetchingObjects(Objects):
@@ -389,7 +392,7 @@ class _FetchingObjects(Objects):
 
     def __init__(self, objects: Objects, run: str) -> None:
         super().__init__(objects.mapping, objects.secrets, timeout=objects.timeout, workers=objects.workers)
-        self.reading, self.parsing = objects.reading, objects.parsing
+        self._reading, self._parsing = objects._reading, objects._parsing
         self._objects = objects
         self._run = run
 
@@ -407,20 +410,3 @@ class _FetchingObjects(Objects):
 
 def _rebuild(registry: Registry, region: str, secrets: Secrets, timeout: float, workers: int) -> Objects:
     return Objects(Mapping(registry, registry.region(region)), secrets, timeout=timeout, workers=workers)
-
-
-def _in_order(function: Callable[[_T], _R], items: Iterable[_T], workers: int) -> Iterator[_R]:
-    """Call a function on each item in threads and yield the results in the items' order, never far ahead of the
-    reader.
-    """
-    pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="sterna-objects")
-    waiting: deque[Future[_R]] = deque()
-    try:
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) >= 2 * workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)

@@ -22,6 +22,7 @@ from sterna.errors import (
     UnsafeUri,
 )
 from sterna.registry.credential import Credential, address_of, store_address, store_options
+from sterna.registry.mapping import Place
 from sterna.registry.model import Location
 
 LATER = "a later run resumes"
@@ -148,6 +149,23 @@ class TooLarge(OverLimit):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (TooLarge, (self.size, self.limit, self.file))
+
+
+# What Azure takes for another name: a backslash for a slash, and a full stop at a part's end for nothing.
+_AZURE_ALTERS = re.compile(r"\\|\.(/|$)")
+
+
+def refuse_altered(place: Place, uri: str) -> None:
+    """Refuse a key that a store would take for another one.
+
+    Raises:
+        UnsafeUri: it would.
+    """
+    if place.location.remote.type == "azureblob" and _AZURE_ALTERS.search(place.path):
+        raise UnsafeUri(
+            "Azure would take the key for another one's: it has a backslash, or a part that ends in a full stop",
+            file=uri,
+        )
 
 
 _runtime_process: int | None = None

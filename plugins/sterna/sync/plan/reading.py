@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, StoreError, TableError
+from sterna.errors import ObjectMissing, SizeDiffers, SourceGone, SternaError
 from sterna.limits import Limits
 from sterna.replica.region import RegionContext
 
 if TYPE_CHECKING:
     from sterna.iceberg.metadata.table import TableMetadata
 
-_AT_ONCE = 32
-_COPIES = 2  # of each file that is read stand in memory for a moment
 _T = TypeVar("_T")
 
 
@@ -31,7 +28,7 @@ def read_metadata(context: RegionContext, uri: str) -> TableMetadata:
     limits, data = context.region.limits, _read_one(context, uri)
     memory = estimated_memory(data, uri, limits)
     while True:
-        with _parsing(context, uri, memory):
+        with context.objects.room_for(uri, memory):
             document = read_document(data, uri, limits)
             if document.memory <= memory:
                 return parse_table_metadata(document)
@@ -58,21 +55,17 @@ def read_files(context: RegionContext, sizes: dict[str, int]) -> Iterator[tuple[
         context: the region.
         sizes: their URIs, with the size that is told of each; -1 where nobody tells.
     """
-    from sterna.edges.stores.in_flight import read_within
     from sterna.edges.stores.open_store import TooLarge
 
     for uri in sizes:
         _may_cross(context, uri)
-    objects = context.objects
-    for uri, data in read_within(objects, sizes, objects.reading, _AT_ONCE, _COPIES, objects.large):
+    for uri, data in context.objects.read_within(sizes):
         if isinstance(data, ObjectMissing):
             raise _gone(context, uri) from data
         if isinstance(data, TooLarge):
             raise SizeDiffers(f"the file has {data.size} bytes, its list says {sizes[uri]}", file=uri)
-        if isinstance(data, (TableError, StoreError)):
+        if isinstance(data, SternaError):
             raise data
-        if not isinstance(data, bytes):
-            raise BrokenMetadata(str(data), file=uri)
         yield uri, data
 
 
@@ -81,16 +74,8 @@ def parsed(context: RegionContext, uri: str, data: bytes, parse: Callable[[bytes
     from sterna.iceberg.avro.container import estimated_memory
 
     limits = context.region.limits
-    with _parsing(context, uri, estimated_memory(data, uri, limits)):
+    with context.objects.room_for(uri, estimated_memory(data, uri, limits)):
         return parse(data, uri, limits)
-
-
-@contextmanager
-def _parsing(context: RegionContext, uri: str, memory: int) -> Iterator[None]:
-    """Have room for a file that takes about so many bytes of memory while it is parsed."""
-    context.objects.large(uri, memory)
-    with context.objects.parsing.of(memory):
-        yield
 
 
 def _gone(context: RegionContext, uri: str) -> SourceGone:

@@ -1,0 +1,141 @@
+"""What the next sync would do from here, were nothing wrong but what is planted: played on a copy of everything.
+
+Planted are a place in the dark, a table that nobody can read, and one with which all is well: it has to be published.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from itertools import count
+from random import Random
+from unittest.mock import patch
+from uuid import UUID
+
+from sterna.catalog.model import Key, Put, key_name, namespace_content
+from sterna.replica.head import read_head
+from sterna.replica.records import Report
+from sterna.replica.region import RegionContext
+from sterna.sync.options import SyncOptions
+from sterna.sync.run import sync
+from tests.simulation.changes import FAR, Changes
+from tests.simulation.main import Main, content_of
+from tests.simulation.store import Store, Violation
+from tests.simulation.syncs import no_engine
+from tests.simulation.tables import Table
+from tests.support.doubles.catalog import InMemoryCatalog
+
+_WELL: Key = ("planted", "well")
+_POISONED: Key = ("planted", "poisoned")
+# Each takes a good metadata.json.
+_POISONS: tuple[Callable[[bytes], bytes], ...] = (
+    lambda data: data[: len(data) // 2],
+    lambda data: b"",
+    lambda data: data.replace(b'"current-snapshot-id"', b'"current-snapshot-id": 1180591620717411303424, "was"'),
+    lambda data: data.replace(b'"location"', b'"location": "\\ud800", "was"'),
+    lambda data: data.replace(b'"snapshots"', b'"snapshots": ' + b"[" * 3000 + b"]" * 3000 + b', "was"'),
+)
+
+
+class Foresight:
+    """Looks what the next sync would do.
+
+    Args:
+        catalog, store, main: everything as it is.
+        region: opens the region over a copy of them.
+        branch: the replica branch.
+        rng: what the seed decides by; it is left as it was.
+    """
+
+    def __init__(
+        self,
+        catalog: InMemoryCatalog,
+        store: Store,
+        main: Main,
+        region: Callable[[InMemoryCatalog, Store], RegionContext],
+        branch: str,
+        rng: Random,
+    ) -> None:
+        self._catalog = catalog
+        self._store = store
+        self._main = main
+        self._region = region
+        self._branch = branch
+        self._rng = rng
+        self._looks = 0
+        self._seen: tuple[str, ...] = ()
+
+    def look(self) -> None:
+        """Look, where anything has changed since the last look; not while a clean-up deletes, for which syncs wait.
+
+        Raises:
+            Violation: what is planted stops another table.
+        """
+        seen = tuple(reference.hash for reference in self._catalog.references())
+        if seen == self._seen or read_head(self._catalog, self._branch).collecting:
+            return
+        self._seen = seen
+        self._looks += 1
+        state = self._rng.getstate()
+        try:
+            self._play()
+        finally:
+            self._rng.setstate(state)
+
+    def _play(self) -> None:
+        catalog, store = _copied(self._catalog), _darkened(self._store)
+        changes = Changes(Random(self._looks), lambda: int(store.now().timestamp() * 1000), first=10**6)
+        changes.scattered = False
+        catalog.commit_as("writer", "main", [Put(("planted",), namespace_content(("planted",)))])
+        _plant(catalog, store, _WELL, _made(changes))
+        spoil = _POISONS[self._looks % len(_POISONS)]
+        _plant(catalog, store, _POISONED, _made(changes), spoil)
+        region = self._region(catalog, store)
+        try:
+            with patch("sterna.sync.copy.copy_files", region.objects.copy_files):  # type: ignore[attr-defined]
+                report = sync(region, SyncOptions(lane="small"), lambda line: None, engine=no_engine)
+        except Violation:
+            raise
+        except Exception as error:
+            raise Violation(f"isolation: the next sync ends with {type(error).__name__}: {error}") from error
+        self._judge(report, store)
+
+    def _judge(self, report: Report, store: Store) -> None:
+        held = {item.key: item for item in report.held}
+        if key_name(_WELL) not in report.published or key_name(_POISONED) not in held:
+            raise Violation(f"isolation: the next sync publishes {report.published} and holds {held}")
+        for item in report.held:
+            gone = item.file in self._main.lost or store.is_dark(item.file)
+            rightly = item.waits_for in held if item.waits_for else gone or item.key == key_name(_POISONED)
+            if not rightly:
+                raise Violation(f"isolation: the next sync holds what nothing is wrong with: {item}")
+
+
+def _copied(catalog: InMemoryCatalog) -> InMemoryCatalog:
+    copied = copy.copy(catalog)
+    numbers = count(1 << 100)
+    for name, value in {
+        "_references": dict(catalog._references),
+        "_commits": dict(catalog._commits),
+        "_uuids": lambda: UUID(int=next(numbers)),
+    }.items():
+        setattr(copied, name, value)
+    return copied
+
+
+def _darkened(store: Store) -> Store:
+    copied = copy.copy(store)
+    copied.objects, copied._ever, copied.dark = dict(store.objects), dict(store._ever), {*store.dark, FAR}
+    return copied
+
+
+def _made(changes: Changes) -> Table:
+    return changes.append(changes.create("planted"))
+
+
+def _plant(
+    catalog: InMemoryCatalog, store: Store, key: Key, table: Table, spoil: Callable[[bytes], bytes] = lambda data: data
+) -> None:
+    for uri, data in table.files().items():
+        store.put(uri, spoil(data) if uri == table.path else data)
+    catalog.commit_as("writer", "main", [Put(key, content_of(table, None))])

@@ -1,0 +1,25 @@
+"""A clean-up whose task is ended from outside: it leaves in an orderly way, and no sync waits for it then."""
+
+from __future__ import annotations
+
+import pytest
+from airflow.sdk.exceptions import AirflowTaskTerminated
+
+from sterna.airflow.gc_operator import SternaGcOperator
+
+
+def test_it_unwinds_what_it_is_at_and_is_not_disturbed_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, fence = SternaGcOperator(task_id="gc"), ["up"]
+
+    def collect(*_: object) -> None:
+        try:
+            task.on_kill()  # as the signal's handler does, in the middle of something
+        finally:
+            fence[0] = "down"
+
+    monkeypatch.setattr("sterna.gc.run.collect", collect)
+    monkeypatch.setattr(SternaGcOperator, "open", lambda self: None)
+    with pytest.raises(AirflowTaskTerminated):
+        task.execute({})
+    assert fence == ["down"]
+    task.on_kill()  # as Airflow does after a deadline has passed: there is nothing left to end

@@ -75,7 +75,7 @@ class Deletion:
         while garbage.num_rows:
             self._wait_for_syncs()
             # Most of what was published is walked while syncs may go on; the fence is left with the last of it.
-            garbage = self._reached_meanwhile(garbage, read_head(self.context.primary, self._branch).hash)
+            garbage = self._reached_meanwhile(garbage, read_head(self.context.primary, self._branch).hash, look=True)
             if not garbage.num_rows:
                 break
             before, started = garbage.num_rows, time.monotonic()
@@ -113,9 +113,11 @@ class Deletion:
             self.progress(f"waiting for {running}")
             time.sleep(_LOOK_SECONDS)
 
-    def _reached_meanwhile(self, garbage: pa.Table, head: str) -> pa.Table:
+    def _reached_meanwhile(self, garbage: pa.Table, head: str, *, look: bool) -> pa.Table:
         """Walk what the branch reaches by now, and what other references do; return what is still garbage."""
-        found = versions_since(self.context, self.heads.head.hash, head) | self.heads.elsewhere.look()
+        found = versions_since(self.context, self.heads.head.hash, head)
+        if look:
+            found |= self.heads.elsewhere.look()
         found -= self.heads.kept
         self.walk.over(found)
         self.heads.kept |= found
@@ -135,8 +137,7 @@ class Deletion:
             try:
                 with fence(self.context, parent, self.pass_id) as standing:
                     # What was published up to the very commit that the fence stands on. Nothing is, from here on.
-                    # And what is held since: whoever holds a commit later sees the fence, and takes it back.
-                    garbage = self._reached_meanwhile(garbage, parent.hash)
+                    garbage = self._reached_meanwhile(garbage, parent.hash, look=False)
                     garbage = self._slice(garbage, standing, result)
                 break
             except CatalogConflict:

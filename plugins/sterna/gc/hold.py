@@ -119,8 +119,8 @@ def _prove(context: RegionContext, versions: Iterable[TableVersion], progress: C
 def _refuse_deleting_meanwhile(context: RegionContext, before: Head) -> None:
     """Raise Busy where a clean-up may have looked before the tag was there, and deleted afterwards.
 
-    Behind its fence it looks at all references. So it has seen the tag, or its fence stood when the tag was made, or
-    came later.
+    One that looked before and puts its fence up after this can't be seen. It deletes nothing of a commit that it keeps
+    anyway: hold those.
     """
     branch = context.region.replica_branch
     commits = list(context.primary.history(branch, operations=False, until=before.hash or None))

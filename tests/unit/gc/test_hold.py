@@ -117,25 +117,6 @@ def test_a_clean_up_that_deletes_meanwhile_may_not_have_seen_the_hold(
     assert tags(world) == []
 
 
-def test_a_hold_that_comes_between_the_look_and_the_fence_is_seen(
-    world: World, old: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from sterna.gc import delete
-
-    before = files(world)
-    clean(world)
-    real = delete.fence
-
-    def late(*args: Any) -> Any:
-        if not tags(world):
-            held(world, old)
-        return real(*args)
-
-    monkeypatch.setattr(delete, "fence", late)
-    clean(world, MUCH_LATER)
-    assert tags(world) and files(world) == before
-
-
 def test_tables_whose_files_may_lie_in_place_are_told(world: World) -> None:
     world.commit(a=world.write("a"))
     run(world, "us")

@@ -35,6 +35,11 @@ class Elsewhere:
         self._context = context
         self._looked: dict[str, str] = {}  # by what was looked at, the commit
 
+    @property
+    def seen(self) -> dict[str, str]:
+        """The references that were looked at, with their commits."""
+        return {name: hash for name, hash in self._looked.items() if name}
+
     def look(self) -> set[TableVersion]:
         """Return what is shown; of what an earlier look has returned, only what was put there again."""
         context, branch, found = self._context, self._context.region.replica_branch, set[TableVersion]()

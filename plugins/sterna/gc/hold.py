@@ -6,7 +6,7 @@ A clean-up keeps what any reference shows, tags included. It takes those of ours
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -81,17 +81,17 @@ def hold(
     return Hold(tag.name, cursor, until.isoformat(timespec="seconds"), len(versions), in_place)
 
 
-def end_holds(context: RegionContext, now: datetime, progress: Callable[[str], None]) -> None:
-    """Take away the tags of this region's holds that are over."""
+def end_holds(context: RegionContext, now: datetime, progress: Callable[[str], None], seen: Mapping[str, str]) -> None:
+    """Take away those of some references that are tags of this region's holds and are over."""
     pattern = re.compile(rf"{_PREFIX}{re.escape(context.region.name)}-(\d{{8}}T\d{{6}}Z)-[0-9a-f]{{12}}")
-    for reference in context.primary.references():
-        match = pattern.fullmatch(reference.name)
-        if match is None or reference.kind != "TAG":
+    for name, hash in seen.items():
+        match = pattern.fullmatch(name)
+        if match is None:
             continue
         if datetime.strptime(match[1], _UNTIL).replace(tzinfo=UTC) <= now:
             with suppress(CatalogConflict):  # somebody moved it: it isn't ours any more
-                writer(context).delete_tag(reference.name, reference.hash)
-                progress(f"{reference.name} is over")
+                writer(context).delete_tag(name, hash)
+                progress(f"{name} is over")
 
 
 def _refuse_unknown(context: RegionContext, cursor: str) -> None:

@@ -56,9 +56,9 @@ def collect(
     """
     now = now or datetime.now(UTC)
     pass_id = f"collect-{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
-    if options.delete:
-        end_holds(context, now, progress)
     heads = kept_heads(context, now - options.keep, whole_history=options.evict)
+    if options.delete:
+        end_holds(context, now, progress, heads.elsewhere.seen)
     progress(f"{len(heads.kept)} versions of tables and views are kept, {len(heads.refused)} belong to refused tables")
     kept, refused = ReachedFiles(), ReachedFiles()
     walk = Walk(context, kept.add, progress)

@@ -52,6 +52,7 @@ def test_what_is_held_stays_until_the_hold_is_over_and_goes_then(world: World, o
     clean(world, over)
     assert tags(world) == []
     clean(world, over + timedelta(days=2))
+    clean(world, over + timedelta(days=4))
     assert files(world) == set()
 
 

@@ -23,6 +23,17 @@
     │   └── ObjectMissing        an object that must be there is not                                retry
     ├── EngineError              rclone or Spark is missing, too old or failed as a whole           retry
     ├── Busy                     a sync or a clean-up is at work, and the other has to wait for it  retry
+    ├── QueryError               a named query has no answer
+    │   ├── BadRequest           what was asked isn't what the query takes                           stop
+    │   ├── NoSuchQuery          no such query, or no such table here                                stop
+    │   ├── NotAllowed           a rule keeps the table from whoever asks                            stop
+    │   ├── SnapshotGone         the snapshot is here no longer                                      stop
+    │   ├── NotYetHere           `main` has the snapshot, and this region not yet                    retry
+    │   ├── AnswerTooLarge       more rows or bytes than an answer may have                          stop
+    │   ├── QueueFull            too many queries wait already                                       retry
+    │   ├── OutOfTime            the query runs for too long                                         stop
+    │   ├── NeedsSpark           a table that the gateway's own engine doesn't read exactly          stop
+    │   └── QueryFailed          the engine says no, or its process died                             stop
     ├── ReplicaBroken            a file that a kept head of the replica needs can't be read         stop
     └── TableError               one table can't be localized now: it is held, the others go on     hold
         ├── UnregisteredUri      a URI outside the registry
@@ -275,6 +286,64 @@ class Busy(SternaError):
 
     remedy = Remedy.RETRY
     exit_code = 4
+
+
+class QueryError(SternaError):
+    """A named query has no answer."""
+
+    has_lines = False
+
+
+class BadRequest(QueryError):
+    """What was asked isn't what the query takes."""
+
+    exit_code = 2
+
+
+class NoSuchQuery(QueryError):
+    """There is no such query, or no such table here."""
+
+    exit_code = 2
+
+
+class NotAllowed(QueryError):
+    """A rule keeps the table from whoever asks."""
+
+    exit_code = 3
+
+
+class SnapshotGone(QueryError):
+    """The snapshot that was asked for is here no longer, or never was."""
+
+
+class NotYetHere(QueryError):
+    """`main` has the snapshot that was asked for, and this region not yet."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class AnswerTooLarge(QueryError):
+    """The answer has more rows or bytes than it may have."""
+
+
+class QueueFull(QueryError):
+    """Too many queries wait already."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class OutOfTime(QueryError):
+    """The query ran for longer than it may."""
+
+
+class NeedsSpark(QueryError):
+    """A table that the gateway's own engine doesn't read exactly."""
+
+
+class QueryFailed(QueryError):
+    """The engine refused the query, or the process that ran it died."""
 
 
 class ReplicaBroken(SternaError):

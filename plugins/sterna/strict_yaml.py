@@ -5,7 +5,7 @@ The registry and the services file are both read this way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import yaml
@@ -25,7 +25,15 @@ class StrictModel(BaseModel):
 Model = TypeVar("Model", bound=StrictModel)
 
 
-def parse_strictly(text: str, name: str, kind: type[Model], error: type[SternaError], *, unique: bool = False) -> Model:
+def parse_strictly(
+    text: str,
+    name: str,
+    kind: type[Model],
+    error: type[SternaError],
+    *,
+    unique: bool = False,
+    context: Mapping[str, Any] | None = None,
+) -> Model:
     """Read a model from YAML or JSON text; text without content is an empty mapping.
 
     Args:
@@ -34,6 +42,7 @@ def parse_strictly(text: str, name: str, kind: type[Model], error: type[SternaEr
         kind: the model of the whole file.
         error: what is raised.
         unique: refuse a key that stands twice in a mapping; else the last one counts.
+        context: what the model's validators are given.
 
     Returns:
         The model.
@@ -52,7 +61,7 @@ def parse_strictly(text: str, name: str, kind: type[Model], error: type[SternaEr
         raise error(f"{name}:1: expected a mapping with {', '.join(kind.model_fields)}")
     problems = [(line, f"{_shown(key)}: stands twice") for line, key in loader.repeated if unique]
     try:
-        model = kind.model_validate(content or {})
+        model = kind.model_validate(content or {}, context=context)
     except ValidationError as fault:
         # Neither pydantic's text nor its context may be chained: both repeat the input, which may be a secret.
         problems += [_problem(node, kind, item) for item in fault.errors(include_input=False, include_url=False)]

@@ -28,6 +28,29 @@ class CatalogWriter(CatalogReader, Protocol):
         """
         ...
 
+    def create_tag(self, name: str, branch: str, at_hash: str) -> Reference:
+        """Create a tag, or return it when it exists at that very hash already.
+
+        Args:
+            name: the new tag.
+            branch: the branch that has the commit.
+            at_hash: the commit.
+
+        Raises:
+            CatalogConflict: the name is taken by another commit, or by a branch.
+            CatalogStateUnknown: the answer was lost; calling again is safe.
+        """
+        ...
+
+    def delete_tag(self, name: str, at_hash: str) -> None:
+        """Delete a tag if it stands at that very commit; one that is gone already is no failure.
+
+        Raises:
+            CatalogConflict: it stands at another one by now.
+            CatalogStateUnknown: the answer was lost; calling again is safe.
+        """
+        ...
+
     def commit(
         self,
         branch: str,

@@ -1,4 +1,4 @@
-"""The command `sterna gc`, and its older name `sterna collect`."""
+"""The commands `sterna gc`, with its older name `sterna collect`, and `sterna hold`."""
 
 from __future__ import annotations
 
@@ -67,3 +67,25 @@ def gc(
     output.result(found, collected_text(found, evict=evict))
     if found.failed:
         raise typer.Exit(exits.LATER)
+
+
+@gc_app.command("hold", epilog="Example: sterna hold --region eu --cursor 4d1f… --for 30d")
+def hold(
+    region: RegionName,
+    cursor: Annotated[str, typer.Option("--cursor", help="The commit of the replica branch, or an event's id.")],
+    length: Annotated[str, typer.Option("--for", help="For how long.")] = "30d",
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    as_json: AsJson = False,
+) -> None:
+    """Keep a commit of the replica branch readable for longer than `gc --keep` does: by a tag, which gc takes away
+    when it is over.
+    """
+    from sterna.gc.hold import hold as keep
+    from sterna.queries.request import cursor_commit
+    from sterna.render.gc import hold_text
+
+    commit, duration = cursor_commit(cursor), parse_duration("--for", length)
+    output = Output(as_json)
+    with open_context(registry, region) as context, output.progress("hold") as progress:
+        held = keep(context, commit, duration, progress)
+    output.result(held, hold_text(held))

@@ -13,6 +13,7 @@ from sterna.cli.context import finder
 from sterna.cli.demo import demo_app
 from sterna.cli.gc import gc_app
 from sterna.cli.output import Output
+from sterna.cli.query import query_app
 from sterna.cli.registry import registry_app
 from sterna.cli.serve import serve_app
 from sterna.cli.services import services_app
@@ -32,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 # Without a name: their commands stand beside one another.
-for commands in (sync_app, status_app, verify_app, gc_app, serve_app, demo_app):
+for commands in (sync_app, status_app, verify_app, gc_app, query_app, serve_app, demo_app):
     app.add_typer(commands)
 app.add_typer(registry_app, name="registry")
 app.add_typer(catalog_app, name="catalog")

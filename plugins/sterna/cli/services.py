@@ -24,8 +24,10 @@ def services_check(services: ServicesPath = None, as_json: AsJson = False) -> No
 
     A file that was named must be there.
     """
+    from sterna.queries.sql import check_sql
+
     file = find_services(services)
-    read = read_services(file)
+    read = read_services(file, sql_check=check_sql)
     empty = [name for name in SECTIONS if name not in read.configured]
     found = {"file": None if file is None else str(file), "version": read.version}
     lines = [

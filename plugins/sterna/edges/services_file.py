@@ -8,6 +8,7 @@ from pathlib import Path
 from sterna.errors import ServicesError
 from sterna.services.load import parse_services
 from sterna.services.model import Services
+from sterna.services.queries import SqlCheck
 
 DEFAULT_SERVICES = Path("sterna_services.yaml")
 
@@ -27,11 +28,12 @@ def find_services(named: str | Path | None) -> Path | None:
     return DEFAULT_SERVICES if os.path.lexists(DEFAULT_SERVICES) else None
 
 
-def read_services(named: str | Path | None) -> Services:
+def read_services(named: str | Path | None, *, sql_check: SqlCheck | None = None) -> Services:
     """Find and read the services file, YAML or JSON; a missing one that nobody named means: nothing is configured.
 
     Args:
         named: its path as the operator gave it; none or empty: he gave none.
+        sql_check: reads the queries' SQL; without it that is taken as it stands.
 
     Raises:
         ServicesError: the file is wrong or unreadable, or was named and is missing.
@@ -46,4 +48,4 @@ def read_services(named: str | Path | None) -> Services:
             f"can't read the services file {path}: {error}",
             hint="name another one with --services, STERNA_SERVICES or [sterna] services",
         ) from None
-    return parse_services(text, str(path))
+    return parse_services(text, str(path), sql_check=sql_check)

@@ -35,6 +35,11 @@ class Elsewhere:
         self._context = context
         self._looked: dict[str, str] = {}  # by what was looked at, the commit
 
+    @property
+    def seen(self) -> dict[str, str]:
+        """The references that were looked at, with their commits."""
+        return {name: hash for name, hash in self._looked.items() if name}
+
     def look(self) -> set[TableVersion]:
         """Return what is shown; of what an earlier look has returned, only what was put there again."""
         context, branch, found = self._context, self._context.region.replica_branch, set[TableVersion]()
@@ -156,6 +161,11 @@ def versions_since(context: RegionContext, older: str, newer: str) -> set[TableV
     if not commits or commits[-1].parent != older:
         raise Busy(f"{context.region.replica_branch} was reset while it was looked at", hint="start again")
     return {version for commit in commits for version in (*_put(context, commit), *_list_of(context, commit))}
+
+
+def versions_at(context: RegionContext, commit: str) -> set[TableVersion]:
+    """Return the versions below the replica root that a commit of the replica branch shows."""
+    return set(_versions(context, context.primary.entries(context.region.replica_branch, commit)))
 
 
 def refused_versions(context: RegionContext, commits: Iterable[Commit]) -> set[TableVersion]:

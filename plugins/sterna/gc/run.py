@@ -12,6 +12,7 @@ from sterna.gc.decide import EVIDENCE, Rules, SortedOut, amount, garbage, sort_o
 from sterna.gc.delete import Deletion
 from sterna.gc.evidence import Runs, read_passes, save_collected, save_pass
 from sterna.gc.heads import Heads, kept_heads, versions_since
+from sterna.gc.hold import end_holds
 from sterna.gc.model import Amount, Collected, GcOptions, NotDeleted
 from sterna.replica.head import Head, read_head, with_held
 from sterna.replica.held import held_since, moment
@@ -56,6 +57,8 @@ def collect(
     now = now or datetime.now(UTC)
     pass_id = f"collect-{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
     heads = kept_heads(context, now - options.keep, whole_history=options.evict)
+    if options.delete:
+        end_holds(context, now, progress, heads.elsewhere.seen)
     progress(f"{len(heads.kept)} versions of tables and views are kept, {len(heads.refused)} belong to refused tables")
     kept, refused = ReachedFiles(), ReachedFiles()
     walk = Walk(context, kept.add, progress)

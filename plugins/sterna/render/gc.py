@@ -9,6 +9,7 @@ from sterna.render.dry_run import NOTHING_CHANGED
 from sterna.render.lines import joined
 
 if TYPE_CHECKING:
+    from sterna.gc.hold import Hold
     from sterna.gc.model import Collected
     from sterna.status.model import Refused
 
@@ -57,3 +58,14 @@ def left_of(refused: Refused) -> str:
 def size_text(amount: Amount) -> str:
     """Return how many files there are and their size, for people."""
     return f"{amount.files} files, {amount.bytes} bytes"
+
+
+def hold_text(held: Hold) -> str:
+    """Return what is held as lines for people."""
+    lines = [f"{held.cursor[:12]} is held until {held.until}: {held.tables} tables and views, by the tag {held.tag}"]
+    if held.in_place:
+        lines.append(
+            f"  files of these may lie where writers own them, and expiry on main may delete those: "
+            f"{', '.join(held.in_place)}"
+        )
+    return "\n".join(lines)

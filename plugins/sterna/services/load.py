@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from sterna.errors import ServicesError
 from sterna.services.model import Services
+from sterna.services.queries import SQL_CHECK, SqlCheck
 from sterna.strict_yaml import parse_strictly
 
 
-def parse_services(text: str, name: str) -> Services:
+def parse_services(text: str, name: str, *, sql_check: SqlCheck | None = None) -> Services:
     """Read the services file from YAML or JSON text.
 
     Args:
         text: the file's content.
         name: the file's name, for errors.
+        sql_check: reads the queries' SQL; without it that is taken as it stands.
 
     Returns:
         What the rooms do.
@@ -21,4 +23,5 @@ def parse_services(text: str, name: str) -> Services:
         ServicesError: with file, line, field and what was expected, for every fault found.
     """
     # A section that stands twice would lose its first half in silence.
-    return parse_strictly(text, name, Services, ServicesError, unique=True)
+    context = {SQL_CHECK: sql_check}
+    return parse_strictly(text, name, Services, ServicesError, unique=True, context=context)

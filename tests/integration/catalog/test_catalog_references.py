@@ -61,6 +61,26 @@ def test_all_references_are_listed_over_several_pages(catalog, branch):
     assert catalog.default_branch in listed
 
 
+def test_a_tag_stands_at_a_commit_until_it_is_deleted_there(catalog, branch):
+    head, _ = commit_table(catalog, branch)
+    name = f"{branch}-tag"
+
+    tag = catalog.create_tag(name, branch, head)
+
+    assert (tag.name, tag.hash, tag.kind) == (name, head, "TAG")
+    assert catalog.create_tag(name, branch, head) == tag == catalog.reference(name)
+    assert TABLE in catalog.contents(name, head, [TABLE])
+    with pytest.raises(CatalogConflict):
+        catalog.create_tag(name, branch, catalog.no_ancestor())
+    with pytest.raises(ReferenceNotFound):
+        catalog.create_tag(f"{name}-2", branch, UNKNOWN_HASH)
+    with pytest.raises(CatalogConflict):
+        catalog.delete_tag(name, catalog.no_ancestor())
+    catalog.delete_tag(name, head)
+    catalog.delete_tag(name, head)
+    assert name not in [reference.name for reference in catalog.references()]
+
+
 def test_whether_a_commit_is_known(catalog, branch):
     head, _ = commit_table(catalog, branch)
 

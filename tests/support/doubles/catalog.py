@@ -112,6 +112,24 @@ class InMemoryCatalog:
                 raise CatalogConflict(f"{name!r} exists at {existing.hash}, not at {wanted.hash}")
             return wanted
 
+    def create_tag(self, name: str, branch: str, at_hash: str) -> Reference:
+        self._maybe_fail()
+        with self._lock:
+            self._resolve(f"{branch}@{at_hash}")
+            wanted = Reference(name, at_hash, "TAG")
+            existing = self._references.setdefault(name, wanted)
+            if existing != wanted:
+                raise CatalogConflict(f"{name!r} exists at {existing.hash}, not at {at_hash}")
+            return wanted
+
+    def delete_tag(self, name: str, at_hash: str) -> None:
+        self._maybe_fail()
+        with self._lock:
+            existing = self._references.get(name)
+            if existing not in (None, Reference(name, at_hash, "TAG")):
+                raise CatalogConflict(f"{name!r} is no tag at {at_hash}")
+            self._references.pop(name, None)
+
     def history(self, ref_or_hash: str, *, operations: bool, until: str | None = None) -> Iterator[Commit]:
         self._maybe_fail()
         at_hash = self._resolve(ref_or_hash)

@@ -29,6 +29,7 @@ from sterna.catalog.model import (
     parse_time,
 )
 from sterna.edges.nessie.http import Deadlines, NessieAuth, NessieHttp
+from sterna.edges.nessie.references import create_reference, delete_reference
 from sterna.edges.secrets import Secrets
 from sterna.errors import (
     BranchChanged,
@@ -120,23 +121,17 @@ class NessieCatalog:
 
     def create_branch(self, name: str, at_hash: str | None = None, *, detached: bool = False) -> Reference:
         """See `Catalog.create_branch`; `detached`: the commit may lie on no branch."""
-        at_hash = at_hash or self.no_ancestor()
+        wanted = Reference(name, at_hash or self.no_ancestor(), "BRANCH")
         # As a hash of the default branch where it can be: a detached one needs rights of its own.
-        source = (
-            {"type": "DETACHED", "hash": at_hash}
-            if detached
-            else {"type": "BRANCH", "name": self.default_branch, "hash": at_hash}
-        )
-        try:
-            answer = self._http.write("trees", {"name": name, "type": "BRANCH"}, source)
-        except CatalogConflict as error:
-            existing = self.reference(name)
-            if existing == Reference(name, at_hash, "BRANCH"):
-                return existing
-            raise CatalogConflict(
-                f"{name!r} exists as a {existing.kind.lower()} at {existing.hash}, not as a branch at {at_hash}"
-            ) from error
-        return self._decode(lambda given: _reference(given["reference"]), answer)
+        return create_reference(self._http, wanted, None if detached else self.default_branch, self.reference)
+
+    def create_tag(self, name: str, branch: str, at_hash: str) -> Reference:
+        """See `Catalog.create_tag`."""
+        return create_reference(self._http, Reference(name, at_hash, "TAG"), branch, self.reference)
+
+    def delete_tag(self, name: str, at_hash: str) -> None:
+        """See `Catalog.delete_tag`."""
+        delete_reference(self._http, Reference(name, at_hash, "TAG"))
 
     def history(self, ref_or_hash: str, *, operations: bool, until: str | None = None) -> Iterator[Commit]:
         """See `Catalog.history`."""

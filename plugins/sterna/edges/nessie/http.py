@@ -173,13 +173,14 @@ class NessieHttp:
             raise CatalogRefused(f"{self.address} answers, but not with JSON: is it the address of a Nessie API v2?")
         return parsed
 
-    def write(self, path: str, params: Mapping[str, str | int], body: Any) -> dict[str, Any]:
+    def write(self, path: str, params: Mapping[str, str | int], body: Any, *, method: str = "POST") -> dict[str, Any]:
         """Send a change, once.
 
         Args:
             path: below the base URI, already percent-encoded.
             params: the query.
             body: what to send as JSON.
+            method: HTTP's.
 
         Returns:
             The JSON object of the answer.
@@ -192,7 +193,7 @@ class NessieHttp:
         """
         lost = f"{self._shown} was sent a change and gave no clear answer, so it may have happened"
         try:
-            answer = self._send("POST", path, params, body)
+            answer = self._send(method, path, params, body)
         except _NOTHING_SENT as error:
             raise CatalogUnreachable(f"{self._shown} can't be reached: {_reason(error)}") from error
         except httpx.RequestError as error:

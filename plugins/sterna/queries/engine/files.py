@@ -1,0 +1,95 @@
+"""The region's stores as PyIceberg reads them."""
+
+from __future__ import annotations
+
+import time
+
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
+
+from sterna.edges.stores.objects import Objects
+from sterna.edges.stores.ranges import ObjectReader
+from sterna.errors import BrokenMetadata, ObjectMissing, OutOfTime, SternaError
+
+
+class Reading:
+    """One query's reading: it ends with the query's time, and remembers what failed first.
+
+    Args:
+        objects: the region's stores.
+        seconds: the time.
+    """
+
+    def __init__(self, objects: Objects, seconds: float) -> None:
+        self.objects = objects
+        self.failure: SternaError | None = None
+        self._end = time.monotonic() + seconds
+        self.seconds = seconds
+
+    def go_on(self) -> None:
+        """Raise OutOfTime once the time is over."""
+        if time.monotonic() > self._end:
+            raise OutOfTime(f"the query ran for more than {self.seconds:g} s")
+
+    def failed(self, error: SternaError) -> None:
+        """Remember an error: what calls this in C++ hands on no more than its text."""
+        self.failure = self.failure or error
+
+    def file(self, uri: str, size: int) -> ObjectReader:
+        """Return a file of this region to read from.
+
+        Raises:
+            BrokenMetadata: it is another region's: a replica names none of those.
+            UnregisteredUri, UnsafeUri: as `Mapping.locate`.
+        """
+        if not self.objects.mapping.is_local(uri):
+            raise BrokenMetadata("the replica names a file of another region", file=uri)
+        return ObjectReader(self.objects, uri, size, before=self.go_on, failed=self.failed)
+
+
+class _Input(InputFile):
+    def __init__(self, uri: str, reading: Reading) -> None:
+        super().__init__(uri)
+        self._reading = reading
+
+    def __len__(self) -> int:
+        size = self._reading.objects.size(self.location)
+        if size is None:
+            raise ObjectMissing("no such object", file=self.location)
+        return size
+
+    def exists(self) -> bool:
+        return self._reading.objects.size(self.location) is not None
+
+    def open(self, seekable: bool = True) -> InputStream:
+        return self._reading.file(self.location, self._size())
+
+    def _size(self) -> int:
+        try:
+            return len(self)
+        except SternaError as error:
+            self._reading.failed(error)
+            raise
+
+
+class StoresIO(FileIO):
+    """PyIceberg's way to the region's stores; it only reads.
+
+    Args:
+        reading: the query's reading.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        super().__init__({})
+        self._reading = reading
+
+    def new_input(self, location: str) -> InputFile:
+        """Return a file to read."""
+        return _Input(location, self._reading)
+
+    def new_output(self, location: str) -> OutputFile:
+        """Refuse."""
+        raise NotImplementedError("queries write nothing")
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Refuse."""
+        raise NotImplementedError("queries delete nothing")

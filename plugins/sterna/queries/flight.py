@@ -1,0 +1,76 @@
+"""One run for all who ask the same, answers that are kept, and a queue that ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+from sterna.errors import QueueFull
+
+
+class KeptAnswers:
+    """The newest answers, up to a number of bytes.
+
+    Args:
+        limit: bytes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._size = limit, 0
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+
+    def get(self, digest: str) -> bytes | None:
+        """Return an answer, None where it isn't kept."""
+        if digest in self._kept:
+            self._kept.move_to_end(digest)
+        return self._kept.get(digest)
+
+    def put(self, digest: str, answer: bytes) -> None:
+        """Keep an answer, and let go of those that nobody asked for for the longest time."""
+        if len(answer) > self._limit:
+            return
+        self._size += len(answer) - len(self._kept.pop(digest, b""))
+        self._kept[digest] = answer
+        while self._size > self._limit:
+            self._size -= len(self._kept.popitem(last=False)[1])
+
+
+class Flights:
+    """Runs each question once at a time, whoever asks it meanwhile; used from one event loop.
+
+    Args:
+        at_once: questions that are worked on at the same time.
+        queue: questions that wait for that.
+    """
+
+    def __init__(self, at_once: int, queue: int) -> None:
+        self._most = at_once + queue
+        self._slots = asyncio.Semaphore(at_once)
+        self._under_way: dict[str, asyncio.Task[bytes]] = {}
+
+    async def join(self, digest: str, work: Callable[[], Awaitable[bytes]]) -> bytes:
+        """Return a question's answer: from the run that is under way, else from a new one.
+
+        A run goes on when somebody who waits for it goes away: others may wait, too.
+
+        Raises:
+            QueueFull: too many other questions wait.
+        """
+        task = self._under_way.get(digest)
+        if task is None:
+            if len(self._under_way) >= self._most:
+                raise QueueFull(f"{len(self._under_way)} queries run or wait already")
+            task = asyncio.create_task(self._run(work))
+            self._under_way[digest] = task
+            task.add_done_callback(lambda done: self._ended(digest, done))
+        return await asyncio.shield(task)
+
+    async def _run(self, work: Callable[[], Awaitable[bytes]]) -> bytes:
+        async with self._slots:
+            return await work()
+
+    def _ended(self, digest: str, task: asyncio.Task[bytes]) -> None:
+        del self._under_way[digest]
+        if not task.cancelled():
+            task.exception()  # looked at, also where everybody who waited is gone

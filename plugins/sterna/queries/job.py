@@ -1,0 +1,68 @@
+"""What a query's process is told, and what it says: data that goes over a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sterna.catalog.model import key_name
+
+
+@dataclass(frozen=True)
+class PinnedTable:
+    """A table at the version that a request names.
+
+    Args:
+        key: as the SQL spells it, and the catalog.
+        metadata: its metadata.json in this region.
+        snapshot: the snapshot's id, None for a table without any.
+        own_schema: it is read with the snapshot's own schema, else with the metadata's current one.
+    """
+
+    key: tuple[str, ...]
+    metadata: str
+    snapshot: int | None
+    own_schema: bool
+
+    @property
+    def name(self) -> str:
+        """The table's name in messages."""
+        return key_name(self.key)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a query.
+
+    Args:
+        sql: the query.
+        params: type and value by name.
+        tables: what it reads.
+        kpi: the answer is one row.
+        seconds, memory, rows, bytes: its limits.
+        stores: the region's stores, as `Objects.spec` returns them.
+        credentials: theirs, as variables; secret.
+    """
+
+    sql: str
+    params: Mapping[str, tuple[str, str]]
+    tables: tuple[PinnedTable, ...]
+    kpi: bool
+    seconds: float
+    memory: int
+    rows: int
+    bytes: int
+    stores: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, given: Mapping[str, Any]) -> Job:
+        """Return the job that `to_json` described."""
+        tables = tuple(PinnedTable(**{**table, "key": tuple(table["key"])}) for table in given["tables"])
+        params = {name: (kind, text) for name, (kind, text) in given["params"].items()}
+        return cls(**{**given, "tables": tables, "params": params})

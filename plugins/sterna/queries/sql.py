@@ -1,0 +1,168 @@
+"""Reading a query's SQL before it is ever run: one SELECT, over named tables, whose answer depends on those alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from sterna.services.queries import SqlFacts
+
+_TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest"})
+# Names of DuckDB's own where a namespace would stand.
+_OWN = frozenset({"memory", "system", "temp", "information_schema", "pg_catalog"})
+# Values without parentheses. A column of such a name is written with its table's.
+_VALUES = frozenset(
+    {
+        "current_catalog",
+        "current_database",
+        "current_date",
+        "current_role",
+        "current_schema",
+        "current_time",
+        "current_timestamp",
+        "current_user",
+        "localtime",
+        "localtimestamp",
+        "session_user",
+        "user",
+    }
+)
+# What the engine's own list calls constant, or says nothing of, and isn't.
+_CHANGING = _VALUES | {
+    "ago",
+    "current_connection_id",
+    "current_localtime",
+    "current_localtimestamp",
+    "get_block_size",
+    "getenv",
+    "json_execute_serialized_sql",
+    "version",
+}
+_CHANGING_PREFIXES = ("pg_", "inet_", "has_")
+
+
+def check_sql(sql: str) -> SqlFacts:
+    """Return what a query names, if it is one that may be served.
+
+    Args:
+        sql: the query.
+
+    Raises:
+        ValueError: it isn't one SELECT over named tables whose answer depends on these and its parameters alone; or
+            the engine that reads it isn't installed.
+    """
+    try:
+        import duckdb  # noqa: F401
+    except ImportError:
+        raise ValueError("it can't be checked: install sterna with the extra 'serve' (duckdb)") from None
+    return _facts(sql)
+
+
+@lru_cache(maxsize=1000)
+def _facts(sql: str) -> SqlFacts:
+    nodes = list(_nodes(_parsed(sql)))
+    for node in nodes:
+        _refuse(node)
+    parameters = frozenset(str(node["identifier"]) for node in nodes if node.get("type") == "VALUE_PARAMETER")
+    if unnamed := sorted(name for name in parameters if name.isdigit()):
+        raise ValueError(f"parameter {unnamed[0]} has no name: write $name")
+    return SqlFacts(_tables(nodes), parameters)
+
+
+def _parsed(sql: str) -> Any:
+    import duckdb
+
+    try:
+        statements = duckdb.extract_statements(sql)
+        if len(statements) != 1:
+            raise ValueError(f"expected one SELECT, found {len(statements)} statements")
+        if statements[0].type != duckdb.StatementType.SELECT:
+            raise ValueError("expected one SELECT, found another kind of statement")
+        with duckdb.connect(":memory:") as connection:
+            rows = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+    except duckdb.Error as error:
+        # The first line: what follows repeats the text.
+        raise ValueError(f"the SQL can't be read: {str(error).splitlines()[0][:300]}") from None
+    tree = json.loads(rows[0][0])
+    if tree.get("error") or len(tree.get("statements", ())) != 1:
+        raise ValueError("expected one SELECT of a plain kind")
+    return tree["statements"][0]["node"]
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            yield node
+        waiting += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+
+
+def _refuse(node: dict[str, Any]) -> None:
+    kind = node.get("type")
+    if kind == "SHOW_REF":
+        raise ValueError("expected one SELECT, found DESCRIBE, SHOW or SUMMARIZE")
+    if node.get("sample"):
+        raise ValueError("a sample is another one each time")
+    if kind == "TABLE_FUNCTION" and node["function"].get("function_name", "").lower() not in _TABLE_FUNCTIONS:
+        raise ValueError(f"{node['function'].get('function_name')}() reads no table of the catalog")
+    if kind in ("FUNCTION", "WINDOW") or "function_name" in node:
+        _refuse_function(str(node.get("function_name", "")).lower(), len(node.get("arguments") or ()))
+    names: list[str] = node.get("column_names") or []
+    if kind == "COLUMN_REF" and len(names) == 1 and names[0].lower() in _VALUES:
+        raise ValueError(f"{names[0]} is another one each time; a column of that name is written with its table's")
+
+
+def _refuse_function(name: str, arguments: int) -> None:
+    changing = name in _CHANGING or name.startswith(_CHANGING_PREFIXES) or name in _volatile()
+    if changing or (name == "age" and arguments == 1):
+        raise ValueError(f"{name}() depends on more than the tables and the parameters")
+
+
+@lru_cache(maxsize=1)
+def _volatile() -> frozenset[str]:
+    import duckdb
+
+    with duckdb.connect(":memory:") as connection:
+        rows = connection.execute("SELECT function_name FROM duckdb_functions() WHERE stability <> 'CONSISTENT'")
+        return frozenset(str(row[0]) for row in rows.fetchall())
+
+
+def _tables(nodes: list[dict[str, Any]]) -> tuple[tuple[str, ...], ...]:
+    named_here = {entry["key"].lower() for node in nodes for entry in (node.get("cte_map") or {}).get("map", ())}
+    found: dict[tuple[str, ...], None] = {}
+    for node in nodes:
+        key = _key(node) if node.get("type") == "BASE_TABLE" else ()
+        if len(key) > 1 or (key and key[0].lower() not in named_here):
+            found[_checked(key, node)] = None
+    _refuse_ambiguous(list(found))
+    if not found:
+        raise ValueError("the SQL names no table")
+    return tuple(sorted(found))
+
+
+def _key(node: dict[str, Any]) -> tuple[str, ...]:
+    path = (node.get("qualified_name") or {}).get("path")
+    return tuple(path or filter(None, (node.get("catalog_name"), node.get("schema_name"), node.get("table_name"))))
+
+
+def _checked(key: tuple[str, ...], node: dict[str, Any]) -> tuple[str, ...]:
+    shown = ".".join(key)
+    if not 2 <= len(key) <= 3:
+        raise ValueError(f"{shown}: name a table with its namespace, of one or two parts")
+    if key[0].lower() in _OWN:
+        raise ValueError(f"{shown}: {key[0]} is a name of the engine's own")
+    if node.get("at_clause"):
+        raise ValueError(f"{shown}: the request says which snapshot it is for, not the SQL")
+    return key
+
+
+def _refuse_ambiguous(keys: list[tuple[str, ...]]) -> None:
+    # The engine takes capital letters for small ones, and the first part of two for a catalog where there is one.
+    if len({tuple(part.lower() for part in key) for key in keys}) < len(keys):
+        raise ValueError("two tables differ by capital letters alone")
+    firsts = [{key[0].lower() for key in keys if len(key) == count} for count in (2, 3)]
+    if both := firsts[0] & firsts[1]:
+        raise ValueError(f"{min(both)} stands before tables of two parts and of three: the engine can't tell them")

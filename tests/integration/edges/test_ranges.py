@@ -1,0 +1,66 @@
+"""Parts of objects, over every kind of store."""
+
+from __future__ import annotations
+
+import io
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sterna.edges.stores.ranges import ObjectReader
+from sterna.errors import ObjectMissing, OutOfTime, SternaError, StoreUnreachable
+from tests.support.stores import Stores
+
+SIZES = [0, 1, 1 << 20, (1 << 20) + 1, 3 << 20]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_any_part_is_what_stands_there(stores: Stores, size: int) -> None:
+    uri, data = f"{stores.us}/ranges/{size}", random.Random(size).randbytes(size)
+    stores.objects.write_new(uri, data)
+    reader = ObjectReader(stores.objects, uri, size)
+    assert reader.read() == data and reader.read() == b""
+    for start, length in [(0, 10), (size // 2, 1000), (size - 1, 10), (0, size), (1, size), (size, 5), (size + 7, 5)]:
+        assert reader.seek(max(0, start)) == reader.tell()
+        assert reader.read(length) == data[max(0, start) : max(0, start) + length]
+    assert reader.seek(-1, io.SEEK_END) == max(0, size - 1) and reader.read(5) == data[-1:]
+    reader.seek(0)
+    buffer = bytearray(7)
+    assert reader.readinto(buffer) == min(7, size) and bytes(buffer).startswith(data[:7])
+
+
+def test_columns_are_read_by_arrow(stores: Stores) -> None:
+    sink = io.BytesIO()
+    table = pa.table({name: pa.array([random.random() for _ in range(100_000)]) for name in "abc"})
+    pq.write_table(table, sink, compression="none", use_dictionary=False)
+    uri = f"{stores.us}/ranges/columns.parquet"
+    stores.objects.write_new(uri, sink.getvalue())
+    reader = ObjectReader(stores.objects, uri, len(sink.getvalue()))
+    assert pq.read_table(pa.PythonFile(reader, mode="r"), columns=["b"]).equals(table.select(["b"]))
+
+
+@pytest.mark.parametrize("size", [10, 3 << 20])
+def test_what_fails_is_told_before_it_is_raised(stores: Stores, size: int) -> None:
+    told: list[SternaError] = []
+    with pytest.raises(ObjectMissing):
+        ObjectReader(stores.objects, f"{stores.us}/ranges/gone", size, failed=told.append).read(5)
+    assert [type(error) for error in told] == [ObjectMissing]
+
+    def over() -> None:
+        raise OutOfTime("over")
+
+    with pytest.raises(OutOfTime):
+        ObjectReader(stores.objects, f"{stores.us}/ranges/gone", size, before=over).read(5)
+
+
+def test_an_object_of_another_size_is_not_read(stores: Stores) -> None:
+    uri = f"{stores.us}/ranges/short"
+    stores.objects.write_new(uri, b"12345")
+    with pytest.raises(StoreUnreachable):
+        ObjectReader(stores.objects, uri, 7).read()
+    with pytest.raises(SternaError):
+        reader = ObjectReader(stores.objects, uri, 3 << 20)
+        reader.seek(1 << 20)
+        reader.read(10)

@@ -1,0 +1,126 @@
+"""`sterna hold`: a commit of the replica branch stays readable until a day, whatever the clean-up keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from sterna.catalog.commit_once import NOTHING
+from sterna.errors import Busy, SnapshotGone
+from sterna.gc import hold as holding
+from sterna.gc.hold import Hold, hold
+from sterna.replica.head import COLLECTING, RUN_ID
+from tests.support.cleaning import LATER, MUCH_LATER, START, clean, files
+from tests.support.small_world import World, run
+
+BRANCH = "main_replica_eu"
+
+
+@pytest.fixture
+def old(world: World) -> str:
+    """A head whose only table is dropped since."""
+    world.commit(a=world.write("a"))
+    run(world)
+    head = world.catalog.reference(BRANCH).hash
+    world.commit(a=None)
+    run(world)
+    return head
+
+
+def held(world: World, cursor: str, days: int = 30, now: datetime = START) -> Hold:
+    return hold(world.context(), cursor, timedelta(days=days), now=now)
+
+
+def tags(world: World) -> list[str]:
+    return [reference.name for reference in world.catalog.references() if reference.kind == "TAG"]
+
+
+def test_what_is_held_stays_until_the_hold_is_over_and_goes_then(world: World, old: str) -> None:
+    before = files(world)
+    found = held(world, old)
+    assert tags(world) == [found.tag] and found.tag.startswith("sterna-hold-eu-") and found.tag.endswith(old[:12])
+    assert (found.cursor, found.tables, found.in_place) == (old, 1, ())
+    clean(world)
+    clean(world, MUCH_LATER)
+    assert files(world) == before
+    over = START + timedelta(days=31)
+    clean(world, over, delete=False)
+    assert tags(world) == [found.tag]  # a dry run takes nothing away
+    clean(world, over)
+    assert tags(world) == []
+    clean(world, over + timedelta(days=2))
+    clean(world, over + timedelta(days=4))
+    assert files(world) == set()
+
+
+def test_holding_twice_is_holding_once(world: World, old: str) -> None:
+    assert held(world, old) == held(world, old)
+    assert len(tags(world)) == 1
+    held(world, old, days=60)
+    assert len(tags(world)) == 2
+
+
+def test_other_tags_are_left_alone(world: World, old: str) -> None:
+    for name in (
+        "audit",
+        "sterna-hold-us-20200101T000000Z-" + old[:12],
+        "sterna-hold-eu-2-20200101T000000Z-" + old[:12],
+    ):
+        world.catalog.create_tag(name, BRANCH, old)
+    clean(world)
+    assert len(tags(world)) == 3
+
+
+def test_what_is_gone_already_can_t_be_held(world: World, old: str) -> None:
+    clean(world)
+    clean(world, MUCH_LATER)
+    with pytest.raises(SnapshotGone, match="can't be held any more"):
+        held(world, old)
+    for unknown in ("ab" * 32, world.catalog.reference("main").hash):
+        with pytest.raises(SnapshotGone, match="has no commit"):
+            held(world, unknown)
+    assert tags(world) == []
+
+
+@pytest.mark.parametrize("ending", ["parquet", "avro", "metadata.json"])
+def test_one_file_that_is_gone_is_enough(world: World, old: str, ending: str) -> None:
+    path = next(world.folder / "eu" / "replica" / name for name in sorted(files(world, ending)))
+    path.unlink()
+    with pytest.raises(SnapshotGone):
+        held(world, old)
+    assert tags(world) == []
+
+
+def test_a_clean_up_that_deletes_meanwhile_may_not_have_seen_the_hold(
+    world: World, old: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real: Callable[..., Any] = holding._prove
+
+    def fenced(*args: Any) -> None:
+        real(*args)
+        head = world.catalog.reference(BRANCH).hash
+        for collecting in ({COLLECTING: "x"}, {}):
+            head = world.catalog.commit(BRANCH, head, NOTHING, "sterna", {RUN_ID: "x", **collecting})
+
+    monkeypatch.setattr(holding, "_prove", fenced)
+    with pytest.raises(Busy):
+        held(world, old)
+    assert tags(world) == []
+    monkeypatch.setattr(holding, "_prove", real)
+    world.catalog.commit(
+        BRANCH, world.catalog.reference(BRANCH).hash, NOTHING, "sterna", {RUN_ID: "x", COLLECTING: "x"}
+    )
+    with pytest.raises(Busy):
+        held(world, old)
+    assert tags(world) == []
+
+
+def test_tables_whose_files_may_lie_in_place_are_told(world: World) -> None:
+    world.commit(a=world.write("a"))
+    run(world, "us")
+    at = world.catalog.reference("main_replica_us").hash
+    found = hold(world.context("us"), at, timedelta(days=1), now=LATER)
+    assert found.in_place == ("ns.a",)

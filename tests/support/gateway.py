@@ -17,11 +17,11 @@ import httpx
 
 from sterna.catalog.model import Delete, Put, namespace_content
 from sterna.events.tail import TailOptions
+from sterna.gateway.gateway import ServeOptions
+from sterna.gateway.server import GatewayServer, make_server
 from sterna.replica.head import PLANNED_HASH, RUN_ID, SOURCE_HASH
 from sterna.replica.news import NEWS
 from sterna.replica.region import RegionContext
-from sterna.serve.gateway import ServeOptions
-from sterna.serve.server import GatewayServer, make_server
 from sterna.services.model import Services
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.regions import injected

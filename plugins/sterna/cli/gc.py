@@ -81,7 +81,7 @@ def hold(
     when it is over.
     """
     from sterna.gc.hold import hold as keep
-    from sterna.queries.request import cursor_commit
+    from sterna.query.request import cursor_commit
     from sterna.render.gc import hold_text
 
     commit, duration = cursor_commit(cursor), parse_duration("--for", length)

@@ -33,8 +33,8 @@ def query(
 ) -> None:
     """Answer a query of the services file from a region's replica, as one snapshot or one replica commit shows it."""
     from sterna.edges.services_file import read_services
-    from sterna.queries.once import ask_once
-    from sterna.queries.sql import check_sql
+    from sterna.query.once import ask_once
+    from sterna.query.sql import check_sql
     from sterna.render.query import query_text
 
     queries = read_services(services, sql_check=check_sql).queries

@@ -42,9 +42,9 @@ def serve(
     Tokens are those that the catalog takes; see docs/events.md.
     """
     try:
-        from sterna.serve.gateway import ServeOptions
-        from sterna.serve.logs import set_up
-        from sterna.serve.server import make_server
+        from sterna.gateway.gateway import ServeOptions
+        from sterna.gateway.logs import set_up
+        from sterna.gateway.server import make_server
     except ModuleNotFoundError as error:
         if str(error.name).startswith("sterna"):
             raise

@@ -24,7 +24,7 @@ def services_check(services: ServicesPath = None, as_json: AsJson = False) -> No
 
     A file that was named must be there.
     """
-    from sterna.queries.sql import check_sql
+    from sterna.query.sql import check_sql
 
     file = find_services(services)
     read = read_services(file, sql_check=check_sql)

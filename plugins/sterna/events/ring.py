@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sterna.events.cursor import Cursor
-from sterna.events.event import HELD, RELEASED, Event
-from sterna.events.log import Told
+from sterna.feed.cursor import Cursor
+from sterna.feed.event import HELD, RELEASED, Event
+from sterna.feed.log import Told
 
 _TAKEN_OFF = 10  # of so many parts one is taken off at a time, for that costs a copy of the rest
 

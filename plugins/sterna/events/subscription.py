@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sterna.events.cursor import Cursor
-from sterna.events.patterns import TablePattern
 from sterna.events.ring import Ready, Ring
 from sterna.events.tail import BranchTail
+from sterna.feed.cursor import Cursor
+from sterna.feed.patterns import TablePattern
 from sterna.replica.readers import Audience
 
 Delivery = Literal["newest", "all"]

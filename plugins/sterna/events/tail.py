@@ -9,9 +9,9 @@ import time
 from dataclasses import dataclass, field
 
 from sterna.errors import CatalogUnreachable, SternaError
-from sterna.events.cursor import Cursor
-from sterna.events.log import EventLog, ShownTable
 from sterna.events.ring import Ready, Ring
+from sterna.feed.cursor import Cursor
+from sterna.feed.log import EventLog, ShownTable
 
 log = logging.getLogger(__name__)
 _PATIENCE = 5.0  # seconds for a look

@@ -15,7 +15,7 @@ from sterna.client import ClientFailed, EventClient, FileMemory, Memory, Reset, 
 from sterna.client import client as module
 from sterna.client.sse import BlockReader
 from sterna.embedded.access import new_access
-from sterna.serve.examples import EVENT
+from sterna.gateway.examples import EVENT
 from tests.support.gateway import BRANCH, Branch, gateway
 
 
@@ -135,7 +135,7 @@ def test_it_comes_back_to_a_gateway_that_was_restarted(branch: Branch) -> None:
             await asyncio.to_thread(first.end)
         branch.update("b")
         branch.update("c")
-        from sterna.serve.gateway import ServeOptions
+        from sterna.gateway.gateway import ServeOptions
 
         with gateway(branch, options=ServeOptions(port=port)):
             assert [each.table for each in await taking] == ["ns.b", "ns.c"]

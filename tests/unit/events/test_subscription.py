@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from sterna.events import subscription
-from sterna.events.cursor import Cursor
-from sterna.events.log import EventLog
-from sterna.events.patterns import TablePattern
 from sterna.events.ring import Ring
 from sterna.events.subscription import BeginAnew, Bye, Send, Skip, Subscription, View
 from sterna.events.tail import BranchTail, TailOptions
+from sterna.feed.cursor import Cursor
+from sterna.feed.log import EventLog
+from sterna.feed.patterns import TablePattern
 from sterna.replica.readers import Audience
 from sterna.services.readers import ReaderRule
 from tests.support.gateway import Branch

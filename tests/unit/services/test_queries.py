@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sterna.errors import ServicesError
-from sterna.queries.sql import check_sql
+from sterna.query.sql import check_sql
 from sterna.services.load import parse_services
 from sterna.services.queries import NamedQueries, ParamType, SharedLimits, param_text
 

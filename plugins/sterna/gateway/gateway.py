@@ -1,0 +1,116 @@
+"""What all routers of a gateway share: who may read, how many streams there may be, and what is counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from starlette.requests import HTTPConnection
+
+from sterna.gateway.metrics import Metrics
+from sterna.gateway.replies import RefusedRequest, later, unauthorized
+from sterna.gateway.tokens import ANYBODY, Reader, Tickets, Verifier
+from sterna.replica.readers import MAY_READ, Audience
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """How a gateway listens.
+
+    Args:
+        host: the address it listens on.
+        port: the port; 0: any that is free.
+        connections: streams that may be open at once.
+        heartbeat: seconds after which a stream without news is sent a sign of life.
+        patience: seconds after which a client that takes nothing is closed.
+        headers: seconds within which a request's headers have to be here.
+        origins: pages of these origins may ask.
+        grace: seconds that streams have to end when the gateway does.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    connections: int = 10_000
+    heartbeat: float = 15.0
+    patience: float = 60.0
+    headers: float = 10.0
+    origins: tuple[str, ...] = ()
+    grace: float = 10.0
+
+
+@dataclass
+class Gateway:
+    """One gateway.
+
+    Args:
+        audience: who may be told of what.
+        options: how it listens.
+        verify: tells whose a token is; None: there are no keys, and everybody on the loopback may read.
+    """
+
+    audience: Audience
+    options: ServeOptions = ServeOptions()
+    verify: Verifier | None = field(default=None, repr=False)
+    metrics: Metrics = field(default_factory=Metrics)
+    tickets: Tickets = field(default_factory=Tickets)
+    _streams: int = 0
+
+    async def reader(self, request: HTTPConnection, *, ticket: bool = False) -> Reader:
+        """Return who asks.
+
+        Args:
+            request: the request.
+            ticket: a ticket will do in the token's place.
+
+        Raises:
+            RefusedRequest: the token is missing, not good, or none that may read.
+        """
+        self._refuse_other_pages(request)
+        if self.verify is None:
+            return ANYBODY
+        given = request.query_params.get("ticket") if ticket else None
+        if given is not None:
+            return self.tickets.take(given)
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise unauthorized("a token is needed")
+        reader = await asyncio.to_thread(self.verify, token.strip())
+        if not reader.roles & MAY_READ:
+            raise RefusedRequest(403, "the token's roles may not read")
+        return reader
+
+    @contextmanager
+    def stream(self, transport: str) -> Iterator[None]:
+        """Take one of the places for streams.
+
+        Raises:
+            RefusedRequest: there is none.
+        """
+        if self._streams >= self.options.connections:
+            self.metrics.refused += 1
+            raise later("too many connections", 5)
+        self._streams += 1
+        self.metrics.open[transport] += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+            self.metrics.open[transport] -= 1
+
+    def _refuse_other_pages(self, request: HTTPConnection) -> None:
+        """Refuse pages of strangers: a browser on this machine must not read for them what listens on its loopback."""
+        if self.verify is None and _name(request.headers.get("host", "")) not in LOOPBACK:
+            raise RefusedRequest(403, "without keys the gateway answers to its loopback address alone")
+        origin = request.headers.get("origin")
+        if origin is None or origin in self.options.origins or "*" in self.options.origins:
+            return
+        if origin.partition("://")[2] != request.headers.get("host"):
+            raise RefusedRequest(403, "pages of this origin may not ask")
+
+
+def _name(host: str) -> str:
+    return host if host.endswith("]") else host.rpartition(":")[0] if host.count(":") else host

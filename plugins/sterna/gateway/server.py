@@ -1,0 +1,182 @@
+"""The server under the app: limits that an app can't set itself, and an end in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from sterna.errors import UsageError
+from sterna.events.tail import BranchTail, TailOptions
+from sterna.feed.log import EventLog
+from sterna.gateway.app import ROOMS, create_app
+from sterna.gateway.gateway import LOOPBACK, Gateway, ServeOptions
+from sterna.gateway.tokens import verifier
+from sterna.replica.readers import Audience
+from sterna.replica.region import RegionContext
+from sterna.services.model import Services
+
+log = logging.getLogger(__name__)
+_MOST_HEADERS = 16 * 1024
+_LARGEST_MESSAGE = 16 * 1024  # of a WebSocket's client, which has nothing to say
+_FAREWELL_SECONDS = 0.2  # in which streams say that they end; WebSockets are closed after that
+_LOOKED_THROUGH = 20_000  # commits that a cursor may be behind
+
+
+class GatewayServer(uvicorn.Server):
+    """A server that tells its streams to come back before it waits for them to end."""
+
+    def __init__(self, config: uvicorn.Config, tail: BranchTail | None) -> None:
+        super().__init__(config)
+        self._tail = tail
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End in order."""
+        if self._tail is not None:
+            self._tail.stop()
+            await asyncio.sleep(_FAREWELL_SECONDS)
+        await super().shutdown(sockets)
+
+
+def make_server(
+    context: RegionContext,
+    services: Services,
+    options: ServeOptions,
+    keep: timedelta,
+    *,
+    only: Collection[str] = ROOMS,
+    environment: Mapping[str, str] | None = None,
+    following: TailOptions = TailOptions(),  # noqa: B008
+) -> GatewayServer:
+    """Return the gateway of a region, ready to be run.
+
+    Args:
+        context: the region.
+        services: what the rooms do.
+        options: how it listens.
+        keep: how far back events are told.
+        only: the rooms that it serves.
+        environment: where the keys of tokens are looked for; default: the process's own.
+        following: how the branch is followed.
+
+    Raises:
+        UsageError: a room that isn't there, or no keys and an address that others reach.
+        CredentialError: a key is named that is none.
+    """
+    if unknown := sorted(set(only) - set(ROOMS)):
+        raise UsageError(f"no room {', '.join(unknown)}: there are {', '.join(ROOMS)}")
+    verify = verifier(os.environ if environment is None else environment)
+    if verify is None and options.host not in LOOPBACK:
+        raise UsageError(
+            f"without keys for tokens the gateway listens on the loopback alone, not on {options.host}",
+            hint="set QUARKUS_OIDC_PUBLIC_KEY or QUARKUS_OIDC_AUTH_SERVER_URL, as the catalog has them",
+        )
+    audience = Audience(context.registry, context.region.name, tuple(services.readers))
+    if verify is None and audience.rules:
+        log.warning("there are rules for readers and no keys: what they are about is told to nobody")
+    gateway = Gateway(audience, options, verify)
+    tail = BranchTail(EventLog(context, keep, _LOOKED_THROUGH), following) if "events" in only else None
+    return GatewayServer(_config(create_app(gateway, tail), options), tail)
+
+
+def _config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        host=options.host,
+        port=options.port,
+        http=_http(options),
+        ws=_websocket(options),
+        ws_max_size=_LARGEST_MESSAGE,
+        ws_ping_interval=options.heartbeat,
+        ws_ping_timeout=options.patience,
+        ws_per_message_deflate=False,  # tens of KiB a connection, for messages of less than one
+        h11_max_incomplete_event_size=_MOST_HEADERS,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=int(options.grace),
+        lifespan="on",
+        backlog=4096,
+    )
+
+
+def _http(options: ServeOptions) -> Any:
+    class Http(_Patient, H11Protocol):
+        patience = options.patience
+        _waiting: asyncio.TimerHandle | None = None
+        _upgraded = False
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._await_headers()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            cycle: Any = self.cycle
+            if cycle is None or cycle.response_complete:
+                self._await_headers()
+            else:
+                self._no_more_waiting()
+
+        def handle_websocket_upgrade(self, event: Any) -> None:
+            self._no_more_waiting()
+            self._upgraded = True
+            super().handle_websocket_upgrade(event)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._no_more_waiting()
+            super().connection_lost(exc)
+
+        def _await_headers(self) -> None:
+            # Whoever sends headers a byte at a time, or none at all, keeps a connection from others.
+            if self._waiting is None and not self._upgraded:
+                self._waiting = self.loop.call_later(options.headers, self.transport.abort)
+
+        def _no_more_waiting(self) -> None:
+            if self._waiting is not None:
+                self._waiting.cancel()
+                self._waiting = None
+
+    return Http
+
+
+def _websocket(options: ServeOptions) -> Any:
+    class WebSocket(_Patient, WebSocketsSansIOProtocol):
+        patience = options.patience
+
+    return WebSocket
+
+
+class _Patient:
+    """A protocol that cuts a client off which takes nothing for too long."""
+
+    patience: float
+    _blocked: asyncio.TimerHandle | None = None
+
+    def pause_writing(self) -> None:
+        """The client doesn't take what was sent."""
+        super().pause_writing()  # type: ignore[misc]
+        transport: Any = self.transport  # type: ignore[attr-defined]
+        self._blocked = asyncio.get_running_loop().call_later(self.patience, transport.abort)
+
+    def resume_writing(self) -> None:
+        """It takes it again."""
+        if self._blocked is not None:
+            self._blocked.cancel()
+            self._blocked = None
+        super().resume_writing()  # type: ignore[misc]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        if self._blocked is not None:
+            self._blocked.cancel()
+        super().connection_lost(exc)  # type: ignore[misc]

@@ -1,0 +1,115 @@
+"""Events as server-sent events: one response that goes on, at the pace of its client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from sterna.events.subscription import BeginAnew, Bye, Message, Skip, Subscription
+from sterna.events.subscription import Send as SendEvents
+from sterna.gateway.gateway import Gateway
+
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # nginx would keep events back until it has a few KiB
+]
+_FIRST_RETRY, _LAST_RETRY = 1_000, 5_000  # milliseconds: who was sent away doesn't come back all at once
+
+
+class EventStream:
+    """An ASGI response.
+
+    Args:
+        gateway: counts.
+        subscription: what is sent.
+        first: what is told at the beginning.
+    """
+
+    def __init__(self, gateway: Gateway, subscription: Subscription, first: BeginAnew | None) -> None:
+        self._gateway = gateway
+        self._subscription = subscription
+        self._first = first
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until the client goes, or is sent away."""
+        sending = asyncio.create_task(self._send_all(send))
+        leaving = asyncio.create_task(_left(receive))
+        done, pending = await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+        if sending in done:
+            sending.result()
+
+    async def _send_all(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": _HEADERS}
+        await send(start)
+        # Who goes before the first event comes, and returns, has missed nothing: it has a cursor from here on.
+        known = self._subscription.passed
+        hello = f"retry: {_retry()}\n" + (f"id: {known}\n\n" if known else "\n")
+        await self._body(send, hello.encode() + (b"".join(self._frames([self._first])) if self._first else b""))
+        while True:
+            messages = await self._subscription.next(self._gateway.options.heartbeat)
+            # An id without data moves the client's cursor past what wasn't for it, and is no event.
+            passed = "" if messages else self._subscription.passed
+            sign = f"id: {passed}\n\n".encode() if passed not in ("", known) else b":\n\n"
+            known = passed or known
+            await self._body(send, b"".join(self._frames(messages)) or sign)
+            if messages and isinstance(messages[-1], Bye):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                return
+
+    def _frames(self, messages: list[Message]) -> Iterator[bytes]:
+        counted(self._gateway, "sse", messages)
+        for message in messages:
+            if isinstance(message, SendEvents):
+                yield from (event.frame for event in message.events)
+            else:
+                name, fields = control(message)
+                # The cursor is the id, too: a browser that reconnects by itself goes on from there.
+                id = f"id: {fields['cursor']}\n" if "cursor" in fields else ""
+                again = f"retry: {_retry()}\n" if isinstance(message, Bye) else ""
+                yield f"{id}{again}event: {name}\ndata: {json.dumps(fields)}\n\n".encode()
+
+    async def _body(self, send: Send, body: bytes) -> None:
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+def counted(gateway: Gateway, transport: str, messages: list[Message]) -> None:
+    """Count what is about to be sent."""
+    for message in messages:
+        match message:
+            case SendEvents(events):
+                gateway.metrics.sent[transport] += len(events)
+            case Skip(count):
+                gateway.metrics.skipped += count
+            case BeginAnew(_, reason):
+                gateway.metrics.resets[reason] += 1
+            case Bye(reason):
+                gateway.metrics.closed[reason] += 1
+
+
+def control(message: BeginAnew | Skip | Bye) -> tuple[str, dict[str, Any]]:
+    """Return the name and the fields of what is told beside events."""
+    match message:
+        case BeginAnew(cursor, reason):
+            return "reset", {"cursor": cursor, "reason": reason}
+        case Skip(count):
+            return "skipped", {"count": count}
+        case Bye(reason):
+            return "bye", {"reason": reason}
+
+
+def _retry() -> int:
+    return random.randint(_FIRST_RETRY, _LAST_RETRY)  # noqa: S311 - no secret
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,191 @@
+"""Answering requests: from what is asked to a status, a body and headers. It knows no transport."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from sterna import errors
+from sterna.catalog.model import key_name
+from sterna.errors import NotAllowed, SternaError
+from sterna.query.bodies import answer_body, id_text, make_job, refuse_not_here
+from sterna.query.children import QueryChildren
+from sterna.query.flight import Flights, KeptAnswers
+from sterna.query.job import Job, PinnedTable
+from sterna.query.pins import Pins
+from sterna.query.request import Asked, parse_request
+from sterna.replica.region import RegionContext
+from sterna.services.queries import NamedQueries
+
+_LOG = logging.getLogger("sterna.query")
+_IN_CATALOG = 8  # requests at once that ask catalog and store what a pin stands for
+_R = TypeVar("_R")
+
+
+@dataclass(frozen=True)
+class AnswerStatus:
+    """What a client is told of an error.
+
+    Args:
+        code: HTTP's.
+        says: what is told instead of the error's own message, "" for that message.
+        retry_after: seconds after which the client may ask again, None: it needn't.
+    """
+
+    code: int
+    says: str = ""
+    retry_after: int | None = None
+
+
+_DARK = AnswerStatus(503, "A store or the catalog does not answer", 5)
+FAILED = AnswerStatus(500, "Error processing request")
+# The nearest class above an error counts. Messages of our own about what the client sent are told; nothing else is.
+STATUSES: dict[type[SternaError], AnswerStatus] = {
+    errors.BadRequest: AnswerStatus(400),
+    errors.NotAllowed: AnswerStatus(403),
+    errors.NoSuchQuery: AnswerStatus(404),
+    errors.SnapshotGone: AnswerStatus(410),
+    errors.ObjectMissing: AnswerStatus(410, "Files of the snapshot are gone"),
+    errors.AnswerTooLarge: AnswerStatus(413),
+    errors.QueueFull: AnswerStatus(429, retry_after=1),
+    errors.OutOfTime: AnswerStatus(504),
+    errors.NotYetHere: AnswerStatus(503, retry_after=1),
+    errors.CatalogUnreachable: _DARK,
+    errors.DatabaseUnreachable: _DARK,
+    errors.StoreUnreachable: _DARK,
+    SternaError: FAILED,
+}
+
+
+@dataclass(frozen=True)
+class QueryRequest:
+    """One request.
+
+    Args:
+        params: its parameters, each with all its values.
+        may_read: tells of a table's name whether whoever asks may read it.
+        etags: those of answers that the client has (`If-None-Match`).
+    """
+
+    params: Mapping[str, Sequence[str]]
+    may_read: Callable[[str], bool]
+    etags: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a client gets."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class QueryService:
+    """Answers requests for a region's named queries, within one event loop.
+
+    Args:
+        context: the region; queries never ask the primary.
+        queries: those of the services file, whose SQL was checked.
+        run: runs a job; default: in processes of its own.
+    """
+
+    def __init__(
+        self, context: RegionContext, queries: NamedQueries, run: Callable[[Job], dict[str, Any]] | None = None
+    ) -> None:
+        limits = queries.limits
+        self._context, self._queries = context, queries
+        self._children = QueryChildren(limits.at_once)
+        self._run = run or self._children.run
+        self._pins = Pins(context)
+        self._kept = KeptAnswers(limits.cache)
+        self._flights = Flights(limits.at_once, limits.queue)
+        self._runs = ThreadPoolExecutor(limits.at_once, thread_name_prefix="sterna-queries")
+        self._catalog = ThreadPoolExecutor(_IN_CATALOG, thread_name_prefix="sterna-pins")
+
+    async def answer(self, request: QueryRequest) -> Answer:
+        """Answer a request; whatever goes wrong is an answer, too."""
+        request_id = uuid.uuid4().hex
+        asked: Asked | None = None
+        try:
+            asked = parse_request(self._queries, request.params)
+            self._refuse(asked, request.may_read)
+            return await self._answered(asked, request.etags)
+        except SternaError as error:
+            return await self._refused(error, asked, request_id)
+        except Exception:  # noqa: BLE001 - a client is told nothing of it but that it happened
+            _LOG.exception("request %s failed", request_id)
+            return _answer(FAILED, {"error": FAILED.says, "request_id": request_id})
+
+    async def warm(self) -> None:
+        """Start the processes that run queries, so that the first who ask don't wait for that.
+
+        Raises:
+            QueryFailed: one doesn't start.
+        """
+        await self._in(self._runs, self._children.warm)
+
+    def close(self) -> None:
+        """End what runs; the service isn't used any more."""
+        self._runs.shutdown(wait=False, cancel_futures=True)
+        self._catalog.shutdown(wait=False, cancel_futures=True)
+        self._children.close()
+
+    def _refuse(self, asked: Asked, may_read: Callable[[str], bool]) -> None:
+        """Look at who asks before anything is looked up, what is kept included."""
+        for name in map(key_name, asked.tables):
+            if not may_read(name):
+                raise NotAllowed(f"a rule keeps table {name} from you", table=name)
+        refuse_not_here(self._context, asked)
+
+    async def _answered(self, asked: Asked, etags: frozenset[str]) -> Answer:
+        digest = asked.digest
+        headers = {"ETag": f'"{digest}"', "Cache-Control": "private, no-cache"}
+        if headers["ETag"] in etags:
+            return Answer(304, b"", headers)
+        body = self._kept.get(digest)
+        if body is None:
+            body = await self._flights.join(digest, lambda: self._work(asked))
+            self._kept.put(digest, body)
+        return Answer(200, body, {**headers, "Content-Type": "application/json"})
+
+    async def _work(self, asked: Asked) -> bytes:
+        tables = await self._in(self._catalog, lambda: self._pins.find(asked.tables, asked.pin))
+        return await self._in(self._runs, lambda: self._body(asked, tables))
+
+    def _body(self, asked: Asked, tables: tuple[PinnedTable, ...]) -> bytes:
+        found = self._run(make_job(self._context, self._queries.limits, asked, tables))
+        body = answer_body(asked, tables, found)
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+    async def _refused(self, error: SternaError, asked: Asked | None, request_id: str) -> Answer:
+        status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
+        level = logging.ERROR if status.code == FAILED.code else logging.INFO
+        _LOG.log(level, "request %s: %d %s: %s", request_id, status.code, type(error).__name__, error)
+        body: dict[str, Any] = {"error": status.says or error.message, "request_id": request_id}
+        if status.code == 410 and asked is not None:
+            with suppress(SternaError):
+                body["current"] = await self._current(asked)
+        return _answer(status, body)
+
+    async def _current(self, asked: Asked) -> dict[str, Any]:
+        cursor, snapshots = await self._in(self._catalog, lambda: self._pins.current(asked.tables))
+        return {"cursor": cursor, "snapshots": {name: id_text(snapshot) for name, snapshot in snapshots.items()}}
+
+    @staticmethod
+    async def _in(pool: ThreadPoolExecutor, work: Callable[[], _R]) -> _R:
+        return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+
+def _answer(status: AnswerStatus, body: Mapping[str, Any]) -> Answer:
+    headers = {"Content-Type": "application/json", "Cache-Control": "no-store"}
+    if status.retry_after is not None:
+        headers["Retry-After"] = str(status.retry_after)
+    return Answer(status.code, json.dumps(body, ensure_ascii=False).encode(), headers)

@@ -1,0 +1,148 @@
+"""Running one query in DuckDB: over what is registered, with nothing else in reach."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+
+from sterna.edges.secrets import environment_secrets
+from sterna.edges.stores.objects import Objects
+from sterna.errors import AnswerTooLarge, OutOfTime, QueryFailed, SternaError
+from sterna.query.engine.files import Reading
+from sterna.query.engine.tables import open_table
+from sterna.query.engine.values import json_value, type_name
+from sterna.query.job import Job
+
+_TYPES = {
+    "boolean": "BOOLEAN",
+    "int": "INTEGER",
+    "long": "BIGINT",
+    "double": "DOUBLE",
+    "string": "VARCHAR",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP",
+    "timestamptz": "TIMESTAMP WITH TIME ZONE",
+}
+_BATCH = 1000
+
+
+def run(job: Job) -> dict[str, Any]:
+    """Run a query and return its rows and their types.
+
+    Args:
+        job: what to run.
+
+    Returns:
+        `types` by column, and `rows`: objects by column; both are fit for JSON.
+
+    Raises:
+        NeedsSpark: a table can't be read exactly here.
+        OutOfTime, AnswerTooLarge: a limit was reached.
+        QueryFailed: the engine says no, the memory didn't do, or the rows aren't what the query's answer is.
+        StoreError, TableError, SnapshotGone: a table can't be read.
+    """
+    reading = Reading(Objects.from_spec(dict(job.stores), environment_secrets(job.credentials)), job.seconds)
+    try:
+        with _connection(job) as connection:
+            _register(connection, job, reading)
+            connection.execute("SET lock_configuration = true")
+            return _answered(connection, job, reading)
+    except SternaError as error:
+        raise reading.failure or error from None
+    except duckdb.InterruptException:
+        raise OutOfTime(f"the query ran for more than {job.seconds:g} s") from None
+    except (duckdb.OutOfMemoryException, MemoryError):
+        raise QueryFailed(f"the query needs more than {job.memory} bytes of memory") from None
+    except duckdb.Error as error:
+        raise reading.failure or QueryFailed(f"{type(error).__name__}: {error}") from None
+
+
+@contextmanager
+def _connection(job: Job) -> Iterator[duckdb.DuckDBPyConnection]:
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "enable_external_access": "false",
+            "autoload_known_extensions": "false",
+            "autoinstall_known_extensions": "false",
+            "python_enable_replacements": "false",
+            "temp_directory": "",
+            "threads": "1",
+            "memory_limit": f"{job.memory}B",
+        },
+    )
+    timer = threading.Timer(job.seconds, connection.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        connection.execute("SET TimeZone = 'UTC'")
+        yield connection
+    finally:
+        timer.cancel()
+        connection.close()
+
+
+def _register(connection: duckdb.DuckDBPyConnection, job: Job, reading: Reading) -> None:
+    for number, table in enumerate(job.tables):
+        connection.register(f"sterna_{number}", open_table(table, reading))
+        for depth in range(1, len(table.key)):
+            path = ".".join(_quoted(part) for part in table.key[:depth])
+            # Of three parts the first is a database of its own, in memory like the other.
+            database = len(table.key) == 3 and depth == 1
+            connection.execute(
+                f"ATTACH IF NOT EXISTS ':memory:' AS {path}" if database else f"CREATE SCHEMA IF NOT EXISTS {path}"
+            )
+        name = ".".join(_quoted(part) for part in table.key)
+        connection.execute(f"CREATE VIEW {name} AS SELECT * FROM temp.main.sterna_{number}")  # noqa: S608
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _answered(connection: duckdb.DuckDBPyConnection, job: Job, reading: Reading) -> dict[str, Any]:
+    statements = duckdb.extract_statements(job.sql)
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise QueryFailed("not one SELECT")
+    values = {name: _bound(kind, text) for name, (kind, text) in job.params.items()}
+    batches = connection.sql(job.sql, params=values or None).to_arrow_reader(_BATCH)
+    names = batches.schema.names
+    if len(set(names)) < len(names):
+        raise QueryFailed("two columns of the answer have one name")
+    types = {field.name: type_name(field.type) for field in batches.schema}
+    rows = list(_rows(batches, names, job, reading))
+    if job.kpi and len(rows) != 1:
+        raise QueryFailed(f"the answer is to be one row, and has {len(rows)}", hint="say `answer: rows`")
+    return {"types": types, "rows": rows}
+
+
+def _rows(batches: Any, names: list[str], job: Job, reading: Reading) -> Iterator[dict[str, Any]]:
+    count = size = 0
+    for batch in batches:
+        reading.go_on()
+        for at in range(batch.num_rows):
+            # As JSON no value is less than a quarter of what it is here: so a huge one is known before it is written.
+            if count == job.rows or batch.slice(at, 1).nbytes > 4 * job.bytes:
+                raise _too_large(job)
+            row = {name: json_value(batch.column(index)[at]) for index, name in enumerate(names)}
+            count, size = count + 1, size + len(json.dumps(row)) + 2
+            if size > job.bytes:
+                raise _too_large(job)
+            yield row
+
+
+def _too_large(job: Job) -> AnswerTooLarge:
+    return AnswerTooLarge(f"the answer has more than {job.rows} rows or {job.bytes} bytes")
+
+
+def _bound(kind: str, text: str) -> Any:
+    if kind == "decimal":
+        digits = len(text.lstrip("-").replace(".", ""))
+        return duckdb.Value(text, duckdb.decimal_type(max(digits, 1), len(text.partition(".")[2])))
+    values: dict[str, Any] = {"int": int, "long": int, "double": float, "boolean": lambda given: given == "true"}
+    return duckdb.Value(values.get(kind, str)(text), duckdb.sqltype(_TYPES[kind]))

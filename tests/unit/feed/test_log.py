@@ -1,0 +1,254 @@
+"""What commits of a replica branch say, read from its log."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from sterna.catalog.commit_once import NOTHING
+from sterna.catalog.model import Put
+from sterna.errors import StoreUnreachable
+from sterna.feed.event import DROPPED, HELD, RELEASED, UPDATED
+from sterna.feed.log import EventLog
+from sterna.replica import news
+from sterna.replica.head import COLLECTING, RUN_ID
+from sterna.replica.head import HELD as HELD_PROPERTY
+from sterna.replica.news import NEWS
+from tests.support.small_world import World, gone, refusing, run, table, view
+
+KEEP = timedelta(days=7)
+
+
+def told(world: World, older: str | None = None) -> list[dict[str, Any]]:
+    log = EventLog(world.context(), KEEP, 1000)
+    stretch = log.since(older, log.head())
+    return [json.loads(event.text) for each in stretch.told for event in each.events]
+
+
+def short(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(each["type"].removeprefix("sterna.table."), each["subject"]) for each in events]
+
+
+def snapshot(world: World, name: str) -> int:
+    found = world.writer.load_table(("ns", name)).current_snapshot()
+    assert found is not None
+    return found.snapshot_id
+
+
+def head(world: World) -> str:
+    return world.catalog.reference("main_replica_eu").hash
+
+
+def test_an_update_has_the_four_fields_and_the_envelope(world: World) -> None:
+    source = world.commit(a=world.write("a"))
+    run(world)
+    (event,) = told(world)
+    commit = next(world.catalog.history("main_replica_eu", operations=False))
+    assert event["data"] == {
+        "table_identifier": "ns.a",
+        "new_snapshot_id": snapshot(world, "a"),
+        "event_timestamp_utc": int(commit.commit_time.timestamp()),
+        "version": "1.0",
+        "region": "eu",
+        "branch": "main_replica_eu",
+        "source_hash": source,
+        "replica_hash": commit.hash,
+        "previous_snapshot_id": None,
+        "operations": ["append"],
+    }
+    assert {name: event[name] for name in event if name not in ("data", "time")} == {
+        "specversion": "1.0",
+        "id": f"{commit.hash}-1",
+        "source": "/regions/eu/branches/main_replica_eu",
+        "type": "sterna.table.updated",
+        "subject": "ns.a",
+        "datacontenttype": "application/json",
+        "sequence": "000000000001.000001",
+        "snapshotid": str(snapshot(world, "a")),
+    }
+
+
+def test_several_commits_of_main_are_one_event_with_the_range(world: World) -> None:
+    world.commit(a=world.write("a"))
+    run(world)
+    first, seen = snapshot(world, "a"), head(world)
+    world.commit(a=world.write("a"))
+    world.writer.load_table(("ns", "a")).delete("id = 1")
+    world.commit(a=world.writer.load_table(("ns", "a")).metadata_location)
+    run(world)
+    (event,) = told(world, seen)
+    assert event["data"]["previous_snapshot_id"] == first
+    assert event["data"]["new_snapshot_id"] == snapshot(world, "a")
+    assert event["data"]["operations"] == ["append", "overwrite"]
+    assert event["sequence"] == "000000000002.000001"
+
+
+def test_redelivered_bytes_are_the_same(world: World) -> None:
+    world.commit(a=world.write("a"), b=world.write("b"))
+    run(world)
+    first, second = (EventLog(world.context(), KEEP, 10).since(None, head(world)) for _ in range(2))
+    assert [event.text for each in first.told for event in each.events] == [
+        event.text for each in second.told for event in each.events
+    ]
+
+
+def test_drops_holds_and_releases_are_told_once(world: World) -> None:
+    world.commit(a=world.write("a"), b=world.write("b"))
+    run(world)
+    dropped, seen = snapshot(world, "b"), head(world)
+    good = world.writer.load_table(("ns", "a")).metadata_location
+    world.commit(a=gone(world, "a"))
+    run(world)
+    world.commit(b=None)
+    run(world)
+    world.commit(a=good)
+    run(world)
+    events = told(world, seen)
+    assert short(events) == [("held", "ns.a"), ("dropped", "ns.b"), ("released", "ns.a")]
+    held, drop, released = events
+    assert held["data"]["reason"] == "SourceGone"
+    # The double's catalog names snapshot 1 for every table: what stays is what the catalog shows.
+    assert held["data"]["new_snapshot_id"] == held["data"]["previous_snapshot_id"] == 1
+    assert drop["data"]["new_snapshot_id"] is None and "snapshotid" not in drop
+    assert dropped and drop["data"]["previous_snapshot_id"] == 1
+    assert "reason" not in released["data"]
+
+
+def test_views_and_namespaces_are_no_tables(world: World) -> None:
+    key = ("ns", "v")
+    world.commit(a=world.write("a"))
+    location = view(world, "v")
+    content = table(location).payload | {"type": "ICEBERG_VIEW"}
+    world.catalog.commit(
+        "main", world.catalog.reference("main").hash, [Put(key, type(table(location)).of(content))], "view"
+    )
+    run(world)
+    assert "ns.v" in world.replica()
+    assert short(told(world)) == [("updated", "ns.a")]
+
+
+def fence(world: World, pass_id: str, *, deleting: bool) -> None:
+    parent = next(world.catalog.history("main_replica_eu", operations=False))
+    properties = dict(parent.properties) | {RUN_ID: pass_id}
+    properties = (
+        properties | {COLLECTING: pass_id} if deleting else {n: v for n, v in properties.items() if n != COLLECTING}
+    )
+    world.catalog.commit("main_replica_eu", parent.hash, NOTHING, "sterna: fence", properties)
+
+
+def test_the_commits_of_a_clean_up_say_nothing_and_the_numbers_go_on(world: World) -> None:
+    world.commit(a=gone(world, "a"), b=world.write("b"))
+    run(world)
+    seen = head(world)
+    fence(world, "collect-1", deleting=True)
+    fence(world, "collect-1", deleting=False)
+    assert told(world, seen) == []
+    world.commit(b=world.write("b"))
+    run(world)
+    (event,) = told(world, seen)
+    assert event["sequence"] == "000000000002.000001"
+
+
+def old(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let syncs commit as a version without news did."""
+    from sterna.sync import publish
+
+    real = publish.commit_once
+
+    def commit_once(
+        catalog: Any, branch: str, expected: str, operations: Any, message: str, found: Any, **named: Any
+    ) -> str:
+        found = {name: value for name, value in found.items() if name != NEWS}
+        return real(catalog, branch, expected, operations, message, found, **named)
+
+    monkeypatch.setattr(publish, "commit_once", commit_once)
+
+
+def test_events_of_commits_of_an_older_version_are_right(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        old(world, patch)
+        world.commit(a=world.write("a"), b=world.write("b"))
+        run(world)
+        good = world.writer.load_table(("ns", "a")).metadata_location
+        world.commit(a=gone(world, "a"), b=None)
+        run(world)
+        fence(world, "collect-1", deleting=True)
+        world.commit(a=good)
+        fence(world, "collect-1", deleting=False)
+        run(world)
+    events = told(world)
+    assert short(events) == [
+        ("updated", "ns.a"),
+        ("updated", "ns.b"),
+        ("held", "ns.a"),
+        ("held", "ns.b"),
+        ("released", "ns.a"),
+        ("released", "ns.b"),
+        ("dropped", "ns.b"),
+    ]
+    assert all("sequence" not in event and "operations" not in event["data"] for event in events)
+    world.commit(c=world.write("c"))
+    run(world)
+    assert told(world)[-1]["sequence"] == "000000000001.000001"
+
+
+def test_long_news_stand_in_the_run_s_folder_and_their_loss_costs_little(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(news, "INLINE_BYTES", 10)
+    world.commit(a=world.write("a"))
+    run(world)
+    seen = head(world)
+    world.commit(a=world.write("a"))
+    world.commit(b=gone(world, "b"))
+    run(world)
+    whole = told(world, seen)
+    assert short(whole) == [("updated", "ns.a"), ("held", "ns.b")]
+    commit = next(world.catalog.history("main_replica_eu", operations=False))
+    assert "sha256" in commit.properties[NEWS] and "ns.a" not in commit.properties[NEWS]
+    with (
+        refusing(f"file://{world.folder}/eu/replica", StoreUnreachable, "*news.json.gz"),
+        pytest.raises(StoreUnreachable),
+    ):
+        told(world, seen)
+    for path in (world.folder / "eu" / "replica").rglob("news.json.gz"):
+        path.write_bytes(b"damaged")
+    (left,) = told(world, seen)
+    assert left["data"].pop("operations", None) is None
+    # The double's catalog names snapshot 1 for every table.
+    assert left["data"]["new_snapshot_id"] == 1 and left["id"] == whole[0]["id"]
+
+
+def test_somebody_else_s_commit_is_not_announced(world: World) -> None:
+    world.commit(a=world.write("a"))
+    run(world)
+    seen = head(world)
+    content = world.replica()["ns.a"]
+    world.catalog.commit_as("mallory", "main_replica_eu", [Put(("ns", "a"), content)])
+    assert told(world, seen) == []
+
+
+def test_a_stretch_says_whether_it_reaches_back(world: World) -> None:
+    world.commit(a=world.write("a"))
+    run(world)
+    first = head(world)
+    for _ in range(3):
+        world.commit(a=world.write("a"))
+        run(world)
+    log = EventLog(world.context(), KEEP, 2)
+    assert log.since(first, head(world), 10).whole
+    assert not log.since(first, head(world)).whole
+    assert not EventLog(world.context(), timedelta(0), 100).since(first, head(world)).whole
+    unknown = "0" * 64
+    assert not log.since(unknown, head(world), 10).whole
+    assert log.since(head(world), head(world)).told == ()
+
+
+def test_types_are_named_as_designed() -> None:
+    assert {UPDATED, DROPPED, HELD, RELEASED} == {
+        f"sterna.table.{word}" for word in ("updated", "dropped", "held", "released")
+    }
+    assert HELD_PROPERTY == "sterna.held"

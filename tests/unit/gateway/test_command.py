@@ -1,0 +1,65 @@
+"""The command `sterna serve`, as a process of its own: it serves, logs without secrets, and ends in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sterna.cli.main import main
+from sterna.gateway.logs import JsonLines
+from tests.support.gateway import Branch
+
+
+def test_it_begins_and_ends_in_order(branch: Branch, tmp_path: Path) -> None:
+    registry = tmp_path / "registry.json"
+    registry.write_text(json.dumps(branch.registry.model_dump(mode="json")))
+    command = [sys.executable, "-m", "sterna.cli.main", "serve", "--region", "eu", "--port", "0"]
+    environment = {**os.environ, "STERNA_REGISTRY": str(registry)}
+    with subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        lines = []
+        for line in process.stderr:
+            lines.append(json.loads(line))
+            if "running on" in lines[-1]["message"]:
+                break
+        url = lines[-1]["message"].partition("running on ")[2].split()[0]
+        # Nothing answers at the registry's Nessie: the gateway says so, and takes no streams.
+        answer = httpx.get(f"{url}/health")
+        assert (answer.status_code, answer.json()) == (503, {"status": "starting"})
+        refused = httpx.get(f"{url}/v1/events", headers={"X-Secret": "hunter2"}, params={"ticket": "hunter2"})
+        assert refused.status_code == 503 and "retry-after" in refused.headers
+        process.send_signal(signal.SIGTERM)
+        started = time.monotonic()
+        rest = process.stderr.read()
+        process.wait(20)
+        assert time.monotonic() - started < 15
+        assert "hunter2" not in rest
+        requests = [each for each in map(json.loads, rest.splitlines()) if each["message"] == "request"]
+        assert [each["path"] for each in requests][-1:] == ["/v1/events"]
+
+
+def test_what_can_t_be_served_is_told(branch: Branch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    registry = tmp_path / "registry.json"
+    registry.write_text(json.dumps(branch.registry.model_dump(mode="json")))
+    for arguments in (["--host", "0.0.0.0"], ["--only", "kpi"], ["--keep", "soon"]):
+        with pytest.raises(SystemExit) as ended:
+            main(["serve", "--region", "eu", "--registry", str(registry), *arguments])
+        assert ended.value.code == 2
+    assert "loopback" in capsys.readouterr().err
+
+
+def test_no_token_gets_into_a_log() -> None:
+    import logging
+
+    token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJl"
+    record = logging.LogRecord("sterna", logging.INFO, "", 1, f"GET /v1/events?ticket=abc Bearer {token}\n", (), None)
+    line = JsonLines().format(record)
+    assert token not in line and "abc" not in line and line.count("\n") == 0

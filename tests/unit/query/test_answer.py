@@ -1,0 +1,237 @@
+"""Requests and their answers: every status, one run for all who ask, what is kept, and who is let in first."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from sterna import errors
+from sterna.query.answer import STATUSES, Answer, QueryRequest, QueryService
+from sterna.query.job import Job
+from sterna.services.queries import NamedQueries
+from tests.support.small_world import World, ruled, run
+from tests.unit.query.tables import document
+
+SECRET = "wJalrXUtnFEMIsecret"
+QUERIES = {
+    "limits": {"queue": 1, "at_once": 1},
+    "total": {"sql": "SELECT sum(id) AS total FROM ns.a", "default": True},
+    "over": {"sql": "SELECT id FROM ns.a WHERE id > $n", "params": {"n": "long"}, "answer": "rows"},
+    "joined": {"sql": "SELECT count(*) AS n FROM ns.a JOIN ns.b USING (id)"},
+}
+
+
+def found(job: Job) -> dict[str, Any]:
+    rows = [{"total": "3"}] if job.kpi else [{"id": "1"}, {"id": "2"}]
+    return {"types": dict.fromkeys(rows[0], "long"), "rows": rows}
+
+
+@pytest.fixture
+def synced(world: World) -> World:
+    world.commit(a=world.write("a"), b=world.write("b"))
+    run(world)
+    return world
+
+
+def snapshot(world: World) -> int:
+    return int(document(world.replica()["ns.a"].metadata_location or "")["current-snapshot-id"])
+
+
+Ask = Callable[..., Answer]
+
+
+class Asking:
+    """A service and a loop that a test asks it in."""
+
+    def __init__(self, world: World, work: Callable[[Job], dict[str, Any]] = found) -> None:
+        self.jobs: list[Job] = []
+        self.work = work
+        self.service = QueryService(world.context(), NamedQueries.model_validate(QUERIES), self._run)
+
+    def _run(self, job: Job) -> dict[str, Any]:
+        self.jobs.append(job)
+        return self.work(job)
+
+    async def ask(self, may_read: Callable[[str], bool] = lambda name: True, etags: Any = (), **given: Any) -> Answer:
+        params = {name: [str(text)] for name, text in given.items()}
+        return await self.service.answer(QueryRequest(params, may_read, frozenset(etags)))
+
+    def __call__(self, *args: Any, **given: Any) -> Answer:
+        return asyncio.run(self.ask(*args, **given))
+
+
+@pytest.fixture
+def asking(synced: World) -> Iterator[Asking]:
+    made = Asking(synced)
+    yield made
+    made.service.close()
+
+
+def body(answer: Answer) -> Any:
+    return json.loads(answer.body)
+
+
+def test_a_figure_at_a_snapshot(synced: World, asking: Asking) -> None:
+    at = snapshot(synced)
+    answer = asking(snapshotId=at)
+    assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json")
+    assert body(answer) == {"kpi": {"total": "3"}, "types": {"total": "long"}, "snapshot_id": str(at)}
+    (job,) = asking.jobs
+    assert (job.seconds, job.memory, job.rows, job.bytes, job.kpi) == (10.0, 256 << 20, 10_000, 1 << 20, True)
+    assert [(table.name, table.snapshot) for table in job.tables] == [("ns.a", at)]
+
+
+def test_rows_at_a_cursor(synced: World, asking: Asking) -> None:
+    cursor = synced.catalog.reference("main_replica_eu").hash
+    answer = body(asking(name="over", n="1", at=cursor))
+    assert answer == {
+        "rows": [{"id": "1"}, {"id": "2"}],
+        "types": {"id": "long"},
+        "cursor": cursor,
+        "snapshots": {"ns.a": str(snapshot(synced))},
+    }
+    assert asking.jobs[0].params == {"n": ("long", "1")}
+    assert set(body(asking(name="joined", at=cursor))["snapshots"]) == {"ns.a", "ns.b"}
+
+
+def test_an_answer_is_worked_out_once_and_kept(synced: World, asking: Asking) -> None:
+    at = snapshot(synced)
+    first, second = asking(snapshotId=at), asking(snapshotId=at)
+    assert first.body == second.body and len(asking.jobs) == 1
+    assert first.headers["ETag"] == second.headers["ETag"]
+    unchanged = asking(etags=[first.headers["ETag"]], snapshotId=at)
+    assert (unchanged.status, unchanged.body, unchanged.headers["ETag"]) == (304, b"", first.headers["ETag"])
+    other = asking(name="over", n=1, snapshotId=at)
+    assert other.headers["ETag"] != first.headers["ETag"] and len(asking.jobs) == 2
+
+
+def test_all_who_ask_the_same_share_one_run(synced: World, asking: Asking) -> None:
+    at, go = snapshot(synced), threading.Event()
+    asking.work = lambda job: go.wait(10) and found(job)
+
+    async def many() -> list[Answer]:
+        asked = [asyncio.create_task(asking.ask(snapshotId=at)) for _ in range(1000)]
+        await asyncio.sleep(0.2)
+        asked[0].cancel()  # one that goes away takes nobody along
+        go.set()
+        return await asyncio.gather(*asked[1:])
+
+    answers = asyncio.run(many())
+    assert {answer.status for answer in answers} == {200} and len(asking.jobs) == 1
+
+
+def test_a_queue_ends(synced: World, asking: Asking) -> None:
+    at, go = snapshot(synced), threading.Event()
+    asking.work = lambda job: go.wait(10) and found(job)
+
+    async def many() -> list[Answer]:
+        asked = [asyncio.create_task(asking.ask(name="over", n=n, snapshotId=at)) for n in range(3)]
+        await asyncio.sleep(0.2)
+        go.set()
+        return await asyncio.gather(*asked)
+
+    answers = asyncio.run(many())
+    assert [answer.status for answer in answers] == [200, 200, 429]
+    assert answers[2].headers["Retry-After"] == "1"
+    assert asking(name="over", n=2, snapshotId=at).status == 200
+
+
+def test_who_asks_is_looked_at_before_what_is_kept_is(synced: World, asking: Asking) -> None:
+    at = snapshot(synced)
+    kept = asking(snapshotId=at)
+    asked: list[str] = []
+    refused = asking(lambda name: bool(asked.append(name)), etags=[kept.headers["ETag"]], snapshotId=at)
+    assert (refused.status, asked) == (403, ["ns.a"])
+    assert asking(lambda name: name != "ns.b", name="joined", at="ab" * 32).status == 403
+
+
+def test_a_table_that_a_rule_keeps_out_isn_t_there_whatever_is_kept(synced: World) -> None:
+    asking = Asking(synced)
+    at = snapshot(synced)
+    assert asking(snapshotId=at).status == 200
+    strict = ruled(synced, residency=[{"tables": ["ns.a"], "never": ["eu"]}])
+    asking.service._context = strict.context()
+    assert asking(snapshotId=at).status == 404
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "says"),
+    [
+        ({}, 400, "Missing snapshotId parameter"),
+        ({"snapshotId": "x"}, 400, "64 bits"),
+        ({"snapshotId": "1", "x": "1"}, 400, "unknown parameter"),
+        ({"name": "nope", "snapshotId": "1"}, 404, "no query"),
+        ({"snapshotId": "5"}, 410, "not here"),
+        ({"at": "ab" * 32}, 410, "knows no cursor"),
+    ],
+)
+def test_what_was_asked_wrongly_is_told(synced: World, asking: Asking, given: Any, status: int, says: str) -> None:
+    answer = asking(**given)
+    assert answer.status == status and says in body(answer)["error"] and len(body(answer)["request_id"]) == 32
+    if status == 410:
+        cursor = synced.catalog.reference("main_replica_eu").hash
+        assert body(answer)["current"] == {"cursor": cursor, "snapshots": {"ns.a": str(snapshot(synced))}}
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.AnswerTooLarge("more than 3 rows"), 413),
+        (errors.OutOfTime("the query ran for more than 10 s"), 504),
+        (errors.NotYetHere("main has it"), 503),
+        (errors.StoreUnreachable(f"s3://{SECRET} is dark"), 503),
+        (errors.CatalogUnreachable(f"http://{SECRET}"), 503),
+        (errors.ObjectMissing(f"no {SECRET}"), 410),
+        (errors.StoreDenied(SECRET), 500),
+        (errors.CredentialError(SECRET), 500),
+        (errors.NeedsSpark(SECRET), 500),
+        (errors.QueryFailed(SECRET), 500),
+        (errors.BrokenMetadata(SECRET), 500),
+        (ValueError(SECRET), 500),
+        (KeyError(SECRET), 500),
+    ],
+)
+def test_what_goes_wrong_is_an_answer_without_anything_internal(
+    synced: World, asking: Asking, error: Exception, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(job: Job) -> dict[str, Any]:
+        raise error
+
+    asking.work = fail
+    with caplog.at_level(logging.INFO, "sterna.query"):
+        answer = asking(snapshotId=snapshot(synced))
+    assert answer.status == status and SECRET not in answer.body.decode()
+    assert ("Retry-After" in answer.headers) == (status == 503)
+    if status == 500:
+        assert body(answer)["error"] == "Error processing request"
+    assert body(answer)["request_id"] in caplog.text
+    asking.work = found
+    assert asking(snapshotId=snapshot(synced)).status == 200  # a failure isn't kept
+
+
+def test_a_dark_catalog_is_told(synced: World, asking: Asking) -> None:
+    synced.catalog.fail_next(errors.CatalogUnreachable("dark"))
+    answer = asking(snapshotId="1")
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+
+
+def test_every_error_has_a_status() -> None:
+    assert errors.SternaError in STATUSES
+    assert {status.code for status in STATUSES.values()} == {400, 403, 404, 410, 413, 429, 500, 503, 504}
+
+
+def test_what_is_kept_has_an_end(synced: World) -> None:
+    from sterna.query.flight import KeptAnswers
+
+    kept = KeptAnswers(10)
+    for name in "abc":
+        kept.put(name, b"1234")
+    assert [kept.get(name) is not None for name in "abc"] == [False, True, True]
+    kept.put("large", b"x" * 11)
+    assert kept.get("large") is None and kept.get("c") == b"1234"

@@ -1,0 +1,112 @@
+"""The processes that run queries: warm, capped, and replaced when one dies or doesn't end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.errors import NeedsSpark, OutOfTime, QueryFailed
+from sterna.query.children import QueryChildren
+from tests.support.small_world import World
+from tests.unit.query.tables import ROWS, in_place, job, pinned, sales, with_deletes, written
+
+COUNT = "SELECT count(*) AS n FROM ns.sales"
+ENDLESS = "SELECT sum(a.range * b.range) AS n FROM range(10000000) a, range(10000000) b, ns.sales"
+
+
+@pytest.fixture
+def children() -> Iterator[QueryChildren]:
+    made = QueryChildren(1)
+    yield made
+    made.close()
+
+
+def process(children: QueryChildren) -> Any:
+    child = children._idle.get()
+    children._idle.put(child)
+    return None if child is None else child._process
+
+
+def test_a_process_lives_through_what_goes_wrong_and_is_replaced_when_it_dies(
+    world: World, children: QueryChildren, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", "secret")
+    table = in_place(world, written(world, sales()))
+
+    def ask(sql: str, uri: str = table, **fields: Any) -> Any:
+        return children.run(job(world, sql, pinned(uri), kpi=True, **fields))["rows"][0]
+
+    children.warm()
+    first = process(children)
+    assert ask(COUNT) == {"n": str(ROWS)} and process(children) is first
+    assert "AIRFLOW_CONN_OTHER" not in Path(f"/proc/{first.pid}/environ").read_text()
+    with pytest.raises(QueryFailed, match="Catalog"):
+        ask("SELECT 1 AS n FROM ns.nope")
+    with pytest.raises(NeedsSpark, match="equality"):
+        ask(COUNT, with_deletes(table, "equality"))
+    with pytest.raises(OutOfTime):
+        ask(ENDLESS, seconds=0.5)
+    with pytest.raises(QueryFailed, match="memory"):
+        ask("SELECT list(a.range) AS n FROM range(100000000) a", memory=64 << 20)
+    assert ask(COUNT) == {"n": str(ROWS)}
+    assert process(children) is first  # it ended each of these by itself
+
+    os.kill(first.pid, signal.SIGKILL)
+    with pytest.raises(QueryFailed, match="died"):
+        ask(COUNT)
+    assert process(children) is None and ask(COUNT) == {"n": str(ROWS)}
+
+    # One that hangs where nothing interrupts it is ended from here.
+    monkeypatch.setattr("sterna.query.children._GRACE_SECONDS", 0.2)
+    stopped = process(children)
+    os.kill(stopped.pid, signal.SIGSTOP)
+    with pytest.raises(OutOfTime):
+        ask(COUNT, seconds=0.3)
+    assert stopped.poll() is not None and process(children) is None
+
+
+def test_a_process_that_does_not_start_is_ended(children: QueryChildren, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    real = subprocess.Popen
+
+    def popen(*args: Any, **options: Any) -> Any:
+        started.append(real(["sleep", "60"], **options))
+        return started[0]
+
+    monkeypatch.setattr("sterna.query.children.subprocess.Popen", popen)
+    monkeypatch.setattr("sterna.query.children._STARTING_SECONDS", 0.2)
+    with pytest.raises(QueryFailed, match="didn't start"):
+        children.warm()
+    assert started[0].poll() is not None and process(children) is None
+
+
+def test_its_address_space_is_capped(world: World, children: QueryChildren) -> None:
+    table = in_place(world, written(world, sales()))
+    children.run(job(world, COUNT, pinned(table), memory=64 << 20))
+    with open(f"/proc/{process(children).pid}/limits") as file:
+        line = next(line for line in file if line.startswith("Max address space"))
+    assert 0 < int(line.split()[3]) < 3 << 30
+
+
+def test_one_process_runs_one_query_at_a_time(world: World, children: QueryChildren) -> None:
+    table = in_place(world, written(world, sales()))
+    found: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(children.run(job(world, COUNT, pinned(table)))["rows"]))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert found == [[{"n": str(ROWS)}]] * 4
+    pid = process(children).pid
+    children.close()
+    assert not os.path.exists(f"/proc/{pid}")

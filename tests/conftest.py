@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Fill in the sizes that nobody gave."""
+    """Fill in the sizes that nobody gave, and heed Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # So a shell starts what it runs in the background, and so the tests' own processes would start.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.load_profile("quick" if config.getoption("quick") else "sterna")
     column = 1 if config.getoption("quick") else 2 if config.getoption("long") else 0
     for name, sizes in _SIZES.items():

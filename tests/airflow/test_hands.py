@@ -26,7 +26,7 @@ from airflow.sdk import DAG
 from sterna.airflow.dags import _common, _params, _sync_tasks
 from sterna.airflow.settings import text
 
-with DAG("by_hand", schedule=None, params=_params(), **_common()) as dag:
+with DAG("by_hand", schedule=None, params=_params(lanes=False), **_common()) as dag:
     _sync_tasks(text("region"), text("registry"))
 """
 _NUMBERS = count(5000)

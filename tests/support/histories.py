@@ -55,7 +55,7 @@ class History:
 
     @property
     def replay(self) -> str:
-        return f"python3 run.py test tests/integration/test_histories.py --history-seed {self.seed}"
+        return f"python3 run.py test tests/integration/sync/test_histories.py --history-seed {self.seed}"
 
 
 def run_history(world: World, seed: int, features: Collection[str] = FEATURES) -> History:

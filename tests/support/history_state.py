@@ -59,6 +59,7 @@ class State:
         spec: the current partition fields: name, transform and source column's id; those that v1 keeps as void are left
             out.
         used: ids of the columns that any partition spec or sort order names.
+        identities: ids of those whose very values a partition spec takes.
         snapshots: by id.
         current: the current snapshot.
         branches: branch → snapshot, without main.
@@ -70,6 +71,7 @@ class State:
     columns: tuple[Column, ...]
     spec: tuple[tuple[str, str, int], ...]
     used: frozenset[int]
+    identities: frozenset[int]
     snapshots: Mapping[int, Snapshot]
     current: int | None
     branches: Mapping[str, int]
@@ -131,6 +133,9 @@ def _state(document: Mapping[str, Any]) -> State:
             (field["name"], field["transform"], field["source-id"])
             for field in specs[document["default-spec-id"]]
             if field["transform"] != "void"
+        ),
+        identities=frozenset(
+            field["source-id"] for spec in specs.values() for field in spec if field["transform"] == "identity"
         ),
         used=frozenset(field["source-id"] for field in [*(one for spec in specs.values() for one in spec), *orders]),
         snapshots={one["snapshot-id"]: _snapshot(one) for one in document.get("snapshots", ())},

@@ -23,11 +23,11 @@ from sterna.errors import (
     CredentialError,
     EngineError,
     ObjectMissing,
+    OverLimit,
     StoreDenied,
     StoreUnreachable,
     UnregisteredUri,
     UnsafeUri,
-    Unsupported,
 )
 from tests.support.doubles.http_server import answer, half_answer, scripted_server
 from tests.support.stores import KEY, ODD, SECRET, Stores, moto_stores
@@ -134,7 +134,7 @@ def test_unsafe_uris_are_refused_by_every_method(stores: Stores, path: str) -> N
 def test_a_file_over_the_limit_is_refused(stores: Stores, here: str) -> None:
     stores.put(f"{here}/f", b"12345")
     assert stores.objects.read(f"{here}/f", limit=5) == b"12345"
-    with pytest.raises(Unsupported, match=r"5 bytes, 4 is the limit"):
+    with pytest.raises(OverLimit, match=r"has 5 bytes, 4 were expected"):
         stores.objects.read(f"{here}/f", limit=4)
 
 

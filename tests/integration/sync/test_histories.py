@@ -1,7 +1,7 @@
 """Random table histories from two regions, synced at random moments: the replicas always answer like main.
 
-Hundreds of them: python3 run.py test tests/integration/test_histories.py --dist load --histories 500 --history-minutes
-    60
+Hundreds of them:
+    python3 run.py test tests/integration/sync/test_histories.py --dist load --histories 500 --history-minutes 60
 """
 
 from __future__ import annotations

@@ -209,7 +209,9 @@ class QueryService:
     async def _refused(self, error: SternaError, asked: Asked | None, request_id: str) -> Answer:
         status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
         level = logging.ERROR if status.code == FAILED.code else logging.INFO
-        _LOG.log(level, "request %s: %d %s: %s", request_id, status.code, type(error).__name__, error)
+        # What a client sent is nothing for a log; it is told what is wrong with it, anyway.
+        reason = "" if status.code in (400, 404) else f": {error}"
+        _LOG.log(level, "request %s: %d %s%s", request_id, status.code, type(error).__name__, reason)
         body: dict[str, Any] = {"error": status.says or error.message, "request_id": request_id}
         if status.code == 410 and asked is not None:
             with suppress(SternaError, RuntimeError):  # the latter: the service was closed meanwhile

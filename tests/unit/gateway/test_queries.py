@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
 import time
 from collections import Counter
@@ -338,6 +339,21 @@ def test_what_goes_wrong_is_told_without_anything_internal(asked: Asked, error: 
     assert asked.number(f'sterna_queries_refused_total{{status="{status}"}}') > before
     asked.runner.work = lambda: None  # a failure isn't kept
     assert asked.get(name="over", n=10_000 + FAILURES.index((error, status)), at=asked.cursor).status_code == 200
+
+
+def test_no_value_that_a_client_sent_is_in_the_log(asked: Asked, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        for params in (
+            {"snapshotId": SECRET},
+            {"name": SECRET},
+            {"at": SECRET},
+            {SECRET: "1", **PIN},
+            {"name": "over", "n": SECRET, **PIN},
+            {"name": "named", "text": SECRET, "snapshotId": asked.snapshot},
+        ):
+            asked.get(**params)
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith("sterna")]
+    assert any("BadRequest" in each for each in ours) and not any(SECRET in each for each in ours)
 
 
 def test_forged_tokens_are_401_also_for_what_is_kept(closed: Asked, access: Access) -> None:

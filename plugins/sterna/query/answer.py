@@ -22,7 +22,7 @@ from sterna.query.counts import QueryCounts
 from sterna.query.flight import Flights, KeptAnswers
 from sterna.query.job import Job, PinnedTable
 from sterna.query.pins import Pins
-from sterna.query.request import Asked, named_query, parse_request
+from sterna.query.request import Question, named_query, parse_request
 from sterna.query.sql import check_sql
 from sterna.replica.region import RegionContext
 from sterna.services.queries import NamedQueries
@@ -155,7 +155,7 @@ class QueryService:
         self._children.warm()
 
     async def _any(self, request: QueryRequest, request_id: str) -> Answer:
-        asked: Asked | None = None
+        asked: Question | None = None
         try:
             self._refuse(request)
             asked = parse_request(self._queries, request.params)
@@ -175,7 +175,7 @@ class QueryService:
                 _LOG.info("a rule keeps table %s, of query %s, from whoever asks", table, name)
                 raise NotAllowed("a rule keeps a table of this query from you", table=table)
 
-    async def _answered(self, asked: Asked, etags: frozenset[str]) -> Answer:
+    async def _answered(self, asked: Question, etags: frozenset[str]) -> Answer:
         digest = asked.digest
         headers = {"ETag": f'"{digest}"', "Cache-Control": "private, no-cache"}
         if headers["ETag"] in etags:
@@ -189,7 +189,7 @@ class QueryService:
             body = await self._flights.join(digest, lambda: self._work(asked))
         return Answer(200, body, {**headers, "Content-Type": "application/json"})
 
-    async def _work(self, asked: Asked) -> bytes:
+    async def _work(self, asked: Question) -> bytes:
         # Outside of the slots: a catalog or store that hangs for one table holds up no query of others.
         tables = await self._in(self._catalog, lambda: self._pins.find(asked.tables, asked.pin))
         async with self._flights.slots:
@@ -201,12 +201,12 @@ class QueryService:
         self._kept.put(asked.digest, body)
         return body
 
-    def _body(self, asked: Asked, tables: tuple[PinnedTable, ...]) -> bytes:
+    def _body(self, asked: Question, tables: tuple[PinnedTable, ...]) -> bytes:
         found = self._run(make_job(self._context, self._queries.limits, asked, tables))
         body = answer_body(asked, tables, found)
         return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
-    async def _refused(self, error: SternaError, asked: Asked | None, request_id: str) -> Answer:
+    async def _refused(self, error: SternaError, asked: Question | None, request_id: str) -> Answer:
         status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
         level = logging.ERROR if status.code == FAILED.code else logging.INFO
         # What a client sent is nothing for a log; it is told what is wrong with it, anyway.
@@ -218,7 +218,7 @@ class QueryService:
                 body["current"] = await self._current(asked)
         return _answer(status, body)
 
-    async def _current(self, asked: Asked) -> dict[str, Any]:
+    async def _current(self, asked: Question) -> dict[str, Any]:
         cursor, snapshots = await self._in(self._catalog, lambda: self._pins.current(asked.tables))
         return {"cursor": cursor, "snapshots": {name: id_text(snapshot) for name, snapshot in snapshots.items()}}
 

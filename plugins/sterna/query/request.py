@@ -33,7 +33,7 @@ class CommitPin:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Question:
     """A request that was understood; nothing has been looked up yet.
 
     Args:
@@ -77,7 +77,7 @@ def named_query(queries: NamedQueries, given: Mapping[str, Sequence[str]]) -> tu
     return name, query
 
 
-def parse_request(queries: NamedQueries, given: Mapping[str, Sequence[str]]) -> Asked:
+def parse_request(queries: NamedQueries, given: Mapping[str, Sequence[str]]) -> Question:
     """Understand a request.
 
     Args:
@@ -92,7 +92,7 @@ def parse_request(queries: NamedQueries, given: Mapping[str, Sequence[str]]) -> 
     values = {name: _one(name, texts) for name, texts in given.items() if name != "name"}
     tables = check_sql(query.sql).tables
     pin = _pin(values.pop("snapshotId", None), values.pop("at", None), len(tables))
-    return Asked(name, query, tables, _params(query, values), pin)
+    return Question(name, query, tables, _params(query, values), pin)
 
 
 def _one(name: str, texts: Sequence[str]) -> str:

@@ -33,7 +33,9 @@ class QueriesRoom:
     async def kpi(
         self,
         request: Request,
-        name: Annotated[str, Query(description="The query; without it the default, or the only one.")] = "",
+        name: Annotated[
+            str, Query(description="The query; without it the default, or the only one.", examples=["revenue"])
+        ] = "",
         snapshot_id: Annotated[
             str,
             Query(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import threading
 import time
@@ -465,13 +464,27 @@ def test_a_dark_catalog_is_503_and_kept_answers_are_served_on(tmp_path: Path) ->
         assert asked.get(snapshotId=asked.snapshot).status_code == 200
 
 
-def test_processes_of_its_own_answer_and_end_with_it(world: World) -> None:
-    services = parse_services(FILE.replace("at_once: 2", "at_once: 1"), "s.yaml")
-    with gateway(world, services) as running:  # type: ignore[arg-type]
+def test_processes_of_its_own_answer_and_end_with_it_also_at_work(world: World) -> None:
+    many = [f"a{number}" for number in range(24)]  # of three rows each: 3 to the power of 24 together
+    endless = f"SELECT sum({' + '.join(f'{each}.id' for each in many)}) AS n FROM ns.a {', ns.a '.join(many)}"
+    text = FILE.replace("at_once: 2", "at_once: 1, seconds: 100") + f'  endless: {{sql: "{endless}"}}\n'
+    answers: list[httpx.Response] = []
+    with gateway(world, parse_services(text, "s.yaml")) as running:  # type: ignore[arg-type]
         cursor = world.catalog.reference("main_replica_eu").hash
-        answer = CLIENT.get(f"{running.url}/kpi", params={"name": "over", "n": 0, "at": cursor})
-        assert answer.status_code == 200 and answer.json()["rows"] == [{"id": "1"}, {"id": "2"}]
-        children = list(running.server._queries._children._alive)  # type: ignore[union-attr]
-        assert len(children) == 1 and all(child._process.poll() is None for child in children)
-    assert all(child._process.poll() is not None for child in children)
-    assert json.loads(answer.content)["types"] == {"id": "long"}
+
+        def ask(**params: Any) -> None:
+            answers.append(CLIENT.get(f"{running.url}/kpi", params={"at": cursor, **params}))
+
+        ask(name="over", n=0)
+        assert answers[0].json()["rows"] == [{"id": "1"}, {"id": "2"}]
+        (child,) = running.server._queries._children._alive  # type: ignore[union-attr]
+        assert child._process.poll() is None
+        asking = threading.Thread(target=lambda: ask(name="endless"))
+        asking.start()
+        while child.jobs < 2:
+            time.sleep(0.02)
+        time.sleep(0.5)
+        ended = time.monotonic()
+    assert time.monotonic() - ended < 10 and child._process.poll() is not None
+    asking.join(5)
+    assert_says_no(answers[1], 503)

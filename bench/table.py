@@ -35,6 +35,7 @@ _CASES = {
         "planned switch: writers refused",
         "forced promotion",
     ),
+    "kpi": ("a figure of 10000000 rows", "1000 askers"),
     "verify": ("1000000 files",),
     "memory": ("1000000 files",),
 }

@@ -32,6 +32,7 @@
     │   ├── AnswerTooLarge       more rows or bytes than an answer may have                          stop
     │   ├── QueueFull            too many queries wait already                                       retry
     │   ├── OutOfTime            the query runs for too long                                         stop
+    │   ├── QueryEnded           the process that answers is ending                                  retry
     │   ├── NeedsSpark           a table that the gateway's own engine doesn't read exactly          stop
     │   └── QueryFailed          the engine says no, or its process died                             stop
     ├── ReplicaBroken            a file that a kept head of the replica needs can't be read         stop
@@ -336,6 +337,13 @@ class QueueFull(QueryError):
 
 class OutOfTime(QueryError):
     """The query ran for longer than it may."""
+
+
+class QueryEnded(QueryError):
+    """The process that answers queries is ending, and the run with it."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
 
 
 class NeedsSpark(QueryError):

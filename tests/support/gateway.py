@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -19,6 +19,7 @@ from sterna.catalog.model import Delete, Put, namespace_content
 from sterna.events.tail import TailOptions
 from sterna.gateway.gateway import ServeOptions
 from sterna.gateway.server import GatewayServer, make_server
+from sterna.query.job import Job
 from sterna.replica.head import PLANNED_HASH, RUN_ID, SOURCE_HASH
 from sterna.replica.news import NEWS
 from sterna.replica.region import RegionContext
@@ -99,12 +100,23 @@ def gateway(
     options: ServeOptions | None = None,
     following: TailOptions = QUICK,
     keep: timedelta = timedelta(days=7),
+    run_query: Callable[[Job], dict[str, Any]] | None = None,
+    only: Collection[str] | None = None,
     **registry: Any,
 ) -> Iterator[Running]:
     """Run a gateway in a thread of its own."""
     options = options or ServeOptions(port=0, heartbeat=0.5)
     context = branch.context(**registry)
-    server = make_server(context, services, options, keep, environment=environment or {}, following=following)
+    server = make_server(
+        context,
+        services,
+        options,
+        keep,
+        only=only,
+        environment=environment or {},
+        following=following,
+        run_query=run_query,
+    )
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
     thread.start()
 
@@ -120,7 +132,7 @@ def gateway(
 
 
 def _address(server: GatewayServer) -> str:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60  # a process that runs queries takes its time on a busy machine
     while time.monotonic() < deadline:
         if server.started:
             port = server.servers[0].sockets[0].getsockname()[1]

@@ -25,7 +25,9 @@ def serve(
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0: any that is free.")] = 8080,
-    only: Annotated[str, typer.Option("--only", help="Serve these rooms alone, with commas between them.")] = "events",
+    only: Annotated[
+        str, typer.Option("--only", help="Serve these rooms alone, such as events,queries; default: all configured.")
+    ] = "",
     keep: Annotated[
         str, typer.Option("--keep", help="How far back events are told; no longer than the clean-up keeps heads.")
     ] = "7d",
@@ -37,22 +39,25 @@ def serve(
         typer.Option("--allow-origin", help="Pages of this origin may ask, such as https://example.com; repeat it."),
     ] = None,
 ) -> None:
-    """Serve a region's rooms over HTTP, until it is told to end: who subscribes hears of each fresh table at once.
+    """Serve a region's rooms over HTTP, until it is told to end: events of its tables, and queries that have a name.
 
-    Tokens are those that the catalog takes; see docs/events.md.
+    Tokens are those that the catalog takes; see docs/events.md and docs/queries.md.
     """
     try:
         from sterna.gateway.gateway import ServeOptions
         from sterna.gateway.logs import set_up
         from sterna.gateway.server import make_server
+        from sterna.query.sql import check_sql
     except ModuleNotFoundError as error:
         if str(error.name).startswith("sterna"):
             raise
         raise UsageError(f"{error.name} is missing", hint="pip install 'sterna[serve]'") from None
 
     options = ServeOptions(host=host, port=port, connections=connections, origins=tuple(origins or ()))
-    rooms = [name.strip() for name in only.split(",") if name.strip()]
+    rooms = [name.strip() for name in only.split(",")] if only else None
+    # Queries that nobody serves here keep nobody from the events.
+    read = read_services(services, sql_check=check_sql if rooms is None or "queries" in rooms else None)
     with open_context(registry, region) as context:
-        server = make_server(context, read_services(services), options, parse_duration("--keep", keep), only=rooms)
+        server = make_server(context, read, options, parse_duration("--keep", keep), only=rooms)
         set_up()
         asyncio.run(server.serve())

@@ -3,19 +3,22 @@
 async with EventClient("https://eu.example", tables=("db.*",), token=read_token) as client:
     async for message in client:
         match message:
-            case TableEvent(table=table, new_snapshot_id=snapshot): ...
+            case TableEvent(table="db.fact_events", new_snapshot_id=int(snapshot)):
+                print((await client.kpi("revenue", snapshot_id=snapshot)).kpi)
             case Reset(): ...  # read what all tables show: await client.tables()
 """
 
 from __future__ import annotations
 
 from sterna.client.client import ClientFailed, EventClient, State
+from sterna.client.figures import Figures
 from sterna.client.memory import FileMemory, Memory
 from sterna.client.messages import Reset, Skipped, TableEvent, TableState
 
 __all__ = [
     "ClientFailed",
     "EventClient",
+    "Figures",
     "FileMemory",
     "Memory",
     "Reset",

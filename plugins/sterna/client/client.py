@@ -6,13 +6,16 @@ import asyncio
 import inspect
 import json
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import date
 from enum import StrEnum
 from types import TracebackType
 from typing import Any
 
 import httpx
 
+from sterna.client.figures import Figures, parse_figures
 from sterna.client.memory import Memory
 from sterna.client.messages import ClientMessage, Reset, Skipped, TableEvent, TableState, parse_event
 from sterna.client.sse import BlockReader, SseBlock
@@ -22,6 +25,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _SILENCE = 45.0  # seconds: three signs of life that did not come
 _LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 _TOKEN_TRIES = 2
+_ASKED_AGAIN = frozenset({429, 502, 503})  # 504 is none: a query that runs too long does so again
 
 
 class State(StrEnum):
@@ -40,12 +44,14 @@ class ClientFailed(Exception):
     Args:
         status: the HTTP status.
         error: what the gateway says.
+        whole: the answer as it came; at 410 of a query its `current` has what is shown now.
     """
 
-    def __init__(self, status: int, error: str) -> None:
+    def __init__(self, status: int, error: str, whole: Mapping[str, Any] | None = None) -> None:
         super().__init__(f"{status}: {error}")
         self.status = status
         self.error = error
+        self.whole = dict(whole or {})
 
 
 class _Left(Exception):
@@ -151,11 +157,50 @@ class EventClient:
         params = {"tables": ",".join(self._tables)} if self._tables else {}
         answer = await self._http.get(f"{self._url}/v1/tables", params=params, headers=await self._headers())
         if answer.status_code != 200:
-            raise ClientFailed(answer.status_code, _error(answer.content))
+            raise _failed(answer.status_code, answer.content)
         said = answer.json()
         if not self._memory.cursor:
             self._memory.moved(said["cursor"])
         return [TableState(each["table_identifier"], each["snapshot_id"]) for each in said["tables"]]
+
+    async def kpi(
+        self,
+        name: str = "",
+        *,
+        snapshot_id: int | None = None,
+        at: str = "",
+        params: Mapping[str, object] | None = None,
+        patience: float = 60.0,
+    ) -> Figures:
+        """Return what a named query answers at exactly one version of its tables.
+
+        Where the gateway says "later" it is asked again, as it wishes.
+
+        Args:
+            name: the query; "": the default, or the only one.
+            snapshot_id: the snapshot of its one table, such as an event's `new_snapshot_id`.
+            at: or a cursor, such as an event's `id`: all its tables as that commit shows them.
+            params: the query's own parameters.
+            patience: seconds after which it is given up.
+
+        Raises:
+            ClientFailed: the gateway gives no figures.
+            httpx.HTTPError: it does not answer.
+        """
+        given = {"name": name, "snapshotId": "" if snapshot_id is None else str(snapshot_id), "at": at}
+        wish = {key: text for key, text in given.items() if text}
+        wish |= {key: _param(value) for key, value in (params or {}).items()}
+        until, pause = time.monotonic() + patience, _FIRST_PAUSE
+        while True:
+            answer = await self._http.get(
+                f"{self._url}/kpi", params=wish, headers=await self._headers(), timeout=httpx.Timeout(10, read=patience)
+            )
+            if answer.status_code == 200:
+                return parse_figures(answer.content)
+            pause = max(pause, _seconds(answer.headers.get("retry-after", "")) or 0) * random.uniform(1.0, 1.3)  # noqa: S311 - no secret
+            if answer.status_code not in _ASKED_AGAIN or time.monotonic() + pause > until:
+                raise _failed(answer.status_code, answer.content)
+            await asyncio.sleep(pause)
 
     async def _connection(self) -> AsyncIterator[ClientMessage]:
         self._enter(State.CONNECTING)
@@ -231,12 +276,23 @@ class EventClient:
 
 def _refuse(status: int, body: bytes, retry_after: str) -> None:
     if status in _LATER:
-        raise _Left(float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None)
-    raise ClientFailed(status, _error(body))
+        raise _Left(_seconds(retry_after))
+    raise _failed(status, body)
 
 
-def _error(body: bytes) -> str:
+def _seconds(retry_after: str) -> float | None:
+    return float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
+
+
+def _param(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def _failed(status: int, body: bytes) -> ClientFailed:
     try:
-        return str(json.loads(body)["error"])[:500]
+        whole = json.loads(body)
+        return ClientFailed(status, str(whole["error"])[:500], whole)
     except (ValueError, KeyError, TypeError):
-        return "no answer of a gateway"
+        return ClientFailed(status, "no answer of a gateway")

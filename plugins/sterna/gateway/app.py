@@ -22,37 +22,29 @@ from sterna.gateway.events_router import EventsRoom
 from sterna.gateway.gateway import Gateway
 from sterna.gateway.logs import FIELDS
 from sterna.gateway.metrics import metrics_text
+from sterna.gateway.queries_router import QueriesRoom
 from sterna.gateway.replies import RefusedRequest
+from sterna.query.answer import QueryService
 
 log = logging.getLogger(__name__)
-ROOMS = ("events",)
+ROOMS = ("events", "queries")
 _MOST_HEADERS = 16 * 1024
 
 
-def create_app(gateway: Gateway, tail: BranchTail | None) -> FastAPI:
+def create_app(gateway: Gateway, tail: BranchTail | None, queries: QueryService | None = None) -> FastAPI:
     """Return the app of a gateway.
 
     Args:
         gateway: what all rooms share.
         tail: follows the region's branch, where the room of events is served. It runs as long as the app does.
+        queries: answers them, where the room of queries is served. It ends with the app.
     """
-    app = FastAPI(title="sterna", description="A region's gateway.", lifespan=_lifespan(tail))
+    app = FastAPI(title="sterna", description="A region's gateway.", lifespan=_lifespan(tail, queries))
     if tail is not None:
         app.include_router(EventsRoom(gateway, tail).router)
-
-    @app.get("/health", tags=["operation"])
-    async def health() -> Response:
-        """Say whether requests can be answered: 503 until the branch was read for the first time."""
-        if tail is not None and (tail.ring is None or tail.stopping):
-            return JSONResponse({"status": "ending" if tail.stopping else "starting"}, 503)
-        dark = tail is not None and bool(tail.problem)
-        return JSONResponse({"status": "ok", "catalog": "dark" if dark else "ok"})
-
-    @app.get("/metrics", tags=["operation"], response_class=PlainTextResponse)
-    async def metrics() -> Response:
-        """Return numbers as Prometheus reads them."""
-        return Response(metrics_text(gateway.metrics, tail), media_type="text/plain; version=0.0.4")
-
+    if queries is not None:
+        app.include_router(QueriesRoom(gateway, queries).router)
+    _add_operation(app, gateway, tail, queries)
     app.add_exception_handler(RefusedRequest, _refused)
     app.add_exception_handler(HTTPException, _not_there)
     app.add_exception_handler(RequestValidationError, _not_understood)
@@ -61,10 +53,28 @@ def create_app(gateway: Gateway, tail: BranchTail | None) -> FastAPI:
             CORSMiddleware,
             allow_origins=gateway.options.origins,
             allow_methods=("GET", "POST"),
-            allow_headers=("Authorization", "Last-Event-ID"),
+            allow_headers=("Authorization", "If-None-Match", "Last-Event-ID"),
+            expose_headers=("ETag", "Retry-After", "X-Request-Id"),
         )
     app.add_middleware(Around, gateway=gateway)
     return app
+
+
+def _add_operation(app: FastAPI, gateway: Gateway, tail: BranchTail | None, queries: QueryService | None) -> None:
+    @app.get("/health", tags=["operation"])
+    async def health() -> Response:
+        """Say whether requests can be answered: 503 until all rooms are ready for the first time, and at the end."""
+        if (tail is not None and tail.stopping) or (queries is not None and queries.ending):
+            return JSONResponse({"status": "ending"}, 503)
+        if (tail is not None and tail.ring is None) or (queries is not None and not queries.ready):
+            return JSONResponse({"status": "starting"}, 503)
+        dark = tail is not None and bool(tail.problem)
+        return JSONResponse({"status": "ok", "catalog": "dark" if dark else "ok"})
+
+    @app.get("/metrics", tags=["operation"], response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        """Return numbers as Prometheus reads them."""
+        return Response(metrics_text(gateway.metrics, tail, queries), media_type="text/plain; version=0.0.4")
 
 
 class Around:
@@ -112,15 +122,20 @@ class Around:
         log.info("request", extra={FIELDS: {**fields, "method": scope.get("method", "WS"), "client": client}})
 
 
-def _lifespan(tail: BranchTail | None) -> Any:
+def _lifespan(tail: BranchTail | None, queries: QueryService | None) -> Any:
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
-        following = asyncio.create_task(tail.run()) if tail is not None else None
+        works = [tail.run()] if tail is not None else []
+        works += [queries.warm()] if queries is not None else []
+        tasks = [asyncio.create_task(work) for work in works]
         yield
-        if tail is not None and following is not None:
+        if tail is not None:
             tail.stop()
+        if queries is not None:
+            queries.close()
+        for task in tasks:
             with suppress(asyncio.CancelledError):
-                await following
+                await task
 
     return run
 

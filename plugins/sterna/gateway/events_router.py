@@ -14,7 +14,7 @@ from sterna.events.tail import BranchTail
 from sterna.gateway import examples
 from sterna.gateway.asked import Asked, asked
 from sterna.gateway.gateway import Gateway
-from sterna.gateway.replies import RefusedRequest, error_examples, later
+from sterna.gateway.replies import RefusedRequest, later
 from sterna.gateway.socket import talk
 from sterna.gateway.stream import EventStream, counted
 from sterna.gateway.tokens import Reader
@@ -40,9 +40,9 @@ class EventsRoom:
         self._tail = tail
         self._views: dict[tuple[tuple[str, ...], frozenset[str]], View] = {}
         self.router = APIRouter(tags=["events"])
-        self.router.get("/v1/events", responses=examples.EVENTS | error_examples(400, 401, 403, 410, 503))(self.events)
-        self.router.get("/v1/tables", responses=examples.TABLES | error_examples(400, 401, 403, 503))(self.tables)
-        self.router.post("/v1/tickets", responses=examples.TICKETS | error_examples(401, 403))(self.tickets)
+        self.router.get("/v1/events", responses=examples.EVENTS)(self.events)
+        self.router.get("/v1/tables", responses=examples.TABLES)(self.tables)
+        self.router.post("/v1/tickets", responses=examples.TICKETS)(self.tickets)
         self.router.websocket("/v1/events")(self.socket)
 
     async def events(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from sterna.gateway.replies import error_examples
+
 _HASH = "9f2c4c1e0b7d4a6f8e3b5d2c1a0f9e8d7c6b5a4f3e2d1c0b9a8f7e6d5c4b3a29"
 EVENT: dict[str, Any] = {
     "specversion": "1.0",
@@ -37,8 +39,13 @@ def _example(description: str, **contents: Any) -> dict[str, Any]:
     return {"description": description, "content": {kinds[kind]: {"example": each} for kind, each in contents.items()}}
 
 
+_BAD = {400: "unknown parameter: table"}
+_WHO = {401: "a token is needed", 403: "the token's roles may not read"}
+_GONE = {410: "the cursor is not known here any more"}
+_LATER = {503: "too many connections"}
 EVENTS: dict[int | str, dict[str, Any]] = {
-    200: _example("Events; with `wait` as JSON.", stream=_STREAM, json={"cursor": EVENT["id"], "events": [EVENT]})
+    200: _example("Events; with `wait` as JSON.", stream=_STREAM, json={"cursor": EVENT["id"], "events": [EVENT]}),
+    **error_examples(_BAD | _WHO | _GONE | _LATER),
 }
 TABLES: dict[int | str, dict[str, Any]] = {
     200: _example(
@@ -55,6 +62,37 @@ TABLES: dict[int | str, dict[str, Any]] = {
                 }
             ],
         },
-    )
+    ),
+    **error_examples(_BAD | _WHO | _LATER),
 }
-TICKETS: dict[int | str, dict[str, Any]] = {201: _example("The ticket.", json={"ticket": "tBv6…", "expires_in": 60})}
+TICKETS: dict[int | str, dict[str, Any]] = {
+    201: _example("The ticket.", json={"ticket": "tBv6…", "expires_in": 60}),
+    **error_examples(_WHO),
+}
+_CURRENT = {"cursor": _HASH, "snapshots": {"db.fact_events": "8744736658442914487"}}
+KPI: dict[int | str, dict[str, Any]] = {
+    200: _example(
+        "The figures; with `answer: rows` a list `rows` in place of `kpi`.",
+        json={
+            "kpi": {"total_revenue": 12.5},
+            "types": {"total_revenue": "double"},
+            "snapshot_id": "8744736658442914487",
+        },
+    ),
+    304: {"description": "The client has this answer: `If-None-Match` names its `ETag`."},
+    **error_examples(
+        {
+            400: "Missing snapshotId parameter",
+            401: "a token is needed",
+            403: "a rule keeps a table of this query from you",
+            404: "there is no query 'revenu'",
+            410: "snapshot 3051729675574597004 is not here, or no longer",
+            413: "the answer has more than 10000 rows or 1048576 bytes",
+            429: "34 queries run or wait already",
+            500: "Error processing request",
+            503: "main has snapshot 3051729675574597004, and this region not yet",
+            504: "the query ran for more than 10 s",
+        }
+    ),
+}
+KPI[410]["content"]["application/json"]["example"]["current"] = _CURRENT

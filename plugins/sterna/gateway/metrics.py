@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sterna.events.tail import BranchTail
+from sterna.query.answer import QueryService
+from sterna.query.counts import BOUNDS
 
 
 @dataclass
@@ -32,9 +34,10 @@ class Metrics:
     closed: Counter[str] = field(default_factory=Counter)
 
 
-def metrics_text(metrics: Metrics, tail: BranchTail | None) -> str:
+def metrics_text(metrics: Metrics, tail: BranchTail | None, queries: QueryService | None) -> str:
     """Return all numbers as Prometheus reads them."""
-    return "\n".join([*_of_clients(metrics), *(_of_branch(tail) if tail else ()), ""])
+    rooms = (*(_of_branch(tail) if tail else ()), *(_of_queries(queries) if queries else ()))
+    return "\n".join([*_of_clients(metrics), *rooms, ""])
 
 
 def _of_clients(metrics: Metrics) -> Iterator[str]:
@@ -59,6 +62,23 @@ def _of_branch(tail: BranchTail) -> Iterator[str]:
     yield from _single("sterna_branch_rewinds_total", "counter", "Times the branch was rewound.", counts.rewinds)
     yield from _single("sterna_event_delay_seconds", "gauge", "From the newest commit to its events.", counts.delay)
     yield from _single("sterna_ring_events", "gauge", "Events in memory.", len(ring) if ring else 0)
+
+
+def _of_queries(queries: QueryService) -> Iterator[str]:
+    # Without the queries' names: whoever reads these numbers needs no token.
+    counts, saved = queries.counts, "Answers that took no run of their own."
+    yield from _single("sterna_queries_under_way", "gauge", "Questions worked on, or waiting.", queries.under_way)
+    ways = Counter(kept=counts.kept, shared=counts.shared, unchanged=counts.unchanged)
+    yield from _labelled("sterna_query_hits_total", "counter", saved, "way", ways)
+    refused = Counter({str(status): count for status, count in counts.refused.items()})
+    yield from _labelled("sterna_queries_refused_total", "counter", "Answers that were none.", "status", refused)
+    name, ran = "sterna_query_seconds", 0
+    yield from _family(name, "histogram", "Runs, by their seconds.")
+    for bound, count in zip((*BOUNDS, "+Inf"), counts.executions, strict=True):
+        ran += count
+        yield f'{name}_bucket{{le="{bound}"}} {ran}'
+    yield f"{name}_sum {counts.seconds}"
+    yield f"{name}_count {ran}"
 
 
 def _labelled(name: str, kind: str, help: str, label: str, counts: Counter[str]) -> Iterator[str]:

@@ -41,19 +41,16 @@ def later(error: str, seconds: int = 2) -> RefusedRequest:
     return RefusedRequest(503, error, {"Retry-After": str(seconds)})
 
 
-def error_examples(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return how errors look, for OpenAPI."""
-    said = {
-        400: "unknown parameter: table",
-        401: "a token is needed",
-        403: "the token's roles may not read",
-        410: "the cursor is not known here any more",
-        503: "too many connections",
-    }
+def error_examples(said: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
+    """Return how errors look, for OpenAPI.
+
+    Args:
+        said: an example of what is told, by status.
+    """
     return {
         status: {
-            "description": said[status],
-            "content": {"application/json": {"example": {"error": said[status], "request_id": "5f1c0a2b9d3e4f60"}}},
+            "description": error,
+            "content": {"application/json": {"example": {"error": error, "request_id": "5f1c0a2b9d3e4f60"}}},
         }
-        for status in statuses
+        for status, error in said.items()
     }

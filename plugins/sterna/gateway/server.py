@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +21,8 @@ from sterna.feed.log import EventLog
 from sterna.gateway.app import ROOMS, create_app
 from sterna.gateway.gateway import LOOPBACK, Gateway, ServeOptions
 from sterna.gateway.tokens import verifier
+from sterna.query.answer import QueryService
+from sterna.query.job import Job
 from sterna.replica.readers import Audience
 from sterna.replica.region import RegionContext
 from sterna.services.model import Services
@@ -33,14 +35,17 @@ _LOOKED_THROUGH = 20_000  # commits that a cursor may be behind
 
 
 class GatewayServer(uvicorn.Server):
-    """A server that tells its streams to come back before it waits for them to end."""
+    """A server that tells its clients to come back, and ends queries, before it waits for answers to end."""
 
-    def __init__(self, config: uvicorn.Config, tail: BranchTail | None) -> None:
+    def __init__(self, config: uvicorn.Config, tail: BranchTail | None, queries: QueryService | None) -> None:
         super().__init__(config)
         self._tail = tail
+        self._queries = queries
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End in order."""
+        if self._queries is not None:
+            self._queries.close()
         if self._tail is not None:
             self._tail.stop()
             await asyncio.sleep(_FAREWELL_SECONDS)
@@ -53,9 +58,10 @@ def make_server(
     options: ServeOptions,
     keep: timedelta,
     *,
-    only: Collection[str] = ROOMS,
+    only: Collection[str] | None = None,
     environment: Mapping[str, str] | None = None,
     following: TailOptions = TailOptions(),  # noqa: B008
+    run_query: Callable[[Job], dict[str, Any]] | None = None,
 ) -> GatewayServer:
     """Return the gateway of a region, ready to be run.
 
@@ -64,16 +70,16 @@ def make_server(
         services: what the rooms do.
         options: how it listens.
         keep: how far back events are told.
-        only: the rooms that it serves.
+        only: the rooms that it serves; None: all that something is configured for.
         environment: where the keys of tokens are looked for; default: the process's own.
         following: how the branch is followed.
+        run_query: runs queries; default: in processes of their own.
 
     Raises:
-        UsageError: a room that isn't there, or no keys and an address that others reach.
+        UsageError: a room that isn't there or has nothing to serve, or no keys and an address that others reach.
         CredentialError: a key is named that is none.
     """
-    if unknown := sorted(set(only) - set(ROOMS)):
-        raise UsageError(f"no room {', '.join(unknown)}: there are {', '.join(ROOMS)}")
+    rooms = _rooms(services, only)
     verify = verifier(os.environ if environment is None else environment)
     if verify is None and options.host not in LOOPBACK:
         raise UsageError(
@@ -84,8 +90,20 @@ def make_server(
     if verify is None and audience.rules:
         log.warning("there are rules for readers and no keys: what they are about is told to nobody")
     gateway = Gateway(audience, options, verify)
-    tail = BranchTail(EventLog(context, keep, _LOOKED_THROUGH), following) if "events" in only else None
-    return GatewayServer(_config(create_app(gateway, tail), options), tail)
+    tail = BranchTail(EventLog(context, keep, _LOOKED_THROUGH), following) if "events" in rooms else None
+    asked = services.queries if "queries" in rooms else None
+    queries = QueryService(context, asked, run_query) if asked is not None else None
+    return GatewayServer(_config(create_app(gateway, tail, queries), options), tail, queries)
+
+
+def _rooms(services: Services, only: Collection[str] | None) -> Collection[str]:
+    if only is None:
+        return ROOMS if services.queries else ("events",)
+    if unknown := sorted(set(only) - set(ROOMS)):
+        raise UsageError(f"no room {', '.join(unknown)}: there are {', '.join(ROOMS)}")
+    if "queries" in only and not services.queries:
+        raise UsageError("the services file has no queries to serve", hint="name another one with --services")
+    return only
 
 
 def _config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,10 +18,12 @@ from sterna.catalog.model import key_name
 from sterna.errors import NotAllowed, SternaError
 from sterna.query.bodies import answer_body, id_text, make_job, refuse_not_here
 from sterna.query.children import QueryChildren
+from sterna.query.counts import QueryCounts
 from sterna.query.flight import Flights, KeptAnswers
 from sterna.query.job import Job, PinnedTable
 from sterna.query.pins import Pins
-from sterna.query.request import Asked, parse_request
+from sterna.query.request import Question, named_query, parse_request
+from sterna.query.sql import check_sql
 from sterna.replica.region import RegionContext
 from sterna.services.queries import NamedQueries
 
@@ -56,6 +59,7 @@ STATUSES: dict[type[SternaError], AnswerStatus] = {
     errors.AnswerTooLarge: AnswerStatus(413),
     errors.QueueFull: AnswerStatus(429, retry_after=1),
     errors.OutOfTime: AnswerStatus(504),
+    errors.QueryEnded: AnswerStatus(503, "The gateway is ending", 1),
     errors.NotYetHere: AnswerStatus(503, retry_after=1),
     errors.CatalogUnreachable: _DARK,
     errors.DatabaseUnreachable: _DARK,
@@ -72,11 +76,13 @@ class QueryRequest:
         params: its parameters, each with all its values.
         may_read: tells of a table's name whether whoever asks may read it.
         etags: those of answers that the client has (`If-None-Match`).
+        request_id: the number under which the log has it; "": one is made.
     """
 
     params: Mapping[str, Sequence[str]]
     may_read: Callable[[str], bool]
     etags: frozenset[str] = frozenset()
+    request_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,8 +108,10 @@ class QueryService:
     ) -> None:
         limits = queries.limits
         self._context, self._queries = context, queries
-        self._children = QueryChildren(limits.at_once)
+        self._children = QueryChildren(0 if run else limits.at_once)
         self._run = run or self._children.run
+        self.counts = QueryCounts()
+        self.ready = self.ending = False
         self._pins = Pins(context)
         self._kept = KeptAnswers(limits.cache)
         self._flights = Flights(limits.at_once, limits.queue)
@@ -112,11 +120,46 @@ class QueryService:
 
     async def answer(self, request: QueryRequest) -> Answer:
         """Answer a request; whatever goes wrong is an answer, too."""
-        request_id = uuid.uuid4().hex
-        asked: Asked | None = None
+        answer = await self._any(request, request.request_id or uuid.uuid4().hex)
+        if answer.status >= 400:
+            self.counts.refused[answer.status] += 1
+        return answer
+
+    async def warm(self) -> None:
+        """Start what runs queries, so that the first who ask don't wait for that; then the service is `ready`.
+
+        It is so too where a process doesn't start: the log says why, and each run tries again.
+        """
         try:
+            await self._in(self._runs, self._warm)
+        except (SternaError, ValueError) as error:
+            _LOG.warning("no process that runs queries starts: %s", error)
+        self.ready = True
+
+    @property
+    def under_way(self) -> int:
+        """Questions that are worked on now, or wait for that."""
+        return self._flights.count
+
+    def close(self) -> None:
+        """End what runs, and tell all who wait; called from the service's own loop, or after it. It stays closed."""
+        self.ending = True
+        self._flights.close()
+        self._runs.shutdown(wait=False, cancel_futures=True)
+        self._catalog.shutdown(wait=False, cancel_futures=True)
+        self._children.close()
+
+    def _warm(self) -> None:
+        for query in self._queries.named.values():
+            check_sql(query.sql)
+        self._children.warm()
+
+    async def _any(self, request: QueryRequest, request_id: str) -> Answer:
+        asked: Question | None = None
+        try:
+            self._refuse(request)
             asked = parse_request(self._queries, request.params)
-            self._refuse(asked, request.may_read)
+            refuse_not_here(self._context, asked)
             return await self._answered(asked, request.etags)
         except SternaError as error:
             return await self._refused(error, asked, request_id)
@@ -124,58 +167,58 @@ class QueryService:
             _LOG.exception("request %s failed", request_id)
             return _answer(FAILED, {"error": FAILED.says, "request_id": request_id})
 
-    async def warm(self) -> None:
-        """Start the processes that run queries, so that the first who ask don't wait for that.
+    def _refuse(self, request: QueryRequest) -> None:
+        """Look at who asks before anything else: nothing is told of a query to somebody who may not read its tables."""
+        name, query = named_query(self._queries, request.params)
+        for table in map(key_name, check_sql(query.sql).tables):
+            if not request.may_read(table):
+                _LOG.info("a rule keeps table %s, of query %s, from whoever asks", table, name)
+                raise NotAllowed("a rule keeps a table of this query from you", table=table)
 
-        Raises:
-            QueryFailed: one doesn't start.
-        """
-        await self._in(self._runs, self._children.warm)
-
-    def close(self) -> None:
-        """End what runs; the service isn't used any more."""
-        self._runs.shutdown(wait=False, cancel_futures=True)
-        self._catalog.shutdown(wait=False, cancel_futures=True)
-        self._children.close()
-
-    def _refuse(self, asked: Asked, may_read: Callable[[str], bool]) -> None:
-        """Look at who asks before anything is looked up, what is kept included."""
-        for name in map(key_name, asked.tables):
-            if not may_read(name):
-                raise NotAllowed(f"a rule keeps table {name} from you", table=name)
-        refuse_not_here(self._context, asked)
-
-    async def _answered(self, asked: Asked, etags: frozenset[str]) -> Answer:
+    async def _answered(self, asked: Question, etags: frozenset[str]) -> Answer:
         digest = asked.digest
         headers = {"ETag": f'"{digest}"', "Cache-Control": "private, no-cache"}
         if headers["ETag"] in etags:
+            self.counts.unchanged += 1
             return Answer(304, b"", headers)
         body = self._kept.get(digest)
-        if body is None:
+        if body is not None:
+            self.counts.kept += 1
+        else:
+            self.counts.shared += digest in self._flights
             body = await self._flights.join(digest, lambda: self._work(asked))
-            self._kept.put(digest, body)
         return Answer(200, body, {**headers, "Content-Type": "application/json"})
 
-    async def _work(self, asked: Asked) -> bytes:
+    async def _work(self, asked: Question) -> bytes:
+        # Outside of the slots: a catalog or store that hangs for one table holds up no query of others.
         tables = await self._in(self._catalog, lambda: self._pins.find(asked.tables, asked.pin))
-        return await self._in(self._runs, lambda: self._body(asked, tables))
+        async with self._flights.slots:
+            started = time.monotonic()
+            try:
+                body = await self._in(self._runs, lambda: self._body(asked, tables))
+            finally:
+                self.counts.ran(time.monotonic() - started)
+        self._kept.put(asked.digest, body)
+        return body
 
-    def _body(self, asked: Asked, tables: tuple[PinnedTable, ...]) -> bytes:
+    def _body(self, asked: Question, tables: tuple[PinnedTable, ...]) -> bytes:
         found = self._run(make_job(self._context, self._queries.limits, asked, tables))
         body = answer_body(asked, tables, found)
         return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
-    async def _refused(self, error: SternaError, asked: Asked | None, request_id: str) -> Answer:
+    async def _refused(self, error: SternaError, asked: Question | None, request_id: str) -> Answer:
         status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
         level = logging.ERROR if status.code == FAILED.code else logging.INFO
-        _LOG.log(level, "request %s: %d %s: %s", request_id, status.code, type(error).__name__, error)
+        # What a client sent is nothing for a log; it is told what is wrong with it, anyway.
+        reason = "" if status.code in (400, 404) else f": {error}"
+        _LOG.log(level, "request %s: %d %s%s", request_id, status.code, type(error).__name__, reason)
         body: dict[str, Any] = {"error": status.says or error.message, "request_id": request_id}
         if status.code == 410 and asked is not None:
-            with suppress(SternaError):
+            with suppress(SternaError, RuntimeError):  # the latter: the service was closed meanwhile
                 body["current"] = await self._current(asked)
         return _answer(status, body)
 
-    async def _current(self, asked: Asked) -> dict[str, Any]:
+    async def _current(self, asked: Question) -> dict[str, Any]:
         cursor, snapshots = await self._in(self._catalog, lambda: self._pins.current(asked.tables))
         return {"cursor": cursor, "snapshots": {name: id_text(snapshot) for name, snapshot in snapshots.items()}}
 

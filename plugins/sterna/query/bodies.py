@@ -8,19 +8,19 @@ from sterna.catalog.model import key_name
 from sterna.edges.secrets import connection_environment
 from sterna.errors import NoSuchQuery
 from sterna.query.job import Job, PinnedTable
-from sterna.query.request import Asked, CommitPin, SnapshotPin
+from sterna.query.request import CommitPin, Question, SnapshotPin
 from sterna.replica.region import RegionContext
 from sterna.services.queries import SharedLimits
 
 
-def refuse_not_here(context: RegionContext, asked: Asked) -> None:
+def refuse_not_here(context: RegionContext, asked: Question) -> None:
     """Raise NoSuchQuery for a table that a rule of the registry keeps out of this region, also in its older commits."""
     for name in map(key_name, asked.tables):
         if context.registry.refusal(name, context.region.name):
             raise NoSuchQuery(f"there is no table {name}", table=name)
 
 
-def make_job(context: RegionContext, shared: SharedLimits, asked: Asked, tables: tuple[PinnedTable, ...]) -> Job:
+def make_job(context: RegionContext, shared: SharedLimits, asked: Question, tables: tuple[PinnedTable, ...]) -> Job:
     """Return what is to be run.
 
     Args:
@@ -49,7 +49,7 @@ def make_job(context: RegionContext, shared: SharedLimits, asked: Asked, tables:
     )
 
 
-def answer_body(asked: Asked, tables: tuple[PinnedTable, ...], found: dict[str, Any]) -> dict[str, Any]:
+def answer_body(asked: Question, tables: tuple[PinnedTable, ...], found: dict[str, Any]) -> dict[str, Any]:
     """Return an answer's body.
 
     Args:
@@ -61,7 +61,7 @@ def answer_body(asked: Asked, tables: tuple[PinnedTable, ...], found: dict[str, 
     return {**value, "types": found["types"], **_version(asked, tables)}
 
 
-def _version(asked: Asked, tables: tuple[PinnedTable, ...]) -> dict[str, Any]:
+def _version(asked: Question, tables: tuple[PinnedTable, ...]) -> dict[str, Any]:
     match asked.pin:
         case SnapshotPin(snapshot):
             return {"snapshot_id": str(snapshot)}

@@ -15,7 +15,7 @@ from typing import IO, Any, cast
 
 import sterna
 from sterna import errors
-from sterna.errors import OutOfTime, QueryFailed, SternaError
+from sterna.errors import OutOfTime, QueryEnded, QueryFailed, SternaError
 from sterna.query.job import Job
 
 _STARTING_SECONDS = 60.0
@@ -35,7 +35,9 @@ class QueryChildren:
         self._idle: queue.LifoQueue[_Child | None] = queue.LifoQueue()
         for _ in range(count):
             self._idle.put(None)
+        self._alive: set[_Child] = set()
         self._closed = False
+        self._lock = threading.Lock()
 
     def run(self, job: Job) -> dict[str, Any]:
         """Run a query; waits for a process to be free.
@@ -46,19 +48,19 @@ class QueryChildren:
         Raises:
             QueryError, StoreError, TableError: as that does.
             QueryFailed: the process died.
+            QueryEnded: `close` was called.
         """
         child = self._idle.get()
         try:
-            child = child or _Child()
+            child = child or self._new()
             answer = child.ask(job)
         except BaseException:
-            if child is not None:
-                child.end()
+            self._end(child)
             child = None
             raise
         finally:
             if child is not None and (child.jobs >= _JOBS or self._closed):
-                child.end()
+                self._end(child)
                 child = None
             self._idle.put(child)
         if "error" in answer:
@@ -70,23 +72,48 @@ class QueryChildren:
 
         Raises:
             QueryFailed: one doesn't start.
+            QueryEnded: `close` was called.
         """
         taken = [self._idle.get() for _ in range(self._count)]
         try:
             for at, child in enumerate(taken):
-                taken[at] = child or _Child()
+                taken[at] = child or self._new()
         finally:
             for child in taken:
                 self._idle.put(child)
 
     def close(self) -> None:
-        """End all processes that are idle; those at work end with their query."""
-        self._closed = True
-        for _ in range(self._idle.qsize()):
-            child = self._idle.get()
-            if child is not None:
-                child.end()
-            self._idle.put(None)
+        """End all processes, those at work with their query, too; no other is started."""
+        with self._lock:
+            self._closed = True
+            for child in self._alive:
+                child.kill()  # no more than that: a thread may be using its pipes
+        for _ in range(self._count):
+            with suppress(queue.Empty):
+                self._end(self._idle.get_nowait())
+                self._idle.put(None)
+
+    def _new(self) -> _Child:
+        self._refuse_closed()
+        child = _Child()
+        with self._lock:
+            self._alive.add(child)
+        try:
+            self._refuse_closed()  # it may have been closed while the process started
+        except QueryEnded:
+            self._end(child)
+            raise
+        return child
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise QueryEnded("queries are not run any more: the process is ending")
+
+    def _end(self, child: _Child | None) -> None:
+        if child is not None:
+            child.end()
+            with self._lock:
+                self._alive.discard(child)
 
 
 class _Child:
@@ -120,8 +147,11 @@ class _Child:
             raise QueryFailed("the process that runs queries died") from None
         return json.loads(self._line(job.seconds + _GRACE_SECONDS))  # type: ignore[no-any-return]
 
-    def end(self) -> None:
+    def kill(self) -> None:
         self._process.kill()
+
+    def end(self) -> None:
+        self.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 
-from sterna.errors import QueueFull
+from sterna.errors import QueryEnded, QueueFull
 
 
 class KeptAnswers:
@@ -37,38 +37,57 @@ class KeptAnswers:
 
 
 class Flights:
-    """Runs each question once at a time, whoever asks it meanwhile; used from one event loop.
+    """Works on each question once at a time, whoever asks it meanwhile; used from one event loop.
 
     Args:
-        at_once: questions that are worked on at the same time.
-        queue: questions that wait for that.
+        at_once: questions that have one of the `slots` at the same time.
+        queue: questions beside those.
     """
 
     def __init__(self, at_once: int, queue: int) -> None:
         self._most = at_once + queue
-        self._slots = asyncio.Semaphore(at_once)
+        self.slots = asyncio.Semaphore(at_once)
         self._under_way: dict[str, asyncio.Task[bytes]] = {}
+        self._closed = False
 
-    async def join(self, digest: str, work: Callable[[], Awaitable[bytes]]) -> bytes:
+    def __contains__(self, digest: str) -> bool:
+        return digest in self._under_way
+
+    @property
+    def count(self) -> int:
+        """Questions that are under way."""
+        return len(self._under_way)
+
+    async def join(self, digest: str, work: Callable[[], Coroutine[None, None, bytes]]) -> bytes:
         """Return a question's answer: from the run that is under way, else from a new one.
 
         A run goes on when somebody who waits for it goes away: others may wait, too.
 
         Raises:
             QueueFull: too many other questions wait.
+            QueryEnded: `close` was called.
         """
+        if self._closed:
+            raise QueryEnded("queries are not answered any more")
         task = self._under_way.get(digest)
         if task is None:
             if len(self._under_way) >= self._most:
                 raise QueueFull(f"{len(self._under_way)} queries run or wait already")
-            task = asyncio.create_task(self._run(work))
+            task = asyncio.create_task(work())
             self._under_way[digest] = task
             task.add_done_callback(lambda done: self._ended(digest, done))
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():  # and not the one who asks
+                raise QueryEnded("the query was ended with the process") from None
+            raise
 
-    async def _run(self, work: Callable[[], Awaitable[bytes]]) -> bytes:
-        async with self._slots:
-            return await work()
+    def close(self) -> None:
+        """End what is under way; all who wait for it are told so, and whoever asks from now on."""
+        self._closed = True
+        for task in self._under_way.values():
+            task.cancel()
 
     def _ended(self, digest: str, task: asyncio.Task[bytes]) -> None:
         del self._under_way[digest]

@@ -33,7 +33,7 @@ class CommitPin:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Question:
     """A request that was understood; nothing has been looked up yet.
 
     Args:
@@ -57,7 +57,27 @@ class Asked:
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:40]
 
 
-def parse_request(queries: NamedQueries, given: Mapping[str, Sequence[str]]) -> Asked:
+def named_query(queries: NamedQueries, given: Mapping[str, Sequence[str]]) -> tuple[str, NamedQuery]:
+    """Return the query that a request is for, and its name; nothing else of the request is looked at.
+
+    Args:
+        queries: those that there are.
+        given: the request's parameters, each with all its values.
+
+    Raises:
+        BadRequest: it names none, or two.
+        NoSuchQuery: there is no such query.
+    """
+    name = _one("name", given["name"]) if "name" in given else queries.default
+    if name is None:
+        raise BadRequest("Missing name parameter")
+    query = queries.named.get(name)
+    if query is None:
+        raise NoSuchQuery(f"there is no query {_shown(name)}")
+    return name, query
+
+
+def parse_request(queries: NamedQueries, given: Mapping[str, Sequence[str]]) -> Question:
     """Understand a request.
 
     Args:
@@ -68,16 +88,11 @@ def parse_request(queries: NamedQueries, given: Mapping[str, Sequence[str]]) -> 
         BadRequest: a parameter is missing, unknown, there twice or not of its type.
         NoSuchQuery: there is no such query.
     """
-    values = {name: _one(name, texts) for name, texts in given.items()}
-    name = values.pop("name", queries.default)
-    if name is None:
-        raise BadRequest("Missing name parameter")
-    query = queries.named.get(name)
-    if query is None:
-        raise NoSuchQuery(f"there is no query {_shown(name)}")
+    name, query = named_query(queries, given)
+    values = {name: _one(name, texts) for name, texts in given.items() if name != "name"}
     tables = check_sql(query.sql).tables
     pin = _pin(values.pop("snapshotId", None), values.pop("at", None), len(tables))
-    return Asked(name, query, tables, _params(query, values), pin)
+    return Question(name, query, tables, _params(query, values), pin)
 
 
 def _one(name: str, texts: Sequence[str]) -> str:

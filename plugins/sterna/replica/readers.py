@@ -29,7 +29,11 @@ class Audience:
 
     def may_read(self, table: str, roles: Collection[str]) -> bool:
         """Tell whether somebody with some roles may be told of a table, by its dotted key name."""
-        return not self.registry.refusal(table, self.region) and _allowed(self.rules, table, roles)
+        return not self.registry.refusal(table, self.region) and self.rules_allow(table, roles)
+
+    def rules_allow(self, table: str, roles: Collection[str]) -> bool:
+        """Tell whether the rules for readers alone let somebody with some roles be told of a table."""
+        return _allowed(self.rules, table, roles)
 
 
 def _allowed(rules: Iterable[ReaderRule], table: str, roles: Collection[str]) -> bool:

@@ -56,6 +56,27 @@ def test_what_can_t_be_served_is_told(branch: Branch, tmp_path: Path, capsys: py
     assert "loopback" in capsys.readouterr().err
 
 
+def test_queries_are_checked_where_they_are_served(
+    branch: Branch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registry, services = tmp_path / "registry.json", tmp_path / "services.yaml"
+    registry.write_text(json.dumps(branch.registry.model_dump(mode="json")))
+
+    def said(text: str, *arguments: str) -> str:
+        services.write_text(text)
+        with pytest.raises(SystemExit) as ended:
+            main(["serve", "--region", "eu", "--registry", str(registry), "--services", str(services), *arguments])
+        assert ended.value.code == 2
+        return capsys.readouterr().err
+
+    bad = "queries: {late: {sql: SELECT now() AS n FROM ns.a}}"
+    assert "now" in said(bad) and "now" in said(bad, "--only", "events,queries")
+    # Who serves events alone isn't kept from it; what is told is the next thing that is wrong.
+    assert "loopback" in said(bad, "--only", "events", "--host", "0.0.0.0")
+    assert "no queries to serve" in said("version: 1", "--only", "queries")
+    assert "no room" in said("version: 1", "--only", "events,")
+
+
 def test_no_token_gets_into_a_log() -> None:
     import logging
 

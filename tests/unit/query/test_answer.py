@@ -142,6 +142,29 @@ def test_a_queue_ends(synced: World, asking: Asking) -> None:
     assert asking(name="over", n=2, snapshotId=at).status == 200
 
 
+def test_a_catalog_that_hangs_for_one_table_holds_up_no_other(
+    synced: World, asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, go = synced.catalog.reference("main_replica_eu").hash, threading.Event()
+    real = asking.service._pins.find
+
+    def find(tables: Any, pin: Any) -> Any:
+        if len(tables) == 2:
+            go.wait(10)
+        return real(tables, pin)
+
+    monkeypatch.setattr(asking.service._pins, "find", find)
+
+    async def both() -> tuple[Answer, Answer]:
+        hanging = asyncio.create_task(asking.ask(name="joined", at=at))
+        await asyncio.sleep(0.05)
+        quick = await asyncio.wait_for(asking.ask(at=at), 5)  # though one runs at a time
+        go.set()
+        return quick, await hanging
+
+    assert [answer.status for answer in asyncio.run(both())] == [200, 200]
+
+
 def test_who_asks_is_looked_at_before_what_is_kept_is(synced: World, asking: Asking) -> None:
     at = snapshot(synced)
     kept = asking(snapshotId=at)
@@ -149,6 +172,12 @@ def test_who_asks_is_looked_at_before_what_is_kept_is(synced: World, asking: Ask
     refused = asking(lambda name: bool(asked.append(name)), etags=[kept.headers["ETag"]], snapshotId=at)
     assert (refused.status, asked) == (403, ["ns.a"])
     assert asking(lambda name: name != "ns.b", name="joined", at="ab" * 32).status == 403
+
+
+def test_nothing_is_told_of_a_query_to_whom_a_rule_keeps_from_it(synced: World, asking: Asking) -> None:
+    for given in ({}, {"x": "1"}, {"at": "x"}, {"snapshotId": "5"}, {"at": "ab" * 32}):
+        answer = asking(lambda name: name != "ns.b", name="joined", **given)
+        assert answer.status == 403 and "ns." not in answer.body.decode()
 
 
 def test_a_table_that_a_rule_keeps_out_isn_t_there_whatever_is_kept(synced: World) -> None:
@@ -235,3 +264,46 @@ def test_what_is_kept_has_an_end(synced: World) -> None:
     assert [kept.get(name) is not None for name in "abc"] == [False, True, True]
     kept.put("large", b"x" * 11)
     assert kept.get("large") is None and kept.get("c") == b"1234"
+
+
+def test_an_end_is_told_to_all_who_wait_and_to_who_asks_after_it(synced: World, asking: Asking) -> None:
+    at, go = snapshot(synced), threading.Event()
+    asking.work = lambda job: go.wait(10) and found(job)
+
+    async def story() -> list[Answer]:
+        waiting = [asyncio.create_task(asking.ask(snapshotId=at)) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        asking.service.close()
+        return [*await asyncio.gather(*waiting), await asking.ask(snapshotId=at), await asking.ask(snapshotId="5")]
+
+    answers = asyncio.run(story())
+    go.set()
+    assert {answer.status for answer in answers} == {503}
+    assert body(answers[0])["error"] == "The gateway is ending" and answers[0].headers["Retry-After"] == "1"
+
+
+def test_numbers_say_what_was_run_and_what_was_not(synced: World, asking: Asking) -> None:
+    at = snapshot(synced)
+    etag = asking(snapshotId=at).headers["ETag"]
+    asking(snapshotId=at)
+    asking(etags=[etag], snapshotId=at)
+    asking(snapshotId="5")
+    asking()
+    counts = asking.service.counts
+    assert (sum(counts.executions), counts.kept, counts.unchanged) == (1, 1, 1)
+    assert counts.refused == {410: 1, 400: 1} and counts.seconds > 0
+    counts.ran(1_000)
+    assert counts.executions[-1] == 1
+
+
+def test_a_service_is_ready_also_where_no_process_starts(synced: World, caplog: pytest.LogCaptureFixture) -> None:
+    service = QueryService(synced.context(), NamedQueries.model_validate(QUERIES))
+
+    def fail() -> None:
+        raise errors.QueryFailed("no memory")
+
+    service._children.warm = fail  # type: ignore[method-assign]
+    assert not service.ready
+    asyncio.run(service.warm())
+    assert service.ready and "no memory" in caplog.text
+    service.close()

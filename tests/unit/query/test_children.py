@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sterna.errors import NeedsSpark, OutOfTime, QueryFailed
+from sterna.errors import NeedsSpark, OutOfTime, QueryEnded, QueryFailed
 from sterna.query.children import QueryChildren
 from tests.support.small_world import World
 from tests.unit.query.tables import ROWS, in_place, job, pinned, sales, with_deletes, written
@@ -110,3 +111,31 @@ def test_one_process_runs_one_query_at_a_time(world: World, children: QueryChild
     pid = process(children).pid
     children.close()
     assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_the_end_ends_a_query_at_work_and_no_other_is_begun(world: World, children: QueryChildren) -> None:
+    table = in_place(world, written(world, sales()))
+    children.warm()
+    pid, found = process(children).pid, list[BaseException]()
+
+    def ask() -> None:
+        try:
+            children.run(job(world, ENDLESS, pinned(table)))
+        except QueryFailed as error:
+            found.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    while process_is_idle(children):
+        time.sleep(0.01)
+    children.close()
+    asking.join(10)
+    assert len(found) == 1 and not os.path.exists(f"/proc/{pid}")
+    with pytest.raises(QueryEnded):
+        children.run(job(world, COUNT, pinned(table)))
+    with pytest.raises(QueryEnded):
+        children.warm()
+
+
+def process_is_idle(children: QueryChildren) -> bool:
+    return not children._idle.empty()

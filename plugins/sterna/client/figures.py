@@ -1,0 +1,74 @@
+"""Answers of named queries, as typed values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a named query answered.
+
+    Args:
+        rows: its rows; values of the types `long` and `decimal` as `int` and `Decimal`, others as JSON has them.
+        types: Iceberg's name of each column's type.
+        snapshots: which snapshot of each table it was, where it was asked by a cursor.
+        snapshot_id: which snapshot it was, where it was asked by one.
+        cursor: which commit of the replica branch it was, "" where it was asked by a snapshot.
+        whole: the answer as it came.
+    """
+
+    rows: tuple[Mapping[str, Any], ...]
+    types: Mapping[str, str]
+    snapshots: Mapping[str, int | None]
+    snapshot_id: int | None
+    cursor: str
+    whole: Mapping[str, Any] = field(repr=False, compare=False)
+
+    @property
+    def kpi(self) -> Mapping[str, Any]:
+        """The only row, by name.
+
+        Raises:
+            ValueError: there is another number of rows.
+        """
+        (row,) = self.rows
+        return row
+
+
+def parse_figures(text: bytes) -> Figures:
+    """Return the figures of an answer.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        whole = json.loads(text)
+        types = {str(name): str(kind) for name, kind in whole["types"].items()}
+        rows = [whole["kpi"]] if "kpi" in whole else whole["rows"]
+        return Figures(
+            rows=tuple({name: _value(row[name], kind) for name, kind in types.items()} for row in rows),
+            types=types,
+            snapshots={name: _id(id) for name, id in whole.get("snapshots", {}).items()},
+            snapshot_id=_id(whole.get("snapshot_id")),
+            cursor=str(whole.get("cursor", "")),
+            whole=whole,
+        )
+    except (KeyError, TypeError, AttributeError, ArithmeticError):
+        raise ValueError("this is no answer of a query") from None
+
+
+def _id(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+def _value(value: Any, kind: str) -> Any:
+    read = _READ.get(kind.partition("(")[0])
+    return value if value is None or read is None else read(value)
+
+
+_READ: dict[str, Callable[[Any], Any]] = {"long": int, "decimal": Decimal, "double": float, "float": float}

@@ -199,7 +199,7 @@ class Follower:
             self.say(problem)
         self._problem = problem
         self.region.forget()
-        longest = min(self.options.longest, self.options.pause * 2 ** min(self._failures - 1, 16))
+        longest = min(self.options.longest, self.options.pause * (1 << min(self._failures - 1, 16)))
         return longest * random.uniform(0.5, 1.0)  # noqa: S311 - so that not all regions come back at once
 
     def _pause(self, now: float) -> float:

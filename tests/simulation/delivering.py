@@ -32,16 +32,17 @@ class Receiver:
         store: the stores, without faults.
         branch: the replica branch.
         invariants: knows which files each version of a table reaches.
+        since: what the branch was up to this head is told to nobody; "": everything is told.
     """
 
-    def __init__(self, catalog: InMemoryCatalog, store: Store, branch: str, invariants: Invariants) -> None:
+    def __init__(self, catalog: InMemoryCatalog, store: Store, branch: str, invariants: Invariants, since: str) -> None:
         self._catalog = catalog
         self._store = store
         self._branch = branch
         self._invariants = invariants
         self._texts: dict[str, bytes] = {}
         self._told: dict[str, set[tuple[str, str]]] = {}
-        self._complete = catalog.no_ancestor()  # what was told is compared up to this commit
+        self._complete = since or catalog.no_ancestor()  # what was told is compared up to this commit
         self.repeated = 0
 
     def take(self, event: Event) -> None:
@@ -131,12 +132,15 @@ class Delivering(Actor):
     Args:
         name, context, tell: as in `Actor`.
         receiver: gets the events.
+        since: where it begins; "": before the first commit.
     """
 
-    def __init__(self, name: str, context: RegionContext, tell: Callable[[str], None], receiver: Receiver) -> None:
+    def __init__(
+        self, name: str, context: RegionContext, tell: Callable[[str], None], receiver: Receiver, since: str
+    ) -> None:
         super().__init__(name, context, tell)
         self.receiver = receiver
-        self.cursor = context.catalog.no_ancestor()  # what it remembers, whoever dies
+        self.cursor = since or context.catalog.no_ancestor()  # what it remembers, whoever dies
 
     def work(self) -> None:
         """Deliver what was committed after the cursor."""

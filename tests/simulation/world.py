@@ -255,12 +255,12 @@ class World:
         turn = Turn(self.rng, self.faults, lambda line: self.tell(f"  {name} {line}"))
         return self._opened(self.catalog, self.store, turn)
 
-    def _deliverer(self) -> Delivering:
+    def _deliverer(self, since: str = "") -> Delivering:
         rng = Random(f"deliverer {self.seed}")
         faults = Faults(switch=0.2, crash=rng.choice((0.0, 0.1, 0.3)), unreachable=rng.choice((0.0, 0.1)))
         context = self._opened(self.catalog, self.store, Turn(rng, faults, lambda line: self.tell(f"  D {line}")))
-        receiver = Receiver(self.catalog, self.store, self.region.replica_branch, self.invariants)
-        return Delivering("D", context, self.tell, receiver)
+        receiver = Receiver(self.catalog, self.store, self.region.replica_branch, self.invariants, since)
+        return Delivering("D", context, self.tell, receiver, since)
 
     def _over(self, catalog: InMemoryCatalog, store: Store) -> RegionContext:
         """The region without faults, over a catalog and stores, which may be copies."""
@@ -324,8 +324,8 @@ class World:
                 patch("sterna.sync.localize.ThreadPoolExecutor", Serial),
                 patch("sterna.sync.copy.copy_files", self._copy_files),
                 # In every other seed the list of what is held stands beside the replica, however short.
-                # And in every third one what a commit tells does.
-                patch("sterna.replica.news.INLINE_BYTES", 4_000 if self.seed % 3 else 2),
+                # And in one of five what a commit tells does.
+                patch("sterna.replica.news.INLINE_BYTES", 2 if self.seed % 5 == 3 else 4_000),
                 patch("sterna.replica.held_list.INLINE_BYTES", 2 if self.seed % 2 else INLINE_BYTES),
             ):
                 stack.enter_context(patched)

@@ -36,6 +36,7 @@ _SYNC_DOC = """\
 | localize | writes this region's own copy of every file that holds paths |
 | publish | makes the whole batch visible in one commit on the replica branch |
 | announce | updates the assets `sterna://{region}/<key>` of the tables that became fresh |
+| linger | where that is set: after a publication goes on following `main` for a while |
 
 A commit on `main` starts a run, and so does the clock, as a net. With nothing to do a run ends after `plan`.
 A failed run leaves the replica as it was; the next one takes up what was copied.

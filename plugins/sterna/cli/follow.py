@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,23 +19,27 @@ if TYPE_CHECKING:
 follow_app = typer.Typer()
 
 
+MostBytes = Annotated[int, typer.Option("--most-bytes", min=0, help="A plan that copies more is left to the DAG.")]
+MostFiles = Annotated[
+    int, typer.Option("--most-files", min=0, help="A plan that copies and localizes more files is left to the DAG.")
+]
+Poll = Annotated[
+    float,
+    typer.Option(
+        "--poll", min=0.05, help="Seconds between two looks at main when nothing happens; a fifth of it after a commit."
+    ),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Tell each step of each sync.")]
+
+
 @follow_app.command(epilog="Example: sterna follow --region eu")
 def follow(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
-    most_bytes: Annotated[
-        int, typer.Option("--most-bytes", min=0, help="A plan that copies more is left to the DAG.")
-    ] = 256 << 20,
-    most_files: Annotated[
-        int, typer.Option("--most-files", min=0, help="A plan that copies and localizes more files is left to the DAG.")
-    ] = 1_000,
-    poll: Annotated[
-        float,
-        typer.Option(
-            "--poll", min=0.05, help="Seconds between two looks at main when nothing happens; a fifth of it after one."
-        ),
-    ] = 1.0,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Tell each step of each sync.")] = False,
+    most_bytes: MostBytes = 256 << 20,
+    most_files: MostFiles = 1_000,
+    poll: Poll = 1.0,
+    verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
     """Follow main, and publish each small change in the region at once, until told to end. Large plans are left to the
@@ -44,20 +48,14 @@ def follow(
     It tells one line a publication. SIGTERM and Ctrl-C end it at any moment; the next sync goes on from there.
     """
     from sterna.edges.spark.pandas_import import leave_pandas_out
-    from sterna.render.sync import publication_text
     from sterna.replica.kept import KeptRegion
     from sterna.sync.follow import Follower, FollowOptions
     from sterna.sync.small import Small
 
     leave_pandas_out()
-    output = Output(as_json)
-
-    def told(report: Report) -> None:
-        output.result(report, publication_text(report))
-
-    options = FollowOptions(Small(most_bytes, most_files), quick=poll / 5, slow=poll)
+    output, options = Output(as_json), FollowOptions(Small(most_bytes, most_files), quick=poll / 5, slow=poll)
     with output.progress("follow") as progress:
-        follower = Follower(KeptRegion(registry, region, credentials()), told, progress, options)
+        follower = Follower(KeptRegion(registry, region, credentials()), _telling(output), progress, options)
         if verbose:
             follower.progress = progress
         try:
@@ -65,6 +63,12 @@ def follow(
                 follower.run()
         except KeyboardInterrupt:
             progress("ended; the next sync goes on from here")
+
+
+def _telling(output: Output) -> Callable[[Report], None]:
+    from sterna.render.sync import publication_text
+
+    return lambda report: output.result(report, publication_text(report))
 
 
 @contextmanager

@@ -51,6 +51,7 @@ class FollowOptions:
         busy: seconds after a commit in which the next one is looked for quickly.
         pause: seconds after a first failure, and after a first plan that was left to others; doubled with each further.
         longest: the longest such pause.
+        anew: syncs after which everything is opened anew: what is remembered of folders grows with each run's.
     """
 
     small: Small = Small()  # noqa: RUF009 - it is frozen
@@ -59,6 +60,7 @@ class FollowOptions:
     busy: float = 30.0
     pause: float = 1.0
     longest: float = 30.0
+    anew: int = 1_000
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ class Follower:
         self._left: _Left | None = None
         self._failures = 0
         self._problem = ""
+        self._syncs = 0
 
     def run(self, seconds: float | None = None) -> None:
         """Follow until somebody sets `stop`, for so many seconds, or until an error that time does not cure.
@@ -173,6 +176,9 @@ class Follower:
 
     def _after(self, report: Report, head: str) -> float:
         now = time.monotonic()
+        self._syncs += 1
+        if self._syncs % self.options.anew == 0:
+            self.region.forget()
         self._backoff = self._backoff.after_look(report.held, now)
         if report.outcome == "superseded":  # whoever was first may have left something, and need not be done
             self._seen = ()

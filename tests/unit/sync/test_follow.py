@@ -117,6 +117,14 @@ def test_commits_are_published_one_after_the_other_and_told(world: World) -> Non
     assert_whole(world)
 
 
+def test_everything_is_opened_anew_now_and_then(world: World) -> None:
+    with Watching(world, FollowOptions(quick=0.01, slow=0.02, anew=2)) as watching:
+        for _ in range(4):
+            watching.until_at(world.commit(a=world.write("a")))
+        watching.until(lambda: watching.opened >= 3)
+    assert watching.lines == []
+
+
 def test_nothing_is_committed_while_main_stands_still(world: World) -> None:
     head = world.commit(a=world.write("a"))
     with Watching(world) as watching:

@@ -46,6 +46,13 @@ from sterna.airflow.dags import sync_dag
 # an airflow dag
 dag = sync_dag(region="us", dag_id="seed_us", params={"seed_group": 1}, is_paused_upon_creation=True)
 """
+# Another sync of eu, whose runs linger; it stays paused until a test wants it.
+_LINGERING = """\
+from sterna.airflow.dags import sync_dag
+
+# an airflow dag
+dag = sync_dag(dag_id="lingering", lanes=True, linger="45s", is_paused_upon_creation=True)
+"""
 # rclone, but for copies while a file named "broken" or "hangs" lies beside it: the one fails, the other ends and
 # doesn't say so.
 _RCLONE = """\
@@ -176,6 +183,7 @@ def _dags(folder: Path) -> Path:
     shutil.copytree(_DAGS, dags, ignore=shutil.ignore_patterns("__pycache__"))
     (dags / "consumer.py").write_text(_CONSUMER)
     (dags / "seed_us.py").write_text(_SEED)
+    (dags / "lingering.py").write_text(_LINGERING)
     return dags
 
 

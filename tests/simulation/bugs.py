@@ -9,10 +9,13 @@ from typing import Any
 from unittest.mock import patch
 
 from sterna.catalog.model import Commit
+from sterna.feed import log as feed_log
+from sterna.feed.log import EventLog, Stretch, Told
 from sterna.gc.fence import Fence
 from sterna.iceberg.metadata.table import TableMetadata
+from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica.file_list import CONTENT
-from sterna.replica.head import Head
+from sterna.replica.head import RUN_ID, Head
 from sterna.replica.held_list import NOTHING_HELD
 from sterna.replica.region import RegionContext
 from sterna.sync import copy as copying
@@ -21,6 +24,7 @@ from sterna.sync.copy import CopyFile, CopyResult
 from sterna.sync.plan import changes as looking
 from sterna.sync.plan import compare as comparing
 from sterna.sync.plan import make as planning
+from tests.simulation.delivering import Delivering
 from tests.simulation.reader import records
 
 
@@ -160,3 +164,47 @@ def in_transit_and_forgotten() -> AbstractContextManager[Any]:
 def held_named_before_they_are_written_down() -> AbstractContextManager[object]:
     """A commit names a list of what is held that stands nowhere yet."""
     return patch("sterna.sync.publish.write_list", lambda objects, listed: None)
+
+
+def a_cursor_moved_before_delivery() -> AbstractContextManager[object]:
+    """The deliverer remembers that events were delivered, and delivers them then."""
+    real = Delivering.deliver
+
+    def deliver(self: Delivering, told: Told) -> None:
+        self.cursor = told.commit.hash
+        real(self, told)
+
+    return patch.object(Delivering, "deliver", deliver)
+
+
+def only_the_newest_commit_is_told() -> AbstractContextManager[object]:
+    """Whoever comes back hears of the newest commit alone."""
+    real = EventLog.since
+
+    def since(self: EventLog, *arguments: Any) -> Stretch:
+        stretch = real(self, *arguments)
+        return replace(stretch, told=stretch.told[-1:])
+
+    return patch.object(EventLog, "since", since)
+
+
+@contextmanager
+def told_when_main_has_it() -> Iterator[None]:
+    """Events come from `main`, before anything of them can be read in the region."""
+    real, opened = feed_log.events_of, EventLog.__init__
+
+    def open_main(self: EventLog, *arguments: Any) -> None:
+        opened(self, *arguments)
+        self.branch = SOURCE_BRANCH
+
+    def events_of(commit: Commit, *arguments: Any) -> Any:
+        return real(replace(commit, properties={RUN_ID: commit.hash}), *arguments)
+
+    with patch.object(EventLog, "__init__", open_main), patch("sterna.feed.log.events_of", events_of):
+        yield
+
+
+def what_a_commit_tells_is_sometimes_overlooked() -> AbstractContextManager[object]:
+    """Every other look finds no news with a commit."""
+    real, looks = feed_log.read_news, iter(range(1_000_000))
+    return patch("sterna.feed.log.read_news", lambda *found: real(*found) if next(looks) % 2 else None)

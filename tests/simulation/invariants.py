@@ -75,6 +75,10 @@ class Invariants:
         """Every file that the replica's head reaches, and its list of what is held."""
         return {uri for table in self._shown.values() for uri in table.files} | self._list.keys()
 
+    def known(self, uri: str) -> Reached | None:
+        """What a table reaches by its metadata.json, None where no head showed it."""
+        return self._read.get(uri)
+
     def check(self) -> None:
         """Look at what the last step may have broken.
 

@@ -19,6 +19,8 @@ HAPPENS = (
     *("purged: s3://us-", "purged: s3://eu-", "lost: ", "restored: ", ": rename: ", ": drop: ", "drop namespace"),
     *("localizing 1 position-delete", "from us-lake", "is dark", "comes back"),
     *(": InTransit", "L: arrive", "the large lane brings it"),
+    *("D deliver sterna.table.updated", "D deliver sterna.table.dropped", "D deliver sterna.table.held"),
+    "D: the cursor is too old",
 )
 
 
@@ -35,6 +37,10 @@ HAPPENS = (
         (bugs.lanes_split_a_commit, "order"),
         (bugs.in_transit_and_forgotten, "equality"),
         (bugs.held_named_before_they_are_written_down, "closure: the list"),
+        (bugs.a_cursor_moved_before_delivery, "events: skipped"),
+        (bugs.only_the_newest_commit_is_told, "events: skipped"),
+        (bugs.told_when_main_has_it, "events: announced before its commit"),
+        (bugs.what_a_commit_tells_is_sometimes_overlooked, "events: other bytes"),
     ],
 )
 def test_a_bug_put_in_on_purpose_is_found(

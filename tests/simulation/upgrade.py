@@ -97,6 +97,7 @@ class Upgraded(World):
         self.invariants = Invariants(
             self.catalog, self.store, self.main, branch, self.region.replica_root, mapping.source, since=hash
         )
+        self.delivering = self._deliverer(hash)
 
 
 def manifests_copied_as_they_are() -> AbstractContextManager[object]:

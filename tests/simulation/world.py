@@ -29,6 +29,7 @@ from tests.simulation.catalog import ActorsCatalog
 from tests.simulation.changes import FAR, LARGE
 from tests.simulation.cleaning import KEEP, Cleaning
 from tests.simulation.clock import Clock
+from tests.simulation.delivering import Delivering, Receiver
 from tests.simulation.foresight import Foresight
 from tests.simulation.invariants import Invariants
 from tests.simulation.lags import ToldLags
@@ -43,6 +44,7 @@ from tests.unit.registry import samples
 
 _ROOT = "s3://eu-replica"
 _LOOKS_AHEAD = 5  # one of so many seeds looks at each step what the next sync would do: that takes most of the time
+_DELIVERS = 0.6  # how often the deliverer goes on, by step
 _WHO_WAITS = ("sync.stages", "sync.run", "gc.delete", "gc.fence", "replica.head")
 
 
@@ -68,6 +70,7 @@ class World:
         self.invariants = Invariants(
             self.catalog, self.store, self.main, region.replica_branch, _ROOT, self.syncs[0].context.mapping.source
         )
+        self.delivering = self._deliverer()
         told = self._over(self.catalog, self.store)
         self.lags = ToldLags(told, self.catalog, self.main)
         self.foresight = Foresight(self.catalog, self.store, self.main, self._over, region.replica_branch, self.rng)
@@ -88,9 +91,10 @@ class World:
                     self.clock.go_on(self.rng.choice((1, 60, 3600)))
                     self.rng.choices(steps, (3, 2, 8, 1))[0]()
                     self._check()
+                    self._deliver()
                 self._settle()
             finally:
-                for actor in self.actors:
+                for actor in (*self.actors, self.delivering):
                     actor.end()
 
     def _check(self) -> None:
@@ -99,6 +103,18 @@ class World:
         self.lags.check(self.clock.now(), self.invariants.watermark, self.invariants.positions)
         if self.seed % _LOOKS_AHEAD == 0:
             self.foresight.look()
+
+    def _deliver(self) -> None:
+        """Let the deliverer go on, or not; it has dice of its own, so that nobody else's fall otherwise."""
+        if self.delivering.turn.rng.random() < _DELIVERS:
+            self.delivering.go_on()
+        self.delivering.receiver.check(self.delivering.cursor)
+
+    def _deliver_the_rest(self) -> None:
+        self.delivering.end()
+        self.delivering.turn.faults = Faults()
+        self.delivering.go_on()
+        self.delivering.receiver.check(self.catalog.reference(self.region.replica_branch).hash)
 
     def _write(self) -> None:
         main = self.main
@@ -148,7 +164,9 @@ class World:
         self.tell("no faults any more")
         self.clock.go_on(COLLECTING_SECONDS)  # a clean-up that was killed is waited for no longer
         self._while_it_is_dark()
+        self._deliver()
         self._while_it_is_in_transit()
+        self._deliver()
         report = self._last_sync()
         if report.transit:
             raise Violation(f"progress: a sync of both lanes leaves in transit {report.transit}")
@@ -165,7 +183,9 @@ class World:
             report = self._last_sync()
         if report.held or report.transit:
             raise Violation(f"progress: held though nothing is lost: {report.held} {report.transit}")
+        self._deliver_the_rest()
         self._clean()
+        self._deliver_the_rest()
 
     def _while_it_is_dark(self) -> None:
         """What a place has that is dark delays the tables that need it; the others are published by the next sync."""
@@ -235,6 +255,13 @@ class World:
         turn = Turn(self.rng, self.faults, lambda line: self.tell(f"  {name} {line}"))
         return self._opened(self.catalog, self.store, turn)
 
+    def _deliverer(self, since: str = "") -> Delivering:
+        rng = Random(f"deliverer {self.seed}")
+        faults = Faults(switch=0.2, crash=rng.choice((0.0, 0.1, 0.3)), unreachable=rng.choice((0.0, 0.1)))
+        context = self._opened(self.catalog, self.store, Turn(rng, faults, lambda line: self.tell(f"  D {line}")))
+        receiver = Receiver(self.catalog, self.store, self.region.replica_branch, self.invariants, since)
+        return Delivering("D", context, self.tell, receiver, since)
+
     def _over(self, catalog: InMemoryCatalog, store: Store) -> RegionContext:
         """The region without faults, over a catalog and stores, which may be copies."""
         return self._opened(catalog, store, Turn(self.rng, Faults(), lambda line: None))
@@ -287,6 +314,7 @@ class World:
                 patch("sterna.replica.transit.time", seconds),
                 patch("sterna.sync.lanes.datetime", time),
                 patch("sterna.gc.run.datetime", time),
+                patch("sterna.feed.log.datetime", time),
                 patch("sterna.gc.fence.Fence", self._fence),
                 patch("sterna.gc.run.uuid", SimpleNamespace(uuid4=self._uuid)),
                 *(patch(f"sterna.{module}.time", seconds) for module in _WHO_WAITS),
@@ -296,6 +324,8 @@ class World:
                 patch("sterna.sync.localize.ThreadPoolExecutor", Serial),
                 patch("sterna.sync.copy.copy_files", self._copy_files),
                 # In every other seed the list of what is held stands beside the replica, however short.
+                # And in one of five what a commit tells does.
+                patch("sterna.replica.news.INLINE_BYTES", 2 if self.seed % 5 == 3 else 4_000),
                 patch("sterna.replica.held_list.INLINE_BYTES", 2 if self.seed % 2 else INLINE_BYTES),
             ):
                 stack.enter_context(patched)

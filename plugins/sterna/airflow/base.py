@@ -13,6 +13,7 @@ from sterna.airflow.settings import text
 from sterna.errors import printable_lines
 
 if TYPE_CHECKING:
+    from sterna.replica.kept import KeptRegion
     from sterna.replica.region import RegionContext
 
 # What one task hands to the next, besides what it returns.
@@ -46,6 +47,13 @@ class SternaOperator(BaseOperator):
         # Spark's bridge tells of each connection that it closes, between the lines that a person wants to read.
         logging.getLogger("py4j").setLevel(logging.WARNING)
         return open_region(self.registry or text("registry"), self.region or text("region"), airflow_secrets)
+
+    def kept(self) -> KeptRegion:
+        """Return the region for a task that takes longer: opened anew where the registry says something else."""
+        from sterna.airflow.secrets import airflow_secrets
+        from sterna.replica.kept import KeptRegion
+
+        return KeptRegion(self.registry or text("registry"), self.region or text("region"), airflow_secrets)
 
     def say(self, line: str) -> None:
         """Write one line of progress to the task's log."""

@@ -15,12 +15,13 @@ from sterna.airflow.operators import (
     SternaCopyOperator,
     SternaGcOperator,
     SternaLagOperator,
+    SternaLingerOperator,
     SternaLocalizeOperator,
     SternaPlanOperator,
     SternaPublishOperator,
 )
 from sterna.airflow.retry import RemedyRetryPolicy
-from sterna.airflow.settings import number, seconds, text
+from sterna.airflow.settings import lingering, number, seconds, text
 from sterna.sync.options import SyncOptions
 
 # All but backfills: what these DAGs do, they do to what is there now, whatever day a run is for.
@@ -35,6 +36,7 @@ _SYNC_DOC = """\
 | localize | writes this region's own copy of every file that holds paths |
 | publish | makes the whole batch visible in one commit on the replica branch |
 | announce | updates the assets `sterna://{region}/<key>` of the tables that became fresh |
+| linger | where that is set: after a publication goes on following `main` for a while |
 
 A commit on `main` starts a run, and so does the clock, as a net. With nothing to do a run ends after `plan`.
 A failed run leaves the replica as it was; the next one takes up what was copied.
@@ -102,6 +104,7 @@ def sync_dag(
     schedule: str | None = None,
     poll_interval: float | None = None,
     lanes: bool = False,
+    linger: str | None = None,
     **kwargs: Any,
 ) -> DAG:
     """Return the DAG that keeps a region's replica up to date; the module that calls it holds it in a variable.
@@ -114,6 +117,8 @@ def sync_dag(
             schedule`.
         poll_interval: seconds between two looks at the head of `main`; None for `[sterna] poll_interval`.
         lanes: leave what is large to the DAG of `large_dag`, which then has to be there. Otherwise one run takes all.
+        linger: for how long a run that published goes on following `main`, such as `60s`; "" for not at all; None for
+            `[sterna] linger`.
         kwargs: see `DAG`; they go before what is set here.
 
     Raises:
@@ -132,7 +137,7 @@ def sync_dag(
         **_common(),
     }
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
-        _sync_tasks(region, registry)
+        _sync_tasks(region, registry, lingering(text("linger") if linger is None else linger))
     return dag
 
 
@@ -257,11 +262,15 @@ def gc_dag(
     return dag
 
 
-def _sync_tasks(region: str, registry: str) -> None:
+def _sync_tasks(region: str, registry: str, linger: timedelta) -> None:
     common: dict[str, Any] = {"region": region, "registry": registry}
     publish = _brought("{{ params | tojson }}", SternaPublishOperator, "publish", common)
     # After a run with nothing to do as well: an earlier announcement may have been killed.
-    publish >> SternaAnnounceOperator(task_id="announce", execution_timeout=seconds("publish_timeout"), **common)
+    announce = SternaAnnounceOperator(task_id="announce", execution_timeout=seconds("publish_timeout"), **common)
+    publish >> announce
+    if linger:
+        deadline = linger + seconds("publish_timeout")
+        announce >> SternaLingerOperator(task_id="linger", linger=linger, execution_timeout=deadline, **common)
 
 
 def _brought(options: dict[str, Any] | str, last: Any, name: str, common: dict[str, Any]) -> Any:

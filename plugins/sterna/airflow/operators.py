@@ -1,6 +1,6 @@
 """The stages of a sync as operators: thin, so that users' own DAGs can string them together as well.
 
-    plan → copy (one task a batch) → localize → publish → announce
+    plan → copy (one task a batch) → localize → publish → announce → linger, where that is asked for
     plan → copy (one task a batch) → localize → arrive                  the large lane, which publishes nothing
 
 XComs carry the URI of the run's folder, batch numbers and counts; the plan and its list of files stay in that folder.
@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import SkipMixin
 
-from sterna.airflow.assets import announcements, main_asset, region_asset, replica_asset, transit_asset
+from sterna.airflow.announcing import SternaAnnounceOperator as SternaAnnounceOperator
+from sterna.airflow.announcing import SternaLingerOperator as SternaLingerOperator
+from sterna.airflow.announcing import after_skipped, announcing, want_large_lane
+from sterna.airflow.assets import announcements, main_asset
 from sterna.airflow.base import RUN as RUN
 from sterna.airflow.base import SternaOperator as SternaOperator
 from sterna.airflow.gc_operator import SternaGcOperator as SternaGcOperator
@@ -23,7 +26,6 @@ from sterna.airflow.metrics import record_sync
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
-    from pydantic import JsonValue
 
     from sterna.replica.records import Report, StageReport
     from sterna.sync.options import SyncOptions
@@ -33,7 +35,8 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
     """Plan a sync, explain it in the log, and return its copy batches, to map `SternaCopyOperator` over.
 
     The XCom `run` is the URI of the run's folder. When there is nothing to do, and in a dry run, the sterna tasks
-    behind this one are skipped; after nothing to do `SternaAnnounceOperator` still runs.
+    behind this one are skipped; after nothing to do `SternaAnnounceOperator` still runs. The large lane is started,
+    where another process put tables in transit.
 
     Args:
         options: what to sync, a mapping or its JSON text: fields of `sterna.sync.options.SyncOptions`, and `dry_run`.
@@ -45,7 +48,7 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
     inherits_from_skipmixin = True
 
     def __init__(self, *, options: Mapping[str, Any] | str | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**announcing(kwargs))
         self.options = options or {}
 
     def execute(self, context: TaskContext) -> list[dict[str, Any]]:
@@ -59,6 +62,8 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
         if planned.report is not None:
             if options.lane != "large":  # it looked at few tables, and knows no lag
                 record_sync(planned.report)
+                if not dry_run:
+                    want_large_lane(context, planned.report)
             self._skip_stages(context, dry_run)
             return []
         if planned.explained is not None:
@@ -73,7 +78,8 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
         ]
 
     def _skip_stages(self, context: TaskContext, dry_run: bool) -> None:
-        stages = (SternaCopyOperator, SternaLocalizeOperator, SternaPublishOperator, SternaArriveOperator)
+        stages: tuple[type, ...] = (SternaCopyOperator, SternaLocalizeOperator, SternaPublishOperator)
+        stages = (*stages, SternaArriveOperator, SternaLingerOperator)
         skipped = (*stages, SternaAnnounceOperator) if dry_run else stages
         behind = [task for task in self.get_flat_relatives(upstream=False) if issubclass(_operator(task), skipped)]
         # Raises where there is something to skip: Airflow then ends this task well, and starts no process for those.
@@ -124,7 +130,7 @@ class SternaLocalizeOperator(SternaOperator):
     template_fields = (*SternaOperator.template_fields, "run", "copied")
 
     def __init__(self, *, run: str, copied: Iterable[str] | None = None, **kwargs: Any) -> None:
-        super().__init__(**_after_skipped(kwargs))
+        super().__init__(**after_skipped(kwargs))
         self.run = run
         self.copied = copied
 
@@ -152,7 +158,7 @@ class SternaPublishOperator(SternaOperator):
     template_fields = (*SternaOperator.template_fields, "run", "copied", "localized")
 
     def __init__(self, *, run: str, copied: Iterable[str] | None = None, localized: str, **kwargs: Any) -> None:
-        super().__init__(**_announcing(_after_skipped(kwargs)))
+        super().__init__(**announcing(after_skipped(kwargs)))
         self.run = run
         self.copied = copied
         self.localized = localized
@@ -171,10 +177,7 @@ class SternaPublishOperator(SternaOperator):
             )
         for item in report.transit:
             self.say(item.line)
-        if report.large:
-            context["outlet_events"][announcements()].add(
-                transit_asset(report.region), extra={"reason": "tables are in transit, and no large lane is at work"}
-            )
+        want_large_lane(context, report)
         return in_short(report)
 
 
@@ -191,7 +194,7 @@ class SternaArriveOperator(SternaOperator):
     template_fields = (*SternaOperator.template_fields, "run", "copied", "localized")
 
     def __init__(self, *, run: str, copied: Iterable[str] | None = None, localized: str, **kwargs: Any) -> None:
-        super().__init__(**_announcing(_after_skipped(kwargs)))
+        super().__init__(**announcing(after_skipped(kwargs)))
         self.run = run
         self.copied = copied
         self.localized = localized
@@ -207,47 +210,6 @@ class SternaArriveOperator(SternaOperator):
             main_asset(report.region), extra={"reason": "what was in transit is here"}
         )
         return in_short(report)
-
-
-class SternaAnnounceOperator(SternaOperator):
-    """Announce as assets what became fresh on the replica branch since the last announcement, by whichever run.
-
-    The last announcement is the newest event of the region's own asset: Airflow stores it together with this task's
-    success and the tables' events, so that a task killed in between announces everything again, and nothing is left
-    out.
-
-    Args:
-        region: name of the region; not a template, because the asset has to be known before any task runs.
-        kwargs: see `SternaOperator`.
-    """
-
-    template_fields = ("registry",)
-
-    def __init__(self, *, region: str, **kwargs: Any) -> None:
-        kwargs["inlets"] = [*(kwargs.get("inlets") or ()), region_asset(region)]
-        super().__init__(region=region, **_announcing(_after_skipped(kwargs)))
-        self.replica = region_asset(region)
-
-    def execute(self, context: TaskContext) -> int:
-        """Announce, and return the number of tables."""
-        from sterna.feed.fresh import fresh_since
-
-        region = self.open()
-        events, name = context["outlet_events"][announcements()], region.region.name
-        newest = context["inlet_events"][self.replica].ascending(False).limit(1)
-        last = str((newest[0].extra or {}).get("replica_hash", "")) if len(newest) else None
-        news = fresh_since(region, last)
-        for fresh in news.tables:
-            self.say(f"fresh: {fresh.key} at snapshot {fresh.snapshot_id}")
-            extra: dict[str, JsonValue] = {
-                "replica_hash": fresh.replica_hash,
-                "source_hash": fresh.source_hash,
-                "snapshot_id": fresh.snapshot_id,
-            }
-            events.add(replica_asset(name, fresh.key), extra=extra)
-        if news.head != last:
-            events.add(self.replica, extra={"replica_hash": news.head})
-        return len(news.tables)
 
 
 class SternaSyncOperator(SternaOperator):
@@ -371,16 +333,6 @@ def in_short(report: Report) -> dict[str, Any]:
         "lag_seconds": report.lag_seconds,
         "more": report.more,
     }
-
-
-def _after_skipped(kwargs: dict[str, Any]) -> dict[str, Any]:
-    # With nothing to copy no copy task runs: that counts as skipped, and the stages behind go on. A failed one stops
-    # them.
-    return {"trigger_rule": "none_failed", **kwargs}
-
-
-def _announcing(kwargs: dict[str, Any]) -> dict[str, Any]:
-    return {**kwargs, "outlets": [*(kwargs.get("outlets") or ()), announcements()]}
 
 
 def _operator(task: Any) -> type:

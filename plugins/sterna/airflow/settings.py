@@ -5,6 +5,7 @@ The table is here and not in the provider's description, because a folder droppe
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
@@ -12,6 +13,9 @@ from typing import Literal
 from sterna.errors import UsageError
 
 SECTION = "sterna"
+# Not the registry's own reader of durations: its models would be imported with each look at a DAG file.
+_DURATION = re.compile(r"([0-9]{1,4})([smh])")
+_UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,12 @@ OPTIONS = {
     "copy_timeout": Option("Deadline of one copy task, in seconds.", "integer", "21600"),
     "localize_timeout": Option("Deadline of the localize task, in seconds.", "integer", "21600"),
     "publish_timeout": Option("Deadline of the publish task and of the announce task, in seconds.", "integer", "1800"),
+    "linger": Option(
+        "For how long a run that published goes on following main, so that commits that follow one another need no run "
+        "each; empty: not at all.",
+        default="",
+        example="60s",
+    ),
     "lag_limit": Option(
         "Seconds of lag, of the region or of a table that it holds, from which on sterna_lag_alert fails.",
         "integer",
@@ -128,6 +138,19 @@ def seconds(name: str) -> timedelta:
         UsageError: it is no number.
     """
     return timedelta(seconds=number(name))
+
+
+def lingering(value: str) -> timedelta:
+    """Return for how long a run lingers; nothing for an empty text.
+
+    Raises:
+        UsageError: it is no duration such as 60s, or longer than an hour: asset events wait for its end.
+    """
+    found = _DURATION.fullmatch(value.strip() or "0s")
+    given = timedelta(seconds=int(found[1]) * _UNITS[found[2]]) if found else None
+    if given is None or given > timedelta(hours=1):
+        raise UsageError(f"linger {value!r}: expected a duration such as 60s or 5m, of an hour at most")
+    return given
 
 
 def patterns(name: str) -> tuple[str, ...]:

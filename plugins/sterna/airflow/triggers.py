@@ -11,10 +11,10 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from sterna.airflow.backoff import FIRST_PAUSE, Backoff
 from sterna.airflow.core import BaseEventTrigger, TriggerEvent, trigger_event
 from sterna.airflow.metrics import count_watch_error
 from sterna.errors import BranchChanged, CredentialError, ReferenceNotFound, StoreError
+from sterna.replica.backoff import FIRST_PAUSE, Backoff
 from sterna.replica.held import Held
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from sterna.cli import exits
 from sterna.cli.catalog import catalog_app
 from sterna.cli.context import finder
 from sterna.cli.demo import demo_app
+from sterna.cli.follow import follow_app
 from sterna.cli.gc import gc_app
 from sterna.cli.output import Output
 from sterna.cli.query import query_app
@@ -33,7 +34,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 # Without a name: their commands stand beside one another.
-for commands in (sync_app, status_app, verify_app, gc_app, query_app, serve_app, demo_app):
+for commands in (sync_app, follow_app, status_app, verify_app, gc_app, query_app, serve_app, demo_app):
     app.add_typer(commands)
 app.add_typer(registry_app, name="registry")
 app.add_typer(catalog_app, name="catalog")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sterna.errors import printable
 from sterna.render.lines import joined
 
 if TYPE_CHECKING:
     from sterna.replica.records import Report
+
+_NAMED = 5  # tables that one line names
 
 
 def report_text(report: Report, branch: str) -> str:
@@ -22,6 +25,19 @@ def report_text(report: Report, branch: str) -> str:
         f"{report.seconds:.1f} s"
     )
     return joined([first, *(f"  {item.line}" for item in report.transit), *held])
+
+
+def publication_text(report: Report) -> str:
+    """Return what one publication brought, in one line for people."""
+    names = [*report.published[:_NAMED], *(["…"] if len(report.published) > _NAMED else [])]
+    behind = [
+        f"{len(found)} {what}" for found, what in ((report.held, "held"), (report.transit, "in transit")) if found
+    ]
+    return printable(
+        f"published main@{report.source_hash[:12]} as {report.replica_hash[:12]}: "
+        f"{', '.join(names) or 'no table changed'}; {report.copied.files} files, {report.copied.bytes} bytes copied; "
+        f"{'; '.join([*behind, f'lag {report.lag_text}'])}; {report.seconds:.2f} s"
+    )
 
 
 def _copied_text(report: Report, branch: str) -> str:

@@ -90,8 +90,22 @@ def _left_to_another(context: RegionContext, progress: Progress) -> bool:
 def _once(context: RegionContext, options: SyncOptions, progress: Progress, engine: Engine) -> Report:
     started = time.monotonic()
     planned = stages.plan(context, options, progress)
-    if planned.report is not None:
-        return planned.report
+    report = planned.report or carry_out(context, planned, options, progress, engine)
+    return report if planned.report else replace(report, seconds=time.monotonic() - started)
+
+
+def carry_out(
+    context: RegionContext, planned: stages.Planned, options: SyncOptions, progress: Progress, engine: Engine
+) -> Report:
+    """Do what a plan says: copy, localize, and publish or, in the large lane, end the round.
+
+    Args:
+        context: the region.
+        planned: the plan, which has something to do.
+        options: what the plan was made for.
+        progress: called with lines for people.
+        engine: where to localize what is too much to be localized here.
+    """
     copied, dark = StageReport(), Dark()
     for batch in planned.batches:
         progress(
@@ -101,8 +115,7 @@ def _once(context: RegionContext, options: SyncOptions, progress: Progress, engi
         copied += stages.copy(context, planned.run, batch.number, progress, dark=dark)
     localized = stages.localize(context, planned.run, copied, progress, engine)
     last = stages.arrive if options.lane == "large" else stages.publish
-    report = last(context, planned.run, copied, localized, progress)
-    return replace(report, seconds=time.monotonic() - started)
+    return last(context, planned.run, copied, localized, progress)
 
 
 def _summed(total: Report, report: Report) -> Report:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sterna.errors import Busy, UsageError
 from sterna.registry.model import SOURCE_BRANCH
@@ -34,9 +34,14 @@ from sterna.sync.publish import changes_nothing, publish_plan, settle_plan
 from sterna.sync.reassert import reassert
 from sterna.sync.sizes import Dark
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 T = TypeVar("T")
 # Seconds that a sync waits for a clean-up, which deletes for half a minute at a time: enough to see that one is dead.
 _PATIENCE = 1.25 * COLLECTING_SECONDS
+# Says why a plan is not to be carried out by who made it; "" where it is.
+Refuses = Callable[[RegionContext, Plan, "pa.Table | None"], str]
 
 
 @dataclass(frozen=True)
@@ -48,18 +53,26 @@ class Planned:
         batches: what to copy.
         report: how the sync ended, when nothing is to be done.
         explained: what the plan would do, when something is to be done.
+        left: why the plan is left to somebody else; nothing of it stands beside the replica then.
     """
 
     run: str
     batches: tuple[Batch, ...]
     report: Report | None = None
     explained: PlanExplained | None = None
+    left: str = ""
 
 
-def plan(context: RegionContext, options: SyncOptions, progress: Progress) -> Planned:
+def plan(context: RegionContext, options: SyncOptions, progress: Progress, refuses: Refuses = lambda *_: "") -> Planned:
     """Plan a sync and write the plan beside the replica, unless there is nothing to do.
 
     Where it was asked for, reassert first.
+
+    Args:
+        context: the region.
+        options: what the caller asks for.
+        progress: called with lines for people.
+        refuses: says why a plan that has something to do is left to somebody else.
 
     Raises:
         Busy: for the large lane: another one is at work. Or a clean-up deletes files for longer than it should.
@@ -83,6 +96,9 @@ def plan(context: RegionContext, options: SyncOptions, progress: Progress) -> Pl
             run_folder.save_report(context, report)  # it was a try, and a try leaves a trace
             run_folder.drop_working(context, run_folder.run_uri(context, run_id))
         return Planned("", (), report)
+    if left := refuses(context, made, files):
+        run_folder.drop_working(context, run_folder.run_uri(context, run_id))
+        return Planned("", (), left=left)
     run = run_folder.save_plan(context, made, files)
     if made.lane:
         lanes.begin(context, made)
@@ -328,6 +344,7 @@ def _idle_report(context: RegionContext, made: Plan, seconds: float) -> Report:
         watermark_lag_seconds=lags.watermark,
         seconds=seconds,
         transit=tuple(item for item in made.held if item.in_transit),
+        large=made.large,
     )
 
 

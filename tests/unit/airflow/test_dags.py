@@ -231,7 +231,7 @@ class Stages:
         self.calls.append(("plan", options))
         progress("the plan in one line")
         if self.idle:
-            return Planned("", (), Report("run-1", "eu", "h", "idle", "r", lag_seconds=0.0))
+            return Planned("", (), Report("run-1", "eu", "h", "idle", "r", lag_seconds=0.0, large=self.large))
         return Planned(RUN, tuple(Batch(number, "us-lake", 10, 1000) for number in range(self.batches)))
 
     def copy(self, context: object, run: str, batch: int, progress: Any, *, deadline: float) -> StageReport:
@@ -412,6 +412,94 @@ def test_tables_in_transit_start_the_large_lane(stages: Stages) -> None:
     stages.large = True
     _run()
     assert "sterna://eu/transit" in [uri for uri, _ in _events()]
+
+
+@pytest.mark.usefixtures("events")
+def test_tables_that_a_follower_put_in_transit_start_the_large_lane_too(stages: Stages) -> None:
+    stages.idle = stages.large = True
+    assert str(_run(dry_run=True).state) == "success"
+    assert _events() == []
+    assert str(_run().state) == "success"
+    assert "sterna://eu/transit" in [uri for uri, _ in _events()]
+
+
+@dataclass
+class Following:
+    """Stands for a follower: publishes once, or fails."""
+
+    stages: Stages
+    error: Exception | None = None
+    seconds: list[float] = field(default_factory=list)
+
+    def __call__(self, region: object, told: Any, say: Any) -> Following:
+        self.told = told
+        return self
+
+    def run(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+        if self.error:
+            raise self.error
+        self.stages.head = "head-2"
+        lag: Any = {"lag_seconds": 0.5, "watermark_lag_seconds": 0.5}
+        self.told(Report("run-2", "eu", "h2", "published", "r2", published=("shop.orders",), **lag))
+
+
+@pytest.fixture
+def following(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> Following:
+    found = Following(stages)
+    monkeypatch.setattr("sterna.sync.follow.Follower", found)
+    monkeypatch.setenv("AIRFLOW__STERNA__LINGER", "90s")
+    return found
+
+
+@pytest.mark.usefixtures("events")
+def test_after_a_publication_a_run_lingers_and_announces_what_that_brought(
+    stages: Stages, following: Following, metrics: dict[str, float]
+) -> None:
+    run = _run()
+    assert _states(run)["linger"] == ["success"]
+    assert following.seconds == [90.0]
+    # The run's own tables are announced before it lingers: they don't wait for its end.
+    assert stages.names[-3:] == ["publish", "since", "since"]
+    assert stages.calls[-1] == ("since", "head-1")
+    assert [uri for uri, _ in _events()] == ["sterna://eu/shop.orders", "sterna://eu/"] * 2
+    assert metrics["sterna.lag_seconds"] == 0.5
+
+
+@pytest.mark.usefixtures("events")
+@pytest.mark.parametrize("conf", [{}, {"dry_run": True}])
+def test_a_run_that_published_nothing_does_not_linger(
+    stages: Stages, following: Following, conf: dict[str, Any]
+) -> None:
+    stages.idle = not conf
+    run = _run(**conf)
+    assert (_states(run)["linger"], following.seconds) == (["skipped"], [])
+    assert str(run.state) == "success"
+
+
+@pytest.mark.usefixtures("events")
+def test_an_error_that_waits_for_somebody_fails_the_lingering_and_what_was_published_stays_announced(
+    stages: Stages, following: Following
+) -> None:
+    following.error = RegistryError("the registry is wrong")
+    run = _run()
+    assert (_states(run)["linger"], _states(run)["announce"]) == (["failed"], ["success"])
+    assert [uri for uri, _ in _events()] == ["sterna://eu/shop.orders", "sterna://eu/"]
+    assert len(following.seconds) == 1
+
+
+def test_a_dag_of_one_s_own_may_linger() -> None:
+    dag = sync_dag(region="us", registry="/r.yaml", dag_id="mine", linger="5m")
+    task = dag.get_task("linger")
+    assert task.upstream_task_ids == {"announce"}
+    assert (task.linger, task.execution_timeout) == (timedelta(minutes=5), timedelta(minutes=35))
+    assert "linger" not in sync_dag(region="us", registry="/r.yaml", dag_id="mine", linger="").task_ids
+
+
+@pytest.mark.parametrize("linger", ["60", "-1s", "2h", "1d", "soon", "99999s"])
+def test_a_time_to_linger_that_nobody_can_mean_is_refused(linger: str) -> None:
+    with pytest.raises(UsageError, match="expected a duration such as 60s"):
+        sync_dag(region="us", registry="/r.yaml", dag_id="mine", linger=linger)
 
 
 @pytest.mark.usefixtures("events")

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from airflow.sdk.module_loading import import_string
 
-from sterna.airflow import backoff, triggers
+from sterna.airflow import triggers
 from sterna.airflow.triggers import NessieCommitTrigger
 from sterna.catalog.model import Unchanged
 from sterna.errors import CatalogUnreachable, StoreUnreachable
+from sterna.replica import backoff
 from sterna.replica.head import HELD, RUN_ID
 from sterna.replica.held import Held
 from sterna.replica.held_list import held_list, write_list

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sterna.airflow.backoff import FIRST_PAUSE, LONGEST_PAUSE, Backoff
 from sterna.errors import Remedy, SternaError, remedy_of
+from sterna.replica.backoff import FIRST_PAUSE, LONGEST_PAUSE, Backoff
 from sterna.replica.held import Held
 
 DARK = Held("ns.dark", "StoreUnreachable", "does not answer")

@@ -99,12 +99,15 @@ def gateway(
     options: ServeOptions | None = None,
     following: TailOptions = QUICK,
     keep: timedelta = timedelta(days=7),
+    only: tuple[str, ...] = ("events",),
     **registry: Any,
 ) -> Iterator[Running]:
     """Run a gateway in a thread of its own."""
     options = options or ServeOptions(port=0, heartbeat=0.5)
     context = branch.context(**registry)
-    server = make_server(context, services, options, keep, environment=environment or {}, following=following)
+    server = make_server(
+        context, services, options, keep, only=only, environment=environment or {}, following=following
+    )
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
     thread.start()
 

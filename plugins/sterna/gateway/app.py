@@ -23,20 +23,22 @@ from sterna.gateway.gateway import Gateway
 from sterna.gateway.logs import FIELDS
 from sterna.gateway.metrics import metrics_text
 from sterna.gateway.replies import RefusedRequest
+from sterna.outlets.room import OutletRoom
 
 log = logging.getLogger(__name__)
-ROOMS = ("events",)
+ROOMS = ("events", "outlets")
 _MOST_HEADERS = 16 * 1024
 
 
-def create_app(gateway: Gateway, tail: BranchTail | None) -> FastAPI:
+def create_app(gateway: Gateway, tail: BranchTail | None, outlets: OutletRoom | None = None) -> FastAPI:
     """Return the app of a gateway.
 
     Args:
         gateway: what all rooms share.
         tail: follows the region's branch, where the room of events is served. It runs as long as the app does.
+        outlets: sends events on, where that room is served; as long as the app runs, too.
     """
-    app = FastAPI(title="sterna", description="A region's gateway.", lifespan=_lifespan(tail))
+    app = FastAPI(title="sterna", description="A region's gateway.", lifespan=_lifespan(tail, outlets))
     if tail is not None:
         app.include_router(EventsRoom(gateway, tail).router)
 
@@ -51,7 +53,7 @@ def create_app(gateway: Gateway, tail: BranchTail | None) -> FastAPI:
     @app.get("/metrics", tags=["operation"], response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Return numbers as Prometheus reads them."""
-        return Response(metrics_text(gateway.metrics, tail), media_type="text/plain; version=0.0.4")
+        return Response(metrics_text(gateway.metrics, tail, outlets), media_type="text/plain; version=0.0.4")
 
     app.add_exception_handler(RefusedRequest, _refused)
     app.add_exception_handler(HTTPException, _not_there)
@@ -112,11 +114,15 @@ class Around:
         log.info("request", extra={FIELDS: {**fields, "method": scope.get("method", "WS"), "client": client}})
 
 
-def _lifespan(tail: BranchTail | None) -> Any:
+def _lifespan(tail: BranchTail | None, outlets: OutletRoom | None) -> Any:
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
         following = asyncio.create_task(tail.run()) if tail is not None else None
+        if outlets is not None:
+            outlets.start()
         yield
+        if outlets is not None:
+            await asyncio.to_thread(outlets.stop)
         if tail is not None and following is not None:
             tail.stop()
             with suppress(asyncio.CancelledError):

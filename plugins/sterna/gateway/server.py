@@ -21,6 +21,8 @@ from sterna.feed.log import EventLog
 from sterna.gateway.app import ROOMS, create_app
 from sterna.gateway.gateway import LOOPBACK, Gateway, ServeOptions
 from sterna.gateway.tokens import verifier
+from sterna.outlets.deliverer import DeliveryOptions
+from sterna.outlets.room import OutletRoom
 from sterna.replica.readers import Audience
 from sterna.replica.region import RegionContext
 from sterna.services.model import Services
@@ -56,6 +58,7 @@ def make_server(
     only: Collection[str] = ROOMS,
     environment: Mapping[str, str] | None = None,
     following: TailOptions = TailOptions(),  # noqa: B008
+    delivery: DeliveryOptions = DeliveryOptions(),  # noqa: B008
 ) -> GatewayServer:
     """Return the gateway of a region, ready to be run.
 
@@ -67,6 +70,7 @@ def make_server(
         only: the rooms that it serves.
         environment: where the keys of tokens are looked for; default: the process's own.
         following: how the branch is followed.
+        delivery: how outlets are served.
 
     Raises:
         UsageError: a room that isn't there, or no keys and an address that others reach.
@@ -85,7 +89,8 @@ def make_server(
         log.warning("there are rules for readers and no keys: what they are about is told to nobody")
     gateway = Gateway(audience, options, verify)
     tail = BranchTail(EventLog(context, keep, _LOOKED_THROUGH), following) if "events" in only else None
-    return GatewayServer(_config(create_app(gateway, tail), options), tail)
+    outlets = OutletRoom(context, services, keep, delivery) if "outlets" in only else None
+    return GatewayServer(_config(create_app(gateway, tail, outlets), options), tail)
 
 
 def _config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:

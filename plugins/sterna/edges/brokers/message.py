@@ -1,0 +1,78 @@
+"""What is sent, and what every sender promises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sterna.errors import SternaError
+
+_NOT_ATTRIBUTES = ("data", "datacontenttype")
+
+
+@dataclass(frozen=True)
+class Message:
+    """One event on its way.
+
+    Args:
+        id: the event's id, the same each time that it is sent.
+        table: what it is about.
+        text: the whole event as JSON (CloudEvents 1.0, structured mode).
+    """
+
+    id: str
+    table: str
+    text: bytes = field(repr=False)
+
+    def attributes(self) -> dict[str, str]:
+        """Return its attributes, for brokers: CloudEvents 1.0, binary mode."""
+        return {name: str(value) for name, value in self._envelope().items() if name not in _NOT_ATTRIBUTES}
+
+    def body(self) -> bytes:
+        """Return its data alone, as JSON."""
+        data = self._envelope()["data"]
+        try:
+            return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            return json.dumps(data, separators=(",", ":")).encode()
+
+    def _envelope(self) -> Mapping[str, Any]:
+        envelope: dict[str, Any] = json.loads(self.text)
+        return envelope
+
+
+@dataclass(frozen=True)
+class Sent:
+    """How far a sender came.
+
+    Args:
+        count: how many messages, from the first one on, are acknowledged.
+        problem: why the next one isn't; None: all are.
+        retry_after: seconds that the receiver asks to be left alone for.
+    """
+
+    count: int
+    problem: SternaError | None = None
+    retry_after: float | None = None
+
+
+class Sender(Protocol):
+    """Sends events to one target, in order."""
+
+    at_once: int
+    """How many messages a call may have."""
+
+    def send(self, messages: Sequence[Message]) -> Sent:
+        """Send messages in order, and wait for their acknowledgements; raises nothing of sterna's.
+
+        Returns:
+            How far it came. The problem is `ReceiverUnreachable`: later it may go well; `EventRefused`: never;
+            `OutletDisabled`: nothing is wanted any more.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the connection."""
+        ...

@@ -1,0 +1,104 @@
+"""The section `outlets` of the services file: what is right, and what is refused with its place."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from sterna.errors import ServicesError
+from sterna.services.load import parse_services
+from sterna.services.outlets import Target
+
+WHOLE = """\
+outlets:
+  pager:
+    tables: [finance.**]
+    regions: [eu]
+    target:
+      webhook: {url: "https://hooks.example.com/sterna?team=a", timeout: 10s}
+    credential_id: pager_hook
+    roles: [finance]
+    give_up: 2d
+  inside:
+    target: {webhook: {url: "http://hooks.internal:8080/", allow_networks: [10.1.0.0/16, "fd00::/8"]}}
+    credential_id: hook
+  stream:
+    target: {kafka: {servers: [k1.example.com:9093, "[fd00::1]:9093"], mechanism: SCRAM-SHA-512}}
+    credential_id: kafka
+    topic: fresh.tables
+  bus:
+    target: {amqp: {host: bus.servicebus.windows.net}}
+    credential_id: bus
+  plain:
+    target: {amqp: {host: localhost, port: 5672, tls: false}}
+"""
+
+
+def test_what_may_be_said() -> None:
+    read = parse_services(WHOLE, "s.yaml")
+    assert read.configured == ["outlets"]
+    assert [each.target.kind for each in read.outlets.values()] == ["webhook", "webhook", "kafka", "amqp", "amqp"]
+    pager, bus = read.outlets["pager"], read.outlets["bus"]
+    assert (pager.give_up, pager.target.webhook and pager.target.webhook.timeout) == (172_800, 10)
+    assert pager.sends_from("eu") and not pager.sends_from("us") and bus.sends_from("us")
+    assert (bus.topic, bus.tables, bus.give_up) == ("iceberg.table.updates", ["**"], 86_400)
+    assert bus.target.amqp and (bus.target.amqp.port, bus.target.amqp.tls) == (5671, True)
+
+
+WEBHOOK = "{url: 'https://a.example'}"
+
+
+@pytest.mark.parametrize(
+    ("said", "line", "field"),
+    [
+        ("outlets: [a]", 1, "outlets"),
+        ("outlets:\n  Pager: {}", 1, "outlets"),
+        ("outlets:\n  a-b: {}", 1, "outlets"),
+        ("outlets:\n  a: {}", 2, "outlets.a.target"),
+        ("outlets:\n  a:\n    target: {}", 3, "outlets.a.target"),
+        (f"outlets:\n  a:\n    target:\n      webhook: {WEBHOOK}", 2, "outlets.a"),
+        (f"outlets:\n  a:\n    target: {{webhook: {WEBHOOK}, amqp: {{host: b}}}}", 3, "outlets.a.target"),
+        ("outlets:\n  a:\n    target:\n      pulsar: {}", 4, "outlets.a.target.pulsar"),
+        ("outlets:\n  a:\n    topic: a b\n    target: {amqp: {host: b}}", 3, "outlets.a.topic"),
+        ("outlets:\n  a:\n    give_up: soon\n    target: {amqp: {host: b}}", 3, "outlets.a.give_up"),
+        ("outlets:\n  a:\n    give_up: 0s\n    target: {amqp: {host: b}}", 3, "outlets.a.give_up"),
+        ("outlets:\n  a:\n    tables: []\n    target: {amqp: {host: b}}", 3, "outlets.a.tables"),
+        ("outlets:\n  a:\n    target: {amqp: {host: 'b c'}}", 3, "outlets.a.target.amqp.host"),
+        ("outlets:\n  a:\n    target: {amqp: {host: b, port: 0}}", 3, "outlets.a.target.amqp.port"),
+        ("outlets:\n  a:\n    target: {kafka: {servers: []}}", 3, "outlets.a.target.kafka.servers"),
+        ("outlets:\n  a:\n    target: {kafka: {servers: [b]}}", 3, "outlets.a.target.kafka.servers"),
+        ("outlets:\n  a:\n    credential_id: x\n    target: {kafka: {servers: ['b:1'], tls: false}}", 2, "outlets.a"),
+        ("outlets:\n  a:\n    password: x\n    target: {amqp: {host: b}}", 3, "outlets.a.password"),
+    ],
+)
+def test_what_is_refused_with_its_place(said: str, line: int, field: str) -> None:
+    with pytest.raises(ServicesError) as raised:
+        parse_services(said, "s.yaml")
+    assert str(raised.value).startswith(f"s.yaml:{line}: {field}: "), str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://a.example/",
+        "a.example",
+        "https://",
+        "https://user:hunter2@a.example/",
+        "https://a.example/#x",
+        "https://a.example:port/",
+        "https://a.example/\u00fc",
+        "https://a_b/",
+        "http://a.example/",
+        "https://a.example/" + "x" * 2000,
+    ],
+)
+def test_urls_that_are_refused(url: str) -> None:
+    with pytest.raises(ServicesError) as raised:
+        parse_services(f"outlets: {{a: {{credential_id: b, target: {{webhook: {{url: '{url}'}}}}}}}}", "s.yaml")
+    assert "webhook" in str(raised.value) and "hunter2" not in str(raised.value)
+
+
+def test_http_is_for_the_loopback() -> None:
+    assert Target.model_validate({"webhook": {"url": "http://localhost:8080/"}}).kind == "webhook"
+    with pytest.raises(ValidationError):
+        Target.model_validate({"webhook": {"url": "https://a.example", "allow_networks": ["10.0.0.1/8"]}})

@@ -20,7 +20,7 @@ Sterna = Callable[..., tuple[int, str, str]]
 FILE = """\
 outlets:
   pager: {target: {webhook: {url: "http://127.0.0.1:1/"}}, credential_id: hook}
-  away: {target: {amqp: {host: b}}, regions: [us]}
+  away: {target: {webhook: {url: "http://127.0.0.1:1/"}}, credential_id: hook, regions: [us]}
 """
 
 

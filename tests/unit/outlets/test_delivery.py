@@ -84,7 +84,7 @@ def test_a_crash_before_the_position_moved_repeats_and_skips_nothing(branch: Bra
 def test_a_stuck_outlet_holds_up_no_other(branch: Branch) -> None:
     stuck, well = Receiver(), Receiver()
     stuck.dark()
-    services = settings(stuck={"topic": "stuck"}, well={})
+    services = settings(stuck={"give_up": "2d"}, well={})
     with room(branch, services, {"stuck": stuck, "well": well}) as made:
         branch.update("a")
         wait_until(lambda: well.tables == ["ns.a"])
@@ -276,7 +276,7 @@ def test_a_promotion_asks_anew_who_the_primary_is(branch: Branch, monkeypatch: p
 
 
 def test_only_what_is_asked_for_and_allowed_is_sent(branch: Branch) -> None:
-    services = settings(some={"tables": ["ns.a*"]}, hr={"roles": ["hr"], "topic": "hr"}, us={"regions": ["us"]})
+    services = settings(some={"tables": ["ns.a*"]}, hr={"roles": ["hr"]}, us={"regions": ["us"]})
     rule = ReaderRule(tables=["ns.salaries", "ns.a2"], roles=["hr"])
     services = services.model_copy(update={"readers": [rule]})
     some, hr = Receiver(), Receiver()

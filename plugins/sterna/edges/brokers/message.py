@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from sterna.errors import SternaError
-
-_NOT_ATTRIBUTES = ("data", "datacontenttype")
 
 
 @dataclass(frozen=True)
@@ -25,22 +22,6 @@ class Message:
     id: str
     table: str
     text: bytes = field(repr=False)
-
-    def attributes(self) -> dict[str, str]:
-        """Return its attributes, for brokers: CloudEvents 1.0, binary mode."""
-        return {name: str(value) for name, value in self._envelope().items() if name not in _NOT_ATTRIBUTES}
-
-    def body(self) -> bytes:
-        """Return its data alone, as JSON."""
-        data = self._envelope()["data"]
-        try:
-            return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            return json.dumps(data, separators=(",", ":")).encode()
-
-    def _envelope(self) -> Mapping[str, Any]:
-        envelope: dict[str, Any] = json.loads(self.text)
-        return envelope
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,10 @@
     │   ├── QueryEnded           the process that answers is ending                                  retry
     │   ├── NeedsSpark           a table that the gateway's own engine doesn't read exactly          stop
     │   └── QueryFailed          the engine says no, or its process died                             stop
+    ├── OutletError
+    │   ├── ReceiverUnreachable  a receiver or broker doesn't acknowledge an event                   retry
+    │   ├── EventRefused         it says that it never takes this event                              stop
+    │   └── OutletDisabled       it says that it wants no events any more                            stop
     ├── ReplicaBroken            a file that a kept head of the replica needs can't be read         stop
     └── TableError               one table can't be localized now: it is held, the others go on     hold
         ├── UnregisteredUri      a URI outside the registry
@@ -352,6 +356,27 @@ class NeedsSpark(QueryError):
 
 class QueryFailed(QueryError):
     """The engine refused the query, or the process that ran it died."""
+
+
+class OutletError(SternaError):
+    """An event can't be sent on."""
+
+    has_lines = False
+
+
+class ReceiverUnreachable(OutletError):
+    """A receiver or broker doesn't acknowledge an event."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class EventRefused(OutletError):
+    """A receiver or broker says that it never takes this event."""
+
+
+class OutletDisabled(OutletError):
+    """A receiver says that it wants no events any more."""
 
 
 class ReplicaBroken(SternaError):

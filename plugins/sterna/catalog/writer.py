@@ -42,6 +42,22 @@ class CatalogWriter(CatalogReader, Protocol):
         """
         ...
 
+    def move_tag(self, name: str, from_hash: str, branch: str, to_hash: str) -> Reference:
+        """Point a tag at another commit, if and only if it still stands where the caller knows it.
+
+        Args:
+            name: the tag.
+            from_hash: the commit that it stands at, as the caller knows it.
+            branch: the branch that has the other commit.
+            to_hash: that commit.
+
+        Raises:
+            CatalogConflict: it stands elsewhere by now.
+            ReferenceNotFound: there is no such tag, or no such commit.
+            CatalogStateUnknown: the answer was lost; look where it stands before moving it again.
+        """
+        ...
+
     def delete_tag(self, name: str, at_hash: str) -> None:
         """Delete a tag if it stands at that very commit; one that is gone already is no failure.
 

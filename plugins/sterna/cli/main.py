@@ -11,6 +11,7 @@ from sterna.cli import exits
 from sterna.cli.catalog import catalog_app
 from sterna.cli.context import finder
 from sterna.cli.demo import demo_app
+from sterna.cli.events import events_app
 from sterna.cli.follow import follow_app
 from sterna.cli.gc import gc_app
 from sterna.cli.output import Output
@@ -39,6 +40,7 @@ for commands in (sync_app, follow_app, status_app, verify_app, gc_app, query_app
 app.add_typer(registry_app, name="registry")
 app.add_typer(catalog_app, name="catalog")
 app.add_typer(services_app, name="services")
+app.add_typer(events_app, name="events")
 
 
 def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> None:

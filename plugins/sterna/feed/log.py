@@ -6,12 +6,14 @@ What is told here can be read here: the primary is never asked.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections import deque
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from sterna.catalog.model import ICEBERG_TABLE, Commit, Content, Delete, Key, Put, key_name, parse_key
 from sterna.errors import ReferenceNotFound, UsageError
+from sterna.feed.cursor import Cursor
 from sterna.feed.event import Event, Facts, events_of
 from sterna.replica.head import HELD, RUN_ID
 from sterna.replica.news import News, Stay, has_own, read_news, snapshot_of, tells
@@ -98,6 +100,49 @@ class EventLog:
         whole = base == older or (older is None and base == first)
         found.reverse()
         return Stretch(base, tuple(self._told(commit) for commit in found), whole)
+
+    def first_since(self, older: str, head: str, most: int) -> Stretch:
+        """Return what was committed right after one commit, whatever lies between that and another.
+
+        Args:
+            older: the commit after which to begin.
+            head: the commit to look back from.
+            most: commits that are returned.
+
+        Returns:
+            The part of the log. Where `older` is not met within what is kept it begins later, and isn't whole.
+        """
+        base, oldest = head, datetime.now(UTC) - self._keep
+        found: deque[Commit] = deque(maxlen=most)  # the log is read backwards: what comes last stays
+        if head not in (older, self._context.catalog.no_ancestor()):
+            for commit in self._context.catalog.history(f"{self.branch}@{head}", operations=True, until=older):
+                if commit.commit_time < oldest:
+                    break
+                found.append(commit)
+                base = commit.parent
+        return Stretch(base, tuple(self._told(commit) for commit in reversed(found)), base == older)
+
+    def after(self, cursor: Cursor, head: str) -> Iterator[Event]:
+        """Yield the events after a place in the log, up to a commit, oldest first.
+
+        Args:
+            cursor: the place: a commit, or one of a commit's events.
+            head: the commit to end with.
+
+        Raises:
+            UsageError: the place isn't in what is kept.
+        """
+        at, passed = cursor.hash, 0
+        if cursor.number is not None:
+            found = self._context.catalog.history(f"{self.branch}@{cursor.hash}", operations=False)
+            at, passed = next((commit.parent for commit in found), at), cursor.number
+        while at != head:
+            stretch = self.first_since(at, head, self._most)
+            if not stretch.whole:
+                raise UsageError(f"the log has no {cursor} any more, or never had", hint="begin at its head")
+            for told in stretch.told:
+                yield from told.events[passed:] if told.commit.hash == cursor.hash else told.events
+                at = told.commit.hash
 
     def tables(self, head: str) -> tuple[ShownTable, ...]:
         """Return the tables that a commit of the branch shows, by name."""

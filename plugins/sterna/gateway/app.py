@@ -17,34 +17,31 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sterna.events.tail import BranchTail
 from sterna.gateway.events_router import EventsRoom
 from sterna.gateway.gateway import Gateway
 from sterna.gateway.logs import FIELDS
 from sterna.gateway.metrics import metrics_text
 from sterna.gateway.queries_router import QueriesRoom
 from sterna.gateway.replies import RefusedRequest
-from sterna.query.answer import QueryService
+from sterna.gateway.rooms import Rooms
 
 log = logging.getLogger(__name__)
-ROOMS = ("events", "queries")
 _MOST_HEADERS = 16 * 1024
 
 
-def create_app(gateway: Gateway, tail: BranchTail | None, queries: QueryService | None = None) -> FastAPI:
+def create_app(gateway: Gateway, rooms: Rooms) -> FastAPI:
     """Return the app of a gateway.
 
     Args:
         gateway: what all rooms share.
-        tail: follows the region's branch, where the room of events is served. It runs as long as the app does.
-        queries: answers them, where the room of queries is served. It ends with the app.
+        rooms: what is served. It runs as long as the app does.
     """
-    app = FastAPI(title="sterna", description="A region's gateway.", lifespan=_lifespan(tail, queries))
-    if tail is not None:
-        app.include_router(EventsRoom(gateway, tail).router)
-    if queries is not None:
-        app.include_router(QueriesRoom(gateway, queries).router)
-    _add_operation(app, gateway, tail, queries)
+    app = FastAPI(title="sterna", description="A region's gateway.", lifespan=_lifespan(rooms))
+    if rooms.tail is not None:
+        app.include_router(EventsRoom(gateway, rooms.tail).router)
+    if rooms.queries is not None:
+        app.include_router(QueriesRoom(gateway, rooms.queries).router)
+    _add_operation(app, gateway, rooms)
     app.add_exception_handler(RefusedRequest, _refused)
     app.add_exception_handler(HTTPException, _not_there)
     app.add_exception_handler(RequestValidationError, _not_understood)
@@ -60,7 +57,9 @@ def create_app(gateway: Gateway, tail: BranchTail | None, queries: QueryService 
     return app
 
 
-def _add_operation(app: FastAPI, gateway: Gateway, tail: BranchTail | None, queries: QueryService | None) -> None:
+def _add_operation(app: FastAPI, gateway: Gateway, rooms: Rooms) -> None:
+    tail, queries = rooms.tail, rooms.queries
+
     @app.get("/health", tags=["operation"])
     async def health() -> Response:
         """Say whether requests can be answered: 503 until all rooms are ready for the first time, and at the end."""
@@ -74,7 +73,7 @@ def _add_operation(app: FastAPI, gateway: Gateway, tail: BranchTail | None, quer
     @app.get("/metrics", tags=["operation"], response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Return numbers as Prometheus reads them."""
-        return Response(metrics_text(gateway.metrics, tail, queries), media_type="text/plain; version=0.0.4")
+        return Response(metrics_text(gateway.metrics, rooms), media_type="text/plain; version=0.0.4")
 
 
 class Around:
@@ -122,13 +121,18 @@ class Around:
         log.info("request", extra={FIELDS: {**fields, "method": scope.get("method", "WS"), "client": client}})
 
 
-def _lifespan(tail: BranchTail | None, queries: QueryService | None) -> Any:
+def _lifespan(rooms: Rooms) -> Any:
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
+        tail, queries, outlets = rooms.tail, rooms.queries, rooms.outlets
         works = [tail.run()] if tail is not None else []
         works += [queries.warm()] if queries is not None else []
         tasks = [asyncio.create_task(work) for work in works]
+        if outlets is not None:
+            outlets.start()
         yield
+        if outlets is not None:
+            await asyncio.to_thread(outlets.stop)
         if tail is not None:
             tail.stop()
         if queries is not None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sterna.events.tail import BranchTail
+from sterna.gateway.rooms import Rooms
+from sterna.outlets.room import OutletRoom
 from sterna.query.answer import QueryService
 from sterna.query.counts import BOUNDS
 
@@ -34,10 +36,14 @@ class Metrics:
     closed: Counter[str] = field(default_factory=Counter)
 
 
-def metrics_text(metrics: Metrics, tail: BranchTail | None, queries: QueryService | None) -> str:
+def metrics_text(metrics: Metrics, rooms: Rooms) -> str:
     """Return all numbers as Prometheus reads them."""
-    rooms = (*(_of_branch(tail) if tail else ()), *(_of_queries(queries) if queries else ()))
-    return "\n".join([*_of_clients(metrics), *rooms, ""])
+    parts = (
+        _of_branch(rooms.tail) if rooms.tail else (),
+        _of_queries(rooms.queries) if rooms.queries else (),
+        _of_outlets(rooms.outlets) if rooms.outlets else (),
+    )
+    return "\n".join([*_of_clients(metrics), *(line for part in parts for line in part), ""])
 
 
 def _of_clients(metrics: Metrics) -> Iterator[str]:
@@ -81,7 +87,26 @@ def _of_queries(queries: QueryService) -> Iterator[str]:
     yield f"{name}_count {ran}"
 
 
-def _labelled(name: str, kind: str, help: str, label: str, counts: Counter[str]) -> Iterator[str]:
+def _of_outlets(room: OutletRoom) -> Iterator[str]:
+    told = {each.job.name: each.told for each in room.deliverers}
+    total = "sterna_outlet_{}_total"
+    for name, help, counts in (
+        ("delivered", "Events that were acknowledged.", {name: each.delivered for name, each in told.items()}),
+        ("dead", "Events that went to the dead letters.", {name: each.dead for name, each in told.items()}),
+        ("failures", "Tries that failed.", {name: each.failures for name, each in told.items()}),
+        ("resets", "Times that events were skipped.", {name: each.resets for name, each in told.items()}),
+        ("stepped_back", "Times that another was at work.", {name: each.stepped_back for name, each in told.items()}),
+    ):
+        yield from _labelled(total.format(name), "counter", help, "outlet", counts)
+    ages = {each.job.name: round(each.age, 3) for each in room.deliverers}
+    yield from _labelled("sterna_outlet_age_seconds", "gauge", "Age of what waits longest.", "outlet", ages)
+    yield from _family("sterna_outlet_state", "gauge", "What an outlet is doing.")
+    for name, each in sorted(told.items()):
+        yield f'sterna_outlet_state{{outlet="{name}",state="{each.state}"}} 1'
+    yield from _single("sterna_outlet_unknown_tags", "gauge", "Positions without an outlet.", len(room.unknown))
+
+
+def _labelled(name: str, kind: str, help: str, label: str, counts: Mapping[str, float]) -> Iterator[str]:
     yield from _family(name, kind, help)
     for value, count in sorted(counts.items()):
         yield f'{name}{{{label}="{value}"}} {count}'

@@ -18,9 +18,12 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from sterna.errors import UsageError
 from sterna.events.tail import BranchTail, TailOptions
 from sterna.feed.log import EventLog
-from sterna.gateway.app import ROOMS, create_app
+from sterna.gateway.app import create_app
 from sterna.gateway.gateway import LOOPBACK, Gateway, ServeOptions
+from sterna.gateway.rooms import Rooms
 from sterna.gateway.tokens import verifier
+from sterna.outlets.deliverer import DeliveryOptions
+from sterna.outlets.room import OutletRoom
 from sterna.query.answer import QueryService
 from sterna.query.job import Job
 from sterna.replica.readers import Audience
@@ -37,17 +40,16 @@ _LOOKED_THROUGH = 20_000  # commits that a cursor may be behind
 class GatewayServer(uvicorn.Server):
     """A server that tells its clients to come back, and ends queries, before it waits for answers to end."""
 
-    def __init__(self, config: uvicorn.Config, tail: BranchTail | None, queries: QueryService | None) -> None:
+    def __init__(self, config: uvicorn.Config, rooms: Rooms) -> None:
         super().__init__(config)
-        self._tail = tail
-        self._queries = queries
+        self._rooms = rooms
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End in order."""
-        if self._queries is not None:
-            self._queries.close()
-        if self._tail is not None:
-            self._tail.stop()
+        if self._rooms.queries is not None:
+            self._rooms.queries.close()
+        if self._rooms.tail is not None:
+            self._rooms.tail.stop()
             await asyncio.sleep(_FAREWELL_SECONDS)
         await super().shutdown(sockets)
 
@@ -62,6 +64,7 @@ def make_server(
     environment: Mapping[str, str] | None = None,
     following: TailOptions = TailOptions(),  # noqa: B008
     run_query: Callable[[Job], dict[str, Any]] | None = None,
+    delivery: DeliveryOptions = DeliveryOptions(),  # noqa: B008
 ) -> GatewayServer:
     """Return the gateway of a region, ready to be run.
 
@@ -74,12 +77,13 @@ def make_server(
         environment: where the keys of tokens are looked for; default: the process's own.
         following: how the branch is followed.
         run_query: runs queries; default: in processes of their own.
+        delivery: how outlets are served.
 
     Raises:
         UsageError: a room that isn't there or has nothing to serve, or no keys and an address that others reach.
         CredentialError: a key is named that is none.
     """
-    rooms = _rooms(services, only)
+    names = _names(services, only)
     verify = verifier(os.environ if environment is None else environment)
     if verify is None and options.host not in LOOPBACK:
         raise UsageError(
@@ -90,19 +94,22 @@ def make_server(
     if verify is None and audience.rules:
         log.warning("there are rules for readers and no keys: what they are about is told to nobody")
     gateway = Gateway(audience, options, verify)
-    tail = BranchTail(EventLog(context, keep, _LOOKED_THROUGH), following) if "events" in rooms else None
-    asked = services.queries if "queries" in rooms else None
-    queries = QueryService(context, asked, run_query) if asked is not None else None
-    return GatewayServer(_config(create_app(gateway, tail, queries), options), tail, queries)
+    rooms = Rooms(
+        BranchTail(EventLog(context, keep, _LOOKED_THROUGH), following) if "events" in names else None,
+        QueryService(context, services.queries, run_query) if services.queries and "queries" in names else None,
+        OutletRoom(context, services, keep, delivery) if "outlets" in names else None,
+    )
+    return GatewayServer(_config(create_app(gateway, rooms), options), rooms)
 
 
-def _rooms(services: Services, only: Collection[str] | None) -> Collection[str]:
+def _names(services: Services, only: Collection[str] | None) -> Collection[str]:
+    configured = {"events": True, "queries": bool(services.queries), "outlets": bool(services.outlets)}
     if only is None:
-        return ROOMS if services.queries else ("events",)
-    if unknown := sorted(set(only) - set(ROOMS)):
-        raise UsageError(f"no room {', '.join(unknown)}: there are {', '.join(ROOMS)}")
-    if "queries" in only and not services.queries:
-        raise UsageError("the services file has no queries to serve", hint="name another one with --services")
+        return [name for name, there in configured.items() if there]
+    if unknown := sorted(set(only) - set(configured)):
+        raise UsageError(f"no room {', '.join(unknown)}: there are {', '.join(configured)}")
+    if missing := [name for name in only if not configured[name]]:
+        raise UsageError(f"the services file has no {missing[0]} to serve", hint="name another one with --services")
     return only
 
 

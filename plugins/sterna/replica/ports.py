@@ -117,6 +117,18 @@ class Ports:
         """Return the same connections with the region's own catalog for whatever the primary would be asked."""
         return self._with(self._own, self._own, self._objects)
 
+    def anew(self) -> Ports:
+        """Return the same with what was opened here to be opened once more; what was given stays."""
+        return Ports(
+            self._registry,
+            self._region,
+            self._secrets,
+            catalog=None if self._catalog in self._opened else self._catalog,
+            primary=None if self._primary in self._opened else self._primary,
+            objects=self._objects,
+            mapping=self.mapping,
+        )
+
     def close(self) -> None:
         """Close what was opened here; who the primary is, is asked anew after that."""
         for catalog in self._opened:

@@ -68,6 +68,10 @@ class RegionContext:
         """Return this region with its own copy asked whatever the primary would be: for looking while that is dark."""
         return replace(self, ports=self.ports.without_primary())
 
+    def anew(self) -> RegionContext:
+        """Return this region with connections to the catalog of its own: closing them disturbs nobody else."""
+        return replace(self, ports=self.ports.anew())
+
     def fetching(self, run: str) -> RegionContext:
         """Return this region with stores that keep, below a run's folder, what they read of other regions."""
         return replace(self, ports=self.ports.with_objects(self.objects.fetching(run)))

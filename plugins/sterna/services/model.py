@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from sterna.services.outlets import Outlets
 from sterna.services.queries import NamedQueries, section
 from sterna.services.readers import Readers
 from sterna.strict_yaml import StrictModel
@@ -44,7 +45,7 @@ class Services(StrictModel):
 
     version: Annotated[Literal[1], BeforeValidator(_version)] = 1
     readers: Readers = Field(default_factory=list)
-    outlets: NotYet = None
+    outlets: Outlets = Field(default_factory=dict)
     queries: Annotated[NamedQueries | None, BeforeValidator(section)] = None
     features: NotYet = None
     ingest: NotYet = None

@@ -81,6 +81,24 @@ def test_a_tag_stands_at_a_commit_until_it_is_deleted_there(catalog, branch):
     assert name not in [reference.name for reference in catalog.references()]
 
 
+def test_a_tag_is_moved_from_where_it_is_known_to_stand(catalog, branch):
+    name = f"{branch}-moving"
+    catalog.create_tag(name, catalog.default_branch, catalog.no_ancestor())
+    first, content_id = commit_table(catalog, branch)
+    second = commit(catalog, branch, Put(TABLE, table("s3://lake/t/metadata/2.json", content_id)))
+
+    assert catalog.move_tag(name, catalog.no_ancestor(), branch, first) == catalog.reference(name)
+    assert catalog.reference(name).hash == first
+    with pytest.raises(CatalogConflict):
+        catalog.move_tag(name, catalog.no_ancestor(), branch, second)
+    with pytest.raises(ReferenceNotFound):
+        catalog.move_tag(name, first, branch, UNKNOWN_HASH)
+    with pytest.raises(ReferenceNotFound):
+        catalog.move_tag(f"{name}-none", first, branch, second)
+    assert catalog.move_tag(name, first, branch, second).hash == second
+    catalog.delete_tag(name, second)
+
+
 def test_whether_a_commit_is_known(catalog, branch):
     head, _ = commit_table(catalog, branch)
 

@@ -122,6 +122,21 @@ class InMemoryCatalog:
                 raise CatalogConflict(f"{name!r} exists at {existing.hash}, not at {at_hash}")
             return wanted
 
+    def move_tag(self, name: str, from_hash: str, branch: str, to_hash: str) -> Reference:
+        self._maybe_fail()
+        with self._lock:
+            self._resolve(f"{branch}@{to_hash}")
+            if name not in self._references:
+                raise ReferenceNotFound(f"there is no tag {name!r}")
+            if self._references[name] != Reference(name, from_hash, "TAG"):
+                raise CatalogConflict(f"{name!r} is no tag at {from_hash}")
+            self._references[name] = Reference(name, to_hash, "TAG")
+            moved = self._references[name]
+        if self._lose_answer:
+            self._lose_answer = False
+            raise CatalogStateUnknown(f"{name} was to be moved and gave no clear answer, so it may have happened")
+        return moved
+
     def delete_tag(self, name: str, at_hash: str) -> None:
         self._maybe_fail()
         with self._lock:

@@ -24,5 +24,5 @@ def test_the_right_to_commit_is_taken_in_one_module() -> None:
 
 
 def test_whoever_takes_it_is_known() -> None:
-    users = {"gc/fence.py", "gc/hold.py", "ha/tables.py", "sync/publish.py"}
+    users = {"gc/fence.py", "gc/hold.py", "ha/tables.py", "outlets/position.py", "sync/publish.py"}
     assert found(re.compile(r"from sterna\.replica\.writing import")) == users

@@ -29,7 +29,7 @@ from sterna.catalog.model import (
     parse_time,
 )
 from sterna.edges.nessie.http import Deadlines, NessieAuth, NessieHttp
-from sterna.edges.nessie.references import create_reference, delete_reference
+from sterna.edges.nessie.references import create_reference, delete_reference, move_reference
 from sterna.edges.secrets import Secrets
 from sterna.errors import (
     BranchChanged,
@@ -128,6 +128,10 @@ class NessieCatalog:
     def create_tag(self, name: str, branch: str, at_hash: str) -> Reference:
         """See `Catalog.create_tag`."""
         return create_reference(self._http, Reference(name, at_hash, "TAG"), branch, self.reference)
+
+    def move_tag(self, name: str, from_hash: str, branch: str, to_hash: str) -> Reference:
+        """See `Catalog.move_tag`."""
+        return move_reference(self._http, Reference(name, from_hash, "TAG"), branch, to_hash)
 
     def delete_tag(self, name: str, at_hash: str) -> None:
         """See `Catalog.delete_tag`."""

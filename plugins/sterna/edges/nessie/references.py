@@ -40,6 +40,25 @@ def create_reference(
     return wanted
 
 
+def move_reference(http: NessieHttp, known: Reference, source: str, hash: str) -> Reference:
+    """Point a branch or tag at another commit, if it stands at that very hash.
+
+    Args:
+        http: the Nessie.
+        known: the reference, where the caller knows it.
+        source: the branch that has the other commit.
+        hash: that commit.
+
+    Raises:
+        CatalogConflict: it stands elsewhere by now.
+        ReferenceNotFound: there is no such reference, or no such commit.
+        CatalogStateUnknown: the answer was lost; look where it stands before moving it again.
+    """
+    path = f"trees/{quote(known.name, safe='')}@{quote(known.hash, safe='')}"
+    http.write(path, {"type": known.kind}, {"type": "BRANCH", "name": source, "hash": hash}, method="PUT")
+    return Reference(known.name, hash, known.kind)
+
+
 def delete_reference(http: NessieHttp, gone: Reference) -> None:
     """Delete a branch or tag if it stands at that very hash; one that is gone already is no failure.
 

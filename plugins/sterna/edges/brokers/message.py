@@ -1,0 +1,59 @@
+"""What is sent, and what every sender promises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sterna.errors import SternaError
+
+
+@dataclass(frozen=True)
+class Message:
+    """One event on its way.
+
+    Args:
+        id: the event's id, the same each time that it is sent.
+        table: what it is about.
+        text: the whole event as JSON (CloudEvents 1.0, structured mode).
+    """
+
+    id: str
+    table: str
+    text: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """How far a sender came.
+
+    Args:
+        count: how many messages, from the first one on, are acknowledged.
+        problem: why the next one isn't; None: all are.
+        retry_after: seconds that the receiver asks to be left alone for.
+    """
+
+    count: int
+    problem: SternaError | None = None
+    retry_after: float | None = None
+
+
+class Sender(Protocol):
+    """Sends events to one target, in order."""
+
+    at_once: int
+    """How many messages a call may have."""
+
+    def send(self, messages: Sequence[Message]) -> Sent:
+        """Send messages in order, and wait for their acknowledgements; raises nothing of sterna's.
+
+        Returns:
+            How far it came. The problem is `ReceiverUnreachable`: later it may go well; `EventRefused`: never;
+            `OutletDisabled`: nothing is wanted any more.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the connection."""
+        ...

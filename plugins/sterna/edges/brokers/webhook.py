@@ -1,0 +1,140 @@
+"""Webhooks, by the rules of Standard Webhooks: signed, the same id at each repetition, no redirects.
+
+Source: standard-webhooks/standard-webhooks, "Standard Webhooks" 1.0: "Webhook payload structure", "Signature scheme",
+"Deliverability"; CloudEvents 1.0.2, "HTTP Protocol Binding", structured mode.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import ssl
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import httpcore
+
+from sterna.edges.brokers.guarded import AddressRefused, GuardedBackend, Resolve, resolve
+from sterna.edges.brokers.message import Message, Sent
+from sterna.errors import CredentialError, EventRefused, OutletDisabled, ReceiverUnreachable, SternaError
+from sterna.registry.connection import Credential
+from sterna.services.outlets import Webhook
+
+_PREFIX = "whsec_"
+_SHORTEST_KEY = 16  # bytes; the standard asks for 24 to 64, and older keys are about
+_MOST_RETRY_AFTER = 86_400.0
+_GONE, _TOO_LARGE = 410, 413
+
+
+def signing_keys(credential: Credential) -> tuple[bytes, ...]:
+    """Return the keys of a credential: its password, and while keys are rotated `previous_password` in its `extra`.
+
+    Raises:
+        CredentialError: there is none, or one is no key.
+    """
+    texts = [credential.password, str(credential.extra.get("previous_password") or "")]
+    return tuple(_key(credential.id, text) for text in texts if text or text is texts[0])
+
+
+def signature(key: bytes, id: str, timestamp: int, body: bytes) -> str:
+    """Return one signature of a message."""
+    signed = b"%b.%d.%b" % (id.encode(), timestamp, body)
+    return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+
+
+class WebhookSender:
+    """Posts events, one after another.
+
+    Args:
+        settings: the receiver.
+        credential: holds the keys.
+        resolver: returns a host's addresses.
+
+    Raises:
+        CredentialError: there is no key in it.
+    """
+
+    at_once = 16
+
+    def __init__(self, settings: Webhook, credential: Credential, resolver: Resolve = resolve) -> None:
+        self._settings = settings
+        self._keys = signing_keys(credential)
+        plain = settings.url.startswith("http:")
+        self._backend = GuardedBackend(settings.networks, plain=plain, resolver=resolver)
+        # Neither proxies nor redirects: whoever is connected to is whom the file names.
+        self._pool = httpcore.ConnectionPool(
+            ssl_context=ssl.create_default_context(), network_backend=self._backend, max_connections=1
+        )
+
+    def send(self, messages: Sequence[Message]) -> Sent:
+        """See `Sender.send`."""
+        for count, message in enumerate(messages):
+            problem, retry_after = self._post(message)
+            if problem is not None:
+                return Sent(count, problem, retry_after)
+        return Sent(len(messages))
+
+    def close(self) -> None:
+        """See `Sender.close`."""
+        self._pool.close()
+
+    def _post(self, message: Message) -> tuple[SternaError | None, float | None]:
+        now = int(time.time())
+        headers: dict[bytes | str, bytes | str] = {
+            "Content-Type": "application/cloudevents+json; charset=utf-8",
+            "User-Agent": "sterna",
+            "webhook-id": message.id,
+            "webhook-timestamp": str(now),
+            "webhook-signature": " ".join(signature(key, message.id, now, message.text) for key in self._keys),
+        }
+        seconds = float(self._settings.timeout)
+        self._backend.deadline = time.monotonic() + seconds
+        timeout = dict.fromkeys(("connect", "read", "write", "pool"), seconds)
+        try:
+            # What the answer says beside its head isn't read: it may be endless.
+            with self._pool.stream(
+                "POST", self._settings.url, headers=headers, content=message.text, extensions={"timeout": timeout}
+            ) as answer:
+                retry_after = next((value for name, value in answer.headers if name.lower() == b"retry-after"), b"")
+                return _judged(answer.status, retry_after)
+        except AddressRefused as error:
+            return ReceiverUnreachable(str(error), hint="allow_networks may allow it"), None
+        except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, OSError) as error:
+            return ReceiverUnreachable(f"no answer: {type(error).__name__}"), None
+
+
+def _judged(status: int, retry_after: bytes) -> tuple[SternaError | None, float | None]:
+    if 200 <= status < 300:
+        return None, None
+    if status == _GONE:
+        return OutletDisabled("the receiver answered 410: it wants no events any more"), None
+    if status == _TOO_LARGE:
+        return EventRefused("the receiver answered 413: the event is too large for it"), None
+    followed = " (redirects are not followed)" if 300 <= status < 400 else ""
+    wait = _seconds(retry_after.decode("latin-1")) if status in (429, 503) else None
+    return ReceiverUnreachable(f"the receiver answered {status}{followed}"), wait
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        wait = float(text) if text.isdecimal() else (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(max(wait, 0.0), _MOST_RETRY_AFTER)
+
+
+def _key(id: str, text: str) -> bytes:
+    try:
+        key = base64.b64decode(text.removeprefix(_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if len(key) < _SHORTEST_KEY:
+        raise CredentialError(
+            f"connection {id!r} has no key that can sign",
+            hint=f"its password is {_PREFIX} and at least {_SHORTEST_KEY} bytes in base64",
+        )
+    return key

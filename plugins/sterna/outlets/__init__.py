@@ -1,0 +1,1 @@
+"""Outlets: events that are sent on to webhooks, in order, and at least once."""

@@ -1,0 +1,90 @@
+"""Dead letters: events that couldn't be delivered, kept beside the replica until somebody sends them again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from sterna.edges.brokers.message import Message
+from sterna.errors import BrokenMetadata, SternaError
+from sterna.replica.region import RegionContext
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """One event that an outlet gave up.
+
+    Args:
+        outlet: whose it is.
+        id: the event's id.
+        table: what the event is about.
+        reason: why it wasn't delivered.
+        at: when it was given up (ISO 8601, UTC).
+        file: where it lies.
+        event: the event itself.
+    """
+
+    outlet: str
+    id: str
+    table: str
+    reason: str
+    at: str
+    file: str
+    event: dict[str, Any] = field(repr=False)
+
+    def message(self) -> Message:
+        """Return the event as it was to be sent, byte for byte."""
+        text = json.dumps(self.event, separators=(",", ":"), ensure_ascii=False)
+        try:
+            return Message(self.id, self.table, text.encode())
+        except UnicodeEncodeError:
+            return Message(self.id, self.table, json.dumps(self.event, separators=(",", ":")).encode())
+
+
+def bury(context: RegionContext, outlet: str, message: Message, reason: str) -> str:
+    """Write a dead letter; one that is there already stays.
+
+    Returns:
+        Its URI.
+
+    Raises:
+        StoreError: the region's own store doesn't take it.
+    """
+    event = json.loads(message.text)
+    moment = "".join(letter for letter in str(event["time"]) if letter not in "-:")
+    uri = f"{dead_folder(context, outlet)}/{moment}-{message.id}.json"
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    letter = {"outlet": outlet, "id": message.id, "table": message.table, "reason": reason, "at": at, "event": event}
+    context.objects.write_new(uri, json.dumps(letter).encode())
+    return uri
+
+
+def dead_folder(context: RegionContext, outlet: str) -> str:
+    """Return the folder of an outlet's dead letters."""
+    return f"{context.region.replica_root}/_sterna/dead/{outlet}"
+
+
+def dead_files(context: RegionContext, outlet: str) -> list[str]:
+    """Return the URIs of an outlet's dead letters, oldest event first."""
+    return sorted(uri for uri, _, _ in context.objects.list(dead_folder(context, outlet)) if uri.endswith(".json"))
+
+
+def dead_letters(context: RegionContext, outlet: str) -> Iterator[DeadLetter]:
+    """Yield an outlet's dead letters, oldest event first.
+
+    Raises:
+        StoreError: they can't be read.
+        BrokenMetadata: one is damaged.
+    """
+    for uri, found in context.objects.read_many(dead_files(context, outlet)):
+        if isinstance(found, SternaError):
+            raise found
+        try:
+            said = json.loads(found)
+            facts = {name: str(said[name]) for name in ("id", "table", "reason", "at")}
+            yield DeadLetter(outlet, file=uri, event=dict(said["event"]), **facts)
+        except (ValueError, KeyError, TypeError):
+            raise BrokenMetadata("this is no dead letter", file=uri) from None

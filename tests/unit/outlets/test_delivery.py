@@ -1,0 +1,308 @@
+"""Delivery: in order, repeated and never skipped, whoever dies; positions that follow; dead letters."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from sterna.edges.brokers.message import Message, Sent
+from sterna.errors import CatalogUnreachable, EventRefused, NotPrimary, OutletDisabled, ReceiverUnreachable
+from sterna.outlets.letters import dead_letters
+from sterna.outlets.position import positions, tag_of
+from sterna.services.readers import ReaderRule
+from tests.support.doubles.catalog import InMemoryCatalog
+from tests.support.gateway import BRANCH, Branch
+from tests.support.outlets import HASTE, Receiver, only, room, settings, wait_until
+from tests.support.regions import with_ports
+
+PAGER = settings(pager={})
+TAG = tag_of("eu", "pager")
+
+
+def stands_at(branch: Branch, hash: str) -> bool:
+    return branch.catalog.reference(TAG).hash == hash
+
+
+def test_the_first_start_begins_at_the_head(branch: Branch) -> None:
+    branch.update("old")
+    receiver = Receiver()
+    with room(branch, PAGER, receiver) as made:
+        newest = branch.update("a")
+        wait_until(lambda: receiver.tables == ["ns.a"])
+        wait_until(lambda: stands_at(branch, newest))
+        assert (only(made).told.state, only(made).told.delivered, only(made).age) == ("delivering", 1, 0.0)
+    assert receiver.closed == 1
+
+
+def test_a_branch_without_commits_is_told_from_its_first_one_on(branch: Branch) -> None:
+    receiver = Receiver()
+    receiver.dark()
+    with room(branch, PAGER, receiver):
+        assert stands_at(branch, branch.catalog.no_ancestor())
+    first = branch.update("a")
+    receiver.well()
+    with room(branch, PAGER, receiver):
+        wait_until(lambda: receiver.tables == ["ns.a"])
+    assert stands_at(branch, first), "an orderly end leaves the position where delivery is"
+
+
+def test_events_come_in_the_order_of_the_log_portion_by_portion(branch: Branch) -> None:
+    receiver = Receiver()
+    with room(branch, PAGER, receiver):
+        pass
+    for index in range(20):
+        branch.update(f"t{index}", f"u{index}")
+    with room(branch, PAGER, receiver):
+        wait_until(lambda: len(receiver.got) == 40)
+    assert receiver.tables == [f"ns.{kind}{index}" for index in range(20) for kind in "tu"]
+    assert len({each.id for each in receiver.got}) == 40
+
+
+def test_a_crash_before_the_position_moved_repeats_and_skips_nothing(branch: Branch) -> None:
+    slow = HASTE.__class__(**{**vars(HASTE), "move": 60.0})
+    receiver = Receiver()
+    with room(branch, PAGER, receiver):
+        start = branch.catalog.reference(TAG).hash
+    made = room(branch, PAGER, receiver, slow)
+    running = made.__enter__()
+    branch.update("a")
+    branch.update("b")
+    wait_until(lambda: receiver.tables == ["ns.a", "ns.b"])
+    assert stands_at(branch, start)
+    # As after SIGKILL: another process begins, and this one never moves the tag again.
+    only(running).tag.lost = True
+    with room(branch, PAGER, receiver):
+        wait_until(lambda: receiver.tables == ["ns.a", "ns.b", "ns.a", "ns.b"])
+    assert [each.text for each in receiver.got[:2]] == [each.text for each in receiver.got[2:]]
+    running.stop()
+
+
+def test_a_stuck_outlet_holds_up_no_other(branch: Branch) -> None:
+    stuck, well = Receiver(), Receiver()
+    stuck.dark()
+    services = settings(stuck={"give_up": "2d"}, well={})
+    with room(branch, services, {"stuck": stuck, "well": well}) as made:
+        branch.update("a")
+        wait_until(lambda: well.tables == ["ns.a"])
+        first = next(each for each in made.deliverers if each.job.name == "stuck")
+        wait_until(lambda: first.told.failures > 2)
+        assert first.told.state == "retrying" and first.age > 0
+        stuck.well()
+        wait_until(lambda: stuck.tables == ["ns.a"])
+
+
+def test_while_the_primary_is_dark_positions_stand_still_and_delivery_goes_on(branch: Branch) -> None:
+    class Dark(InMemoryCatalog):
+        dark = False
+
+        def move_tag(self, *arguments: Any) -> Any:
+            if self.dark:
+                raise CatalogUnreachable("dark")
+            return branch.catalog.move_tag(*arguments)
+
+        def __getattribute__(self, name: str) -> Any:
+            own = name in ("dark", "move_tag", "__class__")
+            return object.__getattribute__(self, name) if own else getattr(branch.catalog, name)
+
+    primary, receiver = Dark(), Receiver()
+    context = with_ports(branch.context(), catalog=branch.catalog, primary=primary)
+    with room(branch, PAGER, receiver, context=context) as made:
+        start = branch.catalog.reference(TAG).hash
+        Dark.dark = True
+        newest = branch.update("a")
+        wait_until(lambda: receiver.tables == ["ns.a"])
+        wait_until(lambda: only(made).tag.problem == "CatalogUnreachable")
+        assert stands_at(branch, start)
+        Dark.dark = False
+        wait_until(lambda: stands_at(branch, newest))
+
+
+def test_an_answer_to_a_move_that_is_lost_is_looked_for(branch: Branch) -> None:
+    receiver = Receiver()
+    with room(branch, PAGER, receiver) as made:
+        first = branch.update("a")
+        branch.catalog.lose_next_answer()
+        wait_until(lambda: stands_at(branch, first))
+        second = branch.update("b")
+        wait_until(lambda: stands_at(branch, second))
+        assert not only(made).tag.lost and only(made).told.stepped_back == 0
+    assert receiver.tables == ["ns.a", "ns.b"]
+
+
+def test_of_two_deliverers_one_steps_back_and_takes_over_when_the_other_is_gone(branch: Branch) -> None:
+    one, other = Receiver(), Receiver()
+    with room(branch, PAGER, one) as first, room(branch, PAGER, other) as second:
+        both = [only(first), only(second)]
+        for index in range(200):
+            branch.update(f"t{index}")
+            if any(each.told.state == "standby" for each in both):
+                break
+            wait_until(lambda index=index: f"ns.t{index}" in one.tables + other.tables)
+            wait_until(lambda: branch.catalog.reference(TAG).hash == branch.catalog.reference(BRANCH).hash)
+        wait_until(lambda: sum(each.told.state == "standby" for each in both) == 1)
+        standing = next(each for each in both if each.told.state == "standby")
+        working, there = (one, other) if standing is both[1] else (other, one)
+        before = len(there.got)
+        branch.update("last")
+        wait_until(lambda: "ns.last" in working.tables)
+        wait_until(lambda: branch.catalog.reference(TAG).hash == branch.catalog.reference(BRANCH).hash)
+        assert len(there.got) == before
+        working.dark()
+        branch.update("more")
+        wait_until(lambda: "ns.more" in there.tables)
+    told = list(dict.fromkeys(one.tables + other.tables))
+    assert {"ns.t0", "ns.last", "ns.more"} <= set(told)
+
+
+def test_after_give_up_an_event_goes_to_the_dead_letters_and_delivery_goes_on(branch: Branch) -> None:
+    receiver = Receiver()
+    receiver.answer = lambda message: (
+        Sent(0, ReceiverUnreachable("the receiver answered 500")) if message.table == "ns.bad" else Sent(1)
+    )
+    with room(branch, settings(pager={"give_up": "1s"}), receiver) as made:
+        branch.update("a")
+        newest = branch.update("bad")
+        branch.update("b")
+        wait_until(lambda: receiver.tables == ["ns.a", "ns.b"])
+        assert only(made).told.dead == 1
+    (letter,) = dead_letters(branch.context(), "pager")
+    assert (letter.table, letter.reason) == ("ns.bad", "the receiver answered 500")
+    assert letter.id.startswith(newest) and json.loads(letter.message().text)["subject"] == "ns.bad"
+
+
+def test_a_refused_event_of_a_batch_alone_goes_to_the_dead_letters(branch: Branch) -> None:
+    class Broker(Receiver):
+        def send(self, messages: Any) -> Sent:
+            if any(each.table == "ns.large" for each in messages):
+                return Sent(0, EventRefused("too large"))
+            return super().send(messages)
+
+    receiver = Broker()
+    receiver.dark()
+    with room(branch, PAGER, receiver) as made:
+        branch.update("a")
+        wait_until(lambda: only(made).told.failures > 0)
+        for name in ("b", "large", "c", "d"):
+            branch.update(name)
+        receiver.well()
+        wait_until(lambda: receiver.tables == ["ns.a", "ns.b", "ns.c", "ns.d"])
+    assert [each.table for each in dead_letters(branch.context(), "pager")] == ["ns.large"]
+
+
+def test_dead_letters_that_can_t_be_written_hold_the_event(branch: Branch, monkeypatch: pytest.MonkeyPatch) -> None:
+    receiver = Receiver(answer=lambda message: Sent(0, EventRefused("no")))
+    written = []
+
+    def bury(*arguments: Any) -> str:
+        if len(written) < 2:
+            written.append(arguments)
+            raise CatalogUnreachable("the store is dark")
+        written.append(arguments)
+        return "there"
+
+    monkeypatch.setattr("sterna.outlets.deliverer.bury", bury)
+    with room(branch, PAGER, receiver) as made:
+        branch.update("a")
+        wait_until(lambda: only(made).told.dead == 1)
+    assert len(written) == 3
+
+
+def test_410_disables_the_outlet(branch: Branch) -> None:
+    receiver = Receiver(answer=lambda message: Sent(0, OutletDisabled("410")))
+    with room(branch, PAGER, receiver) as made:
+        start = branch.catalog.reference(TAG).hash
+        branch.update("a")
+        wait_until(lambda: only(made).told.state == "disabled")
+        branch.update("b")
+        receiver.well()
+        wait_until(lambda: receiver.closed == 1)
+        assert receiver.got == [] and stands_at(branch, start)
+
+
+def test_a_receiver_that_asks_for_time_is_given_it(branch: Branch) -> None:
+    tries: list[float] = []
+
+    def answer(message: Message) -> Sent:
+        tries.append(datetime.now(UTC).timestamp())
+        return Sent(0, ReceiverUnreachable("429"), 0.5) if len(tries) == 1 else Sent(1)
+
+    receiver = Receiver(answer=answer)
+    with room(branch, PAGER, receiver):
+        branch.update("a")
+        wait_until(lambda: receiver.tables == ["ns.a"])
+    assert tries[1] - tries[0] >= 0.5
+
+
+@pytest.mark.parametrize("how", ["rewound", "old"])
+def test_a_position_that_the_log_has_no_more_begins_at_the_head_and_says_so(
+    how: str, branch: Branch, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver, base = Receiver(), branch.update("base")
+    with room(branch, PAGER, receiver):
+        lost = branch.update("lost")
+        wait_until(lambda: stands_at(branch, lost))
+    keep = timedelta(days=7)
+    if how == "rewound":
+        branch.catalog.assign(BRANCH, base)
+        branch.update("anew")
+    else:
+        keep = timedelta(0)
+        branch.update("unseen")
+    with caplog.at_level(logging.ERROR), room(branch, PAGER, receiver, keep=keep) as made:
+        wait_until(lambda: only(made).told.resets == 1)
+        wait_until(lambda: stands_at(branch, branch.catalog.reference(BRANCH).hash))
+    assert receiver.tables == ["ns.lost"]
+    assert "begins at the head" in caplog.text
+
+
+def test_a_promotion_asks_anew_who_the_primary_is(branch: Branch, monkeypatch: pytest.MonkeyPatch) -> None:
+    receiver, closed = Receiver(), []
+    with room(branch, PAGER, receiver) as made:
+        monkeypatch.setattr(made._positions.ports, "close", lambda: closed.append(1))
+        real = branch.catalog.move_tag
+
+        def refused(*arguments: Any) -> Any:
+            monkeypatch.setattr(branch.catalog, "move_tag", real)
+            raise NotPrimary("a copy")
+
+        monkeypatch.setattr(branch.catalog, "move_tag", refused)
+        newest = branch.update("a")
+        wait_until(lambda: stands_at(branch, newest))
+        assert closed == [1]
+
+
+def test_only_what_is_asked_for_and_allowed_is_sent(branch: Branch) -> None:
+    services = settings(some={"tables": ["ns.a*"]}, hr={"roles": ["hr"]}, us={"regions": ["us"]})
+    rule = ReaderRule(tables=["ns.salaries", "ns.a2"], roles=["hr"])
+    services = services.model_copy(update={"readers": [rule]})
+    some, hr = Receiver(), Receiver()
+    with room(branch, services, {"some": some, "hr": hr}) as made:
+        assert sorted(each.job.name for each in made.deliverers) == ["hr", "some"]
+        for name in ("a1", "a2", "b", "salaries"):
+            newest = branch.update(name)
+        wait_until(lambda: len(hr.got) == 4)
+        wait_until(lambda: branch.catalog.reference(tag_of("eu", "some")).hash == newest)
+    assert some.tables == ["ns.a1"] and hr.tables == ["ns.a1", "ns.a2", "ns.b", "ns.salaries"]
+
+
+def test_tables_that_the_registry_refuses_are_told_to_nobody(branch: Branch) -> None:
+    receiver = Receiver()
+    refusing = branch.context(policies=[{"tables": ["ns.secret"], "replicate": False}])
+    with room(branch, PAGER, receiver, context=refusing):
+        branch.update("secret")
+        branch.update("a")
+        wait_until(lambda: receiver.tables == ["ns.a"])
+
+
+def test_tags_of_outlets_that_are_gone_are_told(branch: Branch) -> None:
+    head = branch.update("a")
+    branch.catalog.create_tag(tag_of("eu", "gone"), BRANCH, head)
+    branch.catalog.create_tag(tag_of("eu-west", "other"), BRANCH, head)
+    with room(branch, PAGER, Receiver()) as made:
+        wait_until(lambda: made.unknown == ("gone",))
+    assert set(positions("eu", branch.catalog.references())) == {"gone", "pager"}
+    assert set(positions("eu-west", branch.catalog.references())) == {"other"}

@@ -1,0 +1,342 @@
+"""Webhooks: signed as the standard says, to the addresses that the file names, whatever a receiver does."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from sterna.edges.brokers.guarded import AddressRefused, GuardedBackend
+from sterna.edges.brokers.message import Message, Sent
+from sterna.edges.brokers.webhook import WebhookSender, signature, signing_keys
+from sterna.errors import CredentialError, EventRefused, OutletDisabled, ReceiverUnreachable
+from sterna.registry.connection import Credential
+from sterna.services.outlets import Webhook
+
+OLD, NEW = b"o" * 24, b"n" * 24
+MESSAGE = Message("ab" * 32 + "-1", "ns.a", b'{"specversion":"1.0","id":"x","data":{"table_identifier":"ns.a"}}')
+
+
+def key_text(key: bytes) -> str:
+    return "whsec_" + base64.b64encode(key).decode()
+
+
+ROTATING = Credential("hook", password=key_text(NEW), extra={"previous_password": key_text(OLD)})
+
+
+@dataclass
+class Hook:
+    """A receiver on the loopback."""
+
+    status: int = 204
+    headers: dict[str, str] = field(default_factory=dict)
+    hang: float = 0.0
+    got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    server: Any = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_address[1]}/hook"
+
+
+@contextmanager
+def hooked(**given: Any) -> Iterator[Hook]:
+    hook = Hook(**given)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            hook.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            time.sleep(hook.hang)
+            self.send_response(hook.status)
+            for name, value in hook.headers.items():
+                self.send_header(name, value)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    hook.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=hook.server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield hook
+    finally:
+        hook.server.shutdown()
+        hook.server.server_close()
+
+
+def sender(url: str, resolver: Callable[[str, int], Any] | None = None, **settings: Any) -> WebhookSender:
+    webhook = Webhook.model_validate({"url": url, "timeout": "1s", **settings})
+    return WebhookSender(webhook, ROTATING, **({"resolver": resolver} if resolver else {}))
+
+
+def post(url: str, **given: Any) -> Sent:
+    made = sender(url, **given)
+    try:
+        return made.send([MESSAGE])
+    finally:
+        made.close()
+
+
+def verified(key: bytes, headers: dict[str, str], body: bytes) -> bool:
+    """What a receiver does, written anew."""
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    wanted = "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+    return any(hmac.compare_digest(wanted, each) for each in headers["webhook-signature"].split(" "))
+
+
+def test_the_standard_s_own_example() -> None:
+    key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    found = signature(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
+    assert found == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def test_what_is_sent_can_be_verified_by_either_key() -> None:
+    with hooked() as hook:
+        made = sender(hook.url)
+        assert made.send([MESSAGE, MESSAGE]) == Sent(2)
+        made.close()
+    assert len(hook.got) == 2
+    for headers, body in hook.got:
+        assert body == MESSAGE.text and json.loads(body)["id"] == "x"
+        assert headers["webhook-id"] == MESSAGE.id
+        assert headers["content-type"] == "application/cloudevents+json; charset=utf-8"
+        assert abs(int(headers["webhook-timestamp"]) - time.time()) < 10
+        assert verified(NEW, headers, body) and verified(OLD, headers, body)
+        assert not verified(b"x" * 24, headers, body) and not verified(NEW, headers, body + b" ")
+
+
+@pytest.mark.parametrize("password", ["", "secret", "whsec_", "whsec_!!", key_text(b"short")])
+def test_what_is_no_key_is_refused_and_not_shown(password: str) -> None:
+    with pytest.raises(CredentialError) as raised:
+        signing_keys(Credential("hook", password=password))
+    assert "hook" in str(raised.value) and "secret" not in str(raised.value)
+    with pytest.raises(CredentialError):
+        signing_keys(Credential("hook", password=key_text(NEW), extra={"previous_password": "no"}))
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (200, None),
+        (299, None),
+        (301, ReceiverUnreachable),
+        (307, ReceiverUnreachable),
+        (400, ReceiverUnreachable),
+        (401, ReceiverUnreachable),
+        (404, ReceiverUnreachable),
+        (410, OutletDisabled),
+        (413, EventRefused),
+        (429, ReceiverUnreachable),
+        (500, ReceiverUnreachable),
+        (503, ReceiverUnreachable),
+    ],
+)
+def test_each_status(status: int, kind: type[Exception] | None) -> None:
+    with hooked() as elsewhere, hooked(status=status, headers={"Location": elsewhere.url}) as hook:
+        sent = post(hook.url)
+        assert elsewhere.got == [], "no redirect is followed"
+    assert (sent.count, type(sent.problem)) == ((1, type(None)) if kind is None else (0, kind))
+
+
+@pytest.mark.parametrize(
+    ("status", "header", "seconds"),
+    [
+        (429, "7", 7),
+        (503, "120", 120),
+        (503, "99999999", 86_400),
+        (429, "Mon, 01 Jan 2001 00:00:00 GMT", 0),
+        (429, "soon", None),
+        (429, "-1", None),
+        (500, "7", None),
+    ],
+)
+def test_retry_after(status: int, header: str, seconds: float | None) -> None:
+    with hooked(status=status, headers={"Retry-After": header}) as hook:
+        assert post(hook.url).retry_after == seconds
+
+
+def test_a_receiver_that_hangs_is_left() -> None:
+    with hooked(hang=3) as hook:
+        started = time.monotonic()
+        assert isinstance(post(hook.url).problem, ReceiverUnreachable)
+        assert time.monotonic() - started < 2.5
+
+
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 200 OK\r\nX: " + b"y", b"", b"hello\r\n\r\n"], ids=["drip", "eof", "odd"]
+)
+def test_a_receiver_that_answers_by_drips_or_oddly_is_left(answer: bytes) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(65_536)
+            connection.sendall(answer)
+            try:
+                for _ in range(40 if answer.endswith(b"y") else 0):
+                    time.sleep(0.1)
+                    connection.sendall(b"y")
+            except OSError:
+                pass
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    started = time.monotonic()
+    sent = post(f"http://127.0.0.1:{listening.getsockname()[1]}/")
+    assert (sent.count, type(sent.problem)) == (0, ReceiverUnreachable)
+    assert time.monotonic() - started < 2.5
+    thread.join(10)
+    listening.close()
+
+
+def test_an_endless_answer_is_not_read() -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(65_536)
+            try:
+                connection.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+                while True:
+                    connection.sendall(b"10000\r\n" + b"x" * 65_536 + b"\r\n")
+            except OSError:
+                pass
+
+    threading.Thread(target=serve, daemon=True).start()
+    started = time.monotonic()
+    assert post(f"http://127.0.0.1:{listening.getsockname()[1]}/") == Sent(1)
+    assert time.monotonic() - started < 1
+    listening.close()
+
+
+def test_a_killed_receiver_that_comes_back_gets_the_same_again() -> None:
+    with hooked() as hook:
+        made, url, port = sender(hook.url), hook.url, hook.server.server_address[1]
+        assert made.send([MESSAGE]) == Sent(1)
+    sent = made.send([MESSAGE])
+    while sent.problem is None:  # a connection of before may live on for a moment
+        sent = made.send([MESSAGE])
+    assert isinstance(sent.problem, ReceiverUnreachable) and "127.0.0.1" not in str(sent.problem)
+    with socket.create_server(("127.0.0.1", port)) as listening:
+        got: list[bytes] = []
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                got.append(connection.recv(65_536))
+                connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        assert made.send([MESSAGE]) == Sent(1)
+        thread.join(10)
+    assert MESSAGE.id.encode() in got[0] and url
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "10.0.0.1",
+        "192.168.1.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "0.0.0.0",
+        "224.0.0.1",
+        "::1",
+        "fe80::1%eth0",
+        "fc00::1",
+        "::ffff:10.0.0.1",
+        "64:ff9b::a00:1",
+        "2002:a00:1::",
+    ],
+)
+def test_a_name_that_leads_inside_is_refused(address: str) -> None:
+    backend = GuardedBackend((), plain=False, resolver=lambda host, port: [address])
+    with pytest.raises(AddressRefused):
+        backend.connect_tcp("hooks.example.com", 443, 1.0)
+    both = GuardedBackend((), plain=False, resolver=lambda host, port: ["93.184.215.14", address])
+    with pytest.raises(AddressRefused):
+        both.connect_tcp("hooks.example.com", 443, 1.0)
+
+
+def test_a_refused_address_is_no_acknowledgement_and_is_told_without_it() -> None:
+    with hooked() as hook:
+        port = hook.server.server_address[1]
+        sent = post(f"https://hooks.example.com:{port}/", resolver=lambda host, port: ["127.0.0.1"])
+        assert isinstance(sent.problem, ReceiverUnreachable) and "127.0.0.1" not in str(sent.problem)
+        assert "isn't allowed" in str(sent.problem) and hook.got == []
+
+
+def test_a_name_that_is_bound_anew_leads_nowhere_else() -> None:
+    asked: list[str] = []
+
+    def rebinding(host: str, port: int) -> list[str]:
+        # The first answer passes every check, and each later one is another machine.
+        asked.append(host)
+        return ["127.0.0.1"] if len(asked) == 1 else ["10.0.0.1"]
+
+    with hooked() as hook:
+        port = hook.server.server_address[1]
+        url = f"http://hooks.example.com:{port}/"
+        made = sender(url, resolver=rebinding, allow_networks=["127.0.0.0/8"])
+        assert made.send([MESSAGE]) == Sent(1)
+        assert asked == ["hooks.example.com"], "the address that was checked is the one that was connected to"
+        assert hook.got[0][0]["host"] == f"hooks.example.com:{port}"
+        made.close()
+    again = sender(url, resolver=rebinding, allow_networks=["127.0.0.0/8"])
+    assert isinstance(again.send([MESSAGE]).problem, ReceiverUnreachable)
+
+
+def test_networks_that_are_allowed_and_http_within_them_alone() -> None:
+    with hooked() as hook:
+        port = hook.server.server_address[1]
+
+        def inside(host: str, port: int) -> list[str]:
+            return ["127.0.0.1"]
+
+        url = f"http://hooks.example.com:{port}/"
+        assert post(url, resolver=inside, allow_networks=["127.0.0.0/8"]) == Sent(1)
+        assert post(url, resolver=inside, allow_networks=["10.0.0.0/8"]).problem
+        assert post(f"http://localhost:{port}/", resolver=inside) == Sent(1)
+        assert post(f"http://localhost:{port}/", resolver=lambda host, port: ["10.0.0.1"]).problem
+    public = GuardedBackend((), plain=True, resolver=lambda host, port: ["93.184.215.14"])
+    with pytest.raises(AddressRefused):
+        public.connect_tcp("hooks.example.com", 80, 1.0)
+
+
+def test_a_name_that_isn_t_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(host: str, port: int) -> list[str]:
+        raise socket.gaierror("secret.internal")
+
+    sent = post("https://hooks.example.com/", resolver=none)
+    assert isinstance(sent.problem, ReceiverUnreachable) and "secret.internal" not in str(sent.problem)
+
+
+def test_neither_proxies_nor_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with hooked() as hook:
+        made = sender(hook.url)
+        assert made.send([MESSAGE]) == Sent(1)
+        made.close()
+    assert key_text(NEW) not in repr(vars(made).get("_settings"))

@@ -22,7 +22,7 @@ import fastavro
 
 from bench.regions import MAIN, Regions, settle
 from sterna.catalog.model import Key, Put, key_name
-from sterna.iceberg.avro.container import encode_long
+from sterna.iceberg.avro.binary import encode_long
 
 COLUMNS = ("bigint",) * 8 + ("double",) * 4 + ("timestamp",) * 2 + ("string",) * 4 + ("int",)
 """With the partition column 20 columns, all of which have statistics."""

@@ -19,7 +19,7 @@ _SIZES: dict[str, tuple[Any, Any, Any]] = {
     "history_minutes": (None, None, 60.0),
     "fuzz_seconds": (20.0, 2.0, 1800.0),
     "poisons": (60, 10, 20_000),
-    "simulation_seeds": (300, 60, 20_000),
+    "simulation_seeds": (300, 40, 20_000),
     "soak_minutes": (1.0, 0.0, 60.0),
     "writer_rounds": (2, 0, 20),
 }
@@ -41,6 +41,14 @@ _MARKS = {
         "ha/test_promotion_dag.py",
         "ha/test_site_airflow.py",
     ),
+    "slow": (
+        "simulation/test_simulation.py",
+        "simulation/test_upgrade.py",
+        "unit/edges/test_silent_postgres.py",
+        "unit/gc/test_meanwhile.py",
+        "unit/iceberg/test_metadata_large.py",
+        "unit/replica/test_many_held.py",
+    ),
     "long": (
         "faults/test_soak.py",
         "integration/sync/test_histories.py",
@@ -54,7 +62,7 @@ _TIMEOUT = 900.0
 
 # A slow machine proves nothing: the first example of a test also pays for its imports.
 settings.register_profile("sterna", deadline=None)
-settings.register_profile("quick", deadline=None, max_examples=25)
+settings.register_profile("quick", deadline=None, max_examples=10)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -89,7 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     path = _path(collection_path)
-    if config.getoption("quick") and path.startswith(_MARKS["server"] + _MARKS["airflow"]):
+    if config.getoption("quick") and path.startswith(_MARKS["server"] + _MARKS["airflow"] + _MARKS["slow"]):
         return True
     regions = config.getoption("regions") or config.getoption("long")
     return True if path.startswith(_MARKS["regions"]) and not regions else None

@@ -67,6 +67,7 @@ class Hands:
             run = self.begin()
             self.world.wait_until("copies that hang", hung.exists)
             self.world.wait_until("both copies", lambda: self.states(run)["copy"] == "running")
+            self.world.wait_until("both copies' programs", lambda: len(self.copies()) == 2)
             yield run
         finally:
             hangs.unlink()

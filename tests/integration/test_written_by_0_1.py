@@ -23,8 +23,8 @@ from sterna.edges.environment import environment
 from sterna.edges.secrets import environment_secrets
 from sterna.embedded.nessie import start_nessie
 from sterna.embedded.postgres import start_postgres
+from sterna.embedded.registry_file import bucket, environment_of, new_keys
 from sterna.embedded.s3 import Endpoint, start_s3
-from sterna.embedded.stack import bucket, environment_of, new_keys
 from sterna.errors import UsageError
 from sterna.gc.evidence import Runs, read_passes
 from sterna.gc.model import GcOptions

@@ -13,7 +13,7 @@ from typing import Any
 
 import fastavro
 
-from sterna.iceberg.avro.container import encode_long
+from sterna.iceberg.avro.binary import encode_long
 
 EXISTING, ADDED, DELETED = 0, 1, 2
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2

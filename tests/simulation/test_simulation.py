@@ -43,11 +43,7 @@ HAPPENS = (
         (bugs.what_a_commit_tells_is_sometimes_overlooked, "events: other bytes"),
     ],
 )
-def test_a_bug_put_in_on_purpose_is_found(
-    bug: Callable[[], AbstractContextManager[object]], broken: str, request: pytest.FixtureRequest
-) -> None:
-    if bug is bugs.clean_up_without_grace and request.config.getoption("quick"):
-        pytest.skip("its seed is far away: without --quick alone")
+def test_a_bug_put_in_on_purpose_is_found(bug: Callable[[], AbstractContextManager[object]], broken: str) -> None:
     look_for(bug, broken)
 
 
@@ -84,9 +80,7 @@ def test_a_seed_is_the_same_each_time() -> None:
     assert play(1).trace == play(1).trace
 
 
-def test_the_seeds_get_about(request: pytest.FixtureRequest) -> None:
+def test_the_seeds_get_about() -> None:
     """A simulation in which nothing happens finds nothing."""
-    if request.config.getoption("quick"):
-        pytest.skip("needs a hundred seeds: without --quick alone")
     traces = "\n".join("\n".join(play(seed).trace) for seed in range(100))
     assert [text for text in HAPPENS if text not in traces] == []

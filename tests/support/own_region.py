@@ -17,8 +17,8 @@ from botocore.config import Config
 
 from sterna.catalog.model import Content, Delete, Operation, key_name
 from sterna.edges.secrets import environment_secrets
+from sterna.embedded.registry_file import bucket
 from sterna.embedded.spark import add_catalog
-from sterna.embedded.stack import bucket
 from sterna.replica.held import Held
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext, open_region

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,22 +20,10 @@ from typing import Any, Protocol, TypeVar
 
 import psutil
 
+from sterna.embedded.parent import ending_with_parent
 from sterna.errors import EngineError
 
 LOOPBACK = "127.0.0.1"
-_PR_SET_PDEATHSIG = 1
-# Becomes the program behind it, after asking for the signal that tells of the parent's end; Python ignores these two
-# signals.
-_END_WITH_PARENT = f"""
-import ctypes, os, signal, sys
-number, parent, *command = sys.argv[1:]
-for each in (signal.SIGPIPE, signal.SIGXFSZ):
-    signal.signal(each, signal.SIG_DFL)
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, int(number), 0, 0, 0)
-if os.getppid() == int(parent):
-    os.execvp(command[0], command)
-"""
 _POLL_SECONDS = 0.05
 # Below those that systems give to outgoing connections: one of them could take a port before its server does.
 _PORTS = range(10_000, 32_000)
@@ -45,7 +31,6 @@ _PORTS = range(10_000, 32_000)
 # threads, so one thread that lives as long as this process does all the forking.
 _spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sterna-spawner")
 _started: list[Process] = []
-_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 class Stoppable(Protocol):
@@ -143,7 +128,7 @@ def start_process(
     words = [str(part) for part in command]
     if shutil.which(words[0], path=(os.environ if env is None else env).get("PATH")) is None:
         raise EngineError(f"{name} can't be started: there is no program {words[0]}")
-    words, ending = _ending_with_parent(words, stop_signal, user)
+    words, ending = ending_with_parent(words, stop_signal, user)
     account: dict[str, Any] = {"user": user, "group": group, "extra_groups": [] if user is not None else None}
     spawn = partial(_spawn, words, log, keep_line is not None, env=env, cwd=cwd, preexec_fn=ending, **account)
     try:
@@ -155,23 +140,6 @@ def start_process(
     process = Process(name, log, stop_signal, popen)
     _started.append(process)
     return process
-
-
-def _ending_with_parent(
-    words: list[str], stop_signal: signal.Signals, user: int | None
-) -> tuple[list[str], Callable[[], None] | None]:
-    """Return the command of a child that ends with this process, and what it calls before its program is run."""
-    if user is None:
-        # By a program of its own: Python code between fork and exec may wait for ever for what another thread held.
-        asking = [sys.executable, "-I", "-S", "-c", _END_WITH_PARENT, str(int(stop_signal)), str(os.getpid())]
-        return [*asking, *words], None
-    # Another account may not be able to run this Python; a change of user would clear what stands before it.
-    return words, partial(_ask_for_signal, stop_signal)
-
-
-def _ask_for_signal(number: signal.Signals) -> None:
-    if _libc is not None:
-        _libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def _spawn(words: list[str], log: Path, piped: bool, **options: Any) -> subprocess.Popen[bytes]:

@@ -21,8 +21,8 @@ from sterna.embedded.jars import fetch_jars
 from sterna.embedded.nessie import Nessie, Warehouse, start_nessie
 from sterna.embedded.postgres import Database, Postgres, start_postgres
 from sterna.embedded.process import LOOPBACK, Process, free_port, start_together
+from sterna.embedded.registry_file import bucket, environment_of, new_keys, write_registry
 from sterna.embedded.s3 import Endpoint, start_s3
-from sterna.embedded.stack import bucket, environment_of, new_keys, write_registry
 from sterna.errors import EngineError
 from sterna.ha.promote import plan_promotion, promote
 from sterna.registry.model import Registry

@@ -5,10 +5,6 @@ Catalog, object stores, registry and credentials of several regions on one machi
 
 from __future__ import annotations
 
-import json
-import os
-import secrets
-import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -16,20 +12,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import yaml
 from rich.console import Console
 
 from sterna.embedded.access import Access
 from sterna.embedded.airflow import Airflow, create_airflow_database, start_airflow
-from sterna.embedded.connect import SparkConnect, connect_url, start_spark_connect
+from sterna.embedded.connect import SparkConnect, start_spark_connect
 from sterna.embedded.jars import fetch_jars
 from sterna.embedded.nessie import Nessie, Warehouse, start_nessie
 from sterna.embedded.postgres import Database, Postgres, start_postgres
 from sterna.embedded.process import free_port, start_together
-from sterna.embedded.s3 import CLIENT_ENVIRONMENT, Endpoint, start_s3, start_wide_s3
+from sterna.embedded.registry_file import bucket, catalog_credential, environment_of, new_keys, write_registry
+from sterna.embedded.s3 import Endpoint, start_s3, start_wide_s3
 from sterna.errors import EngineError
-
-_EGRESS_PER_GB = 0.02  # what the large clouds ask between two of their regions, so that a plan has a price to show
 
 
 @dataclass(frozen=True)
@@ -108,11 +102,6 @@ class Deployment:
         )
         self._stack.callback(airflow.stop)
         return airflow
-
-
-def bucket(region: str) -> str:
-    """Return the name of a region's bucket."""
-    return f"{region}-lake"
 
 
 @contextmanager
@@ -202,86 +191,5 @@ def _start_catalog(
         raise
 
 
-def write_registry(
-    work: Path,
-    catalogs: Mapping[str, Mapping[str, object]],
-    endpoints: Mapping[str, Endpoint],
-    spark_ports: Mapping[str, int],
-) -> Path:
-    """Write a deployment's registry and return its path.
-
-    Args:
-        work: the folder it is written to.
-        catalogs: region → what stands under its `catalog`.
-        endpoints: region → its S3 endpoint.
-        spark_ports: region → the port of its Spark Connect server, where it is to have one.
-    """
-    regions = [_region_entry(region, catalogs[region], spark_ports.get(region)) for region in endpoints]
-    locations = [_location_entry(region, endpoint) for region, endpoint in endpoints.items()]
-    path = work / "storage_registry.yaml"
-    path.write_text(yaml.safe_dump({"version": 1, "regions": regions, "locations": locations}, sort_keys=False))
-    return path
-
-
-def _region_entry(region: str, catalog: Mapping[str, object], spark_port: int | None) -> dict[str, object]:
-    return {
-        "name": region,
-        "replica_root": f"s3://{bucket(region)}/replica",
-        "catalog": dict(catalog),
-        "spark": "local[2]" if spark_port is None else connect_url(spark_port),
-        # Who asks for a Spark Connect server wants to see it used: nothing here is large enough to need it.
-        "localize": "auto" if spark_port is None else "spark",
-    }
-
-
-def _location_entry(region: str, endpoint: Endpoint) -> dict[str, object]:
-    store = {"provider": "Rclone", "endpoint": endpoint.url, "region": endpoint.region, "force_path_style": "true"}
-    return {
-        "id": bucket(region),
-        "prefix": f"s3://{bucket(region)}",
-        "region": region,
-        "remote": {"type": "s3", "options": store},
-        "credential_id": _credential(region),
-        "egress_per_gb": {"*": _EGRESS_PER_GB},
-    }
-
-
-def environment_of(registry: Path, endpoints: Mapping[str, Endpoint], access: Access | None = None) -> dict[str, str]:
-    """Return the variables with which anything works with a deployment: the registry's path, the stores' credentials.
-
-    Secret.
-    """
-    credentials = {
-        f"AIRFLOW_CONN_{_credential(region).upper()}": json.dumps(
-            {"conn_type": "aws", "login": endpoint.access_key, "password": endpoint.secret_key}
-        )
-        for region, endpoint in endpoints.items()
-    }
-    if access is not None:
-        tokens = {region: access.token(f"sterna-{region}", f"replicator-{region}") for region in endpoints}
-        credentials |= {
-            f"AIRFLOW_CONN_{_catalog_credential(region).upper()}": json.dumps(
-                {"conn_type": "sterna_nessie", "password": token}
-            )
-            for region, token in tokens.items()
-        }
-    # Tasks and commands look for rclone beside their Python, whichever way they were started.
-    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
-    return {"STERNA_REGISTRY": str(registry), "PATH": path, **credentials, **CLIENT_ENVIRONMENT}
-
-
-def _credential(region: str) -> str:
-    return f"sterna_{region.replace('-', '_')}"
-
-
 def _catalog(nessie: Nessie, region: str | None) -> dict[str, object]:
-    return {"read": nessie.uri, **({"credential_id": _catalog_credential(region)} if region else {})}
-
-
-def _catalog_credential(region: str) -> str:
-    return f"nessie_{region.replace('-', '_')}"
-
-
-def new_keys() -> tuple[str, str]:
-    """Return a new access key and secret key."""
-    return f"STERNA{secrets.token_hex(7).upper()}", secrets.token_urlsafe(30)
+    return {"read": nessie.uri, **({"credential_id": catalog_credential(region)} if region else {})}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeGuard
 
 from sterna import errors
 from sterna.errors import (
@@ -25,10 +25,14 @@ from sterna.errors import (
 from sterna.registry.mapping import Mapping
 from sterna.replica.records import Plan, StageReport, TableFailure
 
+if TYPE_CHECKING:
+    from sterna.edges.stores.objects import Objects
+
 OUTAGES = (StoreUnreachable, StoreDenied, CredentialError)
 """A store that can't be used: its tables may go on when somebody, or time, has mended it."""
 
 _PASSING = frozenset(kind.__name__ for kind in (*OUTAGES, EngineError))
+_NOBODYS = "_sterna-is-anybody-there"
 _log = logging.getLogger(__name__)
 
 
@@ -72,6 +76,26 @@ def fault_of(error: Exception, mapping: Mapping, doing: str, file: str, table: s
 def is_elsewhere(error: SternaError, mapping: Mapping) -> bool:
     """Tell whether an error is about a store that isn't the one which the region writes its replica to."""
     return isinstance(error, OUTAGES) and place_of(error.file, mapping) not in ("", _own(mapping))
+
+
+def is_dark(error: SternaError, objects: Objects) -> TypeGuard[StoreUnreachable]:
+    """Tell whether a store that can't be used for one object answers about no other one either.
+
+    A store may fail at one object each time: that is the trouble of the table that needs it, and the others go on.
+
+    Args:
+        error: the failure.
+        objects: asks the store once more, about a key that nobody uses.
+    """
+    if not isinstance(error, StoreUnreachable) or not place_of(error.file, objects.mapping):
+        return False
+    try:
+        objects.size(f"{objects.mapping.locate(error.file).location.prefix.rstrip('/')}/{_NOBODYS}")
+    except StoreUnreachable:
+        return True
+    except SternaError:
+        return False
+    return False
 
 
 def place_of(file: str, mapping: Mapping) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from sterna.edges.stores.objects import Objects
 from sterna.errors import SternaError, StoreUnreachable
-from sterna.sync.blame import fault_of, place_of
+from sterna.sync.blame import fault_of, is_dark, place_of
 
 Dark = dict[str, StoreUnreachable]
 """By the id of a location: the error of its store, which did not answer. It takes long to find that out, once."""
@@ -56,7 +56,7 @@ def _sizes(
         return objects.sizes({uri for _, uri in files})
     except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
         fault = fault_of(error, objects.mapping, "looking for its files", files[0][1], files[0][0])
-        if isinstance(fault, StoreUnreachable):
+        if is_dark(fault, objects):
             dark[location] = fault
         return fault
 

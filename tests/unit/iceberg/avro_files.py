@@ -21,7 +21,8 @@ from pyiceberg.manifest import (
 from pyiceberg.types import DateType, DecimalType, LongType, NestedField, StringType, StructType, TimestamptzType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from sterna.iceberg.avro.container import encode_bytes, encode_long, open_container
+from sterna.iceberg.avro.binary import encode_bytes, encode_long
+from sterna.iceberg.avro.container import open_container
 
 SYNC = bytes(range(16))
 CODECS = ("null", "deflate", "snappy", "zstandard")

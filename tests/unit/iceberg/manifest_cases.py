@@ -6,7 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from sterna.iceberg.avro.container import encode_bytes, encode_long, open_container
+from sterna.iceberg.avro.binary import encode_bytes, encode_long
+from sterna.iceberg.avro.container import open_container
 from sterna.iceberg.files import Written
 from sterna.iceberg.manifests.entry import UriMapping
 from sterna.iceberg.manifests.manifest import localize_manifest

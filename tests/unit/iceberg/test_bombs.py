@@ -26,7 +26,8 @@ import gzip, io, resource
 import cramjam, pyarrow, pyarrow.compute
 from isal import isal_zlib
 from sterna.errors import TableError
-from sterna.iceberg.avro.container import encode_long, estimated_memory
+from sterna.iceberg.avro.binary import encode_long
+from sterna.iceberg.avro.container import estimated_memory
 from sterna.iceberg.deletes.position_deletes import localize_position_deletes
 from sterna.iceberg.manifests.manifest import read_entries
 from sterna.iceberg.manifests.manifest_list import read_manifest_list

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sterna.errors import BrokenMetadata, OverLimit, TableError, Unsupported
-from sterna.iceberg.avro.container import encode_long
+from sterna.iceberg.avro.binary import encode_long
 from sterna.iceberg.files import Written
 from sterna.iceberg.manifests.manifest import localize_manifest, read_entries
 from sterna.iceberg.manifests.manifest_list import read_manifest_list

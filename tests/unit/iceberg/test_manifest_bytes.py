@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sterna.iceberg.avro.container import encode_bytes
+from sterna.iceberg.avro.binary import encode_bytes
 from sterna.iceberg.files import Written
 from sterna.iceberg.manifests.manifest import localize_manifest
 from sterna.iceberg.manifests.manifest_list import localize_manifest_list

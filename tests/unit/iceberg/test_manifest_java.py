@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.iceberg.avro.container import encode_bytes, encode_long
+from sterna.iceberg.avro.binary import encode_bytes, encode_long
 from sterna.iceberg.files import Written
 from sterna.iceberg.manifests.entry import UriMapping
 from sterna.iceberg.manifests.manifest import read_entries

@@ -8,7 +8,8 @@ import pytest
 
 from sterna.errors import BrokenMetadata, OverLimit, TableError, Unsupported
 from sterna.iceberg.avro import container as avro
-from sterna.iceberg.avro.container import Container, encode_long, open_container
+from sterna.iceberg.avro.binary import encode_long
+from sterna.iceberg.avro.container import Container, open_container
 from sterna.iceberg.deletes.position_deletes import localize_position_deletes
 from sterna.limits import Limits
 from tests.unit.iceberg.avro_files import CODECS, SYNC, avro_file, container, decode, encode

@@ -72,7 +72,16 @@ def test_a_dark_place_is_asked_for_once_in_a_sync(three: World):
     with refusing(ap(three), StoreUnreachable) as asked:
         report = run(three, files_per_batch=1)
     assert {item.key for item in report.held} == {"ns.b", "ns.d", "ns.e"}
-    assert len(asked) == 1
+    assert len(asked) == 2  # for a file, and whether it answers at all
+
+
+def test_a_store_that_fails_at_one_tables_files_brings_anothers(three: World):
+    three.write("d")
+    three.commit(d=written_elsewhere(three, "d"))
+    with refusing(ap(three), StoreUnreachable, "*b-elsewhere*"):
+        report = run(three)
+    assert [item.key for item in report.held] == ["ns.b"]
+    assert "ns.d" in report.published
 
 
 def test_who_lacks_the_right_to_one_tables_files_may_have_it_to_anothers(three: World):
@@ -89,8 +98,7 @@ def test_metadata_in_a_place_that_can_not_be_used_holds_its_table_alone(three: W
     with refusing(f"file://{three.folder}/us/lake/a/metadata", error, "*/a/*"):
         report = run(three)
     assert [(item.key, item.kind) for item in report.held if not item.waits_for][:1] == [("ns.a", error.__name__)]
-    if error is not StoreUnreachable:  # a dark store is dark for all of its tables
-        assert {"ns.b", "ns.c"} <= set(report.published)
+    assert {"ns.b", "ns.c"} <= set(report.published)
 
 
 @pytest.mark.parametrize("error", OUTAGES)

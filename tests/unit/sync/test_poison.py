@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sterna.sync.plan import make
 from tests.unit.sync.poison import (
     ESCAPES,
     GONE,
@@ -22,6 +23,7 @@ from tests.unit.sync.poison import (
     full,
     in_list,
     in_manifest,
+    judge,
     poisoned,
     setting,
 )
@@ -41,6 +43,19 @@ def test_a_path_of_a_file(sick: Sick, field: str):
     odd = [f"{base}/{escape}x" for escape in ("\x85", "\u2028", "\u202e")]  # fine names, of files that aren't there
     for value in (GONE, 5, True, [], {}, [[]], *bad_paths(base), *odd):
         sick.check(poisoned(sick, field, value))
+
+
+@pytest.mark.parametrize("file", ["metadata.json", "list"])
+def test_a_file_that_its_store_always_fails_at(sick: Sick, file: str, monkeypatch: pytest.MonkeyPatch):
+    """Nothing is concluded from it about the store, whoever is read first."""
+    monkeypatch.setattr(make, "_TABLES_AT_ONCE", 1)
+    loop = sick.path("loop")
+    loop.unlink(missing_ok=True)
+    loop.symlink_to(loop)
+    if file == "list":
+        sick.check(poisoned(sick, FILES[0], f"file://{loop}"), file=f"file://{loop}")
+    else:
+        judge(*sick.commit(lambda world: world.commit(bad=f"file://{loop}")), key="ns.bad", held=True, file="")
 
 
 @pytest.mark.parametrize(

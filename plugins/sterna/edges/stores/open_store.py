@@ -38,6 +38,7 @@ _NO_SUCH_KEY = re.compile(
     r"\bFile name too long\b|status code: 414\b|\b414 URI Too Long\b"
     r"|<Code>(KeyTooLongError|InvalidURI|InvalidObjectName)</Code>"
 )
+_SHOWN = 500  # letters of what a client says: it repeats the whole path, however long
 _BAD_REQUEST = re.compile(r"status code: 400\b|\b400 Bad Request\b")
 _R = TypeVar("_R")
 
@@ -238,14 +239,15 @@ def _call(store: OpenStore, uri: str, function: Callable[[], _R]) -> _R:
             raise StoreUnreachable(f"{where}: there is no such bucket; {LATER}", file=uri) from None
         raise ObjectMissing(f"no such object in {where}", file=uri) from None
     except (BaseError, OSError, ValueError) as error:
-        reason = _reason(used, error)
-        store.silence.failed(began, reason)
+        whole = _reason(used, error)
+        reason = whole[:_SHOWN]
+        store.silence.failed(began, whole)
         if isinstance(error, InvalidPathError):
             raise UnsafeUri(f"{where} holds an object whose key can't be a path: {reason}", file=uri) from None
-        if _NO_SUCH_KEY.search(reason):
+        if _NO_SUCH_KEY.search(whole):
             raise UnsafeUri(f"{where} can't hold such a key: {reason}", file=uri) from None
         # A refused listing comes as a general error, told by its status alone.
-        if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or _REFUSED.search(reason):
+        if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or _REFUSED.search(whole):
             raise StoreDenied(f"{where} refuses {_whose(store.location)}: {reason}", file=uri) from None
         raise StoreUnreachable(f"{where} can't be used: {reason}; {LATER}", file=uri) from None
     store.silence.heard()
@@ -280,7 +282,7 @@ def list_pages(store: OpenStore, uri: str, prefix: str, offset: str = "") -> Ite
 def _reason(credential: Credential | None, error: BaseException) -> str:
     # The first paragraph; what follows is the client's own debugging output. A signed request's query is a secret.
     text = str(error).partition("\n\nDebug source")[0].replace("\n", " ")
-    text = " ".join(word.partition("?")[0] if word.startswith("http") else word for word in text.split())[:500]
+    text = " ".join(word.partition("?")[0] if word.startswith("http") else word for word in text.split())
     return credential.scrub(text) if credential else text
 
 

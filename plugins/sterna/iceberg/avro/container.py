@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sterna.errors import BrokenMetadata
+from sterna.iceberg.avro.binary import Truncated, encode_long, read_bytes, read_long
 from sterna.iceberg.avro.codecs import Codec, TooLong, codec_of
 from sterna.iceberg.files import MIB, RATIO_FREE_BYTES
 from sterna.limits import DEFAULT_LIMITS, Limits
@@ -23,10 +24,6 @@ _USUAL_RATIO: Final = 8
 _LOCATED_BYTES: Final = 400  # of a record whose fields were located
 _KEPT_BYTES: Final = 150  # of a record's fields as they are kept
 _GROUP_RECORDS: Final = 250_000  # whatever they take in the data, each takes a few hundred bytes once it was located
-
-
-class Truncated(Exception):
-    """Internal: the bytes end inside a value, or a number is no Avro long."""
 
 
 @dataclass(frozen=True)
@@ -222,55 +219,6 @@ def estimated_memory(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> 
     inflated = min(max(RATIO_FREE_BYTES, _USUAL_RATIO * len(data)), 2 * _GROUP_BYTES)
     at_once = min(sum(counts), _GROUP_RECORDS + max(counts, default=0))
     return 2 * inflated + _LOCATED_BYTES * at_once + _KEPT_BYTES * sum(counts)
-
-
-def read_long(data: bytes, at: int) -> tuple[int, int]:
-    """Return the Avro int or long at an offset, and the offset after it.
-
-    Raises:
-        Truncated: the bytes end, or the number has more than 64 bits.
-    """
-    value = shift = 0
-    while True:
-        if at >= len(data) or shift > 63:
-            raise Truncated
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-    if value >> 64:
-        raise Truncated
-    return (value >> 1) ^ -(value & 1), at
-
-
-def read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
-    """Return the Avro bytes at an offset, and the offset after them.
-
-    Raises:
-        Truncated: the bytes end.
-    """
-    size, at = read_long(data, at)
-    if size < 0 or at + size > len(data):
-        raise Truncated
-    return data[at : at + size], at + size
-
-
-def encode_long(value: int) -> bytes:
-    """Return an Avro int or long."""
-    rest = value << 1 if value >= 0 else ~(value << 1)
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
-def encode_bytes(value: bytes) -> bytes:
-    """Return Avro bytes, or a string given as UTF-8."""
-    return encode_long(len(value)) + value
 
 
 def _read_metadata(data: bytes, at: int) -> tuple[dict[str, bytes], int]:

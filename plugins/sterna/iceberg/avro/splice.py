@@ -6,7 +6,8 @@ import functools
 from bisect import bisect_left
 from collections.abc import Callable
 
-from sterna.iceberg.avro.container import Container, Group, encode_long
+from sterna.iceberg.avro.binary import encode_long
+from sterna.iceberg.avro.container import Container, Group
 
 Splice = tuple[int, int, bytes]
 """Start and end in a group's data, and the bytes that stand there instead."""

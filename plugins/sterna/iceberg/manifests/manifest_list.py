@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from sterna.errors import Unsupported
-from sterna.iceberg.avro.container import Container, Group, encode_long
+from sterna.iceberg.avro.binary import encode_long
+from sterna.iceberg.avro.container import Container, Group
 from sterna.iceberg.avro.locate import Located, locate
 from sterna.iceberg.avro.program import NotWalkable, Program, Take, Want, compile_schema
 from sterna.iceberg.avro.splice import Splice, rewrite, string_bytes

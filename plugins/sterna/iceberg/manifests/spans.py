@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sterna.iceberg.avro.container import Container, Group, Truncated, encode_long
+from sterna.iceberg.avro.binary import Truncated, encode_long
+from sterna.iceberg.avro.container import Container, Group
 from sterna.iceberg.avro.locate import Located, locate
 from sterna.iceberg.avro.program import Program, Want, compile_schema
 from sterna.iceberg.avro.splice import Splice, rewrite, string_bytes

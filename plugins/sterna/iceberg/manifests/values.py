@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sterna.iceberg.avro.container import Truncated, encode_bytes, encode_long, read_bytes, read_long
+from sterna.iceberg.avro.binary import Truncated, encode_bytes, encode_long, read_bytes, read_long
 from sterna.iceberg.avro.program import NotWalkable, base
 
 

@@ -16,11 +16,10 @@ from sterna.errors import (
     PlanKilled,
     SourceGone,
     SternaError,
-    StoreUnreachable,
     TableError,
     Unsupported,
 )
-from sterna.registry.mapping import Mapping, check_bindings
+from sterna.registry.mapping import check_bindings
 from sterna.registry.model import digest, inside
 from sterna.replica.editions import edition_at, edition_now
 from sterna.replica.file_list import copied_by_table
@@ -31,7 +30,7 @@ from sterna.replica.region import Progress, RegionContext
 from sterna.replica.run_folder import new_run_id
 from sterna.replica.transit import Transit
 from sterna.replica.wanted import kept
-from sterna.sync.blame import OUTAGES, fault_of, place_of
+from sterna.sync.blame import OUTAGES, fault_of, is_dark, place_of
 from sterna.sync.copy import other_original
 from sterna.sync.holds import Settled, settle
 from sterna.sync.options import SyncOptions
@@ -47,6 +46,7 @@ from sterna.sync.sizes import Dark, source_sizes
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from sterna.edges.stores.objects import Objects
     from sterna.iceberg.metadata.table import TableMetadata
 
 _TABLES_AT_ONCE = 8
@@ -177,7 +177,7 @@ def _what_goes_on(
         # Without a table to bring there is nothing to list, and pyarrow need not be imported: most runs end here.
         found, wrong = find_files(context, needed, options) if needed else (None, {})
         for error in wrong.values():
-            outages.take(error, context.mapping)
+            outages.take(error, context.objects)
         faults = [_fault(since[name], error) for name, error in wrong.items()]
         if found:
             faults += _damaged(context, settled, found.listed, since, seen, outages)
@@ -219,12 +219,12 @@ class Outages:
     dark: Dark = field(default_factory=dict)
     first: SternaError | None = None
 
-    def take(self, error: SternaError, mapping: Mapping) -> None:
+    def take(self, error: SternaError, objects: Objects) -> None:
         """Remember a failure, where it is a store's."""
         if isinstance(error, OUTAGES):
             self.first = self.first or error
-        if isinstance(error, StoreUnreachable):
-            self.dark.setdefault(place_of(error.file, mapping), error)
+        if is_dark(error, objects):
+            self.dark.setdefault(place_of(error.file, objects.mapping), error)
 
 
 def _tables(
@@ -260,7 +260,7 @@ def _tables(
             return None
         except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
             fault = fault_of(error, context.mapping, "reading its metadata", action.source, action.key)
-            outages.take(fault, context.mapping)
+            outages.take(fault, context.objects)
             return action, held_entry(action.key, head, seen, _own_fault(context, fault))
 
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
@@ -368,7 +368,7 @@ def _damaged(
     sources, closed = source_sizes(context.objects, [(file.table, file.source) for file in suspects], outages.dark)
     faults: dict[str, SternaError] = {**found}
     for (table, _), error in closed.items():
-        outages.take(error, context.mapping)
+        outages.take(error, context.objects)
         faults.setdefault(table, error)
     wrong: dict[str, set[str]] = defaultdict(set)
     for file in suspects:

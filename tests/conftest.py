@@ -48,6 +48,7 @@ _MARKS = {
         "unit/gc/test_meanwhile.py",
         "unit/iceberg/test_metadata_large.py",
         "unit/replica/test_many_held.py",
+        "unit/sync/test_lanes.py",
     ),
     "long": (
         "faults/test_soak.py",

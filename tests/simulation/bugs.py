@@ -13,6 +13,7 @@ from sterna.feed import log as feed_log
 from sterna.feed.log import EventLog, Stretch, Told
 from sterna.gc.fence import Fence
 from sterna.iceberg.metadata.table import TableMetadata
+from sterna.query.pins import Pins
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica.file_list import CONTENT
 from sterna.replica.head import RUN_ID, Head
@@ -208,3 +209,14 @@ def what_a_commit_tells_is_sometimes_overlooked() -> AbstractContextManager[obje
     """Every other look finds no news with a commit."""
     real, looks = feed_log.read_news, iter(range(1_000_000))
     return patch("sterna.feed.log.read_news", lambda *found: real(*found) if next(looks) % 2 else None)
+
+
+def a_pin_is_looked_for_at_the_head_alone() -> AbstractContextManager[object]:
+    """A snapshot that the head's metadata lists no more is taken for gone."""
+    return patch.object(Pins, "_older", lambda pins, head, key, snapshot: None)
+
+
+def a_commit_is_read_as_the_head_shows_it() -> AbstractContextManager[object]:
+    """Whoever asks for a commit gets the newest one's tables."""
+    real = Pins._tables
+    return patch.object(Pins, "_tables", lambda pins, hash, keys: real(pins, pins._head().hash, keys))

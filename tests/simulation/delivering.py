@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sterna.catalog.model import ICEBERG_TABLE, Commit, Content, Key, key_name, parse_key
@@ -17,11 +19,30 @@ from sterna.replica.region import RegionContext
 from tests.simulation.actor import Actor
 from tests.simulation.cleaning import KEEP
 from tests.simulation.invariants import Invariants
-from tests.simulation.reader import prove
+from tests.simulation.reader import Reached, prove
 from tests.simulation.store import Store, Violation
 from tests.support.doubles.catalog import InMemoryCatalog
 
 _MOST = 1_000  # commits that a cursor may be behind
+
+
+@dataclass(frozen=True)
+class Announced:
+    """A snapshot of a table that was announced.
+
+    Args:
+        table: the table's name.
+        snapshot: its id, None for a table without any.
+        commit: the replica commit.
+        at: when that was made.
+        metadata: where the table's metadata.json lies then.
+    """
+
+    table: str
+    snapshot: int | None
+    commit: str
+    at: datetime
+    metadata: str
 
 
 class Receiver:
@@ -44,6 +65,7 @@ class Receiver:
         self._told: dict[str, set[tuple[str, str]]] = {}
         self._complete = since or catalog.no_ancestor()  # what was told is compared up to this commit
         self.repeated = 0
+        self.announced: list[Announced] = []
 
     def take(self, event: Event) -> None:
         """Take one event.
@@ -62,13 +84,26 @@ class Receiver:
         if event.type == UPDATED and commit.commit_time > self._store.now() - KEEP:
             self._see_readable(commit, event.table, said["data"]["new_snapshot_id"])
 
+    def reached(self, uri: str) -> Reached:
+        """Return what a table reaches by its metadata.json.
+
+        Raises:
+            Violation: no head of the branch ever showed it.
+        """
+        found = self._invariants.known(uri)
+        if found is None:
+            raise Violation(f"queries: answered from what never was published: {uri}")
+        return found
+
     def _see_readable(self, commit: Commit, table: str, snapshot: int | None) -> None:
         content = self._catalog.contents(self._branch, commit.hash, [parse_key(table)]).get(parse_key(table))
-        reached = self._invariants.known(content.metadata_location or "") if content else None
+        uri = (content.metadata_location or "") if content else ""
+        reached = self._invariants.known(uri)
         if reached is None:
             raise Violation(f"events: announced and never published: {table} at {commit.hash}")
         if reached.current != snapshot:
             raise Violation(f"events: {table} is announced at {snapshot}, and is at {reached.current}")
+        self.announced.append(Announced(table, snapshot, commit.hash, commit.commit_time, uri))
         # Its writers may remove files of this region that lie in place, once no table needs them.
         prove(self._store, {uri: size for uri, size in reached.files.items() if self._store.is_below_root(uri)})
 

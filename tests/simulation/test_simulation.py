@@ -20,7 +20,7 @@ HAPPENS = (
     *("localizing 1 position-delete", "from us-lake", "is dark", "comes back"),
     *(": InTransit", "L: arrive", "the large lane brings it"),
     *("D deliver sterna.table.updated", "D deliver sterna.table.dropped", "D deliver sterna.table.held"),
-    "D: the cursor is too old",
+    *("D: the cursor is too old", "Q asks for", "Q: it is gone by now"),
 )
 
 
@@ -41,6 +41,8 @@ HAPPENS = (
         (bugs.only_the_newest_commit_is_told, "events: skipped"),
         (bugs.told_when_main_has_it, "events: announced before its commit"),
         (bugs.what_a_commit_tells_is_sometimes_overlooked, "events: other bytes"),
+        (bugs.a_pin_is_looked_for_at_the_head_alone, "queries: refused"),
+        (bugs.a_commit_is_read_as_the_head_shows_it, "queries: "),
     ],
 )
 def test_a_bug_put_in_on_purpose_is_found(bug: Callable[[], AbstractContextManager[object]], broken: str) -> None:

@@ -98,6 +98,7 @@ class Upgraded(World):
             self.catalog, self.store, self.main, branch, self.region.replica_root, mapping.source, since=hash
         )
         self.delivering = self._deliverer(hash)
+        self.asking = self._asker()
 
 
 def manifests_copied_as_they_are() -> AbstractContextManager[object]:

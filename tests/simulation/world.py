@@ -25,6 +25,7 @@ from sterna.replica.region import RegionContext
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from tests.simulation.actor import Actor
+from tests.simulation.asking import Asking
 from tests.simulation.catalog import ActorsCatalog
 from tests.simulation.changes import FAR, LARGE
 from tests.simulation.cleaning import KEEP, Cleaning
@@ -71,6 +72,7 @@ class World:
             self.catalog, self.store, self.main, region.replica_branch, _ROOT, self.syncs[0].context.mapping.source
         )
         self.delivering = self._deliverer()
+        self.asking = self._asker()
         told = self._over(self.catalog, self.store)
         self.lags = ToldLags(told, self.catalog, self.main)
         self.foresight = Foresight(self.catalog, self.store, self.main, self._over, region.replica_branch, self.rng)
@@ -109,12 +111,14 @@ class World:
         if self.delivering.turn.rng.random() < _DELIVERS:
             self.delivering.go_on()
         self.delivering.receiver.check(self.delivering.cursor)
+        self.asking.ask()
 
     def _deliver_the_rest(self) -> None:
         self.delivering.end()
         self.delivering.turn.faults = Faults()
         self.delivering.go_on()
         self.delivering.receiver.check(self.catalog.reference(self.region.replica_branch).hash)
+        self.asking.ask()
 
     def _write(self) -> None:
         main = self.main
@@ -261,6 +265,10 @@ class World:
         context = self._opened(self.catalog, self.store, Turn(rng, faults, lambda line: self.tell(f"  D {line}")))
         receiver = Receiver(self.catalog, self.store, self.region.replica_branch, self.invariants, since)
         return Delivering("D", context, self.tell, receiver, since)
+
+    def _asker(self) -> Asking:
+        rng = Random(f"asker {self.seed}")
+        return Asking(self._over(self.catalog, self.store), self.store, self.delivering.receiver, rng, self.tell)
 
     def _over(self, catalog: InMemoryCatalog, store: Store) -> RegionContext:
         """The region without faults, over a catalog and stores, which may be copies."""

@@ -282,15 +282,34 @@ def kpi(
 def notify(
     clients: Annotated[int, typer.Option("--clients", min=1, help="Clients that wait, of each kind.")] = 1_000,
     commits: Annotated[int, typer.Option("--commits", min=1, help="To be told of, each kind.")] = 20,
+    nchan: Annotated[
+        Path | None, typer.Option("--nchan", help="Measure nchan, too: where Debian's packages were unpacked to.")
+    ] = None,
     work: Work = None,
 ) -> None:
     """A commit on main until each client in eu knows it: sterna follow and serve, against polling each 1.5 s.
 
-    Goals: from the replica commit to 1,000 clients 0.5 s (p99), from main to a client 1 s (p50).
+    Goals: from the replica commit to 1,000 clients 0.5 s (p99), to 10,000 2 s, at most 1.5 times nchan's; from main to
+    a client 1 s (p50).
     """
     from bench.notify import bench
 
-    bench(clients, commits, work)
+    bench(clients, commits, nchan, work)
+
+
+@app.command(epilog="Example: python3 run.py bench resume --clients 50 --events 100")
+def resume(
+    clients: Annotated[int, typer.Option("--clients", min=1, help="Clients that come back at once.")] = 1_000,
+    events: Annotated[int, typer.Option("--events", min=1, help="Events that each of them missed.")] = 1_000,
+    work: Work = None,
+) -> None:
+    """Clients that were away come back all at once: until each has every event that it missed.
+
+    Goal: none lost, at most 10 s.
+    """
+    from bench.resume import bench
+
+    bench(clients, events, work)
 
 
 @app.command(epilog="Example: python3 run.py bench table")

@@ -1,4 +1,4 @@
-"""From a commit to every client that waits for it: server-sent events of a gateway, against clients that poll."""
+"""From a commit to every client that waits for it: server-sent events of a gateway, against nchan and polling."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,16 +22,20 @@ import httpx
 import psutil
 
 from bench.common import Result, percentile, report, rounded
+from bench.nchan import nchan, publishing
 from bench.regions import Pair, pair, say
+from bench.sse import Streams
 from bench.writer import NAMESPACE, SmallTable, open_writer
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica.head import read_head
 
 GOAL_MAIN = 1.0  # the median, from `main` in us to a client in eu
+GOAL_NCHAN = 1.5  # times its 99th percentile
 GOALS = ((1_000, 0.5), (10_000, 2.0))  # the 99th percentile of so many clients
 POLL_SECONDS = 1.5
 _PATIENCE = 120.0
 _BRANCH = "main_replica_eu"
+OURS, NCHAN, POLLERS = "server-sent events", "nchan, fed by a poller", f"polling each {POLL_SECONDS} s"
 
 
 @dataclass
@@ -50,51 +55,27 @@ class Seen:
     kib: float = 0.0
 
 
-def bench(clients: int, commits: int, work: Path | None) -> None:
+Measured = dict[str, Seen]
+"""What each kind of clients saw."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is to be measured: so many clients of each kind, and commits; where nchan was unpacked to."""
+
+    clients: int
+    commits: int
+    nchan: Path | None
+
+
+def bench(clients: int, commits: int, unpacked: Path | None, work: Path | None) -> None:
     """Measure so many clients of each kind, over so many commits each."""
     with pair(work) as world:
         table = SmallTable(world, open_writer(world), "notify").create()
-        with _process(world, "follow", "--region", "eu"), _gateway(world, clients) as (url, served):
+        with process(world, "follow", "--region", "eu"), gateway(world, clients) as (url, served):
             _wait_until_served(world)
-            streams, pollers = asyncio.run(_measure(world, table, url, served, clients, commits))
-    _report(clients, streams, pollers)
-
-
-@dataclass
-class _Streams:
-    """Clients of the gateway."""
-
-    url: str
-    count: int
-    seen: asyncio.Queue[tuple[str, float]] = field(default_factory=asyncio.Queue)
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
-
-    async def connect(self) -> None:
-        gate = asyncio.Semaphore(100)
-        await asyncio.gather(*(self._connect(gate) for _ in range(self.count)))
-
-    async def _connect(self, gate: asyncio.Semaphore) -> None:
-        at = urlsplit(self.url)
-        async with gate:
-            reader, writer = await asyncio.open_connection(at.hostname, at.port)
-            writer.write(f"GET /v1/events?tables={NAMESPACE}.* HTTP/1.1\r\nHost: {at.netloc}\r\n\r\n".encode())
-            assert b" 200 " in await reader.readline()
-            while not (await reader.readline()).startswith((b"retry:", b"id:")):
-                pass
-        self.tasks.append(asyncio.create_task(self._read(reader, writer)))
-
-    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.CancelledError):
-            async for line in reader:
-                if line.startswith(b"data:"):
-                    now = time.time()
-                    self.seen.put_nowait((json.loads(line[5:])["data"]["replica_hash"], now))
-        writer.close()
-
-    async def close(self) -> None:
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks)
+            found = asyncio.run(_measure(world, table, url, served, _Asked(clients, commits, unpacked)))
+    _report(clients, found)
 
 
 async def _poll(address: str, known: str, ended: asyncio.Event) -> tuple[str, float]:
@@ -118,32 +99,40 @@ async def _body(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(int(length.partition(":")[2]))
 
 
-async def _measure(
-    world: Pair, table: SmallTable, url: str, served: psutil.Process, clients: int, commits: int
-) -> tuple[Seen, Seen]:
-    """Let both kinds wait for commits, in turn; the gateway has its clients all the time."""
+async def _measure(world: Pair, table: SmallTable, url: str, served: psutil.Process, asked: _Asked) -> Measured:
+    """Let each kind of clients wait for commits, one kind after the other."""
+    found: Measured = {}
     before = served.memory_info().rss
-    streams = _Streams(url, clients)
-    await streams.connect()
-    found = Seen(kib=(served.memory_info().rss - before) / clients / 1024), Seen()
-    say(f"{clients} streams are open, {found[0].kib:.1f} KiB each")
-    for number in range(-1, commits):
-        for kind, seen in enumerate(found):
-            times = await (_streamed(table, streams) if kind == 0 else _polled(world, table, clients))
-            while not streams.seen.empty():
-                streams.seen.get_nowait()
-            if number >= 0:
-                _take(world, times, seen)
-        if number >= 0:
-            say(f"round {number + 1}: streams {found[0].rounds[-1]:.3f} s, pollers {found[1].rounds[-1]:.3f} s")
-    await streams.close()
+    async with Streams(f"{url}/v1/events?tables={NAMESPACE}.*", asked.clients) as streams:
+        kib = (served.memory_info().rss - before) / asked.clients / 1024
+        say(f"{asked.clients} streams are open, {kib:.1f} KiB each")
+        found[OURS] = await _rounds(world, asked, OURS, partial(_streamed, table, streams))
+        found[OURS].kib = kib
+    if asked.nchan is not None:
+        with nchan(asked.nchan, world.stage.work / "nchan", asked.clients) as rival:
+            branch = f"{world.stage.nessie.uri}/trees/{_BRANCH}"
+            async with Streams(f"{rival}/events", asked.clients) as streams, publishing(rival, branch):
+                found[NCHAN] = await _rounds(world, asked, NCHAN, partial(_streamed, table, streams))
+    found[POLLERS] = await _rounds(world, asked, POLLERS, partial(_polled, world, table, asked.clients))
     return found
 
 
-async def _streamed(table: SmallTable, streams: _Streams) -> list[tuple[str, float]]:
+async def _rounds(world: Pair, asked: _Asked, kind: str, one: Callable[[], Awaitable[list[tuple[str, float]]]]) -> Seen:
+    """Let one kind wait for its commits; the first round warms up, and isn't counted."""
+    seen = Seen()
+    for number in range(-1, asked.commits):
+        times = await one()
+        if number >= 0:
+            _take(world, times, seen)
+    say(f"{kind}: p50 {percentile(seen.replica, 0.5):.3f} s, p99 {percentile(seen.replica, 0.99):.3f} s")
+    return seen
+
+
+async def _streamed(table: SmallTable, streams: Streams) -> list[tuple[str, float]]:
+    await asyncio.sleep(random.uniform(0, POLL_SECONDS))
+    streams.forget()
     await asyncio.to_thread(table.append)
-    async with asyncio.timeout(_PATIENCE):
-        return [await streams.seen.get() for _ in range(streams.count)]
+    return await streams.told(_PATIENCE)
 
 
 async def _polled(world: Pair, table: SmallTable, clients: int) -> list[tuple[str, float]]:
@@ -153,9 +142,7 @@ async def _polled(world: Pair, table: SmallTable, clients: int) -> list[tuple[st
     await asyncio.sleep(POLL_SECONDS)
     await asyncio.to_thread(table.append)
     async with asyncio.timeout(_PATIENCE):
-        times = list(await asyncio.gather(*tasks))
-    await asyncio.sleep(1.0)  # until the streams have it, too
-    return times
+        return list(await asyncio.gather(*tasks))
 
 
 def _take(world: Pair, times: Sequence[tuple[str, float]], seen: Seen) -> None:
@@ -169,26 +156,30 @@ def _take(world: Pair, times: Sequence[tuple[str, float]], seen: Seen) -> None:
     seen.main += [moment - main.commit_time.timestamp() for _, moment in times]
 
 
-def _report(clients: int, streams: Seen, pollers: Seen) -> None:
+def _report(clients: int, found: Measured) -> None:
     goal = next((goal for most, goal in GOALS if clients <= most), None)
-    sides = {"server-sent events": tuple(streams.rounds), f"polling each {POLL_SECONDS} s": tuple(pollers.rounds)}
     details: dict[str, Any] = {
         "what": "99th percentile of the clients, by round, from the replica commit",
-        "p50": [rounded(percentile(each.replica, 0.5)) for each in (streams, pollers)],
-        "p99": [rounded(percentile(each.replica, 0.99)) for each in (streams, pollers)],
+        "p50": {kind: rounded(percentile(seen.replica, 0.5)) for kind, seen in found.items()},
+        "p99": {kind: rounded(percentile(seen.replica, 0.99)) for kind, seen in found.items()},
         "catalog requests a second, at most": [5, rounded(clients / POLL_SECONDS)],
-        "KiB a client": rounded(streams.kib),
+        "KiB a client": rounded(found[OURS].kib),
     }
-    figure = percentile(streams.replica, 0.99)
+    sides = {kind: tuple(seen.rounds) for kind, seen in found.items()}
+    figure = percentile(found[OURS].replica, 0.99)
     report(Result("notify", f"{clients} clients", goal, "at most", "s", sides, figure, details))
-    main = {"server-sent events": tuple(streams.main[::clients]), "polling": tuple(pollers.main[::clients])}
+    if NCHAN in found:
+        times = figure / percentile(found[NCHAN].replica, 0.99)
+        two = {kind: sides[kind] for kind in (OURS, NCHAN)}
+        report(Result("notify", f"{clients} clients, against nchan", GOAL_NCHAN, "at most", "times", two, times))
+    main = {kind: tuple(seen.main[::clients]) for kind, seen in found.items()}
+    shares = {f"p{share * 100:.0f}": share for share in (0.5, 0.99)}
     details = {
-        f"p{share * 100:.0f}": [rounded(percentile(each.main, share)) for each in (streams, pollers)]
-        for share in (0.5, 0.99)
+        name: {kind: rounded(percentile(seen.main, share)) for kind, seen in found.items()}
+        for name, share in shares.items()
     }
-    figure = percentile(streams.main, 0.5)
     name = f"main to {clients} clients, with follow"
-    report(Result("notify", name, GOAL_MAIN, "at most", "s", main, figure, details))
+    report(Result("notify", name, GOAL_MAIN, "at most", "s", main, percentile(found[OURS].main, 0.5), details))
 
 
 def _wait_until_served(world: Pair) -> None:
@@ -203,24 +194,24 @@ def _wait_until_served(world: Pair) -> None:
 
 
 @contextmanager
-def _gateway(world: Pair, clients: int) -> Iterator[tuple[str, psutil.Process]]:
+def gateway(world: Pair, clients: int) -> Iterator[tuple[str, psutil.Process]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     options = ["--port", str(port), "--connections", str(clients + 10)]
-    with _process(world, "serve", "--region", "eu", *options) as process:
+    with process(world, "serve", "--region", "eu", *options) as served:
         url, end = f"http://127.0.0.1:{port}", time.monotonic() + _PATIENCE
         while True:
             with contextlib.suppress(httpx.HTTPError):
                 if httpx.get(f"{url}/health").status_code == 200:
                     break
-            assert time.monotonic() < end and process.poll() is None, "the gateway doesn't come up"
+            assert time.monotonic() < end and served.poll() is None, "the gateway doesn't come up"
             time.sleep(0.1)
-        yield url, psutil.Process(process.pid)
+        yield url, psutil.Process(served.pid)
 
 
 @contextmanager
-def _process(world: Pair, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def process(world: Pair, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     log = world.stage.work / f"notify-{arguments[0]}.log"
     with log.open("wb") as out:
         command = [sys.executable, "-m", "sterna.cli.main", *arguments, "--registry", str(world.stage.registry)]

@@ -77,7 +77,8 @@ async def _come_back(url: str, cursor: str, clients: int, events: int) -> tuple[
 
 async def _one(url: str, cursor: str, events: int, started: float) -> tuple[float, str]:
     reader, writer = await open_stream(url, Last_Event_ID=cursor)
-    ids, rest = [], b""
+    ids: list[bytes] = []
+    rest = b""
     while len(ids) < events:
         data = await reader.read(1 << 18)
         assert data, "the stream ended"

@@ -11,6 +11,7 @@ from sterna.airflow.settings import SECTION
 COMMANDS = (
     "catalog",
     "demo",
+    "events",
     "follow",
     "gc",
     "hold",

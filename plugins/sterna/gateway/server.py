@@ -42,14 +42,14 @@ class GatewayServer(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, rooms: Rooms) -> None:
         super().__init__(config)
-        self._rooms = rooms
+        self.rooms = rooms
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End in order."""
-        if self._rooms.queries is not None:
-            self._rooms.queries.close()
-        if self._rooms.tail is not None:
-            self._rooms.tail.stop()
+        if self.rooms.queries is not None:
+            self.rooms.queries.close()
+        if self.rooms.tail is not None:
+            self.rooms.tail.stop()
             await asyncio.sleep(_FAREWELL_SECONDS)
         await super().shutdown(sockets)
 

@@ -157,7 +157,7 @@ def test_fifty_who_ask_at_once_share_one_run_while_streams_go_on(asked: Asked) -
         async with httpx.AsyncClient(limits=limits, timeout=30) as client:
             params = {"name": "over", "n": "50", "snapshotId": str(asked.snapshot)}
             asking = [asyncio.create_task(client.get(f"{asked.running.url}/kpi", params=params)) for _ in range(50)]
-            while asked.running.server._queries.under_way == 0:  # type: ignore[union-attr]
+            while asked.running.server.rooms.queries.under_way == 0:  # type: ignore[union-attr]
                 await asyncio.sleep(0.02)
             await asyncio.to_thread(still_served)
             go.set()
@@ -477,7 +477,7 @@ def test_processes_of_its_own_answer_and_end_with_it_also_at_work(world: World) 
 
         ask(name="over", n=0)
         assert answers[0].json()["rows"] == [{"id": "1"}, {"id": "2"}]
-        (child,) = running.server._queries._children._alive  # type: ignore[union-attr]
+        (child,) = running.server.rooms.queries._children._alive  # type: ignore[union-attr]
         assert child._process.poll() is None
         asking = threading.Thread(target=lambda: ask(name="endless"))
         asking.start()

@@ -65,7 +65,7 @@ def test_the_header_goes_before_the_first_address(branch: Branch) -> None:
 def test_a_cursor_behind_what_is_in_memory_is_read_back(branch: Branch) -> None:
     hashes = [branch.update(f"t{number}") for number in range(30)]
     with gateway(branch, following=TailOptions(quick=0.02, slow=0.02, primed=5)) as running:
-        assert len(running.server._tail.ring or ()) == 5  # type: ignore[union-attr]
+        assert len(running.server.rooms.tail.ring or ()) == 5  # type: ignore[union-attr]
         with Stream(running.url, after=hashes[9]) as stream:
             assert tables(stream.events(20)) == [f"ns.t{number}" for number in range(10, 30)]
 

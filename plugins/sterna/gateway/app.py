@@ -12,6 +12,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -36,7 +37,13 @@ def create_app(gateway: Gateway, rooms: Rooms) -> FastAPI:
         gateway: what all rooms share.
         rooms: what is served. It runs as long as the app does.
     """
-    app = FastAPI(title="sterna", description="A region's gateway.", lifespan=_lifespan(rooms))
+    # The page at /docs loads its scripts from here: a region that is cut off has it, too.
+    app = FastAPIOffline(
+        title="sterna",
+        description="A region's gateway.",
+        redoc_url=None,
+        lifespan=_lifespan(rooms),
+    )
     if rooms.tail is not None:
         app.include_router(EventsRoom(gateway, rooms.tail).router)
     if rooms.queries is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -286,7 +287,13 @@ def test_health_metrics_and_docs_need_no_token(closed: Running) -> None:
     described = httpx.get(f"{closed.url}/openapi.json").json()
     assert set(described["paths"]) == {"/v1/events", "/v1/tables", "/v1/tickets", "/health", "/metrics"}
     assert "db.fact_events" in json.dumps(described["paths"]["/v1/events"])
-    assert httpx.get(f"{closed.url}/docs").status_code == 200
+
+
+def test_the_page_of_docs_needs_nothing_from_elsewhere(closed: Running) -> None:
+    page = httpx.get(f"{closed.url}/docs").text
+    needed = re.findall(r"""(?:src|href|url)\s*[=:]\s*["']([^"']+)["']""", page)
+    assert len(needed) >= 3 and all(each.startswith("/") for each in needed), needed
+    assert {httpx.get(f"{closed.url}{each}").status_code for each in needed} == {200}
 
 
 def test_without_keys_only_the_loopback_is_listened_on(branch: Branch) -> None:

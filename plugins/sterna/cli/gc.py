@@ -84,7 +84,7 @@ def hold(
     from sterna.query.request import cursor_commit
     from sterna.render.gc import hold_text
 
-    commit, duration = cursor_commit(cursor), parse_duration("--for", length)
+    commit, duration = cursor_commit(cursor, "--cursor"), parse_duration("--for", length)
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("hold") as progress:
         held = keep(context, commit, duration, progress)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ from sterna.cli.options import DEFAULT_REGISTRY, RegionName, RegistryPath, Servi
 from sterna.edges.services_file import read_services
 from sterna.errors import UsageError
 
+_ORIGIN = re.compile(r"\*|https?://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|https?://\[[0-9A-Fa-f:]{2,39}\](:[0-9]{1,5})?")
 serve_app = typer.Typer()
 
 
@@ -53,11 +55,16 @@ def serve(
             raise
         raise UsageError(f"{error.name} is missing", hint="pip install 'sterna[serve]'") from None
 
+    if strange := [origin for origin in origins or () if not _ORIGIN.fullmatch(origin)]:
+        raise UsageError(f"--allow-origin {strange[0]}: expected an origin such as https://example.com, or *")
     options = ServeOptions(host=host, port=port, connections=connections, origins=tuple(origins or ()))
     rooms = [name.strip() for name in only.split(",")] if only else None
     # Queries that nobody serves here keep nobody from the events.
     read = read_services(services, sql_check=check_sql if rooms is None or "queries" in rooms else None)
     with open_context(registry, region) as context:
+        _ = (
+            context.catalog
+        )  # opened, not asked: a credential that is missing is said at once, a dark catalog waited for
         server = make_server(context, read, options, parse_duration("--keep", keep), only=rooms)
         set_up()
         asyncio.run(server.serve())

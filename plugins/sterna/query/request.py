@@ -115,15 +115,19 @@ def _pin(snapshot: str | None, cursor: str | None, tables: int) -> SnapshotPin |
     return SnapshotPin(int(snapshot))
 
 
-def cursor_commit(cursor: str) -> str:
+def cursor_commit(cursor: str, name: str = "at") -> str:
     """Return the replica commit that a cursor stands for.
+
+    Args:
+        cursor: the cursor.
+        name: what whoever asks calls it.
 
     Raises:
         BadRequest: it is no cursor.
     """
     match = _CURSOR.fullmatch(cursor)
     if match is None:
-        raise BadRequest(f"at {_shown(cursor)} is no cursor")
+        raise BadRequest(f"{name} {_shown(cursor)} is no cursor")
     return match[1]
 
 

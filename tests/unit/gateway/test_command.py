@@ -49,11 +49,26 @@ def test_it_begins_and_ends_in_order(branch: Branch, tmp_path: Path) -> None:
 def test_what_can_t_be_served_is_told(branch: Branch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     registry = tmp_path / "registry.json"
     registry.write_text(json.dumps(branch.registry.model_dump(mode="json")))
-    for arguments in (["--host", "0.0.0.0"], ["--only", "kpi"], ["--keep", "soon"]):
+    for arguments in (["--host", "0.0.0.0"], ["--only", "kpi"], ["--keep", "soon"], ["--allow-origin", "a.example"]):
         with pytest.raises(SystemExit) as ended:
             main(["serve", "--region", "eu", "--registry", str(registry), *arguments])
         assert ended.value.code == 2
     assert "loopback" in capsys.readouterr().err
+
+
+def test_a_credential_that_is_missing_is_told_before_anything_is_served(
+    branch: Branch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = branch.registry.model_dump(mode="json")
+    for region in document["regions"]:
+        region["catalog"]["credential_id"] = "nobodys"
+    registry = tmp_path / "registry.json"
+    registry.write_text(json.dumps(document))
+    monkeypatch.delenv("AIRFLOW_CONN_NOBODYS", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--region", "eu", "--registry", str(registry)])
+    assert ended.value.code == 2
+    assert "credential 'nobodys' is missing" in capsys.readouterr().err
 
 
 def test_queries_are_checked_where_they_are_served(

@@ -67,7 +67,7 @@ def test_a_credential_that_is_missing_is_told_before_anything_is_served(
     monkeypatch.delenv("AIRFLOW_CONN_NOBODYS", raising=False)
     with pytest.raises(SystemExit) as ended:
         main(["serve", "--region", "eu", "--registry", str(registry)])
-    assert ended.value.code == 2
+    assert ended.value.code == 3
     assert "credential 'nobodys' is missing" in capsys.readouterr().err
 
 
@@ -81,7 +81,7 @@ def test_queries_are_checked_where_they_are_served(
         services.write_text(text)
         with pytest.raises(SystemExit) as ended:
             main(["serve", "--region", "eu", "--registry", str(registry), "--services", str(services), *arguments])
-        assert ended.value.code == 2
+        assert ended.value.code == 3
         return capsys.readouterr().err
 
     bad = "queries: {late: {sql: SELECT now() AS n FROM ns.a}}"

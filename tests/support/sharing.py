@@ -23,7 +23,7 @@ GROUPS: dict[str, Sequence[str]] = {
         "integration/catalog/test_access.py",
     ),
     "demo": ("integration/demo/",),
-    "airflow": ("airflow/test_dag.py", "airflow/test_hands.py"),
+    "airflow": ("airflow/test_dag.py", "airflow/test_hands.py", "airflow/test_large.py", "airflow/test_linger.py"),
     "pair": ("faults/",),
     "two sites": ("ha/",),
     "regions": ("ha/failover/", "ha/test_copies.py", "ha/test_cutoff.py", "ha/test_promotion_dag.py"),

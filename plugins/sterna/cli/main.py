@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> N
         argv: the arguments; None: the process's own.
         secrets: finds credentials; None: the environment's `AIRFLOW_CONN_*`.
     """
-    finder.set(secrets)
+    before = finder.set(secrets)
     arguments = list(sys.argv[1:] if argv is None else argv)
     output = Output("--json" in arguments)
     try:
@@ -62,6 +62,8 @@ def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> N
         if ended.code == exits.INTERRUPTED:
             sys.stderr.write("interrupted; a later run resumes\n")
         raise
+    finally:
+        finder.reset(before)
 
 
 if __name__ == "__main__":

@@ -56,9 +56,21 @@ def _sizes(
         return objects.sizes({uri for _, uri in files})
     except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
         fault = fault_of(error, objects.mapping, "looking for its files", files[0][1], files[0][0])
-        if is_dark(fault, objects):
-            dark[location] = fault
+        note_dark(dark, fault, objects)
         return fault
+
+
+def note_dark(dark: Dark, error: SternaError, objects: Objects) -> None:
+    """Note the store that a failure is about, where it doesn't answer: nobody waits for it again.
+
+    Args:
+        dark: takes it. A store that is noted already is not asked.
+        error: the failure.
+        objects: the stores.
+    """
+    place = place_of(error.file, objects.mapping)
+    if place not in dark and is_dark(error, objects):
+        dark[place] = error
 
 
 def _by_location(objects: Objects, files: Iterable[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:

@@ -30,7 +30,7 @@ from sterna.replica.region import Progress, RegionContext
 from sterna.replica.run_folder import new_run_id
 from sterna.replica.transit import Transit
 from sterna.replica.wanted import kept
-from sterna.sync.blame import OUTAGES, fault_of, is_dark, place_of
+from sterna.sync.blame import OUTAGES, fault_of
 from sterna.sync.copy import other_original
 from sterna.sync.holds import Settled, settle
 from sterna.sync.options import SyncOptions
@@ -41,7 +41,7 @@ from sterna.sync.plan.presence import Listed, ToBring, find_files
 from sterna.sync.plan.reading import read_metadata
 from sterna.sync.plan.suspects import ReadLater, Suspects
 from sterna.sync.plan.table_files import ReplicaLost, reached_content, table_files, view_files
-from sterna.sync.sizes import Dark, source_sizes
+from sterna.sync.sizes import Dark, note_dark, source_sizes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -219,11 +219,14 @@ class Outages:
     first: SternaError | None = None
 
     def take(self, error: SternaError, objects: Objects) -> None:
-        """Remember a failure, where it is a store's."""
+        """Remember a failure, where it is a store's, and whether that store answers at all."""
+        self.note(error)
+        note_dark(self.dark, error, objects)
+
+    def note(self, error: SternaError) -> None:
+        """Remember a failure, where it is a store's, of which it is known whether it answers."""
         if isinstance(error, OUTAGES):
             self.first = self.first or error
-        if is_dark(error, objects):
-            self.dark.setdefault(place_of(error.file, objects.mapping), error)
 
 
 def _tables(
@@ -356,7 +359,7 @@ def _damaged(
     sources, closed = source_sizes(context.objects, [(file.table, file.source) for file in suspects], outages.dark)
     faults: dict[str, SternaError] = {**found}
     for (table, _), error in closed.items():
-        outages.take(error, context.objects)
+        outages.note(error)
         faults.setdefault(table, error)
     wrong: dict[str, set[str]] = defaultdict(set)
     for file in suspects:

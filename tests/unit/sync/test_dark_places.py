@@ -129,19 +129,11 @@ def probes(asked: list[str]) -> list[str]:
     return [uri for uri in asked if uri.endswith("/_sterna-is-anybody-there")]
 
 
-def test_a_store_that_fails_at_one_tables_files_brings_anothers(three: World):
+@pytest.mark.parametrize("error", [StoreUnreachable, StoreDenied])
+def test_a_store_that_fails_at_one_tables_files_brings_anothers(three: World, error: type[SternaError]):
     three.write("d")
     three.commit(d=written_elsewhere(three, "d"))
-    with refusing(ap(three), StoreUnreachable, "*b-elsewhere*"):
-        report = run(three)
-    assert [item.key for item in report.held] == ["ns.b"]
-    assert "ns.d" in report.published
-
-
-def test_who_lacks_the_right_to_one_tables_files_may_have_it_to_anothers(three: World):
-    three.write("d")
-    three.commit(d=written_elsewhere(three, "d"))
-    with refusing(ap(three), StoreDenied, "*b-elsewhere*"):
+    with refusing(ap(three), error, "*b-elsewhere*"):
         report = run(three)
     assert [item.key for item in report.held] == ["ns.b"]
     assert "ns.d" in report.published

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from sterna.edges.stores.objects import Objects
 from sterna.errors import SternaError, StoreUnreachable
-from sterna.sync.blame import fault_of, is_dark, place_of
+from sterna.sync.blame import OUTAGES, fault_of, is_dark, place_of
 
 Dark = dict[str, StoreUnreachable]
 """By the id of a location: the error of its store, which did not answer. It takes long to find that out, once."""
@@ -71,6 +72,29 @@ def note_dark(dark: Dark, error: SternaError, objects: Objects) -> None:
     place = place_of(error.file, objects.mapping)
     if place not in dark and is_dark(error, objects):
         dark[place] = error
+
+
+@dataclass
+class Outages:
+    """The stores of others that a plan could not use.
+
+    Args:
+        dark: those that don't answer: no other table waits for them again.
+        first: the first error of any.
+    """
+
+    dark: Dark = field(default_factory=dict)
+    first: SternaError | None = None
+
+    def take(self, error: SternaError, objects: Objects) -> None:
+        """Remember a failure, where it is a store's, and whether that store answers at all."""
+        self.note(error)
+        note_dark(self.dark, error, objects)
+
+    def note(self, error: SternaError) -> None:
+        """Remember a failure, where it is a store's, of which it is known whether it answers."""
+        if isinstance(error, OUTAGES):
+            self.first = self.first or error
 
 
 def _by_location(objects: Objects, files: Iterable[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:

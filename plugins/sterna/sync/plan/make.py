@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_VIEW, Content
@@ -32,7 +32,7 @@ from sterna.sync.blame import fault_of
 from sterna.sync.holds import Settled, settle
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.changes import Changes, find_changes
-from sterna.sync.plan.compare import compare, held_entry, seed_group
+from sterna.sync.plan.compare import Draft, compare, held_entry, seed_group
 from sterna.sync.plan.damage import damaged, held_for
 from sterna.sync.plan.lanes import is_wanted, large_lane, on_the_way, too_large, without
 from sterna.sync.plan.presence import ToBring, find_files
@@ -76,6 +76,46 @@ def make_plan(
         CatalogError, StoreError, CredentialError: something can't be used; a later run resumes. Where it is a store of
             others and some tables can go on without, those that need it are held instead.
     """
+    begun = _begin(context, options, progress)
+    head, seen = begun.head, begun.seen
+    settled, found, since = _what_goes_on(context, begun.chosen, begun.blamed, head, seen, options, run_id)
+    if found and options.leaves_large(context.region):
+        settled, found = _small_ones(context, settled, found, since, seen, options, begun.large)
+    if found:
+        progress(found.line)
+    settled = replace(settled, held=_carried(settled.held, head, seen))
+    plan = _written(context, options, run_id or new_run_id(), begun, settled, found, since)
+    return plan, found.files if found else None
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """What a plan begins with: the two branches, compared.
+
+    Args:
+        head: of the replica branch.
+        digest: of now.
+        seen: what may differ.
+        draft: what does.
+        seeding: the branch has no watermark yet.
+        chosen: the actions of this plan.
+        more: there are others, for the next plan.
+        blamed: the keys that can't go on, as far as that is known without their metadata.
+        large: what the large lane is at.
+    """
+
+    head: Head
+    digest: str
+    seen: Changes
+    draft: Draft
+    seeding: bool
+    chosen: list[Action]
+    more: bool
+    blamed: tuple[Held, ...]
+    large: Transit | None
+
+
+def _begin(context: RegionContext, options: SyncOptions, progress: Progress) -> _Begun:
     head = read_head(context.primary, context.region.replica_branch)
     refuse_deleting(head)
     check_bindings(context.registry, head.bindings or {})
@@ -93,42 +133,49 @@ def make_plan(
     )
     large = large_lane(context, head, options)
     blamed = (*draft.held, *waiting, *on_the_way(large, head, chosen))
-    settled, found, since = _what_goes_on(context, chosen, blamed, head, seen, options, run_id)
-    if found and options.leaves_large(context.region):
-        settled, found = _small_ones(context, settled, found, since, seen, options, large)
-    held = _carried(settled.held, head, seen)
-    files, batches, present = (found.files, found.batches, found.present) if found else (None, (), 0)
-    if found:
-        progress(found.line)
-    plan = Plan(
-        run_id=run_id or new_run_id(),
+    return _Begun(head, current, seen, draft, seeding, chosen, more, blamed, large)
+
+
+def _written(
+    context: RegionContext,
+    options: SyncOptions,
+    run_id: str,
+    begun: _Begun,
+    settled: Settled,
+    found: ToBring | None,
+    since: dict[str, Held],
+) -> Plan:
+    """Return the plan of what goes on."""
+    head, seen, alone = begun.head, begun.seen, options.lane == "large"
+    batches = found.batches if found else ()
+    return Plan(
+        run_id=run_id,
         region=context.region.name,
         source_hash=seen.source_hash,
         watermark=head.watermark,
         replica_hash=head.hash,
-        digest=current,
+        digest=begun.digest,
         bindings={**(head.bindings or {}), **context.registry.bindings()},
         oldest=seen.oldest,
-        seeding=seeding,
-        more=more,
+        seeding=begun.seeding,
+        more=begun.more,
         filtered=seen.chosen,
         idle=not settled.actions
-        and (options.lane == "large" or is_recorded(head, held, seen.source_hash, current, filtered=seen.chosen)),
+        and (alone or is_recorded(head, settled.held, seen.source_hash, begun.digest, filtered=seen.chosen)),
         actions=settled.actions,
-        held=held,
+        held=settled.held,
         together=seen.together,
         relaxed=seen.relaxed,
-        left=draft.left,
+        left=begun.draft.left,
         batches=batches,
         egress=_egress(context, batches),
-        present=present,
-        since=_templates(settled, since, files if options.lane == "large" else None),
+        present=found.present if found else 0,
+        since=_templates(settled, since, found.files if found and alone else None),
         registry=context.registry.fingerprint(),
         reseeded_from=seen.reseeded_from,
-        lane="large" if options.lane == "large" else "",
-        large=is_wanted(held, head, large),
+        lane="large" if alone else "",
+        large=is_wanted(settled.held, head, begun.large),
     )
-    return plan, files
 
 
 def sync_digest(context: RegionContext) -> str:

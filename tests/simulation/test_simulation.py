@@ -18,7 +18,7 @@ HAPPENS = (
     *("starts it again", "gives its run up", "superseded", ": Waits", "SourceGone"),
     *("purged: s3://us-", "purged: s3://eu-", "lost: ", "restored: ", ": rename: ", ": drop: ", "drop namespace"),
     *("localizing 1 position-delete", "from us-lake", "is dark", "comes back"),
-    *(": InTransit", "L: arrive", "the large lane brings it"),
+    *(": InTransit", "L: arrive", "M: arrive", "another large lane is at work", "the large lane brings it"),
     *("D deliver sterna.table.updated", "D deliver sterna.table.dropped", "D deliver sterna.table.held"),
     *("D: the cursor is too old", "Q asks for", "Q: it is gone by now"),
 )

@@ -22,6 +22,7 @@ from sterna.replica.head import COLLECTING_SECONDS
 from sterna.replica.held_list import INLINE_BYTES
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext
+from sterna.replica.transit import FRESH_SECONDS
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from tests.simulation.actor import Actor
@@ -218,6 +219,16 @@ class World:
         self.invariants.check()
         if key not in report.published:
             raise Violation(f"isolation: {key} is not published beside {big}: {report}")
+        if self.seed % 3 == 0:
+            self._take_over(self.large[1])
+
+    def _take_over(self, other: Syncing) -> None:
+        """The other large lane of the pair is started while the first shows itself, and again when it does no more."""
+        other.forget()
+        other.go_on()
+        self.clock.go_on(FRESH_SECONDS)
+        other.go_on()
+        self.invariants.check()
 
     def _sync_of(self, lane: Literal["all", "small", "large"]) -> Syncing:
         """Somebody whom nobody disturbs."""

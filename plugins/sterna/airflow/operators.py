@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import SkipMixin
@@ -22,6 +21,7 @@ from sterna.airflow.assets import announcements, main_asset
 from sterna.airflow.base import RUN as RUN
 from sterna.airflow.base import SternaOperator as SternaOperator
 from sterna.airflow.gc_operator import SternaGcOperator as SternaGcOperator
+from sterna.airflow.lag_operator import SternaLagOperator as SternaLagOperator
 from sterna.airflow.metrics import record_sync
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from sterna.replica.records import Report, StageReport
     from sterna.sync.options import SyncOptions
+
+_COPY_AGAIN = "no table of this run has all of its files: clear the run, or wait for the next one, which copies again"
 
 
 class SternaPlanOperator(SternaOperator, SkipMixin):
@@ -135,11 +137,17 @@ class SternaLocalizeOperator(SternaOperator):
         self.copied = copied
 
     def execute(self, context: TaskContext) -> str:
-        """Localize the plan's files."""
+        """Localize the plan's files; fail at once where the copies left nothing to be published."""
+        from airflow.sdk.exceptions import AirflowFailException
+
         from sterna.replica import run_folder
         from sterna.sync import stages
 
-        return run_folder.to_json(stages.localize(self.open(), self.run, add_up(self.copied, self.run), self.say))
+        region, copied = self.open(), add_up(self.copied, self.run)
+        # What the copies said stays the same, however often this task is repeated.
+        if copied.failed and (error := stages.why_nothing_is_left(region, self.run, copied)):
+            raise AirflowFailException(f"{type(error).__name__}: {error}; {_COPY_AGAIN}")
+        return run_folder.to_json(stages.localize(region, self.run, copied, self.say))
 
 
 class SternaPublishOperator(SternaOperator):
@@ -237,45 +245,6 @@ class SternaSyncOperator(SternaOperator):
         report = sync(self.open(), options, self.say)
         record_sync(report)
         return in_short(report)
-
-
-class SternaLagOperator(SternaOperator):
-    """Fail when a region needs somebody, so that Airflow's own alerts tell them.
-
-    It does when the region, or a table that it holds, lags behind `main` by more than a limit. And when its branch
-    can't be used, it is cut off from the primary's catalog, no clean-up gets ahead, or a replication slot is near its
-    limit. Each is a metric, too.
-
-    Args:
-        limit: the lag from which on the task fails.
-        allow_held: patterns of tables that may be held without an alarm; None for `[sterna] allow_held`.
-        gc_limit: how long evidence of a run may stay, which a clean-up deletes; 0 where no clean-up is run; None for
-            `[sterna] gc_limit`.
-        slot_limit: the share of `max_slot_wal_keep_size` that a slot may need; None for `[sterna] slot_limit`.
-        kwargs: see `SternaOperator`.
-    """
-
-    def __init__(
-        self,
-        *,
-        limit: timedelta,
-        allow_held: Sequence[str] | None = None,
-        gc_limit: timedelta | None = None,
-        slot_limit: float | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.limit = limit
-        self.allow_held = allow_held
-        self.gc_limit = gc_limit
-        self.slot_limit = slot_limit
-
-    def execute(self, context: TaskContext) -> float | None:
-        """Look, report metrics, and return the lag in seconds, without the tables that may be held."""
-        from sterna.airflow.alert import look, read_limits
-
-        limits = read_limits(self.limit, self.allow_held, self.gc_limit, self.slot_limit)
-        return look(self.open(), limits, self.say)
 
 
 def read_options(given: Mapping[str, Any] | str) -> tuple[SyncOptions, bool]:

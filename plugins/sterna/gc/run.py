@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from sterna.gc.decide import EVIDENCE, Rules, SortedOut, amount, garbage, sort_out, without
-from sterna.gc.delete import Deletion
+from sterna.gc.delete import Deleted, Deletion
 from sterna.gc.evidence import Runs, read_passes, save_collected, save_pass
 from sterna.gc.heads import Heads, kept_heads, versions_since
 from sterna.gc.hold import end_holds
@@ -61,17 +61,49 @@ def collect(
         end_holds(context, now, progress, heads.elsewhere.seen)
     progress(f"{len(heads.kept)} versions of tables and views are kept, {len(heads.refused)} belong to refused tables")
     kept, refused = ReachedFiles(), ReachedFiles()
-    walk = Walk(context, kept.add, progress)
-    walk.over(heads.kept)
-    Walk(context, kept.add, progress, gone_is_fine=True).over(heads.past)
-    Walk(context, refused.add, progress, gone_is_fine=True).over(heads.refused)
+    walk = _walked(context, heads, kept, refused, progress)
     rules = _rules(context, heads, options, now)
     found = sort_out(context.objects.list(context.region.replica_root), rules, kept, refused, heads.superseded)
     heads = _caught_up(context, heads, walk)
     found = replace(found, unreachable=without(found.unreachable, kept), refused=without(found.refused, kept))
     doomed = _doomed(found, rules, options)
     runs = Runs(context, now, options.grace)
-    report = Collected(
+    report = _report(context, pass_id, options, heads, found, doomed, runs, now)
+    left = found.unreachable
+    if options.delete:
+        deleted = Deletion(context, pass_id, options, runs, heads, walk, kept, progress).run(doomed)
+        report = _after(report, deleted, _evidence_gone(doomed, deleted.failures, rules))
+        left = _left(left, doomed, deleted.failures)
+    # At the end, so that a clean-up that was killed leaves the earlier passes as its next try needs them.
+    save_pass(context, pass_id, left)
+    report = replace(report, left=amount(left))
+    save_collected(context, report)
+    return report
+
+
+def _walked(
+    context: RegionContext, heads: Heads, kept: ReachedFiles, refused: ReachedFiles, progress: Callable[[str], None]
+) -> Walk:
+    """Reach what the kept versions need, and what refused tables do; return the walk over the former."""
+    walk = Walk(context, kept.add, progress)
+    walk.over(heads.kept)
+    Walk(context, kept.add, progress, gone_is_fine=True).over(heads.past)
+    Walk(context, refused.add, progress, gone_is_fine=True).over(heads.refused)
+    return walk
+
+
+def _report(
+    context: RegionContext,
+    pass_id: str,
+    options: GcOptions,
+    heads: Heads,
+    found: SortedOut,
+    doomed: pa.Table,
+    runs: Runs,
+    now: datetime,
+) -> Collected:
+    """Return what was found."""
+    return Collected(
         region=context.region.name,
         pass_id=pass_id,
         replica_hash=heads.head.hash,
@@ -87,25 +119,19 @@ def collect(
         evidence=found.evidence,
         superseded=found.superseded,
     )
-    left = found.unreachable
-    if options.delete:
-        deletion = Deletion(context, pass_id, options, runs, heads, walk, kept, progress)
-        deleted = deletion.run(doomed)
-        failures = [NotDeleted(uri, str(error)) for uri, error in deleted.failures.items()]
-        report = replace(
-            report,
-            deleted=deleted.done,
-            failed=len(failures),
-            failures=tuple(failures[:_SHOWN]),
-            replica_hash=deleted.head,
-            evidence=found.evidence - _evidence_gone(doomed, deleted.failures, rules),
-        )
-        left = _left(left, doomed, deleted.failures)
-    # At the end, so that a clean-up that was killed leaves the earlier passes as its next try needs them.
-    save_pass(context, pass_id, left)
-    report = replace(report, left=amount(left))
-    save_collected(context, report)
-    return report
+
+
+def _after(report: Collected, deleted: Deleted, evidence: Amount) -> Collected:
+    """Return a report with what was deleted, evidence among it."""
+    failures = [NotDeleted(uri, str(error)) for uri, error in deleted.failures.items()]
+    return replace(
+        report,
+        deleted=deleted.done,
+        failed=len(failures),
+        failures=tuple(failures[:_SHOWN]),
+        replica_hash=deleted.head,
+        evidence=report.evidence - evidence,
+    )
 
 
 def _rules(context: RegionContext, heads: Heads, options: GcOptions, now: datetime) -> Rules:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from sterna.edges.stores.objects import Objects
 from sterna.errors import SternaError, StoreUnreachable
-from sterna.sync.blame import fault_of, is_dark, place_of
+from sterna.sync.blame import OUTAGES, fault_of, is_dark, place_of
 
 Dark = dict[str, StoreUnreachable]
 """By the id of a location: the error of its store, which did not answer. It takes long to find that out, once."""
@@ -56,9 +57,44 @@ def _sizes(
         return objects.sizes({uri for _, uri in files})
     except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
         fault = fault_of(error, objects.mapping, "looking for its files", files[0][1], files[0][0])
-        if is_dark(fault, objects):
-            dark[location] = fault
+        note_dark(dark, fault, objects)
         return fault
+
+
+def note_dark(dark: Dark, error: SternaError, objects: Objects) -> None:
+    """Note the store that a failure is about, where it doesn't answer: nobody waits for it again.
+
+    Args:
+        dark: takes it. A store that is noted already is not asked.
+        error: the failure.
+        objects: the stores.
+    """
+    place = place_of(error.file, objects.mapping)
+    if place not in dark and is_dark(error, objects):
+        dark[place] = error
+
+
+@dataclass
+class Outages:
+    """The stores of others that a plan could not use.
+
+    Args:
+        dark: those that don't answer: no other table waits for them again.
+        first: the first error of any.
+    """
+
+    dark: Dark = field(default_factory=dict)
+    first: SternaError | None = None
+
+    def take(self, error: SternaError, objects: Objects) -> None:
+        """Remember a failure, where it is a store's, and whether that store answers at all."""
+        self.note(error)
+        note_dark(self.dark, error, objects)
+
+    def note(self, error: SternaError) -> None:
+        """Remember a failure, where it is a store's, of which it is known whether it answers."""
+        if isinstance(error, OUTAGES):
+            self.first = self.first or error
 
 
 def _by_location(objects: Objects, files: Iterable[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from sterna.errors import Busy, UsageError
+from sterna.errors import Busy, SternaError, UsageError
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica import file_list as listing
 from sterna.replica import run_folder
@@ -174,6 +174,23 @@ def localize(
     report = replace(report, run_id=run_folder.run_id_of(run))
     _raise_when_nobody_goes_on(made, copied + report)
     return report
+
+
+def why_nothing_is_left(context: RegionContext, run: str, copied: StageReport) -> SternaError | None:
+    """Return what keeps every change of a plan from being published, where its copies say so; None where one goes on.
+
+    Localizing again helps as little as the first time: what is missing has to be copied.
+
+    Raises:
+        StoreError: the plan can't be read.
+        UsageError: the registry changed since the plan.
+    """
+    made = _plan_of(context, run)
+    try:
+        _raise_when_nobody_goes_on(made, copied)
+    except SternaError as error:
+        return error
+    return None
 
 
 def arrive(context: RegionContext, run: str, copied: StageReport, localized: StageReport, progress: Progress) -> Report:

@@ -1,24 +1,31 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk import ExceptionRetryPolicy
+from airflow.sdk.exceptions import AirflowFailException
 
 from sterna.airflow import operators
 from sterna.airflow.operators import (
     SternaCopyOperator,
+    SternaLocalizeOperator,
     SternaSyncOperator,
     add_up,
     in_short,
     read_options,
 )
 from sterna.airflow.retry import RemedyRetryPolicy
+from sterna.edges.rclone.transfer import Transfer
 from sterna.errors import UsageError
 from sterna.replica.held import Held
 from sterna.replica.records import Report, StageReport
+from sterna.sync import copy as copying
+from sterna.sync import stages
 from sterna.sync.options import SyncOptions
+from tests.support.small_world import make_world, quiet, run
 
 BATCH = {"number": 3, "origin": "us-lake", "files": 120, "bytes": 3_100_000_000}
 LAGS = {
@@ -128,3 +135,37 @@ def test_all_stages_in_one_task(monkeypatch: pytest.MonkeyPatch, metrics: dict[s
     assert SternaSyncOperator(task_id="sync", options={"tables": ["a.b"]}).execute({})["outcome"] == "published"
     assert asked == [SyncOptions(tables=("a.b",))]
     assert metrics == {**LAGS, "sterna.copied_bytes": 10}
+
+
+@pytest.mark.parametrize("broken", ["ab", "a"], ids=["all copies failed", "one of two copies failed"])
+def test_localizing_what_no_copy_brought_says_at_once_what_to_do(
+    broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each copy alone leaves something to go on with; it would be repeated for minutes, and find the same."""
+    world = make_world(tmp_path)
+    for first in (True, False):
+        for name in "ab":
+            world.commit(**{name: world.write(name)})
+        if first:
+            run(world)
+    real = copying.copy_files
+
+    def copy_files(origin: Any, replica: Any, names: list[str], **more: Any) -> Transfer:
+        table = names[0].partition("/")[0]
+        return Transfer(0, 0, "broken") if table in broken else real(origin, replica, names, **more)
+
+    monkeypatch.setattr(copying, "copy_files", copy_files)
+    context = world.context()
+    monkeypatch.setattr(operators.SternaOperator, "open", lambda self: context)
+    made = stages.plan(context, SyncOptions(files_per_batch=1), quiet)
+    assert len(made.batches) == 2
+    copied = [
+        SternaCopyOperator(task_id="copy", run=made.run, batch={"number": number}).execute({}) for number in (0, 1)
+    ]
+    task = SternaLocalizeOperator(task_id="localize", run=made.run, copied=copied)
+    if broken == "ab":
+        with pytest.raises(AirflowFailException, match=r"were not copied .* clear the run, or wait for the next one"):
+            task.execute({})
+        return
+    report = stages.publish(context, made.run, add_up(copied), add_up([task.execute({})]), quiet)
+    assert (report.published, [item.key for item in report.held]) == (("ns.b",), ["ns.a"])

@@ -80,6 +80,16 @@ def test_who_has_waited_for_it_once_waits_for_it_no_more(swallower: Swallower) -
     assert swallower.connections == asked
 
 
+def test_what_it_did_not_answer_is_told_in_short(swallower: Swallower) -> None:
+    """The client repeats the whole path, however long: it would stand in the error of each table."""
+    store = objects(swallower)
+    with pytest.raises(StoreUnreachable):
+        store.size(f"s3://us-lake/{'x' * 900}.parquet")
+    with pytest.raises(StoreUnreachable, match="did not answer") as found:
+        store.read(FILES[0])
+    assert "x" * 500 not in found.value.message
+
+
 def test_another_sync_asks_it_again_at_once(swallower: Swallower) -> None:
     store = objects(swallower)
     with pytest.raises(StoreUnreachable):

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 
+from sterna.edges.stores.objects import Objects
 from sterna.errors import CredentialError, SternaError, StoreDenied, StoreUnreachable
 from sterna.replica.records import StageReport
 from sterna.sync.options import SyncOptions
+from sterna.sync.plan import make
 from sterna.sync.run import sync
 from sterna.sync.stages import copy, localize, plan, publish
 from sterna.verify.structure import verify_structure
-from tests.support.small_world import World, here, quiet, refusing, run, with_third_region, written_elsewhere
+from tests.support.small_world import (
+    World,
+    here,
+    planned,
+    quiet,
+    refusing,
+    run,
+    with_third_region,
+    written_elsewhere,
+)
 
 OUTAGES = (StoreUnreachable, StoreDenied, CredentialError)
 
@@ -75,19 +87,53 @@ def test_a_dark_place_is_asked_for_once_in_a_sync(three: World):
     assert len(asked) == 2  # for a file, and whether it answers at all
 
 
-def test_a_store_that_fails_at_one_tables_files_brings_anothers(three: World):
-    three.write("d")
-    three.commit(d=written_elsewhere(three, "d"))
-    with refusing(ap(three), StoreUnreachable, "*b-elsewhere*"):
-        report = run(three)
-    assert [item.key for item in report.held] == ["ns.b"]
-    assert "ns.d" in report.published
+def test_a_dark_place_where_copies_broke_off_is_asked_once_whether_it_answers(three: World):
+    broke_off(three, "b", "d", "e")
+    with refusing(ap(three), StoreUnreachable) as asked:
+        assert {item.key for item in run(three).held} == {"ns.b", "ns.d", "ns.e"}
+    assert len(probes(asked)) == 1
 
 
-def test_who_lacks_the_right_to_one_tables_files_may_have_it_to_anothers(three: World):
+def test_a_store_that_answers_is_not_asked_again_for_the_same_failure(three: World, monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+    size = Objects.size
+    monkeypatch.setattr(Objects, "size", lambda self, uri: asked.append(uri) or size(self, uri))
+    broke_off(three, "b", "d", "e")
+    with refusing(ap(three), StoreUnreachable, "*-elsewhere*"):
+        planned(three)
+    assert len(probes(asked)) == 1 + 3  # for all at once, and for each table alone
+
+
+def test_a_dark_place_of_metadata_is_asked_once_whether_it_answers(three: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(make, "_TABLES_AT_ONCE", 1)
+    with refusing(f"file://{three.folder}/us/lake", StoreUnreachable) as asked:
+        assert {item.key for item in planned(three).held} == {"ns.a", "ns.b", "ns.c"}
+    assert len(asked) == 2  # for the first one's metadata, and whether it answers at all
+
+
+def broke_off(world: World, *names: str) -> None:
+    """Copies of files in ap were killed: each is here with a wrong size."""
+    for name in names:
+        if name != "b":
+            world.write(name)
+            world.commit(**{name: written_elsewhere(world, name)})
+        target = Path(
+            world.context().mapping.content(f"{ap(world)}lake/{name}-elsewhere.parquet").removeprefix("file://")
+        )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(b"half")
+
+
+def probes(asked: list[str]) -> list[str]:
+    """The requests that only asked whether a store answers."""
+    return [uri for uri in asked if uri.endswith("/_sterna-is-anybody-there")]
+
+
+@pytest.mark.parametrize("error", [StoreUnreachable, StoreDenied])
+def test_a_store_that_fails_at_one_tables_files_brings_anothers(three: World, error: type[SternaError]):
     three.write("d")
     three.commit(d=written_elsewhere(three, "d"))
-    with refusing(ap(three), StoreDenied, "*b-elsewhere*"):
+    with refusing(ap(three), error, "*b-elsewhere*"):
         report = run(three)
     assert [item.key for item in report.held] == ["ns.b"]
     assert "ns.d" in report.published

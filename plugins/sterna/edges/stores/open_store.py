@@ -230,7 +230,7 @@ def _call(store: OpenStore, uri: str, function: Callable[[], _R]) -> _R:
 
     where, used, began = address_of(store.location), store.credential, time.monotonic()
     if silent := store.silence.reason():
-        raise StoreUnreachable(f"{where} did not answer a moment ago: {silent}; {LATER}", file=uri)
+        raise StoreUnreachable(f"{where} did not answer a moment ago: {silent[:_SHOWN]}; {LATER}", file=uri)
     try:
         result = function()
     except FileNotFoundError as error:

@@ -5,9 +5,8 @@ Source: Avro specification 1.11, "Binary Encoding".
 
 from __future__ import annotations
 
-
-class Truncated(Exception):
-    """Internal: the bytes end inside a value, or a number is no Avro long."""
+from sterna.iceberg.varint import Truncated as Truncated
+from sterna.iceberg.varint import read_varint, write_varint
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
@@ -16,19 +15,8 @@ def read_long(data: bytes, at: int) -> tuple[int, int]:
     Raises:
         Truncated: the bytes end, or the number has more than 64 bits.
     """
-    value = shift = 0
-    while True:
-        if at >= len(data) or shift > 63:
-            raise Truncated
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-    if value >> 64:
-        raise Truncated
-    return (value >> 1) ^ -(value & 1), at
+    value, at = read_varint(data, at)
+    return (value >> 1) ^ -(value & 1), at  # `from_zigzag`, without the call
 
 
 def read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
@@ -45,13 +33,7 @@ def read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
 
 def encode_long(value: int) -> bytes:
     """Return an Avro int or long."""
-    rest = value << 1 if value >= 0 else ~(value << 1)
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
+    return write_varint(value << 1 if value >= 0 else ~(value << 1))  # `to_zigzag`, without the call
 
 
 def encode_bytes(value: bytes) -> bytes:

@@ -18,9 +18,10 @@ from sterna.iceberg.deletes.arrow import Localized, localize_table
 from sterna.iceberg.deletes.rows import PATH_ID, PATH_NAME, POS_ID, POS_NAME, check_size, one_column
 from sterna.iceberg.orc.chunks import Budget
 from sterna.iceberg.orc.columns import PRESENT, ColumnReader, Writer
-from sterna.iceberg.orc.proto import Message, OrcDamaged, to_zigzag
+from sterna.iceberg.orc.proto import Message, OrcDamaged
 from sterna.iceberg.orc.runs import read_bits
 from sterna.iceberg.orc.tail import HEADER, TIMESTAMP, Stripe, Tail, read_stripe, read_tail
+from sterna.iceberg.varint import to_zigzag
 from sterna.limits import Limits
 
 _FIELD_ID: Final = b"iceberg.id"

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from sterna.iceberg.varint import Truncated, read_varint, write_varint
+
 _INTEGER: Final = 0
 _BYTES: Final = 2
 _SIZES: Final = {1: 8, 5: 4}
@@ -68,7 +70,7 @@ class Message:
             elif at == number and isinstance(value, bytes):
                 place = 0
                 while place < len(value):
-                    item, place = read_varint(value, place)
+                    item, place = read_number(value, place)
                     found.append(item)
         return found
 
@@ -100,13 +102,13 @@ def read_message(data: bytes) -> Message:
     fields: list[tuple[int, int, int | bytes]] = []
     at = 0
     while at < len(data):
-        key, at = read_varint(data, at)
+        key, at = read_number(data, at)
         number, wire = key >> 3, key & 7
         if wire == _INTEGER:
-            value, at = read_varint(data, at)
+            value, at = read_number(data, at)
             fields.append((number, wire, value))
             continue
-        size, at = read_varint(data, at) if wire == _BYTES else (_fixed_size(wire), at)
+        size, at = read_number(data, at) if wire == _BYTES else (_fixed_size(wire), at)
         if at + size > len(data):
             raise OrcDamaged("a message that is cut off")
         fields.append((number, wire, data[at : at + size]))
@@ -120,37 +122,13 @@ def _fixed_size(wire: int) -> int:
     return _SIZES[wire]
 
 
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_number(data: bytes, at: int) -> tuple[int, int]:
     """Return the unsigned variable-length integer at an offset, and the offset after it.
 
     Raises:
         OrcDamaged: the bytes end, or the number has more than 64 bits.
     """
-    value = shift = 0
-    while True:
-        if at >= len(data) or shift > 63:
-            raise OrcDamaged("a number that is cut off or too long")
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at += 1
-        shift += 7
-        if byte < 0x80:
-            break
-    if value >> 64:
-        raise OrcDamaged("a number of more than 64 bits")
-    return value, at
-
-
-def write_varint(value: int) -> bytes:
-    """Return an unsigned variable-length integer."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def to_zigzag(value: int) -> int:
-    """Return a signed integer in the form that is short for small ones of either sign."""
-    return value << 1 if value >= 0 else ~(value << 1)
+    try:
+        return read_varint(data, at)
+    except Truncated as error:
+        raise OrcDamaged(str(error)) from None

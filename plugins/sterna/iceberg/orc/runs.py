@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import numpy as np  # noqa: TID253 - imported by workers that localize a position delete, and by nothing else
 
-from sterna.iceberg.orc.proto import OrcDamaged, read_varint, to_zigzag, write_varint
+from sterna.iceberg.orc.proto import OrcDamaged, read_number
+from sterna.iceberg.varint import from_zigzag, to_zigzag, write_varint
 
 _WIDTHS: Final[tuple[int, ...]] = (*range(1, 25), 26, 28, 30, 32, 40, 48, 56, 64)
 _RUN: Final = 512
@@ -117,7 +118,7 @@ def _short_repeat(data: bytes, at: int, signed: bool) -> tuple[Any, int]:
     header = data[at]
     size = (header >> 3 & 7) + 1
     value = int.from_bytes(_slice(data, at + 1, size), "big")
-    return np.full((header & 7) + _MIN_REPEAT, _signed(_from_zigzag(value) if signed else value)), at + 1 + size
+    return np.full((header & 7) + _MIN_REPEAT, _signed(from_zigzag(value) if signed else value)), at + 1 + size
 
 
 def _direct(data: bytes, at: int, signed: bool) -> tuple[Any, int]:
@@ -148,11 +149,11 @@ def _patched_base(data: bytes, at: int, signed: bool) -> tuple[Any, int]:
 
 def _delta(data: bytes, at: int, signed: bool) -> tuple[Any, int]:
     width, count = _head(data, at)
-    first, after = read_varint(data, at + 2)
-    raw, after = read_varint(data, after)
-    step = _from_zigzag(raw)
+    first, after = read_number(data, at + 2)
+    raw, after = read_number(data, after)
+    step = from_zigzag(raw)
     values = np.full(count, _signed(step))
-    values[0] = _signed(_from_zigzag(first) if signed else first)
+    values[0] = _signed(from_zigzag(first) if signed else first)
     if data[at] >> 1 & 31:
         steps, after = _unpack(data, after, max(0, count - 2), width)
         values[2:] = -steps.view(np.int64) if step < 0 else steps.view(np.int64)
@@ -218,10 +219,6 @@ def _closest(bits: int) -> int:
 
 def _signed(value: int) -> Any:
     return np.uint64(value & 2**64 - 1).view(np.int64)
-
-
-def _from_zigzag(value: int) -> int:
-    return (value >> 1) ^ -(value & 1)
 
 
 def _unzigzag(values: Any) -> Any:

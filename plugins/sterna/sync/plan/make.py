@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content
+from sterna.catalog.model import ICEBERG_VIEW, Content
 from sterna.errors import (
     Damaged,
     NotResident,
     OverLimit,
     PlanKilled,
-    SourceGone,
     SternaError,
     TableError,
     Unsupported,
@@ -30,24 +28,24 @@ from sterna.replica.region import Progress, RegionContext
 from sterna.replica.run_folder import new_run_id
 from sterna.replica.transit import Transit
 from sterna.replica.wanted import kept
-from sterna.sync.blame import OUTAGES, fault_of, is_dark, place_of
-from sterna.sync.copy import other_original
+from sterna.sync.blame import fault_of
 from sterna.sync.holds import Settled, settle
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.changes import Changes, find_changes
-from sterna.sync.plan.compare import compare, held_entry, seed_group
+from sterna.sync.plan.compare import Draft, compare, held_entry, seed_group
+from sterna.sync.plan.damage import damaged, held_for
 from sterna.sync.plan.lanes import is_wanted, large_lane, on_the_way, too_large, without
-from sterna.sync.plan.presence import Listed, ToBring, find_files
-from sterna.sync.plan.reading import read_metadata
+from sterna.sync.plan.presence import ToBring, find_files
+from sterna.sync.plan.reading import metadata_here, read_metadata
 from sterna.sync.plan.suspects import ReadLater, Suspects
-from sterna.sync.plan.table_files import ReplicaLost, reached_content, table_files, view_files
-from sterna.sync.sizes import Dark, source_sizes
+from sterna.sync.plan.table_files import ReplicaLost, table_files, view_files
+from sterna.sync.sizes import Outages
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sterna.edges.stores.objects import Objects
     from sterna.iceberg.metadata.table import TableMetadata
+
 
 _TABLES_AT_ONCE = 8
 _NO_DAMAGE = (NotResident, Unsupported, OverLimit, PlanKilled)  # of a file of the replica's own
@@ -80,6 +78,46 @@ def make_plan(
         CatalogError, StoreError, CredentialError: something can't be used; a later run resumes. Where it is a store of
             others and some tables can go on without, those that need it are held instead.
     """
+    begun = _begin(context, options, progress)
+    head, seen = begun.head, begun.seen
+    settled, found, since = _what_goes_on(context, begun.chosen, begun.blamed, head, seen, options, run_id)
+    if found and options.leaves_large(context.region):
+        settled, found = _small_ones(context, settled, found, since, seen, options, begun.large)
+    if found:
+        progress(found.line)
+    settled = replace(settled, held=_carried(settled.held, head, seen))
+    plan = _written(context, options, run_id or new_run_id(), begun, settled, found, since)
+    return plan, found.files if found else None
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """What a plan begins with: the two branches, compared.
+
+    Args:
+        head: of the replica branch.
+        digest: of now.
+        seen: what may differ.
+        draft: what does.
+        seeding: the branch has no watermark yet.
+        chosen: the actions of this plan.
+        more: there are others, for the next plan.
+        blamed: the keys that can't go on, as far as that is known without their metadata.
+        large: what the large lane is at.
+    """
+
+    head: Head
+    digest: str
+    seen: Changes
+    draft: Draft
+    seeding: bool
+    chosen: list[Action]
+    more: bool
+    blamed: tuple[Held, ...]
+    large: Transit | None
+
+
+def _begin(context: RegionContext, options: SyncOptions, progress: Progress) -> _Begun:
     head = read_head(context.primary, context.region.replica_branch)
     refuse_deleting(head)
     check_bindings(context.registry, head.bindings or {})
@@ -97,43 +135,50 @@ def make_plan(
     )
     large = large_lane(context, head, options)
     blamed = (*draft.held, *waiting, *on_the_way(large, head, chosen))
-    settled, found, since = _what_goes_on(context, chosen, blamed, head, seen, options, run_id)
-    if found and options.leaves_large(context.region):
-        settled, found = _small_ones(context, settled, found, since, seen, options, large)
-    held = _carried(settled.held, head, seen)
-    files, batches, present = (found.files, found.batches, found.present) if found else (None, (), 0)
-    if found:
-        progress(found.line)
-    plan = Plan(
-        run_id=run_id or new_run_id(),
+    return _Begun(head, current, seen, draft, seeding, chosen, more, blamed, large)
+
+
+def _written(
+    context: RegionContext,
+    options: SyncOptions,
+    run_id: str,
+    begun: _Begun,
+    settled: Settled,
+    found: ToBring | None,
+    since: dict[str, Held],
+) -> Plan:
+    """Return the plan of what goes on."""
+    head, seen, alone = begun.head, begun.seen, options.lane == "large"
+    batches = found.batches if found else ()
+    return Plan(
+        run_id=run_id,
         region=context.region.name,
         source_hash=seen.source_hash,
         watermark=head.watermark,
         replica_hash=head.hash,
-        digest=current,
+        digest=begun.digest,
         bindings={**(head.bindings or {}), **context.registry.bindings()},
         oldest=seen.oldest,
-        seeding=seeding,
-        more=more,
+        seeding=begun.seeding,
+        more=begun.more,
         filtered=seen.chosen,
         idle=not settled.actions
-        and (options.lane == "large" or is_recorded(head, held, seen.source_hash, current, filtered=seen.chosen)),
+        and (alone or is_recorded(head, settled.held, seen.source_hash, begun.digest, filtered=seen.chosen)),
         actions=settled.actions,
-        held=held,
+        held=settled.held,
         together=seen.together,
         relaxed=seen.relaxed,
-        left=draft.left,
+        left=begun.draft.left,
         batches=batches,
         egress=_egress(context, batches),
-        present=present,
-        since=_templates(settled, since, files if options.lane == "large" else None),
+        present=found.present if found else 0,
+        since=_templates(settled, since, found.files if found and alone else None),
         registry=context.registry.fingerprint(),
         reseeded_from=seen.reseeded_from,
         was_held=tuple(item.key for item in head.held),
-        lane="large" if options.lane == "large" else "",
-        large=is_wanted(held, head, large),
+        lane="large" if alone else "",
+        large=is_wanted(settled.held, head, begun.large),
     )
-    return plan, files
 
 
 def sync_digest(context: RegionContext) -> str:
@@ -178,9 +223,9 @@ def _what_goes_on(
         found, wrong = find_files(context, needed, options) if needed else (None, {})
         for error in wrong.values():
             outages.take(error, context.objects)
-        faults = [_fault(since[name], error) for name, error in wrong.items()]
+        faults = [held_for(since[name], error) for name, error in wrong.items()]
         if found:
-            faults += _damaged(context, settled, found.listed, since, seen, outages)
+            faults += damaged(context, settled, found.listed, since, seen, outages)
         if not faults:
             break
     if outages.first is not None and not settled.actions and options.lane != "large":
@@ -205,26 +250,6 @@ def _small_ones(
     going = settle(settled.actions, (*settled.held, *moving), seen.together, since, seen.relaxed)
     stay = {action.key for action in settled.actions} - {action.key for action in going.actions}
     return going, without(found, stay, context.mapping, options)
-
-
-@dataclass
-class Outages:
-    """The stores of others that a plan could not use.
-
-    Args:
-        dark: those that don't answer: no other table waits for them again.
-        first: the first error of any.
-    """
-
-    dark: Dark = field(default_factory=dict)
-    first: SternaError | None = None
-
-    def take(self, error: SternaError, objects: Objects) -> None:
-        """Remember a failure, where it is a store's."""
-        if isinstance(error, OUTAGES):
-            self.first = self.first or error
-        if is_dark(error, objects):
-            self.dark.setdefault(place_of(error.file, objects.mapping), error)
 
 
 def _tables(
@@ -289,7 +314,7 @@ def _table(context: RegionContext, action: Action, seen: Changes) -> tuple[Actio
     metadata = pruned(whole, kept(context.registry.policy(action.key), whole))
     replica = seen.candidates[action.renamed_from or action.key].replica
     proves = not _made_otherwise(context, action, replica)
-    here = None if action.replaces else _metadata_here(context, replica, needed=proves)
+    here = None if action.replaces else metadata_here(context, replica, needed=proves)
     if here is not None and here.uuid != metadata.uuid:
         action, here = replace(action, replaces=not action.renamed_from, content_id="", renamed_from=""), None
     action = _with_snapshots(action, whole, here)
@@ -324,21 +349,6 @@ def _made_otherwise(context: RegionContext, action: Action, replica: Content | N
     return bool(mapping.kept_out) and f"-{digested}." not in at
 
 
-def _metadata_here(context: RegionContext, replica: Content | None, *, needed: bool = True) -> TableMetadata | None:
-    """Return what the replica's metadata.json of a table says.
-
-    None when there is none, or it is lost and so proves nothing; where it isn't `needed`, also when it is broken.
-    """
-    if replica is None or replica.kind != ICEBERG_TABLE or not replica.metadata_location:
-        return None
-    try:
-        return read_metadata(context, replica.metadata_location)
-    except TableError as error:
-        if needed and not isinstance(error, SourceGone):
-            raise
-        return None
-
-
 def _templates(settled: Settled, since: dict[str, Held], files: pa.Table | None) -> tuple[Held, ...]:
     """Return how each action's key would be held; in the large lane with the bytes that are to be copied for it."""
     sizes = {} if files is None else copied_by_table(files)
@@ -350,51 +360,6 @@ def _carried(held: tuple[Held, ...], head: Head, seen: Changes) -> tuple[Held, .
     now = {item.key for item in held} | seen.candidates.keys()
     others = [item for item in head.held if item.key not in now] if seen.chosen else []
     return tuple(sorted((*held, *others), key=lambda item: item.key))
-
-
-def _damaged(
-    context: RegionContext, settled: Settled, listed: Listed, since: dict[str, Held], seen: Changes, outages: Outages
-) -> list[Held]:
-    """Hold tables of whose own version on the replica a file is here with a wrong size: readers have it, and
-    somebody must be told.
-
-    One that nobody reads yet is what a killed copy left, and copied anew. But nothing outside the replica root is ever
-    written over.
-    """
-    differing, root = listed.wrong(), context.region.replica_root
-    found = {file.table: other_original(file) for file in differing if not inside(file.target, root)}
-    suspects = [file for file in differing if inside(file.target, root)]
-    # Where the source isn't as large as main says either, it is main that is wrong: the copy finds that out.
-    sources, closed = source_sizes(context.objects, [(file.table, file.source) for file in suspects], outages.dark)
-    faults: dict[str, SternaError] = {**found}
-    for (table, _), error in closed.items():
-        outages.take(error, context.objects)
-        faults.setdefault(table, error)
-    wrong: dict[str, set[str]] = defaultdict(set)
-    for file in suspects:
-        if file.table not in faults and sources[file.source] in (None, file.size):
-            wrong[file.table].add(file.target)
-    for action in settled.actions if wrong else ():
-        damage = _readers_have(context, action, wrong[action.key], seen) if action.key in wrong else None
-        if damage is not None:
-            faults[action.key] = damage
-    return [_fault(since[name], error) for name, error in faults.items()]
-
-
-def _readers_have(context: RegionContext, action: Action, wrong: set[str], seen: Changes) -> SternaError | None:
-    """Return the damage where the version of a table that the replica shows has some files of a wrong size."""
-    try:
-        here = _metadata_here(context, seen.candidates[action.renamed_from or action.key].replica)
-        reached = reached_content(context, here, wrong) if here else set()
-    except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
-        return fault_of(error, context.mapping, "reading what the replica shows of it", action.target, action.key)
-    if not reached:
-        return None
-    return Damaged(f"{len(reached)} files that the replica's readers use have a wrong size", file=min(reached))
-
-
-def _fault(held: Held, error: SternaError) -> Held:
-    return replace(held, kind=type(error).__name__, reason=error.message, file=error.file)
 
 
 def _egress(context: RegionContext, batches: Iterable[Batch]) -> float:

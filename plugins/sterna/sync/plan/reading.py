@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from sterna.errors import ObjectMissing, SizeDiffers, SourceGone, SternaError
+from sterna.catalog.model import ICEBERG_TABLE, Content
+from sterna.errors import ObjectMissing, SizeDiffers, SourceGone, SternaError, TableError
 from sterna.limits import Limits
 from sterna.replica.region import RegionContext
 
@@ -35,6 +36,25 @@ def read_metadata(context: RegionContext, uri: str) -> TableMetadata:
             # It said of itself that it were smaller.
             memory = document.memory
             del document
+
+
+def metadata_here(context: RegionContext, replica: Content | None, *, needed: bool = True) -> TableMetadata | None:
+    """Return what the replica's metadata.json of a table says.
+
+    None when there is none, or it is lost and so proves nothing; where it isn't `needed`, also when it is broken.
+
+    Raises:
+        TableError: it is broken, though it is needed.
+        StoreUnreachable, StoreDenied: its store doesn't answer.
+    """
+    if replica is None or replica.kind != ICEBERG_TABLE or not replica.metadata_location:
+        return None
+    try:
+        return read_metadata(context, replica.metadata_location)
+    except TableError as error:
+        if needed and not isinstance(error, SourceGone):
+            raise
+        return None
 
 
 def _read_one(context: RegionContext, uri: str) -> bytes:

@@ -1,0 +1,51 @@
+"""The lag alert as an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from sterna.airflow.base import SternaOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context as TaskContext
+
+
+class SternaLagOperator(SternaOperator):
+    """Fail when a region needs somebody, so that Airflow's own alerts tell them.
+
+    It does when the region, or a table that it holds, lags behind `main` by more than a limit. And when its branch
+    can't be used, it is cut off from the primary's catalog, no clean-up gets ahead, or a replication slot is near its
+    limit. Each is a metric, too.
+
+    Args:
+        limit: the lag from which on the task fails.
+        allow_held: patterns of tables that may be held without an alarm; None for `[sterna] allow_held`.
+        gc_limit: how long evidence of a run may stay, which a clean-up deletes; 0 where no clean-up is run; None for
+            `[sterna] gc_limit`.
+        slot_limit: the share of `max_slot_wal_keep_size` that a slot may need; None for `[sterna] slot_limit`.
+        kwargs: see `SternaOperator`.
+    """
+
+    def __init__(
+        self,
+        *,
+        limit: timedelta,
+        allow_held: Sequence[str] | None = None,
+        gc_limit: timedelta | None = None,
+        slot_limit: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.limit = limit
+        self.allow_held = allow_held
+        self.gc_limit = gc_limit
+        self.slot_limit = slot_limit
+
+    def execute(self, context: TaskContext) -> float | None:
+        """Look, report metrics, and return the lag in seconds, without the tables that may be held."""
+        from sterna.airflow.alert import look, read_limits
+
+        limits = read_limits(self.limit, self.allow_held, self.gc_limit, self.slot_limit)
+        return look(self.open(), limits, self.say)

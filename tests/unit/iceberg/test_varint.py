@@ -1,0 +1,33 @@
+"""Integers of variable length, as Avro and ORC have them."""
+
+from __future__ import annotations
+
+import pytest
+
+from sterna.iceberg.varint import Truncated, from_zigzag, read_varint, to_zigzag, write_varint
+
+NUMBERS = sorted({number for bits in range(65) for number in (2**bits - 1, 2**bits)} - {2**64})
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_what_is_written_is_read_wherever_it_stands(number: int) -> None:
+    data = write_varint(number)
+    assert len(data) == max(1, -(-number.bit_length() // 7))
+    assert read_varint(b"\xff" + data + b"\xff", 1) == (number, 1 + len(data))
+    for end in range(len(data)):
+        with pytest.raises(Truncated, match="cut off"):
+            read_varint(data[:end], 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [(b"", "cut off"), (b"\x80" * 10 + b"\0", "too long"), (b"\xff" * 9 + b"\x02", "more than 64 bits")],
+)
+def test_what_is_no_number_of_64_bits_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(Truncated, match=message):
+        read_varint(data, 0)
+
+
+def test_small_ones_of_either_sign_are_short() -> None:
+    assert [to_zigzag(number) for number in (0, -1, 1, -2, 2, -(2**63))] == [0, 1, 2, 3, 4, 2**64 - 1]
+    assert all(from_zigzag(to_zigzag(number)) == number for number in (0, -1, 1, -(2**63), 2**63 - 1))

@@ -22,12 +22,13 @@ from tests.airflow.conftest import DAG, World
 HAND = "by_hand"
 GC = "sterna_gc"
 _FILE = """\
+from datetime import timedelta
 from airflow.sdk import DAG
 from sterna.airflow.dags import _common, _params, _sync_tasks
 from sterna.airflow.settings import text
 
 with DAG("by_hand", schedule=None, params=_params(lanes=False), **_common()) as dag:
-    _sync_tasks(text("region"), text("registry"))
+    _sync_tasks(text("region"), text("registry"), timedelta())
 """
 _NUMBERS = count(5000)
 PUBLISHED = {"plan": "success", "copy": "success", "localize": "success", "publish": "success", "announce": "success"}

@@ -66,7 +66,8 @@ class SternaLingerOperator(SternaAnnounceOperator):
 
     Commits that follow one another then need no further run each. Airflow stores the events of a task when it ends, and
     not before: so each table is announced once, at the end, and this task never takes longer than it was given. It
-    stands behind `SternaAnnounceOperator`, so that the run's own tables don't wait for it.
+    ends at once where something is for the next run, or for the large lane: neither begins before. It stands behind
+    `SternaAnnounceOperator`, so that the run's own tables don't wait for it.
 
     Args:
         linger: for how long.
@@ -80,13 +81,14 @@ class SternaLingerOperator(SternaAnnounceOperator):
     def execute(self, context: TaskContext) -> int:
         """Follow, and announce."""
         from sterna.render.sync import publication_text
-        from sterna.sync.follow import Follower
+        from sterna.sync.follow import Follower, FollowOptions
 
         def told(report: Report) -> None:
             self.say(publication_text(report))
             record_sync(report)
+            want_large_lane(context, report)
 
-        Follower(self.kept(), told, self.say).run(self.linger.total_seconds())
+        Follower(self.kept(), told, self.say, FollowOptions(yields=True)).run(self.linger.total_seconds())
         return self.announce(context, self.open())
 
 

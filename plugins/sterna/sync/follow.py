@@ -52,6 +52,7 @@ class FollowOptions:
         pause: seconds after a first failure, and after a first plan that was left to others; doubled with each further.
         longest: the longest such pause.
         anew: syncs after which everything is opened anew: what is remembered of folders grows with each run's.
+        yields: whether it ends for what is left to others, where they can't begin before.
     """
 
     small: Small = Small()  # noqa: RUF009 - it is frozen
@@ -61,6 +62,7 @@ class FollowOptions:
     pause: float = 1.0
     longest: float = 30.0
     anew: int = 1_000
+    yields: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,8 @@ class Follower:
             report = carry_out(context, planned, _OPTIONS, self.progress, engine)
         if report.outcome == "published":
             self.told(replace(report, seconds=time.monotonic() - started))
+        if report.large:
+            self._yield()
         return self._after(report, head)
 
     def _after(self, report: Report, head: str) -> float:
@@ -194,9 +198,14 @@ class Follower:
         last = self._left
         if last is None or last.why != why:
             self.say(f"left to the DAG: {why}")
+        self._yield()
         pause = min(2 * last.pause, self.options.longest) if last and last.head == before else self.options.pause
         self._left = _Left(before, why, pause, time.monotonic() + pause)
         return self._pause(time.monotonic())
+
+    def _yield(self) -> None:
+        if self.options.yields:
+            self.stop.set()
 
     def _failed(self, error: Exception) -> float:
         self._failures += 1

@@ -429,9 +429,11 @@ class Following:
 
     stages: Stages
     error: Exception | None = None
+    large: bool = False
     seconds: list[float] = field(default_factory=list)
 
-    def __call__(self, region: object, told: Any, say: Any) -> Following:
+    def __call__(self, region: object, told: Any, say: Any, options: Any) -> Following:
+        assert options.yields, "neither the next run nor the large lane begins before this task has ended"
         self.told = told
         return self
 
@@ -441,7 +443,7 @@ class Following:
             raise self.error
         self.stages.head = "head-2"
         lag: Any = {"lag_seconds": 0.5, "watermark_lag_seconds": 0.5}
-        self.told(Report("run-2", "eu", "h2", "published", "r2", published=("shop.orders",), **lag))
+        self.told(Report("run-2", "eu", "h2", "published", "r2", published=("shop.orders",), large=self.large, **lag))
 
 
 @pytest.fixture
@@ -464,6 +466,13 @@ def test_after_a_publication_a_run_lingers_and_announces_what_that_brought(
     assert stages.calls[-1] == ("since", "head-1")
     assert [uri for uri, _ in _events()] == ["sterna://eu/shop.orders", "sterna://eu/"] * 2
     assert metrics["sterna.lag_seconds"] == 0.5
+
+
+@pytest.mark.usefixtures("events")
+def test_what_is_put_in_transit_while_a_run_lingers_starts_the_large_lane(following: Following) -> None:
+    following.large = True
+    assert str(_run().state) == "success"
+    assert "sterna://eu/transit" in [uri for uri, _ in _events()]
 
 
 @pytest.mark.usefixtures("events")

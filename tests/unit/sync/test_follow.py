@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -156,6 +156,25 @@ def test_a_large_plan_is_left_to_others_and_said_so_once(world: World, small: Sm
     kept_of = [{file.name for file in folder.rglob("*") if file.is_file()} for folder in runs.iterdir()]
     assert [names for names in kept_of if names and "report.json" not in names] == [], "a plan that was left stays"
     assert_whole(world)
+
+
+def test_whoever_keeps_others_from_beginning_ends_for_what_is_left_to_them(world: World) -> None:
+    world.commit(a=world.write("a", 50_000))
+    options = replace(QUICK, small=Small(bytes=10_000), yields=True)
+    with Watching(world, options) as watching:
+        watching.until(lambda: watching.follower.stop.is_set())
+    assert [line.partition(":")[0] for line in watching.lines] == ["left to the DAG"]
+    assert watching.reports == []
+
+
+def test_whoever_keeps_others_from_beginning_ends_for_the_large_lane(world: World) -> None:
+    regions = [{**region, "large_copy": 20_000} for region in world.registry.model_dump()["regions"]]
+    world = with_registry(world, regions=regions)
+    world.commit(a=world.write("a", 50_000), b=world.write("b"))
+    with Watching(world, replace(QUICK, yields=True)) as watching:
+        watching.until(lambda: watching.follower.stop.is_set())
+    (report,) = watching.reports
+    assert ("ns.b" in report.published, "ns.a" in report.published, report.large) == (True, False, True)
 
 
 def test_what_is_for_spark_is_left_to_others(world: World) -> None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from sterna.errors import UsageError
 from sterna.registry.policy import duration
 
+_LONGEST = 100 * 365 * 86_400  # seconds: no clock goes back much further
 
 def parse_duration(option: str, text: str) -> timedelta:
     """Return a duration.
@@ -16,9 +17,11 @@ def parse_duration(option: str, text: str) -> timedelta:
         text: a number with a unit: s, m, h, d, w.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is none, or longer than a century.
     """
     seconds = duration(text)
     if seconds is None:
         raise UsageError(f"{option} {text}: expected a duration such as 90s or 7d (units s, m, h, d, w)")
+    if seconds > _LONGEST:
+        raise UsageError(f"{option} {text}: longer than a century")
     return timedelta(seconds=seconds)

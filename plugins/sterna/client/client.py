@@ -104,6 +104,7 @@ class EventClient:
         self._http = http or httpx.AsyncClient()
         self._retry = _FIRST_PAUSE
         self._pause = 0.0
+        self._refused = 0  # connections that were refused, one after the other
         self.state = State.DISCONNECTED
         if after and not self._memory.cursor:
             self._memory.moved(after)
@@ -129,16 +130,14 @@ class EventClient:
         Raises:
             ClientFailed: the gateway refuses what is asked for.
         """
-        refused = 0
         while True:
             try:
                 async for message in self._connection():
-                    refused = 0
                     yield message
             except ClientFailed as error:
-                refused += 1
+                self._refused += 1
                 # A token may have ended on the way: a fresh one has one try.
-                if error.status != 401 or refused >= _TOKEN_TRIES or not callable(self._token):
+                if error.status != 401 or self._refused >= _TOKEN_TRIES or not callable(self._token):
                     self._enter(State.FAILED)
                     raise
             except _Left as left:
@@ -205,16 +204,21 @@ class EventClient:
     async def _connection(self) -> AsyncIterator[ClientMessage]:
         self._enter(State.CONNECTING)
         try:
+            headers = await self._headers()
+        except (httpx.HTTPError, OSError):  # whoever gives tokens doesn't answer
+            raise _Left from None
+        try:
             async with self._http.stream(
                 "GET",
                 f"{self._url}/v1/events",
                 params=self._params(),
-                headers={"Accept": "text/event-stream", **await self._headers()},
+                headers={"Accept": "text/event-stream", **headers},
                 timeout=httpx.Timeout(10.0, read=self._silence),
             ) as answer:
                 if answer.status_code != 200:
                     _refuse(answer.status_code, await answer.aread(), answer.headers.get("retry-after", ""))
                 self._enter(State.CONNECTED)
+                self._refused = 0
                 async for message in self._messages(answer):
                     yield message
         except (httpx.HTTPError, ValueError):

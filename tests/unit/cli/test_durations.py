@@ -33,3 +33,9 @@ def test_gc_names_the_option(option: str, sterna: Sterna) -> None:
 
 def test_a_grace_that_no_run_could_rely_on_is_refused(sterna: Sterna) -> None:
     assert sterna("gc", "--region", "eu", "--grace", "1m").code == 2
+
+
+@pytest.mark.parametrize("text", ["5300w", "999999999w", "9" * 30 + "s"])
+def test_what_no_clock_knows_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--keep 9|^--keep 5"):
+        parse_duration("--keep", text)

@@ -266,3 +266,23 @@ def test_blocks_are_read_however_they_are_cut() -> None:
     ]
     with pytest.raises(ValueError, match="without an end"):
         list(BlockReader().feed("x" * 5_000_000))
+
+
+def test_each_token_that_ends_on_a_quiet_stream_has_its_fresh_try() -> None:
+    quiet = ': hello\n\nevent: bye\ndata: {"reason": "token"}\n\n'
+    answers = [httpx.Response(401), stream(quiet), httpx.Response(401), stream(event(1))]
+    found, transport = scripted(*answers, token=lambda: "fresh")
+    assert len(found) == 1 and transport.answers == []
+
+
+def test_whoever_gives_tokens_may_be_away_for_a_while() -> None:
+    tokens: Any = iter([OSError("away"), httpx.ConnectError("away"), "good"])
+
+    def token() -> str:
+        given = next(tokens)
+        if isinstance(given, Exception):
+            raise given
+        return str(given)
+
+    found, transport = scripted(stream(event(1)), token=token)
+    assert len(found) == 1 and transport.asked[0].headers["authorization"] == "Bearer good"

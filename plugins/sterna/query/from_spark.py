@@ -47,7 +47,7 @@ class FromSpark:
         table = job.tables[wish.table]
         # By a cursor the table has its current schema; its pinned snapshot is the current one then.
         wanted = TableRead(table.metadata, table.snapshot if table.own_schema else None, wish.columns, wish.where)
-        file = _File(folder / uuid.uuid4().hex, job.spark_bytes, table.name)
+        file = _File(folder / uuid.uuid4().hex, job, table.name)
         try:
             with file.opened:
                 self._tables.read(wanted, self._properties(wish.places, table.name), file.take, seconds)
@@ -76,8 +76,9 @@ class FromSpark:
 
 
 class _File:
-    def __init__(self, path: Path, most: int, table: str) -> None:
-        self._path, self._left, self._most, self._table = path, most, most, table
+    def __init__(self, path: Path, job: Job, table: str) -> None:
+        self._path, self._most, self._table = path, job.spark_bytes, table
+        self._left = job.spark_bytes - sum(other.stat().st_size for other in path.parent.iterdir())
         self._writer: Any = None
         self.opened = ExitStack()
 

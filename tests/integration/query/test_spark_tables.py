@@ -97,7 +97,7 @@ def test_a_server_is_asked_as_well_and_keeps_nothing(
         server.stop()
 
 
-def test_a_spark_without_iceberg_and_one_that_isn_t_there(properties: dict[str, str], table: str, tmp_path: Path) -> None:
+def test_a_spark_without_iceberg_and_none_at_all(properties: dict[str, str], table: str, tmp_path: Path) -> None:
     server = start_spark_connect(tmp_path, "eu", free_port())
     try:
         with pytest.raises(EngineError, match=r"SparkCatalog|CATALOG"):

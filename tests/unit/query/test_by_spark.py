@@ -160,18 +160,22 @@ WISH = SparkWish(0, ("id",), "`id` > 5L", ("eu-lake",), "the snapshot has equali
 def fetched(world: World, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **fields: Any) -> str:
     monkeypatch.setattr(from_spark, "SparkTables", lambda master: tables)
     one = job(world, ALL, pinned("file:///x", 5), **fields)
-    return FromSpark(world.context()).fetch(one, WISH, tmp_path, 5.0)
+    (tmp_path / "run").mkdir(exist_ok=True)
+    return FromSpark(world.context()).fetch(one, WISH, tmp_path / "run", 5.0)
 
 
 def test_what_spark_hands_over_is_bounded(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = pa.record_batch({"id": pa.array(range(1000), pa.int64())})
     tables = Tables(batch, batch)
+    with pytest.raises(QueryFailed, match=r"more than 15999 bytes: limits.spark_bytes"):
+        fetched(world, tables, tmp_path, monkeypatch, spark_bytes=15_999)
+    (tmp_path / "run").rename(tmp_path / "other run")
     file = fetched(world, tables, tmp_path, monkeypatch, spark_bytes=16_000)
     with pa.ipc.open_stream(file) as stream:
         assert stream.read_all().num_rows == 2000
-    assert tables.asked == [TableRead("file:///x", 5, ("id",), "`id` > 5L")]
-    with pytest.raises(QueryFailed, match=r"more than 15999 bytes: limits.spark_bytes"):
-        fetched(world, tables, tmp_path, monkeypatch, spark_bytes=15_999)
+    assert tables.asked == [TableRead("file:///x", 5, ("id",), "`id` > 5L")] * 2
+    with pytest.raises(QueryFailed, match=r"more than 30000 bytes"):  # all that a run reads counts together
+        fetched(world, tables, tmp_path, monkeypatch, spark_bytes=30_000)
     assert fetched(world, Tables(), tmp_path, monkeypatch) == ""
 
 

@@ -74,8 +74,9 @@ def test_whoever_wants_no_more_ends_the_job(world: World, table: str, properties
 
 
 def test_a_server_is_asked_as_well_and_keeps_nothing(
-    world: World, table: str, properties: dict[str, str], tmp_path: Path
+    world: World, table: str, properties: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # a server's Derby writes its log where the server was started
     jars = fetch_jars([ICEBERG_SPARK, ICEBERG_AWS])
     conf = tmp_path / "spark-eu" / "conf"
     conf.mkdir(parents=True)

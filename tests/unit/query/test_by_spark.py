@@ -13,6 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, IntegerType, LongType, NestedField, StringType
 
 from sterna.edges.spark.tables import SparkTables, TableRead
+from sterna.edges.spark.tables import _refuse_shown as refuse_shown
 from sterna.errors import BrokenMetadata, EngineError, NeedsSpark, OutOfTime, QueryFailed
 from sterna.query import from_spark
 from sterna.query.children import QueryChildren
@@ -192,3 +193,36 @@ def test_nothing_is_begun_after_the_end() -> None:
     tables.close()
     with pytest.raises(Exception, match="ending"):
         tables.read(TableRead("file:///x", None, ("id",)), {}, lambda batch: None, 5.0)
+
+
+class Shown:
+    """As much of a Spark as tells what it shows of its settings."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        self.settings = settings
+        self.conf = self
+
+    def get(self, name: str, default: str) -> str:
+        return self.settings.get(name, default)
+
+    def sql(self, text: str) -> Any:
+        assert text == "SET"
+        return self
+
+    def collect(self) -> list[dict[str, str]]:
+        return [{"key": name} for name in self.settings]
+
+
+KEY = "spark.sql.catalog.sterna_secret.s3.secret-access-key"
+
+
+def test_keys_are_handed_to_no_spark_that_would_show_them() -> None:
+    log = {"spark.eventLog.enabled": "true"}
+    for settings in ({}, log | {KEY: "-"}, {"spark.redaction.regex": "(?i)secret"}):
+        refuse_shown(Shown(settings), [KEY])
+    refuse_shown(Shown({"spark.redaction.regex": "nothing"}), [])
+    with pytest.raises(EngineError, match=f"event log, unless it is started with --conf {KEY}=-"):
+        refuse_shown(Shown(log), [KEY])
+    for pattern in ("nothing", "(?<x>secret"):
+        with pytest.raises(EngineError, match="redaction"):
+            refuse_shown(Shown({"spark.redaction.regex": pattern}), [KEY])

@@ -251,8 +251,8 @@ def _refuse_shown(spark: SparkSession, names: list[str]) -> None:
     if names and spark.conf.get("spark.eventLog.enabled", "false") == "true":
         known = {row["key"] for row in spark.sql("SET").collect()}
         if missing := sorted(set(names) - known):
-            hint = " ".join(f"--conf {name}=-" for name in missing)
-            raise EngineError("Spark would write secrets into its event log", hint=f"start it with {hint}")
+            said = " ".join(f"--conf {name}=-" for name in missing)
+            raise EngineError(f"Spark would write secrets into its event log, unless it is started with {said}")
 
 
 def _hand_over(session: _Session, wanted: TableRead, take: Callable[[pa.RecordBatch], None], tag: str) -> None:

@@ -57,7 +57,7 @@ def data_file(
     factory = _factory(spark, table).dataFileFormat(_format(spark, file_format)).dataSchema(table.schema()).build()
     writer = factory.newDataWriter(*_place(spark, table, file_format, partition))
     for row in rows:
-        writer.write(_record(spark, table.schema(), row))
+        writer.write(a_record(spark, table.schema(), row))
     writer.close()
     return writer.toDataFile()
 
@@ -94,7 +94,7 @@ def equality_deletes(
     )
     writer = builder.build().newEqualityDeleteWriter(*_place(spark, table, file_format, partition))
     for row in rows:
-        writer.write(_record(spark, schema, row))
+        writer.write(a_record(spark, schema, row))
     writer.close()
     return writer.toDeleteFile()
 
@@ -194,7 +194,8 @@ def _place(spark: SparkSession, table: Java, file_format: str, partition: str) -
     return files.newOutputFile(spec, value), spec, value
 
 
-def _record(spark: SparkSession, schema: Java, row: Mapping[str, Any]) -> Java:
+def a_record(spark: SparkSession, schema: Java, row: Mapping[str, Any]) -> Java:
+    """Return a row; values are those of JSON, and an integer is a long."""
     # A Long that came over to Python goes back as an Integer: values have to be made in the JVM.
     jvm: Any = spark._jvm
     databind = jvm.com.fasterxml.jackson.databind

@@ -20,6 +20,7 @@ GROUPS: dict[str, Sequence[str]] = {
         "integration/gc/",
         "integration/cli/",
         "integration/ha/",
+        "integration/query/",
         "integration/catalog/test_access.py",
     ),
     "demo": ("integration/demo/",),

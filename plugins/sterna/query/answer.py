@@ -20,6 +20,7 @@ from sterna.query.bodies import answer_body, id_text, make_job, refuse_not_here
 from sterna.query.children import QueryChildren
 from sterna.query.counts import QueryCounts
 from sterna.query.flight import Flights, KeptAnswers
+from sterna.query.from_spark import FromSpark
 from sterna.query.job import Job, PinnedTable
 from sterna.query.pins import Pins
 from sterna.query.request import Question, named_query, parse_request
@@ -108,7 +109,8 @@ class QueryService:
     ) -> None:
         limits = queries.limits
         self._context, self._queries = context, queries
-        self._children = QueryChildren(0 if run else limits.at_once)
+        self._spark = FromSpark(context)
+        self._children = QueryChildren(0 if run else limits.at_once, self._spark.fetch)
         self._run = run or self._children.run
         self.counts = QueryCounts()
         self.ready = self.ending = False
@@ -148,6 +150,7 @@ class QueryService:
         self._runs.shutdown(wait=False, cancel_futures=True)
         self._catalog.shutdown(wait=False, cancel_futures=True)
         self._children.close()
+        self._spark.close()
 
     def _warm(self) -> None:
         for query in self._queries.named.values():

@@ -44,6 +44,7 @@ def make_job(context: RegionContext, shared: SharedLimits, asked: Question, tabl
         memory=own.memory or shared.memory,
         rows=own.rows or shared.rows,
         bytes=own.bytes or shared.bytes,
+        spark_bytes=own.spark_bytes or shared.spark_bytes,
         stores=context.objects.spec(),
         credentials=connection_environment(ids, context.secrets),
     )

@@ -7,20 +7,29 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
 import sterna
-from sterna import errors
-from sterna.errors import OutOfTime, QueryEnded, QueryFailed, SternaError
-from sterna.query.job import Job
+from sterna.errors import NeedsSpark, OutOfTime, QueryEnded, QueryFailed, SternaError
+from sterna.query.job import Job, SparkWish, error_from_json, error_json
 
 _STARTING_SECONDS = 60.0
 _GRACE_SECONDS = 2.0  # a child ends a query by itself; only one that can't is ended from here
 _JOBS = 500  # after that a child is replaced: libraries keep a little of what they took
+
+Fetch = Callable[[Job, SparkWish, Path, float], str]
+"""Reads by Spark what a job's process asks for, into a file of a folder, within some seconds; returns its name."""
+
+
+def no_spark(job: Job, wish: SparkWish, folder: Path, seconds: float) -> str:
+    """Refuse; a `Fetch` where there is no Spark."""
+    raise NeedsSpark(wish.reason, table=job.tables[wish.table].name)
 
 
 class QueryChildren:
@@ -28,10 +37,11 @@ class QueryChildren:
 
     Args:
         count: how many there may be.
+        fetch: reads what they don't read exactly.
     """
 
-    def __init__(self, count: int) -> None:
-        self._count = count
+    def __init__(self, count: int, fetch: Fetch = no_spark) -> None:
+        self._count, self._fetch = count, fetch
         self._idle: queue.LifoQueue[_Child | None] = queue.LifoQueue()
         for _ in range(count):
             self._idle.put(None)
@@ -53,7 +63,7 @@ class QueryChildren:
         child = self._idle.get()
         try:
             child = child or self._new()
-            answer = child.ask(job)
+            answer = child.ask(job, self._fetch)
         except BaseException:
             self._end(child)
             child = None
@@ -64,7 +74,7 @@ class QueryChildren:
                 child = None
             self._idle.put(child)
         if "error" in answer:
-            raise _error(answer)
+            raise error_from_json(answer)
         return answer
 
     def warm(self) -> None:
@@ -137,15 +147,31 @@ class _Child:
             self.end()
             raise
 
-    def ask(self, job: Job) -> dict[str, Any]:
+    def ask(self, job: Job, fetch: Fetch) -> dict[str, Any]:
         self.jobs += 1
+        end = time.monotonic() + job.seconds
+        self._say(job.to_json())
+        with tempfile.TemporaryDirectory(prefix="sterna-query-") as folder:
+            answer = self._answer(job, end)
+            while "wish" in answer:
+                self._say(_fetched(job, SparkWish.from_json(answer["wish"]), fetch, Path(folder), end))
+                answer = self._answer(job, end)
+        return answer
+
+    def _say(self, message: dict[str, Any]) -> None:
         stdin = cast(IO[bytes], self._process.stdin)
         try:
-            stdin.write(json.dumps(job.to_json()).encode() + b"\n")
+            stdin.write(json.dumps(message).encode() + b"\n")
             stdin.flush()
         except OSError:
             raise QueryFailed("the process that runs queries died") from None
-        return json.loads(self._line(job.seconds + _GRACE_SECONDS))  # type: ignore[no-any-return]
+
+    def _answer(self, job: Job, end: float) -> dict[str, Any]:
+        try:
+            line = self._line(max(0.0, end - time.monotonic()) + _GRACE_SECONDS)
+        except OutOfTime:
+            raise OutOfTime(f"the query ran for more than {job.seconds:g} s") from None
+        return json.loads(line)  # type: ignore[no-any-return]
 
     def kill(self) -> None:
         self._process.kill()
@@ -168,7 +194,7 @@ class _Child:
         try:
             line = self._lines.get(timeout=seconds)
         except queue.Empty:
-            raise OutOfTime(f"the query ran for more than {seconds - _GRACE_SECONDS:g} s") from None
+            raise OutOfTime(f"no answer within {seconds:g} s") from None
         if not line.endswith(b"\n"):
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_GRACE_SECONDS)
@@ -184,7 +210,8 @@ def _environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": paths, "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 
-def _error(answer: Mapping[str, Any]) -> SternaError:
-    kind = getattr(errors, str(answer["error"]), QueryFailed)
-    known = isinstance(kind, type) and issubclass(kind, SternaError)
-    return (kind if known else QueryFailed)(answer["message"], table=answer["table"], file=answer["file"])
+def _fetched(job: Job, wish: SparkWish, fetch: Fetch, folder: Path, end: float) -> dict[str, Any]:
+    try:
+        return {"file": fetch(job, wish, folder, end - time.monotonic())}
+    except SternaError as error:
+        return error_json(error)

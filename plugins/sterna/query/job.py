@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from sterna import errors
 from sterna.catalog.model import key_name
+from sterna.errors import QueryFailed, SternaError
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Job:
     memory: int
     rows: int
     bytes: int
+    spark_bytes: int = 256 << 20
     stores: Mapping[str, Any] = field(default_factory=dict, repr=False)
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -66,3 +69,43 @@ class Job:
         tables = tuple(PinnedTable(**{**table, "key": tuple(table["key"])}) for table in given["tables"])
         params = {name: (kind, text) for name, (kind, text) in given["params"].items()}
         return cls(**{**given, "tables": tables, "params": params})
+
+
+@dataclass(frozen=True)
+class SparkWish:
+    """What a query's process asks for while it runs: rows of a table that it doesn't read exactly itself.
+
+    Args:
+        table: the number of the table in its job.
+        columns: those that it needs.
+        where: which rows it needs at least, as Spark's SQL; "" for all.
+        places: the ids of the locations in which the table's files lie.
+        reason: why it doesn't read them itself.
+    """
+
+    table: int
+    columns: tuple[str, ...]
+    where: str
+    places: tuple[str, ...]
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, given: Mapping[str, Any]) -> SparkWish:
+        """Return the wish that `to_json` described."""
+        return cls(**{**given, "columns": tuple(given["columns"]), "places": tuple(given["places"])})
+
+
+def error_json(error: SternaError) -> dict[str, Any]:
+    """Return an error as data."""
+    return {"error": type(error).__name__, "message": error.message, "table": error.table, "file": error.file}
+
+
+def error_from_json(given: Mapping[str, Any]) -> SternaError:
+    """Return the error that `error_json` described."""
+    kind = getattr(errors, str(given["error"]), QueryFailed)
+    known = isinstance(kind, type) and issubclass(kind, SternaError)
+    return (kind if known else QueryFailed)(given["message"], table=given["table"], file=given["file"])

@@ -7,6 +7,7 @@ from typing import Any
 
 from sterna.query.bodies import answer_body, make_job, refuse_not_here
 from sterna.query.children import QueryChildren
+from sterna.query.from_spark import FromSpark
 from sterna.query.pins import Pins
 from sterna.query.request import parse_request
 from sterna.replica.region import RegionContext
@@ -31,8 +32,10 @@ def ask_once(context: RegionContext, queries: NamedQueries, params: Mapping[str,
     asked = parse_request(queries, params)
     refuse_not_here(context, asked)
     tables = Pins(context).find(asked.tables, asked.pin)
-    children = QueryChildren(1)
+    spark = FromSpark(context)
+    children = QueryChildren(1, spark.fetch)
     try:
         return answer_body(asked, tables, children.run(make_job(context, queries.limits, asked, tables)))
     finally:
         children.close()
+        spark.close()

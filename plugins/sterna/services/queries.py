@@ -163,6 +163,7 @@ class Param(StrictModel):
 Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 Memory = Annotated[int, BeforeValidator(_size), Field(ge=64 << 20)]
 Rows = Annotated[int, Field(ge=1, le=1_000_000)]
+Handed = Annotated[int, BeforeValidator(_size), Field(ge=1 << 20)]
 Size = Annotated[int, BeforeValidator(_size), Field(ge=1 << 10, le=1 << 30)]
 
 
@@ -173,6 +174,7 @@ class QueryLimits(StrictModel):
     memory: Memory | None = None
     rows: Rows | None = None
     bytes: Size | None = None
+    spark_bytes: Handed | None = None
 
 
 class SharedLimits(StrictModel):
@@ -182,6 +184,7 @@ class SharedLimits(StrictModel):
         seconds: a run's time.
         memory: a run's memory, beside what its process takes idle.
         rows, bytes: an answer's size.
+        spark_bytes: what the region's Spark hands over for a run, on this machine's disk meanwhile.
         at_once: runs at the same time.
         queue: runs that wait for one of those.
         cache: bytes of answers that are kept.
@@ -191,6 +194,7 @@ class SharedLimits(StrictModel):
     memory: Memory = 256 << 20
     rows: Rows = 10_000
     bytes: Size = 1 << 20
+    spark_bytes: Handed = 256 << 20
     at_once: Annotated[int, Field(ge=1, le=64)] = 2
     queue: Annotated[int, Field(ge=0, le=10_000)] = 32
     cache: Annotated[int, BeforeValidator(_size)] = 64 << 20

@@ -20,13 +20,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sterna.edges.spark.code import prepare_workers
-from sterna.edges.spark.pandas_import import let_pandas_in
 from sterna.edges.spark.start import (
     LATER,
     address,
     cancel,
     failures,
     is_connect,
+    require_pyspark,
     run_aside,
     start_classic,
     start_connect,
@@ -85,13 +85,7 @@ def open_session(
     Raises:
         EngineError: Spark can't be started or reached, or its workers lack packages.
     """
-    let_pandas_in()
-    try:
-        import pyspark  # noqa: F401
-    except ImportError as error:
-        raise EngineError(
-            "the package pyspark is not installed", hint="install sterna with the extra 'spark'"
-        ) from error
+    require_pyspark()
     wanted = dict(settings or {})
     place = address(master)
     try:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from sterna.edges.environment import environment
 from sterna.edges.java import SPARK_MINIMUM_JAVA, find_java, java_home_for_spark
+from sterna.edges.spark.pandas_import import let_pandas_in
 from sterna.edges.spark.worker import SECRETS_KEY
 from sterna.errors import EngineError
 
@@ -104,6 +105,17 @@ def _connect(url: str) -> Any:
     return spark
 
 
+def require_pyspark() -> None:
+    """Raise EngineError where pyspark is not installed; it may import pandas from here on."""
+    let_pandas_in()
+    try:
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise EngineError(
+            "the package pyspark is not installed", hint="install sterna with the extra 'spark'"
+        ) from error
+
+
 def is_connect(master: str) -> bool:
     """Say whether a master is the URL of a Spark Connect server."""
     return master.startswith("sc://")
@@ -132,7 +144,7 @@ def summary(error: BaseException, lines: int = 12) -> str:
     kept = [
         line
         for line in re.split(r"\n+(?:JVM|Driver) stacktrace", str(error))[0].splitlines()
-        if line.strip() and not line.startswith("\tat ")
+        if line.strip() and not re.match(r"\s+(at |\.\.\. )", line)
     ]
     return "\n".join(kept[-lines:])[-2000:] or type(error).__name__
 
@@ -151,7 +163,7 @@ def within(seconds: float, call: Callable[[], _T], give_up: Callable[[], object]
     """
     try:
         return run_aside(call, give_up, seconds)
-    except _Late:
+    except Late:
         raise EngineError(f"{what} did not answer within {seconds:g} s", hint=LATER) from None
     except failures() as error:
         raise EngineError(f"{what} failed: {summary(error)}", hint=LATER) from error
@@ -170,7 +182,7 @@ def run_aside(call: Callable[[], _T], give_up: Callable[[], object], seconds: fl
         seconds: the deadline; None for none.
 
     Raises:
-        _Late: the deadline passed.
+        Late: the deadline passed.
     """
     result: list[_T] = []
     failed: list[BaseException] = []
@@ -187,7 +199,7 @@ def run_aside(call: Callable[[], _T], give_up: Callable[[], object], seconds: fl
     threading.Thread(target=run, daemon=True, name="sterna-spark").start()
     try:
         if not ended.wait(seconds):
-            raise _Late
+            raise Late
     except BaseException:
         with suppress(*failures()):
             give_up()
@@ -241,8 +253,8 @@ def _is_remote(spark: SparkSession) -> bool:
     return not isinstance(spark, Classic)
 
 
-class _Late(Exception):
-    """A deadline passed."""
+class Late(Exception):
+    """The deadline of `run_aside` passed."""
 
 
 def _defaults(master: str) -> dict[str, str]:

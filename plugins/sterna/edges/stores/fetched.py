@@ -14,7 +14,7 @@ from sterna.errors import ObjectMissing
 from sterna.registry.mapping import Mapping
 
 
-class ObjectReader(Protocol):
+class ObjectSource(Protocol):
     """Whatever reads objects by their URI; see `Objects`."""
 
     @property
@@ -27,7 +27,7 @@ class ObjectReader(Protocol):
         ...
 
 
-def read_fetched(objects: ObjectReader, run: str, uri: str) -> bytes:
+def read_fetched(objects: ObjectSource, run: str, uri: str) -> bytes:
     """Return what a run's plan has read of an object; what it didn't keep is read at its source.
 
     Args:

@@ -1,6 +1,7 @@
 """The process that runs queries, one after another: `python -m sterna.query.engine.child`.
 
 It reads jobs from its standard input, a line of JSON each, and writes a line of JSON for each to its standard output.
+Before that it may write what it wishes Spark to read, and gets a line that names the file in which that was put.
 The end of its input, or of its parent, is its own.
 """
 
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sterna.errors import QueryFailed, SternaError
-from sterna.query.job import Job
+from sterna.query.job import Job, SparkWish, error_from_json, error_json
 
 _LOOKING_SECONDS = 1.0
 # Beside what DuckDB counts: what Arrow reads ahead, and the stacks of threads.
@@ -33,10 +34,18 @@ def main() -> None:
 
     idle = _address_space()
     _say(answers, {"ready": True})
+
+    def ask(wish: SparkWish) -> str:
+        _say(answers, {"wish": wish.to_json()})
+        told = json.loads(sys.stdin.buffer.readline())
+        if "error" in told:
+            raise error_from_json(told)
+        return str(told["file"])
+
     for line in sys.stdin.buffer:
         job = Job.from_json(json.loads(line))
         _cap(idle + job.memory + _BESIDE)
-        _say(answers, _outcome(run, job))
+        _say(answers, _outcome(lambda job: run(job, ask), job))
     # Not by returning: DuckDB's clean-up at the end writes pages about itself.
     os._exit(0)
 
@@ -57,7 +66,7 @@ def _outcome(run: Callable[[Job], dict[str, Any]], job: Job) -> dict[str, Any]:
         told = QueryFailed("the query needs more memory than it may have")
     except Exception as error:  # noqa: BLE001 - whatever it is, it is this query's, and the next one may go well
         told = QueryFailed(f"{type(error).__name__}: {error}")
-    return {"error": type(told).__name__, "message": told.message, "table": told.table, "file": told.file}
+    return error_json(told)
 
 
 def _say(answers: Any, message: dict[str, Any]) -> None:

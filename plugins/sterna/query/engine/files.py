@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 
 from sterna.edges.stores.objects import Objects
 from sterna.edges.stores.ranges import ObjectReader
-from sterna.errors import BrokenMetadata, ObjectMissing, OutOfTime, SternaError
+from sterna.errors import BrokenMetadata, NeedsSpark, ObjectMissing, OutOfTime, SternaError
+from sterna.query.job import SparkWish
 
 
 class Reading:
@@ -17,11 +19,13 @@ class Reading:
     Args:
         objects: the region's stores.
         seconds: the time.
+        ask: lets Spark read something; None: there is none.
     """
 
-    def __init__(self, objects: Objects, seconds: float) -> None:
+    def __init__(self, objects: Objects, seconds: float, ask: Callable[[SparkWish], str] | None = None) -> None:
         self.objects = objects
         self.failure: SternaError | None = None
+        self._ask = ask
         self._end = time.monotonic() + seconds
         self.seconds = seconds
 
@@ -41,9 +45,33 @@ class Reading:
             BrokenMetadata: it is another region's: a replica names none of those.
             UnregisteredUri, UnsafeUri: as `Mapping.locate`.
         """
+        self.place(uri)
+        return ObjectReader(self.objects, uri, size, before=self.go_on, failed=self.failed)
+
+    def place(self, uri: str) -> str:
+        """Return the id of the location of this region in which a file lies.
+
+        Raises:
+            BrokenMetadata, UnregisteredUri, UnsafeUri: as `file`.
+        """
         if not self.objects.mapping.is_local(uri):
             raise BrokenMetadata("the replica names a file of another region", file=uri)
-        return ObjectReader(self.objects, uri, size, before=self.go_on, failed=self.failed)
+        return self.objects.mapping.locate(uri).location.id
+
+    def by_spark(self, wish: SparkWish, table: str) -> str:
+        """Let Spark read something; return the file where that was put, "" where there are no rows.
+
+        Raises:
+            NeedsSpark: there is no Spark.
+            EngineError, OutOfTime, QueryFailed: it can't.
+        """
+        try:
+            if self._ask is None:
+                raise NeedsSpark(wish.reason, table=table)
+            return self._ask(wish)
+        except SternaError as error:
+            self.failed(error)
+            raise
 
 
 class _Input(InputFile):

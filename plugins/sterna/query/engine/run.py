@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from sterna.errors import AnswerTooLarge, OutOfTime, QueryFailed, SternaError
 from sterna.query.engine.files import Reading
 from sterna.query.engine.tables import open_table
 from sterna.query.engine.values import json_value, type_name
-from sterna.query.job import Job
+from sterna.query.job import Job, SparkWish
 
 _TYPES = {
     "boolean": "BOOLEAN",
@@ -31,22 +31,23 @@ _TYPES = {
 _BATCH = 1000
 
 
-def run(job: Job) -> dict[str, Any]:
+def run(job: Job, ask: Callable[[SparkWish], str] | None = None) -> dict[str, Any]:
     """Run a query and return its rows and their types.
 
     Args:
         job: what to run.
+        ask: lets Spark read something, and returns the file where that was put, "" where there are no rows.
 
     Returns:
         `types` by column, and `rows`: objects by column; both are fit for JSON.
 
     Raises:
-        NeedsSpark: a table can't be read exactly here.
+        NeedsSpark: a table can't be read exactly here, and there is no Spark to read it.
         OutOfTime, AnswerTooLarge: a limit was reached.
         QueryFailed: the engine says no, the memory didn't do, or the rows aren't what the query's answer is.
         StoreError, TableError, SnapshotGone: a table can't be read.
     """
-    reading = Reading(Objects.from_spec(dict(job.stores), environment_secrets(job.credentials)), job.seconds)
+    reading = Reading(Objects.from_spec(dict(job.stores), environment_secrets(job.credentials)), job.seconds, ask)
     try:
         with _connection(job) as connection:
             _register(connection, job, reading)
@@ -89,7 +90,7 @@ def _connection(job: Job) -> Iterator[duckdb.DuckDBPyConnection]:
 
 def _register(connection: duckdb.DuckDBPyConnection, job: Job, reading: Reading) -> None:
     for number, table in enumerate(job.tables):
-        connection.register(f"sterna_{number}", open_table(table, reading))
+        connection.register(f"sterna_{number}", open_table(number, table, reading))
         for depth in range(1, len(table.key)):
             path = ".".join(_quoted(part) for part in table.key[:depth])
             # Of three parts the first is a database of its own, in memory like the other.

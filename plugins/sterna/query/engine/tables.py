@@ -1,4 +1,6 @@
-"""One pinned table as something that DuckDB scans: of the files alone where that is exact, else through PyIceberg."""
+"""One pinned table as something that DuckDB scans: of the files alone where that is exact, else through PyIceberg,
+and by the region's Spark where that isn't exact either.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,7 @@ from pyiceberg.types import (
     DateType,
     DecimalType,
     DoubleType,
+    FixedType,
     FloatType,
     IcebergType,
     IntegerType,
@@ -32,9 +35,11 @@ from pyiceberg.types import (
     StructType,
     TimestampType,
     TimestamptzType,
+    UUIDType,
 )
 
 from sterna.errors import NeedsSpark, SnapshotGone, SternaError
+from sterna.query.engine.by_spark import BySpark, needed
 from sterna.query.engine.files import Reading, StoresIO
 from sterna.query.job import PinnedTable
 
@@ -51,6 +56,7 @@ _EXACT = (
     TimestampType,
     TimestamptzType,
 )
+_BY_SPARK = (FixedType, UUIDType)  # as bytes, and as text
 _FOOTERS_AT_ONCE = 8
 _AHEAD = {"batch_readahead": 2, "fragment_readahead": 2}  # the defaults hold many times the memory of a query
 
@@ -62,7 +68,7 @@ class PinnedDataset(pads.Dataset):  # type: ignore[misc]
         source: what is scanned.
     """
 
-    def __init__(self, source: _Files | _Rows) -> None:
+    def __init__(self, source: _Files | _Rows | BySpark) -> None:
         # Not Arrow's own: nothing stands behind it but what DuckDB asks for, these two.
         self._source = source
 
@@ -106,10 +112,7 @@ class _Rows:
         return schema_to_pyarrow(self.wanted, include_field_ids=False)
 
     def scanner(self, columns: list[str], filter: Any) -> pads.Scanner:
-        # A filter's columns needn't be among those that are asked for. One too many is read, never one too few.
-        text = "" if filter is None else str(filter)
-        fields = [field for field in self.wanted.fields if field.name in columns or field.name in text]
-        narrow = Schema(*(fields or self.wanted.fields[:1]), schema_id=self.wanted.schema_id)
+        narrow = needed(self.wanted, columns, filter)
         schema = schema_to_pyarrow(narrow, include_field_ids=False)
         reader = pa.RecordBatchReader.from_batches(schema, self._batches(narrow, schema))
         return pads.Scanner.from_batches(reader, columns=columns, filter=filter)
@@ -126,12 +129,18 @@ class _Rows:
             raise
 
 
-def open_table(pin: PinnedTable, reading: Reading) -> PinnedDataset:
+def open_table(number: int, pin: PinnedTable, reading: Reading) -> PinnedDataset:
     """Return a table at its pin; reads metadata and footers.
 
+    Args:
+        number: of the table in its job.
+        pin: the table.
+        reading: the query's reading.
+
     Raises:
-        NeedsSpark: neither DuckDB nor PyIceberg reads it exactly.
+        NeedsSpark: nothing reads it exactly, Spark neither.
         SnapshotGone: the metadata doesn't list the snapshot.
+        BrokenMetadata: it names a file of another region.
         StoreError: a file can't be read.
     """
     io = StoresIO(reading)
@@ -142,24 +151,36 @@ def open_table(pin: PinnedTable, reading: Reading) -> PinnedDataset:
     schema = metadata.schema()
     if pin.own_schema and snapshot is not None and snapshot.schema_id is not None:
         schema = next(each for each in metadata.schemas if each.schema_id == snapshot.schema_id)
-    _refuse_types(schema, pin.name)
+    _refuse_what_nothing_reads(schema, pin.name)
+    manifests = snapshot.manifests(io) if snapshot is not None else []
     tasks: tuple[FileScanTask, ...] = ()
-    if snapshot is not None:
-        _refuse_equality_deletes(snapshot.manifests(io), io, pin.name)
+    reason = _odd_type(schema) or _equality_deletes(manifests, io)
+    if snapshot is not None and not reason:
         table = Table(pin.key, metadata, pin.metadata, io, catalog=None)  # type: ignore[arg-type]
         tasks = tuple(table.scan(snapshot_id=snapshot.snapshot_id).plan_files())
-    _refuse_formats(tasks, pin.name)
+        reason = _odd_format(tasks)
+    if reason:
+        places = tuple(sorted({reading.place(pin.metadata), *_places(manifests, io, reading)}))
+        return PinnedDataset(BySpark(reading, number, pin.name, schema, places, reason))
     files = _as_they_are(metadata, schema, tasks, reading)
     return PinnedDataset(files or _Rows(metadata, io, reading, schema, tasks))
 
 
-def _refuse_types(schema: Schema, name: str) -> None:
+def _refuse_what_nothing_reads(schema: Schema, name: str) -> None:
     for field in schema.fields:
         for kind in _leaves(field.field_type):
-            if not isinstance(kind, _EXACT):
-                raise NeedsSpark(f"column {field.name} has the type {kind}", table=name)
+            if not isinstance(kind, (*_EXACT, *_BY_SPARK)):
+                raise NeedsSpark(f"column {field.name} has the type {kind}, and Spark reads none of those", table=name)
     if len({field.name.lower() for field in schema.fields}) < len(schema.fields):
-        raise NeedsSpark("two columns differ by capital letters alone", table=name)
+        raise NeedsSpark("two columns differ by capital letters alone, which SQL here can't tell", table=name)
+
+
+def _odd_type(schema: Schema) -> str:
+    for field in schema.fields:
+        for kind in _leaves(field.field_type):
+            if isinstance(kind, _BY_SPARK):
+                return f"column {field.name} has the type {kind}"
+    return ""
 
 
 def _leaves(kind: IcebergType) -> Iterator[IcebergType]:
@@ -175,21 +196,31 @@ def _leaves(kind: IcebergType) -> Iterator[IcebergType]:
         yield kind
 
 
-def _refuse_equality_deletes(manifests: list[Any], io: StoresIO, name: str) -> None:
+def _equality_deletes(manifests: list[Any], io: StoresIO) -> str:
     for manifest in manifests:
         if manifest.content == ManifestContent.DELETES:
             for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
                 if entry.data_file.content == DataFileContent.EQUALITY_DELETES:
-                    raise NeedsSpark("the snapshot has equality deletes", table=name)
+                    return "the snapshot has equality deletes"
+    return ""
 
 
-def _refuse_formats(tasks: tuple[FileScanTask, ...], name: str) -> None:
+def _odd_format(tasks: tuple[FileScanTask, ...]) -> str:
     for task in tasks:
         if task.file.file_format != FileFormat.PARQUET:
-            raise NeedsSpark(f"the snapshot has files in the format {task.file.file_format.value}", table=name)
+            return f"the snapshot has files in the format {task.file.file_format.value}"
         for deletes in task.delete_files:
             if deletes.file_format not in (FileFormat.PARQUET, FileFormat.PUFFIN):
-                raise NeedsSpark(f"the snapshot has deletes in the format {deletes.file_format.value}", table=name)
+                return f"the snapshot has deletes in the format {deletes.file_format.value}"
+    return ""
+
+
+def _places(manifests: list[Any], io: StoresIO, reading: Reading) -> Iterator[str]:
+    """Yield where files lie, each looked at before Spark is: it would open whatever is named, wherever that is."""
+    for manifest in manifests:
+        yield reading.place(manifest.manifest_path)
+        for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
+            yield reading.place(entry.data_file.file_path)
 
 
 def _as_they_are(

@@ -1,0 +1,228 @@
+"""Tables that Spark has to read: what a query's process asks for, and how it goes on with what it gets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import DateType, IntegerType, LongType, NestedField, StringType
+
+from sterna.edges.spark.tables import SparkTables, TableRead
+from sterna.edges.spark.tables import _refuse_shown as refuse_shown
+from sterna.errors import BrokenMetadata, EngineError, NeedsSpark, OutOfTime, QueryFailed
+from sterna.query import from_spark
+from sterna.query.children import QueryChildren
+from sterna.query.engine.by_spark import condition
+from sterna.query.from_spark import FromSpark
+from sterna.query.job import Job, SparkWish
+from tests.support.small_world import World
+from tests.unit.query.tables import ROWS, document, in_place, job, path_of, pinned, sales, with_deletes, written
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "small", IntegerType()),
+    NestedField(3, "day", DateType()),
+    NestedField(4, "name", StringType()),
+    NestedField(5, "a b", LongType()),
+)
+ALL = "SELECT id, name FROM ns.sales ORDER BY id"
+Spark = Callable[[Job, SparkWish, Path, float], str]
+
+
+@pytest.mark.parametrize(
+    ("filter", "said"),
+    [
+        ("", ""),
+        ("(id > 17)", "( `id` > 17L )"),
+        ("((id >= -5) and (small != 3))", "( ( `id` >= -5L ) and ( `small` <> 3L ) )"),
+        ("((id == 1) or (day < 1970-01-01))", "( ( `id` = 1L ) or ( `day` < DATE '1970-01-01' ) )"),
+        ('((id > 17) and (name == "x"))', ""),
+        ('(name == "x) or (id > 5")', ""),
+        ("(name == 5)", ""),
+        ("(id > 1.5)", ""),
+        ("(id > 9223372036854775808)", ""),
+        ("(day > 5)", ""),
+        ("(id == 1970-01-01)", ""),
+        ("invert((id == 1))", ""),
+        ("is_null(id)", ""),
+        ("(a b > 1)", ""),
+        ("(other > 1)", ""),
+    ],
+)
+def test_a_filter_is_told_to_spark_where_it_compares_whole_numbers_and_dates_alone(filter: str, said: str) -> None:
+    assert condition(filter, SCHEMA) == said
+
+
+def test_what_duckdb_pushes_down_is_understood(world: World, children: Callable[[Spark], QueryChildren]) -> None:
+    table = with_deletes(in_place(world, written(world, sales())), "equality")
+    wishes: list[SparkWish] = []
+
+    def nothing(job: Job, wish: SparkWish, folder: Path, seconds: float) -> str:
+        wishes.append(wish)
+        return ""
+
+    ask = children(nothing)
+    for text in ("id > 17 AND day >= DATE '1971-01-01'", "id > 190 OR id < 3", "name = 'a' AND id > 17"):
+        assert ask.run(job(world, f"SELECT count(*) AS n FROM ns.sales WHERE {text}", pinned(table)))["rows"] == [
+            {"n": "0"}
+        ]
+    assert all(wish.where for wish in wishes[:2]) and wishes[2].where == "", [wish.where for wish in wishes]
+    assert [set(wish.columns) >= {"id"} for wish in wishes] == [True] * 3
+    assert wishes[0].places == ("eu-lake",) and "equality deletes" in wishes[0].reason
+
+
+@pytest.fixture
+def children() -> Iterator[Callable[[Spark], QueryChildren]]:
+    made: list[QueryChildren] = []
+
+    def make(fetch: Spark) -> QueryChildren:
+        made.append(QueryChildren(1, fetch))
+        return made[0]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def test_a_process_goes_on_with_what_it_got(world: World, children: Callable[[Spark], QueryChildren]) -> None:
+    table = with_deletes(in_place(world, written(world, sales())), "equality")
+    folders: list[Path] = []
+
+    def fetch(job: Job, wish: SparkWish, folder: Path, seconds: float) -> str:
+        folders.append(folder)
+        assert 0 < seconds <= job.seconds
+        rows = sales().select(list(wish.columns)).filter(pa.compute.not_equal(sales()["id"], 1))
+        with pa.ipc.new_stream(str(folder / "rows"), rows.schema) as writer:
+            writer.write_table(rows, 50)
+        return str(folder / "rows")
+
+    ask = children(fetch)
+    found = ask.run(job(world, ALL, pinned(table)))
+    assert [row["id"] for row in found["rows"]] == [str(id) for id in range(ROWS) if id != 1]
+    joined = "SELECT count(*) AS n FROM ns.sales a JOIN ns.sales b USING (id) WHERE a.price > 5"
+    assert int(ask.run(job(world, joined, pinned(table)))["rows"][0]["n"]) > 100
+    assert len(folders) == 3 and not any(folder.exists() for folder in folders)
+
+
+@pytest.mark.parametrize("error", [NeedsSpark("no"), OutOfTime("late"), QueryFailed("too much")])
+def test_what_spark_fails_at_is_the_query_s_failure(
+    world: World, children: Callable[[Spark], QueryChildren], error: Exception
+) -> None:
+    table = in_place(world, written(world, sales()))
+
+    def fail(job: Job, wish: SparkWish, folder: Path, seconds: float) -> str:
+        raise error
+
+    ask = children(fail)
+    with pytest.raises(type(error), match=str(error)):
+        ask.run(job(world, ALL, pinned(with_deletes(table, "equality"))))
+    assert len(ask.run(job(world, ALL, pinned(table)))["rows"]) == ROWS
+
+
+def test_no_file_of_another_region_is_named_to_spark(world: World, children: Callable[[Spark], QueryChildren]) -> None:
+    uri = written(world, sales())
+    table = with_deletes(in_place(world, uri), "equality")
+    foreign = with_deletes(uri, "equality")
+    metadata = document(table)
+    metadata["snapshots"][-1]["manifest-list"] = document(foreign)["snapshots"][-1]["manifest-list"]
+    other = path_of(table).parent / "99997-foreign.metadata.json"
+    other.write_text(json.dumps(metadata))
+
+    def never(job: Job, wish: SparkWish, folder: Path, seconds: float) -> str:
+        raise AssertionError(wish)
+
+    with pytest.raises(BrokenMetadata, match="another region"):
+        children(never).run(job(world, ALL, pinned(f"file://{other}")))
+
+
+class Tables:
+    """A Spark that hands over batches, or fails."""
+
+    def __init__(self, *batches: pa.RecordBatch, error: Exception | None = None) -> None:
+        self.batches, self.error = batches, error
+        self.asked: list[TableRead] = []
+
+    def read(self, wanted: TableRead, properties: Any, take: Callable[[pa.RecordBatch], None], seconds: float) -> None:
+        self.asked.append(wanted)
+        if self.error:
+            raise self.error
+        for batch in self.batches:
+            take(batch)
+
+
+WISH = SparkWish(0, ("id",), "`id` > 5L", ("eu-lake",), "the snapshot has equality deletes")
+
+
+def fetched(world: World, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **fields: Any) -> str:
+    monkeypatch.setattr(from_spark, "SparkTables", lambda master: tables)
+    one = job(world, ALL, pinned("file:///x", 5), **fields)
+    (tmp_path / "run").mkdir(exist_ok=True)
+    return FromSpark(world.context()).fetch(one, WISH, tmp_path / "run", 5.0)
+
+
+def test_what_spark_hands_over_is_bounded(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = pa.record_batch({"id": pa.array(range(1000), pa.int64())})
+    tables = Tables(batch, batch)
+    with pytest.raises(QueryFailed, match=r"more than 15999 bytes: limits.spark_bytes"):
+        fetched(world, tables, tmp_path, monkeypatch, spark_bytes=15_999)
+    (tmp_path / "run").rename(tmp_path / "other run")
+    file = fetched(world, tables, tmp_path, monkeypatch, spark_bytes=16_000)
+    with pa.ipc.open_stream(file) as stream:
+        assert stream.read_all().num_rows == 2000
+    assert tables.asked == [TableRead("file:///x", 5, ("id",), "`id` > 5L")] * 2
+    with pytest.raises(QueryFailed, match=r"more than 30000 bytes"):  # all that a run reads counts together
+        fetched(world, tables, tmp_path, monkeypatch, spark_bytes=30_000)
+    assert fetched(world, Tables(), tmp_path, monkeypatch) == ""
+
+
+def test_a_spark_that_fails_is_told_with_why_it_was_asked(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = Tables(error=EngineError("the package pyspark is not installed"))
+    with pytest.raises(NeedsSpark, match="equality deletes, and Spark doesn't read it: the package pyspark"):
+        fetched(world, tables, tmp_path, monkeypatch)
+
+
+def test_nothing_is_begun_after_the_end() -> None:
+    tables = SparkTables("local[1]")
+    tables.close()
+    with pytest.raises(Exception, match="ending"):
+        tables.read(TableRead("file:///x", None, ("id",)), {}, lambda batch: None, 5.0)
+
+
+class Shown:
+    """As much of a Spark as tells what it shows of its settings."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        self.settings = settings
+        self.conf = self
+
+    def get(self, name: str, default: str) -> str:
+        return self.settings.get(name, default)
+
+    def sql(self, text: str) -> Any:
+        assert text == "SET"
+        return self
+
+    def collect(self) -> list[dict[str, str]]:
+        return [{"key": name} for name in self.settings]
+
+
+KEY = "spark.sql.catalog.sterna_secret.s3.secret-access-key"
+
+
+def test_keys_are_handed_to_no_spark_that_would_show_them() -> None:
+    log = {"spark.eventLog.enabled": "true"}
+    for settings in ({}, log | {KEY: "-"}, {"spark.redaction.regex": "(?i)secret"}):
+        refuse_shown(Shown(settings), [KEY])
+    refuse_shown(Shown({"spark.redaction.regex": "nothing"}), [])
+    with pytest.raises(EngineError, match=f"event log, unless it is started with --conf {KEY}=-"):
+        refuse_shown(Shown(log), [KEY])
+    for pattern in ("nothing", "(?<x>secret"):
+        with pytest.raises(EngineError, match="redaction"):
+            refuse_shown(Shown({"spark.redaction.regex": pattern}), [KEY])

@@ -9,6 +9,7 @@ from sterna.registry.policy import duration
 
 _LONGEST = 100 * 365 * 86_400  # seconds: no clock goes back much further
 
+
 def parse_duration(option: str, text: str) -> timedelta:
     """Return a duration.
 

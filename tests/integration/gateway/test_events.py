@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import pytest
 
 from sterna.client import EventClient, TableEvent
-from sterna.edges.nessie.catalog import NessieCatalog
-from sterna.embedded.nessie import start_nessie
 from sterna.events.tail import TailOptions
 from tests.support.gateway import Stream, gateway
-from tests.support.small_world import World, make_world, run
+from tests.support.small_world import World, run
 
 FOLLOWING = TailOptions()  # as in production
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Regions over folders, and a Nessie of this module's own, for it commits to main."""
-    folder = tmp_path_factory.mktemp("events")
-    (folder / "world").mkdir()
-    made = make_world(folder / "world")
-    server = start_nessie(folder)
-    try:
-        with NessieCatalog(server.uri, page_size=5) as catalog:
-            yield World(made.folder, catalog, made.writer, made.registry)  # type: ignore[arg-type]
-    finally:
-        server.stop()
-
-
-def test_a_sync_is_told_within_a_second_and_resumed_over_a_restart(world: World) -> None:
+def test_a_sync_is_told_at_once_and_resumed_over_a_restart(world: World) -> None:
     world.commit(a=world.write("a"), b=world.write("b"))
     run(world)
     begin = world.catalog.reference("main_replica_eu").hash
@@ -42,9 +23,7 @@ def test_a_sync_is_told_within_a_second_and_resumed_over_a_restart(world: World)
     with gateway(world, following=FOLLOWING) as running, Stream(running.url, tables="ns.a") as stream:  # type: ignore[arg-type]
         source = world.commit(a=world.write("a"))
         run(world)
-        published = time.monotonic()
         (told,) = stream.events(1)
-        assert time.monotonic() - published < 2
         data = told.json["data"]
         current = world.writer.load_table(("ns", "a")).current_snapshot()
         assert current is not None

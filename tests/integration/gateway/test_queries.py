@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import httpx
-import pytest
 
 from sterna.catalog.model import Content, Put
 from sterna.client import EventClient, TableEvent
-from sterna.edges.nessie.catalog import NessieCatalog
-from sterna.embedded.nessie import start_nessie
 from sterna.query.sql import check_sql
 from sterna.services.load import parse_services
 from tests.support.gateway import gateway
-from tests.support.small_world import World, make_world, run, table
+from tests.support.small_world import World, run, table
 from tests.unit.query.tables import current
 
 SERVICES = parse_services(
@@ -28,20 +24,6 @@ queries:
     "s.yaml",
     sql_check=check_sql,
 )
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Regions over folders, and a Nessie of this module's own, for it commits to main."""
-    folder = tmp_path_factory.mktemp("queries")
-    (folder / "world").mkdir()
-    made = make_world(folder / "world")
-    server = start_nessie(folder)
-    try:
-        with NessieCatalog(server.uri, page_size=5) as catalog:
-            yield World(made.folder, catalog, made.writer, made.registry)  # type: ignore[arg-type]
-    finally:
-        server.stop()
 
 
 def commit_as_writers_do(world: World) -> int:

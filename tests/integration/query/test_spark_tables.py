@@ -52,7 +52,6 @@ def test_a_job_is_cancelled_when_its_time_is_over(world: World, table: str, prop
     started = time.monotonic()
     with pytest.raises(OutOfTime, match="the region's Spark"):
         read(tables, TableRead(table, None, ("id",), SLOW), properties, 2.0)
-    assert time.monotonic() - started < 20
     while tracker.getActiveJobsIds():
         assert time.monotonic() - started < 30
         time.sleep(0.05)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
@@ -37,10 +36,8 @@ def test_it_begins_and_ends_in_order(branch: Branch, tmp_path: Path) -> None:
         refused = httpx.get(f"{url}/v1/events", headers={"X-Secret": "hunter2"}, params={"ticket": "hunter2"})
         assert refused.status_code == 503 and "retry-after" in refused.headers
         process.send_signal(signal.SIGTERM)
-        started = time.monotonic()
         rest = process.stderr.read()
         process.wait(20)
-        assert time.monotonic() - started < 15
         assert "hunter2" not in rest
         requests = [each for each in map(json.loads, rest.splitlines()) if each["message"] == "request"]
         assert [each["path"] for each in requests][-1:] == ["/v1/events"]

@@ -442,10 +442,8 @@ def test_an_end_ends_queries_and_says_so(world: World) -> None:
         ask.start()
         while not asked.runner.jobs:
             time.sleep(0.02)
-        started = time.monotonic()
         asked.running.end()
         ask.join(5)
-        assert time.monotonic() - started < 5
         said = assert_says_no(answers[0], 503)
         assert said["error"] == "The gateway is ending" and answers[0].headers["retry-after"]
         go.set()
@@ -484,7 +482,6 @@ def test_processes_of_its_own_answer_and_end_with_it_also_at_work(world: World) 
         while child.jobs < 2:
             time.sleep(0.02)
         time.sleep(0.5)
-        ended = time.monotonic()
-    assert time.monotonic() - ended < 10 and child._process.poll() is not None
+    assert child._process.poll() is not None
     asking.join(5)
     assert_says_no(answers[1], 503)

@@ -108,7 +108,6 @@ def test_a_quiet_stream_shows_signs_of_life_and_moves_its_cursor(branch: Branch)
 
 def test_streams_are_told_to_come_back_when_the_gateway_ends(branch: Branch) -> None:
     with gateway(branch) as running, Stream(running.url) as stream, connect(_socket(running.url)) as web:
-        started = time.monotonic()
         running.end()
         (told,) = stream.events(1)
         assert told.event == "bye" and told.json == {"reason": "restart"}
@@ -119,7 +118,6 @@ def test_streams_are_told_to_come_back_when_the_gateway_ends(branch: Branch) -> 
         with pytest.raises(ConnectionClosed):
             web.recv(timeout=5)
         assert web.close_code == 1012
-        assert time.monotonic() - started < 8
 
 
 def heard(web: Any) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def test_queries_are_checked_where_they_are_served(
         services.write_text(text)
         with pytest.raises(SystemExit) as ended:
             main(["serve", "--region", "eu", "--registry", str(registry), "--services", str(services), *arguments])
-        assert ended.value.code == 3
+        assert ended.value.code == 2
         return capsys.readouterr().err
 
     bad = "queries: {late: {sql: SELECT now() AS n FROM ns.a}}"

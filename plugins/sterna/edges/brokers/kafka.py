@@ -7,6 +7,7 @@ Source: CloudEvents 1.0.2, "Kafka Protocol Binding", binary content mode; librdk
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from sterna.errors import CredentialError, EventRefused, ReceiverUnreachable, St
 from sterna.registry.connection import Credential
 from sterna.services.outlets import Kafka
 
+_SLICE = 0.5
 _UNKNOWN_TOPIC_MS = 5_000
 _MOST_BYTES = 100_000_000  # the broker has the word on sizes, not we
 _REFUSED = (
@@ -65,7 +67,7 @@ class KafkaSender:
             producer = self._open()
             for index, message in enumerate(messages):
                 self._produce(producer, message, index, answers)
-            producer.flush(self.patience)
+            self._wait(producer, answers)
         except KafkaException as error:
             # What comes after the first one that wasn't taken is of no interest.
             answers.setdefault(next(at for at in range(len(messages) + 1) if at not in answers), error.args[0])
@@ -85,6 +87,13 @@ class KafkaSender:
         if producer is not None:
             producer.purge()
             producer.flush(1.0)
+
+    def _wait(self, producer: Producer, answers: Answers) -> None:
+        """Wait until all is answered, or one message isn't taken: none behind it will be."""
+        end = time.monotonic() + self.patience
+        while producer.flush(min(_SLICE, max(0.0, end - time.monotonic()))) and time.monotonic() < end:
+            if any(answers.values()):
+                return
 
     def _produce(self, producer: Producer, message: Message, index: int, answers: Answers) -> None:
         def answered(error: KafkaError | None, delivered: Any) -> None:

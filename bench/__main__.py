@@ -29,6 +29,14 @@ class Kinds(StrEnum):
     """Snapshots that the table retains."""
 
 
+class Targets(StrEnum):
+    """Where the bench `outlet` sends to."""
+
+    webhook = "webhook"
+    kafka = "kafka"
+    amqp = "amqp"
+
+
 _GROWTH = {
     Kinds.tables: [1_000, 100_000, 1_000_000],
     Kinds.catalogs: [10, 1_000, 10_000],
@@ -310,6 +318,23 @@ def resume(
     from bench.resume import bench
 
     bench(clients, events, work)
+
+
+@app.command(epilog="Example: python3 run.py bench outlet --target kafka --events 2000 --rounds 1")
+def outlet(
+    target: Annotated[list[Targets], typer.Option("--target", help="Where to; repeat for more.")] = list(Targets),  # noqa: B006
+    events: Annotated[int, typer.Option("--events", min=1, help="Events that wait to be delivered.")] = 10_000,
+    tables: Annotated[int, typer.Option("--tables", min=1, help="Tables of each commit.")] = 100,
+    rounds: Rounds = 3,
+    work: Work = None,
+) -> None:
+    """An outlet that delivers what waits, against the bare client: a webhook, Kafka, AMQP 1.0. Goal.
+
+    At least 0.8 times its events a second.
+    """
+    from bench.outlet import bench
+
+    bench([each.value for each in target], events, tables, rounds, work)
 
 
 @app.command(epilog="Example: python3 run.py bench table")

@@ -245,7 +245,7 @@ def _fake_gcs_server() -> Path:
         pytest.skip("Go, which builds fake-gcs-server, is not installed")
     module = f"github.com/fsouza/fake-gcs-server@v{FAKE_GCS}"
     return (
-        _installed(f"fake-gcs-server-{FAKE_GCS}", lambda folder: ["go", "install", module], "GOBIN") / "fake-gcs-server"
+        installed(f"fake-gcs-server-{FAKE_GCS}", lambda folder: ["go", "install", module], "GOBIN") / "fake-gcs-server"
     )
 
 
@@ -253,13 +253,13 @@ def _azurite() -> Path:
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("Node.js and npm, which Azurite needs, are not installed")
     options = ["--no-save", "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund"]
-    folder = _installed(
+    folder = installed(
         f"azurite-{AZURITE}", lambda folder: ["npm", "install", "--prefix", str(folder), *options, f"azurite@{AZURITE}"]
     )
     return folder / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
 
 
-def _installed(name: str, command: Callable[[Path], list[str]], variable: str = "") -> Path:
+def installed(name: str, command: Callable[[Path], list[str]], variable: str = "") -> Path:
     """Return a folder of sterna's cache, filled by a command the first time.
 
     It is renamed into place once it is whole.

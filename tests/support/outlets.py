@@ -13,7 +13,7 @@ from typing import Any
 from sterna.edges.brokers.message import Message, Sent
 from sterna.errors import ReceiverUnreachable
 from sterna.outlets.deliverer import Deliverer, DeliveryOptions
-from sterna.outlets.room import OutletRoom
+from sterna.outlets.room import Opener, OutletRoom
 from sterna.services.model import Services
 from tests.support.gateway import Branch
 
@@ -69,16 +69,18 @@ def settings(**outlets: dict[str, Any]) -> Services:
 def room(
     branch: Branch,
     services: Services,
-    receivers: dict[str, Receiver] | Receiver,
+    receivers: dict[str, Receiver] | Receiver | Opener,
     options: DeliveryOptions = HASTE,
     keep: timedelta = WEEK,
     context: Any = None,
 ) -> Iterator[OutletRoom]:
-    """Run all outlets of eu, each with a receiver."""
+    """Run all outlets of eu, each with a receiver, or what opens one."""
 
-    def opener(outlet: Any, secrets: Any) -> Receiver:
+    def opener(outlet: Any, secrets: Any) -> Any:
         if isinstance(receivers, Receiver):
             return receivers
+        if not isinstance(receivers, dict):
+            return receivers(outlet, secrets)
         return receivers[next(name for name, each in services.outlets.items() if each == outlet)]
 
     made = OutletRoom(context or branch.context(), services, keep, options, opener)

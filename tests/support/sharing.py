@@ -32,6 +32,7 @@ GROUPS: dict[str, Sequence[str]] = {
     "emulators": ("integration/edges/test_schemes.py", "integration/sync/test_schemes_table.py"),
     "odd keys": ("integration/sync/test_tables_odd_keys.py",),
     "nessie": ("integration/catalog/",),
+    "outlets": ("integration/outlets/",),
 }
 # Each test alone: they are long, and share nothing.
 _ALONE = ("simulation/",)

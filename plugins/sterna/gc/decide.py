@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _AT_ONCE = 10_000
-FILE, EVIDENCE, STRANGE = "file", "evidence", "strange"
+FILE, EVIDENCE, LETTER, STRANGE = "file", "evidence", "letter", "strange"
 
 Listed = tuple[str, int, datetime]
 """URI, size and time of last change of an object, as the store lists it."""
@@ -66,7 +66,8 @@ class Rules:
     def kind(self, uri: str) -> str:
         """Tell what an object is by its place.
 
-        A file of tables, evidence of runs or passes, or nothing that sterna writes.
+        A file of tables, evidence of runs or passes, a dead letter, which waits for an operator, or nothing that sterna
+        writes.
         """
         root = f"{self.mapping.region.replica_root}/"
         if not uri.startswith(root):
@@ -74,6 +75,8 @@ class Rules:
         first, *rest = split_edition(uri.removeprefix(root))[1].split("/")
         if first == "_sterna" and rest[:1] == ["held"]:
             return FILE if len(rest) == 2 else STRANGE
+        if first == "_sterna" and rest[:1] == ["dead"]:
+            return LETTER if len(rest) == 3 else STRANGE
         if first == "_sterna":
             return EVIDENCE if len(rest) > 1 and rest[0] in ("runs", "collect", "transit", "planning") else STRANGE
         if not rest or first.partition("~")[0] not in self.ids:

@@ -1,1 +1,1 @@
-"""Outlets: events that are sent on to webhooks, in order, and at least once."""
+"""Outlets: events that are sent on to webhooks and brokers, in order, and at least once."""

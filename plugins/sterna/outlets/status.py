@@ -23,7 +23,7 @@ class OutletStatus:
 
     Args:
         name: its name.
-        kind: of its target; "" where the services file has no such outlet.
+        kind: of its target: webhook, kafka or amqp; "" where the services file has no such outlet.
         position: the commit whose events are delivered; None: it has not begun.
         kept: whether the log still has what follows; if not, it will begin at the head.
         commits: commits after that, as many as are counted.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
@@ -16,12 +16,15 @@ from sterna.strict_yaml import StrictModel
 OUTLET_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|[0-9A-Fa-f:]{2,39}")
+_SERVER = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,252}|\[[0-9A-Fa-f:]{2,39}\]):([0-9]{1,5})")
+_TOPIC = "iceberg.table.updates"
 _DURATION = re.compile(r"([0-9]{1,6})(s|m|h|d|w)")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _MOST_SECONDS = 365 * 86_400
 _URL = re.compile(r"[!-~]{1,2000}")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Port = Annotated[int, Field(ge=1, le=65_535)]
 
 
 def _seconds(value: Any) -> Any:
@@ -37,6 +40,13 @@ def _networks(value: Any) -> Any:
         return [str(ipaddress.ip_network(each)) for each in value] if isinstance(value, list) else value
     except ValueError:
         raise ValueError("expected networks such as 10.1.0.0/16") from None
+
+
+def _is_address(host: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(host))
+    except ValueError:
+        return False
 
 
 Seconds = Annotated[int, BeforeValidator(_seconds)]
@@ -84,15 +94,78 @@ class Webhook(StrictModel):
         return tuple(ipaddress.ip_network(each) for each in self.allow_networks)
 
 
-class Target(StrictModel):
-    """Where an outlet sends."""
+class Kafka(StrictModel):
+    """A Kafka.
 
-    webhook: Webhook
+    Args:
+        servers: where clients begin, each as host:port.
+        topic: the topic.
+        tls: whether to speak TLS.
+        mechanism: how to log in, where the outlet has a credential.
+    """
+
+    servers: list[str] = Field(min_length=1, max_length=100)
+    topic: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")] = _TOPIC
+    tls: bool = True
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+
+    @field_validator("servers")
+    @classmethod
+    def _spelled(cls, value: list[str]) -> list[str]:
+        for each in value:
+            found = _SERVER.fullmatch(each)
+            if found is None or not 0 < int(found[2]) <= 65_535:
+                raise ValueError("expected servers such as kafka.example.com:9093")
+        return value
+
+
+class Amqp(StrictModel):
+    """A broker that speaks AMQP 1.0.
+
+    Args:
+        host: its name.
+        port: its port.
+        topic: the address: a queue or a topic.
+        tls: whether to speak TLS.
+    """
+
+    host: str
+    port: Port = 5671
+    topic: Annotated[str, StringConstraints(pattern=r"^[!-~]{1,260}$")] = _TOPIC
+    tls: bool = True
+
+    @field_validator("host")
+    @classmethod
+    def _spelled(cls, value: str) -> str:
+        if not _HOST.fullmatch(value):
+            raise ValueError("expected a host's name or address")
+        return value
+
+    @model_validator(mode="after")
+    def _has_a_name_where_it_is_checked(self) -> Amqp:
+        # Qpid Proton compares a certificate with names alone.
+        if self.tls and _is_address(self.host):
+            raise ValueError("host: with TLS it has to be a name, which the broker's certificate has")
+        return self
+
+
+class Target(StrictModel):
+    """Where an outlet sends: exactly one of these."""
+
+    webhook: Webhook | None = None
+    kafka: Kafka | None = None
+    amqp: Amqp | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Target:
+        if sum(each is not None for each in (self.webhook, self.kafka, self.amqp)) != 1:
+            raise ValueError("expected exactly one of webhook, kafka, amqp")
+        return self
 
     @property
     def kind(self) -> str:
-        """Which kind it is."""
-        return "webhook"
+        """Which one it is."""
+        return next(name for name in ("webhook", "kafka", "amqp") if getattr(self, name) is not None)
 
 
 class Outlet(StrictModel):
@@ -102,7 +175,7 @@ class Outlet(StrictModel):
         tables: patterns of the tables whose events are sent.
         regions: the regions that send theirs; none named: all.
         target: where to.
-        credential_id: the Airflow connection with the target's secrets.
+        credential_id: the Airflow connection with the target's secrets; None: a broker asks for none.
         roles: what the receiver may be told, where `readers` has rules: the roles that it counts as having.
         give_up: an event that can't be delivered for so long goes to the dead letters.
     """
@@ -110,9 +183,18 @@ class Outlet(StrictModel):
     tables: list[Pattern] = Field(default=["**"], min_length=1)
     regions: list[str] = Field(default_factory=list)
     target: Target
-    credential_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,250}$")]
+    credential_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,250}$")] | None = None
     roles: list[Role] = Field(default_factory=list)
     give_up: Seconds = 86_400
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> Outlet:
+        if self.target.webhook is not None and not self.credential_id:
+            raise ValueError("credential_id: a webhook needs one, whose password signs what is sent")
+        broker = self.target.kafka or self.target.amqp
+        if broker is not None and not broker.tls and self.credential_id:
+            raise ValueError("credential_id: a password goes over TLS alone; leave it out, or tls on")
+        return self
 
     def sends_from(self, region: str) -> bool:
         """Tell whether a region sends its events there."""

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 import httpx
@@ -26,6 +27,7 @@ from sterna.embedded.spark import add_catalog
 from sterna.errors import CatalogDenied
 from sterna.gc.model import GcOptions
 from sterna.gc.run import collect
+from sterna.outlets.position import PositionTag, positions, remove_tag
 from sterna.status.read import read_status
 from tests.support.faults.pair import BRANCH, NAMESPACE, Pair, pair_in
 from tests.support.world import pyiceberg_properties
@@ -76,6 +78,15 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         for region in ("us", "eu"):
             pair.sync(region=region)
         yield Guarded(pair, access)
+
+
+def last_two(guarded: Guarded) -> tuple[str, str]:
+    """The two newest commits of eu's replica branch, the older one first."""
+    guarded.pair.create()
+    guarded.pair.sync()
+    commits = guarded.pair.catalog.history(f"{BRANCH}@{guarded.head(BRANCH)}", operations=False)
+    newer, older = islice(commits, 2)
+    return older.hash, newer.hash
 
 
 def some_commit(name: str) -> list[Operation]:
@@ -266,6 +277,55 @@ def test_operators_make_move_and_delete_branches(guarded: Guarded) -> None:
     assert guarded.ask("POST", "v2/trees?name=theirs&type=BRANCH", "admin", json=newer).status_code == 200
     assert guarded.ask("PUT", f"v2/trees/theirs@{newer['hash']}", "admin", json=older).status_code == 200
     assert guarded.ask("DELETE", f"v2/trees/theirs@{older['hash']}", "admin").status_code == 200
+
+
+# --- outlets' tags
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_an_outlet_s_tag_belongs_to_its_region_alone(guarded: Guarded, role: str) -> None:
+    older, newer = ({"type": "BRANCH", "name": BRANCH, "hash": each} for each in last_two(guarded))
+    tag, status = f"sterna-outlet-eu-{role.replace('-', '_')}", 200 if role in ("replicator-eu", "admin") else 403
+    assert guarded.ask("POST", f"v2/trees?name={tag}&type=TAG", role, json=older).status_code == status
+    if status == 403:
+        guarded.ask("POST", f"v2/trees?name={tag}&type=TAG", "admin", json=older).raise_for_status()
+    assert guarded.ask("PUT", f"v2/trees/{tag}@{older['hash']}?type=TAG", role, json=newer).status_code == status
+    assert guarded.head(tag) == (newer if status == 200 else older)["hash"]
+    gone = f"v2/trees/{tag}@{guarded.head(tag)}?type=TAG"
+    assert guarded.ask("DELETE", gone, role).status_code == status
+    assert guarded.ask("DELETE", gone, "admin").status_code == (404 if status == 200 else 200)
+
+
+@pytest.mark.parametrize(
+    "name", ["sterna-outlet-us-a", "sterna-outlet-eu-", "sterna-outlet-eu-a-b", "my-sterna-outlet-eu-a", "sterna-eu-a"]
+)
+def test_a_region_makes_no_tags_but_its_outlets(guarded: Guarded, name: str) -> None:
+    here = {"type": "BRANCH", "name": BRANCH, "hash": guarded.head(BRANCH)}
+    assert guarded.ask("POST", f"v2/trees?name={name}&type=TAG", "replicator-eu", json=here).status_code == 403
+
+
+def test_a_region_s_own_token_is_enough_for_an_outlet_s_position(guarded: Guarded) -> None:
+    older, newer = last_two(guarded)
+    with guarded.pair.context() as context:
+        for name, begin in (("new", context.catalog.no_ancestor()), ("pager", older)):
+            tag = PositionTag(context, name)
+            assert tag.begin(begin) == guarded.head(tag.name) == begin
+            tag.reached(newer)
+            tag.store()
+            assert (tag.problem, guarded.head(tag.name)) == ("", newer)
+        assert set(positions("eu", context.primary.references())) == {"new", "pager"}
+        other = PositionTag(context, "pager")
+        assert other.begin(newer) == newer
+        us = {"AIRFLOW_CONN_NESSIE_EU": os.environ["AIRFLOW_CONN_NESSIE_US"]}
+        with environment(us), guarded.pair.context() as stranger:
+            denied = PositionTag(stranger, "pager")
+            assert denied.begin(newer) == newer
+            denied.reached(older)
+            denied.store()
+        assert (denied.problem, denied.lost, guarded.head(tag.name)) == ("CatalogDenied", False, newer)
+        for name in ("new", "pager"):
+            remove_tag(context, name, newer)
+        assert positions("eu", context.primary.references()) == {}
 
 
 # --- who is there at all

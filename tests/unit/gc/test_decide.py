@@ -39,6 +39,7 @@ places = st.sampled_from(
         f"{ROOT}/_localized",
         f"{ROOT}/_sterna/runs/r",
         f"{ROOT}/_sterna/collect",
+        f"{ROOT}/_sterna/dead/pager",
         f"{ROOT}/_sterna",
         f"{ROOT}/unknown",
         ROOT,
@@ -143,6 +144,14 @@ def test_records_that_are_still_needed_stay():
     law = rules([(moment, frozenset(files)) for moment in at])
     found = garbage(sort_out(listed(files), law, ReachedFiles(), ReachedFiles()).unreachable, law)
     assert found.column("uri").to_pylist() == [f"{ROOT}/_sterna/collect/{number}.parquet" for number in (0, 1)]
+
+
+def test_dead_letters_wait_for_an_operator_and_are_no_strangers():
+    letter = f"{ROOT}/_sterna/dead/pager/20260101T000000.000000Z-ab-1.json"
+    law = rules([(NOW - 300 * HOUR, frozenset({letter}))])
+    found = sort_out([(letter, 5, NOW - 400 * HOUR)], law, ReachedFiles(), ReachedFiles())
+    assert (found.objects, found.strange, found.evidence) == (Amount(1, 5), Amount(), Amount())
+    assert (amount(found.unreachable), amount(garbage(found.unreachable, law))) == (Amount(), Amount())
 
 
 @pytest.mark.parametrize(

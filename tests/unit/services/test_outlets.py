@@ -22,17 +22,28 @@ outlets:
   inside:
     target: {webhook: {url: "http://hooks.internal:8080/", allow_networks: [10.1.0.0/16, "fd00::/8"]}}
     credential_id: hook
+  stream:
+    target: {kafka: {servers: [k1.example.com:9093, "[fd00::1]:9093"], topic: fresh.tables, mechanism: SCRAM-SHA-512}}
+    credential_id: kafka
+  bus:
+    target: {amqp: {host: bus.servicebus.windows.net}}
+    credential_id: bus
+  plain:
+    target: {amqp: {host: 127.0.0.1, port: 5672, topic: "fresh::queue", tls: false}}
 """
 
 
 def test_what_may_be_said() -> None:
     read = parse_services(WHOLE, "s.yaml")
     assert read.configured == ["outlets"]
-    assert [each.target.kind for each in read.outlets.values()] == ["webhook", "webhook"]
-    pager, inside = read.outlets["pager"], read.outlets["inside"]
-    assert (pager.give_up, pager.target.webhook.timeout) == (172_800, 10)
+    assert [each.target.kind for each in read.outlets.values()] == ["webhook", "webhook", "kafka", "amqp", "amqp"]
+    pager, inside, stream, bus, _ = read.outlets.values()
+    assert (pager.give_up, pager.target.webhook and pager.target.webhook.timeout) == (172_800, 10)
     assert pager.sends_from("eu") and not pager.sends_from("us") and inside.sends_from("us")
-    assert (inside.tables, inside.give_up, inside.target.webhook.timeout) == (["**"], 86_400, 15)
+    assert (inside.tables, inside.give_up) == (["**"], 86_400)
+    assert stream.target.kafka and (stream.target.kafka.topic, stream.target.kafka.tls) == ("fresh.tables", True)
+    found = bus.target.amqp
+    assert found and (found.topic, found.port, found.tls) == ("iceberg.table.updates", 5671, True)
 
 
 REST = "    credential_id: b\n    target: {webhook: {url: 'https://a.example'}}"
@@ -45,8 +56,27 @@ REST = "    credential_id: b\n    target: {webhook: {url: 'https://a.example'}}"
         ("outlets:\n  Pager: {}", 1, "outlets"),
         ("outlets:\n  a-b: {}", 1, "outlets"),
         ("outlets:\n  a: {credential_id: b}", 2, "outlets.a.target"),
-        ("outlets:\n  a:\n    credential_id: b\n    target: {}", 4, "outlets.a.target.webhook"),
-        ("outlets:\n  a:\n    target: {webhook: {url: 'https://a.example'}}", 2, "outlets.a.credential_id"),
+        ("outlets:\n  a:\n    credential_id: b\n    target: {}", 4, "outlets.a.target"),
+        ("outlets:\n  a:\n    target: {webhook: {url: 'https://a.example'}}", 2, "outlets.a"),
+        ("outlets:\n  a:\n    target: {webhook: {url: 'https://a.b'}, amqp: {host: b}}", 3, "outlets.a.target"),
+        ("outlets:\n  a:\n    target:\n      pulsar: {}", 4, "outlets.a.target.pulsar"),
+        ("outlets:\n  a:\n    target: {amqp: {host: 'b c'}}", 3, "outlets.a.target.amqp.host"),
+        ("outlets:\n  a:\n    target: {amqp: {host: b, port: 0}}", 3, "outlets.a.target.amqp.port"),
+        ("outlets:\n  a:\n    target: {amqp: {host: b, topic: a b}}", 3, "outlets.a.target.amqp.topic"),
+        ("outlets:\n  a:\n    target: {amqp: {host: 10.0.0.1}}", 3, "outlets.a.target.amqp"),
+        ("outlets:\n  a:\n    target: {amqp: {host: 'u:p@b'}}", 3, "outlets.a.target.amqp.host"),
+        ("outlets:\n  a:\n    target: {kafka: {servers: []}}", 3, "outlets.a.target.kafka.servers"),
+        ("outlets:\n  a:\n    target: {kafka: {servers: [b]}}", 3, "outlets.a.target.kafka.servers"),
+        ("outlets:\n  a:\n    target: {kafka: {servers: ['b:0']}}", 3, "outlets.a.target.kafka.servers"),
+        ("outlets:\n  a:\n    target: {kafka: {servers: ['b:1,c:1']}}", 3, "outlets.a.target.kafka.servers"),
+        ("outlets:\n  a:\n    target: {kafka: {servers: ['b:1'], topic: a/b}}", 3, "outlets.a.target.kafka.topic"),
+        (
+            "outlets:\n  a:\n    target: {kafka: {servers: ['b:1'], mechanism: GSSAPI}}",
+            3,
+            "outlets.a.target.kafka.mechanism",
+        ),
+        ("outlets:\n  a:\n    credential_id: x\n    target: {kafka: {servers: ['b:1'], tls: false}}", 2, "outlets.a"),
+        ("outlets:\n  a:\n    credential_id: x\n    target: {amqp: {host: b, tls: false}}", 2, "outlets.a"),
         (f"outlets:\n  a:\n    give_up: soon\n{REST}", 3, "outlets.a.give_up"),
         (f"outlets:\n  a:\n    give_up: 0s\n{REST}", 3, "outlets.a.give_up"),
         (f"outlets:\n  a:\n    tables: []\n{REST}", 3, "outlets.a.tables"),
@@ -85,9 +115,3 @@ def test_http_is_for_the_loopback() -> None:
     assert Target.model_validate({"webhook": {"url": "http://localhost:8080/"}}).kind == "webhook"
     with pytest.raises(ValidationError):
         Target.model_validate({"webhook": {"url": "https://a.example", "allow_networks": ["10.0.0.1/8"]}})
-
-
-@pytest.mark.parametrize("broker", ["kafka: {servers: ['b:1']}", "amqp: {host: b}"])
-def test_brokers_are_refused_until_they_are_built(broker: str) -> None:
-    with pytest.raises(ServicesError, match=r"outlets\.a\.target\.(kafka|amqp): "):
-        parse_services(f"outlets: {{a: {{credential_id: b, target: {{{broker}}}}}}}", "s.yaml")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from sterna.errors import SternaError
+
+_NOT_ATTRIBUTES = ("data", "datacontenttype")
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,17 @@ class Message:
     id: str
     table: str
     text: bytes = field(repr=False)
+
+    def binary(self) -> tuple[Mapping[str, str], bytes]:
+        """Return it for brokers, as CloudEvents 1.0, binary mode: its attributes, and its data alone as JSON."""
+        envelope = json.loads(self.text)
+        told = {name: str(value) for name, value in envelope.items() if name not in _NOT_ATTRIBUTES}
+        attributes = {name: value.encode(errors="replace").decode() for name, value in told.items()}
+        try:
+            body = json.dumps(envelope["data"], separators=(",", ":"), ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            body = json.dumps(envelope["data"], separators=(",", ":")).encode()
+        return attributes, body
 
 
 @dataclass(frozen=True)

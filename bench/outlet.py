@@ -1,0 +1,275 @@
+"""Events to each kind of target: an outlet at work, against the bare client with the same events."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench.common import Result, alternate, percentile, report, rounded
+from bench.regions import Pair, pair, say
+from sterna.catalog.model import ICEBERG_TABLE, Content, Operation, Put, namespace_content
+from sterna.edges.brokers.message import Message
+from sterna.edges.brokers.open_sender import open_sender
+from sterna.embedded.artemis import make_artemis
+from sterna.embedded.broker import Broker
+from sterna.embedded.kafka import make_kafka
+from sterna.embedded.process import LOOPBACK, free_port, start_process, wait_until_ready
+from sterna.feed.log import EventLog
+from sterna.outlets.position import tag_of
+from sterna.outlets.room import OutletRoom
+from sterna.registry.connection import Credential
+from sterna.replica.head import PLANNED_HASH, RUN_ID, SOURCE_HASH
+from sterna.replica.news import NEWS
+from sterna.services.model import Services
+
+GOAL = 0.8
+KINDS = ("webhook", "kafka", "amqp")
+_BRANCH = "main_replica_eu"
+_KEEP = timedelta(days=7)
+_PATIENCE = 300.0
+_OUTLET = "measured"
+_KEY = Credential("measured", password="whsec_" + base64.b64encode(b"k" * 24).decode())
+
+
+@dataclass(frozen=True)
+class _Target:
+    """One kind of target.
+
+    Args:
+        settings: returns those of an outlet that sends to a place that nobody sent to before.
+        bare: sends the same to another such place by the client alone.
+    """
+
+    settings: Callable[[], dict[str, Any]]
+    bare: Callable[[Sequence[Message]], None]
+
+
+def bench(kinds: Sequence[str], events: int, tables: int, rounds: int, work: Path | None) -> None:
+    """Measure some kinds of targets with so many events, of so many tables a commit."""
+    with pair(work, postgres=False) as world:
+        base = _commit(world, events, tables)
+        messages = _messages(world, base)
+        for kind in kinds:
+            if kind == "amqp" and find_spec("proton") is None:
+                say("amqp: Qpid Proton is not installed (the extra amqp), so it is not measured")
+                continue
+            with _TARGETS[kind](world.stage.work / f"outlet-{kind}") as target:
+                sides = {
+                    "outlet": partial(_deliver, world, target, base, len(messages)),
+                    "bare client": partial(_send, target, messages),
+                }
+                _report(kind, len(messages), tables, alternate(sides, rounds, say))
+
+
+def _commit(world: Pair, events: int, tables: int) -> str:
+    """Make commits as syncs make them; return the one before them."""
+    catalog = world.catalog
+    catalog.create_branch(_BRANCH)
+    start: list[Operation] = [Put(("bench",), namespace_content(("bench",)))]
+    base = head = catalog.commit(_BRANCH, catalog.no_ancestor(), start, "sterna", {})
+    ids: dict[tuple[str, ...], str | None] = {}
+    for number in range(1, max(1, events // tables) + 1):
+        keys = [("bench", f"t{table:04}") for table in range(tables)]
+        operations = [Put(key, _table(key, number, ids.get(key))) for key in keys]
+        told = {".".join(key): [number if number > 1 else None, number + 1, ["append"]] for key in keys}
+        news = json.dumps({"number": number, "run": f"run-{number}", "updated": told}, separators=(",", ":"))
+        facts = {RUN_ID: f"run-{number}", SOURCE_HASH: "ab" * 32, PLANNED_HASH: "ab" * 32, NEWS: news}
+        head = catalog.commit(_BRANCH, head, operations, "sterna", facts)
+        if number == 1:
+            ids = {key: content.id for key, content in catalog.contents(_BRANCH, head, keys).items()}
+    return base
+
+
+def _table(key: tuple[str, ...], number: int, id: str | None) -> Content:
+    location = f"s3://eu-lake/replica/us-lake/{'/'.join(key)}/{number:06}.metadata.json"
+    said = {"metadataLocation": location, "snapshotId": number + 1, "schemaId": 0, "specId": 0, "sortOrderId": 0}
+    return Content.of({"type": ICEBERG_TABLE, **said}).with_id(id)
+
+
+def _messages(world: Pair, base: str) -> tuple[Message, ...]:
+    with world.context() as context:
+        log = EventLog(context, _KEEP, 100_000)
+        told = log.first_since(base, log.head(), 100_000).told
+    return tuple(Message(each.id, each.table, each.text) for commit in told for each in commit.events)
+
+
+def _deliver(world: Pair, target: _Target, base: str, events: int) -> float:
+    """Let an outlet deliver everything after a commit; return the seconds since it has read the log."""
+    services = Services.model_validate({"outlets": {_OUTLET: target.settings()}})
+    with world.context() as context:
+        tag = tag_of("eu", _OUTLET)
+        context.ports.writable_primary.create_tag(tag, _BRANCH, base)
+        room = OutletRoom(context, services, _KEEP, opener=lambda outlet, _: open_sender(outlet, lambda id: _KEY))
+        (deliverer,) = room.deliverers
+        began = time.monotonic()
+        room.start()
+        while not deliverer.age:
+            time.sleep(0.001)
+        read, began = time.monotonic() - began, time.monotonic()
+        while deliverer.told.delivered < events:
+            assert time.monotonic() - began < _PATIENCE and deliverer.told.dead == 0, deliverer.told
+            time.sleep(0.002)
+        seconds = time.monotonic() - began
+        say(f"the log was read in {read:.3f} s")
+        room.stop()
+        context.ports.writable_primary.delete_tag(tag, world.catalog.reference(tag).hash)
+    return seconds
+
+
+def _send(target: _Target, messages: Sequence[Message]) -> float:
+    began = time.monotonic()
+    target.bare(messages)
+    return time.monotonic() - began
+
+
+@contextmanager
+def _webhook(work: Path) -> Iterator[_Target]:
+    port = free_port()
+    url = f"http://{LOOPBACK}:{port}/hook"
+    process = start_process("a receiver", [sys.executable, "-m", "bench.outlet", port], log=work / "receiver.log")
+    try:
+        wait_until_ready(process, partial(_listens, port), timeout=60)
+        settings = {"target": {"webhook": {"url": url}}, "credential_id": "measured"}
+        yield _Target(lambda: settings, partial(_post, url))
+    finally:
+        process.stop()
+
+
+def _listens(port: int) -> bool:
+    socket.create_connection((LOOPBACK, port), timeout=5).close()
+    return True
+
+
+def _post(url: str, messages: Sequence[Message]) -> None:
+    with httpx.Client() as client:
+        for each in messages:
+            client.post(url, content=each.text, headers={"content-type": "application/json"}).raise_for_status()
+
+
+@contextmanager
+def _kafka(work: Path) -> Iterator[_Target]:
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+    with _running(make_kafka(work)) as broker:
+        server, names = f"{LOOPBACK}:{broker.port}", (f"topic-{number}" for number in count())
+        admin = AdminClient({"bootstrap.servers": server})
+
+        def topic() -> str:
+            admin.create_topics([NewTopic(name := next(names), 1, 1)])[name].result(30)
+            return name
+
+        def settings() -> dict[str, Any]:
+            return {"target": {"kafka": {"servers": [server], "topic": topic(), "tls": False}}}
+
+        yield _Target(settings, lambda messages: _produce(server, topic(), messages))
+
+
+def _produce(server: str, topic: str, messages: Sequence[Message]) -> None:
+    from confluent_kafka import Producer
+
+    settings = {"acks": "all", "enable.idempotence": True, "compression.type": "lz4", "linger.ms": 5}
+    producer = Producer({"bootstrap.servers": server, **settings})
+    for each in messages:
+        attributes, body = each.binary()
+        headers: dict[str, str | bytes | None] = {f"ce_{name}": value for name, value in attributes.items()}
+        while True:
+            try:
+                producer.produce(topic, body, each.table, headers=headers)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(_PATIENCE) == 0
+
+
+@contextmanager
+def _amqp(work: Path) -> Iterator[_Target]:
+    with _running(make_artemis(work)) as broker:
+        names = (f"queue-{number}" for number in count())
+
+        def settings() -> dict[str, Any]:
+            return {"target": {"amqp": {"host": LOOPBACK, "port": broker.port, "topic": next(names), "tls": False}}}
+
+        yield _Target(settings, lambda messages: _transfer(broker.port, next(names), messages))
+
+
+def _transfer(port: int, address: str, messages: Sequence[Message]) -> None:
+    from proton import Message as AmqpMessage
+    from proton.utils import BlockingConnection
+
+    connection = BlockingConnection(f"amqp://{LOOPBACK}:{port}", timeout=_PATIENCE, allowed_mechs="ANONYMOUS")
+    sender = connection.create_sender(address)
+    deliveries: list[Any] = []
+    for each in messages:
+        attributes, body = each.binary()
+        properties = {f"cloudEvents:{name}": value for name, value in attributes.items()}
+        connection.wait(lambda: sender.link.credit > 0)
+        deliveries.append(
+            sender.link.send(AmqpMessage(id=each.id, body=body, inferred=True, durable=True, properties=properties))
+        )
+    connection.wait(lambda: deliveries[-1].settled)
+    connection.close()
+
+
+@contextmanager
+def _running(broker: Broker) -> Iterator[Broker]:
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.stop()
+
+
+_TARGETS = {"webhook": _webhook, "kafka": _kafka, "amqp": _amqp}
+
+
+def _report(kind: str, events: int, tables: int, sides: dict[str, tuple[float, ...]]) -> None:
+    report(
+        Result(
+            name="outlet",
+            case=f"{kind}, {events} events",
+            goal=GOAL,
+            bound="at least",
+            unit="times",
+            sides=sides,
+            details={
+                "tables a commit": tables,
+                "events a second": {name: rounded(events / percentile(found, 0.5)) for name, found in sides.items()},
+            },
+        )
+    )
+
+
+class _Sink(BaseHTTPRequestHandler):
+    """Takes everything."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+if __name__ == "__main__":
+    ThreadingHTTPServer((LOOPBACK, int(sys.argv[1])), _Sink).serve_forever()

@@ -1,0 +1,207 @@
+"""AMQP 1.0, as Azure Service Bus, ActiveMQ Artemis and others speak it: CloudEvents in binary mode.
+
+Source: CloudEvents 1.0.2, "AMQP Protocol Binding", binary content mode; OASIS AMQP 1.0, part 2 "Transport", error
+conditions, and part 3 "Messaging", delivery states; Microsoft, "AMQP errors in Azure Service Bus".
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from proton import Delivery, ProtonException, SSLDomain
+from proton import Message as AmqpMessage
+from proton.utils import BlockingConnection, BlockingSender
+
+from sterna.edges.brokers.message import Message, Sent
+from sterna.edges.brokers.tls import authorities
+from sterna.errors import CredentialError, EventRefused, ReceiverUnreachable, SternaError
+from sterna.registry.connection import Credential
+from sterna.services.outlets import Amqp
+
+_SECONDS = 15.0
+_GOODBYE = 1.0  # seconds that a broker has to answer to the end of a connection
+_IDLE = 15.0  # seconds after which a connection is opened anew: brokers end those on which nothing happens
+_TOO_LARGE = "amqp:link:message-size-exceeded"
+# Conditions by which a broker rejects a message though nothing is wrong with it: a full queue, above all.
+_FOR_NOW = frozenset(
+    {
+        "amqp:internal-error",
+        "amqp:not-found",
+        "amqp:resource-deleted",
+        "amqp:resource-limit-exceeded",
+        "amqp:resource-locked",
+        "amqp:unauthorized-access",
+        "com.microsoft:entity-disabled",
+        "com.microsoft:operation-cancelled",
+        "com.microsoft:server-busy",
+        "com.microsoft:timeout",
+    }
+)
+_NAME = re.compile(r"[A-Za-z0-9:._-]{1,100}")
+_CONDITION = re.compile(r"Condition\('([A-Za-z0-9:._-]{1,100})'")
+
+
+class AmqpSender:
+    """Sends events to one address.
+
+    Args:
+        settings: the broker, and the address: a queue or a topic.
+        credential: login and password, for SASL PLAIN; None: the broker asks for none.
+
+    Raises:
+        CredentialError: the credential has no login or password.
+    """
+
+    at_once = 1_000
+
+    def __init__(self, settings: Amqp, credential: Credential | None) -> None:
+        if credential is not None and not (credential.login and credential.password):
+            raise CredentialError(f"connection {credential.id!r} needs login and password, for AMQP")
+        self._settings = settings
+        self._credential = credential
+        self._connection: BlockingConnection | None = None
+        self._sender: BlockingSender | None = None
+        self._used = 0.0
+
+    def send(self, messages: Sequence[Message]) -> Sent:
+        """See `Sender.send`.
+
+        A broker may refuse one message for now, and take those behind it. So no two of a table are under way at once:
+        the order of a table's events outlives that.
+        """
+        deliveries: list[Any] = []
+        problem: SternaError | None = None
+        try:
+            problem = self._give(messages, deliveries)
+            self._wait(_all_answered(deliveries))
+        except (ProtonException, OSError) as error:
+            problem = _problem(error)
+        count = next((at for at, each in enumerate(deliveries) if each.remote_state != Delivery.ACCEPTED), None)
+        if count is not None and deliveries[count].remote_state == Delivery.REJECTED:
+            problem = _rejected(deliveries[count])
+        elif count is not None and problem is None:
+            problem = ReceiverUnreachable("the broker gives it back")
+        for each in deliveries:
+            each.settle()
+        self._used = time.monotonic()
+        if problem is not None:
+            self.close()  # what goes on as if nothing was is a new connection
+        return Sent(len(deliveries) if count is None else count, problem)
+
+    def close(self) -> None:
+        """See `Sender.close`."""
+        connection, self._connection, self._sender = self._connection, None, None
+        if connection is not None:
+            connection.timeout = _GOODBYE
+            try:
+                connection.close()
+            except (ProtonException, OSError):
+                return  # it is gone already
+
+    def _give(self, messages: Sequence[Message], deliveries: list[Any]) -> SternaError | None:
+        """Send messages until one of a table is refused; return why the next one isn't even tried."""
+        sender = self._open()
+        under_way: dict[str, Any] = {}
+        for message in messages:
+            encoded = _encoded(message)
+            if (problem := _over_the_limit(sender, encoded)) is not None:
+                return problem
+            if (before := under_way.get(message.table)) is not None:
+                self._wait(_all_answered([before]))
+                if before.remote_state != Delivery.ACCEPTED:
+                    return None
+            self._wait(lambda: sender.link.credit > 0)
+            under_way[message.table] = _given(sender, encoded)
+            deliveries.append(under_way[message.table])
+        return None
+
+    def _open(self) -> BlockingSender:
+        if time.monotonic() - self._used > _IDLE:
+            self.close()
+        if self._sender is None:
+            scheme, host = ("amqps" if self._settings.tls else "amqp"), self._settings.host
+            host = f"[{host}]" if ":" in host else host
+            login = self._credential
+            self._connection = BlockingConnection(
+                f"{scheme}://{host}:{self._settings.port}",
+                timeout=_SECONDS,
+                ssl_domain=_verifying() if self._settings.tls else None,
+                user=login.login if login else None,
+                password=login.password if login else None,
+                # In the clear a password never goes: the settings see to that.
+                allowed_mechs="PLAIN" if login else "ANONYMOUS",
+                allow_insecure_mechs=False,
+            )
+            self._sender = self._connection.create_sender(self._settings.topic)
+        return self._sender
+
+    def _wait(self, done: Callable[[], bool]) -> None:
+        assert self._connection is not None
+        self._connection.wait(done, timeout=_SECONDS)
+
+
+def _encoded(message: Message) -> bytes:
+    attributes, body = message.binary()
+    encoded: bytes = AmqpMessage(
+        id=message.id,
+        body=body,
+        inferred=True,  # a data section, as the binding wants it
+        durable=True,
+        content_type="application/json",
+        properties={f"cloudEvents:{name}": value for name, value in attributes.items()},
+    ).encode()
+    return encoded
+
+
+def _over_the_limit(sender: BlockingSender, encoded: bytes) -> SternaError | None:
+    """Return why a message isn't even tried: a broker closes the link over one that is too large."""
+    limit = sender.link.remote_max_message_size
+    over = limit and len(encoded) > limit
+    return EventRefused(f"{len(encoded)} bytes are over the broker's limit of {limit}") if over else None
+
+
+def _given(sender: BlockingSender, encoded: bytes) -> Any:
+    delivery = sender.link.delivery(sender.link.delivery_tag())
+    sender.link.stream(encoded)
+    sender.link.advance()
+    return delivery
+
+
+def _all_answered(deliveries: Sequence[Any]) -> Callable[[], bool]:
+    answered = 0
+
+    def done() -> bool:
+        nonlocal answered
+        while answered < len(deliveries) and (deliveries[answered].remote_state or deliveries[answered].settled):
+            answered += 1
+        return answered == len(deliveries)
+
+    return done
+
+
+def _problem(error: Exception) -> SternaError:
+    """Return what became of a connection: what a broker calls its error, or its kind. Its words are not repeated."""
+    found = _CONDITION.search(str(error))
+    condition = str(getattr(error, "condition", None) or (found[1] if found else ""))
+    if condition == _TOO_LARGE:
+        return EventRefused("it is over the broker's limit")
+    name = condition if _NAME.fullmatch(condition) else type(error).__name__
+    return ReceiverUnreachable(f"the broker doesn't acknowledge: {'TLS' if 'SSL Failure' in str(error) else name}")
+
+
+def _rejected(delivery: Any) -> SternaError:
+    condition = getattr(delivery.remote, "condition", None)
+    name = str(getattr(condition, "name", "") or "")
+    if name in _FOR_NOW:
+        return ReceiverUnreachable(f"the broker rejects it for now: {name}")
+    return EventRefused(f"the broker rejects it: {name if _NAME.fullmatch(name) else 'without a reason'}")
+
+
+def _verifying() -> SSLDomain:
+    domain = SSLDomain(SSLDomain.MODE_CLIENT)
+    domain.set_trusted_ca_db(authorities())
+    domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
+    return domain

@@ -1,0 +1,125 @@
+"""What is AMQP's own: properties, what a refusal means, a full queue, connections that grew old, logins."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.edges.brokers.message import Message
+from sterna.edges.environment import environment
+from sterna.embedded.broker import USER
+from sterna.errors import CredentialError, EventRefused, ReceiverUnreachable
+from sterna.registry.connection import Credential
+from sterna.services.outlets import Amqp
+from tests.support.receivers import AmqpPeer, AmqpReceiver
+
+ABOUT = {"specversion": "1.0", "source": "/regions/eu/branches/b", "type": "sterna.table.updated", "time": "2026-01-01"}
+
+
+def message(number: int, table: str = "ns.t") -> Message:
+    about = {**ABOUT, "id": f"id-{number}", "subject": table, "datacontenttype": "application/json"}
+    return Message(f"id-{number}", table, json.dumps({**about, "data": {"number": number}}).encode())
+
+
+def sending(at: AmqpReceiver | AmqpPeer, topic: str, credential: Credential | None = None) -> Any:
+    from sterna.edges.brokers.amqp import AmqpSender
+
+    target = at.outlet(topic)["target"]["amqp"]
+    login = credential or at.credential if isinstance(at, AmqpReceiver) else None
+    return AmqpSender(Amqp.model_validate(target), login)
+
+
+def test_an_event_is_a_cloud_event_in_binary_mode(artemis: AmqpReceiver) -> None:
+    made = sending(artemis, "binary")
+    assert made.send([message(1, "ns.größe"), message(2, "ns.\ud800")]).count == 2
+    made.close()
+    first, second = artemis.got("binary")
+    told = {f"cloudEvents:{name}": value for name, value in ABOUT.items()}
+    told |= {"cloudEvents:id": "id-1", "cloudEvents:subject": "ns.größe"}
+    assert first.about == {**told, "content_type": "application/json", "durable": True}
+    assert (first.id, first.data) == ("id-1", {"number": 1}) and second.table == "ns.?"
+
+
+def test_a_full_queue_is_waited_for_and_each_table_s_order_is_kept(artemis: AmqpReceiver) -> None:
+    made = sending(artemis, "full.a")
+    messages = [message(number, f"ns.t{number % 4}") for number in range(40)]
+    left, got = messages, []
+    for _ in range(100):
+        sent = made.send(left)
+        left = left[sent.count :]
+        got = artemis.got("full.a")
+        if not left:
+            break
+        assert isinstance(sent.problem, ReceiverUnreachable) and "resource-limit-exceeded" in str(sent.problem)
+    made.close()
+    for table in {each.table for each in got}:
+        numbers = list(dict.fromkeys(each.data["number"] for each in got if each.table == table))
+        assert numbers == sorted(numbers) and len(numbers) == 10
+
+
+@pytest.mark.parametrize(
+    ("condition", "kind"),
+    [
+        ("amqp:precondition-failed", EventRefused),
+        ("failed", EventRefused),
+        ("amqp:resource-limit-exceeded", ReceiverUnreachable),
+        ("com.microsoft:server-busy", ReceiverUnreachable),
+        ("released", ReceiverUnreachable),
+    ],
+)
+def test_what_a_refusal_means(peer: AmqpPeer, condition: str, kind: type[Exception]) -> None:
+    topic = condition.replace(":", "-")
+    peer.rules(topic, rejects={"ns.bad": condition})
+    made = sending(peer, topic)
+    sent = made.send([message(1, "ns.a"), message(2, "ns.bad"), message(3, "ns.bad"), message(4, "ns.b")])
+    assert sent.count == 1 and type(sent.problem) is kind
+    assert [each.table for each in peer.got(topic)] == ["ns.a"]
+    peer.rules(topic)
+    assert made.send([message(2, "ns.bad")]).count == 1
+    made.close()
+
+
+def test_what_is_over_the_announced_limit_is_not_even_tried(peer: AmqpPeer) -> None:
+    peer.rules("limit", most=1_000)
+    made = sending(peer, "limit")
+    sent = made.send([message(1, "ns.a"), message(2, "ns." + "x" * 2_000), message(3, "ns.b")])
+    made.close()
+    assert sent.count == 1 and isinstance(sent.problem, EventRefused) and "limit of 1000" in str(sent.problem)
+    assert [each.table for each in peer.got("limit")] == ["ns.a"]
+
+
+def test_a_connection_on_which_nothing_happened_is_opened_anew(peer: AmqpPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+    peer.rules("idle")
+    made = sending(peer, "idle")
+    assert made.send([message(1)]).problem is None
+    peer.kill()
+    peer.start()
+    monkeypatch.setattr("sterna.edges.brokers.amqp._IDLE", 0.0)
+    assert made.send([message(2)]).problem is None
+    made.close()
+
+
+def test_logins(artemis: AmqpReceiver, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        wrong = sending(artemis, "login", replace(artemis.credential, password="hunter2"))
+        sent = wrong.send([message(1)])
+        wrong.close()
+    assert isinstance(sent.problem, ReceiverUnreachable) and "amqp:unauthorized-access" in str(sent.problem)
+    assert "hunter2" not in str(sent.problem) + caplog.text
+    with pytest.raises(CredentialError, match="login and password"):
+        sending(artemis, "login", Credential("a", login=USER))
+
+
+def test_an_authority_that_nobody_believes_is_refused(artemis: AmqpReceiver, tmp_path: Path) -> None:
+    from sterna.embedded.certificate import make_certificate
+
+    with environment({"SSL_CERT_FILE": str(make_certificate(tmp_path, "x").authority)}):
+        made = sending(artemis, "tls")
+        sent = made.send([message(1)])
+        made.close()
+    assert isinstance(sent.problem, ReceiverUnreachable) and str(sent.problem).endswith("TLS")

@@ -46,7 +46,8 @@ def bench(commits: int, gigabytes: float, megabytes_per_second: float, work: Pat
     sides = {"beside a large copy": tuple(beside), "alone": tuple(alone)}
     times = percentile(beside, 0.99) / percentile(alone, 0.99)
     details = {f"p99 {name}": rounded(percentile(found, 0.99)) for name, found in sides.items()}
-    case = f"{commits} commits, {rounded(size / 1e9)} GB at {megabytes_per_second:g} MB/s"
+    details["bytes copied"] = size
+    case = f"{commits} commits, {gigabytes:g} GB at {megabytes_per_second:g} MB/s"
     report(Result("lanes", case, GOAL_TIMES, "at most", "times", sides, times, details))
 
 

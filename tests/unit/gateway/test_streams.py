@@ -41,6 +41,17 @@ def test_patterns_choose_tables(branch: Branch) -> None:
         assert tables(stream.events(2)) == ["ns.b1", "ns.b2"]
 
 
+def test_the_letters_of_all_patterns_are_bounded(branch: Branch) -> None:
+    with gateway(branch) as running:
+        for path in ("tables", "events?wait=0"):
+            address = httpx.URL(f"{running.url}/v1/{path}")
+            at_most, too_many = ([f"{number}{'a' * 255}" for number in range(4)] + more for more in ([], ["b"]))
+            assert httpx.get(address.copy_add_param("tables", ",".join(at_most))).status_code == 200
+            answer = httpx.get(address.copy_add_param("tables", ",".join(too_many)))
+            assert answer.status_code == 400
+            assert answer.json()["error"] == "tables: all patterns together have at most 1,024 letters"
+
+
 def test_a_stream_resumes_by_last_event_id_or_after_and_misses_nothing(branch: Branch) -> None:
     branch.update("a", "b", "c")
     with gateway(branch) as running:

@@ -52,7 +52,8 @@ class EventStream:
         await send(start)
         # Who goes before the first event comes, and returns, has missed nothing: it has a cursor from here on.
         known = self._subscription.passed
-        hello = f"retry: {_retry()}\n" + (f"id: {known}\n\n" if known else "\n")
+        # Who is to begin anew has no cursor before it is told to: it would go on from there having read nothing.
+        hello = f"retry: {_retry()}\n" + (f"id: {known}\n\n" if known and not self._first else "\n")
         await self._body(send, hello.encode() + (b"".join(self._frames([self._first])) if self._first else b""))
         while True:
             messages = await self._subscription.next(self._gateway.options.heartbeat)

@@ -99,6 +99,25 @@ def test_an_unknown_cursor_resets_a_stream_and_is_410_for_a_poll(branch: Branch)
             assert f"id: {head}" in blocks[0]
 
 
+def test_whoever_is_to_begin_anew_gets_no_cursor_before_being_told(branch: Branch) -> None:
+    head = branch.update("a")
+    with gateway(branch) as running:
+        with httpx.stream("GET", f"{running.url}/v1/events", params={"after": "0" * 64}) as answer:
+            said = ""
+            for text in answer.iter_text():
+                said += text
+                if "reset" in said:
+                    break
+        # A client that ends before it has read the tables anew comes back with the cursor that it had.
+        lines = [line for line in said.splitlines() if not line.startswith("retry: ")]
+        data = json.dumps({"cursor": head, "reason": "unknown"})
+        assert lines[:4] == ["", f"id: {head}", "event: reset", f"data: {data}"]
+        with connect(_socket(running.url, "?after=" + "0" * 64)) as web:
+            assert json.loads(web.recv(timeout=5)) == {"control": "reset", "cursor": head, "reason": "unknown"}
+        with httpx.stream("GET", f"{running.url}/v1/events") as answer:
+            assert f"id: {head}" in next(answer.iter_text())  # who has nothing to begin anew has it at once
+
+
 def test_a_rewound_branch_resets_every_stream(branch: Branch) -> None:
     first = branch.update("a")
     branch.update("b")

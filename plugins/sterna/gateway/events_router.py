@@ -16,14 +16,14 @@ from sterna.gateway.asked import Asked, asked
 from sterna.gateway.gateway import Gateway
 from sterna.gateway.replies import RefusedRequest, later
 from sterna.gateway.socket import talk
-from sterna.gateway.stream import EventStream, counted
+from sterna.gateway.stream import EventStream, counted, while_there
 from sterna.gateway.tokens import Reader
 
 Patterns = Annotated[
     list[str], Query(description="Patterns, such as `db.*`; commas between several.", examples=["db.*"])
 ]
 _EVENTS_TAKE = ("tables", "after", "wait", "delivery", "ticket")
-_MOST_POLLED = 1_000
+_GONE = 499  # as nginx has it in its log; nobody is there to read it
 _VIEWS = 1_000
 
 
@@ -62,7 +62,8 @@ class EventsRoom:
         if wish.wait is None:
             return _Held(self._gateway, self._subscription(wish, reader), wish)
         with self._gateway.stream("poll"):
-            return await self._poll(wish, reader)
+            answer = await while_there(request.receive, self._poll(wish, reader))
+        return Response(status_code=_GONE) if answer is None else answer
 
     async def tables(
         self,

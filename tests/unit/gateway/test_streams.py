@@ -192,6 +192,23 @@ def test_a_long_poll_waits_and_goes_on_from_its_cursor(branch: Branch) -> None:
         assert httpx.get(poll, params={"wait": 0, "after": answer["cursor"]}).json() == {"cursor": hash, "events": []}
 
 
+def test_a_long_poll_whose_client_is_gone_gives_its_place_back(branch: Branch) -> None:
+    branch.update("a")
+    with gateway(branch, options=ServeOptions(port=0, heartbeat=0.5, connections=3)) as running:
+        host, _, port = running.url.removeprefix("http://").partition(":")
+        for _ in range(3):
+            gone = socket.create_connection((host, int(port)))
+            gone.sendall(b"GET /v1/events?wait=60 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            while 'transport="poll"} 1' not in running.metrics:
+                time.sleep(0.01)
+            gone.close()
+            deadline = time.monotonic() + 10  # much less than what it asked for
+            while 'transport="poll"} 0' not in running.metrics:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        assert httpx.get(f"{running.url}/v1/events", params={"wait": 0}).status_code == 200
+
+
 def test_tables_say_what_is_shown_and_where_to_begin(branch: Branch) -> None:
     with gateway(branch) as running:
         branch.update("a", "b", snapshot=7)

@@ -11,7 +11,6 @@ from typing import Literal
 from starlette.requests import HTTPConnection
 
 from sterna.feed.cursor import Cursor, parse_cursor
-from sterna.feed.patterns import TablePattern
 from sterna.gateway.replies import RefusedRequest
 
 _MOST_PATTERNS = 50
@@ -35,11 +34,6 @@ class Asked:
     after: Cursor | None = None
     wait: int | None = None
     delivery: Literal["newest", "all"] = "newest"
-
-    @property
-    def patterns(self) -> tuple[TablePattern, ...]:
-        """The tables as patterns, in one; none: all tables."""
-        return (TablePattern(*self.tables),) if self.tables else ()
 
 
 def asked(request: HTTPConnection, known: Collection[str]) -> Asked:

@@ -13,7 +13,9 @@ from sterna.feed.cursor import Cursor
 from sterna.feed.event import HELD, RELEASED, Event
 from sterna.feed.log import Told
 
-_TAKEN_OFF = 10  # of so many parts one is taken off at a time, for that costs a copy of the rest
+# Of so many parts one is taken off at a time, for that costs a copy of the rest. What is added at the old end leaves as
+# much room: else the next event would take it off again, and whoever resumed there.
+_TAKEN_OFF = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +66,15 @@ class Ring:
 
     Args:
         base: the commit before it.
-        most: events it has at most, but that one commit's stay together.
+        most: events it has at most, but that one commit's stay together. At the old end as many commits are added.
     """
 
     def __init__(self, base: str, most: int) -> None:
         self._most = most
         self._items: list[Ready] = []
-        self._places: dict[str, tuple[int, int]] = {base: (0, 0)}  # by commit, its first place and its number of events
+        # By commit, oldest first, its first place and its number of events. None: nobody has counted them yet; they lie
+        # before the ring.
+        self._places: dict[str, tuple[int, int | None]] = {base: (0, None)}
         self._first = 0
         self.base = base
         self.head = base
@@ -100,32 +104,40 @@ class Ring:
         return added
 
     def prepend(self, base: str, told: Sequence[Told]) -> bool:
-        """Add commits at the old end, unless that makes it too long; tell whether it was done.
+        """Add commits at the old end, the newest ones that fit; tell whether those are all.
 
         Args:
             base: the commit before them.
-            told: the commits, oldest first; the newest one is the ring's base.
+            told: the commits, oldest first; the newest one is the ring's base. None: there is nothing before it.
         """
-        added = [ready(event) for each in told for event in each.events]
-        if len(added) + len(self._items) > self._most:
-            return False
-        place = self._first - len(added)
-        self._places[base] = (place, 0)
-        for each in told:
-            self._places[each.commit.hash] = (place, len(each.events))
-            place += len(each.events)
+        left, place = self._fitting(told), self._first
+        places: list[tuple[str, tuple[int, int | None]]] = []
+        for each in reversed(told[max(0, left - 1) :]):
+            place -= len(each.events)
+            places.append((each.commit.hash, (place, len(each.events))))
+        if not told:
+            places = [(self.base, (self._first, 0))]
+        elif not left:
+            places.append((base, (place, None)))
+        # What doesn't fit is left out, but its newest commit was counted: whoever has all of its events goes on here.
+        self._places = dict(reversed(places)) | {key: at for key, at in self._places.items() if key != self.base}
+        added = [ready(event) for each in told[left:] for event in each.events]
         self._items[:0] = added
         self._first -= len(added)
-        self.base = base
-        return True
+        self.base = places[-1][0]
+        return not left
 
     def place(self, cursor: Cursor) -> int | None:
         """Return the place after a cursor, None where the ring doesn't know it."""
-        start, count = self._places.get(cursor.hash, (0, -1))
-        taken = count if cursor.number is None else cursor.number
-        if count < 0 or taken > count or start + taken < self._first:
+        if cursor.hash not in self._places or self.lacks(cursor):
             return None
-        return start + taken
+        start, count = self._places[cursor.hash]
+        taken = (count or 0) if cursor.number is None else cursor.number
+        return start + taken if taken <= (count or 0) and start + taken >= self._first else None
+
+    def lacks(self, cursor: Cursor) -> bool:
+        """Tell whether a cursor is one of the base's events, and those weren't counted yet."""
+        return cursor.number is not None and cursor.hash == self.base and self._places[self.base][1] is None
 
     def read(self, place: int, most: int) -> Sequence[Ready]:
         """Return events from a place on."""
@@ -151,19 +163,27 @@ class Ring:
         """Return the tables of all events from a place on."""
         return {each.table for each in self._items[place - self._first :]}
 
+    def _fitting(self, told: Sequence[Told]) -> int:
+        """Return how many of some commits, the oldest, don't fit at the old end any more."""
+        size, commits = len(self._items), len(self._places)
+        for left in range(len(told), 0, -1):
+            size, commits = size + len(told[left - 1].events), commits + 1
+            if size > self._most - self._most // _TAKEN_OFF or commits > self._most:
+                return left
+        return 0
+
     def _trim(self) -> None:
         if len(self._items) <= self._most:
             return
         wanted = self._first + len(self._items) - self._most + self._most // _TAKEN_OFF
         cut, gone = self._first, []
-        # By place: what was added at the old end stands last in the dictionary.
-        for hash, (start, count) in sorted(self._places.items(), key=lambda each: each[1]):
-            if start + count > wanted or hash == self.head:
+        for hash, (start, count) in self._places.items():
+            if start + (count or 0) > wanted or hash == self.head:
                 break
             gone.append(hash)
-            self.base, cut = hash, start + count
+            cut = start + (count or 0)
+        self.base = gone.pop()  # its count stays
         for hash in gone:
             del self._places[hash]
         del self._items[: cut - self._first]
         self._first = cut
-        self._places[self.base] = (cut, 0)

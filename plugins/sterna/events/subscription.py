@@ -9,18 +9,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from sterna.events.ring import Ready, Ring
 from sterna.events.tail import BranchTail
+from sterna.events.views import View
 from sterna.feed.cursor import Cursor
-from sterna.feed.patterns import TablePattern
-from sterna.replica.readers import Audience
 
 Delivery = Literal["newest", "all"]
 _AT_ONCE = 64
-_REMEMBERED = 10_000  # tables of which a view knows already whether it shows them
 BEHIND_SECONDS = 5.0
 BEHIND_EVENTS = 100
 
@@ -64,27 +62,6 @@ class Bye:
 
 
 Message = Send | BeginAnew | Skip | Bye
-
-
-@dataclass
-class View:
-    """Which tables one kind of client is told of; shared by all who ask for the same with the same roles."""
-
-    audience: Audience
-    patterns: tuple[TablePattern, ...]
-    roles: frozenset[str]
-    _known: dict[str, bool] = field(default_factory=dict)
-
-    def shows(self, table: str) -> bool:
-        """Tell whether the client is told of a table."""
-        known = self._known.get(table)
-        if known is None:
-            asked = not self.patterns or any(pattern.matches(table) for pattern in self.patterns)
-            known = asked and self.audience.may_read(table, self.roles)
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[table] = known
-        return known
 
 
 class Subscription:

@@ -16,6 +16,7 @@ from sterna.feed.log import EventLog, ShownTable
 log = logging.getLogger(__name__)
 _PATIENCE = 5.0  # seconds for a look
 _BUSY_SECONDS = 30.0  # after a commit the next one may be near
+_PORTION = 500  # commits that are read back at once; an end of the gateway waits for no more
 
 
 @dataclass(frozen=True)
@@ -133,13 +134,14 @@ class BranchTail:
             # Another gateway, which the client comes from, may be a moment ahead.
             await self._look_again()
             ring = self.ring or ring
+        if ring.place(cursor) is None and self._goes_deeper(ring, cursor):
+            async with self._deepening:
+                while (ring := self.ring or ring).place(cursor) is None and self._goes_deeper(ring, cursor):
+                    await self._deepen(ring, cursor)
         found = ring.place(cursor)
-        if found is not None or self._exhausted == ring.base:
-            return found
-        async with self._deepening:
-            if ring.place(cursor) is None and self._exhausted != ring.base:
-                await self._deepen(ring, cursor)
-            return ring.place(cursor) if ring is self.ring else None
+        if found is None and self.stopping:
+            raise CatalogUnreachable("the gateway ends, and the branch isn't read any more")
+        return found
 
     async def shown(self) -> ShownNow:
         """Return what the branch shows at the newest commit whose events are there.
@@ -180,16 +182,21 @@ class BranchTail:
         stretch = await asyncio.to_thread(self.source.since, None, head, self.options.primed)
         ring = Ring(stretch.base, self.options.ring)
         ring.append(stretch.told)
-        self.ring, self.generation = ring, self.generation + 1
+        self.ring, self.generation, self._exhausted = ring, self.generation + 1, ""
         self._wake()
 
+    def _goes_deeper(self, ring: Ring, cursor: Cursor) -> bool:
+        """Tell whether reading back may find a cursor."""
+        return not self.stopping and (self._exhausted != ring.base or ring.lacks(cursor))
+
     async def _deepen(self, ring: Ring, cursor: Cursor) -> None:
-        """Read the log back to a cursor; where it isn't met, as far as the ring takes it, and no second time."""
-        stretch = await asyncio.to_thread(self.source.since, cursor.hash, ring.base)
-        if ring is not self.ring or (stretch.told and stretch.told[-1].commit.hash != ring.base):
+        """Read a portion of the log back towards a cursor; where there is no more, or no room, do so no second time."""
+        base, itself = ring.base, cursor.number is not None
+        stretch = await asyncio.to_thread(self.source.since, cursor.hash, base, _PORTION, itself=itself)
+        if ring is not self.ring or ring.base != base:
             return
-        fits = ring.prepend(stretch.base, stretch.told)
-        if not (fits and stretch.whole):
+        fits = bool(stretch.told or ring.lacks(cursor)) and ring.prepend(stretch.base, stretch.told)
+        if not fits or (not stretch.whole and len(stretch.told) < _PORTION):
             self._exhausted = ring.base
 
     def _count(self, added: list[Ready], commits: int) -> None:

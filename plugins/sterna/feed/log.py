@@ -74,30 +74,36 @@ class EventLog:
         except ReferenceNotFound:
             return self._context.catalog.no_ancestor()
 
-    def since(self, older: str | None, head: str, most: int | None = None) -> Stretch:
+    def since(self, older: str | None, head: str, most: int | None = None, *, itself: bool = False) -> Stretch:
         """Return what was committed after one commit, up to another.
 
         Args:
             older: the commit after which to begin; None: as far back as is kept.
             head: the commit to end with.
             most: commits; default: as many as are looked through at once.
+            itself: begin with `older`, even where it alone is older than what is kept.
 
         Returns:
             The part of the log. Where `older` is not met within what is kept, or among `most` commits, it begins later.
         """
         first = self._context.catalog.no_ancestor()
-        if older == head:
+        if older == head and not itself:
             return Stretch(head, (), True)
         oldest = datetime.now(UTC) - self._keep
         found: list[Commit] = []
         base = head
         if head != first:
-            for commit in self._context.catalog.history(f"{self.branch}@{head}", operations=True, until=older):
-                if commit.commit_time < oldest or len(found) >= (most or self._most):
+            until = None if itself else older
+            for commit in self._context.catalog.history(f"{self.branch}@{head}", operations=True, until=until):
+                is_last = itself and commit.hash == older
+                if (commit.commit_time < oldest and not is_last) or len(found) >= (most or self._most):
                     break
                 found.append(commit)
                 base = commit.parent
-        whole = base == older or (older is None and base == first)
+                if is_last:
+                    break
+        met = bool(found) and found[-1].hash == older if itself else base == older
+        whole = met or (older is None and base == first)
         found.reverse()
         return Stretch(base, tuple(self._told(commit) for commit in found), whole)
 

@@ -11,11 +11,11 @@ from typing import Literal
 from starlette.requests import HTTPConnection
 
 from sterna.feed.cursor import Cursor, parse_cursor
-from sterna.feed.patterns import TablePattern
 from sterna.gateway.replies import RefusedRequest
 
 _MOST_PATTERNS = 50
 _LONGEST_PATTERN = 256
+_MOST_LETTERS = 1_024  # of all patterns: what a client asks for is looked for in each table's name
 LONGEST_WAIT = 60
 
 
@@ -34,11 +34,6 @@ class Asked:
     after: Cursor | None = None
     wait: int | None = None
     delivery: Literal["newest", "all"] = "newest"
-
-    @property
-    def patterns(self) -> tuple[TablePattern, ...]:
-        """The tables as patterns."""
-        return tuple(map(TablePattern, self.tables))
 
 
 def asked(request: HTTPConnection, known: Collection[str]) -> Asked:
@@ -72,6 +67,8 @@ def _tables(given: list[str]) -> tuple[str, ...]:
     for pattern in found:
         if not pattern or len(pattern) > _LONGEST_PATTERN or not pattern.isprintable():
             raise RefusedRequest(400, f"tables: a pattern has 1 to {_LONGEST_PATTERN} printable letters")
+    if sum(map(len, found)) > _MOST_LETTERS:
+        raise RefusedRequest(400, f"tables: all patterns together have at most {_MOST_LETTERS:,} letters")
     return found
 
 

@@ -9,22 +9,24 @@ from fastapi import APIRouter, Query, Request, WebSocket
 from starlette.responses import Response
 
 from sterna.errors import SternaError
-from sterna.events.subscription import BeginAnew, Message, Send, Subscription, View
+from sterna.events.subscription import BeginAnew, Message, Send, Subscription
 from sterna.events.tail import BranchTail
+from sterna.events.views import View, Views
 from sterna.gateway import examples
 from sterna.gateway.asked import Asked, asked
 from sterna.gateway.gateway import Gateway
 from sterna.gateway.replies import RefusedRequest, later
+from sterna.gateway.shown import TablesAnswers
 from sterna.gateway.socket import talk
-from sterna.gateway.stream import EventStream, counted
+from sterna.gateway.stream import EventStream, counted, while_there
 from sterna.gateway.tokens import Reader
 
 Patterns = Annotated[
     list[str], Query(description="Patterns, such as `db.*`; commas between several.", examples=["db.*"])
 ]
 _EVENTS_TAKE = ("tables", "after", "wait", "delivery", "ticket")
-_MOST_POLLED = 1_000
-_VIEWS = 1_000
+_NO_STORE = {"Cache-Control": "no-store"}
+_GONE = 499  # as nginx has it in its log; nobody is there to read it
 
 
 class EventsRoom:
@@ -38,7 +40,8 @@ class EventsRoom:
     def __init__(self, gateway: Gateway, tail: BranchTail) -> None:
         self._gateway = gateway
         self._tail = tail
-        self._views: dict[tuple[tuple[str, ...], frozenset[str]], View] = {}
+        self._views = Views(gateway.audience)
+        self._answers = TablesAnswers(tail.source.region, tail.source.branch)
         self.router = APIRouter(tags=["events"])
         self.router.get("/v1/events", responses=examples.EVENTS)(self.events)
         self.router.get("/v1/tables", responses=examples.TABLES)(self.tables)
@@ -62,7 +65,8 @@ class EventsRoom:
         if wish.wait is None:
             return _Held(self._gateway, self._subscription(wish, reader), wish)
         with self._gateway.stream("poll"):
-            return await self._poll(wish, reader)
+            answer = await while_there(request.receive, self._poll(wish, reader))
+        return Response(status_code=_GONE) if answer is None else answer
 
     async def tables(
         self,
@@ -77,17 +81,7 @@ class EventsRoom:
             found = await self._tail.shown()
         except SternaError:
             raise later("the catalog does not answer") from None
-        shown = [
-            {
-                "table_identifier": each.table,
-                "snapshot_id": each.snapshot,
-                "snapshotid": None if each.snapshot is None else str(each.snapshot),
-            }
-            for each in found.tables
-            if view.shows(each.table)
-        ]
-        source = self._tail.source
-        return _json({"region": source.region, "branch": source.branch, "cursor": found.head, "tables": shown})
+        return Response(await self._answers.of(view, found), 200, _NO_STORE, "application/json")
 
     async def tickets(self, request: Request) -> Response:
         """Return a ticket for one stream within a minute, for pages whose `EventSource` can't send a token."""
@@ -132,19 +126,14 @@ class EventsRoom:
         return Response(
             f'{{"cursor":{json.dumps(cursor)},"events":[{",".join(events)}]}}',
             media_type="application/json",
-            headers={"Cache-Control": "no-store"},
+            headers=_NO_STORE,
         )
 
     def _subscription(self, wish: Asked, reader: Reader) -> Subscription:
         return Subscription(self._tail, self._view(wish, reader), wish.delivery, reader.ends)
 
     def _view(self, wish: Asked, reader: Reader) -> View:
-        key = (wish.tables, reader.roles)
-        if key not in self._views:
-            if len(self._views) >= _VIEWS:
-                self._views.clear()  # who has one keeps it
-            self._views[key] = View(self._gateway.audience, wish.patterns, reader.roles)
-        return self._views[key]
+        return self._views.of(wish.tables, reader.roles)
 
     def _ready(self) -> None:
         if self._tail.ring is None:
@@ -175,4 +164,4 @@ async def _started(subscription: Subscription, wish: Asked) -> BeginAnew | None:
 
 
 def _json(value: Any, status: int = 200) -> Response:
-    return Response(json.dumps(value), status, {"Cache-Control": "no-store"}, "application/json")
+    return Response(json.dumps(value), status, _NO_STORE, "application/json")

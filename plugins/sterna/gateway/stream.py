@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
@@ -14,6 +14,7 @@ from sterna.events.subscription import BeginAnew, Bye, Message, Skip, Subscripti
 from sterna.events.subscription import Send as SendEvents
 from sterna.gateway.gateway import Gateway
 
+T = TypeVar("T")
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -38,21 +39,15 @@ class EventStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the client goes, or is sent away."""
-        sending = asyncio.create_task(self._send_all(send))
-        leaving = asyncio.create_task(_left(receive))
-        done, pending = await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
-        if sending in done:
-            sending.result()
+        await while_there(receive, self._send_all(send))
 
     async def _send_all(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": _HEADERS}
         await send(start)
         # Who goes before the first event comes, and returns, has missed nothing: it has a cursor from here on.
         known = self._subscription.passed
-        hello = f"retry: {_retry()}\n" + (f"id: {known}\n\n" if known else "\n")
+        # Who is to begin anew has no cursor before it is told to: it would go on from there having read nothing.
+        hello = f"retry: {_retry()}\n" + (f"id: {known}\n\n" if known and not self._first else "\n")
         await self._body(send, hello.encode() + (b"".join(self._frames([self._first])) if self._first else b""))
         while True:
             messages = await self._subscription.next(self._gateway.options.heartbeat)
@@ -79,6 +74,24 @@ class EventStream:
 
     async def _body(self, send: Send, body: bytes) -> None:
         await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def while_there(receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:
+    """Do something for a client; return its result, None where the client went before it was done.
+
+    Args:
+        receive: tells that the client has gone; the request's body is passed over.
+        work: what is done. It is ended when the client goes.
+    """
+    working, leaving = asyncio.create_task(work), asyncio.create_task(_left(receive))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        pending = [task for task in (working, leaving) if not task.done()]
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
 
 
 def counted(gateway: Gateway, transport: str, messages: list[Message]) -> None:

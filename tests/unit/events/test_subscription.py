@@ -13,8 +13,9 @@ import pytest
 
 from sterna.events import subscription
 from sterna.events.ring import Ring
-from sterna.events.subscription import BeginAnew, Bye, Send, Skip, Subscription, View
+from sterna.events.subscription import BeginAnew, Bye, Send, Skip, Subscription
 from sterna.events.tail import BranchTail, TailOptions
+from sterna.events.views import View
 from sterna.feed.cursor import Cursor
 from sterna.feed.log import EventLog
 from sterna.feed.patterns import TablePattern

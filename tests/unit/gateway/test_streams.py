@@ -41,6 +41,17 @@ def test_patterns_choose_tables(branch: Branch) -> None:
         assert tables(stream.events(2)) == ["ns.b1", "ns.b2"]
 
 
+def test_the_letters_of_all_patterns_are_bounded(branch: Branch) -> None:
+    with gateway(branch) as running:
+        for path in ("tables", "events?wait=0"):
+            address = httpx.URL(f"{running.url}/v1/{path}")
+            at_most, too_many = ([f"{number}{'a' * 255}" for number in range(4)] + more for more in ([], ["b"]))
+            assert httpx.get(address.copy_add_param("tables", ",".join(at_most))).status_code == 200
+            answer = httpx.get(address.copy_add_param("tables", ",".join(too_many)))
+            assert answer.status_code == 400
+            assert answer.json()["error"] == "tables: all patterns together have at most 1,024 letters"
+
+
 def test_a_stream_resumes_by_last_event_id_or_after_and_misses_nothing(branch: Branch) -> None:
     branch.update("a", "b", "c")
     with gateway(branch) as running:
@@ -86,6 +97,25 @@ def test_an_unknown_cursor_resets_a_stream_and_is_410_for_a_poll(branch: Branch)
             blocks = [next(answer.iter_text())]
             assert f"event: reset\ndata: {json.dumps({'cursor': head, 'reason': 'unknown'})}" in blocks[0]
             assert f"id: {head}" in blocks[0]
+
+
+def test_whoever_is_to_begin_anew_gets_no_cursor_before_being_told(branch: Branch) -> None:
+    head = branch.update("a")
+    with gateway(branch) as running:
+        with httpx.stream("GET", f"{running.url}/v1/events", params={"after": "0" * 64}) as answer:
+            said = ""
+            for text in answer.iter_text():
+                said += text
+                if "reset" in said:
+                    break
+        # A client that ends before it has read the tables anew comes back with the cursor that it had.
+        lines = [line for line in said.splitlines() if not line.startswith("retry: ")]
+        data = json.dumps({"cursor": head, "reason": "unknown"})
+        assert lines[:4] == ["", f"id: {head}", "event: reset", f"data: {data}"]
+        with connect(_socket(running.url, "?after=" + "0" * 64)) as web:
+            assert json.loads(web.recv(timeout=5)) == {"control": "reset", "cursor": head, "reason": "unknown"}
+        with httpx.stream("GET", f"{running.url}/v1/events") as answer:
+            assert f"id: {head}" in next(answer.iter_text())  # who has nothing to begin anew has it at once
 
 
 def test_a_rewound_branch_resets_every_stream(branch: Branch) -> None:
@@ -158,6 +188,23 @@ def test_a_long_poll_waits_and_goes_on_from_its_cursor(branch: Branch) -> None:
         assert [each["subject"] for each in answer["events"]] == ["ns.b"]
         assert answer["cursor"] == f"{hash}-1"
         assert httpx.get(poll, params={"wait": 0, "after": answer["cursor"]}).json() == {"cursor": hash, "events": []}
+
+
+def test_a_long_poll_whose_client_is_gone_gives_its_place_back(branch: Branch) -> None:
+    branch.update("a")
+    with gateway(branch, options=ServeOptions(port=0, heartbeat=0.5, connections=3)) as running:
+        host, _, port = running.url.removeprefix("http://").partition(":")
+        for _ in range(3):
+            gone = socket.create_connection((host, int(port)))
+            gone.sendall(b"GET /v1/events?wait=60 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            while 'transport="poll"} 1' not in running.metrics:
+                time.sleep(0.01)
+            gone.close()
+            deadline = time.monotonic() + 10  # much less than what it asked for
+            while 'transport="poll"} 0' not in running.metrics:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        assert httpx.get(f"{running.url}/v1/events", params={"wait": 0}).status_code == 200
 
 
 def test_tables_say_what_is_shown_and_where_to_begin(branch: Branch) -> None:

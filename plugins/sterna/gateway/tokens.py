@@ -49,8 +49,8 @@ class Reader:
     ends: float | None = None
 
 
-ANYBODY = Reader("", frozenset({"reader"}))
-"""Whoever reaches a gateway without keys, which listens on the loopback alone."""
+ANYBODY = Reader("", frozenset())
+"""Whoever reaches a gateway without keys, which listens on the loopback alone: no rule lets somebody in who has no role."""
 
 
 class Verifier(Protocol):

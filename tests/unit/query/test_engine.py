@@ -198,6 +198,7 @@ def test_two_tables_are_joined_whatever_their_names_are(world: World) -> None:
         ("string", "n1' OR 1=1", "name"),
         ("decimal", "1.23", "amount"),
         ("decimal", "-0.5", "amount"),
+        ("decimal", "0", "amount"),
         ("date", "1970-01-04", "day"),
         ("timestamp", "1970-01-01T00:00:01.000001", "local"),
         ("timestamptz", "1970-01-01T01:00:00.000001+00:00", "seen"),
@@ -211,6 +212,12 @@ def test_parameters_are_bound_with_their_types(world: World, table: str, kind: s
     assert int(found["rows"][0]["n"]) >= (
         text in ("3", "3.0", "1.23", "true") or kind in ("date", "timestamp", "timestamptz")
     )
+
+
+@pytest.mark.parametrize("text", ["0", "-0." + "0" * 37 + "1", "0." + "1" * 38, "9" * 38, "1." + "0" * 37])
+def test_a_decimal_may_have_all_its_digits_on_either_side(world: World, table: str, text: str) -> None:
+    given = {"value": ("decimal", text)}
+    assert rows(world, table, "SELECT $value AS v FROM ns.sales LIMIT 1", params=given) == [{"v": text}]
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def _too_large(job: Job) -> AnswerTooLarge:
 
 def _bound(kind: str, text: str) -> Any:
     if kind == "decimal":
-        digits = len(text.lstrip("-").replace(".", ""))
-        return duckdb.Value(text, duckdb.decimal_type(max(digits, 1), len(text.partition(".")[2])))
+        digits, scale = len(text.lstrip("-0").replace(".", "")), len(text.partition(".")[2])
+        return duckdb.Value(text, duckdb.decimal_type(max(digits, scale, 1), scale))
     values: dict[str, Any] = {"int": int, "long": int, "double": float, "boolean": lambda given: given == "true"}
     return duckdb.Value(values.get(kind, str)(text), duckdb.sqltype(_TYPES[kind]))

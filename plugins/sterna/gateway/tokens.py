@@ -50,7 +50,7 @@ class Reader:
 
 
 ANYBODY = Reader("", frozenset())
-"""Whoever reaches a gateway without keys, which listens on the loopback alone: no rule lets somebody in who has no role."""
+"""Whoever reaches a gateway without keys, which listens on the loopback alone. No rule lets him in: he has no role."""
 
 
 class Verifier(Protocol):

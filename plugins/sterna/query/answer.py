@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from sterna import errors
 from sterna.catalog.model import key_name
-from sterna.errors import NotAllowed, SternaError
+from sterna.errors import NotAllowed, QueryFailed, SternaError, UnfitParameters
 from sterna.query.bodies import answer_body, id_text, make_job, refuse_not_here
 from sterna.query.children import QueryChildren
 from sterna.query.counts import QueryCounts
@@ -52,6 +52,7 @@ FAILED = AnswerStatus(500, "Error processing request")
 # The nearest class above an error counts. Messages of our own about what the client sent are told; nothing else is.
 STATUSES: dict[type[SternaError], AnswerStatus] = {
     errors.BadRequest: AnswerStatus(400),
+    errors.UnfitParameters: AnswerStatus(400, "the query can't be answered for these parameters"),
     errors.NotAllowed: AnswerStatus(403),
     errors.NoSuchQuery: AnswerStatus(404),
     errors.SnapshotGone: AnswerStatus(410),
@@ -162,6 +163,8 @@ class QueryService:
             refuse_not_here(self._context, asked)
             return await self._answered(asked, request.etags)
         except SternaError as error:
+            if isinstance(error, UnfitParameters) and asked and not asked.query.params.keys() & request.params.keys():
+                error = QueryFailed(error.message)  # they are all the file's own
             return await self._refused(error, asked, request_id)
         except Exception:  # noqa: BLE001 - a client is told nothing of it but that it happened
             _LOG.exception("request %s failed", request_id)
@@ -210,7 +213,8 @@ class QueryService:
         status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
         level = logging.ERROR if status.code == FAILED.code else logging.INFO
         # What a client sent is nothing for a log; it is told what is wrong with it, anyway.
-        reason = "" if status.code in (400, 404) else f": {error}"
+        told = status.code in (400, 404) and not status.says
+        reason = "" if told else f": {error}"
         _LOG.log(level, "request %s: %d %s%s", request_id, status.code, type(error).__name__, reason)
         body: dict[str, Any] = {"error": status.says or error.message, "request_id": request_id}
         if status.code == 410 and asked is not None:

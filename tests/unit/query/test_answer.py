@@ -23,6 +23,7 @@ QUERIES = {
     "limits": {"queue": 1, "at_once": 1},
     "total": {"sql": "SELECT sum(id) AS total FROM ns.a", "default": True},
     "over": {"sql": "SELECT id FROM ns.a WHERE id > $n", "params": {"n": "long"}, "answer": "rows"},
+    "since": {"sql": "SELECT sum(id) AS n FROM ns.a WHERE id > $n", "params": {"n": {"type": "long", "default": "1"}}},
     "joined": {"sql": "SELECT count(*) AS n FROM ns.a JOIN ns.b USING (id)"},
 }
 
@@ -242,6 +243,25 @@ def test_what_goes_wrong_is_an_answer_without_anything_internal(
     assert body(answer)["request_id"] in caplog.text
     asking.work = found
     assert asking(snapshotId=snapshot(synced)).status == 200  # a failure isn't kept
+
+
+def test_values_that_have_no_answer_are_told_to_who_gave_them(
+    synced: World, asking: Asking, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(job: Job) -> dict[str, Any]:
+        raise errors.UnfitParameters(f"InvalidInputException: Division by zero {SECRET}")
+
+    asking.work = fail
+    with caplog.at_level(logging.INFO, "sterna.query"):
+        answer = asking(name="over", n=0, snapshotId=snapshot(synced))
+        assert answer.status == 400 and "Retry-After" not in answer.headers
+        assert body(answer)["error"] == "the query can't be answered for these parameters"
+        assert {record.levelno for record in caplog.records} == {logging.INFO}
+        assert f"UnfitParameters: InvalidInputException: Division by zero {SECRET}" in caplog.text
+        # With defaults alone, or none, nobody but the file's author can mend it.
+        answer = asking(name="since", snapshotId=snapshot(synced))
+    assert (answer.status, body(answer)["error"]) == (500, "Error processing request")
+    assert caplog.records[-1].levelno == logging.ERROR
 
 
 def test_a_dark_catalog_is_told(synced: World, asking: Asking) -> None:

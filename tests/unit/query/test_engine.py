@@ -19,6 +19,7 @@ from sterna.errors import (
     OutOfTime,
     QueryFailed,
     SnapshotGone,
+    UnfitParameters,
 )
 from sterna.query.engine import tables as engine_tables
 from sterna.query.engine.run import run
@@ -212,6 +213,32 @@ def test_parameters_are_bound_with_their_types(world: World, table: str, kind: s
     assert int(found["rows"][0]["n"]) >= (
         text in ("3", "3.0", "1.23", "true") or kind in ("date", "timestamp", "timestamptz")
     )
+
+
+UNFIT = {
+    "SELECT sum(id) // $n AS x FROM ns.sales": 0,
+    "SELECT id FROM ns.sales LIMIT $n": -1,
+    "SELECT sum(id * $n) AS x FROM ns.sales": (1 << 63) - 1,
+    "SELECT CAST(name || $n AS INTEGER) AS x FROM ns.sales": 1,
+}
+
+
+@pytest.mark.parametrize(("sql", "value"), UNFIT.items())
+def test_values_without_an_answer_are_told_from_sql_that_is_wrong(
+    world: World, table: str, sql: str, value: int
+) -> None:
+    with pytest.raises(UnfitParameters):
+        rows(world, table, sql, params={"n": ("long", str(value))})
+    with pytest.raises(QueryFailed):
+        rows(world, table, sql.replace("$n", f"({value})"))
+
+
+def test_a_figure_without_a_row_is_its_parameters_fault_where_it_has_any(world: World, table: str) -> None:
+    with pytest.raises(UnfitParameters):
+        rows(world, table, f"{ALL} WHERE id = $n", kpi=True, params={"n": ("long", "-7")})
+    for sql in (f"{ALL} WHERE id > $n", "SELECT nope FROM ns.sales WHERE id = $n"):
+        with pytest.raises(QueryFailed):
+            rows(world, table, sql, kpi=True, params={"n": ("long", "0")})
 
 
 @pytest.mark.parametrize("text", ["0", "-0." + "0" * 37 + "1", "0." + "1" * 38, "9" * 38, "1." + "0" * 37])

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from sterna import errors
-from sterna.catalog.model import key_name
+from sterna.catalog.model import Key, key_name
 from sterna.errors import NotAllowed, QueryFailed, SternaError, UnfitParameters
 from sterna.query.bodies import answer_body, id_text, make_job, refuse_not_here
 from sterna.query.children import QueryChildren
@@ -28,8 +28,11 @@ from sterna.replica.region import RegionContext
 from sterna.services.queries import NamedQueries
 
 _LOG = logging.getLogger("sterna.query")
+_CURRENT_SECONDS = 1.0  # for which what a 410 tells beside it is told to others, too
 _IN_CATALOG = 8  # requests at once that ask catalog and store what a pin stands for
 _R = TypeVar("_R")
+Current = tuple[str, dict[str, int | None]]
+"""A cursor, and snapshots by table."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,7 @@ class QueryService:
         self.counts = QueryCounts()
         self.ready = self.ending = False
         self._pins = Pins(context)
+        self._current_of: dict[tuple[Key, ...], tuple[float, asyncio.Future[Current]]] = {}
         self._kept = KeptAnswers(limits.cache)
         self._flights = Flights(limits.at_once, limits.queue)
         self._runs = ThreadPoolExecutor(limits.at_once, thread_name_prefix="sterna-queries")
@@ -223,7 +227,11 @@ class QueryService:
         return _answer(status, body)
 
     async def _current(self, asked: Question) -> dict[str, Any]:
-        cursor, snapshots = await self._in(self._catalog, lambda: self._pins.current(asked.tables))
+        until, looking = self._current_of.get(asked.tables, (0.0, None))
+        if looking is None or until <= time.monotonic():
+            looking = asyncio.ensure_future(self._in(self._catalog, lambda: self._pins.current(asked.tables)))
+            self._current_of[asked.tables] = time.monotonic() + _CURRENT_SECONDS, looking
+        cursor, snapshots = await asyncio.shield(looking)  # others wait for the very same
         return {"cursor": cursor, "snapshots": {name: id_text(snapshot) for name, snapshot in snapshots.items()}}
 
     @staticmethod

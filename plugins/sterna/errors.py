@@ -305,6 +305,10 @@ class BadRequest(QueryError):
     exit_code = 2
 
 
+class UnfitParameters(BadRequest):
+    """The query can't be answered for the values of its parameters: a division by 0, an overflow, no row."""
+
+
 class NoSuchQuery(QueryError):
     """There is no such query, or no such table here."""
 

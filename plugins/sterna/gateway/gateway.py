@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from starlette.requests import HTTPConnection
 
 from sterna.gateway.metrics import Metrics
 from sterna.gateway.replies import RefusedRequest, later, unauthorized
-from sterna.gateway.tokens import ANYBODY, Reader, Tickets, Verifier
+from sterna.gateway.tokens import ANYBODY, Reader, Tickets, Verifier, Verifying
 from sterna.replica.readers import MAY_READ, Audience
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
@@ -58,6 +57,10 @@ class Gateway:
     metrics: Metrics = field(default_factory=Metrics)
     tickets: Tickets = field(default_factory=Tickets)
     _streams: int = 0
+    _verifying: Verifying | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._verifying = Verifying(self.verify) if self.verify is not None else None
 
     async def reader(self, request: HTTPConnection, *, ticket: bool = False) -> Reader:
         """Return who asks.
@@ -70,7 +73,7 @@ class Gateway:
             RefusedRequest: the token is missing, not good, or none that may read.
         """
         self._refuse_other_pages(request)
-        if self.verify is None:
+        if self._verifying is None:
             return ANYBODY
         given = request.query_params.get("ticket") if ticket else None
         if given is not None:
@@ -78,7 +81,7 @@ class Gateway:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise unauthorized("a token is needed")
-        reader = await asyncio.to_thread(self.verify, token.strip())
+        reader = await self._verifying(token.strip())
         if not reader.roles & MAY_READ:
             raise RefusedRequest(403, "the token's roles may not read")
         return reader

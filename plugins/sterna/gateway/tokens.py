@@ -11,15 +11,18 @@ The settings are those of the catalog's own server (nessie/access.properties), s
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sterna.errors import CredentialError
+from sterna.gateway.keys import ServerKeys
 from sterna.gateway.replies import later, unauthorized
 
 # By name, for what a token says of its own algorithm is not to be trusted; none of them has a shared key.
@@ -27,7 +30,8 @@ _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "E
 _LONGEST_TOKEN = 8_192
 _TICKET_SECONDS = 60.0
 _MOST_TICKETS = 10_000
-_ANSWER_SECONDS = 5.0
+_AT_ONCE = 4  # tokens that are looked at, while at most one of these asks for keys
+_MOST_WAITING = 512  # streams that come back all at once are a burst, too
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,8 @@ class Reader:
     ends: float | None = None
 
 
-ANYBODY = Reader("", frozenset({"reader"}))
-"""Whoever reaches a gateway without keys, which listens on the loopback alone."""
+ANYBODY = Reader("", frozenset())
+"""Whoever reaches a gateway without keys, which listens on the loopback alone. No rule lets him in: he has no role."""
 
 
 class Verifier(Protocol):
@@ -121,32 +125,6 @@ class _OneKey:
         return self.key
 
 
-class _ServerKeys:
-    """The keys of an OpenID Connect server, which are found by its discovery document and kept for a while."""
-
-    def __init__(self, server: str) -> None:
-        self._server = server.rstrip("/")
-        self._client: Any = None
-
-    def __call__(self, token: str) -> Any:
-        import jwt
-
-        if self._client is None:
-            self._client = jwt.PyJWKClient(self._address(), timeout=_ANSWER_SECONDS, lifespan=300, cache_keys=True)
-        return self._client.get_signing_key_from_jwt(token).key
-
-    def _address(self) -> str:
-        import httpx
-        import jwt
-
-        try:
-            answer = httpx.get(f"{self._server}/.well-known/openid-configuration", timeout=_ANSWER_SECONDS)
-            answer.raise_for_status()
-            return str(answer.json()["jwks_uri"])
-        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-            raise jwt.PyJWKClientConnectionError(type(error).__name__) from None
-
-
 def verifier(environment: Mapping[str, str]) -> Verifier | None:
     """Return what verifies tokens by the catalog's own settings, None where there are no keys.
 
@@ -161,7 +139,7 @@ def verifier(environment: Mapping[str, str]) -> Verifier | None:
     if text := environment.get("QUARKUS_OIDC_PUBLIC_KEY", ""):
         return Tokens(rules, _OneKey(_public_key(text)))
     server = environment.get("QUARKUS_OIDC_AUTH_SERVER_URL", "")
-    return Tokens(rules, _ServerKeys(server)) if server else None
+    return Tokens(rules, ServerKeys(server)) if server else None
 
 
 def _public_key(text: str) -> Any:
@@ -181,6 +159,33 @@ def _roles(claims: Mapping[str, Any], path: str) -> frozenset[str]:
     if isinstance(found, str):
         found = found.split()
     return frozenset(each for each in found if isinstance(each, str)) if isinstance(found, list) else frozenset()
+
+
+class Verifying:
+    """Verifies tokens in threads of its own: whatever it waits for, nothing else of the gateway waits for that.
+
+    Args:
+        verify: tells whose a token is.
+    """
+
+    def __init__(self, verify: Verifier) -> None:
+        self._verify = verify
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sterna-tokens")
+        self._count = 0
+
+    async def __call__(self, token: str) -> Reader:
+        """Return whose a token is.
+
+        Raises:
+            RefusedRequest: it isn't good, or too many others wait.
+        """
+        if self._count >= _MOST_WAITING:
+            raise later("too many tokens wait to be looked at")
+        self._count += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._verify, token)
+        finally:
+            self._count -= 1
 
 
 class Tickets:

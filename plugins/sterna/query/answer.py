@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from sterna import errors
-from sterna.catalog.model import key_name
-from sterna.errors import NotAllowed, SternaError
+from sterna.catalog.model import Key, key_name
+from sterna.errors import NotAllowed, QueryFailed, SternaError, UnfitParameters
 from sterna.query.bodies import answer_body, id_text, make_job, refuse_not_here
 from sterna.query.children import QueryChildren
 from sterna.query.counts import QueryCounts
@@ -29,8 +29,11 @@ from sterna.replica.region import RegionContext
 from sterna.services.queries import NamedQueries
 
 _LOG = logging.getLogger("sterna.query")
+_CURRENT_SECONDS = 1.0  # for which what a 410 tells beside it is told to others, too
 _IN_CATALOG = 8  # requests at once that ask catalog and store what a pin stands for
 _R = TypeVar("_R")
+Current = tuple[str, dict[str, int | None]]
+"""A cursor, and snapshots by table."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ FAILED = AnswerStatus(500, "Error processing request")
 # The nearest class above an error counts. Messages of our own about what the client sent are told; nothing else is.
 STATUSES: dict[type[SternaError], AnswerStatus] = {
     errors.BadRequest: AnswerStatus(400),
+    errors.UnfitParameters: AnswerStatus(400, "the query can't be answered for these parameters"),
     errors.NotAllowed: AnswerStatus(403),
     errors.NoSuchQuery: AnswerStatus(404),
     errors.SnapshotGone: AnswerStatus(410),
@@ -115,6 +119,7 @@ class QueryService:
         self.counts = QueryCounts()
         self.ready = self.ending = False
         self._pins = Pins(context)
+        self._current_of: dict[tuple[Key, ...], tuple[float, asyncio.Future[Current]]] = {}
         self._kept = KeptAnswers(limits.cache)
         self._flights = Flights(limits.at_once, limits.queue)
         self._runs = ThreadPoolExecutor(limits.at_once, thread_name_prefix="sterna-queries")
@@ -165,6 +170,8 @@ class QueryService:
             refuse_not_here(self._context, asked)
             return await self._answered(asked, request.etags)
         except SternaError as error:
+            if isinstance(error, UnfitParameters) and asked and not asked.query.params.keys() & request.params.keys():
+                error = QueryFailed(error.message)  # they are all the file's own
             return await self._refused(error, asked, request_id)
         except Exception:  # noqa: BLE001 - a client is told nothing of it but that it happened
             _LOG.exception("request %s failed", request_id)
@@ -213,7 +220,8 @@ class QueryService:
         status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
         level = logging.ERROR if status.code == FAILED.code else logging.INFO
         # What a client sent is nothing for a log; it is told what is wrong with it, anyway.
-        reason = "" if status.code in (400, 404) else f": {error}"
+        told = status.code in (400, 404) and not status.says
+        reason = "" if told else f": {error}"
         _LOG.log(level, "request %s: %d %s%s", request_id, status.code, type(error).__name__, reason)
         body: dict[str, Any] = {"error": status.says or error.message, "request_id": request_id}
         if status.code == 410 and asked is not None:
@@ -222,7 +230,11 @@ class QueryService:
         return _answer(status, body)
 
     async def _current(self, asked: Question) -> dict[str, Any]:
-        cursor, snapshots = await self._in(self._catalog, lambda: self._pins.current(asked.tables))
+        until, looking = self._current_of.get(asked.tables, (0.0, None))
+        if looking is None or until <= time.monotonic():
+            looking = asyncio.ensure_future(self._in(self._catalog, lambda: self._pins.current(asked.tables)))
+            self._current_of[asked.tables] = time.monotonic() + _CURRENT_SECONDS, looking
+        cursor, snapshots = await asyncio.shield(looking)  # others wait for the very same
         return {"cursor": cursor, "snapshots": {name: id_text(snapshot) for name, snapshot in snapshots.items()}}
 
     @staticmethod

@@ -177,4 +177,4 @@ def _uri(content: Content) -> str:
 
 def _snapshot(content: Content) -> int | None:
     given = content.payload.get("snapshotId")
-    return given if isinstance(given, int) else None
+    return given if isinstance(given, int) and given >= 0 else None  # Nessie says -1 for none

@@ -10,6 +10,8 @@ from typing import Any
 from sterna.services.queries import SqlFacts
 
 _TABLE_FUNCTIONS = frozenset({"range", "generate_series", "unnest"})
+# The kinds of queries: whatever else the engine takes for one writes.
+_SELECTS = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
 # Names of DuckDB's own where a namespace would stand.
 _OWN = frozenset({"memory", "system", "temp", "information_schema", "pg_catalog"})
 # Values without parentheses. A column of such a name is written with its table's.
@@ -102,6 +104,8 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 def _refuse(node: dict[str, Any]) -> None:
     kind = node.get("type")
+    for inner in (node, node.get("node"), node.get("query_node")):
+        _refuse_writing(inner if isinstance(inner, dict) else {}, query=inner is not node)
     if kind == "SHOW_REF":
         raise ValueError("expected one SELECT, found DESCRIBE, SHOW or SUMMARIZE")
     if node.get("sample"):
@@ -113,6 +117,13 @@ def _refuse(node: dict[str, Any]) -> None:
     names: list[str] = node.get("column_names") or []
     if kind == "COLUMN_REF" and len(names) == 1 and names[0].lower() in _VALUES:
         raise ValueError(f"{names[0]} is another one each time; a column of that name is written with its table's")
+
+
+def _refuse_writing(node: dict[str, Any], *, query: bool) -> None:
+    # `WITH` takes INSERT, UPDATE, DELETE and COPY, too.
+    kind = str(node.get("type", ""))
+    if kind not in _SELECTS and (kind.endswith("_NODE") or (query and kind)):
+        raise ValueError(f"expected one SELECT, found {kind.partition('_')[0]} in it")
 
 
 def _refuse_function(name: str, arguments: int) -> None:

@@ -78,9 +78,13 @@ def _double(text: str) -> str:
 
 
 def _decimal(text: str) -> str:
-    if not _DECIMAL.fullmatch(text) or sum(character.isdigit() for character in text) > _DECIMAL_DIGITS:
+    if not _DECIMAL.fullmatch(text):
         raise ValueError
-    return format(Decimal(text), "f")
+    # A default is read twice: what is returned has to be taken, too, so a 0 before the point counts for nothing.
+    found = format(Decimal(text), "f")
+    if len(found.lstrip("-0").replace(".", "")) > _DECIMAL_DIGITS:
+        raise ValueError
+    return found
 
 
 def _string(text: str) -> str:

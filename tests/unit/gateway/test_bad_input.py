@@ -187,6 +187,14 @@ def test_a_reader_s_token_is_taken_and_rules_narrow_it(closed: Running, access: 
     assert shown("reader", "hr") == ["ns.a", "ns.hr"]
 
 
+def test_without_keys_a_rule_s_tables_are_told_to_nobody(branch: Branch) -> None:
+    branch.update("a", "hr", "open")
+    services = parse_services("readers: [{tables: [ns.hr], roles: [reader]}, {tables: [ns.a], roles: [hr]}]", "s.yaml")
+    with gateway(branch, services, options=OPEN) as running:
+        answer = httpx.get(f"{running.url}/v1/tables")
+        assert [each["table_identifier"] for each in answer.json()["tables"]] == ["ns.open"]
+
+
 def forged(access: Access) -> dict[str, str]:
     """Tokens that must not be believed."""
     good = access.token("mallory", "reader")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sterna import errors
+from sterna.query import answer as answer_module
 from sterna.query.answer import STATUSES, Answer, QueryRequest, QueryService
 from sterna.query.job import Job
 from sterna.services.queries import NamedQueries
@@ -23,6 +24,7 @@ QUERIES = {
     "limits": {"queue": 1, "at_once": 1},
     "total": {"sql": "SELECT sum(id) AS total FROM ns.a", "default": True},
     "over": {"sql": "SELECT id FROM ns.a WHERE id > $n", "params": {"n": "long"}, "answer": "rows"},
+    "since": {"sql": "SELECT sum(id) AS n FROM ns.a WHERE id > $n", "params": {"n": {"type": "long", "default": "1"}}},
     "joined": {"sql": "SELECT count(*) AS n FROM ns.a JOIN ns.b USING (id)"},
 }
 
@@ -242,6 +244,44 @@ def test_what_goes_wrong_is_an_answer_without_anything_internal(
     assert body(answer)["request_id"] in caplog.text
     asking.work = found
     assert asking(snapshotId=snapshot(synced)).status == 200  # a failure isn't kept
+
+
+def test_what_is_current_is_asked_once_for_all_who_are_told_that_theirs_is_gone(
+    synced: World, asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answer_module, "_CURRENT_SECONDS", 60.0)
+    looks, current = [], asking.service._pins.current
+    monkeypatch.setattr(asking.service._pins, "current", lambda tables: looks.append(tables) or current(tables))
+
+    async def many() -> list[Answer]:
+        return [await asking.ask(snapshotId=number) for number in range(7_000_001, 7_000_010)]
+
+    told = asyncio.run(many())
+    assert [answer.status for answer in told] == [410] * 9 and len(looks) == 1
+    assert all(body(answer)["current"]["snapshots"] == {"ns.a": str(snapshot(synced))} for answer in told)
+    monkeypatch.setattr(answer_module, "_CURRENT_SECONDS", 0.0)
+    asking.service._current_of.clear()
+    asyncio.run(many())
+    assert len(looks) == 10
+
+
+def test_values_that_have_no_answer_are_told_to_who_gave_them(
+    synced: World, asking: Asking, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(job: Job) -> dict[str, Any]:
+        raise errors.UnfitParameters(f"InvalidInputException: Division by zero {SECRET}")
+
+    asking.work = fail
+    with caplog.at_level(logging.INFO, "sterna.query"):
+        answer = asking(name="over", n=0, snapshotId=snapshot(synced))
+        assert answer.status == 400 and "Retry-After" not in answer.headers
+        assert body(answer)["error"] == "the query can't be answered for these parameters"
+        assert {record.levelno for record in caplog.records} == {logging.INFO}
+        assert f"UnfitParameters: InvalidInputException: Division by zero {SECRET}" in caplog.text
+        # With defaults alone, or none, nobody but the file's author can mend it.
+        answer = asking(name="since", snapshotId=snapshot(synced))
+    assert (answer.status, body(answer)["error"]) == (500, "Error processing request")
+    assert caplog.records[-1].levelno == logging.ERROR
 
 
 def test_a_dark_catalog_is_told(synced: World, asking: Asking) -> None:

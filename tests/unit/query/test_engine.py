@@ -19,6 +19,7 @@ from sterna.errors import (
     OutOfTime,
     QueryFailed,
     SnapshotGone,
+    UnfitParameters,
 )
 from sterna.query.engine import tables as engine_tables
 from sterna.query.engine.run import run
@@ -198,6 +199,7 @@ def test_two_tables_are_joined_whatever_their_names_are(world: World) -> None:
         ("string", "n1' OR 1=1", "name"),
         ("decimal", "1.23", "amount"),
         ("decimal", "-0.5", "amount"),
+        ("decimal", "0", "amount"),
         ("date", "1970-01-04", "day"),
         ("timestamp", "1970-01-01T00:00:01.000001", "local"),
         ("timestamptz", "1970-01-01T01:00:00.000001+00:00", "seen"),
@@ -211,6 +213,38 @@ def test_parameters_are_bound_with_their_types(world: World, table: str, kind: s
     assert int(found["rows"][0]["n"]) >= (
         text in ("3", "3.0", "1.23", "true") or kind in ("date", "timestamp", "timestamptz")
     )
+
+
+UNFIT = {
+    "SELECT sum(id) // $n AS x FROM ns.sales": 0,
+    "SELECT id FROM ns.sales LIMIT $n": -1,
+    "SELECT sum(id * $n) AS x FROM ns.sales": (1 << 63) - 1,
+    "SELECT CAST(name || $n AS INTEGER) AS x FROM ns.sales": 1,
+}
+
+
+@pytest.mark.parametrize(("sql", "value"), UNFIT.items())
+def test_values_without_an_answer_are_told_from_sql_that_is_wrong(
+    world: World, table: str, sql: str, value: int
+) -> None:
+    with pytest.raises(UnfitParameters):
+        rows(world, table, sql, params={"n": ("long", str(value))})
+    with pytest.raises(QueryFailed):
+        rows(world, table, sql.replace("$n", f"({value})"))
+
+
+def test_a_figure_without_a_row_is_its_parameters_fault_where_it_has_any(world: World, table: str) -> None:
+    with pytest.raises(UnfitParameters):
+        rows(world, table, f"{ALL} WHERE id = $n", kpi=True, params={"n": ("long", "-7")})
+    for sql in (f"{ALL} WHERE id > $n", "SELECT nope FROM ns.sales WHERE id = $n"):
+        with pytest.raises(QueryFailed):
+            rows(world, table, sql, kpi=True, params={"n": ("long", "0")})
+
+
+@pytest.mark.parametrize("text", ["0", "-0." + "0" * 37 + "1", "0." + "1" * 38, "9" * 38, "1." + "0" * 37])
+def test_a_decimal_may_have_all_its_digits_on_either_side(world: World, table: str, text: str) -> None:
+    given = {"value": ("decimal", text)}
+    assert rows(world, table, "SELECT $value AS v FROM ns.sales LIMIT 1", params=given) == [{"v": text}]
 
 
 @pytest.mark.parametrize(

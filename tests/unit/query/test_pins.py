@@ -88,6 +88,13 @@ def test_what_nobody_knows_is_gone(synced: World) -> None:
             pins(synced).find((KEY,), CommitPin(hash))
 
 
+def test_a_table_without_snapshots_has_none_of_the_number_that_stands_for_none(synced: World) -> None:
+    put(synced, "main", synced.write("a"), -1)
+    put(synced, BRANCH, replica(synced), -1, **{head.RUN_ID: "x"})
+    with pytest.raises(SnapshotGone):
+        pins(synced).find((KEY,), SnapshotPin(-1))
+
+
 def test_another_region_s_cursor_is_none_of_ours(synced: World) -> None:
     at = put(synced, BRANCH, replica(synced), 1, **{head.RUN_ID: "x", head.REGION: "us"})
     with pytest.raises(SnapshotGone):

@@ -15,6 +15,11 @@ GOOD = {
     "VALUES (1) UNION ALL SELECT x FROM a.b": ([("a", "b")], set()),
     "SELECT * FROM range(3) r, a.b, unnest([1]) u": ([("a", "b")], set()),
     "FROM a.b": ([("a", "b")], set()),
+    "WITH RECURSIVE r AS (SELECT 1 AS n FROM a.b UNION ALL SELECT n + 1 FROM r) SELECT n FROM r": ([("a", "b")], set()),
+    "WITH t AS MATERIALIZED (FROM a.b) SELECT (SELECT 1), * FROM t, LATERAL (FROM a.c)": (
+        [("a", "b"), ("a", "c")],
+        set(),
+    ),
     "SELECT age(x, y), list_transform(z, lambda v: v + 1) FROM a.b; ": ([("a", "b")], set()),
     'SELECT "now" FROM "A b"."C.d"': ([("A b", "C.d")], set()),
 }
@@ -38,6 +43,11 @@ BAD = {
         "CALL pragma_version()",
         "PRAGMA version",
         "PREPARE x AS SELECT 1",
+        "WITH x AS (INSERT INTO a.b VALUES (1) RETURNING *) SELECT * FROM x, a.c",
+        "WITH x AS (UPDATE a.b SET y = 1 RETURNING *) SELECT * FROM x, a.c",
+        "WITH x AS (DELETE FROM a.b RETURNING *) SELECT * FROM x",
+        "WITH x AS (COPY a.b TO 'y') SELECT * FROM x, a.b",
+        "SELECT * FROM a.b WHERE y IN (WITH x AS (DELETE FROM a.b RETURNING *) SELECT y FROM x)",
     ],
     "can't be read": ["selec", "SELECT * FROM a.b.", "SELECT 'x", "SELECT 1 INTO x"],
     "depends on more|another one each time": [

@@ -12,7 +12,7 @@ import duckdb
 
 from sterna.edges.secrets import environment_secrets
 from sterna.edges.stores.objects import Objects
-from sterna.errors import AnswerTooLarge, OutOfTime, QueryFailed, SternaError
+from sterna.errors import AnswerTooLarge, OutOfTime, QueryFailed, SternaError, UnfitParameters
 from sterna.query.engine.files import Reading
 from sterna.query.engine.tables import open_table
 from sterna.query.engine.values import json_value, type_name
@@ -44,6 +44,7 @@ def run(job: Job, ask: Callable[[SparkWish], str] | None = None) -> dict[str, An
     Raises:
         NeedsSpark: a table can't be read exactly here, and there is no Spark to read it.
         OutOfTime, AnswerTooLarge: a limit was reached.
+        UnfitParameters: it has no answer for the values of its parameters.
         QueryFailed: the engine says no, the memory didn't do, or the rows aren't what the query's answer is.
         StoreError, TableError, SnapshotGone: a table can't be read.
     """
@@ -60,7 +61,8 @@ def run(job: Job, ask: Callable[[SparkWish], str] | None = None) -> dict[str, An
     except (duckdb.OutOfMemoryException, MemoryError):
         raise QueryFailed(f"the query needs more than {job.memory} bytes of memory") from None
     except duckdb.Error as error:
-        raise reading.failure or QueryFailed(f"{type(error).__name__}: {error}") from None
+        failed = UnfitParameters if job.params and _is_about_values(error) else QueryFailed
+        raise reading.failure or failed(f"{type(error).__name__}: {error}") from None
 
 
 @contextmanager
@@ -118,8 +120,15 @@ def _answered(connection: duckdb.DuckDBPyConnection, job: Job, reading: Reading)
     types = {field.name: type_name(field.type) for field in batches.schema}
     rows = list(_rows(batches, names, job, reading))
     if job.kpi and len(rows) != 1:
-        raise QueryFailed(f"the answer is to be one row, and has {len(rows)}", hint="say `answer: rows`")
+        failed = UnfitParameters if job.params and not rows else QueryFailed
+        raise failed(f"the answer is to be one row, and has {len(rows)}", hint="say `answer: rows`")
     return {"types": types, "rows": rows}
+
+
+def _is_about_values(error: duckdb.Error) -> bool:
+    kinds = (duckdb.InvalidInputException, duckdb.OutOfRangeException, duckdb.ConversionException)
+    # Of the same kind as a column that isn't there, and told apart by its words alone.
+    return isinstance(error, kinds) or "LIMIT/OFFSET cannot be negative" in str(error)
 
 
 def _rows(batches: Any, names: list[str], job: Job, reading: Reading) -> Iterator[dict[str, Any]]:
@@ -143,7 +152,7 @@ def _too_large(job: Job) -> AnswerTooLarge:
 
 def _bound(kind: str, text: str) -> Any:
     if kind == "decimal":
-        digits = len(text.lstrip("-").replace(".", ""))
-        return duckdb.Value(text, duckdb.decimal_type(max(digits, 1), len(text.partition(".")[2])))
+        digits, scale = len(text.lstrip("-0").replace(".", "")), len(text.partition(".")[2])
+        return duckdb.Value(text, duckdb.decimal_type(max(digits, scale, 1), scale))
     values: dict[str, Any] = {"int": int, "long": int, "double": float, "boolean": lambda given: given == "true"}
     return duckdb.Value(values.get(kind, str)(text), duckdb.sqltype(_TYPES[kind]))

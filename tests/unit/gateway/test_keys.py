@@ -1,0 +1,176 @@
+"""Whose a token is while the server of the keys hangs, is dark, or has taken a key back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from starlette.requests import Request
+
+from sterna.gateway import tokens
+from sterna.gateway.gateway import Gateway
+from sterna.gateway.keys import FAILED_SECONDS, FRESH_SECONDS, KEPT_SECONDS, UNKNOWN_SECONDS, ServerKeys
+from sterna.gateway.replies import RefusedRequest
+from sterna.gateway.tokens import Reader, TokenRules, Tokens
+from sterna.registry.model import Registry
+from sterna.replica.readers import Audience
+
+KEYS = {name: ec.generate_private_key(ec.SECP256R1()) for name in ("one", "two", "evil")}
+READER = Reader("ann", frozenset({"reader"}))
+
+
+def token(name: str, key: str = "") -> str:
+    claims = {"sub": "ann", "groups": ["reader"], "exp": time.time() + 600}
+    return jwt.encode(claims, KEYS[key or name], algorithm="ES256", headers={"kid": name})
+
+
+def public(name: str) -> dict[str, Any]:
+    found = jwt.algorithms.ECAlgorithm.to_jwk(KEYS[name].public_key(), as_dict=True)
+    return {**found, "kid": name, "use": "sig"}
+
+
+@dataclass
+class Issuer:
+    """An OpenID Connect server and what verifies by its keys, with a clock that a test moves."""
+
+    shown: list[str] = field(default_factory=lambda: ["one"])
+    now: float = 1000.0
+    status: int = 200
+    asked: int = 0
+    begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    go_on: threading.Event = field(default_factory=threading.Event)
+
+    def start(self, address: str) -> None:
+        self.go_on.set()
+        self.address = address
+        self.verify = Tokens(TokenRules(), ServerKeys(address, lambda: self.now))
+
+    def answer(self, path: str) -> dict[str, Any]:
+        if path != "/keys":
+            return {"jwks_uri": f"{self.address}/keys"}
+        self.asked += 1
+        self.begun.release()
+        self.go_on.wait(20)
+        return {"keys": [public(each) for each in self.shown]}
+
+    def status_of(self, name: str, key: str = "") -> int:
+        """What somebody with a token of a key is told."""
+        try:
+            assert self.verify(token(name, key)).roles == {"reader"}
+        except RefusedRequest as refused:
+            return refused.status
+        return 200
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    made = Issuer()
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            said = json.dumps(made.answer(self.path)).encode()
+            self.send_response(made.status)
+            self.end_headers()
+            self.wfile.write(said)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        made.start(f"http://127.0.0.1:{server.server_port}")
+        yield made
+        made.go_on.set()
+        server.shutdown()
+
+
+def test_a_key_that_was_taken_back_is_trusted_no_longer_than_the_keys_are_fresh(issuer: Issuer) -> None:
+    assert issuer.status_of("one") == 200
+    issuer.shown = ["two"]
+    issuer.now += FRESH_SECONDS - 1
+    assert (issuer.status_of("one"), issuer.asked) == (200, 1)
+    issuer.now += 1
+    assert (issuer.status_of("one"), issuer.status_of("two"), issuer.asked) == (401, 200, 2)
+
+
+def test_a_key_that_isn_t_there_is_looked_for_once_in_a_while(issuer: Issuer) -> None:
+    assert issuer.status_of("one") == 200
+    assert [issuer.status_of(f"x{each}", "evil") for each in range(5)] == [401] * 5 and issuer.asked == 1
+    assert issuer.status_of("one", "evil") == 401
+    issuer.shown = ["one", "two"]
+    issuer.now += UNKNOWN_SECONDS
+    assert (issuer.status_of("two"), issuer.asked) == (200, 2)
+    assert [issuer.status_of(f"x{each}", "evil") for each in range(5)] == [401] * 5 and issuer.asked == 2
+
+
+def test_the_last_keys_do_for_a_while_when_the_server_is_dark(issuer: Issuer) -> None:
+    assert issuer.status_of("one") == 200
+    issuer.status = 500
+    issuer.now += FRESH_SECONDS
+    assert issuer.status_of("one") == 200
+    looks = issuer.asked
+    assert {issuer.status_of("one") for _ in range(5)} == {200} and issuer.asked == looks
+    assert {issuer.status_of(f"x{each}", "evil") for each in range(5)} == {503} and issuer.asked == looks
+    issuer.now += FAILED_SECONDS
+    assert issuer.status_of("one") == 200
+    issuer.now += KEPT_SECONDS
+    assert issuer.status_of("one") == 503
+    issuer.status = 200
+    issuer.now += FAILED_SECONDS
+    assert issuer.status_of("one") == 200
+
+
+def test_a_look_for_keys_that_hangs_takes_one_thread(issuer: Issuer) -> None:
+    assert issuer.status_of("one") == 200
+    issuer.go_on.clear()
+    issuer.begun.acquire()
+    issuer.now += UNKNOWN_SECONDS
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(issuer.status_of, "x", "evil")
+        issuer.begun.acquire()  # it asks
+        assert {issuer.status_of(f"x{each}", "evil") for each in range(11)} == {503}
+        assert issuer.status_of("one") == 200
+        assert not first.done() and issuer.asked == 2
+        issuer.go_on.set()
+        assert first.result(20) == 401
+
+
+def request() -> Request:
+    headers = [(b"host", b"127.0.0.1:1"), (b"authorization", b"Bearer x")]
+    return Request({"type": "http", "headers": headers, "query_string": b""})
+
+
+def test_tokens_that_wait_hold_up_nothing_else_and_only_so_many_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_MOST_WAITING", 100)
+    go_on, begun = threading.Event(), threading.Semaphore(0)
+
+    def verify(token: str) -> Reader:
+        begun.release()
+        assert go_on.wait(20)
+        return READER
+
+    async def ask() -> None:
+        gateway = Gateway(Audience(Registry.model_construct(), "eu"), verify=verify)
+        asked = [asyncio.create_task(gateway.reader(request())) for _ in range(120)]
+        await asyncio.sleep(0)
+        # In the pool that everything shares these would come when those that wait have given up.
+        await asyncio.to_thread(begun.acquire)
+        assert sum(each.done() for each in asked) == 20
+        await asyncio.to_thread(go_on.set)
+        told = await asyncio.gather(*asked, return_exceptions=True)
+        refused = [each for each in told if isinstance(each, RefusedRequest)]
+        assert told.count(READER) == 100 and {each.status for each in refused} == {503} and len(refused) == 20
+        assert all("Retry-After" in each.headers for each in refused)
+        assert await gateway.reader(request()) == READER
+
+    asyncio.run(ask())

@@ -221,7 +221,7 @@ class QueryService:
         level = logging.ERROR if status.code == FAILED.code else logging.INFO
         # What a client sent is nothing for a log; it is told what is wrong with it, anyway.
         told = status.code in (400, 404) and not status.says
-        reason = "" if told else f": {error}"
+        reason = "" if told else f": {error}" + (f" ({error.hint})" if error.hint else "")
         _LOG.log(level, "request %s: %d %s%s", request_id, status.code, type(error).__name__, reason)
         body: dict[str, Any] = {"error": status.says or error.message, "request_id": request_id}
         if status.code == 410 and asked is not None:

@@ -83,7 +83,7 @@ def test_a_server_is_asked_as_well_and_keeps_nothing(
     server = start_spark_connect(tmp_path, "eu", free_port())
     try:
         tables = SparkTables(server.url)
-        for _ in range(2):
+        for _ in range(4):  # a session each: the end of one holds up no other
             found = read(tables, TableRead(table, None, ("id",), "`id` >= 50L"), properties)
             assert sorted(found["id"].to_pylist()) == list(range(50, 60))
         with pytest.raises(OutOfTime):

@@ -201,8 +201,10 @@ class SparkTables:
         with suppress(*failures()):  # by which Derby also says that it has dropped what it held in memory
             session.spark.read.jdbc(f"{session.database};drop=true", "nothing")
         if is_connect(self._master):
+            connect: Any = session.spark
             with suppress(*failures()):
-                session.spark.stop()
+                # Not `stop`: under a lock of all sessions' it waits for answers that a session's end makes fail.
+                connect.client.release_session()
 
 
 def _start(master: str, started: Future[SparkSession]) -> None:

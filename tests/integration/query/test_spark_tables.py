@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Iterator
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
 
+from sterna.edges.spark.start import start_connect
 from sterna.edges.spark.tables import SparkTables, TableRead
 from sterna.embedded.connect import start_spark_connect
 from sterna.embedded.jars import ICEBERG_AWS, ICEBERG_SPARK, fetch_jars
@@ -82,6 +85,10 @@ def test_a_server_is_asked_as_well_and_keeps_nothing(
     (conf / "spark-defaults.conf").write_text(f"spark.driver.extraClassPath {os.pathsep.join(map(str, jars))}\n")
     server = start_spark_connect(tmp_path, "eu", free_port())
     try:
+        pool = ExecutePlanResponseReattachableIterator._get_or_create_release_thread_pool()
+        start_connect(server.url).stop()
+        gc.collect()  # which may come at any time, and ends sessions
+        assert ExecutePlanResponseReattachableIterator._get_or_create_release_thread_pool() is pool
         tables = SparkTables(server.url)
         for _ in range(4):  # a session each: the end of one holds up no other
             found = read(tables, TableRead(table, None, ("id",), "`id` >= 50L"), properties)

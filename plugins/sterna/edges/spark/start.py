@@ -101,8 +101,23 @@ def _connect(url: str) -> Any:
     # A request to a server that is gone is given up after some 12 s, not ten minutes: a later run takes up what was
     # localized.
     spark.client.set_retry_policies([DefaultPolicy(max_retries=5, max_backoff=8_000)])
+    _leave_others_alone(spark.client)
     _log.info("Spark Connect at %s, version %s", address(url), spark.version)
     return spark
+
+
+def _leave_others_alone(client: Any) -> None:
+    """Let a session's end close its own connection, and nothing that is shared.
+
+    PySpark's own `close` (4.1) waits for a pool of all sessions to end. The garbage collector calls it, too: where that
+    happens while a thread is handed work, under a lock of all of Python's pools, the process stands still for ever.
+    """
+
+    def close() -> None:
+        client._closed = True
+        client._channel.close()
+
+    client.close = close
 
 
 def require_pyspark() -> None:

@@ -93,16 +93,18 @@ class World:
         hangs.touch()
         try:
             self.wait_until("a copy that hangs", hung.exists)
-            started = psutil.Process(self.airflow.processes[1].pid).children(
-                recursive=True
-            )  # the scheduler's, whose executor runs them
-            (child,) = [process for process in started if any("rclone_child" in word for word in process.cmdline())]
+            (child,) = self.copies()
             task = child.parent()
             assert task is not None
             yield task
         finally:
             hangs.unlink()
             hung.unlink(missing_ok=True)
+
+    def copies(self) -> list[psutil.Process]:
+        """The copies that are under way: children of the scheduler's, whose executor runs them."""
+        below = psutil.Process(self.airflow.processes[1].pid).children(recursive=True)
+        return [process for process in below if _is_copy(process)]
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in self.spark.sql(text).collect()]
@@ -156,6 +158,13 @@ class World:
             "the end of all runs", lambda: self.runs() and all(run["state"] in _ENDED for run in self.runs())
         )
         return {run["dag_run_id"] for run in self.runs()}
+
+
+def _is_copy(process: psutil.Process) -> bool:
+    try:
+        return any("rclone_child" in word for word in process.cmdline())
+    except psutil.Error:  # it has just ended
+        return False
 
 
 @pytest.fixture(scope="session")

@@ -74,16 +74,11 @@ class Hands:
             hangs.unlink()
             hung.unlink(missing_ok=True)
 
-    def copies(self) -> list[psutil.Process]:
-        """The copies that are under way: children of the scheduler's, whose executor runs them."""
-        below = psutil.Process(self.airflow.processes[1].pid).children(recursive=True)
-        return [process for process in below if _is_copy(process)]
-
     def copy_at_work(self, run: str) -> tuple[str, psutil.Process]:
         """One of a run's copies whose rclone is under way: as `mark` takes it, and the process of its task."""
 
         def found() -> tuple[str, psutil.Process] | None:
-            parents = {child.ppid() for child in self.copies()}
+            parents = {child.ppid() for child in self.world.copies()}
             tasks = self.airflow.get(f"/dags/{HAND}/dagRuns/{run}/taskInstances", limit=100)["task_instances"]
             copies = (task for task in tasks if task["task_id"] == "copy" and task["pid"] in parents)
             return next(((f"copy/{task['map_index']}", psutil.Process(task["pid"])) for task in copies), None)
@@ -138,13 +133,6 @@ class Hands:
     def _over(self, path: str) -> str:
         state = str(self.airflow.get(path)["state"])
         return state if state in ("success", "failed") else ""
-
-
-def _is_copy(process: psutil.Process) -> bool:
-    try:
-        return any("rclone_child" in word for word in process.cmdline())
-    except psutil.Error:
-        return False
 
 
 def _lives(process: psutil.Process) -> bool:

@@ -56,7 +56,7 @@ def nchan(unpacked: Path, folder: Path, clients: int) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     module = unpacked.resolve() / "usr/lib/nginx/modules/ngx_nchan_module.so"
-    conf = _CONF.format(module=module, folder=folder, port=port, connections=clients + 100)
+    conf = _CONF.format(module=module, folder=folder, port=port, connections=2 * clients + 1_000)
     (folder / "nginx.conf").write_text(conf)
     process = subprocess.Popen([unpacked / "usr/sbin/nginx", "-p", folder, "-c", folder / "nginx.conf"])
     try:

@@ -58,7 +58,7 @@ class PositionTag:
         self.problem = ""
         self._stored: str | None = None
         self._wanted: str | None = None
-        self._sent: set[str] = set()  # where it may stand, for answers that were lost
+        self._sent: set[str] = set()  # where it may stand by a move of ours whose answer was lost
         self._lock = threading.Lock()
 
     def begin(self, head: str) -> str:
@@ -112,13 +112,16 @@ class PositionTag:
             try:
                 self._move(wanted)
                 self.problem = ""
-            except (CatalogStateUnknown, CatalogConflict) as error:
+            except CatalogStateUnknown as error:
+                self._sent.add(wanted)
+                self._settle(error)
+            except CatalogConflict as error:
+                # Also where it stands at the very commit that was wanted: another one at work is as far as this one.
                 self._settle(error)
             except CatalogError as error:
                 self._failed(error)
 
     def _move(self, wanted: str) -> None:
-        self._sent.add(wanted)
         branch = self._context.region.replica_branch
         if self._stored is None:
             writer(self._context).create_tag(self.name, branch, wanted)

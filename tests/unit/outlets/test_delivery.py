@@ -12,7 +12,7 @@ import pytest
 from sterna.edges.brokers.message import Message, Sent
 from sterna.errors import CatalogUnreachable, EventRefused, NotPrimary, OutletDisabled, ReceiverUnreachable
 from sterna.outlets.letters import dead_letters
-from sterna.outlets.position import positions, tag_of
+from sterna.outlets.position import PositionTag, positions, tag_of
 from sterna.services.readers import ReaderRule
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.gateway import BRANCH, Branch
@@ -156,6 +156,17 @@ def test_of_two_deliverers_one_steps_back_and_takes_over_when_the_other_is_gone(
         wait_until(lambda: "ns.more" in there.tables)
     told = list(dict.fromkeys(one.tables + other.tables))
     assert {"ns.t0", "ns.last", "ns.more"} <= set(told)
+
+
+def test_of_two_that_are_equally_far_one_sees_that_the_other_is_at_work(branch: Branch) -> None:
+    begin, next = branch.update("a"), branch.update("b")
+    one, other = PositionTag(branch.context(), "pager"), PositionTag(branch.context(), "pager")
+    one.begin(begin)
+    other.begin(begin)
+    for tag in (one, other):
+        tag.reached(next)
+        tag.store()
+    assert (one.stored, one.lost, other.lost) == (next, False, True)
 
 
 def test_after_give_up_an_event_goes_to_the_dead_letters_and_delivery_goes_on(branch: Branch) -> None:

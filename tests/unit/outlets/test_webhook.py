@@ -43,6 +43,8 @@ class Hook:
     headers: dict[str, str] = field(default_factory=dict)
     hang: float = 0.0
     got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    clients: set[Any] = field(default_factory=set)
+    answer: bytes = b""
     server: Any = None
 
     @property
@@ -59,13 +61,15 @@ def hooked(**given: Any) -> Iterator[Hook]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
+            hook.clients.add(self.client_address)
             hook.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
             time.sleep(hook.hang)
             self.send_response(hook.status)
             for name, value in hook.headers.items():
                 self.send_header(name, value)
-            self.send_header("content-length", "0")
+            self.send_header("content-length", str(len(hook.answer)))
             self.end_headers()
+            self.wfile.write(hook.answer)
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -119,6 +123,15 @@ def test_what_is_sent_can_be_verified_by_either_key() -> None:
         assert abs(int(headers["webhook-timestamp"]) - time.time()) < 10
         assert verified(NEW, headers, body) and verified(OLD, headers, body)
         assert not verified(b"x" * 24, headers, body) and not verified(NEW, headers, body + b" ")
+
+
+def test_a_connection_serves_many_events_unless_an_answer_is_long() -> None:
+    for answer, clients in ((b"", 1), (b"thank you", 1), (b"x" * 200_000, 3)):
+        with hooked(status=200, answer=answer) as hook:
+            made = sender(hook.url)
+            assert made.send([MESSAGE] * 3) == Sent(3)
+            made.close()
+        assert (len(hook.got), len(hook.clients)) == (3, clients)
 
 
 @pytest.mark.parametrize("password", ["", "secret", "whsec_", "whsec_!!", key_text(b"short")])

@@ -47,7 +47,7 @@ class KafkaSender:
         CredentialError: the credential has no login or password.
     """
 
-    at_once = 2_000
+    at_once = 10_000
     patience = 15.0
     """Seconds within which all acknowledgements have to be there."""
 

@@ -13,6 +13,7 @@ import hmac
 import ssl
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -27,6 +28,8 @@ from sterna.services.outlets import Webhook
 _PREFIX = "whsec_"
 _SHORTEST_KEY = 16  # bytes; the standard asks for 24 to 64, and older keys are about
 _MOST_RETRY_AFTER = 86_400.0
+_MOST_READ = 65_536  # bytes of an answer's body
+_READING = 1.0  # seconds for them
 _GONE, _TOO_LARGE = 410, 413
 
 
@@ -95,16 +98,28 @@ class WebhookSender:
         self._backend.deadline = time.monotonic() + seconds
         timeout = dict.fromkeys(("connect", "read", "write", "pool"), seconds)
         try:
-            # What the answer says beside its head isn't read: it may be endless.
             with self._pool.stream(
                 "POST", self._settings.url, headers=headers, content=message.text, extensions={"timeout": timeout}
             ) as answer:
                 retry_after = next((value for name, value in answer.headers if name.lower() == b"retry-after"), b"")
+                self._read_to_the_end(answer)
                 return _judged(answer.status, retry_after)
         except AddressRefused as error:
             return ReceiverUnreachable(str(error), hint="allow_networks may allow it"), None
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, OSError) as error:
             return ReceiverUnreachable(f"no answer: {type(error).__name__}"), None
+
+    def _read_to_the_end(self, answer: httpcore.Response) -> None:
+        """Read what a short answer says beside its head, so that its connection serves the next event, too. It may be
+        endless, and nothing depends on it.
+        """
+        self._backend.deadline = min(self._backend.deadline, time.monotonic() + _READING)
+        size = 0
+        with suppress(httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, OSError):
+            for part in answer.iter_stream():
+                size += len(part)
+                if size > _MOST_READ:
+                    return
 
 
 def _judged(status: int, retry_after: bytes) -> tuple[SternaError | None, float | None]:

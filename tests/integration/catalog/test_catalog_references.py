@@ -96,6 +96,8 @@ def test_a_tag_is_moved_from_where_it_is_known_to_stand(catalog, branch):
     with pytest.raises(ReferenceNotFound):
         catalog.move_tag(f"{name}-none", first, branch, second)
     assert catalog.move_tag(name, first, branch, second).hash == second
+    with pytest.raises(CatalogConflict):  # it stands there already, and whoever moved it there wasn't this one
+        catalog.move_tag(name, first, branch, second)
     catalog.delete_tag(name, second)
 
 

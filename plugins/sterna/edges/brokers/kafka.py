@@ -28,6 +28,7 @@ _REFUSED = (
     KafkaError.INVALID_RECORD,
     KafkaError.POLICY_VIOLATION,
 )
+_VAGUE = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)  # a handshake may fail with this, and then say why
 _quiet = logging.getLogger("sterna.edges.brokers.librdkafka")
 _quiet.addHandler(logging.NullHandler())
 _quiet.propagate = False
@@ -57,7 +58,7 @@ class KafkaSender:
         self._settings = settings
         self._credential = credential
         self._producer: Producer | None = None
-        self._trouble: KafkaError | None = None  # what the connection first complained of
+        self._trouble: KafkaError | None = None  # what the connection complained of
 
     def send(self, messages: Sequence[Message]) -> Sent:
         """See `Sender.send`."""
@@ -111,7 +112,8 @@ class KafkaSender:
         return self._producer
 
     def _complained(self, error: KafkaError) -> None:
-        self._trouble = self._trouble or error
+        if self._trouble is None or self._trouble.code() in _VAGUE:
+            self._trouble = error
 
     def _configuration(self) -> dict[str, Any]:
         tls, login = self._settings.tls, self._credential

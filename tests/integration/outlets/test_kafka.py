@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from sterna.edges.brokers.kafka import KafkaSender
 from sterna.edges.brokers.message import Message
@@ -108,6 +109,30 @@ def test_an_authority_that_nobody_believes_is_refused(kafka: KafkaReceiver, tmp_
         sent = made.send([message(1)])
         made.close()
     assert isinstance(sent.problem, ReceiverUnreachable) and "_SSL" in str(sent.problem)
+
+
+class Complaining(KafkaSender):
+    """A sender whose connection complains, and whose broker never answers."""
+
+    complaints: tuple[int, ...] = ()
+
+    def _wait(self, producer: Any, answers: Any) -> None:
+        for code in self.complaints:
+            self._complained(KafkaError(code))
+
+
+@pytest.mark.parametrize(
+    ("complaints", "told"),
+    [
+        ((KafkaError._TRANSPORT, KafkaError._SSL, KafkaError._ALL_BROKERS_DOWN), "_SSL"),
+        ((KafkaError._SSL, KafkaError._AUTHENTICATION), "_SSL"),
+        ((KafkaError._TRANSPORT,), "_TRANSPORT"),
+    ],
+)
+def test_a_clear_complaint_is_told_in_place_of_a_vague_one(complaints: tuple[int, ...], told: str) -> None:
+    made = Complaining(Kafka.model_validate({"servers": ["127.0.0.1:1"], "topic": "t", "tls": False}), None)
+    made.complaints = complaints
+    assert told in str(made.send([message(1)]).problem)
 
 
 def test_a_topic_that_is_not_there_is_waited_for(kafka: KafkaReceiver) -> None:

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field
 from sterna.services.outlets import Outlets
 from sterna.services.queries import NamedQueries, section
 from sterna.services.readers import Readers
+from sterna.services.upkeep import UpkeepSection
 from sterna.strict_yaml import StrictModel
 
 
@@ -50,7 +51,7 @@ class Services(StrictModel):
     features: NotYet = None
     ingest: NotYet = None
     flows: NotYet = None
-    upkeep: NotYet = None
+    upkeep: UpkeepSection = None
 
     @property
     def configured(self) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from sterna.services.values import Size
 from sterna.strict_yaml import StrictModel
 
 SQL_CHECK = "sql_check"
@@ -24,8 +25,6 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
 _DECIMAL_DIGITS = 38
 _TEXT = 10_000  # characters of a parameter
-_SIZE = re.compile(r"([0-9]{1,9}) ?(B|KiB|MiB|GiB)")
-_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 @dataclass(frozen=True)
@@ -131,12 +130,6 @@ _EXPECTED = {
 }
 
 
-def _size(value: Any) -> Any:
-    if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
-        return int(match[1]) * _UNITS[match[2]]
-    raise ValueError("expected a size such as 256MiB (units B, KiB, MiB, GiB)")
-
-
 def _given(value: Any) -> Any:
     """Return a default as the text of a request: YAML reads dates and numbers by itself."""
     if isinstance(value, bool):
@@ -165,10 +158,10 @@ class Param(StrictModel):
 
 
 Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
-Memory = Annotated[int, BeforeValidator(_size), Field(ge=64 << 20)]
+Memory = Annotated[Size, Field(ge=64 << 20)]
 Rows = Annotated[int, Field(ge=1, le=1_000_000)]
-Handed = Annotated[int, BeforeValidator(_size), Field(ge=1 << 20)]
-Size = Annotated[int, BeforeValidator(_size), Field(ge=1 << 10, le=1 << 30)]
+Handed = Annotated[Size, Field(ge=1 << 20)]
+AnswerSize = Annotated[Size, Field(ge=1 << 10, le=1 << 30)]
 
 
 class QueryLimits(StrictModel):
@@ -201,7 +194,7 @@ class SharedLimits(StrictModel):
     spark_bytes: Handed = 256 << 20
     at_once: Annotated[int, Field(ge=1, le=64)] = 2
     queue: Annotated[int, Field(ge=0, le=10_000)] = 32
-    cache: Annotated[int, BeforeValidator(_size)] = 64 << 20
+    cache: Size = 64 << 20
 
 
 class NamedQuery(StrictModel):

@@ -13,7 +13,7 @@ from sterna.errors import Remedy, ServicesError
 from sterna.services.load import parse_services
 from sterna.services.model import SECTIONS, Services
 
-BUILT = ("readers", "outlets", "queries")
+BUILT = ("readers", "outlets", "queries", "upkeep")
 SECRET = "wJalrXUtnFEMIsecret"
 
 

@@ -1,0 +1,57 @@
+"""The section `upkeep` of the services file: how tables on `main` are kept in shape (docs/upkeep.md)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from sterna.services.readers import Pattern
+from sterna.services.values import Duration, Size
+from sterna.strict_yaml import StrictModel
+
+
+class UpkeepRule(StrictModel):
+    """How some tables are kept in shape; the first rule that matches a table decides.
+
+    Args:
+        match: patterns over the dotted key, as in the registry's policies.
+        target: the size that rewritten data files aim at, in bytes.
+        sort: columns that rewritten files are sorted by, as Iceberg's procedure takes them; "": as they are.
+        keep: seconds of history that expiry leaves, whatever else would let it go. A floor above which the horizon
+            still keeps more.
+        quiet: seconds without a write before a partition is rewritten.
+        egress_per_day: what shipping rewritten files to other regions may cost a day, in the registry's currency;
+            None: no limit.
+    """
+
+    match: list[Pattern] = Field(min_length=1)
+    target: Size = 256 << 20
+    sort: str = ""
+    keep: Duration = 3_600
+    quiet: Duration = 600
+    egress_per_day: Annotated[float, Field(ge=0)] | None = None
+
+
+class Upkeep(StrictModel):
+    """All of the section.
+
+    Args:
+        tables: rules; a table that none matches is left alone.
+        patience: seconds that a silent region is waited for without an alarm.
+        without: regions that are left out of the horizon, by name: what only they still need goes.
+        grace: seconds between the two passes of a sweep.
+    """
+
+    tables: list[UpkeepRule] = Field(min_length=1)
+    patience: Duration = 604_800
+    without: list[str] = Field(default_factory=list)
+    grace: Duration = 86_400
+
+
+def section(value: Any) -> Any:
+    """Return None for a section that says nothing."""
+    return value or None
+
+
+UpkeepSection = Annotated[Upkeep | None, BeforeValidator(section)]

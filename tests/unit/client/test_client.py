@@ -27,7 +27,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def play(story: Awaitable[Any]) -> Any:
     async def limited() -> Any:
-        return await asyncio.wait_for(story, 30)
+        return await asyncio.wait_for(story, 120)
 
     return asyncio.run(limited())
 

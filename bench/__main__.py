@@ -61,6 +61,7 @@ Work = Annotated[
 _MILLION = [1_000_000]
 _SIZES = [100_000, *_MILLION]
 _FEW = [4, 16, 64]
+_CHANGED = [1, 20, 100]
 _RATES = [5.0, 20.0, 0.0]
 _LOADS = list(Loads)
 
@@ -108,6 +109,20 @@ def idle(
 ) -> None:
     """A sync with nothing to do, beside one Nessie round trip and the whole command. Goal: at most 0.5 s."""
     from bench.idle import bench
+
+    bench(tables, rounds, work)
+
+
+@app.command(epilog="Example: python3 run.py bench capacity --tables 1 --tables 50 --rounds 3")
+def capacity(
+    tables: Annotated[
+        list[int], typer.Option("--tables", min=1, help="Changed tables that a sync brings; repeat for more.")
+    ] = _CHANGED,
+    rounds: Rounds = 3,
+    work: Work = None,
+) -> None:
+    """The model of `sterna capacity` against syncs that bring ever more tables. Goal: off by at most 1.5 times."""
+    from bench.capacity import bench
 
     bench(tables, rounds, work)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
@@ -9,11 +10,13 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """Return dataclasses as what JSON is made of, at any depth; moments as ISO 8601 texts."""
+    """Return dataclasses as what JSON is made of, at any depth; moments as ISO 8601 texts, what has no end as null."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return value.isoformat() if isinstance(value, datetime) else value

@@ -271,7 +271,7 @@ def test_the_image_holds_what_readme_installs() -> None:
     assert all((ROOT / source).exists() for source in copied)
     # What run.py reads, and what pyproject.toml builds the package from.
     whole = [source for source in copied if not source.startswith("plugins/")]
-    assert ["run.py", "requirements.lock", "pyproject.toml", "README.md", "LICENSE", "plugins"] == whole
+    assert whole == ["run.py", "requirements.lock", "pyproject.toml", "README.md", "LICENSE", "plugins"]
     assert ("RUN", "python run.py sterna --help") in lines
     assert run.VENV.relative_to(run.HERE) == Path(".venv")
     assert SERVICES["first"]["build"]["context"] == "."
@@ -765,6 +765,11 @@ def test_airflow_is_run_as_in_the_tests(region: str, tmp_path: Path, caught: Cau
         # What start_airflow is given by Deployment.start_airflow.
         "AIRFLOW__STERNA__REGION": region,
         "AIRFLOW__STERNA__REGISTRY": "/etc/sterna/storage_registry.yaml",
+        # What jobs on a classic Spark are given by `spark_environment`; the image's folder is not theirs to write.
+        "JAVA_HOME": f"{HOME}/java",
+        "SPARK_CONF_DIR": f"{HOME}/classic/spark/conf",
+        "SPARK_LOCAL_DIRS": "/tmp",
+        "SPARK_LOCAL_IP": LOOPBACK,
     }
     ours = set(COMPOSE["x-credentials"]) | {"STERNA_REGION"}
     for kind in (*roles, "airflow-tables-{}"):

@@ -62,9 +62,10 @@ def look(source: Path) -> None:
     for region, rows in (("us", 1000), ("eu", 500)):
         said = execute(source, f"guard-{region}", "python", "-", region, str(rows), "first", script="write_table.py")
         print(f"written in {region}: {said}")
+    both = ("1000", "500")
     step(
         "both tables read by eu's Trino",
-        lambda: until(lambda: (counted(source, "us"), counted(source, "eu")), ("1000", "500")),
+        lambda: until(lambda: tuple(counted(source, each) for each in REGIONS), both),
     )
     print(execute(source, "guard-eu", "sterna", "verify", "--region", "eu"))
     rows_read = execute(source, "airflow-scheduler-eu", "python", "-", "shop.orders_us", script="classic_spark.py")

@@ -139,6 +139,7 @@ def started(source: Path) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["docker", "compose", "ps", "--all"], cwd=source)
+        subprocess.run(["docker", "compose", "logs", "--tail", "20"], cwd=source)
         subprocess.run(["docker", "compose", "--profile", "first", "down", "--volumes"], cwd=source)
 
 

@@ -44,6 +44,13 @@ def set_up() -> None:
     if stamp.exists() and stamp.read_text() == wanted:
         return
     print("setting up .venv from requirements.lock (once)", file=sys.stderr, flush=True)
+    install_packages()
+    subprocess.run([*_installer(), "--no-deps", "--editable", HERE], check=True)
+    stamp.write_text(wanted)
+
+
+def install_packages() -> None:
+    """Make .venv with all packages of the lock file, without sterna itself."""
     python = BIN / "python"
     if not python.exists():
         try:
@@ -53,10 +60,11 @@ def set_up() -> None:
                 "this Python has no pip to start from: install its venv package (on Debian and Ubuntu: python3-venv)"
             )
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", UV], check=True)
-    install = [BIN / "uv", "pip", "install", "--quiet", "--python", python]
-    subprocess.run([*install, "--require-hashes", "--requirements", HERE / "requirements.lock"], check=True)
-    subprocess.run([*install, "--no-deps", "--editable", HERE], check=True)
-    stamp.write_text(wanted)
+    subprocess.run([*_installer(), "--require-hashes", "--requirements", HERE / "requirements.lock"], check=True)
+
+
+def _installer() -> list[str | Path]:
+    return [BIN / "uv", "pip", "install", "--quiet", "--python", BIN / "python"]
 
 
 def main() -> int:

@@ -70,6 +70,7 @@ S3_PORT = {"us": "9001", "eu": "9002"}
 AIRFLOW_PORT = {"us": "8081", "eu": "8082"}
 DOCKERFILE: str = SERVICES["first"]["build"]["dockerfile_inline"]
 HOME = "/opt/sterna"
+PURELIB = sysconfig.get_path("purelib")
 PACKAGES = f"{HOME}/.venv/lib/python3.11/site-packages"
 VARIABLE = re.compile(r"\$\{(\w+):\?[^}]+\}")
 SECRET = re.compile(r"PASSWORD|SECRET|FERNET|ACCESS_KEY|AUTH_KEY|SQL_ALCHEMY|AIRFLOW_CONN")
@@ -269,16 +270,37 @@ def test_the_image_holds_what_readme_installs() -> None:
     copied = [source for instruction, rest in lines if instruction == "COPY" for source in rest.split()[:-1]]
     assert all((ROOT / source).exists() for source in copied)
     # What run.py reads, and what pyproject.toml builds the package from.
-    assert {"run.py", "pyproject.toml", "requirements.lock", "README.md", "LICENSE", "plugins"} == set(copied)
+    whole = [source for source in copied if not source.startswith("plugins/")]
+    assert whole == ["run.py", "requirements.lock", "pyproject.toml", "README.md", "LICENSE", "plugins"]
     assert ("RUN", "python run.py sterna --help") in lines
     assert run.VENV.relative_to(run.HERE) == Path(".venv")
     assert SERVICES["first"]["build"]["context"] == "."
     assert "$" not in DOCKERFILE, "Compose would fill it in"
 
 
+def test_a_change_of_the_code_installs_and_fetches_nothing_anew(tmp_path: Path) -> None:
+    """All that is copied before the code is what these steps need, and is enough for them."""
+    before, _, after = DOCKERFILE.partition("COPY plugins plugins")
+    assert "install_packages" in before and "fetch_jars" in before and "java_home_for_spark" in before
+    assert "pyproject.toml" not in before.partition("fetch_jars")[0] and "run.py sterna" in after
+    for source in re.findall(r"plugins/sterna/\S+\.py", before):
+        target = tmp_path / source
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes((ROOT / source).read_bytes())
+    lines = [line for line in before.splitlines() if line.startswith("RUN PYTHONPATH=plugins ")]
+    assert len(lines) == 2
+    for line in lines:
+        imports = ";".join(line.partition('"')[2].split(";")[:-1])
+        subprocess.run(
+            [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {['plugins', PURELIB]!r}; {imports}"],
+            cwd=tmp_path,
+            check=True,
+        )
+
+
 def test_the_image_s_build_calls_functions_that_there_are() -> None:
-    scripts = re.findall(r'^RUN python -c "(.*)"$', DOCKERFILE, re.MULTILINE)
-    assert len(scripts) == 2
+    scripts = re.findall(r'^RUN (?:PYTHONPATH=plugins )?python -c "(.*)"$', DOCKERFILE, re.MULTILINE)
+    assert len(scripts) == 4
     for script in scripts:
         imports = [each for each in ast.parse(script).body if isinstance(each, ast.ImportFrom)]
         assert imports
@@ -287,8 +309,11 @@ def test_the_image_s_build_calls_functions_that_there_are() -> None:
         known = {alias.name for each in imports for alias in each.names}
         assert {each.id for each in ast.walk(ast.parse(script)) if isinstance(each, ast.Name)} == known
     assert f"STERNA_CACHE={HOME}/cache" in DOCKERFILE
-    assert f"Path('{HOME}/java')" in scripts[1]
+    assert f"Path('{HOME}/java')" in scripts[2]
     assert SERVICES["spark-eu"]["environment"]["JAVA_HOME"] == f"{HOME}/java"
+    assert f"Path('{HOME}/classic')" in scripts[3]
+    classic = SERVICES["airflow-scheduler-eu"]["environment"]
+    assert (classic["JAVA_HOME"], classic["SPARK_CONF_DIR"]) == (f"{HOME}/java", f"{HOME}/classic/spark/conf")
 
 
 def test_volumes_lie_where_the_image_lets_its_user_write() -> None:
@@ -407,7 +432,7 @@ def test_a_region_starts_and_answers_while_the_other_one_is_dark(region: str) ->
     # /q/health asks every region's store.
     assert (
         SERVICES[f"nessie-{region}"]["healthcheck"]["test"][-1]
-        == f"http://{LOOPBACK}:{NESSIE_PORT[region]}/api/v2/config"
+        == f"http://nessie-{region}:{NESSIE_PORT[region]}/api/v2/config"
     )
 
 
@@ -740,6 +765,11 @@ def test_airflow_is_run_as_in_the_tests(region: str, tmp_path: Path, caught: Cau
         # What start_airflow is given by Deployment.start_airflow.
         "AIRFLOW__STERNA__REGION": region,
         "AIRFLOW__STERNA__REGISTRY": "/etc/sterna/storage_registry.yaml",
+        # What jobs on a classic Spark are given by `spark_environment`; the image's folder is not theirs to write.
+        "JAVA_HOME": f"{HOME}/java",
+        "SPARK_CONF_DIR": f"{HOME}/classic/spark/conf",
+        "SPARK_LOCAL_DIRS": "/tmp",
+        "SPARK_LOCAL_IP": LOOPBACK,
     }
     ours = set(COMPOSE["x-credentials"]) | {"STERNA_REGION"}
     for kind in (*roles, "airflow-tables-{}"):
@@ -806,7 +836,7 @@ def test_a_member_is_healthy_as_primary_or_synchronous_standby(
 def test_nessie_is_healthy_when_the_catalog_answers(
     answer: bytes | int, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answering(monkeypatch, {f"http://{LOOPBACK}:19121/api/v2/config": answer})
+    answering(monkeypatch, {"http://nessie-eu:19121/api/v2/config": answer})
     assert probe("nessie-eu", monkeypatch) == code
 
 

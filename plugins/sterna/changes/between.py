@@ -92,4 +92,6 @@ def to_frame(spark: SparkSession, planned: Staged, key: Sequence[str], table: st
         raise UsageError(f"the table has a column {CHANGE} of its own", table=table, hint="rename it")
     if missing := [name for name in key if name not in names]:
         raise UsageError(f"no column {', '.join(missing)} to be a key: there are {', '.join(names)}", table=table)
-    return difference(spark, planned.before(), planned.after(), schema, [names.index(name) for name in key], planned.lineage)
+    return difference(
+        spark, planned.before(), planned.after(), schema, [names.index(name) for name in key], planned.lineage
+    )

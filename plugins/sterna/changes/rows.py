@@ -40,9 +40,7 @@ def difference(
         lineage: whether rows have ids at both ends.
     """
     kinds = [field.dataType for field in schema.fields]
-    sides = [
-        _side(frame, sign, len(kinds), lineage) for frame, sign in ((before, -1), (after, 1)) if frame is not None
-    ]
+    sides = [_side(frame, sign, len(kinds), lineage) for frame, sign in ((before, -1), (after, 1)) if frame is not None]
     if not sides:
         return _named(_nothing(spark, schema), schema)
     found: Any = sides[0]
@@ -138,9 +136,7 @@ def _told(rows: DataFrame, *, keyed: bool) -> DataFrame:
 
     old = f.col(_SIGN) < 0
     paired = f.col(_PAIRED)
-    said = (
-        f.when(old & paired, BEFORE).when(paired, AFTER).when(old, DELETE).otherwise(INSERT)
-    )
+    said = f.when(old & paired, BEFORE).when(paired, AFTER).when(old, DELETE).otherwise(INSERT)
     told = rows.withColumn(CHANGE, said)
     return told.where(f.col(CHANGE) != BEFORE) if keyed else told
 

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sterna.edges.spark.start import failures, summary
+from sterna.edges.spark.tables import without_secret_values
 from sterna.errors import EngineError, Gap, NeedsClassicSpark, Rewound, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SOURCE = Path(__file__).with_name("StagedChanges.java")
+_FILE_IO = "org.apache.iceberg.io.ResolvingFileIO"
 _CLASS = "sterna.StagedChanges"
 _compiling = threading.Lock()
 _compiled: dict[str, Any] = {}  # an application: the class in its JVM
@@ -89,14 +91,16 @@ def load_named(spark: SparkSession, table: str) -> Any:
         raise UsageError(f"can't read the table: {summary(error)}", table=table) from None
 
 
-def load_metadata(spark: SparkSession, table: str, metadata: str, properties: Mapping[str, str]) -> Any:
+def load_metadata(
+    spark: SparkSession, table: str, metadata: str, stores: Sequence[tuple[str, Mapping[str, str]]]
+) -> Any:
     """Return the table that a metadata.json describes, as Iceberg's own object in the JVM; no catalog is asked.
 
     Args:
         spark: the session.
         table: what messages call it.
         metadata: the URI of the metadata.json.
-        properties: how Iceberg's FileIO reaches its files; secret.
+        stores: prefixes of URIs, and how Iceberg's FileIO reaches each; the first is that of the metadata.json.
 
     Raises:
         NeedsClassicSpark: the session is one on Spark Connect.
@@ -104,13 +108,25 @@ def load_metadata(spark: SparkSession, table: str, metadata: str, properties: Ma
     """
     java = _java(spark, table)
     iceberg = java._jvm.org.apache.iceberg
+    credentials = java._jvm.java.util.ArrayList()
+    for prefix, properties in stores:
+        credentials.add(iceberg.io.StorageCredential.create(prefix, _java_map(java, properties)))
     try:
-        io = iceberg.CatalogUtil.loadFileIO(
-            "org.apache.iceberg.io.ResolvingFileIO", dict(properties), java._jsparkSession.sessionState().newHadoopConf()
-        )
+        hadoop = java._jsparkSession.sessionState().newHadoopConf()
+        io = iceberg.CatalogUtil.loadFileIO(_FILE_IO, _java_map(java, stores[0][1]), hadoop, credentials)
         return iceberg.BaseTable(iceberg.StaticTableOperations(metadata, io), table)
     except failures() as error:
-        raise EngineError(f"can't read the table's metadata: {summary(error)}", table=table, file=metadata) from None
+        said = summary(error)
+        for _, properties in stores:
+            said = without_secret_values(said, properties)
+        raise EngineError(f"can't read the table's metadata: {said}", table=table, file=metadata) from None
+
+
+def _java_map(java: Any, properties: Mapping[str, str]) -> Any:
+    made = java._jvm.java.util.HashMap()
+    for name, value in properties.items():
+        made.put(name, value)
+    return made
 
 
 def snapshot_of(table: Any, name: str, version: int | str | None) -> int:
@@ -182,8 +198,6 @@ def _wrong(said: str, name: str, start: int | None, end: int) -> Gap | Rewound:
 
 
 def _java(spark: SparkSession, table: str) -> Any:
-    from pyspark.sql.classic.dataframe import DataFrame as _  # noqa: F401 - a classic PySpark is installed
-
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise NeedsClassicSpark(
             "the rows between two snapshots are planned in Spark's JVM, which Spark Connect doesn't show",

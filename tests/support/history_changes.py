@@ -14,7 +14,7 @@ from tests.support.history_state import State, load_state
 from tests.support.row_changes import Oracle, check, net
 from tests.support.world import World, pyiceberg_properties
 
-_PAIRS = 3
+_PAIRS = 2
 
 
 def check_some(world: World, rng: Random, table: str) -> int:

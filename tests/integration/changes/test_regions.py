@@ -87,7 +87,7 @@ def test_the_command(world: World, table: str, capsys: pytest.CaptureFixture[str
     new = next(row for row in told["rows"] if row[CHANGE] == "insert")
     assert new == {CHANGE: "insert", "id": "9007199254740993", "v": "<b>\x1b", "day": None}
     text = sterna("--from", start, "--key", "id")
-    assert "2 delete, 1 insert; 3 data files read" in text
+    assert "2 delete, 1 insert; 5 data files read" in text
     assert "- id: 3  v: v3" in text and "\\x1b" in text and "\x1b" not in text
     assert "no changes; 0 data files read" in sterna("--from", end)
     assert "… 59 more rows" in sterna("--rows", "0")

@@ -152,6 +152,23 @@ def verify(
     bench(entries, rounds, per_manifest, work)
 
 
+@app.command(epilog="Example: python3 run.py bench changes --files 20000 --rounds 5")
+def changes(
+    files: Annotated[
+        list[int], typer.Option("--files", min=1, help="Data files of the large table; repeat for more.")
+    ] = _MILLION,
+    rounds: Rounds = 5,
+    work: Work = None,
+) -> None:
+    """The rows of one commit in a large table and in a small one, and against reading both versions and subtracting.
+
+    Goals: at most 1.3 times; at least 3 times as fast.
+    """
+    from bench.changes import bench
+
+    bench(files, rounds, work)
+
+
 @app.command(epilog="Example: python3 run.py bench copy --load many --rounds 3")
 def copy(
     load: Annotated[list[Loads], typer.Option("--load", help="What to copy; repeat for both.")] = _LOADS,

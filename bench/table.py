@@ -22,6 +22,7 @@ _CASES = {
         "histories of 10 / 1440 / 43200 snapshots",
     ),
     "churn": ("60 commits a minute, 20 tables", "30 commits a minute, 1 table"),
+    "changes": ("one commit in 1000000 files", "one deleted row, 60 files"),
     "clean": ("50000 files, 60 commits a minute, 20 tables",),
     "kept": ("60 commits on 1440 snapshots",),
     "seed": ("200 tables",),

@@ -35,6 +35,11 @@
     │   ├── QueryEnded           the process that answers is ending                                  retry
     │   ├── NeedsSpark           a table that the gateway's own engine doesn't read exactly          stop
     │   └── QueryFailed          the engine says no, or its process died                             stop
+    ├── ChangesError
+    │   ├── Gap                  a snapshot, or the way between two, is not kept                     stop
+    │   ├── Rewound              the snapshot to start from is no ancestor of the one to end at      stop
+    │   ├── NotAKey              several rows of a snapshot have the same key                        stop
+    │   └── NeedsClassicSpark    Spark Connect doesn't show the JVM that changes are planned in      stop
     ├── OutletError
     │   ├── ReceiverUnreachable  a receiver or broker doesn't acknowledge an event                   retry
     │   ├── EventRefused         it says that it never takes this event                              stop
@@ -360,6 +365,36 @@ class NeedsSpark(QueryError):
 
 class QueryFailed(QueryError):
     """The engine refused the query, or the process that ran it died."""
+
+
+class ChangesError(SternaError):
+    """The rows between two snapshots can't be told."""
+
+    has_lines = False
+
+
+class Gap(ChangesError):
+    """A snapshot, or the way between two, is not kept."""
+
+    exit_code = 6
+
+
+class Rewound(ChangesError):
+    """The snapshot to start from is no ancestor of the one to end at."""
+
+    exit_code = 6
+
+
+class NotAKey(ChangesError):
+    """Several rows of a snapshot have the same key."""
+
+    exit_code = 2
+
+
+class NeedsClassicSpark(ChangesError):
+    """Spark Connect doesn't show the JVM in which changes are planned."""
+
+    exit_code = 2
 
 
 class OutletError(SternaError):

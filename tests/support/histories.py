@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from sterna.catalog.model import NAMESPACE, Put, key_name, parse_key
+from tests.support.history_changes import check_some
 from tests.support.history_refs import REFS, WAP
 from tests.support.history_rows import ROWS, append
 from tests.support.history_shape import SHAPE, create
@@ -37,6 +38,7 @@ class History:
         lines: each operation with its statements, each sync.
         operations: how many operations were done.
         syncs: how many syncs were done and checked.
+        changes: how many pairs of snapshots had their changes checked.
         compared: what was found equal: (region, table) → the metadata locations on main and on the replica.
         seconds: how long it took.
     """
@@ -46,12 +48,16 @@ class History:
     lines: list[str] = field(default_factory=list)
     operations: int = 0
     syncs: int = 0
+    changes: int = 0
     compared: dict[tuple[str, str], tuple[str | None, str | None]] = field(default_factory=dict)
     seconds: float = 0.0
 
     @property
     def summary(self) -> str:
-        return f"history {self.seed}: {self.operations} operations, {self.syncs} syncs, {self.seconds:.1f} s"
+        return (
+            f"history {self.seed}: {self.operations} operations, {self.syncs} syncs, {self.changes} pairs of "
+            f"snapshots, {self.seconds:.1f} s"
+        )
 
     @property
     def replay(self) -> str:
@@ -106,6 +112,8 @@ def _play(world: World, history: History, rng: Random, namespaces: list[str], fe
         if rng.random() < _SYNC_CHANCE:
             _sync(world, history, [rng.choice(world.stage.regions)])
     _sync(world, history, world.stage.regions, last=True)
+    for table in _tables(world, history, "main"):
+        history.changes += check_some(world, rng, table)
 
 
 def _choose(turn: Turn, operations: Mapping[str, tuple[float, Operation]]) -> tuple[str, list[str]]:

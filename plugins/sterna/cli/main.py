@@ -10,6 +10,7 @@ import typer
 from sterna.cli import exits
 from sterna.cli.capacity import capacity_app
 from sterna.cli.catalog import catalog_app
+from sterna.cli.changes import changes_app
 from sterna.cli.context import finder
 from sterna.cli.demo import demo_app
 from sterna.cli.events import events_app
@@ -36,7 +37,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 # Without a name: their commands stand beside one another.
-for commands in (sync_app, follow_app, status_app, verify_app, gc_app, query_app, serve_app, capacity_app, demo_app):
+for commands in (
+    *(sync_app, follow_app, status_app, verify_app, gc_app),
+    *(query_app, changes_app, serve_app, capacity_app, demo_app),
+):
     app.add_typer(commands)
 app.add_typer(registry_app, name="registry")
 app.add_typer(catalog_app, name="catalog")

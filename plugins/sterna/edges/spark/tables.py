@@ -117,7 +117,7 @@ class SparkTables:
             raise OutOfTime(f"the region's Spark, at {place}, took more than {seconds:.1f} s") from None
         except failures() as error:
             self._refuse_closed()
-            raise EngineError(f"Spark at {place} failed: {_without_secrets(summary(error), properties)}") from None
+            raise EngineError(f"Spark at {place} failed: {without_secret_values(summary(error), properties)}") from None
         finally:
             with self._lock:
                 self._under_way.pop(tag, None)
@@ -238,7 +238,13 @@ def _with_catalog(spark: SparkSession, properties: Mapping[str, str]) -> _Sessio
     return _Session(spark, dict(properties), database)
 
 
-def _without_secrets(text: str, properties: Mapping[str, str]) -> str:
+def without_secret_values(text: str, properties: Mapping[str, str]) -> str:
+    """Return a text with what is secret of FileIO's properties replaced by `***`.
+
+    Args:
+        text: what Spark said.
+        properties: the properties.
+    """
     return redact(text, {name: value for name, value in properties.items() if re.search(_TOLD, name)})
 
 

@@ -1,0 +1,199 @@
+"""The difference of two multisets of rows, exactly, and which of its rows are updates of one another.
+
+Rows are compared by a canonical form. Spark takes -0.0 for 0.0, and compares no maps: so numbers with a point stand
+there as text, which has as many digits as tell them apart, and maps as their sorted entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+CHANGE = "_change_type"
+"""The column that says what became of a row."""
+INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_before", "update_after"
+# Names of our own, for whatever the table's columns are called.
+_SIGN, _COUNT, _ROW_ID, _PAIRED, _TURN = "s", "n", "r", "p", "t"
+
+
+def difference(
+    spark: SparkSession,
+    before: DataFrame | None,
+    after: DataFrame | None,
+    schema: StructType,
+    key: Sequence[int],
+    lineage: bool,
+) -> DataFrame:
+    """Return what is in one of two multisets of rows and not in the other.
+
+    Args:
+        spark: the session.
+        before: rows of the files that differ, at the start; None for none.
+        after: the same at the end.
+        schema: the table's schema at the end.
+        key: which of its columns tell rows apart; none: rows are paired by their ids, where they have some.
+        lineage: whether rows have ids at both ends.
+    """
+    kinds = [field.dataType for field in schema.fields]
+    sides = [_side(frame, sign, len(kinds), lineage) for frame, sign in ((before, -1), (after, 1)) if frame is not None]
+    if not sides:
+        return _named(_nothing(spark, schema), schema)
+    found: Any = sides[0]
+    if len(sides) == 2:
+        found = _cancelled(sides[0].unionAll(sides[1]), kinds, lineage)
+        if lineage:
+            found = _cancelled_again(found, kinds)
+    if key:
+        found = _by_key(found, kinds, key)
+    elif lineage and len(sides) == 2:
+        found = _by_row_id(found)
+    else:
+        found = found.withColumn(_PAIRED, _false())
+    return _named(_told(found, keyed=bool(key)), schema)
+
+
+def _columns(count: int) -> list[str]:
+    return [f"c{index}" for index in range(count)]
+
+
+def _side(frame: DataFrame, sign: int, count: int, lineage: bool) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    # Of a table with row lineage Iceberg shows the ids behind the columns, as what rewrites the files needs them.
+    more = frame.columns[count:]
+    if lineage and "_row_id" not in more:
+        frame, more = frame.select("*", "_row_id"), [*more, "_row_id"]
+    ids = [_ROW_ID] if lineage else []
+    named = frame.toDF(*_columns(count), *(_ROW_ID if name == "_row_id" else f"m{name}" for name in more))
+    return named.select(*_columns(count), *ids, f.lit(sign).alias(_SIGN))
+
+
+def _cancelled(rows: DataFrame, kinds: Sequence[DataType], lineage: bool) -> DataFrame:
+    """Let rows of both sides cancel that are equal, and have the same id where they have ids."""
+    from pyspark.sql import functions as f
+
+    names = _columns(len(kinds))
+    by, rest = [], []
+    for name, kind in zip(names, kinds, strict=True):
+        if _plain(kind):
+            by.append(f.col(name))
+        else:
+            by.append(_canonical(f.col(name), kind).alias(f"k{name}"))
+            rest.append(f.first(name).alias(name))
+    ids = [_ROW_ID] if lineage else []
+    counted = rows.groupBy(*by, *ids).agg(f.sum(_SIGN).alias(_COUNT), *rest).where(f.col(_COUNT) != 0)
+    each = f.explode(f.array_repeat(f.lit(0), f.abs(f.col(_COUNT)).cast("int")))
+    return counted.select(*names, *ids, f.signum(_COUNT).cast("int").alias(_SIGN), each.alias("i")).drop("i")
+
+
+def _cancelled_again(rows: DataFrame, kinds: Sequence[DataType]) -> DataFrame:
+    """Let equal rows of both sides cancel though their ids differ; those that have a partner by their id come last."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    by = [_canonical(f.col(name), kind) for name, kind in zip(_columns(len(kinds)), kinds, strict=True)]
+    equal = Window.partitionBy(*by)
+    mine = Window.partitionBy(*by, _SIGN).orderBy(_PAIRED, _ROW_ID)
+    olds, news = (f.count(f.when(f.col(_SIGN) == sign, 1)).over(equal) for sign in (-1, 1))
+    turn = f.row_number().over(mine)
+    kept = _by_row_id(rows).select("*", turn.alias(_TURN), f.least(olds, news).alias(_COUNT))
+    return kept.where(f.col(_TURN) > f.col(_COUNT)).drop(_TURN, _COUNT, _PAIRED)
+
+
+def _by_row_id(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    same = Window.partitionBy(_ROW_ID)
+    both = (f.min(_SIGN).over(same) != f.max(_SIGN).over(same)) & f.col(_ROW_ID).isNotNull()
+    return rows.withColumn(_PAIRED, both)
+
+
+def _by_key(rows: DataFrame, kinds: Sequence[DataType], key: Sequence[int]) -> DataFrame:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    same = Window.partitionBy(*[_canonical(f.col(f"c{index}"), kinds[index]) for index in key])
+    often = reduce(
+        lambda one, other: one | other,
+        [f.count(f.when(f.col(_SIGN) == sign, 1)).over(same) > 1 for sign in (-1, 1)],
+    )
+    both = f.min(_SIGN).over(same) != f.max(_SIGN).over(same)
+    return rows.withColumn(_PAIRED, f.when(often, f.raise_error(f.lit(NOT_A_KEY)).cast("boolean")).otherwise(both))
+
+
+NOT_A_KEY = "NotAKey: several rows of a snapshot have the same key"
+"""By what Spark tells that what was given as a key isn't one."""
+
+
+def _told(rows: DataFrame, *, keyed: bool) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    old = f.col(_SIGN) < 0
+    paired = f.col(_PAIRED)
+    said = f.when(old & paired, BEFORE).when(paired, AFTER).when(old, DELETE).otherwise(INSERT)
+    told = rows.withColumn(CHANGE, said)
+    return told.where(f.col(CHANGE) != BEFORE) if keyed else told
+
+
+def _named(rows: DataFrame, schema: StructType) -> DataFrame:
+    names = _columns(len(schema.fields))
+    return rows.select(CHANGE, *names).toDF(CHANGE, *schema.names)
+
+
+def _nothing(spark: SparkSession, schema: StructType) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    nulls = [f.lit(None).cast(field.dataType).alias(f"c{index}") for index, field in enumerate(schema.fields)]
+    return spark.range(0).select(f.lit("").alias(CHANGE), *nulls)
+
+
+def _false() -> Column:
+    from pyspark.sql import functions as f
+
+    return f.lit(False)
+
+
+def _plain(kind: DataType) -> bool:
+    """Say whether Spark's own comparison of a type is exact."""
+    from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructType, VariantType
+
+    if isinstance(kind, StructType):
+        return all(_plain(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _plain(kind.elementType)
+    return not isinstance(kind, FloatType | DoubleType | MapType | VariantType)
+
+
+def _canonical(column: Column, kind: DataType) -> Column:
+    """Return a form of a value that Spark compares, and that differs where the value does."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
+
+    if _plain(kind):
+        return column
+    if isinstance(kind, StructType):
+        parts = [
+            _canonical(column.getField(field.name), field.dataType).alias(f"f{index}")
+            for index, field in enumerate(kind.fields)
+        ]
+        return f.when(column.isNotNull(), f.struct(*parts))
+    if isinstance(kind, ArrayType):
+        return f.transform(column, lambda each: _canonical(each, kind.elementType))
+    if isinstance(kind, MapType):
+        entries = f.transform(
+            f.map_entries(column),
+            lambda each: f.struct(
+                _canonical(each.getField("key"), kind.keyType).alias("k"),
+                _canonical(each.getField("value"), kind.valueType).alias("v"),
+            ),
+        )
+        return f.array_sort(entries)
+    if isinstance(kind, VariantType):
+        return f.struct(f.schema_of_variant(column), f.to_json(column))
+    return column.cast("string")

@@ -1,0 +1,234 @@
+"""What differs between two snapshots of a table, planned in Spark's own JVM and staged for Iceberg's readers there.
+
+Planning over py4j would take milliseconds a file. So the planning is Java, which Spark's own compiler (Janino)
+compiles once a process. Deletes are applied by Iceberg's readers: staged scan tasks name the delete files with each
+data file. What is staged is let go of when the JVM's garbage collector finds that no DataFrame reads it any more.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sterna.edges.spark.start import failures, summary
+from sterna.edges.spark.tables import without_secret_values
+from sterna.errors import EngineError, Gap, NeedsClassicSpark, Rewound, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SOURCE = Path(__file__).with_name("StagedChanges.java")
+_FILE_IO = "org.apache.iceberg.io.ResolvingFileIO"
+_CLASS = "sterna.StagedChanges"
+_compiling = threading.Lock()
+_compiled: dict[str, Any] = {}  # an application: the class in its JVM
+
+
+class Staged:
+    """What differs between two snapshots, as files to read.
+
+    Args:
+        spark: the session.
+        changes: the object in the JVM.
+    """
+
+    def __init__(self, spark: SparkSession, changes: Any) -> None:
+        self._spark = spark
+        self._changes = changes
+
+    @property
+    def lineage(self) -> bool:
+        """Whether rows have ids at both snapshots."""
+        return bool(self._changes.lineage())
+
+    @property
+    def schema(self) -> str:
+        """The schema at the end, as Spark's JSON."""
+        return str(self._changes.schema())
+
+    @property
+    def files(self) -> tuple[int, int]:
+        """How many data files are read, as they were before and as they are after."""
+        return int(self._changes.filesBefore()), int(self._changes.filesAfter())
+
+    def before(self) -> DataFrame | None:
+        """Return the rows that those files had at the start; None where there are none."""
+        return self._read(self._changes.stageBefore)
+
+    def after(self) -> DataFrame | None:
+        """Return the rows that those files have at the end; None where there are none."""
+        return self._read(self._changes.stageAfter)
+
+    def _read(self, stage: Any) -> DataFrame | None:
+        name = uuid.uuid4().hex
+        if not stage(name):
+            return None
+        frame: Any = self._spark.read.format("iceberg").load(name)
+        relation = frame._jdf.queryExecution().analyzed().collectLeaves().head()
+        self._changes.endWith(relation.table(), name)
+        return frame  # type: ignore[no-any-return]
+
+
+def load_named(spark: SparkSession, table: str) -> Any:
+    """Return a table of one of the session's catalogs, as Iceberg's own object in the JVM.
+
+    Args:
+        spark: the session.
+        table: its name in SQL.
+
+    Raises:
+        NeedsClassicSpark: the session is one on Spark Connect.
+        UsageError: there is no such table, or it isn't Iceberg's.
+    """
+    java = _java(spark, table)
+    try:
+        return java._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(java._jsparkSession, table)
+    except failures() as error:
+        raise UsageError(f"can't read the table: {summary(error)}", table=table) from None
+
+
+def load_metadata(
+    spark: SparkSession, table: str, metadata: str, stores: Sequence[tuple[str, Mapping[str, str]]]
+) -> Any:
+    """Return the table that a metadata.json describes, as Iceberg's own object in the JVM; no catalog is asked.
+
+    Args:
+        spark: the session.
+        table: what messages call it.
+        metadata: the URI of the metadata.json.
+        stores: prefixes of URIs, and how Iceberg's FileIO reaches each; the first is that of the metadata.json.
+
+    Raises:
+        NeedsClassicSpark: the session is one on Spark Connect.
+        EngineError: it can't be read.
+    """
+    java = _java(spark, table)
+    iceberg = java._jvm.org.apache.iceberg
+    credentials = java._jvm.java.util.ArrayList()
+    for prefix, properties in stores:
+        credentials.add(iceberg.io.StorageCredential.create(prefix, _java_map(java, properties)))
+    try:
+        hadoop = java._jsparkSession.sessionState().newHadoopConf()
+        io = iceberg.CatalogUtil.loadFileIO(_FILE_IO, _java_map(java, stores[0][1]), hadoop, credentials)
+        return iceberg.BaseTable(iceberg.StaticTableOperations(metadata, io), table)
+    except failures() as error:
+        said = summary(error)
+        for _, properties in stores:
+            said = without_secret_values(said, properties)
+        raise EngineError(f"can't read the table's metadata: {said}", table=table, file=metadata) from None
+
+
+def _java_map(java: Any, properties: Mapping[str, str]) -> Any:
+    made = java._jvm.java.util.HashMap()
+    for name, value in properties.items():
+        made.put(name, value)
+    return made
+
+
+def snapshot_of(table: Any, name: str, version: int | str | None) -> int:
+    """Return the snapshot that is meant by an id, a branch or tag of the table, or None, which is the current one.
+
+    Args:
+        table: the table in the JVM.
+        name: what messages call it.
+        version: what is meant.
+
+    Raises:
+        UsageError: there is no such branch or tag, or no snapshot at all.
+    """
+    if isinstance(version, int):
+        return version
+    if version is None:
+        current = table.currentSnapshot()
+        if current is None:
+            raise UsageError("the table has no snapshot yet", table=name)
+        return int(current.snapshotId())
+    ref = table.refs().get(version)
+    if ref is not None:
+        return int(ref.snapshotId())
+    if version.isdecimal():
+        return int(version)
+    raise UsageError(f"no snapshot, branch or tag {version!r}", table=name)
+
+
+def stage(spark: SparkSession, table: Any, name: str, start: int | None, end: int) -> Staged:
+    """Plan what must be read for the rows between two snapshots.
+
+    Args:
+        spark: the session.
+        table: the table in the JVM.
+        name: what messages call it.
+        start: the snapshot to start from; None: before the first row.
+        end: the snapshot to end at.
+
+    Raises:
+        Gap: a snapshot is not kept, or the way between them isn't.
+        Rewound: the start is no ancestor of the end.
+        EngineError: a manifest can't be read.
+    """
+    try:
+        changes = _planner(spark).getConstructors()[0].newInstance(_arguments(spark, table))
+        said = str(changes.open("" if start is None else str(start), str(end)))
+        if said:
+            raise _wrong(said, name, start, end)
+        changes.plan()
+    except failures() as error:
+        raise EngineError(f"can't plan the changes: {summary(error)}", table=name) from None
+    return Staged(spark, changes)
+
+
+def _wrong(said: str, name: str, start: int | None, end: int) -> Gap | Rewound:
+    kind, snapshot = said.split()
+    if kind == "rewound":
+        return Rewound(
+            f"snapshot {start} is no ancestor of {end}: the table was rolled back or replaced since",
+            table=name,
+            hint="take the rows at the end as a whole, and go on from there",
+        )
+    which = "" if int(snapshot) in (start, end) else f", which is between {start} and {end}"
+    return Gap(
+        f"snapshot {snapshot}{which}, is not kept" if which else f"snapshot {snapshot} is not kept",
+        table=name,
+        hint="take the rows at the end as a whole and go on from there, and keep snapshots for longer",
+    )
+
+
+def _java(spark: SparkSession, table: str) -> Any:
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise NeedsClassicSpark(
+            "the rows between two snapshots are planned in Spark's JVM, which Spark Connect doesn't show",
+            table=table,
+            hint="use a session on a master: local[*], spark://…, yarn or k8s://…",
+        )
+    return spark
+
+
+def _arguments(spark: SparkSession, *values: Any) -> Any:
+    context: Any = spark.sparkContext
+    array = context._gateway.new_array(context._jvm.java.lang.Object, len(values))
+    for index, value in enumerate(values):
+        array[index] = value
+    return array
+
+
+def _planner(spark: SparkSession) -> Any:
+    java: Any = spark
+    application = spark.sparkContext.applicationId
+    # Iceberg looks for the session of the thread that asks.
+    java._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(java._jsparkSession)
+    with _compiling:
+        if application not in _compiled:
+            compiler = java._jvm.org.codehaus.janino.SimpleCompiler()
+            compiler.setParentClassLoader(java._jvm.java.lang.Thread.currentThread().getContextClassLoader())
+            compiler.cook(_source())
+            _compiled[application] = compiler.getClassLoader().loadClass(_CLASS)
+        return _compiled[application]
+
+
+@lru_cache(maxsize=1)
+def _source() -> str:
+    return _SOURCE.read_text()

@@ -12,10 +12,10 @@ from unittest.mock import patch
 from uuid import UUID
 
 from sterna.catalog.model import key_name
+from sterna.cleaning.model import LEAST_GRACE
 from sterna.edges.rclone.transfer import Transfer
 from sterna.errors import CatalogConflict, StoreUnreachable
 from sterna.gc.fence import Fence
-from sterna.gc.model import LEAST_GRACE
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
 from sterna.replica.head import COLLECTING_SECONDS

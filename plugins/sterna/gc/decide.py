@@ -61,7 +61,7 @@ class Rules:
         if first == "_sterna" and rest[:1] == ["dead"]:
             return LETTER if len(rest) == 3 else STRANGE
         if first == "_sterna":
-            return EVIDENCE if len(rest) > 1 and rest[0] in ("runs", "collect", "transit", "planning") else STRANGE
+            return EVIDENCE if len(rest) > 1 and rest[0] in ("runs", "collect", "transit", "planning", "sweep") else STRANGE
         if not rest or first.partition("~")[0] not in self.ids:
             return STRANGE
         try:
@@ -80,6 +80,8 @@ class Rules:
 
         What the stages of a run hand on to one another has had its time after `grace`.
         """
+        if uri.startswith(f"{self.mapping.region.replica_root}/_sterna/sweep/"):
+            return False  # a sweep knows which of its records it needs
         if self.working(uri):
             return modified <= self.now - min(self.grace, self.keep)
         is_pass = uri.startswith(f"{self.mapping.region.replica_root}/_sterna/collect/")

@@ -14,7 +14,8 @@ from bench.churn import Load, commit_on, sync_on
 from bench.common import Result, report, rounded
 from bench.regions import Pair, pair, say
 from bench.writer import SmallTable, open_writer
-from sterna.gc.model import LEAST_GRACE, Collected, GcOptions
+from sterna.cleaning.model import LEAST_GRACE
+from sterna.gc.model import Collected, GcOptions
 from sterna.gc.run import collect
 from sterna.replica.region import RegionContext
 from sterna.sync.options import SyncOptions

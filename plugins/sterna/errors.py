@@ -45,6 +45,7 @@
     │   ├── EventRefused         it says that it never takes this event                              stop
     │   └── OutletDisabled       it says that it wants no events any more                            stop
     ├── ReplicaBroken            a file that a kept head of the replica needs can't be read         stop
+    ├── UpkeepBlocked            something is needed still, or nobody knows: nothing is expired or deleted   stop
     └── TableError               one table can't be localized now: it is held, the others go on     hold
         ├── UnregisteredUri      a URI outside the registry
         ├── UnsafeUri            a URI that must not be followed
@@ -425,6 +426,12 @@ class ReplicaBroken(SternaError):
     """
 
     exit_code = 7
+
+
+class UpkeepBlocked(SternaError):
+    """What upkeep may let go isn't known, or a region has to be waited for: nothing is expired, nothing deleted."""
+
+    exit_code = 8
 
 
 class TableError(SternaError):

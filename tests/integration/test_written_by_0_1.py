@@ -19,6 +19,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from sterna.catalog.model import ICEBERG_TABLE, key_name
+from sterna.cleaning.passes import read_passes
 from sterna.edges.environment import environment
 from sterna.edges.secrets import environment_secrets
 from sterna.embedded.nessie import start_nessie
@@ -26,7 +27,7 @@ from sterna.embedded.postgres import start_postgres
 from sterna.embedded.registry_file import bucket, environment_of, new_keys
 from sterna.embedded.s3 import Endpoint, start_s3
 from sterna.errors import UsageError
-from sterna.gc.evidence import Runs, read_passes
+from sterna.gc.evidence import Runs, collect_folder
 from sterna.gc.model import GcOptions
 from sterna.gc.run import collect
 from sterna.replica.records import Report
@@ -121,7 +122,7 @@ def test_what_it_wrote_is_understood(restored: Restored) -> None:
                 assert [list(item) for item in report.copied.failed] == run["failed"]
                 assert all(item.table and item.kind for item in report.copied.failed)
 
-        (record,) = read_passes(context, datetime.now(UTC))
+        (record,) = read_passes(context, collect_folder(context), datetime.now(UTC))
         assert len(record.uris) == ANSWERS["collect"]["unreachable"]["files"]
         flying = Runs(context, datetime.now(UTC), timedelta(days=36_500)).in_flight(EU["hash"])
         assert flying == (ANSWERS["in_flight"]["run"].rpartition("/")[2],)
@@ -155,7 +156,7 @@ def test_it_goes_on_from_there(restored: Restored) -> None:
 
         later = datetime.now(UTC) + timedelta(days=2)
         options = GcOptions(keep=timedelta(0), delete=True, patience=0.0)
-        (record,) = read_passes(context, datetime.now(UTC))
+        (record,) = read_passes(context, collect_folder(context), datetime.now(UTC))
         runs = runs_folder(context)
         paths = {uri: uri.removeprefix(f"{runs}/").partition("/")[2] for uri, _, _ in context.objects.list(runs)}
         # What a run of that version has read of foreign metadata waits for no second pass.

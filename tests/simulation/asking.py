@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from sterna.catalog.model import parse_key
-from sterna.errors import NoSuchQuery, NotYetHere, SnapshotGone
+from sterna.errors import NoSuchQuery, NotYetHere, ObjectMissing, SnapshotGone
 from sterna.query.pins import Pins
 from sterna.query.request import CommitPin, SnapshotPin
 from sterna.replica.region import RegionContext
@@ -58,7 +58,7 @@ class Asking:
         kept = told.at > self.store.now() - KEEP
         try:
             (found,) = self._pins.find((parse_key(told.table),), pin)
-        except (SnapshotGone, NoSuchQuery, NotYetHere) as error:
+        except (SnapshotGone, NoSuchQuery, NotYetHere, ObjectMissing) as error:
             if kept:
                 raise Violation(f"queries: refused within what is kept: {told}: {error}") from error
             self.tell("Q: it is gone by now")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 from unittest.mock import patch
 
@@ -25,8 +26,12 @@ from sterna.sync.copy import CopyFile, CopyResult
 from sterna.sync.plan import changes as looking
 from sterna.sync.plan import compare as comparing
 from sterna.sync.plan import make as planning
+from sterna.upkeep import gather as gathering
+from sterna.upkeep import sweep as sweeping
 from tests.simulation.delivering import Delivering
 from tests.simulation.reader import records
+
+_FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 @contextmanager
@@ -220,3 +225,39 @@ def a_commit_is_read_as_the_head_shows_it() -> AbstractContextManager[object]:
     """Whoever asks for a commit gets the newest one's tables."""
     real = Pins._tables
     return patch.object(Pins, "_tables", lambda pins, hash, keys: real(pins, pins._head().hash, keys))
+
+
+def a_watermark_is_forgotten() -> AbstractContextManager[object]:
+    """What `main` showed since a region's watermark isn't needed by anybody."""
+    return patch("sterna.upkeep.horizon._wanted_by", lambda facts, region, places: iter(()))
+
+
+def a_sweep_in_one_pass() -> AbstractContextManager[object]:
+    """What nothing needs now goes now, though somebody may still read what needed it a moment ago."""
+    return patch("sterna.upkeep.sweep.found_by_all", lambda files, passes: files)
+
+
+@contextmanager
+def a_sweep_without_grace() -> Iterator[None]:
+    """A file goes however young it is, though its writer may be about to commit it."""
+    real = sweeping.read_passes
+    with (
+        patch("sterna.upkeep.sweep.older", lambda files, limit: files),
+        patch("sterna.upkeep.sweep.read_passes", lambda context, folder, before: real(context, folder, _FOREVER)),
+    ):
+        yield
+
+
+def heads_that_are_kept_are_forgotten() -> AbstractContextManager[object]:
+    """Of a replica the newest head alone counts, though clean-ups keep older ones, and announced ones among them."""
+    return patch("sterna.upkeep.gather._heads", lambda catalog, region, head, since: iter(()))
+
+
+def references_are_forgotten() -> AbstractContextManager[object]:
+    """Nobody looks at tags."""
+    real = gathering.References.look
+
+    def look(self: gathering.References) -> Any:
+        return tuple(each for each in real(self) if not each.name.startswith("release-"))
+
+    return patch.object(gathering.References, "look", look)

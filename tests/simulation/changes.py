@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -156,8 +156,12 @@ class Changes:
             *table.tags.values(),
             *(item.id for item in table.snapshots[len(table.snapshots) - self.rng.randint(0, 2) :]),
         }
-        left = tuple(snapshot for snapshot in table.snapshots if snapshot.id in kept)
-        gap = max((at for at, id in enumerate(table.log) if id not in kept), default=-1)
+        return self.without(table, {item.id for item in table.snapshots} - kept)
+
+    def without(self, table: Table, gone: Collection[int]) -> Table:
+        """The same without some snapshots."""
+        left = tuple(snapshot for snapshot in table.snapshots if snapshot.id not in gone)
+        gap = max((at for at, id in enumerate(table.log) if id not in {item.id for item in left}), default=-1)
         return self._version(replace(table, snapshots=left, log=table.log[gap + 1 :]))
 
     def _file(

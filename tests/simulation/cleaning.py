@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-from sterna.gc.model import LEAST_GRACE, GcOptions
+from sterna.cleaning.model import LEAST_GRACE
+from sterna.gc.model import GcOptions
 from sterna.gc.run import collect
 from sterna.replica.region import RegionContext
 from tests.simulation.actor import Actor

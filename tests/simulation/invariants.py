@@ -56,6 +56,7 @@ class Invariants:
         self._deleted = 0
         self.commits = 0
         self._older: list[tuple[datetime, dict[str, int | None]]] = []
+        self._in_place: list[tuple[datetime, set[str]]] = []
         self._runs: set[str] = set()
         self._read: dict[str, Reached] = {}
         self._shown: dict[str, Reached] = {}
@@ -75,6 +76,11 @@ class Invariants:
         """Every file that the replica's head reaches, and its list of what is held."""
         return {uri for table in self._shown.values() for uri in table.files} | self._list.keys()
 
+    @property
+    def kept(self) -> set[str]:
+        """Every file that a head reaches which readers may still use: also those that lie in place."""
+        return self.reached.union(*(files for until, files in self._in_place if until > self._store.now() - KEEP))
+
     def known(self, uri: str) -> Reached | None:
         """What a table reaches by its metadata.json, None where no head showed it."""
         return self._read.get(uri)
@@ -87,6 +93,7 @@ class Invariants:
         """
         for commit in reversed(list(self._new_commits())):
             self._older.append((commit.commit_time, self._below_root()))
+            self._in_place.append((commit.commit_time, self.reached))
             self._check_commit(commit)
             self._hash = commit.hash
             self.commits += 1

@@ -5,7 +5,7 @@ What its writers commit there, what its maintenance removes, and what stood ther
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from random import Random
 
 from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Content, Delete, Key, Operation, Put, namespace_content
@@ -110,6 +110,21 @@ class Main:
         ]
         if empty:
             self._commit({}, [self.rng.choice(empty)], "drop namespace")
+
+    def expire(self, key: Key, metadata: str, gone: Collection[int]) -> bool:
+        """Take snapshots out of a table's metadata, as Iceberg does, if it is what somebody looked at."""
+        table = self.tables().get(key)
+        if table is None or table.path != metadata:
+            return False
+        self._commit({key: self.changes.without(table, gone)}, [], "upkeep expires")
+        return True
+
+    def commit_if(self, key: Key, before: Table, made: Table) -> bool:
+        """Commit a table's next version if the table still is what it was made from."""
+        if self.tables().get(key) != before:
+            return False
+        self._commit({key: made}, [], "write slowly")
+        return True
 
     # What goes wrong, and what mends it.
 

@@ -36,11 +36,13 @@ class Store:
 
     Attributes:
         dark: how the URIs begin that nobody gets an answer about.
+        guard: looks at each file of `main` before a sweep deletes it.
     """
 
     def __init__(self, now: Callable[[], datetime], root: str) -> None:
         self.objects: dict[str, Object] = {}
         self.deleted = 0
+        self.guard: Callable[[str], None] = lambda uri: None
         self.dark: set[str] = set()
         self.now = now
         self._root = f"{root}/"
@@ -162,6 +164,20 @@ class Objects:
                     raise Violation(f"deleted outside the replica root: {uri}")
                 if not proceed():
                     raise StoreUnreachable("too late", file=uri)
+                self.store.delete(uri)
+                self.turn.die("after")
+            except StoreUnreachable as error:
+                failures[uri] = error
+        return failures
+
+    def sweep(self, uris: Sequence[str], *, proceed: Callable[[], bool] = lambda: True) -> dict[str, SternaError]:
+        failures: dict[str, SternaError] = {}
+        for uri in uris:
+            try:
+                self.turn.call("sweep", uri)
+                if not uri.startswith("s3://eu-lake/") or not proceed():
+                    raise StoreUnreachable("too late, or elsewhere", file=uri)
+                self.store.guard(uri)
                 self.store.delete(uri)
                 self.turn.die("after")
             except StoreUnreachable as error:

@@ -21,6 +21,7 @@ HAPPENS = (
     *(": InTransit", "L: arrive", "M: arrive", "another large lane is at work", "the large lane brings it"),
     *("D deliver sterna.table.updated", "D deliver sterna.table.dropped", "D deliver sterna.table.held"),
     *("D: the cursor is too old", "Q asks for", "Q: it is gone by now"),
+    *("W sweep s3://eu-lake/", "W: is blocked", "snapshots expired", "committed: ", "abandoned: "),
 )
 
 
@@ -43,6 +44,11 @@ HAPPENS = (
         (bugs.what_a_commit_tells_is_sometimes_overlooked, "events: other bytes"),
         (bugs.a_pin_is_looked_for_at_the_head_alone, "queries: refused"),
         (bugs.a_commit_is_read_as_the_head_shows_it, "queries: "),
+        (bugs.a_watermark_is_forgotten, "upkeep: swept though a plan for main"),
+        (bugs.a_sweep_in_one_pass, "upkeep: swept though a reader of main"),
+        (bugs.a_sweep_without_grace, "upkeep: swept though a writer of"),
+        (bugs.heads_that_are_kept_are_forgotten, "upkeep: swept though a reader of the replica"),
+        (bugs.references_are_forgotten, "upkeep: swept though release-"),
     ],
 )
 def test_a_bug_put_in_on_purpose_is_found(bug: Callable[[], AbstractContextManager[object]], broken: str) -> None:

@@ -12,10 +12,10 @@ from unittest.mock import patch
 from uuid import UUID
 
 from sterna.catalog.model import key_name
+from sterna.cleaning.model import LEAST_GRACE
 from sterna.edges.rclone.transfer import Transfer
 from sterna.errors import CatalogConflict, StoreUnreachable
 from sterna.gc.fence import Fence
-from sterna.gc.model import LEAST_GRACE
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
 from sterna.replica.head import COLLECTING_SECONDS
@@ -39,6 +39,7 @@ from tests.simulation.main import Main
 from tests.simulation.store import Objects, Store, Violation
 from tests.simulation.syncs import Syncing, no_engine
 from tests.simulation.turns import Faults, Turn
+from tests.simulation.upkeep import Upkeeping
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.regions import injected
 from tests.support.small_world import no_secrets
@@ -47,7 +48,7 @@ from tests.unit.registry import samples
 _ROOT = "s3://eu-replica"
 _LOOKS_AHEAD = 5  # one of so many seeds looks at each step what the next sync would do: that takes most of the time
 _DELIVERS = 0.6  # how often the deliverer goes on, by step
-_WHO_WAITS = ("sync.stages", "sync.run", "gc.delete", "gc.fence", "replica.head")
+_WHO_WAITS = ("sync.stages", "sync.run", "gc.delete", "gc.fence", "replica.head", "upkeep.sweep")
 
 
 class World:
@@ -74,6 +75,7 @@ class World:
         )
         self.delivering = self._deliverer()
         self.asking = self._asker()
+        self.upkeep = self._upkeeper()
         told = self._over(self.catalog, self.store)
         self.lags = ToldLags(told, self.catalog, self.main)
         self.foresight = Foresight(self.catalog, self.store, self.main, self._over, region.replica_branch, self.rng)
@@ -95,9 +97,11 @@ class World:
                     self.rng.choices(steps, (3, 2, 8, 1))[0]()
                     self._check()
                     self._deliver()
+                    self.upkeep.go_on()
+                    self.invariants.check()
                 self._settle()
             finally:
-                for actor in (*self.actors, self.delivering):
+                for actor in (*self.actors, self.delivering, *self.upkeep.actors):
                     actor.end()
 
     def _check(self) -> None:
@@ -160,7 +164,7 @@ class World:
 
     def _settle(self) -> None:
         """Nothing goes wrong any more: one sync has to catch up, and the next one to find nothing to do."""
-        for actor in self.actors:
+        for actor in (*self.actors, *self.upkeep.actors):
             actor.end()
             actor.turn.faults = Faults()
         while self.late:
@@ -189,8 +193,13 @@ class World:
         if report.held or report.transit:
             raise Violation(f"progress: held though nothing is lost: {report.held} {report.transit}")
         self._deliver_the_rest()
+        self._keep_up()
         self._clean()
         self._deliver_the_rest()
+
+    def _keep_up(self) -> None:
+        """All is quiet: what is behind the horizon expires, and two sweeps leave what is needed, and nothing else."""
+        self.upkeep.settle(lambda: self._last_sync().watermark)
 
     def _while_it_is_dark(self) -> None:
         """What a place has that is dark delays the tables that need it; the others are published by the next sync."""
@@ -247,7 +256,9 @@ class World:
             uri
             for uri in self.store.objects
             if self.store.is_below_root(uri)
-            and not uri.startswith(tuple(f"{_ROOT}/_sterna/{kind}/" for kind in ("runs", "collect", "transit")))
+            and not uri.startswith(
+                tuple(f"{_ROOT}/_sterna/{kind}/" for kind in ("runs", "collect", "transit", "sweep"))
+            )
         }
         if files - self.invariants.reached:
             raise Violation(f"progress: the clean-up leaves {sorted(files - self.invariants.reached)}")
@@ -276,6 +287,19 @@ class World:
         context = self._opened(self.catalog, self.store, Turn(rng, faults, lambda line: self.tell(f"  D {line}")))
         receiver = Receiver(self.catalog, self.store, self.region.replica_branch, self.invariants, since)
         return Delivering("D", context, self.tell, receiver, since)
+
+    def _upkeeper(self) -> Upkeeping:
+        rng = Random(f"upkeep {self.seed}")
+        faults = Faults(
+            switch=rng.choice((0.02, 0.2)), crash=rng.choice((0.0, 0.01)), unreachable=rng.choice((0.0, 0.01))
+        )
+        contexts = {
+            name: self._opened(
+                self.catalog, self.store, Turn(rng, faults, lambda line, name=name: self.tell(f"  {name} {line}"))
+            )
+            for name in ("X", "W")
+        }
+        return Upkeeping(rng, contexts["X"], contexts["W"], self)
 
     def _asker(self) -> Asking:
         rng = Random(f"asker {self.seed}")
@@ -333,6 +357,9 @@ class World:
                 patch("sterna.replica.transit.time", seconds),
                 patch("sterna.sync.lanes.datetime", time),
                 patch("sterna.gc.run.datetime", time),
+                patch("sterna.upkeep.expire.datetime", time),
+                patch("sterna.upkeep.sweep.datetime", time),
+                patch("sterna.upkeep.sweep.uuid", SimpleNamespace(uuid4=self.upkeep.uuid)),
                 patch("sterna.feed.log.datetime", time),
                 patch("sterna.gc.fence.Fence", self._fence),
                 patch("sterna.gc.run.uuid", SimpleNamespace(uuid4=self._uuid)),
@@ -358,7 +385,7 @@ class World:
 
     def _sleep(self, seconds: float) -> None:
         self.clock.go_on(seconds)
-        for actor in self.actors:
+        for actor in (*self.actors, *self.upkeep.actors):
             if actor.running:
                 actor.turn.rest()
 
@@ -390,6 +417,8 @@ def registry() -> Registry:
         for name in names
         for part in ("lake", "replica")
     ]
+    for lake in lakes:
+        lake["sweep"] = lake["id"] == "eu-lake"
     return Registry.model_validate({"regions": regions, "locations": lakes})
 
 

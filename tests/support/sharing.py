@@ -22,6 +22,7 @@ GROUPS: dict[str, Sequence[str]] = {
         "integration/ha/",
         "integration/query/",
         "integration/changes/",
+        "integration/upkeep/",
         "integration/catalog/test_access.py",
     ),
     "demo": ("integration/demo/",),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache
-from itertools import islice
 from typing import TYPE_CHECKING
 
+from sterna.cleaning.files import Listed, chunks, filtered, schema, table, total
+from sterna.cleaning.model import Amount
+from sterna.cleaning.passes import Pass, found_by_all, older
 from sterna.errors import TableError
-from sterna.gc.model import Amount
 from sterna.registry.edition import split_edition
 from sterna.registry.mapping import Mapping
 from sterna.replica.reach import ReachedFiles
@@ -19,24 +19,7 @@ from sterna.replica.run_folder import is_working
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_AT_ONCE = 10_000
 FILE, EVIDENCE, LETTER, STRANGE = "file", "evidence", "letter", "strange"
-
-Listed = tuple[str, int, datetime]
-"""URI, size and time of last change of an object, as the store lists it."""
-
-
-@dataclass(frozen=True)
-class Pass:
-    """What an earlier pass found unreachable.
-
-    Args:
-        at: when the store says that its record was written.
-        uris: what was unreachable.
-    """
-
-    at: datetime
-    uris: pa.Array
 
 
 @dataclass(frozen=True)
@@ -78,7 +61,7 @@ class Rules:
         if first == "_sterna" and rest[:1] == ["dead"]:
             return LETTER if len(rest) == 3 else STRANGE
         if first == "_sterna":
-            return EVIDENCE if len(rest) > 1 and rest[0] in ("runs", "collect", "transit", "planning") else STRANGE
+            return EVIDENCE if len(rest) > 1 and rest[0] in ("runs", "collect", "transit", "planning", "sweep") else STRANGE
         if not rest or first.partition("~")[0] not in self.ids:
             return STRANGE
         try:
@@ -97,6 +80,8 @@ class Rules:
 
         What the stages of a run hand on to one another has had its time after `grace`.
         """
+        if uri.startswith(f"{self.mapping.region.replica_root}/_sterna/sweep/"):
+            return False  # a sweep knows which of its records it needs
         if self.working(uri):
             return modified <= self.now - min(self.grace, self.keep)
         is_pass = uri.startswith(f"{self.mapping.region.replica_root}/_sterna/collect/")
@@ -125,14 +110,6 @@ class SortedOut:
     superseded: Amount
 
 
-@cache
-def schema() -> pa.Schema:
-    """Columns: uri, size, modified."""
-    import pyarrow as pa
-
-    return pa.schema([("uri", pa.string()), ("size", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
-
-
 def sort_out(
     listing: Iterable[Listed],
     rules: Rules,
@@ -151,29 +128,29 @@ def sort_out(
     """
     import pyarrow as pa
 
-    objects = strange = evidence = older = Amount()
+    objects = strange = evidence = superseded_ones = Amount()
     unreachable, only_refused = [schema().empty_table()], [schema().empty_table()]
-    for chunk in _chunks(listing):
+    for chunk in chunks(listing):
         objects += Amount(len(chunk), sum(size for _, size, _ in chunk))
         kinds = [rules.kind(uri) for uri, _, _ in chunk]
-        strange += _sum(item for item, kind in zip(chunk, kinds, strict=True) if kind == STRANGE)
-        evidence += _sum(item for item, kind in zip(chunk, kinds, strict=True) if kind == EVIDENCE)
-        older += _sum(item for item in chunk if item[0] in superseded)
+        strange += total(item for item, kind in zip(chunk, kinds, strict=True) if kind == STRANGE)
+        evidence += total(item for item, kind in zip(chunk, kinds, strict=True) if kind == EVIDENCE)
+        superseded_ones += total(item for item in chunk if item[0] in superseded)
         files = [item for item, kind in zip(chunk, kinds, strict=True) if kind == FILE]
         spent = [
             item for item, kind in zip(chunk, kinds, strict=True) if kind == EVIDENCE and rules.spent(item[0], item[2])
         ]
-        lost = _filtered(files, kept, wanted=False)
-        only_refused.append(_table(_filtered(lost, refused, wanted=True)))
+        lost = filtered(files, kept, wanted=False)
+        only_refused.append(table(filtered(lost, refused, wanted=True)))
         # No head names evidence; if one should, it stays.
-        unreachable.append(_table(_filtered([*lost, *_filtered(spent, kept, wanted=False)], refused, wanted=False)))
+        unreachable.append(table(filtered([*lost, *filtered(spent, kept, wanted=False)], refused, wanted=False)))
     return SortedOut(
         objects,
         strange,
         pa.concat_tables(unreachable).combine_chunks(),
         pa.concat_tables(only_refused).combine_chunks(),
         evidence,
-        older,
+        superseded_ones,
     )
 
 
@@ -187,52 +164,13 @@ def garbage(unreachable: pa.Table, rules: Rules) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    limit = pa.scalar(rules.now - rules.grace, pa.timestamp("us", "UTC"))
-    old = unreachable.filter(pc.less_equal(unreachable.column("modified"), limit))
+    old = older(unreachable, rules.now - rules.grace)
     at_work = pa.array([rules.working(uri) for uri in old.column("uri").to_pylist()], pa.bool_())
-    found = old.filter(pc.invert(at_work)) if rules.passes else old.slice(0, 0)
-    for earlier in rules.passes:
-        found = found.filter(pc.is_in(found.column("uri"), earlier.uris))
+    found = found_by_all(old.filter(pc.invert(at_work)), rules.passes)
     found = pa.concat_tables([found, old.filter(at_work)])
     if rules.moving:
         written = pc.starts_with(found.column("uri"), f"{rules.mapping.region.replica_root}/_sterna/")
         working = pa.array([rules.working(uri) for uri in found.column("uri").to_pylist()], pa.bool_())
-        older = pc.less(found.column("modified"), pa.scalar(rules.moving, pa.timestamp("us", "UTC")))
-        found = found.filter(pc.or_(pc.and_not(written, working), older))
+        before = pc.less(found.column("modified"), pa.scalar(rules.moving, pa.timestamp("us", "UTC")))
+        found = found.filter(pc.or_(pc.and_not(written, working), before))
     return found.combine_chunks()
-
-
-def without(files: pa.Table, reached: ReachedFiles) -> pa.Table:
-    """Return the files that aren't reached."""
-    import pyarrow.compute as pc
-
-    return files.filter(pc.invert(reached.has(files.column("uri").to_pylist())))
-
-
-def amount(files: pa.Table) -> Amount:
-    """Return how many files there are and their size."""
-    import pyarrow.compute as pc
-
-    return Amount(files.num_rows, pc.sum(files.column("size")).as_py() or 0)
-
-
-def _sum(listed: Iterable[Listed]) -> Amount:
-    sizes = [size for _, size, _ in listed]
-    return Amount(len(sizes), sum(sizes))
-
-
-def _chunks(listing: Iterable[Listed]) -> Iterator[list[Listed]]:
-    items = iter(listing)
-    while chunk := list(islice(items, _AT_ONCE)):
-        yield chunk
-
-
-def _filtered(files: Sequence[Listed], reached: ReachedFiles, *, wanted: bool) -> list[Listed]:
-    answers = reached.has([uri for uri, _, _ in files]).to_pylist()
-    return [item for item, answer in zip(files, answers, strict=True) if answer == wanted]
-
-
-def _table(files: Sequence[Listed]) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.table([list(column) for column in zip(*files, strict=True)] if files else [[], [], []], schema=schema())

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from sterna.errors import Busy, CatalogConflict, SternaError
-from sterna.gc.decide import amount, without
+from sterna.cleaning.deleting import Tally, delete_part
+from sterna.cleaning.files import without
+from sterna.errors import Busy, CatalogConflict
 from sterna.gc.evidence import Runs
 from sterna.gc.fence import Fence, fence
 from sterna.gc.heads import Heads, versions_since
-from sterna.gc.model import Amount, GcOptions
+from sterna.gc.model import GcOptions
 from sterna.replica.head import head_of, newest_commit, read_head, refuse_foreign
 from sterna.replica.reach import ReachedFiles, Walk
 from sterna.replica.region import RegionContext
@@ -20,7 +21,6 @@ from sterna.replica.region import RegionContext
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_AT_ONCE = 5_000  # files between two looks at the fence's clock
 _LOOK_SECONDS = 1.0
 _FRUITLESS = 10  # fences behind which there was no time left to delete anything
 
@@ -30,8 +30,7 @@ class Deleted:
     """What was deleted, what could not be, and the replica head afterwards."""
 
     head: str
-    done: Amount
-    failures: dict[str, SternaError]
+    tally: Tally = field(default_factory=Tally)
 
 
 @dataclass
@@ -70,7 +69,7 @@ class Deletion:
             ReplicaBroken: what a new head reaches can't be read; nothing more is deleted.
             CatalogError, StoreError: something doesn't answer.
         """
-        result = Deleted(self.heads.head.hash, Amount(), {})
+        result = Deleted(self.heads.head.hash)
         fruitless = 0
         while garbage.num_rows:
             self._wait_for_syncs()
@@ -144,24 +143,14 @@ class Deletion:
                 if time.monotonic() >= end:
                     raise
         result.head = standing.hash
-        self.progress(f"{result.done.files} files, {result.done.bytes} bytes deleted, {len(result.failures)} failed")
+        done, failed = result.tally.done, len(result.tally.failures)
+        self.progress(f"{done.files} files, {done.bytes} bytes deleted, {failed} failed")
         return garbage
 
     def _slice(self, garbage: pa.Table, standing: Fence, result: Deleted) -> pa.Table:
         """Delete as much as the fence has time for; return what is left."""
         while garbage.num_rows and standing.has_time:
-            part = garbage.slice(0, _AT_ONCE)
-            failures = self.context.objects.delete(part.column("uri").to_pylist(), proceed=standing.stands)
-            result.failures |= failures
-            if len(failures) == part.num_rows:
-                raise next(iter(failures.values()))  # it is the store, not the files
-            result.done += amount(part) if not failures else _without_failures(part, failures)
-            garbage = garbage.slice(part.num_rows)
+            garbage = delete_part(
+                garbage, result.tally, lambda uris: self.context.objects.delete(uris, proceed=standing.stands)
+            )
         return garbage
-
-
-def _without_failures(part: pa.Table, failures: dict[str, SternaError]) -> Amount:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return amount(part.filter(pc.invert(pc.is_in(part.column("uri"), pa.array(list(failures), pa.string())))))

@@ -5,39 +5,26 @@ Records of what was unreachable, and plans not yet published.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from sterna.errors import ObjectMissing, UsageError
-from sterna.gc.decide import Pass
 from sterna.gc.model import Collected
 from sterna.replica.region import RegionContext
 from sterna.replica.run_folder import began, from_json, load_plan, runs_folder, stamp, to_json
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from sterna.edges.stores.objects import Objects
 
 # Between a run's beginning, which its name tells, and its plan. Who plans for longer may be disturbed.
 _PLANNING = timedelta(hours=1)
 
 
-def save_pass(context: RegionContext, pass_id: str, unreachable: pa.Table) -> None:
-    """Write down what a pass found unreachable and left there: a later pass may delete it."""
-    import pyarrow.parquet as pq
-
-    sink = io.BytesIO()
-    pq.write_table(unreachable, sink, compression="zstd")
-    context.objects.write_new(f"{_folder(context)}/{pass_id}.parquet", sink.getvalue())
-
-
 def save_collected(context: RegionContext, report: Collected) -> None:
     """Write down what a clean-up found and did: `status` shows it."""
-    context.objects.write_new(f"{_folder(context)}/{report.pass_id}.json", to_json(report).encode())
+    context.objects.write_new(f"{collect_folder(context)}/{report.pass_id}.json", to_json(report).encode())
 
 
 def newest_collected(context: RegionContext, objects: Objects) -> Collected | None:
@@ -46,25 +33,12 @@ def newest_collected(context: RegionContext, objects: Objects) -> Collected | No
     Raises:
         StoreUnreachable, StoreDenied, CredentialError: the store can't be used.
     """
-    reports = [uri for uri, _, _ in objects.list(_folder(context)) if uri.endswith(".json")]
+    reports = [uri for uri, _, _ in objects.list(collect_folder(context)) if uri.endswith(".json")]
     try:
         # Their names begin with their time.
         return from_json(Collected, objects.read(max(reports))) if reports else None
     except (ValueError, ObjectMissing):
         return None
-
-
-def read_passes(context: RegionContext, before: datetime) -> list[Pass]:
-    """Return the newest pass that was written down before a moment, and all after it, oldest first; none where none
-    is so old.
-
-    A record that can't be read names nothing, so that nothing is deleted until it is too old to matter.
-    """
-    listed = sorted(
-        (modified, uri) for uri, _, modified in context.objects.list(_folder(context)) if uri.endswith(".parquet")
-    )
-    start = sum(1 for modified, _ in listed if modified <= before) - 1
-    return [Pass(modified, _uris(context.objects.read(uri))) for modified, uri in listed[start:]] if start >= 0 else []
 
 
 @dataclass
@@ -137,16 +111,6 @@ def _planned_for(context: RegionContext, run: str) -> str | None:
         return None
 
 
-def _uris(data: bytes) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        uris = pq.read_table(io.BytesIO(data), columns=["uri"]).column("uri")
-        return uris.cast(pa.string()).combine_chunks()
-    except (pa.ArrowException, OSError, KeyError):
-        return pa.array([], pa.string())
-
-
-def _folder(context: RegionContext) -> str:
+def collect_folder(context: RegionContext) -> str:
+    """Return the URI of the folder in which the records of clean-ups lie."""
     return f"{context.region.replica_root}/_sterna/collect"

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sterna.errors import UsageError
-
-LEAST_GRACE = timedelta(hours=1)
+from sterna.cleaning.model import NOTHING, Amount, NotDeleted, refuse_short
 
 
 @dataclass(frozen=True)
@@ -32,34 +30,7 @@ class GcOptions:
     patience: float = 600.0
 
     def __post_init__(self) -> None:
-        if self.grace < LEAST_GRACE:
-            raise UsageError(
-                f"a grace of {self.grace} is too short: it has to be longer than any run or query takes, 1h at least"
-            )
-
-
-@dataclass(frozen=True)
-class Amount:
-    """Some files and their size."""
-
-    files: int = 0
-    bytes: int = 0
-
-    def __add__(self, other: Amount) -> Amount:
-        """Add up."""
-        return Amount(self.files + other.files, self.bytes + other.bytes)
-
-    def __sub__(self, other: Amount) -> Amount:
-        """Take away."""
-        return Amount(self.files - other.files, self.bytes - other.bytes)
-
-
-@dataclass(frozen=True)
-class NotDeleted:
-    """A file that could not be deleted; the next clean-up tries again."""
-
-    file: str
-    message: str
+        refuse_short(self.grace)
 
 
 @dataclass(frozen=True)
@@ -95,12 +66,12 @@ class Collected:
     unreachable: Amount
     garbage: Amount
     refused: Amount
-    deleted: Amount = Amount()
+    deleted: Amount = NOTHING
     failed: int = 0
     failures: tuple[NotDeleted, ...] = ()
     in_flight: tuple[str, ...] = ()
     still_shown: tuple[str, ...] = ()
     at: str = ""
-    evidence: Amount = Amount()
-    superseded: Amount = Amount()
-    left: Amount = Amount()
+    evidence: Amount = NOTHING
+    superseded: Amount = NOTHING
+    left: Amount = NOTHING

@@ -8,12 +8,15 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from sterna.gc.decide import EVIDENCE, Rules, SortedOut, amount, garbage, sort_out, without
+from sterna.cleaning.files import amount, gone, left, without
+from sterna.cleaning.model import Amount, NotDeleted
+from sterna.cleaning.passes import read_passes, save_pass
+from sterna.gc.decide import EVIDENCE, Rules, SortedOut, garbage, sort_out
 from sterna.gc.delete import Deleted, Deletion
-from sterna.gc.evidence import Runs, read_passes, save_collected, save_pass
+from sterna.gc.evidence import Runs, collect_folder, save_collected
 from sterna.gc.heads import Heads, kept_heads, versions_since
 from sterna.gc.hold import end_holds
-from sterna.gc.model import Amount, Collected, GcOptions, NotDeleted
+from sterna.gc.model import Collected, GcOptions
 from sterna.replica.head import Head, read_head, with_held
 from sterna.replica.held import held_since, moment
 from sterna.replica.reach import ReachedFiles, Walk
@@ -69,14 +72,14 @@ def collect(
     doomed = _doomed(found, rules, options)
     runs = Runs(context, now, options.grace)
     report = _report(context, pass_id, options, heads, found, doomed, runs, now)
-    left = found.unreachable
+    remaining = found.unreachable
     if options.delete:
         deleted = Deletion(context, pass_id, options, runs, heads, walk, kept, progress).run(doomed)
-        report = _after(report, deleted, _evidence_gone(doomed, deleted.failures, rules))
-        left = _left(left, doomed, deleted.failures)
+        report = _after(report, deleted, _evidence_gone(doomed, deleted.tally.failures, rules))
+        remaining = left(remaining, doomed, deleted.tally.failures)
     # At the end, so that a clean-up that was killed leaves the earlier passes as its next try needs them.
-    save_pass(context, pass_id, left)
-    report = replace(report, left=amount(left))
+    save_pass(context, collect_folder(context), pass_id, remaining)
+    report = replace(report, left=amount(remaining))
     save_collected(context, report)
     return report
 
@@ -123,10 +126,10 @@ def _report(
 
 def _after(report: Collected, deleted: Deleted, evidence: Amount) -> Collected:
     """Return a report with what was deleted, evidence among it."""
-    failures = [NotDeleted(uri, str(error)) for uri, error in deleted.failures.items()]
+    failures = [NotDeleted(uri, str(error)) for uri, error in deleted.tally.failures.items()]
     return replace(
         report,
-        deleted=deleted.done,
+        deleted=deleted.tally.done,
         failed=len(failures),
         failures=tuple(failures[:_SHOWN]),
         replica_hash=deleted.head,
@@ -136,7 +139,7 @@ def _after(report: Collected, deleted: Deleted, evidence: Amount) -> Collected:
 
 def _rules(context: RegionContext, heads: Heads, options: GcOptions, now: datetime) -> Rules:
     ids = frozenset((*context.registry.bindings(), *(heads.head.bindings or {})))
-    passes = read_passes(context, now - options.grace)
+    passes = read_passes(context, collect_folder(context), now - options.grace)
     return Rules(context.mapping, ids, now, options.keep, options.grace, passes, _moving_since(context, heads.head))
 
 
@@ -168,25 +171,10 @@ def _doomed(found: SortedOut, rules: Rules, options: GcOptions) -> pa.Table:
     return pa.concat_tables([all_of_it.filter(pc.invert(late)), all_of_it.filter(late)]).combine_chunks()
 
 
-def _left(unreachable: pa.Table, doomed: pa.Table, failures: Mapping[str, object]) -> pa.Table:
-    """Return what is unreachable still after a deletion."""
-    import pyarrow.compute as pc
-
-    gone = _gone(doomed, failures)
-    return unreachable.filter(pc.invert(pc.is_in(unreachable.column("uri"), gone.column("uri").combine_chunks())))
-
-
-def _gone(doomed: pa.Table, failures: Mapping[str, object]) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return doomed.filter(pc.invert(pc.is_in(doomed.column("uri"), pa.array(list(failures), pa.string()))))
-
-
 def _evidence_gone(doomed: pa.Table, failures: Mapping[str, object], rules: Rules) -> Amount:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    gone = _gone(doomed, failures)
-    kinds = pa.array([rules.kind(uri) for uri in gone.column("uri").to_pylist()], pa.string())
-    return amount(gone.filter(pc.equal(kinds, EVIDENCE)))
+    away = gone(doomed, failures)
+    kinds = pa.array([rules.kind(uri) for uri in away.column("uri").to_pylist()], pa.string())
+    return amount(away.filter(pc.equal(kinds, EVIDENCE)))

@@ -166,6 +166,8 @@ class Location(StrictModel):
         bandwidth: rclone bandwidth timetable for copies from here (`--bwlimit`), such as `08:00,20M 19:00,off`.
         transfers: files copied from here at once, per batch.
         checkers: files looked at at once, per batch.
+        sweep: all tables' files here are this catalog's: `sterna upkeep sweep` deletes those that nothing needs.
+        sweep_credential_id: Airflow connection id of whoever may delete here; none: `credential_id`.
     """
 
     id: Name
@@ -177,6 +179,8 @@ class Location(StrictModel):
     bandwidth: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:,. -]+$")] | None = None
     transfers: Annotated[int, Field(ge=1, le=1024)] = 32
     checkers: Annotated[int, Field(ge=1, le=1024)] = 64
+    sweep: bool = False
+    sweep_credential_id: str | None = None
 
     @model_validator(mode="after")
     def _backend_fits(self) -> Location:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sterna.gc.model import Amount
+from sterna.cleaning.model import Amount
 from sterna.render.dry_run import NOTHING_CHANGED
 from sterna.render.lines import joined
 

@@ -95,8 +95,13 @@ def list_uri(root: str, digest: str) -> str:
     return f"{root}/_sterna/held/{digest}.json.gz"
 
 
-def read_list(objects: Objects, listed: HeldList) -> HeldList:
+def read_list(objects: Objects, listed: HeldList, root: str = "") -> HeldList:
     """Return a list with its entries, which are read where they stand in an object.
+
+    Args:
+        objects: the stores.
+        listed: the list, as its commit has it.
+        root: the replica root beside which it stands; "": that of the stores' own region.
 
     Raises:
         StoreUnreachable, StoreDenied, CredentialError: the store can't be used.
@@ -104,10 +109,10 @@ def read_list(objects: Objects, listed: HeldList) -> HeldList:
     if listed.entries is not None:
         return listed
     try:
-        text = _text(objects, listed)
+        text = _text(objects, listed, root)
         return replace(listed, entries=tuple(_held(item) for item in json.loads(text)))
     except (ObjectMissing, ValueError) as error:
-        uri = list_uri(objects.mapping.region.replica_root, listed.digest)
+        uri = list_uri(root or objects.mapping.region.replica_root, listed.digest)
         return replace(listed, entries=(), lost=f"the list of held tables can't be read: {uri}: {error}")
 
 
@@ -129,7 +134,7 @@ def write_list(objects: Objects, listed: HeldList) -> None:
         objects.overwrite(uri, data)  # it was damaged: this is what its name says
 
 
-def _text(objects: Objects, listed: HeldList) -> bytes:
+def _text(objects: Objects, listed: HeldList, root: str = "") -> bytes:
     """Return a list's text.
 
     Raises:
@@ -139,7 +144,7 @@ def _text(objects: Objects, listed: HeldList) -> bytes:
     """
     unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
-        data = objects.read(list_uri(objects.mapping.region.replica_root, listed.digest))
+        data = objects.read(list_uri(root or objects.mapping.region.replica_root, listed.digest))
         text = unpacker.decompress(data, listed.size + 1)
     except (Unsupported, zlib.error) as error:
         raise ValueError(f"it is damaged: {error}") from error

@@ -49,6 +49,17 @@ class Below:
                 yield own + next(uri.removeprefix(prefix) for prefix in self._spelled if uri.startswith(prefix))
 
 
+class Anywhere(Below):
+    """All URIs, as they are spelled."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def of(self, uris: Iterable[str]) -> Iterator[str]:
+        """Yield them all."""
+        yield from uris
+
+
 class ReachedFiles:
     """A set of URIs that may have many millions, eight bytes each.
 
@@ -87,25 +98,28 @@ class ReachedFiles:
 class Walk:
     """A walk over versions of tables, which reads each file once.
 
-    Only files below the replica root are read. A list or manifest elsewhere in the region stands there because all that
-    it names maps to itself, so that it leads to nothing below the root; and `main` may have expired it since.
+    Only files below the replica root are read, unless told otherwise. A list or manifest elsewhere in the region stands
+    there because all that it names maps to itself, so that it leads to nothing below the root; and `main` may have
+    expired it since.
 
     Args:
         context: the region.
         add: takes the URIs below the replica root that are reached.
         progress: called with lines for people.
         gone_is_fine: versions that nobody promised to keep: what is gone of them leads nowhere.
+        places: where the files are that are read and added; None: below the replica root.
     """
 
     context: RegionContext
     add: Callable[[Iterable[str]], None]
     progress: Callable[[str], None] = lambda line: None
     gone_is_fine: bool = False
+    places: Below | None = None
     _below: Below = field(init=False)
     _read: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._below = Below(self.context.region.replica_root)
+        self._below = self.places or Below(self.context.region.replica_root)
 
     def over(self, versions: Iterable[TableVersion]) -> None:
         """Reach all that some versions reach.
@@ -132,6 +146,7 @@ class Walk:
         self._take(lists, (item.manifest_list for item in metadata.snapshots if item.manifest_list), key)
         self._take(manifests, (path for item in metadata.snapshots for path in item.manifests), key)
         self.add(self._below.of(item.path for item in metadata.statistics))
+        self.add(self._below.of(metadata.metadata_log))
 
     def _take(self, found: dict[str, str], uris: Iterable[str], key: str, *, leads_on: bool = True) -> None:
         """Add files that name others; those that weren't read before go into `found` with their table."""

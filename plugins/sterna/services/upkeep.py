@@ -39,14 +39,17 @@ class Upkeep(StrictModel):
     Args:
         tables: rules; a table that none matches is left alone.
         patience: seconds that a silent region is waited for without an alarm.
-        without: regions that are left out of the horizon, by name: what only they still need goes.
+        without: regions that are left out of the horizon, by name: they are waited for no longer, and what only their
+            watermark and their held tables need goes. Their replica branch is a reference as any other.
         grace: seconds between the two passes of a sweep.
+        heads: seconds for which heads of replica branches stay readable: the longest `--keep` of any region's clean-up.
     """
 
     tables: list[UpkeepRule] = Field(min_length=1)
     patience: Duration = 604_800
     without: list[str] = Field(default_factory=list)
     grace: Duration = 86_400
+    heads: Duration = 604_800
 
 
 def section(value: Any) -> Any:

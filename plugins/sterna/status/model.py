@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sterna.cleaning.model import Amount
 from sterna.errors import printable
-from sterna.gc.model import Amount
 from sterna.ha.model import Slot
 from sterna.replica.catalog_copy import CutOff
 from sterna.replica.held import Held

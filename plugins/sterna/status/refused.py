@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import islice
 
+from sterna.cleaning.model import Amount
 from sterna.errors import CredentialError, ReplicaBroken, StoreError
 from sterna.gc.heads import refused_versions
-from sterna.gc.model import Amount
 from sterna.replica.reach import TableVersion, Walk
 from sterna.replica.region import RegionContext
 from sterna.status.model import Refused, RegionStatus

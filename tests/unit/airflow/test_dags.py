@@ -15,9 +15,10 @@ import pytest
 from sterna.airflow import gc_operator, operators
 from sterna.airflow.dags import gc_dag, sync_dag
 from sterna.airflow.retry import RemedyRetryPolicy
+from sterna.cleaning.model import Amount
 from sterna.errors import RegistryError, StoreUnreachable, UsageError
 from sterna.feed.fresh import Announced, Fresh
-from sterna.gc.model import Amount, Collected, GcOptions
+from sterna.gc.model import Collected, GcOptions
 from sterna.replica.records import Batch, Report, StageReport
 from sterna.sync.options import SyncOptions
 

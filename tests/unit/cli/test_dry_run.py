@@ -48,6 +48,7 @@ def test_whatever_takes_yes_takes_dry_run() -> None:
         "collect",
         *(f"events {it}" for it in ("replay", "forget")),
         *(f"catalog {it}" for it in ("promote", "rejoin", "reseed")),
+        *(f"upkeep {it}" for it in ("expire", "sweep")),
     }
     assert {name for name, command in ALL.items() if "--dry-run" in flags(command)} == {*takes_yes, "sync"}
 

@@ -9,9 +9,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from sterna.cleaning.files import amount
+from sterna.cleaning.model import Amount
+from sterna.cleaning.passes import Pass
 from sterna.errors import UsageError
-from sterna.gc.decide import FILE, Pass, Rules, amount, garbage, sort_out
-from sterna.gc.model import Amount, GcOptions
+from sterna.gc.decide import FILE, Rules, garbage, sort_out
+from sterna.gc.model import GcOptions
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
 from sterna.replica.reach import Below, ReachedFiles

@@ -204,7 +204,7 @@ def test_a_clean_up_gets_on_while_syncs_follow_one_another(world: World, monkeyp
     soon(world, monkeypatch)
     catalog = Busily(world)
     context = injected(world.registry, "eu", no_secrets, catalog=catalog, primary=catalog)
-    monkeypatch.setattr(deleting, "_AT_ONCE", 1)
+    monkeypatch.setattr("sterna.cleaning.deleting.AT_ONCE", 1)
     slices: list[str] = []
     monkeypatch.setattr(deleting.Fence, "has_time", property(lambda fence: fence.hash not in slices))
     real = Objects.delete

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 import pytest
 
 from sterna.catalog.model import Commit
+from sterna.cleaning.model import NotDeleted
 from sterna.cli.output import Output
-from sterna.gc.model import NotDeleted
 from sterna.ha.model import CatalogSite, Slot
 from sterna.ha.rejoin import Lost, Rejoined
 from sterna.ha.seed import Seeded

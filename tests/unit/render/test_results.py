@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sterna.gc.model import Amount, Collected, NotDeleted
+from sterna.cleaning.model import Amount, NotDeleted
+from sterna.gc.model import Collected
 from sterna.render.dry_run import NOTHING_CHANGED
 from sterna.render.gc import collected_text
 from sterna.render.registry import check_text

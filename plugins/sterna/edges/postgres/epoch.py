@@ -65,7 +65,13 @@ def last_heard(region: Region, secrets: Secrets) -> datetime | None:
 
 
 def find_primary(regions: Sequence[Region], secrets: Secrets) -> Region:
-    """Return the region whose catalog accepts commits; all regions are asked at once, and the newest epoch decides.
+    """Return the region whose catalog accepts commits; errors as `find_epoch` has them."""
+    newest = find_epoch(regions, secrets)
+    return next(region for region in regions if region.name == newest.region)
+
+
+def find_epoch(regions: Sequence[Region], secrets: Secrets) -> Epoch:
+    """Return the newest epoch that any region's catalog knows; all regions are asked at once.
 
     The others decide where one does not answer within its `look_timeout`, or refuses the login. A refusal is logged.
 
@@ -88,8 +94,7 @@ def find_primary(regions: Sequence[Region], secrets: Secrets) -> Region:
     if epochs:
         for refusal in (answer for answer in problems if isinstance(answer, DatabaseRefused)):
             _LOG.warning("the other regions say who is the primary: %s", printable(str(refusal)))
-        newest = max(epochs)
-        return next(region for region in regions if region.name == newest.region)
+        return max(epochs)
     if problems:
         said = f"can't tell which region's catalog is the primary: {'; '.join(map(str, problems))}"
         all_refuse = len(answers) == sum(isinstance(problem, DatabaseRefused) for problem in problems)

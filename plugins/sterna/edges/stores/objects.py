@@ -28,6 +28,7 @@ from sterna.edges.stores.open_store import (
 from sterna.errors import CredentialError, ObjectMissing, SternaError, UnsafeUri
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Location, Registry, inside
+from sterna.registry.sweeping import may_sweep
 
 _COPIES = 2  # of each file that is read stand in memory for a moment
 _FOLDERS_KEPT = 100_000
@@ -54,6 +55,7 @@ class Objects:
         self.timeout = timeout
         self.workers = workers
         self._stores: dict[str, OpenStore] = {}
+        self._sweeping: dict[str, OpenStore] = {}
         self._folders: dict[str, tuple[OpenStore, str]] = {}
         self._opening = threading.Lock()
         self._reading, self._parsing = (Room(mapping.region.limits.plan_bytes) for _ in range(2))
@@ -276,9 +278,39 @@ class Objects:
         outside = next((uri for uri in uris if not uri.startswith(f"{root}/")), None)
         if outside is not None:
             raise UnsafeUri(f"not below the replica root {root}: sterna deletes nothing there", file=outside)
-        found = [(uri, *self._find(uri)) for uri in uris]
-        # No location lies below a replica root, so that all of them are in one store. A list of keys travels as XML,
-        # where some servers read odd ones as others: those go one by one.
+        # No location lies below a replica root, so that all of them are in one store.
+        return self._delete([(uri, *self._find(uri)) for uri in uris], proceed)
+
+    def sweep(self, uris: Sequence[str], *, proceed: Callable[[], bool] = lambda: True) -> dict[str, SternaError]:
+        """Delete writers' files in this region's locations that the registry opts in (`sweep: true`), as whoever may
+        delete there; arguments and result as `delete` has them.
+
+        Raises:
+            UnsafeUri: one of them lies elsewhere, below a replica root, or is sterna's own: then none is deleted.
+            CredentialError: the credential of who may delete is missing, or doesn't fit the store.
+        """
+        stores: dict[str, list[tuple[str, OpenStore, str]]] = {}
+        for uri in uris:
+            place = self.mapping.locate(uri)
+            location = place.location
+            if not may_sweep(self.mapping, uri, location):
+                raise UnsafeUri("not in a location of this region that may be swept: nothing is deleted", file=uri)
+            refuse_altered(place, uri)
+            if location.id not in self._sweeping:
+                id = location.sweep_credential_id or location.credential_id
+                changed = location.model_copy(update={"credential_id": id})
+                self._sweeping[location.id] = OpenStore(changed, self.secrets, self.timeout)
+            store = self._sweeping[location.id]
+            stores.setdefault(location.id, []).append((uri, store, store.key(place.path)))
+        failures: dict[str, SternaError] = {}
+        for found in stores.values():
+            failures |= self._delete(found, proceed)
+        return failures
+
+    def _delete(
+        self, found: Sequence[tuple[str, OpenStore, str]], proceed: Callable[[], bool]
+    ) -> dict[str, SternaError]:
+        # A list of keys travels as XML, where some servers read odd ones as others: those go one by one.
         plain = [item for item in found if _PLAIN_KEY.fullmatch(item[2])]
         groups = [plain[at : at + PAGE] for at in range(0, len(plain), PAGE)]
         groups += [[item] for item in found if not _PLAIN_KEY.fullmatch(item[2])]

@@ -113,6 +113,22 @@ def log_start(log: Sequence[int], present: Collection[int]) -> int:
     return next((index + 1 for index in reversed(range(len(log))) if log[index] not in present), 0)
 
 
+def staged_snapshots(metadata: TableMetadata) -> frozenset[int]:
+    """Return the ids of the snapshots that were staged (write-audit-publish) and not published."""
+    heads = {
+        *metadata.refs.values(),
+        *(() if metadata.current_snapshot_id is None else (metadata.current_snapshot_id,)),
+    }
+    parents = {snapshot.snapshot_id: snapshot.parent_id for snapshot in metadata.snapshots}
+    return frozenset(_staged(metadata, parents, heads))
+
+
+def current_line(metadata: TableMetadata) -> list[int]:
+    """Return the ids of the current snapshot and of its ancestors that are left, newest first."""
+    parents = {snapshot.snapshot_id: snapshot.parent_id for snapshot in metadata.snapshots}
+    return list(_lines(parents, [] if metadata.current_snapshot_id is None else [metadata.current_snapshot_id]))
+
+
 def _staged(metadata: TableMetadata, parents: Mapping[int, int | None], heads: Iterable[int]) -> set[int]:
     """Return the ids of the snapshots that were staged and not published."""
     published = {*metadata.snapshot_log, *_lines(parents, heads)}

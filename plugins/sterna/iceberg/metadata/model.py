@@ -64,6 +64,7 @@ class TableMetadata:
         properties: the table's properties.
         refs: branches and tags, by name, with the id of the snapshot that each stands at.
         snapshot_log: ids of the snapshots that were current one after another, as far back as the file tells.
+        metadata_log: the URIs of the table's earlier metadata.json, as far back as the file tells.
     """
 
     format_version: int
@@ -76,3 +77,4 @@ class TableMetadata:
     properties: dict[str, str]
     refs: dict[str, int]
     snapshot_log: tuple[int, ...]
+    metadata_log: tuple[str, ...] = ()

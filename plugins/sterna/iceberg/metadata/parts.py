@@ -66,6 +66,7 @@ class TableParts:
             properties=properties,
             refs=_refs(document, members.get("refs"), current),
             snapshot_log=_snapshot_log(document, members.get("snapshot-log")),
+            metadata_log=_metadata_log(members.get("metadata-log")),
         )
         _check_heads(document, metadata)
         return metadata
@@ -165,6 +166,13 @@ def _snapshot_log(document: Document, token: Token | None) -> tuple[int, ...]:
     ):
         raise document.broken("'snapshot-log' is not an array of objects with a 'snapshot-id'")
     return tuple(entry["snapshot-id"] for entry in entries)
+
+
+def _metadata_log(token: Token | None) -> tuple[str, ...]:
+    # Nobody follows it: what has another form names nothing.
+    entries = token.value if token is not None and isinstance(token.value, list) else []
+    named = (entry.get("metadata-file") for entry in entries if isinstance(entry, dict))
+    return tuple(uri for uri in named if isinstance(uri, str))
 
 
 def _check_heads(document: Document, metadata: TableMetadata) -> None:

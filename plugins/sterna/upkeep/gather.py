@@ -1,0 +1,214 @@
+"""The one place where facts are gathered: at the primary, under its epoch.
+
+A follower may not have the newest hold yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from sterna.catalog.model import NAMESPACE, Commit, Content, Key, Put, Reference, key_name
+from sterna.catalog.reader import CatalogReader
+from sterna.edges.postgres.epoch import find_epoch
+from sterna.errors import Busy, ReferenceNotFound
+from sterna.registry.model import SOURCE_BRANCH, Region, Registry
+from sterna.replica.head import Head, read_head
+from sterna.replica.held import held_since
+from sterna.replica.held_list import read_list
+from sterna.replica.region import RegionContext
+from sterna.services.upkeep import Upkeep
+from sterna.upkeep.facts import Facts, MainCommit, RegionFacts, ShowingReference, Shown
+
+_TAGS = ("sterna-hold-", "sterna-outlet-")
+OWN_COPY = "this region's copy of"
+
+
+def epoch_of(context: RegionContext) -> str:
+    """Return the epoch that the primary's catalog is read under; "" where the regions share one.
+
+    Raises:
+        Busy: another region became the primary since the connection was opened.
+        CatalogError: no region's Postgres says.
+    """
+    if not context.registry.has_copies:
+        return ""
+    epoch = find_epoch(context.registry.regions, context.secrets)
+    if epoch.region != context.ports.primary_region.name:
+        raise Busy(f"{epoch.region} became the primary meanwhile", hint="a later run looks at everything again")
+    return str(epoch)
+
+
+def refuse_other_epoch(context: RegionContext, epoch: str) -> None:
+    """See that what was looked at still is what counts.
+
+    Raises:
+        Busy: the primary was switched meanwhile.
+    """
+    now = epoch_of(context)
+    if now != epoch:
+        raise Busy(f"the epoch changed from {epoch} to {now} meanwhile: nothing more is changed", hint="start again")
+
+
+def gather(context: RegionContext, settings: Upkeep, now: datetime) -> tuple[Facts, References]:
+    """Gather all that a horizon depends on.
+
+    Args:
+        context: the region that asks.
+        settings: which regions are left out, and for how long heads are kept.
+        now: the time.
+
+    Returns:
+        The facts, and the references, to be looked at again.
+
+    Raises:
+        Busy: the primary was switched meanwhile, or a branch was reset.
+        BranchChanged: a replica branch was changed by somebody else.
+        CatalogError, StoreError: something doesn't answer.
+    """
+    epoch = epoch_of(context)
+    references = References(context)
+    found = references.look()
+    since = now - timedelta(seconds=settings.heads)
+    # The head of `main` last: what regions stand for then lies behind it.
+    regions = tuple(_region(context, region, since) for region in context.registry.regions)
+    head = context.primary.reference(SOURCE_BRANCH).hash
+    main = tuple(_entries(context.primary, SOURCE_BRANCH, head))
+    counted = [region for region in regions if region.name not in settings.without]
+    commits, base = _history(context.primary, head, counted)
+    keys = {shown.key for shown in (*main, *base, *(shown for commit in commits for shown in commit.put))}
+    refuse_other_epoch(context, epoch)
+    return Facts(
+        now=now,
+        head=head,
+        main=main,
+        commits=commits,
+        base=base,
+        references=tuple(each for each in found if each.name != SOURCE_BRANCH),
+        regions=tuple(replace(each, refused=_refused(context.registry, each.name, keys)) for each in regions),
+        epoch=epoch,
+    ), references
+
+
+class References:
+    """All branches and tags, and what this region's own copy of the catalog shows of `main` and of its replica. The
+    second look, and each one after it, costs what changed since.
+
+    Args:
+        context: the region.
+    """
+
+    def __init__(self, context: RegionContext) -> None:
+        self._context = context
+        self._looked: dict[str, str] = {}
+
+    def look(self) -> tuple[ShowingReference, ...]:
+        """Return what the references show; of one that was looked at before, what was put there since."""
+        context, found = self._context, []
+        for reference in context.primary.references():
+            found += self._news(context.primary, reference, reference.name)
+        if context.catalog is not context.primary:
+            for branch in (SOURCE_BRANCH, context.region.replica_branch):
+                found += self._served(branch)
+        return tuple(found)
+
+    def _served(self, branch: str) -> list[ShowingReference]:
+        try:
+            reference = self._context.catalog.reference(branch)
+        except ReferenceNotFound:
+            return []  # the copy has not got it yet: nobody reads it there
+        return self._news(self._context.catalog, reference, f"{OWN_COPY} {branch}")
+
+    def _news(self, catalog: CatalogReader, reference: Reference, name: str) -> list[ShowingReference]:
+        known = self._looked.get(name)
+        if reference.hash in (known, catalog.no_ancestor()):
+            return []
+        try:
+            if known is None:
+                shown = tuple(_entries(catalog, reference.name, reference.hash))
+            else:
+                changes = catalog.diff(reference.name, known, reference.hash)
+                shown = tuple(_shown((entry.key, entry.new) for entry in changes if entry.new is not None))
+        except ReferenceNotFound:
+            if reference.name in {each.name for each in catalog.references()}:
+                raise  # it moved, or the catalog has forgotten what it was: a later run looks anew
+            return []
+        self._looked[name] = reference.hash
+        return [ShowingReference(name, shown, _replica_of(self._context.registry, reference))]
+
+
+def _replica_of(registry: Registry, reference: Reference) -> str:
+    """Return the region whose replica a reference shows, "" where that isn't certain."""
+    for region in registry.regions:
+        if reference.name == region.replica_branch:
+            return region.name
+    # One region's name may begin as another's does: then it isn't certain.
+    fits = [
+        region.name
+        for region in registry.regions
+        if reference.kind == "TAG" and reference.name.startswith(tuple(f"{tag}{region.name}-" for tag in _TAGS))
+    ]
+    return fits[0] if len(fits) == 1 else ""
+
+
+def _region(context: RegionContext, region: Region, since: datetime) -> RegionFacts:
+    head = read_head(context.primary, region.replica_branch)
+    if head.commit_time is None:
+        return RegionFacts(region.name)
+    listed = read_list(context.objects, head.listed, region.replica_root)
+    return RegionFacts(
+        region.name,
+        head.watermark,
+        listed.entries or (),
+        listed.lost,
+        tuple(_heads(context.primary, region, head, since)),
+    )
+
+
+def _heads(catalog: CatalogReader, region: Region, head: Head, since: datetime) -> Iterator[Shown]:
+    """Yield what the heads of a replica branch put since a moment, and what the first of them showed."""
+    for commit in catalog.history(f"{region.replica_branch}@{head.hash}", operations=True):
+        yield from _put(commit)
+        if commit.commit_time < since:
+            yield from _entries(catalog, region.replica_branch, commit.hash)
+            return
+
+
+def _history(
+    catalog: CatalogReader, head: str, regions: Iterable[RegionFacts]
+) -> tuple[tuple[MainCommit, ...], tuple[Shown, ...]]:
+    """Return the commits of `main` back to the oldest that a region asks for, and what stood at the last of them."""
+    wanted = {hash for region in regions for hash in (region.watermark, *(item.good for item in region.held)) if hash}
+    times = [held_since(item) for region in regions for item in region.held if not item.good]
+    oldest = min((time for time in times if time is not None), default=None)
+    commits: list[MainCommit] = []
+    if head == catalog.no_ancestor():
+        return (), ()
+    for commit in catalog.history(f"{SOURCE_BRANCH}@{head}", operations=True):
+        commits.append(MainCommit(commit.hash, commit.commit_time, tuple(_put(commit))))
+        wanted.discard(commit.hash)
+        if not wanted and (oldest is None or commit.commit_time < oldest):
+            break
+    return tuple(commits), tuple(_entries(catalog, SOURCE_BRANCH, commits[-1].hash))
+
+
+def _refused(registry: Registry, region: str, keys: Iterable[str]) -> frozenset[str]:
+    return frozenset(key for key in keys if registry.refusal(key, region)) if registry.refuses else frozenset()
+
+
+def _entries(catalog: CatalogReader, reference: str, hash: str) -> Iterator[Shown]:
+    if hash != catalog.no_ancestor():
+        yield from _shown(catalog.entries(reference, hash))
+
+
+def _put(commit: Commit) -> Iterator[Shown]:
+    return _shown((put.key, put.content) for put in commit.operations or () if isinstance(put, Put))
+
+
+def _shown(entries: Iterable[tuple[Key, Content]]) -> Iterator[Shown]:
+    for key, content in entries:
+        if content.kind != NAMESPACE:
+            snapshot = content.payload.get("snapshotId")
+            current = snapshot if isinstance(snapshot, int) and snapshot >= 0 else None  # Nessie says -1 for none
+            yield Shown(key_name(key), content.kind, content.metadata_location or "", current)

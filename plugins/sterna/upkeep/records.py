@@ -1,0 +1,40 @@
+"""What sweeps write down beside the replica: what each found unreachable, and what it did."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sterna.cleaning.passes import Pass
+from sterna.replica.region import RegionContext
+from sterna.replica.run_folder import to_json
+from sterna.upkeep.model import Swept
+
+
+def sweep_folder(context: RegionContext) -> str:
+    """Return the URI of the folder in which the records of sweeps lie."""
+    return f"{context.region.replica_root}/_sterna/sweep"
+
+
+def store_time(context: RegionContext, pass_id: str) -> datetime:
+    """Say that a pass begins, and return when that was by the clock of the store: the one that files have their age by.
+
+    Raises:
+        StoreUnreachable, StoreDenied: the region's store can't be used.
+    """
+    uri = f"{sweep_folder(context)}/{pass_id}.begin"
+    context.objects.write_new(uri, b"", looked=True)
+    return max(modified for found, _, modified in context.objects.list(sweep_folder(context)) if found == uri)
+
+
+def save_swept(context: RegionContext, report: Swept) -> None:
+    """Write down what a sweep found and did."""
+    context.objects.write_new(f"{sweep_folder(context)}/{report.pass_id}.json", to_json(report).encode())
+
+
+def forget_older(context: RegionContext, passes: list[Pass]) -> None:
+    """Delete the records of passes that no later one asks for any more."""
+    if passes:
+        listed = context.objects.list(sweep_folder(context))
+        spent = [uri for uri, _, modified in listed if modified < passes[0].at]
+        if spent:
+            context.objects.delete(spent)

@@ -1,0 +1,264 @@
+"""Expiry and sweep over real servers: a lagging region's snapshots stay, then exactly the garbage goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.edges.secrets import environment_secrets
+from sterna.errors import UpkeepBlocked, UsageError
+from sterna.gc.hold import hold
+from sterna.replica.region import open_region
+from sterna.services.upkeep import Upkeep
+from sterna.upkeep.committing import BySpark
+from sterna.upkeep.expire import expire, refuse_blocked
+from sterna.upkeep.model import ExpiredTable, Swept
+from sterna.upkeep.sweep import sweep
+from tests.support.own_region import OwnRegion, own_region, put_object, remove_object
+from tests.support.world import World
+
+AGO = 3 * 86_400.0
+SOON = timedelta(hours=2)  # after which what was written now is older than `keep`
+TABLE = "main_us.behind.t"
+
+
+@pytest.fixture
+def region(world: World, tmp_path: Path) -> Iterator[OwnRegion]:
+    """A region of the test's own, and a table of us of which it has the first three snapshots."""
+    with world.namespace("behind"):
+        own = own_region(world, tmp_path, "behind")
+        own.registry["policies"] = [{"tables": ["behind.**"]}, {"tables": ["**"], "replicate": False}]
+        folder = f"s3://us-lake/{own.name}"
+        lake = next(each for each in own.registry["locations"] if each["region"] == "us")
+        own.registry["locations"].append({**lake, "id": f"swept-{own.name}", "prefix": folder, "sweep": True})
+        world.sql(
+            f"CREATE TABLE {TABLE} (id BIGINT) USING iceberg LOCATION '{folder}/t' "
+            "TBLPROPERTIES ('gc.enabled'='false', 'write.delete.mode'='copy-on-write')"
+        )
+        for number in range(3):
+            world.sql(f"INSERT INTO {TABLE} VALUES ({number}), ({number + 10})")
+        own.sync()
+        yield own
+        world.catalog.delete_tag("kept", world.catalog.reference("kept").hash) if "kept" in names(world) else None
+
+
+def names(world: World) -> set[str]:
+    return {each.name for each in world.catalog.references()}
+
+
+def settings(own: OwnRegion, **more: Any) -> Upkeep:
+    others = [each["name"] for each in own.registry["regions"] if each["name"] != own.name]
+    rule = {"match": ["behind.**"], "keep": "1h"}
+    given = {"tables": [rule], "without": others, "heads": "1h", "grace": "24h"}
+    return Upkeep.model_validate({**given, **more})
+
+
+def expired(own: OwnRegion, *, act: bool = True, later: timedelta = SOON, **more: Any) -> ExpiredTable:
+    with own.context() as context:
+        now = datetime.now(UTC) + later
+        found = expire(context, settings(own, **more), remove=BySpark(context) if act else None, now=now)
+    (table,) = found.tables
+    return table
+
+
+def swept(own: OwnRegion, *, delete: bool = True, **more: Any) -> Swept:
+    own.context().close()  # writes the registry
+    with open_region(own.path, "us", environment_secrets()) as context:
+        return sweep(context, settings(own, **more), delete=delete, now=datetime.now(UTC) + timedelta(days=1, hours=3))
+
+
+def snapshots(own: OwnRegion) -> int:
+    return int(own.world.sql(f"SELECT count(*) FROM {TABLE}.snapshots")[0][0])
+
+
+def folder(own: OwnRegion) -> Path:
+    served = own.world.stage.endpoints["us"].folder
+    assert served is not None
+    return served / "us-lake" / own.name
+
+
+def files(own: OwnRegion) -> set[str]:
+    return {str(path.relative_to(folder(own))) for path in folder(own).rglob("*") if path.is_file()}
+
+
+def aged(own: OwnRegion, days: float = 3) -> None:
+    """Whatever was written was written days ago, records of passes included."""
+    root = own.world.stage.endpoints["us"].folder
+    assert root is not None
+    places = (folder(own), *root.rglob("_sterna/sweep"))
+    for place in places:
+        for path in place.rglob("*"):
+            if path.is_file():
+                os.utime(path, (time.time() - days * 86_400, time.time() - days * 86_400))
+    own.world.stage.endpoints["us"].start()
+
+
+def forgotten(own: OwnRegion) -> None:
+    """No record of a pass is left for another test."""
+    root = own.world.stage.endpoints["us"].folder
+    assert root is not None
+    for path in [each for each in root.rglob("_sterna/sweep/*") if each.is_file()]:
+        path.unlink()
+    own.world.stage.endpoints["us"].start()
+
+
+def test_what_a_lagging_region_needs_stays_until_it_has_caught_up(region: OwnRegion) -> None:
+    world = region.world
+    first = world.sql(f"SELECT snapshot_id FROM {TABLE}.snapshots ORDER BY committed_at")
+    for number in range(3, 6):
+        world.sql(f"INSERT INTO {TABLE} VALUES ({number})")
+    assert snapshots(region) == 6
+    assert len(expired(region, act=False).expired) == 2, "it stands for the third snapshot, and needs all since"
+    assert snapshots(region) == 6, "a dry run"
+    done = expired(region)
+    assert (done.done, set(done.expired), snapshots(region)) == (True, {first[0][0], first[1][0]}, 4)
+    assert not expired(region).expired, "there is nothing more"
+    assert not expired(region, later=timedelta(0), without=[]).expired
+    region.sync()
+    world.catalog.create_tag("kept", "main", world.catalog.reference("main").hash)
+    world.sql(f"INSERT INTO {TABLE} VALUES (6)")
+    region.sync()
+    done = expired(region, later=SOON)
+    assert done.done and snapshots(region) == 2, "the current one, and the tag's"
+    world.catalog.delete_tag("kept", world.catalog.reference("kept").hash)
+    assert expired(region).done and snapshots(region) == 1
+    assert world.sql(f"SELECT count(*), sum(id) FROM {TABLE}") == [(10, 54)]
+    assert world.sql(f"SHOW TBLPROPERTIES {TABLE} ('gc.enabled')") == [("gc.enabled", "false")]
+    region.sync()
+    region.assert_equal("behind.t")
+
+
+def test_a_region_that_knows_nothing_blocks_until_it_is_left_out(region: OwnRegion) -> None:
+    eu = next(each for each in region.registry["regions"] if each["name"] == "eu")
+    eu["replica_branch"] = f"main_replica_never_{region.name}"
+    with region.context() as context:
+        now = datetime.now(UTC) + SOON
+        found = expire(context, settings(region, without=["us"]), remove=BySpark(context), now=now)
+        assert [block.region for block in found.blocks] == ["eu"]
+        assert "it has no watermark" in found.tables[0].problem and not found.tables[0].done
+        with pytest.raises(UpkeepBlocked):
+            refuse_blocked(found)
+        with pytest.raises(UsageError):
+            expire(context, settings(region), tables=["behind.other"])
+    with pytest.raises(UpkeepBlocked, match="eu: it has no watermark"):
+        swept(region, without=["us"])
+    assert expired(region).done
+
+
+def test_a_writer_that_is_faster_is_looked_at_again(region: OwnRegion) -> None:
+    world = region.world
+    with region.context() as context:
+        real, tries = BySpark(context), []
+
+        def beaten(key: str, metadata: str, ids: Any) -> bool:
+            tries.append(metadata)
+            if len(tries) == 1:
+                world.sql(f"INSERT INTO {TABLE} VALUES (99)")
+            return real(key, metadata, ids)
+
+        (table,) = expire(context, settings(region), remove=beaten, now=datetime.now(UTC) + SOON).tables
+    assert table.done and len(set(tries)) == 2
+    assert snapshots(region) == 2
+    assert world.sql(f"SELECT count(*) FROM {TABLE}") == [(7,)]
+
+
+def test_a_sweep_deletes_exactly_the_garbage_in_two_passes(region: OwnRegion) -> None:
+    world = region.world
+    forgotten(region)
+    world.sql(f"DELETE FROM {TABLE} WHERE id < 2")
+    region.sync()
+    expired(region)
+    region.sync()
+    put_object(world, f"s3://us-lake/{region.name}/t/data/orphan.parquet", b"nobody's")
+    put_object(world, f"s3://us-lake/{region.name}/other/readme.txt", b"no table's")
+    put_object(world, f"s3://us-lake/{region.name}-beside/data/x.parquet", b"not opted in")
+    before = files(region)
+    assert swept(region).deleted.files == 0, "in the first pass nothing goes"
+    aged(region)
+    assert swept(region, delete=False).garbage.files > 0
+    assert files(region) == before
+    with region.context() as context:
+        held = hold(context, context.primary.reference(region.branch).hash, timedelta(days=400))
+    done = swept(region)
+    assert (done.failed, done.deleted) == (0, done.garbage)
+    gone = before - files(region)
+    assert "t/data/orphan.parquet" in gone
+    assert len([name for name in gone if name.endswith(".parquet")]) > 1, "files that the delete rewrote"
+    assert {name for name in gone if name.startswith("t/metadata/snap-")}
+    assert "other/readme.txt" in files(region)
+    assert gone == before - needed(region) - {"other/readme.txt"}
+    assert world.sql(f"SELECT count(*), sum(id) FROM {TABLE}") == [(4, 35)]
+    region.sync()
+    region.assert_equal("behind.t")
+    world.sql(f"INSERT INTO {TABLE} VALUES (500)")
+    assert region.sync().outcome == "published"
+    region.assert_equal("behind.t")
+    world.catalog.delete_tag(held.tag, world.catalog.reference(held.tag).hash)
+    remove_object(world, f"s3://us-lake/{region.name}-beside/data/x.parquet")
+    forgotten(region)
+
+
+def needed(own: OwnRegion) -> set[str]:
+    """What `main` reaches, as Spark tells it, and its earlier metadata.json as far as it names them."""
+    columns = {
+        "all_data_files": "file_path",
+        "all_delete_files": "file_path",
+        "all_manifests": "path",
+        "snapshots": "manifest_list",
+        "metadata_log_entries": "file",
+    }
+    found = {
+        str(row[0]) for name, column in columns.items() for row in own.world.sql(f"SELECT {column} FROM {TABLE}.{name}")
+    }
+    found.add(own.world.content(("behind", "t")).metadata_location or "")
+    return {uri.removeprefix(f"s3://us-lake/{own.name}/") for uri in found}
+
+
+def test_metadata_that_is_gone_blocks_a_sweep(region: OwnRegion) -> None:
+    world = region.world
+    (name,) = world.sql(f"SELECT path FROM {TABLE}.manifests LIMIT 1")[0]
+    path = folder(region) / str(name).removeprefix(f"s3://us-lake/{region.name}/")
+    data = path.read_bytes()
+    remove_object(world, str(name))
+    try:
+        with pytest.raises(UpkeepBlocked) as caught:
+            swept(region)
+        assert (caught.value.table, caught.value.file) == ("behind.t", name)
+    finally:
+        put_object(world, str(name), data)
+
+
+def test_the_command_line(region: OwnRegion, tmp_path: Path) -> None:
+    services = tmp_path / "services.yaml"
+    others = [each["name"] for each in region.registry["regions"] if each["name"] != region.name]
+    rule = {"match": ["behind.**"], "keep": "1s"}
+    services.write_text(json.dumps({"upkeep": {"tables": [rule], "without": others, "heads": "1s"}}))
+
+    def sterna(*arguments: str) -> subprocess.CompletedProcess[str]:
+        region.context().close()
+        command = [sys.executable, "-m", "sterna.cli.main", "upkeep", *arguments, "--region", "us"]
+        more = ["--registry", str(region.path), "--services", str(services)]
+        return subprocess.run([*command, *more], capture_output=True, text=True, timeout=300)
+
+    region.world.sql(f"INSERT INTO {TABLE} VALUES (7)")
+    region.sync()
+    time.sleep(1.1)  # than `keep`
+    dry = sterna("expire", "--json")
+    assert dry.returncode == 0, dry.stderr
+    (table,) = json.loads(dry.stdout.splitlines()[-1])["tables"]
+    assert (table["key"], table["done"]) == ("behind.t", False)
+    assert table["expired"]
+    assert sterna("expire", "nothing.there").returncode == 2
+    counted = sterna("sweep")
+    assert counted.returncode == 0, counted.stderr
+    assert counted.stdout.splitlines()[-1] == "nothing was changed: --yes does it"
+    forgotten(region)

@@ -1,0 +1,170 @@
+"""The horizon, row by row: each reason keeps what it must, and nothing else does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sterna.catalog.model import ICEBERG_TABLE
+from sterna.iceberg.metadata.model import Snapshot, TableMetadata
+from sterna.replica.held import IN_TRANSIT, Held
+from sterna.upkeep.facts import Facts, MainCommit, RegionFacts, ShowingReference, Shown
+from sterna.upkeep.horizon import Horizon, Why, horizon, removable
+
+NOW = datetime(2026, 5, 20, tzinfo=UTC)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+PATIENCE = 7 * DAY
+KEEP = HOUR
+
+
+def at(number: int, key: str = "a") -> Shown:
+    """A table's version whose current snapshot has a number."""
+    return Shown(key, ICEBERG_TABLE, f"s3://us-lake/{key}/{number}.metadata.json", number)
+
+
+def region(name: str = "eu", watermark: str = "c5", **more: object) -> RegionFacts:
+    return replace(RegionFacts(name, watermark), **more)  # type: ignore[arg-type]
+
+
+# Commit cN of `main` shows snapshot N of the table `a`, an hour after the one before.
+COMMITS = tuple(MainCommit(f"c{number}", NOW - (5 - number) * HOUR, (at(number),)) for number in range(5, 0, -1))
+FACTS = Facts(now=NOW, head="c5", main=(at(5),), commits=COMMITS, base=(at(1),), regions=(region(),))
+
+
+def metadata(**more: object) -> TableMetadata:
+    """A table with five snapshots in a line, a day apart, the youngest of them a day old."""
+    snapshots = tuple(
+        Snapshot(number, number - 1 or None, int((NOW - (6 - number) * DAY).timestamp() * 1000), f"l{number}", 0)
+        for number in range(1, 6)
+    )
+    made = TableMetadata(2, "u", "s3://us-lake/a", 5, 0, snapshots, (), {}, {"main": 5}, (1, 2, 3, 4, 5))
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def held(**more: object) -> Held:
+    return Held("a", **{"kind": "SourceGone", "reason": "gone", "good": "c2", **more})  # type: ignore[arg-type]
+
+
+def found(facts: Facts, **more: object) -> Horizon:
+    return horizon(facts, **{"patience": PATIENCE, **more})  # type: ignore[arg-type]
+
+
+def tag(name: str, number: int, replica_of: str = "") -> ShowingReference:
+    return ShowingReference(name, (at(number),), replica_of)
+
+
+ROWS = {
+    "nothing else: the current one stays": (FACTS, {5}),
+    "a watermark": (replace(FACTS, regions=(region(watermark="c4"),)), {4, 5}),
+    "the oldest of two watermarks, and all since": (
+        replace(FACTS, regions=(region("us"), region("eu", "c3"))),
+        {3, 4, 5},
+    ),
+    "a branch of somebody's": (replace(FACTS, references=(tag("dev", 2),)), {2, 5}),
+    "a tag of somebody's": (replace(FACTS, references=(tag("2025", 1),)), {1, 5}),
+    "a replica branch": (replace(FACTS, references=(tag("main_replica_eu", 3, "eu"),)), {3, 5}),
+    "a hold": (replace(FACTS, references=(tag("sterna-hold-eu-20260601T000000Z-0", 2, "eu"),)), {2, 5}),
+    "an outlet's position": (replace(FACTS, references=(tag("sterna-outlet-eu-pager", 3, "eu"),)), {3, 5}),
+    "a head within keep, announced": (replace(FACTS, regions=(region(heads=(at(2), at(3))),)), {2, 3, 5}),
+    "a held table: all since its last good commit": (replace(FACTS, regions=(region(held=(held(),)),)), {2, 3, 4, 5}),
+    "a held table that was never here: all since it was": (
+        replace(FACTS, regions=(region(held=(held(good="", since=(NOW - HOUR).isoformat()),)),)),
+        {3, 4, 5},
+    ),
+    "a table in transit": (replace(FACTS, regions=(region(held=(held(kind=IN_TRANSIT, good="c3"),)),)), {3, 4, 5}),
+    "another table is held": (replace(FACTS, regions=(region(held=(replace(held(), key="b"),)),)), {5}),
+    "a region that isn't entitled": (
+        replace(FACTS, regions=(region(), region("ap", "c1", refused=frozenset({"a"})))),
+        {5},
+    ),
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_each_reason_keeps_what_it_must(row: str) -> None:
+    facts, kept = ROWS[row]
+    assert found(facts).blocks == ()
+    gone = removable(metadata(), found(facts), keep=KEEP, now=NOW)
+    assert {1, 2, 3, 4, 5} - set(gone) == kept
+
+
+TABLES = {
+    "Iceberg's tag": (metadata(refs={"main": 5, "audit": 2}), {2, 5}),
+    "staged and not published": (
+        metadata(snapshots=(*metadata().snapshots, replace(metadata().snapshots[0], snapshot_id=6, wap_id="w"))),
+        {5, 6},
+    ),
+    "rolled back: the current one stays, the one after it goes": (metadata(current_snapshot_id=3, refs={}), {3, 5}),
+}
+
+
+@pytest.mark.parametrize("row", TABLES)
+def test_what_the_table_itself_says_keeps(row: str) -> None:
+    table, kept = TABLES[row]
+    gone = removable(table, found(FACTS), keep=KEEP, now=NOW)
+    assert {item.snapshot_id for item in table.snapshots} - set(gone) == kept
+
+
+def test_keep_is_a_floor_and_nothing_more() -> None:
+    assert removable(metadata(), found(FACTS), keep=2 * DAY + HOUR, now=NOW) == (1, 2, 3)
+    behind = replace(FACTS, regions=(region(watermark="c1"),))
+    assert removable(metadata(), found(behind), keep=timedelta(0), now=NOW) == ()
+
+
+def test_a_commit_that_brought_several_snapshots_keeps_all_of_them_while_a_region_has_none() -> None:
+    commits = (MainCommit("c5", NOW, (at(5),)), MainCommit("c1", NOW - HOUR, (at(1),)))
+    facts = replace(FACTS, commits=commits, regions=(region(watermark="c1"),))
+    assert removable(metadata(), found(facts), keep=KEEP, now=NOW) == ()
+
+
+BLOCKED = {
+    "no watermark": (region(watermark=""), "it has no watermark"),
+    "main left it": (region(watermark="other"), "is no commit of main's history"),
+    "the list of what it holds is lost": (region(lost="can't be read"), "can't be read"),
+    "a held table's last good commit is unknown": (region(held=(held(good="other"),)), "isn't known"),
+    "a held table says nothing": (region(held=(held(good=""),)), "isn't known"),
+}
+
+
+@pytest.mark.parametrize("row", BLOCKED)
+def test_what_is_not_known_blocks(row: str) -> None:
+    fact, reason = BLOCKED[row]
+    (block,) = found(replace(FACTS, regions=(fact,))).blocks
+    assert (block.region, block.alarm) == ("eu", False)
+    assert reason in block.reason
+    assert found(replace(FACTS, regions=(replace(fact, refused=frozenset({"a"})),))).blocks == ()
+    assert found(replace(FACTS, regions=(fact,)), without=["eu"]).blocks == ()
+
+
+def test_a_silent_region_is_an_alarm_and_blocks_until_it_is_left_out() -> None:
+    old = tuple(replace(commit, at=commit.at - 6 * DAY) for commit in COMMITS)
+    silent = replace(FACTS, commits=old, regions=(region(watermark="c1"), region("us")))
+    assert found(silent).blocks == (), "six days and some hours"
+    older = replace(silent, commits=tuple(replace(commit, at=commit.at - DAY) for commit in old))
+    (block,) = found(older).blocks
+    assert (block.region, block.alarm) == ("eu", True)
+    assert found(older).blocks_of("a") == (block,)
+    left_out = found(older, without=["eu"])
+    assert left_out.blocks == ()
+    assert removable(metadata(), left_out, keep=KEEP, now=NOW) == (1, 2, 3, 4)
+    idle = replace(older, regions=(region(), region("us")))
+    assert found(idle).blocks == (), "nobody is silent who shows all that there is"
+
+
+def test_what_files_are_needed_for_is_said() -> None:
+    facts = replace(
+        FACTS,
+        regions=(region(watermark="c4", heads=(at(1),), held=(held(good="c3"),)),),
+        references=(tag("main_replica_eu", 2, "eu"), tag("dev", 2)),
+    )
+    needed = found(facts).needed
+    assert {shown.snapshot: need.why for shown, need in needed.items()} == {
+        5: Why.MAIN,
+        4: Why.HISTORY,
+        3: Why.HELD,
+        2: Why.REFERENCE,
+        1: Why.HEAD,
+    }
+    assert needed[at(2)].replica_of == "", "a branch of somebody's shows it, too"

@@ -21,6 +21,7 @@ GROUPS: dict[str, Sequence[str]] = {
         "integration/cli/",
         "integration/ha/",
         "integration/query/",
+        "integration/upkeep/",
         "integration/catalog/test_access.py",
     ),
     "demo": ("integration/demo/",),

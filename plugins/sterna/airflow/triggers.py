@@ -90,8 +90,8 @@ class NessieCommitTrigger(BaseEventTrigger):
             if head != seen:
                 yield trigger_event({"region": self.region, "from": seen, "to": head})
                 seen, backoff = head, backoff.after_run(now)
-            elif now >= backoff.due:
-                reason = f"what holds {len(backoff.keys)} of the tables may have passed"
+            elif now >= backoff.next:
+                reason = "what holds tables back may have passed"
                 yield trigger_event({"region": self.region, "from": seen, "to": head, "reason": reason})
                 backoff = backoff.after_retry(now)
             await asyncio.sleep(self.poll_interval)

@@ -91,7 +91,8 @@ class NessieCommitTrigger(BaseEventTrigger):
                 yield trigger_event({"region": self.region, "from": seen, "to": head})
                 seen, backoff = head, backoff.after_run(now)
             elif now >= backoff.next:
-                reason = "what holds tables back may have passed"
+                held = f"what holds {len(backoff.keys)} of the tables may have passed"
+                reason = held if now >= backoff.due else "tables that waited to be shipped go on"
                 yield trigger_event({"region": self.region, "from": seen, "to": head, "reason": reason})
                 backoff = backoff.after_retry(now)
             await asyncio.sleep(self.poll_interval)

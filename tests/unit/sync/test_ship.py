@@ -71,7 +71,7 @@ def test_a_new_version_waits_and_goes_on_by_itself_when_its_time_is_over(waits: 
     status = read_status(waits.context())
     assert status.transit_lag_seconds is not None
     assert [item.held.key for item in status.transit] == ["ns.a"]
-    assert later(waits, 120).outcome == "nothing to do"
+    assert later(waits, 120).outcome == "idle"
     # Nobody commits to main any more.
     assert later(waits, AFTER + 1).published == ("ns.a",)
     assert held(waits) == {}

@@ -191,6 +191,6 @@ def _params() -> dict[str, Param]:
             False,
             type="boolean",
             title="Dry run",
-            description_md="Only tell, in the log of `plan`, what would be done.",
+            description_md="Only tell, in the log of `plan`, what it would do.",
         ),
     }

@@ -27,13 +27,15 @@ def is_small(file: LiveFile, target: int) -> bool:
     return file.size < SMALL * target
 
 
-def choose(files: Iterable[LiveFile], rule: UpkeepRule, now_ms: int) -> tuple[Group, ...]:
+def choose(files: Iterable[LiveFile], rule: UpkeepRule, now_ms: int, parts: int = 1) -> tuple[Group, ...]:
     """Choose what is rewritten of a table, without prices.
 
     Args:
         files: the data files of its current snapshot.
         rule: the table's.
         now_ms: the time, in milliseconds since 1970.
+        parts: into how many smaller ones each group is cut: where somebody deletes rows all the time, less is in
+            conflict.
 
     Returns:
         Groups, each of one region and partition; those of partitions that were written within `quiet` say so.
@@ -47,7 +49,7 @@ def choose(files: Iterable[LiveFile], rule: UpkeepRule, now_ms: int) -> tuple[Gr
     for (region, spec_id, partition), there in sorted(by_place.items()):
         quiet = now_ms - last[spec_id, partition] >= rule.quiet * 1000
         wanted = [file for file in there if is_small(file, rule.target) or file.deleted >= _MANY_DELETED]
-        for some in _cut(wanted, rule.target):
+        for some in _cut(wanted, rule.target, parts):
             if _pays(some, rule.target):
                 group = _group(region, partition, spec_id, some, rule.target)
                 groups.append(group if quiet else replace(group, when=QUIET))
@@ -87,11 +89,12 @@ def outputs(size: int, target: int) -> int:
     return whole if size / whole < _SMALL_TAIL * target else whole + 1
 
 
-def _cut(files: list[LiveFile], target: int) -> Iterator[list[LiveFile]]:
+def _cut(files: list[LiveFile], target: int, parts: int) -> Iterator[list[LiveFile]]:
     some: list[LiveFile] = []
     size = 0
+    most = max(_ENOUGH_FILES, -(-len(files) // parts))
     for file in sorted(files, key=lambda file: file.path):
-        if some and size + file.size > _TARGETS_A_GROUP * target:
+        if some and (size + file.size > _TARGETS_A_GROUP * target or len(some) >= most):
             yield some
             some, size = [], 0
         some.append(file)

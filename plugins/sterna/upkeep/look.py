@@ -30,7 +30,9 @@ _MANIFEST_BYTES: Final = 8 << 20  # Iceberg's own target
 _MANY_DELETES: Final = 5
 
 
-def look(context: RegionContext, prices: Prices, table: str, uri: str, rule: UpkeepRule, now_ms: int) -> TablePlan:
+def look(
+    context: RegionContext, prices: Prices, table: str, uri: str, rule: UpkeepRule, now_ms: int, parts: int = 1
+) -> TablePlan:
     """Look at one table.
 
     Args:
@@ -40,6 +42,7 @@ def look(context: RegionContext, prices: Prices, table: str, uri: str, rule: Upk
         uri: its metadata.json.
         rule: the table's.
         now_ms: the time, in milliseconds since 1970.
+        parts: see `choose`.
 
     Returns:
         What upkeep finds, before anybody asked what a day may cost.
@@ -63,7 +66,7 @@ def look(context: RegionContext, prices: Prices, table: str, uri: str, rule: Upk
         entries.add(next(item for item in manifests if item.path == uri), _read(context, uri, data))
     files, left = entries.live()
     groups = tuple(
-        _placed(context, prices, table, metadata, home, files, group) for group in choose(files, rule, now_ms)
+        _placed(context, prices, table, metadata, home, files, group) for group in choose(files, rule, now_ms, parts)
     )
     last = max(entries.newest(), default=0)
     quiet = now_ms - last >= rule.quiet * 1000

@@ -108,11 +108,11 @@ def find_tables(context: RegionContext, settings: Upkeep, tables: Sequence[str] 
     return source_hash, tuple(sorted(found, key=lambda item: item.name))
 
 
-def look_at(context: RegionContext, prices: Prices, item: Ruled, now: datetime) -> TablePlan:
+def look_at(context: RegionContext, prices: Prices, item: Ruled, now: datetime, parts: int = 1) -> TablePlan:
     """Look at one table; one that can't be read is left alone, with the reason."""
     try:
         at = item.content.metadata_location or ""
-        return look(context, prices, item.name, at, item.rule, int(now.timestamp() * 1000))
+        return look(context, prices, item.name, at, item.rule, int(now.timestamp() * 1000), parts)
     except SternaError as error:
         return TablePlan(item.name, left=(f"{type(error).__name__}: {error}",))
 

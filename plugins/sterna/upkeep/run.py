@@ -32,8 +32,9 @@ from sterna.upkeep.model import (
 from sterna.upkeep.plan import Ruled, find_tables, look_at, make_plan, money_left, with_waiting
 from sterna.upkeep.prices import Prices
 
-_LOOKS: Final = 3
-"""How often a table is looked at: once, and again where somebody deleted rows of what was being rewritten."""
+_LOOKS: Final = (1, 4, 16)
+"""Into how many parts groups are cut at each look at a table. There is a second one where somebody deleted rows of what
+was being rewritten."""
 _COMMITS: Final = 10
 """Into about how many commits the groups of one table go."""
 _AT_ONCE: Final = 4
@@ -137,9 +138,9 @@ class _Run:
         """Rewrite one table; what goes wrong with it stands in the result."""
         done = TableDone(name)
         try:
-            for _ in range(_LOOKS):
+            for parts in _LOOKS:
                 before = done.conflicts
-                done, table = self._once(name, done)
+                done, table = self._once(name, done, parts)
                 if done.conflicts == before:
                     break
                 self.progress(f"{name}: {done.conflicts - before} groups were changed by others meanwhile")
@@ -151,20 +152,20 @@ class _Run:
         except SternaError as error:
             return replace(done, failed=f"{type(error).__name__}: {error}")
 
-    def _look(self, name: str) -> tuple[TablePlan | None, Ruled | None]:
+    def _look(self, name: str, parts: int = 1) -> tuple[TablePlan | None, Ruled | None]:
         """Look at a table as it is now, with what is left of the day's price."""
         now = self.clock()
         _, ruled = find_tables(self.context, self.settings, [name])
         if not ruled:
             return None, None
-        table = look_at(self.context, Prices(self.context.registry), ruled[0], now)
+        table = look_at(self.context, Prices(self.context.registry), ruled[0], now, parts)
         money = money_left(self.context, self.settings, ruled, now)[ruled[0].number]
         left = None if money.per_day is None else money.per_day - money.spent
         own = tuple(group for group in table.groups if group.region == self.context.region.name)
         return with_waiting(replace(table, groups=afford(own, left)[0])), ruled[0]
 
-    def _once(self, name: str, done: TableDone) -> tuple[TableDone, TablePlan | None]:
-        table, ruled = self._look(name)
+    def _once(self, name: str, done: TableDone, parts: int) -> tuple[TableDone, TablePlan | None]:
+        table, ruled = self._look(name, parts)
         groups = table.now() if table else ()
         if not groups or ruled is None:
             return done, table

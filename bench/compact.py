@@ -17,9 +17,11 @@ from bench.writer import NAMESPACE
 from sterna.edges.secrets import environment_secrets
 from sterna.replica.region import open_region
 from sterna.services.upkeep import Upkeep
+from sterna.upkeep.model import TableDone
 from sterna.upkeep.run import upkeep
 
 GOAL = 1.0
+_MOST_RUNS = 5
 _ROWS = 2_000  # of 32 bytes that no codec makes smaller: files of 64 KiB
 _TABLE = f"{MAIN}.{NAMESPACE}.small"
 
@@ -40,10 +42,13 @@ def _measure(table: _Table, case: str, beside: Callable[[], Any], rounds: int) -
         table.as_it_was()
         with beside() as wrote:
             started = time.monotonic()
-            said = run()
+            said = [run()]
+            # A group in conflict is left as it was: both sides are asked until the work is done.
+            while table.count() > table.files // 10 and len(said) < _MOST_RUNS:
+                said.append(run())
             seconds = time.monotonic() - started
         table.check(wrote)
-        seen[name] = {**said, "files left": table.count(), "writes beside": len(wrote)}
+        seen[name] = {"runs": said, "files left": table.count(), "writes beside": len(wrote)}
         return seconds
 
     sides = alternate(
@@ -105,7 +110,7 @@ class _Table:
         with open_region(self.world.stage.registry, "us", environment_secrets()) as context:
             # What was written a moment ago counts as quiet: nobody waits for it in a bench.
             now = datetime.now(UTC) + timedelta(hours=1)
-            done = upkeep(context, settings, (), say, dry_run=False, now=now).tables[0]
+            (done,) = upkeep(context, settings, (), say, dry_run=False, now=now).tables or (TableDone("nothing"),)
         assert not done.failed, done
         return {"groups": done.groups, "conflicts": done.conflicts}
 

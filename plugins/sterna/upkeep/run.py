@@ -214,7 +214,7 @@ class _Run:
         for group, written in pairs:
             # What it costs follows from what was written: the same share of the plan's price.
             price += group.price * written.bytes / group.new_bytes if group.new_bytes else 0.0
-        rewriting.commit([written for _, written in pairs], {**self._marks(), PRICE_MARK: repr(price)})
+        rewriting.replace_files([written for _, written in pairs], {**self._marks(), PRICE_MARK: repr(price)})
         groups = [group for group, _ in pairs]
         return replace(
             done,

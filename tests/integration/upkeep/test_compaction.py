@@ -186,7 +186,7 @@ def test_beside_writers_no_append_fails_and_no_row_is_lost(space: World, version
 
 def test_a_delete_between_look_and_commit_wins_and_a_kill_loses_nothing(space: World, monkeypatch: pytest.MonkeyPatch):
     table = made(space, "raced", files=5)
-    commit = Rewriting.commit
+    replace_files = Rewriting.replace_files
     turns: list[str] = ["delete", "kill"]
 
     def disturbed(self: Rewriting, groups: Any, marks: Any) -> None:
@@ -196,9 +196,9 @@ def test_a_delete_between_look_and_commit_wins_and_a_kill_loses_nothing(space: W
         elif turns:
             turns.pop(0)
             raise KeyboardInterrupt
-        commit(self, groups, marks)
+        replace_files(self, groups, marks)
 
-    monkeypatch.setattr(Rewriting, "commit", disturbed)
+    monkeypatch.setattr(Rewriting, "replace_files", disturbed)
     with pytest.raises(KeyboardInterrupt):
         run(space, f"{SPACE}.raced")
     assert len(files(space, table)) == 5

@@ -97,7 +97,7 @@ class Rewriting:
         """
         return self._tables.call(lambda: self._write(chosen, number))
 
-    def commit(self, groups: Sequence[Written], marks: Mapping[str, str]) -> None:
+    def replace_files(self, groups: Sequence[Written], marks: Mapping[str, str]) -> None:
         """Put groups in the place of what they were, in one commit of `main`.
 
         Args:

@@ -101,6 +101,29 @@ def plan(
     bench(entries, rounds, cores, per_manifest, work)
 
 
+@app.command(epilog="Example: python3 run.py bench compact --files 1000 --rounds 3")
+def compact(
+    files: Annotated[int, typer.Option("--files", min=10, help="Files of 64 KiB in the table.")] = 10_000,
+    rounds: Rounds = 3,
+    work: Work = None,
+) -> None:
+    """Compaction by upkeep, alone and beside writers, against rewrite_data_files. Goal: at least as fast."""
+    from bench.compact import bench
+
+    bench(files, rounds, work)
+
+
+@app.command(epilog="Example: python3 run.py bench upkeep-day --commits 240")
+def upkeep_day(
+    commits: Annotated[int, typer.Option("--commits", min=48, help="Commits of the day.")] = 1_440,
+    work: Work = None,
+) -> None:
+    """A day of commits with upkeep: a read's plan, a sync, a commit. Goal: last third at most 1.5 times the first."""
+    from bench.upkeep_day import bench
+
+    bench(commits, work)
+
+
 @app.command(epilog="Example: python3 run.py bench idle --tables 20 --rounds 10")
 def idle(
     tables: Annotated[int, typer.Option("--tables", min=1, help="Tables in the catalog.")] = 20,

@@ -9,9 +9,13 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from random import Random
 
 from sterna.catalog.model import NAMESPACE, Put, key_name, parse_key
+from sterna.services.upkeep import Upkeep
+from sterna.upkeep.run import upkeep
+from tests.support.answers import ask
 from tests.support.history_changes import check_some
 from tests.support.history_refs import REFS, WAP
 from tests.support.history_rows import ROWS, append
@@ -133,6 +137,8 @@ def _do(world: World, history: History, name: str, statements: list[str]) -> Non
             world.catalog.create_branch(statement.split()[1], world.catalog.reference("main").hash)
         elif statement.startswith("@commit"):
             _commit(world, *statement.split()[1:])
+        elif statement.startswith("@upkeep"):
+            _upkeep(world, *statement.split()[1:])
         else:
             world.sql(statement)
 
@@ -144,6 +150,21 @@ def _commit(world: World, branch: str, *tables: str) -> None:
     world.catalog.commit(
         "main", world.catalog.reference("main").hash, [Put(key, found[key]) for key in keys], "together"
     )
+
+
+def _upkeep(world: World, region: str, target: str, table: str) -> None:
+    """Compact one region's files of a table, which has the same rows afterwards, with the same ids."""
+    before = ask(world.spark, f"main_us.{table}").rows["now"]
+    rule = {"match": [table], "target": target, "quiet": "1s"}
+    settings = Upkeep.model_validate({"tables": [rule], "spark": "local[2]"})
+    with world.context(region) as context:
+        done = upkeep(
+            context, settings, [table], world.lines.append, dry_run=False, now=datetime.now(UTC) + timedelta(hours=1)
+        )
+    assert not done.failed, done.tables
+    for each in done.tables:
+        assert (each.conflicts, each.written.files) == (0, each.planned.files), each
+    assert ask(world.spark, f"main_us.{table}").rows["now"] == before, done.tables
 
 
 def _sync(world: World, history: History, regions: Collection[str], *, last: bool = False) -> None:

@@ -73,6 +73,12 @@ def rewrite_manifests(turn: Turn) -> list[str]:
     return [turn.call("rewrite_manifests", use_caching=turn.rng.choice(["true", "false"]))]
 
 
+def upkeep(turn: Turn) -> list[str]:
+    """Upkeep by sterna, of one region's files; sizes for which these small tables' files are small."""
+    target = turn.rng.choice(["2KiB", "4KiB", "8KiB", "256MiB"])
+    return [f"@upkeep {turn.rng.choice(sorted(turn.warehouses))} {target} {turn.table}"]
+
+
 _COMPACTION: Mapping[str, tuple[str, ...]] = {
     "rewrite-all": ("true", "true", "false"),
     "delete-file-threshold": ("1",),
@@ -125,6 +131,7 @@ ROWS: Mapping[str, tuple[float, Operation]] = {
     "merge": (7, merge),
     "compact": (5, compact),
     "compact deletes": (4, compact_deletes),
+    "upkeep": (5, upkeep),
     "rewrite manifests": (4, rewrite_manifests),
 }
 """Each operation by name, with its weight."""

@@ -134,7 +134,7 @@ def sync_dag(
         if cron
         else [head],
         "params": _params(lanes),
-        **_common(),
+        **common_settings(),
     }
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
         _sync_tasks(region, registry, lingering(text("linger") if linger is None else linger))
@@ -171,7 +171,7 @@ def large_dag(
         "schedule": AssetOrTimeSchedule(timetable=CronTriggerTimetable(cron, timezone="UTC"), assets=[moving])
         if cron
         else [moving],
-        **_common(),
+        **common_settings(),
     }
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
         _brought({"lane": "large"}, SternaArriveOperator, "arrive", {"region": region, "registry": registry})
@@ -205,7 +205,7 @@ def lag_dag(
         "description": f"Alert when region {region} lags behind main",
         "doc_md": _LAG_DOC.format(region=region),
         "schedule": CronTriggerTimetable("*/5 * * * *", timezone="UTC"),
-        **_common(),
+        **common_settings(),
     }
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
         SternaLagOperator(
@@ -249,7 +249,7 @@ def gc_dag(
         "doc_md": _GC_DOC.format(region=region),
         "schedule": CronTriggerTimetable(cron, timezone="UTC") if cron else None,
         "params": _gc_params(keep or text("gc_keep"), grace or text("gc_grace")),
-        **_common(),
+        **common_settings(),
     }
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
         SternaGcOperator(
@@ -294,7 +294,8 @@ def _brought(options: dict[str, Any] | str, last: Any, name: str, common: dict[s
     return last(task_id=name, run=run, copied=copied, localized=localized, execution_timeout=deadline, **common)
 
 
-def _common() -> dict[str, Any]:
+def common_settings() -> dict[str, Any]:
+    """Return what all DAGs have in common."""
     owner, link = text("owner"), text("owner_link")
     return {
         "catchup": False,

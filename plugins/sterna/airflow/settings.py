@@ -92,6 +92,10 @@ OPTIONS = {
     "gc_keep": Option("What heads of the replica branch that are no older than this reach stays.", default="7d"),
     "gc_grace": Option("How long a file has to be unreachable before a clean-up deletes it.", default="24h"),
     "gc_timeout": Option("Deadline of a clean-up, in seconds.", "integer", "21600"),
+    "upkeep_schedule": Option(
+        "Cron expression (UTC) of the runs of the DAG sterna_upkeep; empty: by hand alone.", default="20 * * * *"
+    ),
+    "upkeep_timeout": Option("Deadline of one run of upkeep, in seconds.", "integer", "21600"),
     "owner": Option("Owner shown on the DAGs.", default="sterna"),
     "owner_link": Option(
         "Where a click on the owner leads, such as a run book; empty: nowhere.",

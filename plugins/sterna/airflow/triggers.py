@@ -90,8 +90,9 @@ class NessieCommitTrigger(BaseEventTrigger):
             if head != seen:
                 yield trigger_event({"region": self.region, "from": seen, "to": head})
                 seen, backoff = head, backoff.after_run(now)
-            elif now >= backoff.due:
-                reason = f"what holds {len(backoff.keys)} of the tables may have passed"
+            elif now >= backoff.next:
+                held = f"what holds {len(backoff.keys)} of the tables may have passed"
+                reason = held if now >= backoff.due else "tables that waited to be shipped go on"
                 yield trigger_event({"region": self.region, "from": seen, "to": head, "reason": reason})
                 backoff = backoff.after_retry(now)
             await asyncio.sleep(self.poll_interval)

@@ -23,6 +23,7 @@ from sterna.cli.serve import serve_app
 from sterna.cli.services import services_app
 from sterna.cli.status import status_app
 from sterna.cli.sync import sync_app
+from sterna.cli.upkeep import upkeep_app
 from sterna.cli.upkeep_behind import behind_app
 from sterna.cli.verify import verify_app
 from sterna.edges.secrets import Secrets
@@ -47,7 +48,8 @@ app.add_typer(registry_app, name="registry")
 app.add_typer(catalog_app, name="catalog")
 app.add_typer(services_app, name="services")
 app.add_typer(events_app, name="events")
-app.add_typer(behind_app, name="upkeep")
+upkeep_app.add_typer(behind_app)
+app.add_typer(upkeep_app, name="upkeep")
 
 
 def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> None:

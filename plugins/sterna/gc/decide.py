@@ -61,7 +61,11 @@ class Rules:
         if first == "_sterna" and rest[:1] == ["dead"]:
             return LETTER if len(rest) == 3 else STRANGE
         if first == "_sterna":
-            return EVIDENCE if len(rest) > 1 and rest[0] in ("runs", "collect", "transit", "planning", "sweep") else STRANGE
+            return (
+                EVIDENCE
+                if len(rest) > 1 and rest[0] in ("runs", "collect", "transit", "planning", "sweep")
+                else STRANGE
+            )
         if not rest or first.partition("~")[0] not in self.ids:
             return STRANGE
         try:

@@ -56,6 +56,22 @@ class History(StrictModel):
         return None if seconds is None else seconds * 1000
 
 
+class Ship(StrictModel):
+    """When a table's new version is brought to a replica.
+
+    Args:
+        after: how long the replica may wait for compaction, such as `15m` (s, m, h, d, w).
+    """
+
+    after: str
+
+    @model_validator(mode="after")
+    def _spelled(self) -> Ship:
+        if not _DURATION.fullmatch(self.after):
+            raise ValueError("after: expected a duration such as 15m (units s, m, h, d, w)")
+        return self
+
+
 class Policy(StrictModel):
     """Which tables are replicated, and how much of their history; the first policy that matches a table decides.
 
@@ -65,21 +81,29 @@ class Policy(StrictModel):
         history: `full` keeps every snapshot that `main` keeps; `{latest: 5}` and `{since: 7d}` keep less.
         atomic: `strict`: a table waits for every held one that a commit of `main` changed together with it; `relaxed`:
             it waits for none.
+        ship: `{after: 15m}` lets a replica wait that long for compaction; None: each version is brought at once.
     """
 
     tables: list[str] = Field(min_length=1)
     replicate: bool = True
     history: History = History()
     atomic: Literal["strict", "relaxed"] = "strict"
+    ship: Ship | None = None
 
     def deciding(self) -> dict[str, Any]:
         """Return what decides which keys are replicated and how much of them, as JSON; see `Registry.digest`.
 
         `atomic` doesn't: it decides who waits for whom. Each plan asks that anew, of every table that was committed
-        since and of those that wait already; one that went ahead can't be taken back by comparing it.
+        since and of those that wait already; one that went ahead can't be taken back by comparing it. Nor does `ship`:
+        it decides when.
         """
         given = self.model_dump(mode="json", include={"replicate", "history"}, exclude_defaults=True)
         return given | {"tables": sorted(set(self.tables))}
+
+    @property
+    def ship_after(self) -> int | None:
+        """The seconds that a replica may wait for compaction; None: it doesn't."""
+        return None if self.ship is None else duration(self.ship.after)
 
     def matches(self, name: str) -> bool:
         """Tell whether a dotted key name matches one of the patterns."""

@@ -40,7 +40,7 @@ def status_text(found: RegionStatus) -> str:
 def transit_line(item: InTransitNow) -> str:
     """Return what people are told of a key in transit: since when, how much is left, and whether somebody is at it."""
     if not item.held.bytes:
-        return f"in transit {item.held.key} since {item.held.since}: {item.held.reason}"
+        return f"{item.held.state} {item.held.key} since {item.held.since}: {item.held.reason}"
     at_work = {True: "being copied", False: "no large lane is at work", None: "nobody looked who copies it"}
     since = f"since {item.held.since}, lag {_seconds(item.lag_seconds)}"
     return f"in transit {item.held.key} {since}: {item.bytes_left} bytes left, {at_work[item.under_way]}"

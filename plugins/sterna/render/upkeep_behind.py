@@ -10,7 +10,7 @@ from sterna.render.lines import joined
 
 if TYPE_CHECKING:
     from sterna.upkeep.horizon import Block
-    from sterna.upkeep.model import ExpiredTable, Expiry, Swept
+    from sterna.upkeep.results import ExpiredTable, Expiry, Swept
 
 
 def expiry_text(found: Expiry) -> str:

@@ -10,6 +10,10 @@ from sterna.errors import printable
 IN_TRANSIT = "InTransit"
 """The kind of a key that nothing is wrong with: much is to be copied for it, or for what it moves together with."""
 
+TO_SHIP = "WaitsToShip"
+"""The kind of a key that nothing is wrong with: its policy lets it wait for compaction, or something that it moves
+together with."""
+
 
 @dataclass(frozen=True)
 class Held:
@@ -27,6 +31,7 @@ class Held:
         waits_for: the held key that this one was committed together with, or "" when the fault is its own.
         group: one of the held keys that it moves together with, the same for all of them, or "" when it moves alone.
         bytes: what the large lane has to copy for it, as far as a plan found out; 0 where the large lane has no part.
+        until: when (ISO 8601, UTC) it goes on though nothing happens; "" where no time says so.
     """
 
     key: str
@@ -38,6 +43,7 @@ class Held:
     waits_for: str = ""
     group: str = ""
     bytes: int = 0
+    until: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", printable(self.reason))
@@ -45,15 +51,25 @@ class Held:
 
     @property
     def in_transit(self) -> bool:
-        """Whether nothing is wrong with it: it is on its way."""
-        return self.kind == IN_TRANSIT
+        """Whether nothing is wrong with it: it is on its way, or waits to be shipped."""
+        return self.kind in (IN_TRANSIT, TO_SHIP)
+
+    @property
+    def to_ship(self) -> bool:
+        """Whether it waits to be shipped."""
+        return self.kind == TO_SHIP
+
+    @property
+    def state(self) -> str:
+        """What people call the state that it is in."""
+        return "waiting to ship" if self.to_ship else "in transit" if self.in_transit else "held"
 
     @property
     def line(self) -> str:
         """What people are told of it, in one line."""
         if self.in_transit:
             left = f"{self.bytes} bytes left; " if self.bytes else ""
-            return printable(f"in transit {self.key} since {self.since}: {left}{self.reason}", 10_000)
+            return printable(f"{self.state} {self.key} since {self.since}: {left}{self.reason}", 10_000)
         return printable(f"held {self.key} since {self.since}: {self.kind}: {self.reason} {self.file}".rstrip(), 10_000)
 
 

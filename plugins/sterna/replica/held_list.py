@@ -159,7 +159,8 @@ def _held(item: dict[str, Any]) -> Held:
 
 
 def _encoded(held: Sequence[Held]) -> str:
-    return _json([vars(item) for item in held])
+    # What is seldom said is left out where it isn't: the list stands in each commit.
+    return _json([{k: v for k, v in vars(item).items() if v or k != "until"} for item in held])
 
 
 def _json(value: object) -> str:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from sterna.services.readers import Pattern
 from sterna.services.values import Duration, Size
 from sterna.strict_yaml import StrictModel
+
+_SORT = re.compile(
+    r"(?i)zorder\s*\(\s*[^\s,()]+(\s*,\s*[^\s,()]+)+\s*\)"
+    r"|[^\s,()]+( asc| desc)?( nulls (first|last))?(\s*,\s*[^\s,()]+( asc| desc)?( nulls (first|last))?)*"
+)
+
+
+def _sort(value: str) -> str:
+    if value and not _SORT.fullmatch(value):
+        raise ValueError("expected columns such as `a, b desc nulls last`, or `zorder(a, b)`")
+    return value
 
 
 class UpkeepRule(StrictModel):
@@ -17,7 +29,7 @@ class UpkeepRule(StrictModel):
     Args:
         match: patterns over the dotted key, as in the registry's policies.
         target: the size that rewritten data files aim at, in bytes.
-        sort: columns that rewritten files are sorted by, as Iceberg's procedure takes them; "": as they are.
+        sort: columns that rewritten files are sorted by, such as `a, b desc` or `zorder(a, b)`; "": as they are.
         keep: seconds of history that expiry leaves, whatever else would let it go. A floor above which the horizon
             still keeps more.
         quiet: seconds without a write before a partition is rewritten.
@@ -27,7 +39,7 @@ class UpkeepRule(StrictModel):
 
     match: list[Pattern] = Field(min_length=1)
     target: Size = 256 << 20
-    sort: str = ""
+    sort: Annotated[str, AfterValidator(_sort)] = ""
     keep: Duration = 3_600
     quiet: Duration = 600
     egress_per_day: Annotated[float, Field(ge=0)] | None = None
@@ -43,6 +55,7 @@ class Upkeep(StrictModel):
             watermark and their held tables need goes. Their replica branch is a reference as any other.
         grace: seconds between the two passes of a sweep.
         heads: seconds for which heads of replica branches stay readable: the longest `--keep` of any region's clean-up.
+        spark: the Spark master of compaction; "": the region's.
     """
 
     tables: list[UpkeepRule] = Field(min_length=1)
@@ -50,6 +63,7 @@ class Upkeep(StrictModel):
     without: list[str] = Field(default_factory=list)
     grace: Duration = 86_400
     heads: Duration = 604_800
+    spark: str = ""
 
 
 def section(value: Any) -> Any:

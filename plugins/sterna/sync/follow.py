@@ -158,10 +158,10 @@ class Follower:
     def _is_wanted(self, context: RegionContext, head: str, now: float) -> bool:
         if self._left is not None:
             return now >= self._left.due or _replica(context) != self._left.head
-        return head not in self._seen or now >= self._backoff.due
+        return head not in self._seen or now >= self._backoff.next
 
     def _sync(self, context: RegionContext, head: str, now: float) -> float:
-        due = now >= self._backoff.due
+        due = now >= self._backoff.next
         self._backoff = self._backoff.after_retry(now) if due else self._backoff.after_run(now)
         before, started = _replica(context), time.monotonic()
         planned = stages.plan(context, _OPTIONS, self.progress, self.options.small.refuses)
@@ -183,7 +183,7 @@ class Follower:
         self._syncs += 1
         if self._syncs % self.options.anew == 0:
             self.region.forget()
-        self._backoff = self._backoff.after_look(report.held, now)
+        self._backoff = self._backoff.after_look((*report.held, *report.transit), now)
         if report.outcome == "superseded":  # whoever was first may have left something, and need not be done
             self._seen = ()
             return self.options.quick

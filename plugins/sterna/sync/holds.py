@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from sterna.catalog.model import NAMESPACE, Key, key_name, parse_key
-from sterna.replica.held import IN_TRANSIT, Held
+from sterna.replica.held import Held
 from sterna.replica.records import Action
 
 
@@ -96,8 +96,8 @@ def _leader(group: Iterable[str], entries: Mapping[str, Held]) -> str | None:
 
 def _waiting(template: Held, leader: Held, reason: str) -> Held:
     """Return the entry of what waits for another; nothing is wrong with it where that one is on its way."""
-    kind, state = (IN_TRANSIT, "in transit") if leader.in_transit else ("Waits", "held")
-    why = f"{reason.format(leader=leader.key)}, which is {state}"
+    kind = leader.kind if leader.in_transit else "Waits"
+    why = f"{reason.format(leader=leader.key)}, which is {leader.state}"
     return Held(template.key, kind, why, "", template.since, template.good, waits_for=leader.key, group=leader.key)
 
 

@@ -17,7 +17,7 @@ from sterna.services.upkeep import Upkeep, UpkeepRule
 from sterna.upkeep.facts import Facts, Shown
 from sterna.upkeep.gather import gather, refuse_other_epoch
 from sterna.upkeep.horizon import Horizon, horizon, removable
-from sterna.upkeep.model import ExpiredTable, Expiry
+from sterna.upkeep.results import ExpiredTable, Expiry
 
 _TRIES = 5
 

@@ -1,102 +1,214 @@
-"""What expiry and sweep are asked for, and what they say when they are done."""
+"""What upkeep plans and does, as data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from sterna.cleaning.model import NOTHING, Amount, NotDeleted
-from sterna.upkeep.horizon import Block
+APP: Final = "sterna-upkeep"
+"""What `app-id` says in the properties of upkeep's commits to `main`."""
+MARK: Final = "sterna.upkeep"
+"""In the summary of upkeep's snapshots: the run."""
+REGION_MARK: Final = "sterna.upkeep-region"
+"""In the summary of upkeep's snapshots: the region whose files were rewritten."""
+PRICE_MARK: Final = "sterna.upkeep-price"
+"""In the summary of upkeep's snapshots: what shipping what was written will cost."""
+
+NOW: Final = "now"
+QUIET: Final = "quiet"
+PRICE: Final = "price"
 
 
 @dataclass(frozen=True)
-class ExpiredTable:
-    """What expiry does to one table.
+class LiveFile:
+    """A data file of a table's current snapshot.
 
     Args:
-        key: key name.
-        metadata: its metadata.json, as it was looked at.
-        snapshots: how many snapshots it has there.
-        expired: ids of those that go.
-        needed: by reason, how many others are needed still.
-        done: they are gone.
-        problem: why nothing was done, "" where nothing stood in the way.
+        path: its URI.
+        size: in bytes.
+        rows: how many it has.
+        columns: bytes of its columns; -1 where nobody tells.
+        spec_id: its partition spec.
+        partition: as text.
+        region: where it lies.
+        location: the id of the location that it lies in.
+        deleted: the share of its rows that files of deletes take away.
+        at: when it, or deletes for it, were written, in milliseconds since 1970; sterna's upkeep doesn't count.
     """
 
-    key: str
-    metadata: str
-    snapshots: int
-    expired: tuple[int, ...]
-    needed: dict[str, int]
-    done: bool = False
-    problem: str = ""
+    path: str
+    size: int
+    rows: int
+    columns: int
+    spec_id: int
+    partition: str
+    region: str
+    location: str
+    deleted: float
+    at: int
 
 
 @dataclass(frozen=True)
-class Expiry:
-    """What expiry found and did.
+class Group:
+    """Files of one partition and region that a run makes fewer.
 
     Args:
-        region: who asked.
-        dry_run: nothing was to be changed.
-        at: when it began (ISO 8601, UTC).
-        main: the commit of `main` that was looked at last.
-        epoch: of the primary; "" where the regions share one catalog.
-        tables: those that a rule of the services file matches, and that were asked for.
-        blocks: regions that upkeep has to wait for.
+        region: where they lie, and the new ones will.
+        partition: as text, "" where there is none.
+        spec_id: their partition spec.
+        files: how many they are.
+        bytes: their size.
+        new_files: how many files they become.
+        new_bytes: about how large these are: what every other region gets again.
+        shipped: by region, the bytes that it gets again.
+        price: of that, by the registry.
+        when: `now`, `quiet` (written too recently) or `price` (beyond what a day may cost).
+        paths: the files.
+        into: the URI prefix below which the new ones are written; "" where the table writes anyway.
     """
 
     region: str
-    dry_run: bool
-    at: str
-    main: str
-    epoch: str
-    tables: tuple[ExpiredTable, ...]
-    blocks: tuple[Block, ...] = ()
+    partition: str
+    spec_id: int
+    files: int
+    bytes: int
+    new_files: int
+    new_bytes: int
+    shipped: dict[str, int]
+    price: float
+    when: str = NOW
+    paths: frozenset[str] = frozenset()
+    into: str = ""
 
 
 @dataclass(frozen=True)
-class Folder:
-    """Garbage below one folder of a location."""
-
-    uri: str
-    garbage: Amount
-
-
-@dataclass(frozen=True)
-class Swept:
-    """What a sweep found in a region's own stores, and what it did.
+class TablePlan:
+    """What upkeep finds of one table.
 
     Args:
-        region, pass_id: which region, and which pass.
-        dry_run: nothing was to be deleted.
-        at: when it began (ISO 8601, UTC).
-        main: the commit of `main` that was looked at.
-        epoch: of the primary; "" where the regions share one catalog.
-        locations: ids of the locations that were swept.
-        objects: all that lies there.
-        strange: of these, what is no file of a table's: left alone.
-        unreachable: what nothing needs, garbage included.
-        garbage: what may be deleted now: unreachable since a pass at least `grace` ago, and older than that itself.
-        deleted: what was deleted.
-        failed: how many files could not be.
-        failures: these, the first 100.
-        folders: where most of the garbage is, or of the unreachable where there is no garbage yet.
-        left: what is unreachable still after it.
+        table: key name.
+        snapshot: the current one, None where there is none.
+        files: data files of the current snapshot.
+        small: how many of them are smaller than they should be.
+        delete_files: files of deletes of the current snapshot.
+        manifests: of the current snapshot.
+        snapshots: that the table keeps.
+        groups: what is rewritten, now or later.
+        merge_manifests: the manifests are so many that they should be rewritten.
+        merge_deletes: the same for files of deletes.
+        home: the region that the table's metadata lies in.
+        left: what is left alone, and why.
+    """
+
+    table: str
+    snapshot: int | None = None
+    files: int = 0
+    small: int = 0
+    delete_files: int = 0
+    manifests: int = 0
+    snapshots: int = 0
+    groups: tuple[Group, ...] = ()
+    merge_manifests: bool = False
+    merge_deletes: bool = False
+    home: str = ""
+    left: tuple[str, ...] = ()
+
+    def now(self, region: str = "") -> tuple[Group, ...]:
+        """Return the groups that a run rewrites; of one region, where that is named."""
+        return tuple(group for group in self.groups if group.when == NOW and region in ("", group.region))
+
+
+@dataclass(frozen=True)
+class Money:
+    """What one rule has spent of what a day may cost.
+
+    Args:
+        match: the rule's patterns.
+        per_day: what it may cost; None: no limit.
+        spent: by upkeep's commits of the last 24 hours.
+    """
+
+    match: tuple[str, ...]
+    per_day: float | None
+    spent: float
+
+
+@dataclass(frozen=True)
+class UpkeepPlan:
+    """What upkeep would do to `main`.
+
+    Args:
+        source_hash: the commit of `main` that it looked at.
+        tables: those that a rule matches.
+        money: of each rule with a limit.
+    """
+
+    source_hash: str
+    tables: tuple[TablePlan, ...]
+    money: tuple[Money, ...] = ()
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """Files, bytes and their price: planned, or as they happened."""
+
+    files: int = 0
+    bytes: int = 0
+    price: float = 0.0
+
+    def __add__(self, other: Amounts) -> Amounts:
+        """Return the sum."""
+        return Amounts(self.files + other.files, self.bytes + other.bytes, self.price + other.price)
+
+
+@dataclass(frozen=True)
+class TableDone:
+    """What a run did to one table.
+
+    Args:
+        table: key name.
+        groups: how many groups were committed.
+        conflicts: how many were thrown away, since somebody deleted rows of them meanwhile.
+        replaced: files and bytes that were replaced.
+        planned: what the plan said of the groups that were committed.
+        written: what was.
+        manifests: how many there were and are, where they were rewritten.
+        deletes: the same for files of deletes.
+        left: what is left alone, and why.
+        failed: what went wrong, or "".
+    """
+
+    table: str
+    groups: int = 0
+    conflicts: int = 0
+    replaced: Amounts = Amounts()
+    planned: Amounts = Amounts()
+    written: Amounts = Amounts()
+    manifests: tuple[int, int] | None = None
+    deletes: tuple[int, int] | None = None
+    left: tuple[str, ...] = ()
+    failed: str = ""
+
+
+@dataclass(frozen=True)
+class UpkeepDone:
+    """What a run did.
+
+    Args:
+        region: whose files it rewrote.
+        run_id: stands in the snapshots that it made.
+        dry_run: nothing was changed.
+        plan: what it began with.
+        tables: what it did.
     """
 
     region: str
-    pass_id: str
+    run_id: str
     dry_run: bool
-    at: str
-    main: str
-    epoch: str
-    locations: tuple[str, ...]
-    objects: Amount
-    strange: Amount
-    unreachable: Amount
-    garbage: Amount
-    deleted: Amount = NOTHING
-    failed: int = 0
-    failures: tuple[NotDeleted, ...] = ()
-    folders: tuple[Folder, ...] = ()
-    left: Amount = NOTHING
+    plan: UpkeepPlan
+    tables: tuple[TableDone, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether something went wrong with a table."""
+        return any(table.failed for table in self.tables)

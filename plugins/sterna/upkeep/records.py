@@ -7,7 +7,7 @@ from datetime import datetime
 from sterna.cleaning.passes import Pass
 from sterna.replica.region import RegionContext
 from sterna.replica.run_folder import to_json
-from sterna.upkeep.model import Swept
+from sterna.upkeep.results import Swept
 
 
 def sweep_folder(context: RegionContext) -> str:

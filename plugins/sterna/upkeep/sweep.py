@@ -22,9 +22,9 @@ from sterna.services.upkeep import Upkeep
 from sterna.upkeep.facts import Facts
 from sterna.upkeep.gather import References, gather, refuse_other_epoch
 from sterna.upkeep.horizon import Block, horizon
-from sterna.upkeep.model import Folder, Swept
 from sterna.upkeep.needed import Needed
 from sterna.upkeep.records import forget_older, save_swept, store_time, sweep_folder
+from sterna.upkeep.results import Folder, Swept
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,7 +21,7 @@ from sterna.replica.region import open_region
 from sterna.services.upkeep import Upkeep
 from sterna.upkeep.committing import BySpark
 from sterna.upkeep.expire import expire, refuse_blocked
-from sterna.upkeep.model import ExpiredTable, Swept
+from sterna.upkeep.results import ExpiredTable, Swept
 from sterna.upkeep.sweep import sweep
 from tests.support.own_region import OwnRegion, own_region, put_object, remove_object
 from tests.support.world import World

@@ -49,7 +49,8 @@ def bag(_known_dags: None) -> DagBag:
 
 def test_the_dag_files_have_no_import_errors(bag: Any) -> None:
     assert bag.import_errors == {}
-    assert sorted(bag.dags) == ["sterna_gc", "sterna_lag_alert", "sterna_large", "sterna_promote", "sterna_sync"]
+    names = ("gc", "lag_alert", "large", "promote", "sync", "upkeep")
+    assert sorted(bag.dags) == [f"sterna_{name}" for name in names]
 
 
 def test_the_dags_survive_serialization(bag: Any) -> None:

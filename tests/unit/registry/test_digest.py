@@ -15,7 +15,7 @@ from pydantic import create_model
 from sterna.limits import Limits
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import CatalogAddress, CatalogDatabase, Location, Region, Registry, Remote
-from sterna.registry.policy import History, Policy, Residency, StrictModel
+from sterna.registry.policy import History, Policy, Residency, Ship, StrictModel
 from tests.unit.registry import samples
 
 Content = dict[str, Any]
@@ -136,6 +136,8 @@ DOES_NOT: dict[tuple[type[StrictModel], str], Change] = {
     (Remote, "name"): put(*LAKE, "remote", "name", value="lake"),
     (Remote, "config"): put(*LAKE, "remote", "config", value="/etc/rclone.conf"),
     (Policy, "atomic"): put("policies", 0, "atomic", value="relaxed"),
+    (Ship, "after"): put("policies", 0, "ship", value={"after": "2h"}),
+    (Policy, "ship"): put("policies", 0, "ship", value={"after": "15m"}),
     (Region, "limits"): put(*EU, "limits", value={}),
     (Region, "large_copy"): put(*EU, "large_copy", value=7),
     **{(Limits, name): put(*EU, "limits", value={name: 7}) for name in Limits.model_fields},

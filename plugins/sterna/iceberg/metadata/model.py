@@ -22,6 +22,7 @@ class Snapshot:
         manifests: the URIs of its inline manifests, which v1 writers could use in place of a manifest list.
         wap_id: its summary's `wap.id`, under which it was staged (write-audit-publish), or "".
         operation: its summary's `operation`, such as `append`; "" where the file doesn't say.
+        marks: what of its summary sterna wrote: names that begin with `sterna.`, with their values.
     """
 
     snapshot_id: int
@@ -32,6 +33,7 @@ class Snapshot:
     manifests: tuple[str, ...] = ()
     wap_id: str = ""
     operation: str = ""
+    marks: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

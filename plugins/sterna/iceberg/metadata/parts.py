@@ -138,6 +138,7 @@ def _snapshot(document: Document, members: Mapping[str, Token]) -> Snapshot:
         manifests=tuple(token.value for token in inline_manifests(document, members)),
         wap_id=summary.get("wap.id", ""),
         operation=summary.get("operation", ""),
+        marks=tuple(sorted((name, value) for name, value in summary.items() if name.startswith("sterna."))),
     )
 
 

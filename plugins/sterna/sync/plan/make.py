@@ -37,6 +37,7 @@ from sterna.sync.plan.damage import damaged, held_for
 from sterna.sync.plan.lanes import is_wanted, large_lane, on_the_way, too_large, without
 from sterna.sync.plan.presence import ToBring, find_files
 from sterna.sync.plan.reading import metadata_here, read_metadata
+from sterna.sync.plan.ship import waiting_to_ship
 from sterna.sync.plan.suspects import ReadLater, Suspects
 from sterna.sync.plan.table_files import ReplicaLost, table_files, view_files
 from sterna.sync.sizes import Outages
@@ -134,7 +135,8 @@ def _begin(context: RegionContext, options: SyncOptions, progress: Progress) -> 
         f"{len(draft.held)} held"
     )
     large = large_lane(context, head, options)
-    blamed = (*draft.held, *waiting, *on_the_way(large, head, chosen))
+    ships = waiting_to_ship(context, chosen, head, seen)
+    blamed = (*draft.held, *waiting, *on_the_way(large, head, chosen), *ships)
     return _Begun(head, current, seen, draft, seeding, chosen, more, blamed, large)
 
 

@@ -1,0 +1,10 @@
+"""Keep tables on main in shape, as far as their files lie in this Airflow's region.
+
+Does nothing until the services file has a section upkeep; section [sterna] of Airflow's configuration says when.
+"""
+
+from __future__ import annotations
+
+from sterna.airflow.upkeep import upkeep_dag
+
+dag = upkeep_dag()

@@ -1,0 +1,196 @@
+"""Upkeep of `main` as operators and as a DAG, one a region: each rewrites the files that lie there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, CronTriggerTimetable, Param, SkipMixin
+
+from sterna.airflow.base import SternaOperator
+from sterna.airflow.dags import common_settings
+from sterna.airflow.settings import seconds, text
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context as TaskContext
+
+    from sterna.services.upkeep import Upkeep
+
+_DOC = """\
+### Keep tables on `main` in shape: files that lie in region `{region}`
+
+| task | what it does |
+|---|---|
+| plan | says what would be rewritten, what is shipped again, and what that costs |
+| run | rewrites small files, and files many of whose rows are deleted, into fewer |
+
+Which tables, and how, says section `upkeep` of the services file. Without one all tasks are skipped. Writers go on
+meanwhile.
+
+**By hand**: *Trigger* offers which tables, and a dry run.
+
+**When it fails**: nothing is lost, and the next run goes on. The log names each table and what is wrong with it.
+"""
+
+
+class SternaUpkeepOperator(SternaOperator, SkipMixin):
+    """What the steps of upkeep share: the settings, and which tables.
+
+    Args:
+        options: a mapping or its JSON text: `tables` (key names or patterns) and `dry_run`.
+        services: path of the services file; None for `[sterna] services`.
+        kwargs: see `SternaOperator`.
+    """
+
+    template_fields = (*SternaOperator.template_fields, "options", "services")
+    inherits_from_skipmixin = True
+
+    def __init__(
+        self, *, options: Mapping[str, Any] | str | None = None, services: str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.options = options or {}
+        self.services = services
+
+    @property
+    def given(self) -> tuple[tuple[str, ...], bool]:
+        """The tables that are asked for, and whether only to look.
+
+        Raises:
+            UsageError: there is no such option.
+        """
+        return read_upkeep_options(self.options)
+
+    def settings(self) -> Upkeep | None:
+        """Return section `upkeep` of the services file; None where it says nothing.
+
+        Raises:
+            ServicesError: the file is wrong, or was named and is missing.
+        """
+        from sterna.edges.services_file import read_services
+
+        return read_services(self.services or text("services")).upkeep
+
+
+class SternaUpkeepPlanOperator(SternaUpkeepOperator):
+    """Say what upkeep would rewrite; skip what comes after where nothing is configured."""
+
+    def execute(self, context: TaskContext) -> dict[str, Any]:
+        """Plan, and tell in the log."""
+        from sterna.render.upkeep import plan_text
+        from sterna.upkeep.plan import make_plan
+
+        settings, (tables, dry_run) = self.settings(), self.given
+        if settings is None:
+            self.say("the services file has no section upkeep: nothing is kept in shape")
+            self.skip_all_except(context["ti"], [])
+            return {"tables": 0, "groups": 0}
+        region = self.open()
+        plan = make_plan(region, settings, tables, self.say)
+        for line in plan_text(plan).splitlines():
+            self.say(line)
+        if dry_run:
+            self.skip_all_except(context["ti"], [])
+        groups = [group for table in plan.tables for group in table.now(region.region.name)]
+        return {"tables": len(plan.tables), "groups": len(groups), "price": sum(group.price for group in groups)}
+
+
+class SternaUpkeepRunOperator(SternaUpkeepOperator):
+    """Rewrite the region's files, and return what was done."""
+
+    def execute(self, context: TaskContext) -> dict[str, Any]:
+        """Rewrite, and tell what was planned and what happened."""
+        from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+        from sterna.render.upkeep import done_text
+        from sterna.upkeep.run import upkeep
+
+        settings, (tables, dry_run) = self.settings(), self.given
+        if settings is None:
+            raise AirflowSkipException("the services file has no section upkeep")
+        done = upkeep(self.open(), settings, tables, self.say, dry_run=dry_run)
+        for line in done_text(done).splitlines():
+            self.say(line)
+        if done.failed:
+            failed = ", ".join(table.table for table in done.tables if table.failed)
+            raise AirflowFailException(f"upkeep failed for {failed}: the next run tries again")
+        return {
+            "run_id": done.run_id,
+            "groups": sum(table.groups for table in done.tables),
+            "conflicts": sum(table.conflicts for table in done.tables),
+            "files": sum(table.replaced.files - table.written.files for table in done.tables),
+            "bytes": sum(table.written.bytes for table in done.tables),
+            "price": sum(table.written.price for table in done.tables),
+        }
+
+
+def read_upkeep_options(given: Mapping[str, Any] | str) -> tuple[tuple[str, ...], bool]:
+    """Return the tables that a mapping, or its JSON text, asks for, and whether only to look.
+
+    Raises:
+        UsageError: there is no such option.
+    """
+    from sterna.errors import UsageError
+
+    options = dict(json.loads(given) if isinstance(given, str) else given)
+    tables: Sequence[str] = options.pop("tables", None) or ()
+    dry_run = bool(options.pop("dry_run", False))
+    if options:
+        raise UsageError(f"no such option: {', '.join(sorted(options))}; there are dry_run, tables")
+    return tuple(tables), dry_run
+
+
+def upkeep_dag(
+    *,
+    region: str | None = None,
+    registry: str | None = None,
+    dag_id: str = "sterna_upkeep",
+    schedule: str | None = None,
+    **kwargs: Any,
+) -> DAG:
+    """Return a DAG that keeps tables on `main` in shape, as far as their files lie in one region.
+
+    Args:
+        region: name of the region; None for `[sterna] region`.
+        registry: path of the registry; None for `[sterna] registry`.
+        dag_id: the DAG's id; one a region.
+        schedule: cron expression (UTC), "" for none; None for `[sterna] upkeep_schedule`.
+        kwargs: see `DAG`; they go before what is set here.
+
+    Raises:
+        UsageError: a setting is missing or wrong.
+    """
+    region, registry = region or text("region"), registry or text("registry")
+    cron = text("upkeep_schedule") if schedule is None else schedule
+    settings: dict[str, Any] = {
+        "description": f"Keep tables on main in shape: files in region {region}",
+        "doc_md": _DOC.format(region=region),
+        "schedule": CronTriggerTimetable(cron, timezone="UTC") if cron else None,
+        "params": _params(),
+        **common_settings(),
+    }
+    given: dict[str, Any] = {"region": region, "registry": registry, "options": "{{ params | tojson }}"}
+    with DAG(dag_id, **{**settings, **kwargs}) as dag:
+        plan = SternaUpkeepPlanOperator(task_id="plan", execution_timeout=seconds("plan_timeout"), **given)
+        run = SternaUpkeepRunOperator(task_id="run", execution_timeout=seconds("upkeep_timeout"), **given)
+        plan >> run  # expiry and sweep come after: what a compaction replaced is theirs
+    return dag
+
+
+def _params() -> dict[str, Param]:
+    return {
+        "tables": Param(
+            [],
+            type="array",
+            items={"type": "string"},
+            title="Tables",
+            description_md="Names or patterns such as `sales.*`; none: all that have a rule.",
+        ),
+        "dry_run": Param(
+            False,
+            type="boolean",
+            title="Dry run",
+            description_md="Only tell, in the log of `plan`, what it would do.",
+        ),
+    }

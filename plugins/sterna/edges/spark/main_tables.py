@@ -1,0 +1,201 @@
+"""Tables of `main` as Iceberg's own code in Spark's driver has them, to be rewritten.
+
+No catalog is set on the session, and so no secret either: the catalog and its files' credentials live in objects of
+the driver. Iceberg hands the credentials to the workers with the table, as it does for every table.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sterna.catalog.model import Key
+from sterna.edges.spark.start import (
+    address,
+    cancel,
+    failures,
+    is_connect,
+    require_pyspark,
+    run_aside,
+    start_classic,
+    summary,
+    tagged,
+)
+from sterna.edges.spark.worker import redact
+from sterna.errors import CatalogStateUnknown, EngineError, Unsupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Java = Any
+"""An object in Spark's driver."""
+_T = TypeVar("_T")
+_REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
+
+
+class Outdated(Exception):
+    """The table has changed in what was being rewritten: nothing was committed, and it has to be looked at again."""
+
+
+class LostRace(Exception):
+    """Others were faster to commit to the table, again and again: nothing was committed, and the same may be tried."""
+
+
+@dataclass(frozen=True)
+class MainCatalog:
+    """How `main` is reached from Spark's driver.
+
+    Args:
+        uri: Nessie's API v2.
+        login: properties of Iceberg's NessieCatalog that log in; secret.
+        warehouse: a URI prefix; nothing is made below it.
+        stores: URI prefix of each location → properties of its FileIO; secret.
+        app: what the commits' property `app-id` says.
+    """
+
+    uri: str
+    login: Mapping[str, str] = field(repr=False)
+    warehouse: str
+    stores: Mapping[str, Mapping[str, str]] = field(repr=False)
+    app: str
+
+
+class MainTables:
+    """Opens tables of `main` in a Spark that runs in this process.
+
+    Args:
+        master: a Spark master, whose driver has Iceberg's runtime; no Spark Connect server, for what is rewritten is
+            chosen file by file, which its protocol can't say.
+        catalog: how `main` is reached.
+
+    Raises:
+        EngineError: Spark doesn't start, or lacks Iceberg's runtime.
+    """
+
+    def __init__(self, master: str, catalog: MainCatalog) -> None:
+        require_pyspark()
+        if is_connect(master):
+            raise EngineError(
+                f"upkeep can't work through Spark Connect ({address(master)})",
+                hint="name a Spark master in the services file: upkeep.spark, such as local[4]",
+            )
+        self._secrets = {**catalog.login, **{k: v for each in catalog.stores.values() for k, v in each.items()}}
+        self.place = address(master)
+        self.spark: SparkSession = start_classic(master, "sterna-upkeep", {})[0]
+        self.spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
+        # It would change what Iceberg has planned of the files' sizes.
+        self.spark.conf.set("spark.sql.adaptive.enabled", "false")
+        self._catalog = self.call(lambda: self._opened(catalog))
+
+    @property
+    def jvm(self) -> Java:
+        """The driver."""
+        jvm: Any = self.spark._jvm
+        return jvm
+
+    def table(self, key: Key) -> Java:
+        """Load a table, as an `org.apache.iceberg.Table`.
+
+        Raises:
+            Unsupported: Iceberg's catalog can't name it.
+            EngineError: it can't be loaded.
+        """
+        if any({"@", "#", "`"} & set(part) for part in key):
+            raise Unsupported("Iceberg's catalog for Nessie can't name a table with @, # or ` in its key")
+        names = self.jvm.org.apache.iceberg.catalog
+        space = names.Namespace.of(self.array(self.jvm.java.lang.String, key[:-1]))
+        return self.call(lambda: self._catalog.loadTable(names.TableIdentifier.of(space, key[-1])))
+
+    def call(self, work: Callable[[], _T]) -> _T:
+        """Return what a piece of work in the driver returns; Ctrl-C cancels its jobs, and leaves the driver usable.
+
+        Raises:
+            Outdated, LostRace: as they say.
+            CatalogStateUnknown: the answer to a commit was lost.
+            EngineError: anything else.
+        """
+        tag = f"sterna-{uuid.uuid4().hex}"
+
+        def run() -> _T:
+            session: Any = self.spark
+            # Iceberg asks for the session of the thread, and this one is new.
+            self.jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+            with tagged(self.spark, tag):
+                return work()
+
+        try:
+            return run_aside(run, lambda: cancel(self.spark, tag))
+        except failures() as error:
+            raise self._meant(error) from None
+
+    def array(self, kind: Java, values: Sequence[Any]) -> Java:
+        """Return a Java array."""
+        gateway: Any = self.spark.sparkContext._gateway
+        made = gateway.new_array(kind, len(values))
+        for index, value in enumerate(values):
+            made[index] = value
+        return made
+
+    def hash_map(self, values: Mapping[str, str]) -> Java:
+        """Return a Java map."""
+        made = self.jvm.java.util.HashMap()
+        for name, value in values.items():
+            made.put(name, value)
+        return made
+
+    def close(self) -> None:
+        """Close the catalog. The application goes on, and ends with the process."""
+        with suppress(*failures()):
+            self._catalog.close()
+
+    def _opened(self, catalog: MainCatalog) -> Java:
+        api = self.jvm.org.apache.iceberg
+        conf = self.spark.sparkContext._jsc.hadoopConfiguration()
+        properties = {
+            "uri": catalog.uri,
+            "ref": "main",
+            "warehouse": catalog.warehouse,
+            "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
+            "app-id": catalog.app,
+            "user": "sterna",
+            **catalog.login,
+        }
+        made = api.CatalogUtil.loadCatalog(
+            "org.apache.iceberg.nessie.NessieCatalog", "sterna_main", self.hash_map(properties), conf
+        )
+        # One FileIO for stores that differ: each prefix has its own settings. The catalog offers no way to give it one.
+        io = made.getClass().getDeclaredField("fileIO")
+        io.setAccessible(True)
+        credentials = self.jvm.java.util.ArrayList()
+        for prefix, settings in catalog.stores.items():
+            below = prefix if prefix.endswith("/") else f"{prefix}/"
+            credentials.add(api.io.StorageCredential.create(below, self.hash_map(settings)))
+        io.get(made).setCredentials(credentials)
+        return made
+
+    def _meant(self, error: BaseException) -> Exception:
+        names = _java_names(error)
+        text = redact(summary(error), self._secrets)
+        if any(name.endswith("CommitStateUnknownException") for name in names):
+            return CatalogStateUnknown(f"the answer to a commit of Spark's was lost: {text}")
+        if any(name.endswith((".ValidationException", ".MissingFileException")) for name in names):
+            return Outdated(text)
+        if any(name.endswith("CommitFailedException") for name in names):
+            return LostRace(text)
+        if "'JavaPackage' object is not callable" in str(error):
+            return EngineError(f"Spark at {self.place} lacks Iceberg's runtime")
+        return EngineError(f"Spark at {self.place} failed: {text}")
+
+
+def _java_names(error: BaseException) -> list[str]:
+    """Return the class names of an error of Java's, and of what caused it."""
+    found: list[str] = []
+    at: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    with suppress(Exception):
+        while at is not None and len(found) < 20:
+            found.append(str(at.getClass().getName()))
+            at = at.getCause()
+    return found

@@ -1,0 +1,247 @@
+"""A run of upkeep: one region's files of tables on `main`, rewritten where they lie."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from sterna.catalog.model import parse_key
+from sterna.edges.spark.main_tables import LostRace, MainCatalog, MainTables, Outdated
+from sterna.edges.spark.rewriting import Chosen, Rewriting, Written
+from sterna.errors import CatalogStateUnknown, SternaError
+from sterna.registry.credential import fileio_properties
+from sterna.replica.region import Progress, RegionContext
+from sterna.services.upkeep import Upkeep
+from sterna.upkeep.choose import afford
+from sterna.upkeep.model import (
+    APP,
+    MARK,
+    PRICE_MARK,
+    REGION_MARK,
+    Amounts,
+    Group,
+    TableDone,
+    TablePlan,
+    UpkeepDone,
+)
+from sterna.upkeep.plan import Ruled, find_tables, look_at, make_plan, money_left, with_waiting
+from sterna.upkeep.prices import Prices
+
+_LOOKS: Final = (1, 4, 16)
+"""Into how many parts groups are cut at each look at a table. There is a second one where somebody deleted rows of what
+was being rewritten."""
+_COMMITS: Final = 10
+"""Into about how many commits the groups of one table go."""
+_AT_ONCE: Final = 4
+
+
+def upkeep(
+    context: RegionContext,
+    settings: Upkeep,
+    tables: Sequence[str] = (),
+    progress: Progress = lambda line: None,
+    *,
+    dry_run: bool = True,
+    now: datetime | None = None,
+) -> UpkeepDone:
+    """Rewrite small files of this region, and files many of whose rows are deleted, into fewer.
+
+    Writers go on meanwhile. A group of files of which somebody deletes rows is thrown away, and looked at again.
+
+    Args:
+        context: the region, whose files alone are read and written.
+        settings: section `upkeep` of the services file.
+        tables: key names or patterns; none: all that a rule matches.
+        progress: called with lines for people.
+        dry_run: only plan.
+        now: the time; default: the clock's at each look.
+
+    Returns:
+        What was planned and done, table by table; what went wrong with one table ends no other.
+
+    Raises:
+        UsageError: a table isn't there, or no rule matches it.
+        EngineError: Spark can't be used.
+        CatalogError: the catalog can't be used.
+    """
+    run_id = f"upkeep-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
+    region = context.region.name
+    plan = make_plan(context, settings, tables, progress, now=now)
+    waiting = [table for table in plan.tables if _has_work(table, region)]
+    if dry_run or not waiting:
+        return UpkeepDone(region, run_id, dry_run, plan)
+    # What saves readers most files comes first: a day's price may not do for all.
+    waiting.sort(key=lambda table: -sum(group.files - group.new_files for group in table.now(region)))
+    clock = (lambda: now) if now else (lambda: datetime.now(UTC))
+    with closing(MainTables(settings.spark or context.region.spark, main_catalog(context))) as spark:
+        run = _Run(context, settings, run_id, spark, progress, clock)
+        done = tuple(run.table(table.table) for table in waiting)
+    return UpkeepDone(region, run_id, dry_run, plan, done)
+
+
+def main_catalog(context: RegionContext) -> MainCatalog:
+    """Return how Spark reaches `main`, and the stores of all locations.
+
+    Raises:
+        CredentialError: a credential is missing.
+    """
+    address = context.ports.primary_region.catalog
+    login: dict[str, str] = {}
+    if address.credential_id is not None:
+        found = context.secrets(address.credential_id)
+        login = (
+            {
+                "authentication.type": "BASIC",
+                "authentication.username": found.login,
+                "authentication.password": found.password,
+            }
+            if found.login
+            else {"authentication.type": "BEARER", "authentication.token": found.password}
+        )
+    stores = {}
+    for location in context.registry.locations:
+        credential = context.secrets(location.credential_id) if location.credential_id else None
+        stores[location.prefix] = fileio_properties(location, credential)
+    return MainCatalog(address.write, login, context.region.replica_root, stores, APP)
+
+
+def _has_work(table: TablePlan, region: str) -> bool:
+    return bool(table.now(region)) or (table.home == region and (table.merge_manifests or table.merge_deletes))
+
+
+@dataclass
+class _Run:
+    """One run.
+
+    Args:
+        context, settings: of the run.
+        run_id: stands in the snapshots that it makes.
+        spark: Spark's driver.
+        progress: called with lines for people.
+        clock: the time.
+    """
+
+    context: RegionContext
+    settings: Upkeep
+    run_id: str
+    spark: MainTables
+    progress: Progress
+    clock: Callable[[], datetime]
+    _numbers: Iterator[int] = field(default_factory=lambda: iter(range(1_000_000_000)))
+
+    def table(self, name: str) -> TableDone:
+        """Rewrite one table; what goes wrong with it stands in the result."""
+        done = TableDone(name)
+        try:
+            for parts in _LOOKS:
+                before = done.conflicts
+                done, table = self._once(name, done, parts)
+                if done.conflicts == before:
+                    break
+                self.progress(f"{name}: {done.conflicts - before} groups were changed by others meanwhile")
+            return self._tidied(name, replace(done, left=table.left if table else ()))
+        except (Outdated, LostRace) as error:
+            return replace(done, failed=f"others changed it again and again: {error}")
+        except CatalogStateUnknown:
+            raise
+        except SternaError as error:
+            return replace(done, failed=f"{type(error).__name__}: {error}")
+
+    def _look(self, name: str, parts: int = 1) -> tuple[TablePlan | None, Ruled | None]:
+        """Look at a table as it is now, with what is left of the day's price."""
+        now = self.clock()
+        _, ruled = find_tables(self.context, self.settings, [name])
+        if not ruled:
+            return None, None
+        table = look_at(self.context, Prices(self.context.registry), ruled[0], now, parts)
+        money = money_left(self.context, self.settings, ruled, now)[ruled[0].number]
+        left = None if money.per_day is None else money.per_day - money.spent
+        own = tuple(group for group in table.groups if group.region == self.context.region.name)
+        return with_waiting(replace(table, groups=afford(own, left)[0])), ruled[0]
+
+    def _once(self, name: str, done: TableDone, parts: int) -> tuple[TableDone, TablePlan | None]:
+        table, ruled = self._look(name, parts)
+        groups = table.now() if table else ()
+        if not groups or ruled is None:
+            return done, table
+        rewriting = Rewriting(self.spark, parse_key(name), ruled.rule.sort)
+        try:
+            rewriting.look_up(frozenset().union(*(group.paths for group in groups)))
+        except Outdated:
+            return replace(done, conflicts=done.conflicts + len(groups)), table
+        size = -(-len(groups) // _COMMITS)
+        for start in range(0, len(groups), size):
+            done = self._batch(rewriting, ruled, groups[start : start + size], done)
+            self.progress(f"{name}: {min(start + size, len(groups))} of {len(groups)} groups")
+        return done, table
+
+    def _batch(self, rewriting: Rewriting, ruled: Ruled, groups: Sequence[Group], done: TableDone) -> TableDone:
+        """Write some groups and commit them: together, or each alone where one of them was changed meanwhile."""
+
+        def write(group: Group) -> Written:
+            target = ruled.rule.target
+            chosen = Chosen(group.paths, group.spec_id, group.bytes, target, group.new_files, group.into)
+            return rewriting.write(chosen, next(self._numbers))
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            written = list(pool.map(write, groups))
+        pairs = list(zip(groups, written, strict=True))
+        try:
+            return self._commit(rewriting, ruled, pairs, done)
+        except Outdated:
+            if len(pairs) == 1:
+                return self._thrown_away(rewriting, pairs[0][1], done)
+        for pair in pairs:
+            try:
+                done = self._commit(rewriting, ruled, [pair], done)
+            except Outdated:
+                done = self._thrown_away(rewriting, pair[1], done)
+        return done
+
+    def _thrown_away(self, rewriting: Rewriting, written: Written, done: TableDone) -> TableDone:
+        rewriting.throw_away(written)
+        return replace(done, conflicts=done.conflicts + 1)
+
+    def _commit(
+        self, rewriting: Rewriting, ruled: Ruled, pairs: Sequence[tuple[Group, Written]], done: TableDone
+    ) -> TableDone:
+        price = 0.0
+        for group, written in pairs:
+            # What it costs follows from what was written: the same share of the plan's price.
+            price += group.price * written.bytes / group.new_bytes if group.new_bytes else 0.0
+        rewriting.replace_files([written for _, written in pairs], {**self._marks(), PRICE_MARK: repr(price)})
+        groups = [group for group, _ in pairs]
+        return replace(
+            done,
+            groups=done.groups + len(pairs),
+            replaced=done.replaced + Amounts(sum(g.files for g in groups), sum(g.bytes for g in groups)),
+            planned=done.planned
+            + Amounts(sum(g.new_files for g in groups), sum(g.new_bytes for g in groups), sum(g.price for g in groups)),
+            written=done.written + Amounts(sum(w.files for _, w in pairs), sum(w.bytes for _, w in pairs), price),
+        )
+
+    def _tidied(self, name: str, done: TableDone) -> TableDone:
+        """Rewrite a table's files of deletes and manifests where they are many, in the region where they lie."""
+        table, _ = self._look(name)
+        if table is None or table.home != self.context.region.name:
+            return done
+        if not (table.merge_deletes or table.merge_manifests):
+            return done
+        rewriting = Rewriting(self.spark, parse_key(name), "")
+        try:
+            if table.merge_deletes:
+                done = replace(done, deletes=rewriting.rewrite_deletes(self._marks()))
+            if table.merge_manifests:
+                done = replace(done, manifests=rewriting.rewrite_manifests(self._marks()))
+        except (Outdated, LostRace) as error:
+            # Nothing is lost by leaving it: the next run looks again.
+            return replace(done, left=(*done.left, f"manifests or files of deletes, changed by others: {error}"))
+        return done
+
+    def _marks(self) -> dict[str, str]:
+        return {MARK: self.run_id, REGION_MARK: self.context.region.name}

@@ -1,0 +1,210 @@
+"""Compaction on real servers: beside writers, region by region, as planned, and nothing lost by a kill."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from sterna.edges.spark.rewriting import Rewriting
+from sterna.embedded.spark import add_catalog
+from sterna.services.upkeep import Upkeep
+from sterna.upkeep.model import UpkeepDone
+from sterna.upkeep.plan import make_plan
+from sterna.upkeep.run import upkeep
+from tests.support.world import World, merge_on_read
+
+SPACE = "upkeep"
+ROWS = 400
+
+
+@pytest.fixture
+def space(world: World) -> Iterator[World]:
+    with world.namespace(SPACE):
+        yield world
+
+
+def settings(**rule: Any) -> Upkeep:
+    # What tests write is old enough after a second, where it isn't told to be quiet for longer.
+    return Upkeep.model_validate({"tables": [{"match": [f"{SPACE}.**"], "quiet": "1s", **rule}], "spark": "local[2]"})
+
+
+def later(seconds: float = 60.0) -> datetime:
+    """Tests don't wait until a partition is quiet: the clock is told to be later."""
+    return datetime.now(UTC) + timedelta(seconds=seconds)
+
+
+def run(world: World, *tables: str, region: str = "us", given: Upkeep | None = None) -> UpkeepDone:
+    with world.context(region) as context:
+        return upkeep(context, given or settings(), tables, world.lines.append, dry_run=False, now=later())
+
+
+def made(world: World, name: str, version: int = 2, files: int = 6, more: str = "") -> str:
+    """A table of rows that no codec makes smaller, so that what a rewrite writes follows from what it reads."""
+    table = f"main_us.{SPACE}.{name}"
+    world.sql(f"CREATE TABLE {table} (id BIGINT, part INT, v STRING) USING iceberg {more} {merge_on_read(version)}")
+    for number in range(files):
+        add(world, table, number * ROWS, ROWS)
+    return table
+
+
+def add(world: World, table: str, first: int, count: int, part: int = 0) -> None:
+    noise = "concat(" + ", ".join(f"sha2(concat('{k}-', id), 512)" for k in range(4)) + ")"
+    world.sql(f"INSERT INTO {table} SELECT id, {part}, {noise} FROM range({first}, {first + count}, 1, 1)")
+
+
+def rows(world: World, table: str) -> Counter[Any]:
+    return Counter(world.sql(f"SELECT * FROM {table}"))
+
+
+def files(world: World, table: str) -> list[str]:
+    return [row[0] for row in world.sql(f"SELECT file_path FROM {table}.files WHERE content = 0")]
+
+
+def close_to_plan(done: UpkeepDone) -> None:
+    for table in done.tables:
+        assert not table.failed, table.failed
+        assert table.written.files == table.planned.files
+        assert table.written.bytes == pytest.approx(table.planned.bytes, rel=0.1)
+        assert table.written.price == pytest.approx(table.planned.price, rel=0.1)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_rows_and_their_ids_stay_and_the_replica_follows(space: World, version: int):
+    table = made(space, f"kept{version}", version)
+    space.sql(f"DELETE FROM {table} WHERE id % 3 = 0")
+    before = rows(space, table)
+    ids = dict(space.sql(f"SELECT id, _row_id FROM {table}")) if version == 3 else {}
+    done = run(space, f"{SPACE}.kept{version}")
+    close_to_plan(done)
+    assert (done.tables[0].replaced.files, done.tables[0].groups) == (6, 1)
+    assert len(files(space, table)) == 1
+    assert rows(space, table) == before
+    if version == 3:
+        assert dict(space.sql(f"SELECT id, _row_id FROM {table}")) == ids
+    assert space.sql(f"SELECT count(*) FROM {table}.delete_files") == [(0,)]
+    # A second run has nothing to do, and finds what the first one spent.
+    assert run(space, f"{SPACE}.kept{version}").tables == ()
+    with space.context("us") as context:
+        given = settings(match=[f"{SPACE}.kept{version}"], egress_per_day=5.0)
+        money = make_plan(context, given, now=later()).money[0]
+    assert money.spent == pytest.approx(done.tables[0].written.price)
+
+
+def test_a_partition_that_is_being_written_is_left_and_named(space: World):
+    table = made(space, "parts", files=5, more="PARTITIONED BY (part)")
+    for number in range(5):
+        add(space, table, 10_000 + number * ROWS, ROWS, part=1)
+    before = rows(space, table)
+    space.sql(f"ALTER TABLE {table} ADD PARTITION FIELD bucket(2, id)")
+    with space.context("us") as context:
+        asked = make_plan(context, settings(quiet="10m"), [f"{SPACE}.parts"])
+        assert [group.when for group in asked.tables[0].groups] == ["quiet", "quiet"]
+        assert asked.tables[0].left == ("part=0: written too recently", "part=1: written too recently")
+        # What doesn't fit a day waits: one of the two does.
+        price = make_plan(context, settings(), [f"{SPACE}.parts"], now=later()).tables[0].groups[0].price
+        given = settings(match=[f"{SPACE}.parts"], egress_per_day=price * 1.5, sort="zorder(id, v)")
+    done = run(space, f"{SPACE}.parts", given=given)
+    close_to_plan(done)
+    assert done.tables[0].groups == 1
+    assert "wait for another day" in done.tables[0].left[-1]
+    assert len(files(space, table)) == 6
+    assert rows(space, table) == before
+
+
+def test_each_region_rewrites_its_own_files_where_they_lie(space: World):
+    table = made(space, "both", 3)
+    for number in range(5):
+        space.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.data.path'='s3://eu-lake/homes/both')")
+        add(space, table, 50_000 + number * ROWS, ROWS)
+    space.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('write.data.path')")
+    space.sql(f"DELETE FROM {table} WHERE id % 100 = 7")
+    before, ids = rows(space, table), dict(space.sql(f"SELECT id, _row_id FROM {table}"))
+    us = {path for path in files(space, table) if path.startswith("s3://us-lake/")}
+    close_to_plan(run(space, f"{SPACE}.both", region="eu"))
+    now = files(space, table)
+    assert {path for path in now if path.startswith("s3://us-lake/")} == us
+    assert [path.rpartition("/")[0] for path in now if path not in us] == ["s3://eu-lake/homes/both"]
+    close_to_plan(run(space, f"{SPACE}.both", region="us"))
+    assert sorted(path.split("/")[2] for path in files(space, table)) == ["eu-lake", "us-lake"]
+    assert rows(space, table) == before
+    assert dict(space.sql(f"SELECT id, _row_id FROM {table}")) == ids
+    space.sync_and_compare(f"{SPACE}.both")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_beside_writers_no_append_fails_and_no_row_is_lost(space: World, version: int):
+    table = made(space, f"beside{version}", version, files=8)
+    session = space.spark.newSession()
+    other = replace(space, spark=session)
+    add_catalog(session, "main_us", space.stage.nessie.uri, "main", space.stage.warehouse("us"), space.stage.wide)
+    stop, failed, count = threading.Event(), [], [0]
+
+    def delete(number: int) -> None:
+        """Whoever deletes rows of the very files that are being rewritten may have to try again."""
+        try:
+            other.sql(f"DELETE FROM {table} WHERE id = {number}")
+        except Exception as error:
+            if "ValidationException" not in str(error):
+                raise
+            delete(number)
+
+    def writer() -> None:
+        while not stop.is_set():
+            try:
+                add(other, table, 100_000 + count[0], 1)
+                delete(count[0] * 7)
+                count[0] += 1
+            except Exception as error:  # noqa: BLE001 - told below
+                failed.append(str(error)[:500])
+                return
+
+    thread = threading.Thread(target=writer)
+    thread.start()
+    try:
+        done = [run(space, f"{SPACE}.beside{version}") for _ in range(3)]
+    finally:
+        stop.set()
+        thread.join()
+    assert not failed, failed
+    assert not [table.failed for each in done for table in each.tables if table.failed]
+    found = Counter(row[0] for row in space.sql(f"SELECT id FROM {table}"))
+    gone = {number * 7 for number in range(count[0])}
+    wanted = {*range(8 * ROWS), *range(100_000, 100_000 + count[0])} - gone
+    assert found == Counter(wanted)
+    # When the writer rests, what was left to do is done.
+    run(space, f"{SPACE}.beside{version}")
+    assert len(files(space, table)) <= 2
+    assert Counter(row[0] for row in space.sql(f"SELECT id FROM {table}")) == Counter(wanted)
+
+
+def test_a_delete_between_look_and_commit_wins_and_a_kill_loses_nothing(space: World, monkeypatch: pytest.MonkeyPatch):
+    table = made(space, "raced", files=5)
+    replace_files = Rewriting.replace_files
+    turns: list[str] = ["delete", "kill"]
+
+    def disturbed(self: Rewriting, groups: Any, marks: Any) -> None:
+        if turns and turns[0] == "delete":
+            turns.pop(0)
+            space.sql(f"DELETE FROM {table} WHERE id = 5")
+        elif turns:
+            turns.pop(0)
+            raise KeyboardInterrupt
+        replace_files(self, groups, marks)
+
+    monkeypatch.setattr(Rewriting, "replace_files", disturbed)
+    with pytest.raises(KeyboardInterrupt):
+        run(space, f"{SPACE}.raced")
+    assert len(files(space, table)) == 5
+    done = run(space, f"{SPACE}.raced").tables[0]
+    assert (done.groups, done.failed) == (1, "")
+    found = Counter(row[0] for row in space.sql(f"SELECT id FROM {table}"))
+    assert found == Counter(set(range(5 * ROWS)) - {5})
+    summary = dict(space.sql(f"SELECT operation, summary FROM {table}.snapshots ORDER BY committed_at"))["replace"]
+    assert json.loads(json.dumps(summary))["sterna.upkeep-region"] == "us"

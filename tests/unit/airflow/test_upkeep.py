@@ -1,0 +1,119 @@
+"""The DAG of upkeep: off until it is configured, and each step does what it is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.airflow.upkeep import (
+    SternaUpkeepOperator,
+    SternaUpkeepPlanOperator,
+    SternaUpkeepRunOperator,
+    read_upkeep_options,
+    upkeep_dag,
+)
+from sterna.errors import UsageError
+from sterna.upkeep.model import Amounts, Group, TableDone, TablePlan, UpkeepDone, UpkeepPlan
+
+PLAN = UpkeepPlan("h", (TablePlan("ns.a", 1, 6, 6, groups=(Group("eu", "", 0, 6, 600, 1, 500, {"us": 500}, 0.5),)),))
+
+
+class Region:
+    """A region as far as upkeep's operators look at it."""
+
+    name = "eu"
+
+    @property
+    def region(self) -> Region:
+        return self
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, ...]]:
+    """What the steps were asked for; section upkeep is configured."""
+    services = tmp_path / "services.yaml"
+    services.write_text('upkeep: {tables: [{match: ["ns.**"]}]}\n')
+    monkeypatch.setenv("AIRFLOW__STERNA__SERVICES", str(services))
+    monkeypatch.setattr(SternaUpkeepOperator, "open", lambda self: Region())
+    found: list[tuple[Any, ...]] = []
+
+    def plan(region: object, settings: Any, tables: tuple[str, ...], progress: Any) -> UpkeepPlan:
+        found.append(("plan", tables))
+        return PLAN
+
+    def run(region: object, settings: Any, tables: tuple[str, ...], progress: Any, *, dry_run: bool) -> UpkeepDone:
+        found.append(("run", tables, dry_run))
+        failed = "EngineError: gone" if tables == ("ns.bad",) else ""
+        done = TableDone("ns.a", 1, 0, Amounts(6, 600), Amounts(1, 500, 0.5), Amounts(1, 510, 0.51), failed=failed)
+        return UpkeepDone("eu", "upkeep-1", dry_run, PLAN, (done,))
+
+    monkeypatch.setattr("sterna.upkeep.plan.make_plan", plan)
+    monkeypatch.setattr("sterna.upkeep.run.upkeep", run)
+    return found
+
+
+def test_its_shape() -> None:
+    dag = upkeep_dag()
+    assert [task.task_id for task in dag.topological_sort()] == ["plan", "run"]
+    assert (dag.max_active_runs, dag.catchup) == (1, False)
+    assert sorted(dag.params) == ["dry_run", "tables"]
+    assert "eu" in (dag.doc_md or "")
+    assert all(task.execution_timeout for task in dag.tasks)
+    assert upkeep_dag(dag_id="mine", schedule="").schedule is None
+
+
+@pytest.mark.parametrize(
+    ("conf", "asked"),
+    [
+        ({}, [("plan", ()), ("run", (), False)]),
+        ({"tables": ["ns.a"]}, [("plan", ("ns.a",)), ("run", ("ns.a",), False)]),
+        ({"dry_run": True}, [("plan", ())]),
+    ],
+)
+def test_a_run_does_what_it_is_asked_for(
+    database: None, calls: list[tuple[Any, ...]], conf: dict[str, Any], asked: list[tuple[Any, ...]]
+) -> None:
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        session.merge(DagBundleModel(name="tests"))
+    bag = DagBag()
+    sync_bag_to_db(bag, "tests", None)
+    run = bag.dags["sterna_upkeep"].test(run_conf=conf)
+    assert str(run.state) == "success"
+    assert calls == asked
+
+
+def test_what_went_wrong_with_a_table_fails_the_task(calls: list[tuple[Any, ...]]) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    with pytest.raises(AirflowFailException, match="failed for"):
+        SternaUpkeepRunOperator(task_id="run", options={"tables": ["ns.bad"]}).execute({})
+    result = SternaUpkeepRunOperator(task_id="run").execute({})
+    assert (result["files"], result["bytes"]) == (5, 510)
+
+
+def test_without_a_section_everything_is_skipped(
+    calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("version: 1\n")
+    monkeypatch.setenv("AIRFLOW__STERNA__SERVICES", str(empty))
+    skipped: list[Any] = []
+    monkeypatch.setattr(SternaUpkeepPlanOperator, "skip_all_except", lambda self, ti, kept: skipped.append(kept))
+    assert SternaUpkeepPlanOperator(task_id="plan").execute({"ti": None})["tables"] == 0
+    assert skipped == [[]]
+    with pytest.raises(AirflowSkipException):
+        SternaUpkeepRunOperator(task_id="run").execute({})
+    assert calls == []
+
+
+def test_an_option_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(UsageError, match="tabels"):
+        read_upkeep_options('{"tabels": []}')

@@ -1,0 +1,162 @@
+"""A policy lets a replica wait for compaction: for a while, never for longer, and what belongs together stays so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sterna.errors import RegistryError
+from sterna.registry.load import parse_registry
+from sterna.registry.policy import Policy
+from sterna.replica.backoff import FIRST_PAUSE, Backoff
+from sterna.replica.head import read_head
+from sterna.replica.held import TO_SHIP, Held
+from sterna.replica.held_list import held_list, parse_list
+from sterna.replica.records import Report
+from sterna.status.read import read_status
+from sterna.sync.plan.ship import waiting_to_ship
+from sterna.verify.structure import verify_structure
+from tests.support.small_world import World, make_world, ruled, run
+
+AFTER = 900
+
+
+@contextmanager
+def at(seconds: float) -> Iterator[None]:
+    """Let plans see a clock that is so much later."""
+    now = datetime.now(UTC) + timedelta(seconds=seconds)
+    with patch("sterna.sync.plan.make.waiting_to_ship", partial(waiting_to_ship, now=now)):
+        yield
+
+
+@pytest.fixture
+def waits(world: World) -> World:
+    """Table a waits for compaction, b doesn't; both are published."""
+    return published(world)
+
+
+def published(world: World, **policy: object) -> World:
+    world = ruled(world, policies=[{"tables": ["ns.a*"], "ship": {"after": "15m"}, **policy}])
+    world.commit(a=world.write("a"), b=world.write("b"))
+    assert run(world).published == ("ns", "ns.a", "ns.b")  # a first version waits for nothing
+    return world
+
+
+def held(world: World) -> dict[str, Held]:
+    return {item.key: item for item in read_head(world.catalog, "main_replica_eu").held}
+
+
+def later(world: World, seconds: float, **options: object) -> Report:
+    with at(seconds):
+        return run(world, **options)
+
+
+def test_a_new_version_waits_and_goes_on_by_itself_when_its_time_is_over(waits: World) -> None:
+    waits.commit(a=waits.write("a"))
+    waits.commit(b=waits.write("b"))
+    report = later(waits, 60)
+    assert report.published == ("ns.b",)
+    assert (report.held, [item.key for item in report.transit]) == ((), ["ns.a"])
+    entry = held(waits)["ns.a"]
+    assert (entry.kind, entry.bytes, entry.state) == (TO_SHIP, 0, "waiting to ship")
+    assert "waiting to ship ns.a" in entry.line
+    status = read_status(waits.context())
+    assert status.transit_lag_seconds is not None
+    assert [item.held.key for item in status.transit] == ["ns.a"]
+    assert later(waits, 120).outcome == "idle"
+    # Nobody commits to main any more.
+    assert later(waits, AFTER + 1).published == ("ns.a",)
+    assert held(waits) == {}
+    assert verify_structure(waits.context(), ()).findings == ()
+
+
+def test_a_table_that_is_always_written_lags_no_more_than_its_policy_says(waits: World) -> None:
+    waits.commit(a=waits.write("a"))
+    later(waits, 600)
+    waits.commit(a=waits.write("a"))
+    assert later(waits, AFTER + 1).published == ("ns.a",)
+
+
+def test_a_compaction_is_shipped_at_once(waits: World) -> None:
+    waits.commit(a=waits.write("a"))
+    assert later(waits, 60).published == ()
+    with patch("sterna.sync.plan.ship.read_metadata") as read:
+        read.return_value.current_snapshot_id = 7
+        read.return_value.snapshots = [type("S", (), {"snapshot_id": 7, "operation": "replace"})()]
+        assert later(waits, 61).published == ("ns.a",)
+
+
+def test_what_was_committed_together_waits_together(waits: World) -> None:
+    waits.commit(a=waits.write("a"), b=waits.write("b"))
+    report = later(waits, 60)
+    assert report.published == ()
+    assert {item.key: item.kind for item in report.transit} == {"ns.a": TO_SHIP, "ns.b": TO_SHIP}
+    assert later(waits, AFTER + 1).published == ("ns.a", "ns.b")
+
+
+def test_an_operator_who_names_the_table_gets_it_and_a_drop_waits_for_nothing(waits: World) -> None:
+    waits.commit(a=waits.write("a"))
+    assert later(waits, 60, tables=("ns.a",)).published == ("ns.a",)
+    waits.commit(a=None)
+    assert later(waits, 60).published == ("ns.a",)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.tuples(st.sampled_from(["a", "b", "ab", "sync"]), st.integers(0, 700)), max_size=7))
+def test_no_history_makes_a_table_lag_for_longer_or_tears_a_group(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
+) -> None:
+    world = published(make_world(Path(tmp_path_factory.mktemp("ship"))))
+    clock, written = 0.0, False
+    for step, seconds in [*steps, ("sync", AFTER + 10)]:
+        clock += seconds
+        if step != "sync":
+            world.commit(**{name: world.write(name) for name in step})
+            written = True
+            continue
+        report = later(world, clock)
+        waiting = {item.key for item in report.transit}
+        # Commits of tests are all made now: what is `after` old by the clock was shipped.
+        assert not (waiting and clock > AFTER + 5)
+        assert not report.held
+    assert held(world) == {}
+    assert not written or read_head(world.catalog, "main_replica_eu").watermark == world.catalog.reference("main").hash
+    assert verify_structure(world.context(), ()).findings == ()
+
+
+def test_the_digest_knows_nothing_of_it_and_a_wrong_duration_is_refused(world: World) -> None:
+    plain, shipped = Policy(tables=["ns.a"]), Policy.model_validate({"tables": ["ns.a"], "ship": {"after": "15m"}})
+    assert plain.deciding() == shipped.deciding()
+    assert (plain.ship_after, shipped.ship_after) == (None, 900)
+    assert ruled(world, policies=[plain.model_dump()]).registry.digest() == (
+        ruled(world, policies=[shipped.model_dump()]).registry.digest()
+    )
+    text = world.registry.model_dump_json()
+    with pytest.raises(RegistryError, match="15m"):
+        parse_registry(text[:-1] + ',"policies":[{"tables":["ns.a"],"ship":{"after":"soon"}}]}', "r.yaml")
+
+
+def test_what_is_held_for_other_reasons_says_nothing_new() -> None:
+    entry = Held("ns.a", "BrokenMetadata", "why")
+    assert "until" not in held_list([entry]).property
+    waiting = Held("ns.a", TO_SHIP, "why", until="2026-01-02T03:04:05+00:00")
+    assert parse_list(held_list([waiting]).property).entries == (waiting,)
+
+
+def test_a_look_is_due_when_the_time_is_over() -> None:
+    until = (datetime.now(UTC) + timedelta(seconds=100)).isoformat()
+    backoff = Backoff().after_look([Held("ns.a", TO_SHIP, "why", until=until)], 1000.0)
+    assert backoff.next == pytest.approx(1100, abs=5)
+    again = backoff.after_look([Held("ns.a", TO_SHIP, "why", until=until)], 1050.0)
+    assert again.next == backoff.next
+    # A run that could not ship it is not repeated at once.
+    assert again.after_retry(1100.0 + 5).next == 1105 + FIRST_PAUSE
+    assert again.after_look([], 1060.0).next == float("inf")

@@ -1,0 +1,199 @@
+"""What upkeep finds of tables on `main`, read without Spark; and what it says of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+
+from sterna.catalog.model import Put
+from sterna.errors import ServicesError, UsageError
+from sterna.iceberg.manifests.amounts import read_amounts
+from sterna.iceberg.manifests.manifest_list import read_manifest_list
+from sterna.iceberg.metadata.table import read_table_metadata
+from sterna.registry.model import Registry
+from sterna.render.upkeep import done_facts, done_text, plan_facts, plan_text
+from sterna.services.load import parse_services
+from sterna.services.upkeep import Upkeep
+from sterna.upkeep.model import APP, PRICE_MARK, Amounts, TableDone, UpkeepDone
+from sterna.upkeep.plan import make_plan
+from tests.support.small_world import World, make_world, ruled
+from tests.support.small_world import table as content
+
+SETTINGS = Upkeep.model_validate({"tables": [{"match": ["ns.**"], "quiet": "10m", "egress_per_day": 1.0}]})
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """What leaves a region costs 100,000 a GB."""
+    made = make_world(tmp_path)
+    dumped = made.registry.model_dump(mode="json")
+    for location in dumped["locations"]:
+        location["egress_per_gb"] = {"*": 1e5}
+    return World(made.folder, made.catalog, made.writer, Registry.model_validate(dumped))
+
+
+def later(hours: float = 1.0) -> datetime:
+    return datetime.now(UTC) + timedelta(hours=hours)
+
+
+def many(world: World, name: str, files: int = 6) -> None:
+    for _ in range(files - 1):
+        world.write(name)
+    world.commit(**{name: world.write(name)})
+
+
+def test_small_files_are_counted_with_what_a_rewrite_ships_and_costs(world: World) -> None:
+    many(world, "a")
+    plan = make_plan(world.context(), SETTINGS, now=later())
+    (found,) = plan.tables
+    assert (found.table, found.files, found.small, found.home) == ("ns.a", 6, 6, "us")
+    (group,) = found.groups
+    assert (group.region, group.files, group.new_files, group.when, group.into) == ("us", 6, 1, "now", "")
+    assert group.shipped == {"eu": group.new_bytes}
+    assert group.price == pytest.approx(group.new_bytes / 1e4)
+    assert group.new_bytes < group.bytes
+    text = plan_text(plan)
+    assert "6 files of" in text and "bytes to eu; price" in text and "0.0000 spent of 1.0000" in text
+    assert "paths" not in json.dumps(plan_facts(plan))
+
+
+def test_what_is_being_written_is_left_and_named(world: World) -> None:
+    many(world, "a")
+    (found,) = make_plan(world.context(), SETTINGS).tables
+    assert [group.when for group in found.groups] == ["quiet"]
+    assert found.left == ("the whole table: written too recently",)
+
+
+def test_partitions_have_names_and_only_the_young_ones_wait(world: World) -> None:
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "day", StringType()))
+    spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="day"))
+    place = f"file://{world.folder}/us/lake/p"
+    table = world.writer.create_table(("ns", "p"), schema, partition_spec=spec, location=place)
+    for day in ("mon", "tue"):
+        for _ in range(5):
+            table.append(pa.table({"id": [1], "day": [day]}, schema=schema.as_arrow()))
+    world.commit(p=world.writer.load_table(("ns", "p")).metadata_location)
+    (found,) = make_plan(world.context(), SETTINGS, now=later()).tables
+    assert [(group.partition, group.files) for group in found.groups] == [("day=mon", 5), ("day=tue", 5)]
+
+
+def test_another_region_s_files_are_its_own_and_are_written_where_they_lie(world: World) -> None:
+    many(world, "a")
+    table = world.writer.load_table(("ns", "a"))
+    for number in range(5):
+        path = world.folder / "eu" / "lake" / "homes" / "a" / f"id={number}" / "x.parquet"
+        path.parent.mkdir(parents=True)
+        pq.write_table(pa.table({"id": pa.array(range(5), pa.int64())}), path)
+        table.add_files([f"file://{path}"])
+    world.commit(a=world.writer.load_table(("ns", "a")).metadata_location)
+    (found,) = make_plan(world.context(), SETTINGS, now=later()).tables
+    by_region = {group.region: group for group in found.groups}
+    assert by_region["us"].files == 6
+    assert by_region["eu"].into == f"file://{world.folder}/eu/lake/homes/a"
+    assert set(by_region["eu"].shipped) == {"us"}
+
+
+def test_residency_and_policies_spare_a_region_the_price(world: World) -> None:
+    many(world, "a")
+    alone = ruled(world, residency=[{"tables": ["ns.a"], "never": ["eu"]}])
+    (found,) = make_plan(alone.context("us"), SETTINGS, now=later()).tables
+    assert (found.groups[0].shipped, found.groups[0].price) == ({}, 0.0)
+
+
+def test_a_day_s_price_counts_what_upkeep_has_spent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    many(world, "a")
+    price = make_plan(world.context(), SETTINGS, now=later()).tables[0].groups[0].price
+    settings = Upkeep.model_validate({"tables": [{"match": ["ns.**"], "quiet": "10m", "egress_per_day": price + 0.5}]})
+    assert make_plan(world.context(), settings, now=later()).tables[0].groups[0].when == "now"
+    head = world.catalog.reference("main").hash
+    known = world.catalog.contents("main", head, [("ns", "a")])[("ns", "a")]
+    uri = known.metadata_location or ""
+    path = Path(uri.removeprefix("file://"))
+    document = json.loads(path.read_text())
+    document["snapshots"][-1]["summary"][PRICE_MARK] = "0.75"
+    spent = path.with_name("spent.metadata.json")
+    spent.write_text(json.dumps(document))
+    world.catalog.commit(
+        "main", head, [Put(("ns", "a"), content(f"file://{spent}", known.id))], "Iceberg replace", {"app-id": APP}
+    )
+    plan = make_plan(world.context(), settings, now=later())
+    assert plan.money[0].spent == 0.75
+    assert plan.tables[0].groups[0].when == "price"
+    assert "wait for another day" in plan.tables[0].left[-1]
+    assert make_plan(world.context(), settings, now=later(25)).tables[0].groups[0].when == "now"
+    # What can't be read any more counts as all that the day may cost.
+    spent.rename(spent.with_name("gone"))
+    assert make_plan(world.context(), settings, now=later()).money[0].spent == float("inf")
+
+
+def test_a_table_that_can_t_be_read_is_left_and_the_others_are_planned(world: World) -> None:
+    many(world, "a")
+    world.commit(b=f"file://{world.folder}/us/lake/b/metadata/gone.metadata.json", c=world.write("c"))
+    found = {table.table: table for table in make_plan(world.context(), SETTINGS, now=later()).tables}
+    assert found["ns.b"].left[0].startswith("SourceGone: ")
+    assert (len(found["ns.a"].groups), found["ns.c"].groups, found["ns.c"].left) == (1, (), ())
+
+
+def test_a_table_without_a_rule_and_one_that_is_not_there_are_refused(world: World) -> None:
+    many(world, "a")
+    only = Upkeep.model_validate({"tables": [{"match": ["ns.b"]}]})
+    assert make_plan(world.context(), only).tables == ()
+    with pytest.raises(UsageError, match="no rule of upkeep"):
+        make_plan(world.context(), only, ["ns.a"])
+    with pytest.raises(UsageError, match="there is none on main"):
+        make_plan(world.context(), SETTINGS, ["ns.x"])
+    assert [table.table for table in make_plan(world.context(), SETTINGS, ["ns.a"]).tables] == ["ns.a"]
+
+
+def test_amounts_are_those_that_the_manifests_say(world: World) -> None:
+    location = world.write("a", 1000)
+    metadata = read_table_metadata(Path(location.removeprefix("file://")).read_bytes(), location)
+    lists = metadata.snapshots[-1].manifest_list or ""
+    (manifest,) = read_manifest_list(Path(lists.removeprefix("file://")).read_bytes(), lists)
+    (entry,) = read_amounts(Path(manifest.path.removeprefix("file://")).read_bytes(), manifest.path)
+    assert (entry.status, entry.content, entry.records, entry.partition) == (1, 0, 1000, "")
+    assert entry.size == Path(entry.path.removeprefix("file://")).stat().st_size
+    assert 0 < entry.columns < entry.size
+
+
+def test_what_happened_stands_beside_what_was_planned(world: World) -> None:
+    many(world, "a")
+    plan = make_plan(world.context(), SETTINGS, now=later())
+    table = TableDone("ns.a", 1, 2, Amounts(6, 600), Amounts(1, 500, 0.5), Amounts(1, 525, 0.525), (7, 1), (2, 0))
+    done = UpkeepDone("us", "upkeep-1", False, plan, (table, replace(table, table="ns.b", failed="EngineError: x")))
+    text = done_text(done)
+    assert "planned 1 files, 500 bytes, price 0.5000; happened 1, 525 (+5.0 %), 0.5250" in text
+    assert "manifests: 7 became 1" in text and "failed: EngineError: x" in text and "2 in conflict" in text
+    assert done.failed
+    assert done_facts(done)["tables"][0]["written"]["bytes"] == 525
+    assert done_text(replace(done, dry_run=True)).endswith("nothing was changed: --yes does it")
+    assert done_text(replace(done, tables=())) == "us: nothing to rewrite"
+
+
+@pytest.mark.parametrize("sort", ["", "a, b desc nulls last", "zorder(a, b)", "a.b ASC"])
+def test_orders_that_are_taken(sort: str) -> None:
+    assert _rule(sort=sort).tables[0].sort == sort
+
+
+@pytest.mark.parametrize("sort", ["bucket(3, a)", "zorder(a)", "a b", "a,", "zorder(a, b), c"])
+def test_orders_that_are_refused(sort: str) -> None:
+    with pytest.raises(ServicesError, match="zorder"):
+        _rule(sort=sort)
+
+
+def _rule(**rule: Any) -> Upkeep:
+    text = json.dumps({"upkeep": {"tables": [{"match": ["**"], **rule}]}})
+    found = parse_services(text, "services.yaml").upkeep
+    assert found is not None
+    return found

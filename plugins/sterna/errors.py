@@ -39,6 +39,14 @@
     │   ├── ReceiverUnreachable  a receiver or broker doesn't acknowledge an event                   retry
     │   ├── EventRefused         it says that it never takes this event                              stop
     │   └── OutletDisabled       it says that it wants no events any more                            stop
+    ├── WapError                 a batch or a step can't be put on `main`
+    │   ├── TableMoved           others changed the table each time before the commit                retry
+    │   ├── OutOfTurn            an earlier number of the channel isn't on `main` yet                retry
+    │   ├── MarkMoved            the mark isn't what the step was made for                           stop
+    │   ├── Rewound              the mark says that it is on `main`, and its history says no         stop
+    │   ├── NotStaged            rows would be, or were, live at once                                stop
+    │   ├── BatchRejected        the audit says no: it stays staged, and readers never see it        stop
+    │   └── TableGone            there is no such table on `main`, or no longer                      stop
     ├── ReplicaBroken            a file that a kept head of the replica needs can't be read         stop
     └── TableError               one table can't be localized now: it is held, the others go on     hold
         ├── UnregisteredUri      a URI outside the registry
@@ -381,6 +389,50 @@ class EventRefused(OutletError):
 
 class OutletDisabled(OutletError):
     """A receiver says that it wants no events any more."""
+
+
+class WapError(SternaError):
+    """A batch or a step can't be put on `main`."""
+
+    has_lines = False
+
+
+class TableMoved(WapError):
+    """Others changed the table between each look and the commit after it; nothing of ours was committed."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class OutOfTurn(WapError):
+    """An earlier number of the same channel isn't on `main` yet."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class MarkMoved(WapError):
+    """The channel's mark isn't what the step was made for: it has to be made anew."""
+
+
+class Rewound(WapError):
+    """The channel's mark says that rows are on `main`, and the table's history says that they aren't any more."""
+
+    exit_code = 6
+
+
+class NotStaged(WapError):
+    """What is written would be live at once, or was: nothing may be put on `main` without an id."""
+
+
+class BatchRejected(WapError):
+    """The audit of what was staged says no: it stays staged, and readers never see it."""
+
+    exit_code = 5
+
+
+class TableGone(WapError):
+    """There is no such table on `main`, or there is no longer."""
 
 
 class ReplicaBroken(SternaError):

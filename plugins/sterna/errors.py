@@ -47,6 +47,13 @@
     │   ├── NotStaged            rows would be, or were, live at once                                stop
     │   ├── BatchRejected        the audit says no: it stays staged, and readers never see it        stop
     │   └── TableGone            there is no such table on `main`, or no longer                      stop
+    ├── IngestError
+    │   ├── BadDrop              what was sent can't be read as what it says it is                   stop
+    │   ├── DropOverLimit        it is larger, longer or deeper than the tenant's limits allow       stop
+    │   ├── KeyReused            an idempotency key that stands for other content already            stop
+    │   ├── LeaseLost            a worker's batch was given to somebody else                         retry
+    │   ├── TrackerContradicts   the tracker says of a batch what can't be true                      stop
+    │   └── TrackerTooNew        a newer sterna has made the tracker's tables                        stop
     ├── ReplicaBroken            a file that a kept head of the replica needs can't be read         stop
     └── TableError               one table can't be localized now: it is held, the others go on     hold
         ├── UnregisteredUri      a URI outside the registry
@@ -223,14 +230,14 @@ class NotPrimary(CatalogError):
 
 
 class DatabaseUnreachable(CatalogError):
-    """The Postgres behind a region's catalog gave no answer in time."""
+    """The Postgres behind a region's catalog, or its ingest tracker, gave no answer in time."""
 
     remedy = Remedy.RETRY
     exit_code = 4
 
 
 class DatabaseRefused(CatalogError):
-    """The Postgres behind a region's catalog understood and said no."""
+    """The Postgres behind a region's catalog, or its ingest tracker, understood and said no."""
 
 
 class CatalogDenied(CatalogError):
@@ -394,11 +401,31 @@ class OutletDisabled(OutletError):
 class WapError(SternaError):
     """A batch or a step can't be put on `main`."""
 
+
+class IngestError(SternaError):
+    """Something that came in can't be taken, or not be brought further."""
+
     has_lines = False
 
 
 class TableMoved(WapError):
     """Others changed the table between each look and the commit after it; nothing of ours was committed."""
+
+
+class BadDrop(IngestError):
+    """What was sent can't be read as what it says it is: it is cut, broken or of another kind."""
+
+
+class DropOverLimit(IngestError):
+    """What was sent is larger, longer or deeper than the tenant's limits allow; the message names the setting."""
+
+
+class KeyReused(IngestError):
+    """An idempotency key that stands for other content already."""
+
+
+class LeaseLost(IngestError):
+    """A worker's batch was given to somebody else, or is settled: he stops, and takes another one."""
 
     remedy = Remedy.RETRY
     exit_code = 4
@@ -433,6 +460,18 @@ class BatchRejected(WapError):
 
 class TableGone(WapError):
     """There is no such table on `main`, or there is no longer."""
+
+
+class TrackerContradicts(IngestError):
+    """The tracker says of a batch what can't be true: published where it is to be rejected, or the other way."""
+
+    exit_code = 7
+
+
+class TrackerTooNew(IngestError):
+    """A newer sterna has made the tracker's tables: this one would not understand them."""
+
+    exit_code = 2
 
 
 class ReplicaBroken(SternaError):

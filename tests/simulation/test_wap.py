@@ -1,9 +1,10 @@
-"""Steps are put on a table exactly once, whatever dies, is lost, late or expired; and bugs put in on purpose are found."""
+"""Steps are put on a table exactly once, whatever dies, is lost, late or expired; bugs put in on purpose are found."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -113,8 +114,6 @@ def a_merge_moved_as_an_append_is() -> Iterator[None]:
         of_staged = decide._of_staged
 
         def moved(state: TableState, step: Step) -> Decision:
-            from dataclasses import replace
-
             return of_staged(state, replace(step, rereads=False))
 
         patch.setattr(decide, "_of_staged", moved)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from random import Random
 
 from sterna.errors import CatalogStateUnknown, SternaError, TableMoved
@@ -149,10 +150,7 @@ class Worker:
     def steps(self) -> list[Step]:
         if self._channel == FLOW:
             values = ["", *"pqrst"]
-            return [
-                Step(f"flow-{new}", FLOW, new, old, numbered=False, rereads=True)
-                for old, new in zip(values, values[1:], strict=False)
-            ]
+            return [Step(f"flow-{new}", FLOW, new, old, numbered=False, rereads=True) for old, new in pairwise(values)]
         return [Step.batch(self._channel, number, number - 1) for number in range(1, BATCHES + 1)]
 
     def go_on(self) -> None:

@@ -401,31 +401,11 @@ class OutletDisabled(OutletError):
 class WapError(SternaError):
     """A batch or a step can't be put on `main`."""
 
-
-class IngestError(SternaError):
-    """Something that came in can't be taken, or not be brought further."""
-
     has_lines = False
 
 
 class TableMoved(WapError):
     """Others changed the table between each look and the commit after it; nothing of ours was committed."""
-
-
-class BadDrop(IngestError):
-    """What was sent can't be read as what it says it is: it is cut, broken or of another kind."""
-
-
-class DropOverLimit(IngestError):
-    """What was sent is larger, longer or deeper than the tenant's limits allow; the message names the setting."""
-
-
-class KeyReused(IngestError):
-    """An idempotency key that stands for other content already."""
-
-
-class LeaseLost(IngestError):
-    """A worker's batch was given to somebody else, or is settled: he stops, and takes another one."""
 
     remedy = Remedy.RETRY
     exit_code = 4
@@ -460,6 +440,31 @@ class BatchRejected(WapError):
 
 class TableGone(WapError):
     """There is no such table on `main`, or there is no longer."""
+
+
+class IngestError(SternaError):
+    """Something that came in can't be taken, or not be brought further."""
+
+    has_lines = False
+
+
+class BadDrop(IngestError):
+    """What was sent can't be read as what it says it is: it is cut, broken or of another kind."""
+
+
+class DropOverLimit(IngestError):
+    """What was sent is larger, longer or deeper than the tenant's limits allow; the message names the setting."""
+
+
+class KeyReused(IngestError):
+    """An idempotency key that stands for other content already."""
+
+
+class LeaseLost(IngestError):
+    """A worker's batch was given to somebody else, or is settled: he stops, and takes another one."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
 
 
 class TrackerContradicts(IngestError):

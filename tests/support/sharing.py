@@ -21,6 +21,8 @@ GROUPS: dict[str, Sequence[str]] = {
         "integration/cli/",
         "integration/ha/",
         "integration/query/",
+        "integration/wap/",
+        "integration/ingest/test_worker.py",
         "integration/catalog/test_access.py",
     ),
     "demo": ("integration/demo/",),

@@ -156,7 +156,7 @@ class _Turn(Generic[Base]):
             return None
         self._must_show = False
         landed = self._publish(look, decision)
-        return landed and Outcome(landed.snapshot, landed.commit, True, number, self.staged)
+        return Outcome(landed.snapshot, landed.commit, True, number, self.staged) if landed else None
 
     def _load(self, look: Look[Base], decision: Stage) -> None:
         if self._must_show and not decision.outrun:

@@ -53,6 +53,7 @@
     │   ├── KeyReused            an idempotency key that stands for other content already            stop
     │   ├── LeaseLost            a worker's batch was given to somebody else                         retry
     │   ├── TrackerContradicts   the tracker says of a batch what can't be true                      stop
+    │   ├── TrackerLost          the inbox is in use, and the tracker isn't its own                  stop
     │   └── TrackerTooNew        a newer sterna has made the tracker's tables                        stop
     ├── ReplicaBroken            a file that a kept head of the replica needs can't be read         stop
     └── TableError               one table can't be localized now: it is held, the others go on     hold
@@ -469,6 +470,12 @@ class LeaseLost(IngestError):
 
 class TrackerContradicts(IngestError):
     """The tracker says of a batch what can't be true: published where it is to be rejected, or the other way."""
+
+    exit_code = 7
+
+
+class TrackerLost(IngestError):
+    """The inbox is in use, and the tracker isn't its own: it was lost, or another database is named."""
 
     exit_code = 7
 

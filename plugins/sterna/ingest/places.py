@@ -4,6 +4,8 @@
 <inbox>/<tenant>/<table>/<id[:2]>/<id>.drop.json                                its mark, which makes it a drop
 <inbox>/<tenant>/<table>/_batches/<channel>/<number>.json                       a batch, before it is staged
 <inbox>/<tenant>/<table>/_batches/<channel>/<number>.rejected.json              that it never will be published
+
+Whoever cleans up takes a drop's mark away before its batch's file: a mark without one is a drop that waits.
 """
 
 from __future__ import annotations

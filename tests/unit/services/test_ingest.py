@@ -56,12 +56,12 @@ def test_the_section_is_read() -> None:
         ("namespaces: [acme]", "namespaces: [a-b]", 5, "ingest.tenants.acme.namespaces[0]"),
         ("namespaces: [acme]", "namespaces: [zeta]", 4, "ingest.tenants"),
         ("    acme:", "    Ac.me:", 4, "ingest.tenants"),
-        ("create: auto", "create: always", 8, "ingest.tables[0].create"),
-        ("age: 30s", "age: 0s", 10, "ingest.tables[0].rules.age"),
-        ("max_bad: 100", "max_bad: -1", 12, "ingest.tables[0].max_bad"),
+        ("create: auto", "create: always", 9, "ingest.tables[0].create"),
+        ("age: 30s", "age: 0s", 11, "ingest.tables[0].rules.age"),
+        ("max_bad: 100", "max_bad: -1", 13, "ingest.tables[0].max_bad"),
         ("  tables:", "  topics: [{name: clicks}]\n  tables:", 7, "ingest.topics"),
         ("  tables:", "  cdc: {sources: []}\n  tables:", 7, "ingest.cdc"),
-        ("audit: [", "audits: [", 11, "ingest.tables[0].audits"),
+        ("audit: [", "audits: [", 12, "ingest.tables[0].audits"),
     ],
 )
 def test_a_fault_is_named_with_its_line(old: str, new: str, line: int, field: str) -> None:

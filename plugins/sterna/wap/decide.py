@@ -100,6 +100,17 @@ def marks(step: Step, snapshot: int, sequence: int) -> dict[str, str]:
     return {step.channel.mark: step.mark, step.channel.place: f"{snapshot}/{sequence}"}
 
 
+def is_staged(state: TableState, step: Step) -> bool:
+    """Say whether a step is staged, or published: there is nothing to load, whatever it goes after.
+
+    Raises:
+        Rewound: as `decide`.
+    """
+    _refuse_rewound(state, step.channel)
+    known = any(step.id in (each.wap_id, each.published) for each in state.snapshots)
+    return known or _reached(step, state.properties.get(step.channel.mark, ""))
+
+
 def is_rewound(state: TableState, channel: Channel) -> bool:
     """Say whether a channel's mark was set with a snapshot that the table's history has lost.
 

@@ -9,7 +9,7 @@ from random import Random
 from typing import Generic, Protocol, TypeVar
 
 from sterna.errors import CatalogStateUnknown, NotStaged, TableMoved
-from sterna.wap.decide import Append, FastForward, MarkOnly, Published, Stage, decide
+from sterna.wap.decide import Append, FastForward, MarkOnly, Published, Stage, decide, is_staged
 from sterna.wap.model import Step, TableState
 
 LOOKS = 30
@@ -192,3 +192,22 @@ def refuse_unstageable(properties: Mapping[str, str], name: str) -> None:
             table=name,
             hint="ALTER TABLE … SET TBLPROPERTIES ('write.wap.enabled'='true')",
         )
+
+
+def stage_ahead(table: WapTable[Base], step: Step, stage: Callable[[Look[Base]], None]) -> bool:
+    """Stage a step that is neither staged nor published, before its turn to be published has come; say whether.
+
+    Args:
+        table: the table.
+        step: a numbered step; what it goes after doesn't matter.
+        stage: as in `put`.
+
+    Raises:
+        Rewound: the table isn't what the marks say.
+        TableGone: there is no such table.
+    """
+    look = table.look()
+    if is_staged(look.state, step):
+        return False
+    stage(look)
+    return True

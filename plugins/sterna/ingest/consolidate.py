@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sterna.edges.stores.objects import Objects
-from sterna.errors import BatchRejected, OutOfTurn, Rewound, TableGone
+from sterna.errors import BatchRejected, OutOfTurn, Rewound, ServicesError, TableGone
 from sterna.ingest.gather import Rows, gathered, keep_dead
 from sterna.ingest.inbox import write_batch_file, write_rejected_file
 from sterna.ingest.model import Batch, State
@@ -226,7 +226,7 @@ class _Work:
     def _rule(self) -> IngestTable:
         rule = self._shop.table(self._batch.lane.table)
         if rule is None:
-            raise BatchRejected("the services file has no rule for the table any more", table=self._batch.lane.table)
+            raise ServicesError("there is no rule for the table any more", table=self._batch.lane.table)
         return rule
 
     def _is_rejected(self) -> bool:

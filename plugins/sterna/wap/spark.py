@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sterna.edges.spark.start import failures, require_pyspark, summary
 from sterna.errors import CatalogStateUnknown, EngineError, NotStaged, TableGone, TableMoved
 from sterna.wap.decide import Append, FastForward, marks
-from sterna.wap.model import Step, TableState
+from sterna.wap.model import Channel, Step, TableState
 from sterna.wap.protocol import Change, Landed, Look, refuse_unstageable
 
 if TYPE_CHECKING:
@@ -94,6 +94,16 @@ class SparkTable:
             base.operations.commit(base.metadata, builder.setProperties(properties).build())
             commit = base.operations.current().property(_COMMIT, "")
         return Landed(snapshot, commit)
+
+    def set_mark(self, look: Look[JavaBase], channel: Channel, mark: str) -> None:
+        """Set a channel's mark and that it was set with the current snapshot, by compare-and-swap, on a word."""
+        base, iceberg = look.base, jvm(self.spark).org.apache.iceberg
+        with java_errors(self.name):
+            current = base.metadata.currentSnapshot()
+            place = f"{current.snapshotId()}/{current.sequenceNumber()}" if current is not None else ""
+            properties = _java_map(self.spark, {channel.mark: mark, channel.place: place})
+            new = iceberg.TableMetadata.buildFrom(base.metadata).setProperties(properties).build()
+            base.operations.commit(base.metadata, new)
 
     def stage_files(self, look: Look[JavaBase], step: Step, files: Sequence[Any]) -> None:
         """Stage data files under a step's id (`newAppend().stageOnly()`), whatever the table's properties say.

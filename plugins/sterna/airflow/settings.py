@@ -92,6 +92,14 @@ OPTIONS = {
     "gc_keep": Option("What heads of the replica branch that are no older than this reach stays.", default="7d"),
     "gc_grace": Option("How long a file has to be unreachable before a clean-up deletes it.", default="24h"),
     "gc_timeout": Option("Deadline of a clean-up, in seconds.", "integer", "21600"),
+    "ingest_schedule": Option(
+        "Cron expression (UTC) of the runs of the DAG sterna_ingest, whose workers linger in between; empty: by hand "
+        "alone.",
+        default="*/10 * * * *",
+    ),
+    "ingest_linger": Option("For how long a worker of ingestion looks for more batches.", default="9m"),
+    "ingest_workers": Option("How many workers of ingestion work at once.", "integer", "1"),
+    "ingest_timeout": Option("Seconds that a worker of ingestion may take beyond that.", "integer", "3600"),
     "owner": Option("Owner shown on the DAGs.", default="sterna"),
     "owner_link": Option(
         "Where a click on the owner leads, such as a run book; empty: nowhere.",

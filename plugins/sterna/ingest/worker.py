@@ -28,10 +28,12 @@ class Worked:
     Args:
         done: batches that he settled.
         failed: batches that he gave back, by id, and why.
+        stopped: why of those that wait for somebody.
     """
 
     done: tuple[Consolidated, ...]
     failed: dict[str, str]
+    stopped: tuple[str, ...] = ()
 
 
 class Worker:
@@ -61,6 +63,7 @@ class Worker:
         self.name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._settled: list[Consolidated] = []
         self._failed: dict[str, str] = {}
+        self._stopped: dict[str, str] = {}
         self._again: set[str] = set()
         self._rng = Random()  # noqa: S311 - spreads waiting
 
@@ -78,7 +81,7 @@ class Worker:
         while True:
             worked = self._round(once=once)
             if self._clock() >= end or (once and not worked and not self._again):
-                return Worked(tuple(self._settled), dict(self._failed))
+                return Worked(tuple(self._settled), dict(self._failed), tuple(self._stopped.values()))
             if not worked:
                 self._sleep(_IDLE)
 
@@ -110,6 +113,7 @@ class Worker:
             raise
         else:
             self._failed.pop(batch.id, None)
+            self._stopped.pop(batch.id, None)
             self._settled.append(done)
             self._done(done)
 
@@ -121,6 +125,8 @@ class Worker:
             self._again.add(batch.id)
             return
         self._failed[batch.id] = f"{type(error).__name__}: {error}"
+        if error.remedy is not Remedy.RETRY:
+            self._stopped[batch.id] = self._failed[batch.id]
         self._say(f"batch {batch.number} of {batch.lane.table}, channel {batch.lane.channel}, waits: {error}")
 
     def _wait(self, batch: Batch, error: SternaError) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Annotated, Any, Literal
 
@@ -55,11 +55,13 @@ class IngestRegion(StrictModel):
         inbox: a URI prefix in a location of the region's own, outside of replica roots.
         spark: who consolidates, as the registry's `spark` names it; "": the region's own.
         database: the tracker's.
+        timeout: seconds that the inbox's store may stay silent.
     """
 
     inbox: str
     spark: str = ""
     database: TrackerDatabase
+    timeout: Annotated[float, Field(gt=0, le=600)] = 10.0
 
     @field_validator("inbox")
     @classmethod
@@ -195,6 +197,15 @@ class Ingest(StrictModel):
     def tenant_of(self, table: str) -> str | None:
         """Return the name of the tenant whose a table is, None where nobody's."""
         return next((name for name, tenant in self.tenants.items() if tenant.owns(table)), None)
+
+    def table(self, table: str, matches: Callable[[list[str], str], object]) -> IngestTable | None:
+        """Return how a table takes rows, None where it takes none.
+
+        Args:
+            table: its dotted key.
+            matches: whether one of some patterns matches a key, as the registry's do.
+        """
+        return next((each for each in self.tables if matches(each.match, table)), None)
 
     def roles_of(self, tenant: str) -> frozenset[str]:
         """Return the roles of which a tenant's token has one."""

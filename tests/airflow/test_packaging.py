@@ -115,7 +115,14 @@ def _probe(environment: dict[str, str]) -> dict[str, Any]:
 def _assert_loaded_once(found: dict[str, Any], root: Path) -> None:
     assert found["plugin_errors"] == {}
     assert found["dag_errors"] == {}
-    assert found["dags"] == ["sterna_gc", "sterna_lag_alert", "sterna_large", "sterna_promote", "sterna_sync"]
+    assert found["dags"] == [
+        "sterna_gc",
+        "sterna_ingest",
+        "sterna_lag_alert",
+        "sterna_large",
+        "sterna_promote",
+        "sterna_sync",
+    ]
     assert [name for name, _ in found["plugins"]] == ["sterna"]
     modules = {
         name: Path(path) for name, path in found["modules"].items() if Path(path).is_relative_to(root / "sterna")

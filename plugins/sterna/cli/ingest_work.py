@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sterna.ingest.region import RegionIngest
     from sterna.replica.region import RegionContext
 
-ingest_work_app = typer.Typer()
+ingest_work_app = typer.Typer(help="Put on main what came in from outside.", no_args_is_help=True)
 
 
 @ingest_work_app.command("run", epilog="Example: sterna ingest run --region eu --once")
@@ -68,9 +68,7 @@ def replay(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     services: ServicesPath = None,
-    batch: Annotated[
-        str, typer.Option("--batch", help="A rejected batch: its drops come again, in a new batch.")
-    ] = "",
+    batch: Annotated[str, typer.Option("--batch", help="A rejected batch: its drops come again, in a new batch.")] = "",
     table: Annotated[str, typer.Option("--table", help="A table that was rolled back or made anew.")] = "",
     channel: Annotated[str, typer.Option("--channel", help="The channel, as Rewound names it.")] = "",
     to: Annotated[int, typer.Option("--to", min=0, help="The last number whose rows the table still has.")] = -1,

@@ -48,7 +48,14 @@ def bag(_known_dags: None) -> DagBag:
 
 def test_the_dag_files_have_no_import_errors(bag: Any) -> None:
     assert bag.import_errors == {}
-    assert sorted(bag.dags) == ["sterna_gc", "sterna_lag_alert", "sterna_large", "sterna_promote", "sterna_sync"]
+    assert sorted(bag.dags) == [
+        "sterna_gc",
+        "sterna_ingest",
+        "sterna_lag_alert",
+        "sterna_large",
+        "sterna_promote",
+        "sterna_sync",
+    ]
 
 
 def test_the_dags_survive_serialization(bag: Any) -> None:

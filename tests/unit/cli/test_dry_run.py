@@ -47,6 +47,7 @@ def test_whatever_takes_yes_takes_dry_run() -> None:
         "gc",
         "collect",
         *(f"events {it}" for it in ("replay", "forget")),
+        "ingest replay",
         *(f"catalog {it}" for it in ("promote", "rejoin", "reseed")),
     }
     assert {name for name, command in ALL.items() if "--dry-run" in flags(command)} == {*takes_yes, "sync"}

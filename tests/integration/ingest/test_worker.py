@@ -15,15 +15,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from sterna.embedded.postgres import Postgres
-from sterna.errors import CatalogStateUnknown, LeaseLost
+from sterna.errors import CatalogStateUnknown, LeaseLost, UsageError
 from sterna.ingest import consolidate as consolidating
 from sterna.ingest.consolidate import Consolidated, Shop, consolidate
 from sterna.ingest.gather import dead_uri
+from sterna.ingest.marks import TableMarks
 from sterna.ingest.model import Batch, Format, State
 from sterna.ingest.near import NearCatalog
 from sterna.ingest.places import batch_uri
+from sterna.ingest.replay import replay_rewound
 from sterna.ingest.worker import Worker
 from sterna.registry.policy import matching
+from sterna.replica.region import RegionContext
 from sterna.services.ingest import Ingest
 from sterna.wap.model import Step
 from sterna.wap.protocol import Change, Landed, Look
@@ -41,6 +44,7 @@ class Room:
     shop: Shop
     namespace: str
     folder: Path
+    context: RegionContext
 
     def key(self, table: str = "t") -> str:
         return f"{self.namespace}.{table}"
@@ -103,12 +107,12 @@ def room(world: World, postgres: Postgres, tmp_path: Path) -> Iterator[Room]:
                 context.mapping,
                 settings,
                 inbox,
-                lambda key: next((each for each in settings.tables if matching(each.match, key)), None),
+                lambda key: settings.table(key, matching),
                 context.objects,
                 made.queue,
                 NearCatalog(spark, context),
             )
-            yield Room(world, made, shop, namespace, tmp_path)
+            yield Room(world, made, shop, namespace, tmp_path, context)
 
 
 def create(room: Room, columns: str = "id BIGINT, part STRING", more: str = "", table: str = "t") -> None:
@@ -284,3 +288,30 @@ def test_a_zombie_finds_its_batch_published(room: Room, monkeypatch: pytest.Monk
     with pytest.raises(LeaseLost):
         monkeypatch.undo()
         room.door.queue.renew(batch.id, "zombie", 1)
+
+
+def test_what_a_table_has_lost_comes_again_on_a_word(room: Room) -> None:
+    create(room)
+    for number in (1, 2):
+        room.send({"id": number})
+        room.close()
+    assert len(room.work()) == 2
+    first = room.world.snapshots(room.name())[0]
+    snapshots = {done.number: done.snapshot for done in room.door.tracker.batches()}
+    room.world.sql(f"CALL main_us.system.rollback_to_snapshot('{room.key()}', {snapshots[1] or first})")
+    room.send({"id": 3})
+    room.close()
+    assert room.work() == []
+    (waiting,) = room.door.tracker.batches(state=State.CLOSED)
+    assert waiting.reason.startswith("Rewound")
+    where = lane(room.key())
+    shown = replay_rewound(room.door.pool, room.shop.catalog, where, 1, accept=False, act=False)
+    assert (len(shown.batches), shown.mark, shown.done) == (1, "2", False)
+    assert replay_rewound(room.door.pool, room.shop.catalog, where, 1, accept=False, act=True).mark == "1"
+    with room.door.pool.connection() as connection:  # what waits for somebody waits for minutes
+        connection.execute("UPDATE sterna_ingest_batch SET leased_until = NULL")
+    assert [(done.number, done.files) for done in room.work()] == [(2, 0), (3, 1)]
+    assert room.rows("id") == [(1,), (2,), (3,)]
+    with pytest.raises(UsageError):
+        replay_rewound(room.door.pool, room.shop.catalog, where, 1, accept=False, act=True)
+    assert TableMarks(room.context)(room.key(), str(where.channel)) == 3

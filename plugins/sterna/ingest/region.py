@@ -10,7 +10,7 @@ from sterna.edges.stores.objects import Objects
 from sterna.errors import UsageError
 from sterna.ingest.inbox import Inbox
 from sterna.ingest.places import check_inbox
-from sterna.ingest.schema import prepare
+from sterna.ingest.schema import is_begun, prepare
 from sterna.ingest.tracker import Tracker
 from sterna.ingest.work_queue import PostgresQueue
 from sterna.registry.policy import matching
@@ -70,6 +70,14 @@ class RegionIngest:
         """
         prepare(self.pool, self.objects, self.own.inbox)
 
+    def is_begun(self) -> bool:
+        """Tell whether anything came in yet; changes nothing.
+
+        Raises:
+            SternaError: as `prepare`.
+        """
+        return is_begun(self.pool, self.objects, self.own.inbox)
+
     def close(self) -> None:
         """Close the connections to the tracker."""
         self.pool.close()
@@ -84,7 +92,6 @@ def open_ingest(context: RegionContext, services: Services) -> RegionIngest:
 
     Raises:
         UsageError: it configures none for this region, or an inbox where none may be.
-        UnregisteredUri, UnsafeUri: the inbox lies in no location.
     """
     region, settings = context.region, services.ingest
     own = settings.regions.get(region.name) if settings is not None else None

@@ -340,6 +340,7 @@ def test_what_is_dark_is_503_and_comes_back(stores: Stores, postgres: Postgres, 
         stores.endpoints[1].stop()
         try:
             assert door.post().status_code == 503
+            until(lambda: httpx.get(f"{door.url}/health").json()["ingest"] == "dark", "it is told, too")
         finally:
             stores.endpoints[1].start()
         until(lambda: door.post().status_code == 201, "the store is back")

@@ -56,6 +56,7 @@ def test_the_section_is_read() -> None:
         ("namespaces: [acme]", "namespaces: [a-b]", 5, "ingest.tenants.acme.namespaces[0]"),
         ("namespaces: [acme]", "namespaces: [zeta]", 4, "ingest.tenants"),
         ("    acme:", "    Ac.me:", 4, "ingest.tenants"),
+        ("s3://lake-eu/inbox/", '"s3://lake-eu/in\\tbox"', 3, "ingest.regions.eu.inbox"),
         ("create: auto", "create: always", 9, "ingest.tables[0].create"),
         ("age: 30s", "age: 0s", 11, "ingest.tables[0].rules.age"),
         ("max_bad: 100", "max_bad: -1", 13, "ingest.tables[0].max_bad"),

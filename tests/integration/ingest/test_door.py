@@ -137,6 +137,7 @@ def test_a_channel_knows_its_last_offset(door: Served) -> None:
         (("tenant:acme",), "zeta.t", 403),
         (("tenant:acme",), "nobody.t", 403),
         (("tenant:acme",), "acmex.events", 403),
+        (("tenant:acme",), "acme.sub.kept_out", 403),
         (("tenant:acme",), "acme.other", 404),
         (("tenant:acme",), "acme", 404),
         (("tenant:acme",), "acme.%2e%2e", 404),

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from sterna.errors import ServicesError
-from sterna.services.ingest import Ingest
+from sterna.services.ingest import (
+    CloseRules,
+    Ingest,
+    IngestRegion,
+    IngestTable,
+    Tenant,
+    TenantLimits,
+    TrackerDatabase,
+)
 from sterna.services.load import parse_services
 
 WHOLE = """\
@@ -77,3 +88,19 @@ def test_a_fault_is_named_with_its_line(old: str, new: str, line: int, field: st
 def test_each_part_is_needed(missing: str) -> None:
     with pytest.raises(ServicesError, match=f"ingest.{missing}"):
         parse_services(WHOLE.replace(f"  {missing}:", "  features:", 1), "s.yaml")
+
+
+def test_the_document_has_each_setting_and_its_examples_are_read() -> None:
+    folder = Path(__file__).parents[3] / "docs"
+    document, overview = (folder / "ingest.md").read_text(), (folder / "services.md").read_text()
+    (example,) = re.findall(r"^   ```yaml\n(.*?)^   ```", document, re.DOTALL | re.MULTILINE)
+    assert read(re.sub("^   ", "", example, flags=re.MULTILINE)).tenant_of("acme.events") == "acme"
+    (short,) = re.findall(r"^```\n(ingest:.*?)^```", overview, re.DOTALL | re.MULTILINE)
+    assert read(short).tables[0].max_bad == 100
+    told = set(re.findall(r"^\| `([a-z_<>.\[\]]+)` \|", document, re.MULTILINE))
+    wished = {f"regions.<region>.{name}" for name in IngestRegion.model_fields}
+    wished |= {f"tenants.<name>.{name}" for name in Tenant.model_fields}
+    wished |= {f"tables[].{name}" for name in IngestTable.model_fields}
+    for model in (TrackerDatabase, TenantLimits, CloseRules):
+        wished |= set(model.model_fields)
+    assert wished - told == set()

@@ -97,7 +97,8 @@ def variables_of(database: Database) -> dict[str, str]:
 def write_settings(folder: Path, stores: Stores, services: dict[str, Any]) -> tuple[Path, Path]:
     """Write registry and services file; return their paths."""
     registry, path = folder / "registry.json", folder / "services.yaml"
-    registry.write_text(json.dumps(stores.mapping.registry.model_dump(mode="json")))
+    residency = [{"tables": ["acme.sub.kept_out"], "never": ["eu"]}]
+    registry.write_text(json.dumps({**stores.mapping.registry.model_dump(mode="json"), "residency": residency}))
     path.write_text(yaml.safe_dump(services))
     return registry, path
 

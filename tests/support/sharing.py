@@ -35,6 +35,7 @@ GROUPS: dict[str, Sequence[str]] = {
     "odd keys": ("integration/sync/test_tables_odd_keys.py",),
     "nessie": ("integration/catalog/",),
     "outlets": ("integration/outlets/",),
+    "ingest": ("integration/ingest/",),
 }
 # Each test alone: they are long, and share nothing.
 _ALONE = ("simulation/",)

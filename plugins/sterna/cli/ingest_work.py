@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sterna.ingest.region import RegionIngest
     from sterna.replica.region import RegionContext
 
-ingest_work_app = typer.Typer(help="Put on main what came in from outside.", no_args_is_help=True)
+ingest_work_app = typer.Typer()
 
 
 @ingest_work_app.command("run", epilog="Example: sterna ingest run --region eu --once")

@@ -14,6 +14,7 @@ from sterna.cli.demo import demo_app
 from sterna.cli.events import events_app
 from sterna.cli.follow import follow_app
 from sterna.cli.gc import gc_app
+from sterna.cli.ingest import ingest_app
 from sterna.cli.ingest_work import ingest_work_app
 from sterna.cli.output import Output
 from sterna.cli.query import query_app
@@ -42,7 +43,8 @@ app.add_typer(registry_app, name="registry")
 app.add_typer(catalog_app, name="catalog")
 app.add_typer(services_app, name="services")
 app.add_typer(events_app, name="events")
-app.add_typer(ingest_work_app, name="ingest")
+ingest_app.add_typer(ingest_work_app)
+app.add_typer(ingest_app, name="ingest")
 
 
 def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> None:

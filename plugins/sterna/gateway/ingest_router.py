@@ -102,6 +102,8 @@ class IngestRouter:
         post = asked_post(request, table, self._region, self._settings, await self._tenants(request), kinds)
         if self._room.ingest.table(table) is None:
             raise RefusedRequest(404, "no table of that name takes rows")
+        if self._room.ingest.refusal(table):
+            raise RefusedRequest(403, "a residency rule keeps the table out of this region")
         gate = self._gates[post.lane.tenant]
         with gate.place(post), self._counted():
             usage = await gate.run(partial(self._room.usage, post.lane.tenant))

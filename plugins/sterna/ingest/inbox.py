@@ -7,6 +7,7 @@ of it; then the tracker's row. Whatever dies in between, the same drop sent agai
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -94,14 +95,36 @@ class Inbox:
         return Drop(id, sent.lane, key, sent.offset, sent.format, sent.bytes, sent.rows, sent.digest, uri, now)
 
 
-def write_batch_file(objects: Objects, inbox: str, batch: Batch, drops: list[Drop]) -> str:
-    """Write a batch down beside its drops, before it is staged; return where.
+def write_batch_file(objects: Objects, inbox: str, batch: Batch, drops: Sequence[Drop], mark: int) -> str:
+    """Write a batch down beside its drops, before anything else is done with it; return where.
+
+    First of all, even before it is asked whether the batch is published: a tracker of which an older state came back
+    gives a number out a second time, and the table would say of that one that it is published.
+
+    Args:
+        objects: the stores.
+        inbox: the region's inbox.
+        batch: the batch.
+        drops: its drops, in their order.
+        mark: the number of the last batch of its channel that is on `main`.
 
     Raises:
         TrackerContradicts: the number stands for another batch already: the tracker isn't what it was.
         StoreUnreachable, StoreDenied: it isn't written down, and must not be staged.
     """
-    return _write_once(objects, batch_uri(inbox, batch.lane, batch.number), batch_text(batch, drops), batch)
+    uri, text = batch_uri(inbox, batch.lane, batch.number), batch_text(batch, drops)
+    if batch.number <= mark:
+        known = objects.size(uri) is not None and objects.read(uri) == text
+    else:
+        known = create(objects, uri, text) or objects.read(uri) == text
+    if not known:
+        raise TrackerContradicts(
+            f"number {batch.number} of channel {batch.lane.channel} stands for another batch already",
+            table=batch.lane.table,
+            file=uri,
+            hint="the tracker is older than the inbox: sterna ingest rebuild",
+        )
+    return uri
 
 
 def write_rejected_file(objects: Objects, inbox: str, batch: Batch, reason: str, when: datetime) -> str:
@@ -111,17 +134,6 @@ def write_rejected_file(objects: Objects, inbox: str, batch: Batch, reason: str,
     """
     uri = rejected_uri(inbox, batch.lane, batch.number)
     create(objects, uri, rejected_text(batch, reason, when))
-    return uri
-
-
-def _write_once(objects: Objects, uri: str, text: bytes, batch: Batch) -> str:
-    if not create(objects, uri, text) and objects.read(uri) != text:
-        raise TrackerContradicts(
-            f"number {batch.number} of channel {batch.lane.channel} stands for another batch in the inbox",
-            table=batch.lane.table,
-            file=uri,
-            hint="the tracker is older than the inbox: sterna ingest rebuild",
-        )
     return uri
 
 

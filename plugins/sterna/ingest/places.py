@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from sterna.errors import UsageError
+from sterna.errors import TableError, UsageError
 from sterna.ingest.model import Format, Lane
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import canonical, inside
@@ -61,10 +61,12 @@ def check_inbox(mapping: Mapping, inbox: str) -> None:
 
     Raises:
         UsageError: it doesn't.
-        UnregisteredUri, UnsafeUri: it lies in no location.
     """
     region = mapping.region.name
-    home = mapping.locate(f"{inbox}/x").location
+    try:
+        home = mapping.locate(f"{inbox}/x").location
+    except TableError as error:
+        raise UsageError(f"the inbox {inbox} of {region}: {error.message}", hint=error.hint) from None
     if home.region != region:
         raise UsageError(f"the inbox {inbox} of {region} lies in {home.region}: writers write near")
     for each in mapping.registry.regions:

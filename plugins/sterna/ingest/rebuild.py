@@ -23,7 +23,17 @@ from sterna.ingest.schema import CLOSING, prepare
 if TYPE_CHECKING:
     from sterna.edges.postgres.limits import LimitedConnection
 
-_NEVER_WRITTEN = "lost with the tracker before it was written down: its drops are in other batches"
+Place = tuple[str, str]
+"""A table and a channel."""
+# What a batch's file says goes before what the tracker had; that something is settled is never taken back.
+_TAKEN_OVER = ", ".join(
+    f"{name} = excluded.{name}" for name in ("partition", "files", "bytes", "rows", "closed", "closed_by", "oldest")
+) + (
+    ", state = CASE WHEN excluded.state = 'closed' OR sterna_ingest_batch.state IN ('published', 'rejected') "
+    "THEN sterna_ingest_batch.state ELSE excluded.state END, settled = coalesce(sterna_ingest_batch.settled, "
+    "excluded.settled)"
+)
+_NEVER_WRITTEN = "it was never written down in the inbox, and the tracker was made anew: its drops are in other batches"
 Marks = Callable[[str, str], int]
 """The number of the last batch that is on `main`, of a table and a channel; 0: none."""
 
@@ -59,9 +69,9 @@ class Rebuilt:
 
 
 def rebuild(pool: PostgresPool, objects: Objects, inbox: str, marks: Marks) -> Rebuilt:
-    """Make a tracker anew, or add to it what it lacks; what it knows already stays as it is.
+    """Make a tracker anew, or mend one that is older than the inbox: what was written down there counts.
 
-    No batch is closed meanwhile. What comes in meanwhile is taken.
+    No batch is closed meanwhile. What comes in meanwhile is taken. No worker may be at work.
 
     Args:
         pool: the tracker's database; empty, or the inbox's own.
@@ -78,8 +88,12 @@ def rebuild(pool: PostgresPool, objects: Objects, inbox: str, marks: Marks) -> R
     with pool.connection() as connection, connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (CLOSING,))
         found = read_inbox(objects, inbox)
-        states = _write_batches(connection, found, marks)
-        owner = {drop.id: batch.id for batch in found.batches for drop in batch.drops}
+        # A rejected batch's drops may have come again, in a later one.
+        in_order = sorted(found.batches, key=lambda batch: batch.number)
+        owner = {drop.id: batch.id for batch in in_order for drop in batch.drops}
+        applied = _write_channels(connection, found, marks)
+        _dissolve(connection, found, owner, applied)
+        states = _write_batches(connection, found, applied)
         _write_drops(connection, found, owner)
     counts = {state: sum(each == state for each in states.values()) for state in sorted(set(states.values()))}
     return Rebuilt(len(found.drops), sum(id not in owner for id in found.drops), counts)
@@ -111,8 +125,9 @@ def read_inbox(objects: Objects, inbox: str) -> Found:
     return found
 
 
-def _write_batches(connection: LimitedConnection, found: Found, marks: Marks) -> dict[str, str]:
-    channels: dict[tuple[str, str], Lane] = {}
+def _write_channels(connection: LimitedConnection, found: Found, marks: Marks) -> dict[Place, int]:
+    """Write down which number is next in each channel of a table; return the marks."""
+    channels: dict[Place, Lane] = {}
     for lane in [*(drop.lane for drop in found.drops.values()), *(batch.lane for batch in found.batches)]:
         channels[(lane.table, lane.channel)] = lane
     applied = {place: marks(*place) for place in channels}
@@ -126,6 +141,34 @@ def _write_batches(connection: LimitedConnection, found: Found, marks: Marks) ->
         )
         for number in set(range(applied[place] + 1, following)) - set(numbers):
             _fill(connection, lane, number)
+    return applied
+
+
+def _dissolve(connection: LimitedConnection, found: Found, owner: dict[str, str], applied: dict[Place, int]) -> None:
+    """Take batches apart which the tracker has and the inbox contradicts: an older state of the tracker came back.
+
+    Such a one was never written down, so never staged: its number was another batch's, or its drops are.
+    """
+    filed = [batch.id for batch in found.batches]
+    connection.execute("UPDATE sterna_ingest_drop SET batch = NULL WHERE batch = ANY(%s)", (filed,))
+    unfiled = connection.execute(
+        "SELECT b.id, b.table_name, b.channel, b.number, array_agg(d.id) FROM sterna_ingest_batch b "
+        "LEFT JOIN sterna_ingest_drop d ON d.batch = b.id "
+        "WHERE b.state IN ('closed', 'staged') AND NOT b.id = ANY(%s) GROUP BY b.id",
+        (filed,),
+    ).fetchall()
+    wrong = [
+        row[0] for row in unfiled if row[3] <= applied.get((row[1], row[2]), 0) or any(id in owner for id in row[4])
+    ]
+    connection.execute("UPDATE sterna_ingest_drop SET batch = NULL WHERE batch = ANY(%s)", (wrong,))
+    connection.execute(
+        "UPDATE sterna_ingest_batch SET state = 'rejected', files = 0, bytes = 0, rows = 0, reason = %s, "
+        "settled = now(), worker = '', leased_until = NULL WHERE id = ANY(%s)",
+        (_NEVER_WRITTEN, wrong),
+    )
+
+
+def _write_batches(connection: LimitedConnection, found: Found, applied: dict[Place, int]) -> dict[str, str]:
     states = {}
     for batch in found.batches:
         states[batch.id] = state = _state(batch, found, applied[(batch.lane.table, batch.lane.channel)])
@@ -136,7 +179,7 @@ def _write_batches(connection: LimitedConnection, found: Found, marks: Marks) ->
 def _fill(connection: LimitedConnection, lane: Lane, number: int) -> None:
     """Settle a number whose batch was lost with the tracker, before it was written down: its drops come under another.
 
-    Without it whoever publishes in the order of numbers would wait for it for ever.
+    Without that whoever publishes in the order of numbers would wait for it for ever.
     """
     connection.execute(
         f"INSERT INTO sterna_ingest_batch (id, {LANE}, number, state, files, bytes, rows, closed, closed_by, oldest, "  # noqa: S608
@@ -163,7 +206,7 @@ def _write_batch(connection: LimitedConnection, batch: BatchFile, state: str, fo
     )  # fmt: skip
     connection.execute(
         f"INSERT INTO sterna_ingest_batch (id, {LANE}, number, state, files, bytes, rows, closed, closed_by, oldest, "  # noqa: S608
-        f"reason, settled) VALUES ({', '.join(['%s'] * len(given))}) ON CONFLICT (id) DO NOTHING",
+        f"reason, settled) VALUES ({', '.join(['%s'] * len(given))}) ON CONFLICT (id) DO UPDATE SET {_TAKEN_OVER}",
         given,
     )
 
@@ -172,7 +215,7 @@ def _write_drops(connection: LimitedConnection, found: Found, owner: dict[str, s
     insert = (
         f"INSERT INTO sterna_ingest_drop ({DROP_COLUMNS}, taken, batch) "  # noqa: S608
         f"VALUES ({', '.join(['%s'] * (len(DROP_COLUMNS.split(', ')) + 2))}) ON CONFLICT (id) DO UPDATE "
-        "SET batch = coalesce(sterna_ingest_drop.batch, excluded.batch)"
+        "SET batch = coalesce(excluded.batch, sterna_ingest_drop.batch)"
     )
     # In the order in which they were taken: a channel's last offset is that of its last drop.
     ordered = sorted(found.drops.values(), key=lambda drop: (drop.accepted, drop.id))

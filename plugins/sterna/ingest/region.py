@@ -10,9 +10,10 @@ from sterna.edges.stores.objects import Objects
 from sterna.errors import UsageError
 from sterna.ingest.inbox import Inbox
 from sterna.ingest.places import check_inbox
-from sterna.ingest.schema import prepare
+from sterna.ingest.schema import is_begun, prepare
 from sterna.ingest.tracker import Tracker
 from sterna.ingest.work_queue import PostgresQueue
+from sterna.registry.model import Registry
 from sterna.registry.policy import matching
 from sterna.replica.region import RegionContext
 from sterna.services.ingest import CloseRules, Ingest, IngestRegion, IngestTable
@@ -27,6 +28,7 @@ class RegionIngest:
         name: the region.
         settings: the section of the services file.
         own: what it says of this region.
+        registry: says which tables may not be in the region.
         objects: the stores.
         pool: the tracker's database.
     """
@@ -34,6 +36,7 @@ class RegionIngest:
     name: str
     settings: Ingest
     own: IngestRegion
+    registry: Registry = field(repr=False)
     objects: Objects = field(repr=False)
     pool: PostgresPool = field(repr=False)
 
@@ -56,6 +59,10 @@ class RegionIngest:
         """Return how a table takes rows, None where it takes none."""
         return self.settings.table(table, matching)
 
+    def refusal(self, table: str) -> str:
+        """Return which residency rule keeps a table's rows out of the region, "" where none does."""
+        return next((found for rule in self.registry.residency if (found := rule.refusal(table, self.name))), "")
+
     def rules(self, table: str) -> CloseRules:
         """Return when a table's drops become a batch; one that takes no rows any more closes what it has by default."""
         found = self.table(table)
@@ -69,6 +76,14 @@ class RegionIngest:
             DatabaseUnreachable, DatabaseRefused, StoreUnreachable, StoreDenied, CredentialError: not now.
         """
         prepare(self.pool, self.objects, self.own.inbox)
+
+    def is_begun(self) -> bool:
+        """Tell whether anything came in yet; changes nothing.
+
+        Raises:
+            SternaError: as `prepare`.
+        """
+        return is_begun(self.pool, self.objects, self.own.inbox)
 
     def close(self) -> None:
         """Close the connections to the tracker."""
@@ -84,7 +99,6 @@ def open_ingest(context: RegionContext, services: Services) -> RegionIngest:
 
     Raises:
         UsageError: it configures none for this region, or an inbox where none may be.
-        UnregisteredUri, UnsafeUri: the inbox lies in no location.
     """
     region, settings = context.region, services.ingest
     own = settings.regions.get(region.name) if settings is not None else None
@@ -107,4 +121,4 @@ def open_ingest(context: RegionContext, services: Services) -> RegionIngest:
         own.database.timeout,
     )
     objects = Objects(context.mapping, context.secrets, timeout=own.timeout)
-    return RegionIngest(region.name, settings, own, objects, PostgresPool(database, context.secrets))
+    return RegionIngest(region.name, settings, own, context.registry, objects, PostgresPool(database, context.secrets))

@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sterna.errors import SternaError, printable
+from sterna.errors import SternaError, StoreError, printable
 from sterna.ingest.closing import close_due
 from sterna.ingest.inbox import Sent
 from sterna.ingest.model import Drop
 from sterna.ingest.region import RegionIngest
+from sterna.ingest.schema import marker_uri
 from sterna.ingest.tracker import TableBacklog, Usage
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class IngestRoom:
         self._preparing = threading.Lock()
         self._usage: dict[str, tuple[float, Usage]] = {}
         self._next_backlog = 0.0
+        self._store_failed = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sterna-ingest-closer", daemon=True)
 
@@ -98,7 +100,11 @@ class IngestRoom:
             SternaError: it isn't taken.
         """
         self.prepare()
-        drop, new = self.ingest.inbox.take(sent)
+        try:
+            drop, new = self.ingest.inbox.take(sent)
+        except StoreError:
+            self._store_failed = True
+            raise
         if new:
             for counter, amount in (
                 (self.counts.drops, 1),
@@ -126,6 +132,7 @@ class IngestRoom:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
+                self._look_at_store()
                 self.prepare()
                 self._close()
                 self._look_at_backlog()
@@ -137,6 +144,13 @@ class IngestRoom:
             else:
                 self._well()
             self._stop.wait(_DARK_SECONDS if self.problem else self._look)
+
+    def _look_at_store(self) -> None:
+        # One that kept silent is not asked for half a minute, which is long for whoever waits to be told 201.
+        if self._store_failed:
+            self.ingest.objects.ask_again()
+            self.ingest.objects.size(marker_uri(self.ingest.own.inbox))
+            self._store_failed = False
 
     def _close(self) -> None:
         for batch in close_due(self.ingest.pool, self.ingest.rules):
@@ -151,10 +165,10 @@ class IngestRoom:
     def _failed(self, problem: str) -> None:
         self.counts.failures += 1
         if problem != self.problem:  # once, and not each time that it is looked
-            log.warning("no batch is closed: %s", printable(problem))
+            log.warning("the inbox or the tracker is dark: %s", printable(problem))
         self.problem = problem
 
     def _well(self) -> None:
         if self.problem:
-            log.warning("batches are closed again")
+            log.warning("the inbox and the tracker answer again")
         self.problem = ""

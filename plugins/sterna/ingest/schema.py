@@ -74,11 +74,28 @@ def prepare(pool: PostgresPool, objects: Objects, inbox: str, *, anew: bool = Fa
     """
     with pool.connection() as connection:
         found = _found(connection)
-    known = _known(objects, inbox)
     if found is None:
-        found = _make(pool, objects, inbox, known, anew=anew)
+        found = _make(pool, objects, inbox, _known(objects, inbox), anew=anew)
     if found != _known(objects, inbox):
         raise _lost(pool, inbox)
+
+
+def is_begun(pool: PostgresPool, objects: Objects, inbox: str) -> bool:
+    """Tell whether anything came in yet; changes nothing.
+
+    Args:
+        pool: the tracker's database.
+        objects: the stores.
+        inbox: the region's inbox.
+
+    Raises:
+        TrackerLost, TrackerTooNew, DatabaseUnreachable, DatabaseRefused, StoreUnreachable, StoreDenied: as `prepare`.
+    """
+    with pool.connection() as connection:
+        found = _found(connection)
+    if (found or "") != _known(objects, inbox):
+        raise _lost(pool, inbox)
+    return found is not None
 
 
 def _make(pool: PostgresPool, objects: Objects, inbox: str, known: str, *, anew: bool) -> str:

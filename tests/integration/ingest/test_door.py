@@ -137,6 +137,7 @@ def test_a_channel_knows_its_last_offset(door: Served) -> None:
         (("tenant:acme",), "zeta.t", 403),
         (("tenant:acme",), "nobody.t", 403),
         (("tenant:acme",), "acmex.events", 403),
+        (("tenant:acme",), "acme.sub.kept_out", 403),
         (("tenant:acme",), "acme.other", 404),
         (("tenant:acme",), "acme", 404),
         (("tenant:acme",), "acme.%2e%2e", 404),
@@ -340,6 +341,7 @@ def test_what_is_dark_is_503_and_comes_back(stores: Stores, postgres: Postgres, 
         stores.endpoints[1].stop()
         try:
             assert door.post().status_code == 503
+            until(lambda: httpx.get(f"{door.url}/health").json()["ingest"] == "dark", "it is told, too")
         finally:
             stores.endpoints[1].start()
         until(lambda: door.post().status_code == 201, "the store is back")

@@ -268,11 +268,15 @@ def test_a_lost_tracker_is_made_anew_from_the_inbox(eu: Door, postgres: Postgres
     closed = eu.close(files=2)
     feed = [eu.drop(offset=str(number), to=lane(channel="feed")) for number in range(3)]
     # 1 is published, 2 rejected, 3 was written down and is perhaps staged, 4 and 6 were only closed, 5 written down.
-    files = {batch.number: write_batch_file(eu.objects, eu.inbox, batch, list(eu.queue.drops_of(batch.id)))
-             for batch in closed if batch.number in (1, 2, 3, 5)}  # fmt: skip
-    assert write_batch_file(eu.objects, eu.inbox, closed[0], list(eu.queue.drops_of(closed[0].id))) == files[1]
-    with pytest.raises(TrackerContradicts):
-        write_batch_file(eu.objects, eu.inbox, closed[0], list(eu.queue.drops_of(closed[1].id)))
+    for batch in closed:
+        if batch.number in (1, 2, 3, 5):
+            uri = write_batch_file(eu.objects, eu.inbox, batch, eu.queue.drops_of(batch.id), 0)
+            assert write_batch_file(eu.objects, eu.inbox, batch, eu.queue.drops_of(batch.id), batch.number) == uri
+    for mark in (0, 1):
+        with pytest.raises(TrackerContradicts):
+            write_batch_file(eu.objects, eu.inbox, closed[0], eu.queue.drops_of(closed[1].id), mark)
+    with pytest.raises(TrackerContradicts):  # the table says that it is published, and nobody wrote it down
+        write_batch_file(eu.objects, eu.inbox, closed[3], eu.queue.drops_of(closed[3].id), 4)
     write_rejected_file(eu.objects, eu.inbox, closed[1], "min(amount) >= 0", datetime.now(UTC))
     before = {drop.id for batch in closed for drop in eu.queue.drops_of(batch.id)} | {drop.id for drop in feed}
 
@@ -300,6 +304,32 @@ def test_a_lost_tracker_is_made_anew_from_the_inbox(eu: Door, postgres: Postgres
     assert [id for batch in anew.tracker.batches() for id in anew.ids(batch)] == everything
     assert {batch.number: batch.state for batch in anew.tracker.batches(table="acme.events", most=5)}
     anew.pool.close()
+
+
+def test_a_tracker_of_which_an_older_state_came_back_is_mended(eu: Door) -> None:
+    """Its standby lacked the last seconds: batches that were published are gone, and their numbers given out again."""
+    first = [eu.drop(b"%d\n" % number, key=str(number)) for number in range(4)]
+    (published,) = eu.close(files=4)
+    write_batch_file(eu.objects, eu.inbox, published, eu.queue.drops_of(published.id), 0)
+    with eu.pool.connection() as connection:  # the older state
+        connection.execute("UPDATE sterna_ingest_drop SET batch = NULL")
+        connection.execute("DELETE FROM sterna_ingest_batch")
+        connection.execute("UPDATE sterna_ingest_channel SET next = 1")
+        connection.execute("DELETE FROM sterna_ingest_drop WHERE key = 'key:3'")
+    later = [eu.drop(b"%d\n" % number, key=str(number)) for number in range(4, 6)]
+    wrong = eu.close(asked=True, files=2)
+    assert [batch.number for batch in wrong] == [1, 2, 3] and wrong[0].id == published.id
+    with pytest.raises(TrackerContradicts):  # and not: number 1 is published, so these are
+        write_batch_file(eu.objects, eu.inbox, wrong[0], eu.queue.drops_of(wrong[0].id), 1)
+    rebuild(eu.pool, eu.objects, eu.inbox, lambda table, channel: 1)
+    eu.close(asked=True)
+    batches = {batch.number: batch for batch in eu.tracker.batches() if batch.files}
+    assert eu.ids(batches[1]) == [drop.id for drop in first] and batches[1].state is State.PUBLISHED
+    rest = [id for number, batch in batches.items() if number > 1 for id in eu.ids(batch)]
+    assert sorted(rest) == sorted(drop.id for drop in later)
+    assert eu.queue.next_number("acme.events", published.lane.channel) == min(
+        number for number in batches if number > 1
+    )
 
 
 def test_nothing_is_closed_while_the_tracker_is_made_anew(eu: Door) -> None:

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from sterna.errors import ServicesError
-from sterna.services.ingest import Ingest
+from sterna.services.ingest import (
+    CloseRules,
+    Ingest,
+    IngestRegion,
+    IngestTable,
+    Tenant,
+    TenantLimits,
+    TrackerDatabase,
+)
 from sterna.services.load import parse_services
 
 WHOLE = """\
@@ -56,6 +67,7 @@ def test_the_section_is_read() -> None:
         ("namespaces: [acme]", "namespaces: [a-b]", 5, "ingest.tenants.acme.namespaces[0]"),
         ("namespaces: [acme]", "namespaces: [zeta]", 4, "ingest.tenants"),
         ("    acme:", "    Ac.me:", 4, "ingest.tenants"),
+        ("s3://lake-eu/inbox/", '"s3://lake-eu/in\\tbox"', 3, "ingest.regions.eu.inbox"),
         ("create: auto", "create: always", 9, "ingest.tables[0].create"),
         ("age: 30s", "age: 0s", 11, "ingest.tables[0].rules.age"),
         ("max_bad: 100", "max_bad: -1", 13, "ingest.tables[0].max_bad"),
@@ -76,3 +88,19 @@ def test_a_fault_is_named_with_its_line(old: str, new: str, line: int, field: st
 def test_each_part_is_needed(missing: str) -> None:
     with pytest.raises(ServicesError, match=f"ingest.{missing}"):
         parse_services(WHOLE.replace(f"  {missing}:", "  features:", 1), "s.yaml")
+
+
+def test_the_document_has_each_setting_and_its_examples_are_read() -> None:
+    folder = Path(__file__).parents[3] / "docs"
+    document, overview = (folder / "ingest.md").read_text(), (folder / "services.md").read_text()
+    (example,) = re.findall(r"^   ```yaml\n(.*?)^   ```", document, re.DOTALL | re.MULTILINE)
+    assert read(re.sub("^   ", "", example, flags=re.MULTILINE)).tenant_of("acme.events") == "acme"
+    (short,) = re.findall(r"^```\n(ingest:.*?)^```", overview, re.DOTALL | re.MULTILINE)
+    assert read(short).tables[0].max_bad == 100
+    told = set(re.findall(r"^\| `([a-z_<>.\[\]]+)` \|", document, re.MULTILINE))
+    wished = {f"regions.<region>.{name}" for name in IngestRegion.model_fields}
+    wished |= {f"tenants.<name>.{name}" for name in Tenant.model_fields}
+    wished |= {f"tables[].{name}" for name in IngestTable.model_fields}
+    for model in (TrackerDatabase, TenantLimits, CloseRules):
+        wished |= set(model.model_fields)
+    assert wished - told == set()

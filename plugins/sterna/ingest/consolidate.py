@@ -119,12 +119,13 @@ class _Work:
 
     def do(self) -> Consolidated:
         batch, shop = self._batch, self._shop
+        self._drops = list(shop.queue.drops_of(batch.id))
+        look = self._look()
+        write_batch_file(shop.objects, shop.inbox, batch, self._drops, self._mark(look))
         if self._is_rejected():
             return self._reject("rejected before")
-        self._drops = list(shop.queue.drops_of(batch.id))
-        write_batch_file(shop.objects, shop.inbox, batch, self._drops)
         try:
-            outcome = self._put()
+            outcome = self._put(look)
         except BatchRejected as error:
             write_rejected_file(shop.objects, shop.inbox, batch, str(error), datetime.now(UTC))
             return self._reject(str(error))
@@ -133,9 +134,9 @@ class _Work:
         shop.queue.mark_published(batch.id, outcome.snapshot or 0, outcome.commit)
         return self._told(State.PUBLISHED, snapshot=outcome.snapshot, commit=outcome.commit)
 
-    def _put(self) -> Outcome:
+    def _put(self, look: Look[JavaBase] | None) -> Outcome:
         queue, lane = self._shop.queue, self._batch.lane
-        look = self._look_or_make()
+        look = look or self._made()
         try:
             step = self._step(look)
         except OutOfTurn:
@@ -146,26 +147,28 @@ class _Work:
         with queue.publishing(lane.table):
             return put(self._table, step, self._stage, self._audit)
 
-    def _look_or_make(self) -> Look[JavaBase]:
+    def _look(self) -> Look[JavaBase] | None:
         try:
             return self._table.look()
         except TableGone:
-            rule = self._rule()
-            if rule.create != "auto":
-                raise TableGone(
-                    "there is no such table, and `create` says that it is declared", table=self._batch.lane.table
-                ) from None
-            step_of(self._batch, None, self._told_by())  # one that was dropped isn't made anew
-        self._make()
-        return self._table.look()
+            return None
 
-    def _make(self) -> None:
+    def _mark(self, look: Look[JavaBase] | None) -> int:
+        mark = look.state.properties.get(channel_of(self._batch).mark, "") if look else ""
+        return int(mark) if mark.isdigit() else 0
+
+    def _made(self) -> Look[JavaBase]:
+        """Make the table, of the batch's columns."""
+        key = self._batch.lane.table
+        if self._rule().create != "auto":
+            raise TableGone("there is no such table, and `create` says that it is declared", table=key)
+        step_of(self._batch, None, self._told_by())  # one that was dropped isn't made anew
         rows = self._gather(())
         if not rows.report.columns:
             raise BatchRejected(f"there is no row to make a table of; the first: {rows.report.first}")
-        key = self._batch.lane.table
         location = self._shop.mapping.locate(f"{self._shop.inbox}/x").location
         self._shop.catalog.create(key, rows.report.columns, f"{location.prefix}/tables/{key.replace('.', '/')}")
+        return self._table.look()
 
     def _stage(self, look: Look[JavaBase]) -> None:
         key, catalog = self._batch.lane.table, self._shop.catalog

@@ -92,9 +92,10 @@ def rebuild(pool: PostgresPool, objects: Objects, inbox: str, marks: Marks) -> R
         in_order = sorted(found.batches, key=lambda batch: batch.number)
         owner = {drop.id: batch.id for batch in in_order for drop in batch.drops}
         applied = _write_channels(connection, found, marks)
-        _dissolve(connection, found, owner, applied)
+        firm = {drop: batch for drop, batch in owner.items() if batch not in found.rejected}
+        _dissolve(connection, found, firm, applied)
         states = _write_batches(connection, found, applied)
-        _write_drops(connection, found, owner)
+        _write_drops(connection, found, owner, firm)
     counts = {state: sum(each == state for each in states.values()) for state in sorted(set(states.values()))}
     return Rebuilt(len(found.drops), sum(id not in owner for id in found.drops), counts)
 
@@ -211,13 +212,16 @@ def _write_batch(connection: LimitedConnection, batch: BatchFile, state: str, fo
     )
 
 
-def _write_drops(connection: LimitedConnection, found: Found, owner: dict[str, str]) -> None:
+def _write_drops(connection: LimitedConnection, found: Found, owner: dict[str, str], firm: dict[str, str]) -> None:
+    """Write all drops down: each in the batch that its file says, unless that was rejected and it is in another by now."""
     insert = (
         f"INSERT INTO sterna_ingest_drop ({DROP_COLUMNS}, taken, batch) "  # noqa: S608
         f"VALUES ({', '.join(['%s'] * (len(DROP_COLUMNS.split(', ')) + 2))}) ON CONFLICT (id) DO UPDATE "
-        "SET batch = coalesce(excluded.batch, sterna_ingest_drop.batch)"
+        "SET batch = coalesce(%s, sterna_ingest_drop.batch, excluded.batch)"
     )
     # In the order in which they were taken: a channel's last offset is that of its last drop.
     ordered = sorted(found.drops.values(), key=lambda drop: (drop.accepted, drop.id))
     with connection.cursor() as cursor:
-        cursor.executemany(insert, [(*drop_row(drop), drop.accepted, owner.get(drop.id)) for drop in ordered])
+        cursor.executemany(
+            insert, [(*drop_row(drop), drop.accepted, owner.get(drop.id), firm.get(drop.id)) for drop in ordered]
+        )

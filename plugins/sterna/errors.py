@@ -37,13 +37,29 @@
     │   └── QueryFailed          the engine says no, or its process died                             stop
     ├── ChangesError
     │   ├── Gap                  a snapshot, or the way between two, is not kept                     stop
-    │   ├── Rewound              the snapshot to start from is no ancestor of the one to end at      stop
+    │   ├── NotAnAncestor        the snapshot to start from is no ancestor of the one to end at      stop
     │   ├── NotAKey              several rows of a snapshot have the same key                        stop
     │   └── NeedsClassicSpark    Spark Connect doesn't show the JVM that changes are planned in      stop
     ├── OutletError
     │   ├── ReceiverUnreachable  a receiver or broker doesn't acknowledge an event                   retry
     │   ├── EventRefused         it says that it never takes this event                              stop
     │   └── OutletDisabled       it says that it wants no events any more                            stop
+    ├── WapError                 a batch or a step can't be put on `main`
+    │   ├── TableMoved           others changed the table each time before the commit                retry
+    │   ├── OutOfTurn            an earlier number of the channel isn't on `main` yet                retry
+    │   ├── MarkMoved            the mark isn't what the step was made for                           stop
+    │   ├── Rewound              the mark says that it is on `main`, and its history says no         stop
+    │   ├── NotStaged            rows would be, or were, live at once                                stop
+    │   ├── BatchRejected        the audit says no: it stays staged, and readers never see it        stop
+    │   └── TableGone            there is no such table on `main`, or no longer                      stop
+    ├── IngestError
+    │   ├── BadDrop              what was sent can't be read as what it says it is                   stop
+    │   ├── DropOverLimit        it is larger, longer or deeper than the tenant's limits allow       stop
+    │   ├── KeyReused            an idempotency key that stands for other content already            stop
+    │   ├── LeaseLost            a worker's batch was given to somebody else                         retry
+    │   ├── TrackerContradicts   the tracker says of a batch what can't be true                      stop
+    │   ├── TrackerLost          the inbox is in use, and the tracker isn't its own                  stop
+    │   └── TrackerTooNew        a newer sterna has made the tracker's tables                        stop
     ├── ReplicaBroken            a file that a kept head of the replica needs can't be read         stop
     ├── UpkeepBlocked            something is needed still, or nobody knows: nothing is expired or deleted   stop
     └── TableError               one table can't be localized now: it is held, the others go on     hold
@@ -221,14 +237,14 @@ class NotPrimary(CatalogError):
 
 
 class DatabaseUnreachable(CatalogError):
-    """The Postgres behind a region's catalog gave no answer in time."""
+    """The Postgres behind a region's catalog, or its ingest tracker, gave no answer in time."""
 
     remedy = Remedy.RETRY
     exit_code = 4
 
 
 class DatabaseRefused(CatalogError):
-    """The Postgres behind a region's catalog understood and said no."""
+    """The Postgres behind a region's catalog, or its ingest tracker, understood and said no."""
 
 
 class CatalogDenied(CatalogError):
@@ -380,7 +396,7 @@ class Gap(ChangesError):
     exit_code = 6
 
 
-class Rewound(ChangesError):
+class NotAnAncestor(ChangesError):
     """The snapshot to start from is no ancestor of the one to end at."""
 
     exit_code = 6
@@ -417,6 +433,93 @@ class EventRefused(OutletError):
 
 class OutletDisabled(OutletError):
     """A receiver says that it wants no events any more."""
+
+
+class WapError(SternaError):
+    """A batch or a step can't be put on `main`."""
+
+    has_lines = False
+
+
+class TableMoved(WapError):
+    """Others changed the table between each look and the commit after it; nothing of ours was committed."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class OutOfTurn(WapError):
+    """An earlier number of the same channel isn't on `main` yet."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class MarkMoved(WapError):
+    """The channel's mark isn't what the step was made for: it has to be made anew."""
+
+
+class Rewound(WapError):
+    """The channel's mark says that rows are on `main`, and the table's history says that they aren't any more."""
+
+    exit_code = 6
+
+
+class NotStaged(WapError):
+    """What is written would be live at once, or was: nothing may be put on `main` without an id."""
+
+
+class BatchRejected(WapError):
+    """The audit of what was staged says no: it stays staged, and readers never see it."""
+
+    exit_code = 5
+
+
+class TableGone(WapError):
+    """There is no such table on `main`, or there is no longer."""
+
+
+class IngestError(SternaError):
+    """Something that came in can't be taken, or not be brought further."""
+
+    has_lines = False
+
+
+class BadDrop(IngestError):
+    """What was sent can't be read as what it says it is: it is cut, broken or of another kind."""
+
+
+class DropOverLimit(IngestError):
+    """What was sent is larger, longer or deeper than the tenant's limits allow; the message names the setting."""
+
+
+class KeyReused(IngestError):
+    """An idempotency key that stands for other content already."""
+
+
+class LeaseLost(IngestError):
+    """A worker's batch was given to somebody else, or is settled: he stops, and takes another one."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class TrackerContradicts(IngestError):
+    """The tracker says of a batch what can't be true: published where it is to be rejected, or the other way."""
+
+    exit_code = 7
+
+
+class TrackerLost(IngestError):
+    """The inbox is in use, and the tracker isn't its own: it was lost, or another database is named."""
+
+    exit_code = 7
+
+
+class TrackerTooNew(IngestError):
+    """A newer sterna has made the tracker's tables: this one would not understand them."""
+
+    exit_code = 2
 
 
 class ReplicaBroken(SternaError):

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from sterna.changes import between
-from sterna.errors import Gap, Rewound
+from sterna.errors import Gap, NotAnAncestor
 from tests.support.history_state import State, load_state
 from tests.support.row_changes import Oracle, check, net
 from tests.support.world import World, pyiceberg_properties
@@ -69,7 +69,7 @@ def _check_refused(world: World, rng: Random, name: str, state: State) -> None:
     if start not in state.line(end):
         try:
             between(world.spark, name, start, end)
-        except (Gap, Rewound):
+        except (Gap, NotAnAncestor):
             return
         raise AssertionError(f"{name}: {start} is no ancestor of {end}, and that isn't told")
 

@@ -23,6 +23,8 @@ GROUPS: dict[str, Sequence[str]] = {
         "integration/query/",
         "integration/changes/",
         "integration/upkeep/",
+        "integration/wap/",
+        "integration/ingest/test_worker.py",
         "integration/catalog/test_access.py",
     ),
     "demo": ("integration/demo/",),
@@ -35,6 +37,7 @@ GROUPS: dict[str, Sequence[str]] = {
     "odd keys": ("integration/sync/test_tables_odd_keys.py",),
     "nessie": ("integration/catalog/",),
     "outlets": ("integration/outlets/",),
+    "ingest": ("integration/ingest/",),
 }
 # Each test alone: they are long, and share nothing.
 _ALONE = ("simulation/",)

@@ -96,6 +96,14 @@ OPTIONS = {
         "Cron expression (UTC) of the runs of the DAG sterna_upkeep; empty: by hand alone.", default="20 * * * *"
     ),
     "upkeep_timeout": Option("Deadline of one run of upkeep, in seconds.", "integer", "21600"),
+    "ingest_schedule": Option(
+        "Cron expression (UTC) of the runs of the DAG sterna_ingest, whose workers linger in between; empty: by hand "
+        "alone.",
+        default="*/10 * * * *",
+    ),
+    "ingest_linger": Option("For how long a worker of ingestion looks for more batches.", default="9m"),
+    "ingest_workers": Option("How many workers of ingestion work at once.", "integer", "1"),
+    "ingest_timeout": Option("Seconds that a worker of ingestion may take beyond that.", "integer", "3600"),
     "owner": Option("Owner shown on the DAGs.", default="sterna"),
     "owner_link": Option(
         "Where a click on the owner leads, such as a run book; empty: nowhere.",

@@ -47,7 +47,7 @@ def between(
 
     Raises:
         Gap: a snapshot is not kept, or the way between them isn't.
-        Rewound: the start is no ancestor of the end.
+        NotAnAncestor: the start is no ancestor of the end.
         NeedsClassicSpark: the session is one on Spark Connect.
         UsageError: no such table, branch, tag or key column.
         EngineError: a manifest can't be read.

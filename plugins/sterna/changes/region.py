@@ -71,7 +71,7 @@ def arrow(context: RegionContext, asked: Asked) -> pa.Table:
 
     Raises:
         Gap: a snapshot is not kept, or the way between them isn't.
-        Rewound: the start is no ancestor of the end.
+        NotAnAncestor: the start is no ancestor of the end.
         NotAKey: several rows of a snapshot have the same key.
         NeedsClassicSpark: the region's Spark is a Spark Connect server.
         UsageError: no such branch, table, tag or key column.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 UNEXPECTED = 1
 LATER = 4  # something does not answer: a later run resumes
-HELD = 5  # tables are held
+HELD = 5  # tables are held, or what came in waits for too long
 CHANGED = 6  # the replica branch can't be used: changed by somebody else, or `main` has diverged
 FAULTS = 7  # verify found faults, repair left some, or an outlet that is gone has a position
 BLOCKED = 8  # upkeep has to wait: for a region, or for a file that can't be read
@@ -12,8 +12,8 @@ INTERRUPTED = 130
 
 EPILOG = (
     "Exit codes: 0 good; 1 unexpected; 2 wrong registry, services file, option or name; 3 credential missing or "
-    "refused; 4 something does not answer, a later run resumes; 5 tables are held; 6 the replica branch was changed by "
-    "somebody else, or main has diverged; 7 verify found faults, repair left some, gc met a file that it can't "
-    "read, or an outlet that is gone has a position; 8 upkeep has to wait for a region, or for metadata that it can't "
-    "read; 130 interrupted. Errors go to stderr, with --json as one JSON object."
+    "refused; 4 something does not answer, a later run resumes; 5 tables are held, or what came in waits for too "
+    "long; 6 the replica branch was changed by somebody else, or main has diverged; 7 verify found faults, repair left "
+    "some, gc met a file that it can't read, or an outlet that is gone has a position; 8 upkeep has to wait for a "
+    "region, or for metadata that it can't read; 130 interrupted. Errors go to stderr, with --json as one JSON object."
 )

@@ -16,6 +16,8 @@ from sterna.cli.demo import demo_app
 from sterna.cli.events import events_app
 from sterna.cli.follow import follow_app
 from sterna.cli.gc import gc_app
+from sterna.cli.ingest import ingest_app
+from sterna.cli.ingest_work import ingest_work_app
 from sterna.cli.output import Output
 from sterna.cli.query import query_app
 from sterna.cli.registry import registry_app
@@ -50,6 +52,8 @@ app.add_typer(services_app, name="services")
 app.add_typer(events_app, name="events")
 upkeep_app.add_typer(behind_app)
 app.add_typer(upkeep_app, name="upkeep")
+ingest_app.add_typer(ingest_work_app)
+app.add_typer(ingest_app, name="ingest")
 
 
 def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> None:

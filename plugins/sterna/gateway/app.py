@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sterna.gateway.events_router import EventsRoom
 from sterna.gateway.gateway import Gateway
+from sterna.gateway.ingest_router import IngestRouter
 from sterna.gateway.logs import FIELDS
 from sterna.gateway.metrics import metrics_text
 from sterna.gateway.queries_router import QueriesRoom
@@ -48,6 +49,8 @@ def create_app(gateway: Gateway, rooms: Rooms) -> FastAPI:
         app.include_router(EventsRoom(gateway, rooms.tail).router)
     if rooms.queries is not None:
         app.include_router(QueriesRoom(gateway, rooms.queries).router)
+    if rooms.ingest is not None:
+        app.include_router(IngestRouter(gateway, rooms.ingest).router)
     _add_operation(app, gateway, rooms)
     app.add_exception_handler(RefusedRequest, _refused)
     app.add_exception_handler(HTTPException, _not_there)
@@ -74,8 +77,10 @@ def _add_operation(app: FastAPI, gateway: Gateway, rooms: Rooms) -> None:
             return JSONResponse({"status": "ending"}, 503)
         if (tail is not None and tail.ring is None) or (queries is not None and not queries.ready):
             return JSONResponse({"status": "starting"}, 503)
-        dark = tail is not None and bool(tail.problem)
-        return JSONResponse({"status": "ok", "catalog": "dark" if dark else "ok"})
+        problems = {"catalog": tail.problem if tail is not None else ""}
+        if rooms.ingest is not None:
+            problems["ingest"] = rooms.ingest.problem
+        return JSONResponse({"status": "ok", **{name: "dark" if each else "ok" for name, each in problems.items()}})
 
     @app.get("/metrics", tags=["operation"], response_class=PlainTextResponse)
     async def metrics() -> Response:
@@ -131,15 +136,16 @@ class Around:
 def _lifespan(rooms: Rooms) -> Any:
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
-        tail, queries, outlets = rooms.tail, rooms.queries, rooms.outlets
+        tail, queries = rooms.tail, rooms.queries
+        threads = [room for room in (rooms.outlets, rooms.ingest) if room is not None]
         works = [tail.run()] if tail is not None else []
         works += [queries.warm()] if queries is not None else []
         tasks = [asyncio.create_task(work) for work in works]
-        if outlets is not None:
-            outlets.start()
+        for room in threads:
+            room.start()
         yield
-        if outlets is not None:
-            await asyncio.to_thread(outlets.stop)
+        for room in threads:
+            await asyncio.to_thread(room.stop)
         if tail is not None:
             tail.stop()
         if queries is not None:

@@ -72,19 +72,31 @@ class Gateway:
         Raises:
             RefusedRequest: the token is missing, not good, or none that may read.
         """
+        given = request.query_params.get("ticket") if ticket else None
+        if given is not None and self.verify is not None:
+            self._refuse_other_pages(request)
+            return self.tickets.take(given)
+        reader = await self.caller(request)
+        if self.verify is not None and not reader.roles & MAY_READ:
+            raise RefusedRequest(403, "the token's roles may not read")
+        return reader
+
+    async def caller(self, request: HTTPConnection) -> Reader:
+        """Return whose a request's token is, whatever he may do.
+
+        Args:
+            request: the request.
+
+        Raises:
+            RefusedRequest: the token is missing or not good.
+        """
         self._refuse_other_pages(request)
         if self._verifying is None:
             return ANYBODY
-        given = request.query_params.get("ticket") if ticket else None
-        if given is not None:
-            return self.tickets.take(given)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise unauthorized("a token is needed")
-        reader = await self._verifying(token.strip())
-        if not reader.roles & MAY_READ:
-            raise RefusedRequest(403, "the token's roles may not read")
-        return reader
+        return await self._verifying(token.strip())
 
     @contextmanager
     def stream(self, transport: str) -> Iterator[None]:

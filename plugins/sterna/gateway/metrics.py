@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from sterna.events.tail import BranchTail
 from sterna.gateway.rooms import Rooms
+from sterna.ingest.room import IngestRoom
 from sterna.outlets.room import OutletRoom
 from sterna.query.answer import QueryService
 from sterna.query.counts import BOUNDS
@@ -42,6 +43,7 @@ def metrics_text(metrics: Metrics, rooms: Rooms) -> str:
         _of_branch(rooms.tail) if rooms.tail else (),
         _of_queries(rooms.queries) if rooms.queries else (),
         _of_outlets(rooms.outlets) if rooms.outlets else (),
+        _of_ingest(rooms.ingest) if rooms.ingest else (),
     )
     return "\n".join([*_of_clients(metrics), *(line for part in parts for line in part), ""])
 
@@ -104,6 +106,28 @@ def _of_outlets(room: OutletRoom) -> Iterator[str]:
     for name, each in sorted(told.items()):
         yield f'sterna_outlet_state{{outlet="{name}",state="{each.state}"}} 1'
     yield from _single("sterna_outlet_unknown_tags", "gauge", "Positions without an outlet.", len(room.unknown))
+
+
+def _of_ingest(room: IngestRoom) -> Iterator[str]:
+    # Without tables and tenants: whoever reads these numbers needs no token.
+    counts, waiting, name = room.counts, room.backlog, "sterna_ingest_{}"
+    for what, help, by_format in (
+        ("drops", "Drops that were taken.", counts.drops),
+        ("bytes", "Bytes of these.", counts.bytes),
+        ("rows", "Rows of these.", counts.rows),
+    ):
+        yield from _labelled(name.format(f"{what}_total"), "counter", help, "format", by_format)
+    yield from _single(name.format("repeated_total"), "counter", "Drops that were sent again.", counts.repeated)
+    refused = "Answers that were none."
+    yield from _labelled(name.format("refused_total"), "counter", refused, "status", counts.refused)
+    yield from _labelled(name.format("batches_total"), "counter", "Batches that were closed.", "rule", counts.closed)
+    yield from _single(name.format("failures_total"), "counter", "Times that nothing answered.", counts.failures)
+    yield from _single(name.format("up"), "gauge", "Whether inbox and tracker answer.", int(not room.problem))
+    yield from _single(name.format("under_way"), "gauge", "Uploads that are under way.", room.under_way)
+    bytes = sum(each.bytes for each in waiting)
+    yield from _single(name.format("backlog_bytes"), "gauge", "Bytes that wait for being published.", bytes)
+    oldest = round(max((each.age for each in waiting), default=0.0), 3)
+    yield from _single(name.format("oldest_seconds"), "gauge", "Age of the oldest drop that waits.", oldest)
 
 
 def _labelled(name: str, kind: str, help: str, label: str, counts: Mapping[str, float]) -> Iterator[str]:

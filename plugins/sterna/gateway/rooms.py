@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sterna.events.tail import BranchTail
+from sterna.ingest.room import IngestRoom
 from sterna.outlets.room import OutletRoom
 from sterna.query.answer import QueryService
 
@@ -17,8 +18,10 @@ class Rooms:
         tail: follows the region's branch, for events.
         queries: answers queries that have a name.
         outlets: sends events on.
+        ingest: takes rows and files.
     """
 
     tail: BranchTail | None = None
     queries: QueryService | None = None
     outlets: OutletRoom | None = None
+    ingest: IngestRoom | None = None

@@ -22,6 +22,8 @@ from sterna.gateway.app import create_app
 from sterna.gateway.gateway import LOOPBACK, Gateway, ServeOptions
 from sterna.gateway.rooms import Rooms
 from sterna.gateway.tokens import verifier
+from sterna.ingest.region import open_ingest
+from sterna.ingest.room import IngestRoom
 from sterna.outlets.deliverer import DeliveryOptions
 from sterna.outlets.room import OutletRoom
 from sterna.query.answer import QueryService
@@ -83,7 +85,7 @@ def make_server(
         UsageError: a room that isn't there or has nothing to serve, or no keys and an address that others reach.
         CredentialError: a key is named that is none.
     """
-    names = _names(services, only)
+    names = _names(services, context.region.name, only)
     verify = verifier(os.environ if environment is None else environment)
     if verify is None and options.host not in LOOPBACK:
         raise UsageError(
@@ -98,12 +100,19 @@ def make_server(
         BranchTail(EventLog(context, keep, _LOOKED_THROUGH), following) if "events" in names else None,
         QueryService(context, services.queries, run_query) if services.queries and "queries" in names else None,
         OutletRoom(context, services, keep, delivery) if "outlets" in names else None,
+        IngestRoom(open_ingest(context, services)) if "ingest" in names else None,
     )
     return GatewayServer(_config(create_app(gateway, rooms), options), rooms)
 
 
-def _names(services: Services, only: Collection[str] | None) -> Collection[str]:
-    configured = {"events": True, "queries": bool(services.queries), "outlets": bool(services.outlets)}
+def _names(services: Services, region: str, only: Collection[str] | None) -> Collection[str]:
+    ingest = services.ingest is not None and region in services.ingest.regions
+    configured = {
+        "events": True,
+        "queries": bool(services.queries),
+        "outlets": bool(services.outlets),
+        "ingest": ingest,
+    }
     if only is None:
         return [name for name, there in configured.items() if there]
     if unknown := sorted(set(only) - set(configured)):

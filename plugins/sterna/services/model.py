@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from sterna.services.ingest import IngestSection
 from sterna.services.outlets import Outlets
 from sterna.services.queries import NamedQueries, section
 from sterna.services.readers import Readers
@@ -49,7 +50,7 @@ class Services(StrictModel):
     outlets: Outlets = Field(default_factory=dict)
     queries: Annotated[NamedQueries | None, BeforeValidator(section)] = None
     features: NotYet = None
-    ingest: NotYet = None
+    ingest: IngestSection = None
     flows: NotYet = None
     upkeep: UpkeepSection = None
 

@@ -17,7 +17,7 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 from sterna.changes import CHANGE, between, rows
 from sterna.changes.between import staged
 from sterna.edges.spark.staged_changes import load_named
-from sterna.errors import Gap, NeedsClassicSpark, Rewound, UsageError
+from sterna.errors import Gap, NeedsClassicSpark, NotAnAncestor, UsageError
 from tests.support.iceberg_java import commit_rows, data_file, equality_deletes, iceberg, load_table
 from tests.support.row_changes import Oracle, check, counted, line, net
 from tests.support.world import merge_on_read
@@ -287,7 +287,7 @@ def test_a_branch_a_tag_and_a_view(here: SparkSession) -> None:
     assert arrow.column_names == [CHANGE, "id", "v", "part"]
     with pytest.raises(UsageError, match="no snapshot, branch or tag 'nothing'"):
         between(here, table, "nothing")
-    with pytest.raises(Rewound):
+    with pytest.raises(NotAnAncestor):
         between(here, table, "work")
 
 
@@ -296,7 +296,7 @@ def test_a_gap_and_a_rollback_are_told(here: SparkSession) -> None:
     name = table.partition(".")[2]
     first, second, third = snapshots(here, table)
     here.sql(f"CALL {CATALOG}.system.rollback_to_snapshot(table => '{name}', snapshot_id => {second})").collect()
-    with pytest.raises(Rewound, match="take the rows at the end as a whole"):
+    with pytest.raises(NotAnAncestor, match="take the rows at the end as a whole"):
         between(here, table, third)
     here.sql(f"ALTER TABLE {table} CREATE TAG first AS OF VERSION {first}")
     here.sql(f"INSERT INTO {table} VALUES (50, 'x', 0)")

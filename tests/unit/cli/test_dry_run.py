@@ -48,6 +48,7 @@ def test_whatever_takes_yes_takes_dry_run() -> None:
         "collect",
         "upkeep run",
         *(f"events {it}" for it in ("replay", "forget")),
+        "ingest replay",
         *(f"catalog {it}" for it in ("promote", "rejoin", "reseed")),
         *(f"upkeep {it}" for it in ("expire", "sweep")),
     }

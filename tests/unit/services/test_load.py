@@ -13,7 +13,7 @@ from sterna.errors import Remedy, ServicesError
 from sterna.services.load import parse_services
 from sterna.services.model import SECTIONS, Services
 
-BUILT = ("readers", "outlets", "queries", "upkeep")
+BUILT = ("readers", "outlets", "queries", "ingest", "upkeep")
 SECRET = "wJalrXUtnFEMIsecret"
 
 
@@ -60,10 +60,10 @@ def test_an_unknown_section_is_answered_with_those_that_exist() -> None:
 
 
 def test_every_fault_is_named_at_once() -> None:
-    lines = refused("version: 3\nflows:\n  - name: dwd\ningest: {orders: x}\nflow: []\nflows: [1]\n")
+    lines = refused("version: 3\nflows:\n  - name: dwd\nfeatures: {orders: x}\nflow: []\nflows: [1]\n")
     assert [line.split(": ")[0] + " " + line.split(": ")[1] for line in lines] == [
         "s.yaml:1 version",
-        "s.yaml:4 ingest",
+        "s.yaml:4 features",
         "s.yaml:5 flow",
         "s.yaml:6 flows",  # stands twice
         "s.yaml:6 flows",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.edges.spark.start import failures, summary
 from sterna.edges.spark.tables import without_secret_values
-from sterna.errors import EngineError, Gap, NeedsClassicSpark, Rewound, UsageError
+from sterna.errors import EngineError, Gap, NeedsClassicSpark, NotAnAncestor, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -167,7 +167,7 @@ def stage(spark: SparkSession, table: Any, name: str, start: int | None, end: in
 
     Raises:
         Gap: a snapshot is not kept, or the way between them isn't.
-        Rewound: the start is no ancestor of the end.
+        NotAnAncestor: the start is no ancestor of the end.
         EngineError: a manifest can't be read.
     """
     try:
@@ -181,10 +181,10 @@ def stage(spark: SparkSession, table: Any, name: str, start: int | None, end: in
     return Staged(spark, changes)
 
 
-def _wrong(said: str, name: str, start: int | None, end: int) -> Gap | Rewound:
+def _wrong(said: str, name: str, start: int | None, end: int) -> Gap | NotAnAncestor:
     kind, snapshot = said.split()
     if kind == "rewound":
-        return Rewound(
+        return NotAnAncestor(
             f"snapshot {start} is no ancestor of {end}: the table was rolled back or replaced since",
             table=name,
             hint="take the rows at the end as a whole, and go on from there",

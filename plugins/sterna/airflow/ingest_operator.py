@@ -1,0 +1,133 @@
+"""A worker of ingestion as an operator that lingers, and its DAG."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, CronTriggerTimetable
+
+from sterna.airflow.base import SternaOperator
+from sterna.airflow.retry import RemedyRetryPolicy
+from sterna.airflow.settings import lingering, number, seconds, text
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context as TaskContext
+
+    from sterna.ingest.consolidate import Consolidated
+
+_DOC = """\
+### Put what came in at region `{region}` on `main`
+
+Each task is a worker: it takes closed batches, one after another, and puts each on `main` once, as few files near the
+writer. It stays warm for `[sterna] ingest_linger`. Workers share the work by the tracker's queue, and any of them may
+be killed: another one goes on.
+
+Without `ingest` for this region in the services file it does nothing.
+
+**When it fails**: a batch waits for somebody. Its reason stands in the log, and in the tracker. What to do stands in
+docs/operations.md, *By what you see*.
+"""
+
+
+class SternaIngestOperator(SternaOperator):
+    """Work off closed batches for a while; return how many were settled, by state.
+
+    Args:
+        linger: for how long it looks for more.
+        services: path of the services file; None for `[sterna] services`.
+        kwargs: see `SternaOperator`.
+    """
+
+    template_fields = (*SternaOperator.template_fields, "services")
+
+    def __init__(self, *, linger: timedelta = timedelta(0), services: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.linger = linger
+        self.services = services
+
+    def execute(self, context: TaskContext) -> dict[str, int]:
+        """Work, and tell of each batch."""
+        from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+        from sterna.edges.services_file import read_services
+        from sterna.ingest.closing import close_due
+        from sterna.ingest.region import open_ingest
+        from sterna.ingest.shop import open_shop
+        from sterna.ingest.worker import Worker
+        from sterna.render.ingest_work import consolidated_text
+
+        services, region = read_services(self.services or text("services") or None), self.open()
+        if services.ingest is None or region.region.name not in services.ingest.regions:
+            raise AirflowSkipException(f"the services file has no ingest.regions.{region.region.name}")
+        counts: dict[str, int] = {}
+
+        def done(batch: Consolidated) -> None:
+            counts[batch.state.value] = counts.get(batch.state.value, 0) + 1
+            self.say(consolidated_text(batch))
+
+        ingest = open_ingest(region, services)
+        try:
+            with open_shop(region, ingest) as shop:
+                worker = Worker(shop, done, self.say, lambda: close_due(ingest.pool, ingest.rules))
+                worked = worker.run(self.linger.total_seconds(), once=not self.linger)
+        finally:
+            ingest.close()
+        if worked.stopped:
+            raise AirflowFailException(f"{len(worked.stopped)} batches wait for somebody: {worked.stopped[0]}")
+        return counts
+
+
+def ingest_dag(
+    *,
+    region: str | None = None,
+    registry: str | None = None,
+    services: str | None = None,
+    dag_id: str = "sterna_ingest",
+    schedule: str | None = None,
+    linger: str | None = None,
+    workers: int | None = None,
+    **kwargs: Any,
+) -> DAG:
+    """Return the DAG whose tasks put on `main` what came in at a region.
+
+    Args:
+        region: name of the region; None for `[sterna] region`.
+        registry: path of the registry; None for `[sterna] registry`.
+        services: path of the services file; None for `[sterna] services`.
+        dag_id: the DAG's id; one a region.
+        schedule: cron expression (UTC), "" for none; None for `[sterna] ingest_schedule`.
+        linger: for how long a worker looks for more, such as `10m`; None for `[sterna] ingest_linger`.
+        workers: how many work at once; None for `[sterna] ingest_workers`.
+        kwargs: see `DAG`; they go before what is set here.
+
+    Raises:
+        UsageError: a setting is missing or wrong.
+    """
+    region, registry = region or text("region"), registry or text("registry")
+    cron = text("ingest_schedule") if schedule is None else schedule
+    stay = lingering(text("ingest_linger") if linger is None else linger)
+    owner, link = text("owner"), text("owner_link")
+    settings: dict[str, Any] = {
+        "description": f"Put on main what came in at region {region}",
+        "doc_md": _DOC.format(region=region),
+        "schedule": CronTriggerTimetable(cron, timezone="UTC") if cron else None,
+        "catchup": False,
+        "allowed_run_types": ("scheduled", "manual", "operator_triggered", "asset_triggered", "asset_materialization"),
+        "max_active_runs": 1,
+        "is_paused_upon_creation": True,
+        "tags": ["sterna"],
+        "default_args": {"owner": owner, "retries": int(number("retries")), "retry_policy": RemedyRetryPolicy()},
+        "owner_links": {owner: link} if link else {},
+    }
+    with DAG(dag_id, **{**settings, **kwargs}) as dag:
+        for worker in range(1, (workers or int(number("ingest_workers"))) + 1):
+            SternaIngestOperator(
+                task_id=f"work_{worker}",
+                region=region,
+                registry=registry,
+                services=services,
+                linger=stay,
+                execution_timeout=stay + seconds("ingest_timeout"),
+            )
+    return dag

@@ -1,0 +1,128 @@
+"""The commands `sterna ingest run`, `replay` and `rebuild`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sterna.cli import exits
+from sterna.cli.context import credentials
+from sterna.cli.durations import parse_duration
+from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
+from sterna.cli.output import Output
+from sterna.cli.prompts import acts
+from sterna.edges.services_file import read_services
+from sterna.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sterna.ingest.region import RegionIngest
+    from sterna.replica.region import RegionContext
+
+ingest_work_app = typer.Typer()
+
+
+@ingest_work_app.command("run", epilog="Example: sterna ingest run --region eu --once")
+def run(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    services: ServicesPath = None,
+    once: Annotated[bool, typer.Option("--once", help="Work off what is closed now, and end.")] = False,
+    length: Annotated[str, typer.Option("--for", help="Look for more for this long, such as 10m.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Put closed batches on main, as few files near the writer: staged, audited, published once.
+
+    Without --once and --for it goes on until it is ended. Any number may run beside one another.
+    """
+    from sterna.ingest.closing import close_due
+    from sterna.ingest.shop import open_shop
+    from sterna.ingest.worker import Worker
+    from sterna.render.ingest_work import consolidated_text, worked_text
+
+    seconds = parse_duration("--for", length).total_seconds() if length else None
+    output = Output(as_json)
+    with (
+        _opened(registry, region, services) as (context, ingest),
+        output.progress("ingest") as progress,
+        open_shop(context, ingest) as shop,
+    ):
+        worker = Worker(
+            shop,
+            lambda done: progress(consolidated_text(done)),
+            progress,
+            lambda: close_due(ingest.pool, ingest.rules),
+        )
+        worked = worker.run(seconds, once=once)
+    output.result(worked, worked_text(worked))
+    if worked.failed:
+        raise typer.Exit(exits.LATER)
+
+
+@ingest_work_app.command("replay", epilog="Example: sterna ingest replay --region eu --batch 4d1f… --yes")
+def replay(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    services: ServicesPath = None,
+    batch: Annotated[str, typer.Option("--batch", help="A rejected batch: its drops come again, in a new batch.")] = "",
+    table: Annotated[str, typer.Option("--table", help="A table that was rolled back or made anew.")] = "",
+    channel: Annotated[str, typer.Option("--channel", help="The channel, as Rewound names it.")] = "",
+    to: Annotated[int, typer.Option("--to", min=0, help="The last number whose rows the table still has.")] = -1,
+    accept: Annotated[bool, typer.Option("--accept", help="The rows that are gone stay away.")] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let a rejected batch come again, or settle what a table that was rolled back has lost. A dry run until --yes."""
+    from sterna.ingest.model import Lane
+    from sterna.ingest.replay import replay_rejected, replay_rewound
+    from sterna.ingest.shop import open_shop
+    from sterna.render.ingest_work import replayed_text
+
+    act, output = acts(yes, dry_run), Output(as_json)
+    whole = bool(table and channel and to >= 0)
+    if bool(batch) == whole or (batch and (table or channel or accept)):
+        raise UsageError("expected --batch, or --table with --channel and --to")
+    with _opened(registry, region, services) as (context, ingest):
+        if batch:
+            replayed = replay_rejected(ingest.pool, batch, act=act)
+        else:
+            lane = Lane("", table, channel)
+            with open_shop(context, ingest) as shop:
+                replayed = replay_rewound(ingest.pool, shop.catalog, lane, to, accept=accept, act=act)
+    output.result(replayed, replayed_text(replayed))
+
+
+@ingest_work_app.command("rebuild", epilog="Example: sterna ingest rebuild --region eu")
+def rebuild(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    services: ServicesPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make the tracker anew from the inbox and the tables of main; what it knows already stays as it is."""
+    from sterna.ingest.marks import TableMarks
+    from sterna.ingest.rebuild import rebuild as make_anew
+    from sterna.render.ingest_work import rebuilt_text
+
+    output = Output(as_json)
+    with _opened(registry, region, services) as (context, ingest):
+        rebuilt = make_anew(ingest.pool, ingest.objects, ingest.own.inbox, TableMarks(context))
+    output.result(rebuilt, rebuilt_text(rebuilt))
+
+
+@contextmanager
+def _opened(registry: Path, region: str, services: Path | None) -> Iterator[tuple[RegionContext, RegionIngest]]:
+    from sterna.ingest.region import open_ingest
+    from sterna.replica.region import open_region
+
+    with open_region(registry, region, credentials()) as context:
+        ingest = open_ingest(context, read_services(services))
+        try:
+            yield context, ingest
+        finally:
+            ingest.close()

@@ -1,0 +1,72 @@
+"""Objects that are made once, and files that are too large for memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sterna.edges.stores.objects import Objects
+from sterna.edges.stores.open_store import OpenStore, call_store, head, refuse_altered
+
+_PART = 8 << 20
+
+
+def create(objects: Objects, uri: str, data: bytes, *, looked: bool = False) -> bool:
+    """Write an object unless one is there already; return whether it is this one.
+
+    Args:
+        objects: the stores.
+        uri: the object.
+        data: its content.
+        looked: nobody else writes there.
+
+    Raises:
+        StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `Objects.read`.
+    """
+    import obstore
+    from obstore.exceptions import AlreadyExistsError, NotSupportedError
+
+    store, key = _find(objects, uri)
+    # Looked for first, since some stores (`rclone serve s3`) take a conditional request for a plain one.
+    if not looked and head(store, key, uri) is not None:
+        return False
+
+    def put() -> bool:
+        try:
+            obstore.put(store.client, key, data, mode="create", use_multipart=False)
+        except AlreadyExistsError:
+            return False
+        except NotSupportedError:
+            obstore.put(store.client, key, data, use_multipart=False)
+        return True
+
+    return call_store(store, uri, put)
+
+
+def write_file(objects: Objects, uri: str, path: Path) -> None:
+    """Write a file as an object, in parts where it is large; over what is there.
+
+    The caller sees to it that whatever stands at the URI is the same.
+
+    Args:
+        objects: the stores.
+        uri: the object.
+        path: the file.
+
+    Raises:
+        StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `Objects.read`.
+    """
+    import obstore
+
+    store, key = _find(objects, uri)
+    if path.stat().st_size <= _PART:
+        data = path.read_bytes()
+        call_store(store, uri, lambda: obstore.put(store.client, key, data, use_multipart=False))
+    else:
+        call_store(store, uri, lambda: obstore.put(store.client, key, path, chunk_size=_PART))
+
+
+def _find(objects: Objects, uri: str) -> tuple[OpenStore, str]:
+    place = objects.mapping.locate(uri)
+    refuse_altered(place, uri)
+    store = objects.open(place.location)
+    return store, store.key(place.path)

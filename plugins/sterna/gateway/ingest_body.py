@@ -1,0 +1,76 @@
+"""A body on its way to the store: into a file first, so that nothing is seen in the inbox before it was looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from starlette.requests import Request
+
+from sterna.gateway.ingest_asked import Post
+from sterna.gateway.ingest_limits import TenantGate
+from sterna.gateway.replies import RefusedRequest
+
+_PORTION = 1 << 20
+
+
+class Body:
+    """A body in a file.
+
+    Args:
+        path: where.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = 0
+        self._digest = hashlib.sha256()
+
+    @property
+    def digest(self) -> str:
+        """Its SHA-256, in hex."""
+        return self._digest.hexdigest()
+
+    def add(self, data: bytes) -> None:
+        """Append something."""
+        with self.path.open("ab") as file:
+            file.write(data)
+        self._digest.update(data)
+        self.size += len(data)
+
+
+@asynccontextmanager
+async def received(request: Request, post: Post, gate: TenantGate) -> AsyncIterator[Body]:
+    """Receive a body; its file is gone afterwards.
+
+    Raises:
+        RefusedRequest: 400 or 408.
+        ClientDisconnect: the client went.
+    """
+    with tempfile.TemporaryDirectory(prefix="sterna-ingest-") as folder:
+        body = Body(Path(folder) / "body")
+        try:
+            async with asyncio.timeout(gate.limits.upload):
+                await _receive(request, body, gate)
+        except TimeoutError:
+            raise RefusedRequest(
+                408, f"the upload took longer than {gate.limits.upload} s (limits.upload)", {"Connection": "close"}
+            ) from None
+        if body.size != post.length:
+            raise RefusedRequest(400, f"{body.size} bytes came, and the Content-Length is {post.length}")
+        yield body
+
+
+async def _receive(request: Request, body: Body, gate: TenantGate) -> None:
+    buffer = bytearray()
+    async for chunk in request.stream():
+        buffer += chunk
+        if len(buffer) >= _PORTION:
+            portion, buffer = bytes(buffer), bytearray()
+            await gate.run(lambda data=portion: body.add(data))  # type: ignore[misc]
+    last = bytes(buffer)
+    await gate.run(lambda: body.add(last))

@@ -1,0 +1,255 @@
+"""One batch: from its drops to few files, staged, audited, published once, and settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from sterna.edges.stores.objects import Objects
+from sterna.errors import BatchRejected, OutOfTurn, Rewound, ServicesError, TableGone
+from sterna.ingest.gather import Rows, gathered, keep_dead
+from sterna.ingest.inbox import write_batch_file, write_rejected_file
+from sterna.ingest.model import Batch, State
+from sterna.ingest.near import NearCatalog
+from sterna.ingest.order import channel_of, step_of, told_by
+from sterna.ingest.places import rejected_uri
+from sterna.ingest.ports import WorkQueue
+from sterna.registry.mapping import Mapping
+from sterna.services.ingest import Ingest, IngestTable
+from sterna.wap.audit import audit
+from sterna.wap.model import Step
+from sterna.wap.protocol import Look, Outcome, put, stage_ahead
+from sterna.wap.spark import JavaBase, SparkTable
+
+LEASE = 900.0
+"""Seconds for which a worker has a batch, until he says that he goes on."""
+_TABLE_UUID = 8
+
+
+@dataclass(frozen=True)
+class Shop:
+    """Where a worker works.
+
+    Args:
+        mapping: the region's view of the registry.
+        settings: the section of the services file.
+        inbox: the region's inbox.
+        table: how a table takes rows.
+        objects: the stores.
+        queue: the tracker.
+        catalog: the tables of `main`.
+    """
+
+    mapping: Mapping
+    settings: Ingest
+    inbox: str
+    table: Callable[[str], IngestTable | None]
+    objects: Objects = field(repr=False)
+    queue: WorkQueue = field(repr=False)
+    catalog: NearCatalog = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Consolidated:
+    """What became of a batch.
+
+    Args:
+        batch: its id.
+        table: its table.
+        number: its number in its channel.
+        state: `published` or `rejected`.
+        snapshot: the snapshot that it is in; None: rejected, or expired by now.
+        commit: a commit of `main` that has it, where this worker published it.
+        drops: how many it had.
+        rows: good rows.
+        bad: rows in the dead letters.
+        files: data files that were written now.
+        reason: why it was rejected.
+    """
+
+    batch: str
+    table: str
+    number: int
+    state: State
+    snapshot: int | None = None
+    commit: str = ""
+    drops: int = 0
+    rows: int = 0
+    bad: int = 0
+    files: int = 0
+    reason: str = ""
+
+
+def consolidate(shop: Shop, batch: Batch, worker: str) -> Consolidated:
+    """Put a batch on `main`, or reject it; done again by anybody it comes to the same.
+
+    Args:
+        shop: where.
+        batch: the batch, which the worker has.
+        worker: who he is.
+
+    Raises:
+        OutOfTurn: an earlier batch of the channel comes first; this one is staged by now.
+        LeaseLost: somebody else has it.
+        TrackerContradicts: its number stands for another batch.
+        Rewound, MarkMoved: the table isn't what the marks say.
+        TableGone: there is no such table, and it may not be made.
+        TableMoved, CatalogStateUnknown, EngineError, StoreUnreachable: not now.
+    """
+    with _Work(shop, batch, worker) as work:
+        return work.do()
+
+
+class _Work:
+    def __init__(self, shop: Shop, batch: Batch, worker: str) -> None:
+        self._shop, self._batch, self._worker = shop, batch, worker
+        self._table: SparkTable = shop.catalog.table(batch.lane.table)
+        self._stack = ExitStack()
+        self._rows: Rows | None = None
+        self._files = 0
+
+    def __enter__(self) -> _Work:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def do(self) -> Consolidated:
+        batch, shop = self._batch, self._shop
+        self._drops = list(shop.queue.drops_of(batch.id))
+        look = self._look()
+        write_batch_file(shop.objects, shop.inbox, batch, self._drops, self._mark(look))
+        if self._is_rejected():
+            return self._reject("rejected before")
+        try:
+            outcome = self._put(look)
+        except BatchRejected as error:
+            write_rejected_file(shop.objects, shop.inbox, batch, str(error), datetime.now(UTC))
+            return self._reject(str(error))
+        if not outcome.mine and self._is_rejected():
+            raise Rewound(f"batch {batch.id} was rejected, and is on main", table=batch.lane.table)
+        shop.queue.mark_published(batch.id, outcome.snapshot or 0, outcome.commit)
+        return self._told(State.PUBLISHED, snapshot=outcome.snapshot, commit=outcome.commit)
+
+    def _put(self, look: Look[JavaBase] | None) -> Outcome:
+        queue, lane = self._shop.queue, self._batch.lane
+        look = look or self._made()
+        try:
+            step = self._step(look)
+        except OutOfTurn:
+            stage_ahead(self._table, self._any_step(), self._stage)
+            raise
+        stage_ahead(self._table, step, self._stage)
+        # One publisher a table and region: a hint, which spares those who would lose the work of losing.
+        with queue.publishing(lane.table):
+            return put(self._table, step, self._stage, self._audit)
+
+    def _look(self) -> Look[JavaBase] | None:
+        try:
+            return self._table.look()
+        except TableGone:
+            return None
+
+    def _mark(self, look: Look[JavaBase] | None) -> int:
+        mark = look.state.properties.get(channel_of(self._batch).mark, "") if look else ""
+        return int(mark) if mark.isdigit() else 0
+
+    def _made(self) -> Look[JavaBase]:
+        """Make the table, of the batch's columns."""
+        key = self._batch.lane.table
+        if self._rule().create != "auto":
+            raise TableGone("there is no such table, and `create` says that it is declared", table=key)
+        step_of(self._batch, None, self._told_by())  # one that was dropped isn't made anew
+        rows = self._gather(())
+        if not rows.report.columns:
+            raise BatchRejected(f"there is no row to make a table of; the first: {rows.report.first}")
+        location = self._shop.mapping.locate(f"{self._shop.inbox}/x").location
+        self._shop.catalog.create(key, rows.report.columns, f"{location.prefix}/tables/{key.replace('.', '/')}")
+        return self._table.look()
+
+    def _stage(self, look: Look[JavaBase]) -> None:
+        key, catalog = self._batch.lane.table, self._shop.catalog
+        rows = self._rows or self._gather(catalog.columns(look))
+        more = rows.report.evolution
+        if more.add or more.widen:
+            catalog.evolve(key, more)
+            look = self._table.look()
+        folder, columns = self._folder(look), catalog.columns(look)
+        files: list[Any] = []
+        for some in rows.slices(columns):
+            self._shop.queue.renew(self._batch.id, self._worker, LEASE)
+            files += catalog.write(look, some, folder) if some.num_rows else []
+        self._files = len(files)
+        self._table.stage_files(look, self._any_step(), files)
+
+    def _audit(self, look: Look[JavaBase], snapshot: int) -> None:
+        self._shop.queue.mark_staged(self._batch.id, self._worker, snapshot)
+        if self._is_rejected():
+            raise BatchRejected("rejected before", table=self._batch.lane.table)
+        rules = self._rule().audit
+        if rules:
+            audit(self._table.rows(look, snapshot), rules, self._batch.lane.table)
+        self._shop.queue.renew(self._batch.id, self._worker, LEASE)
+
+    def _gather(self, columns: Any) -> Rows:
+        if self._rows is None:
+            limits = self._shop.settings.tenants[self._batch.lane.tenant].limits
+            evolve = self._rule().evolve if columns else "add"
+            shop = self._shop
+            self._rows = self._stack.enter_context(
+                gathered(shop.objects, self._batch, self._drops, columns, evolve=evolve, longest=limits.line)
+            )
+            keep_dead(shop.objects, shop.inbox, self._batch, self._rows, self._rule().max_bad)
+        return self._rows
+
+    def _folder(self, look: Look[JavaBase]) -> str:
+        """Return where files go that have to be near, "" where the table's own place is."""
+        metadata, mapping = look.base.metadata, self._shop.mapping
+        home = str(metadata.property("write.data.path", "") or metadata.location())
+        if mapping.locate(f"{home}/x").location.region == mapping.region.name:
+            return ""
+        prefix = mapping.locate(f"{self._shop.inbox}/x").location.prefix
+        return f"{prefix}/near/{self._batch.lane.table}-{str(metadata.uuid())[:_TABLE_UUID]}"
+
+    def _step(self, look: Look[JavaBase]) -> Step:
+        return step_of(self._batch, look.state, self._told_by())
+
+    def _any_step(self) -> Step:
+        """Return the step by its id alone: what is staged doesn't depend on what comes before."""
+        return Step(self._batch.id, channel_of(self._batch), str(self._batch.number))
+
+    def _told_by(self) -> Any:
+        lane = self._batch.lane
+        lowest = self._shop.queue.next_number(lane.table, lane.channel)
+        return told_by(self._shop.objects, self._shop.inbox, self._batch, lowest)
+
+    def _rule(self) -> IngestTable:
+        rule = self._shop.table(self._batch.lane.table)
+        if rule is None:
+            raise ServicesError("there is no rule for the table any more", table=self._batch.lane.table)
+        return rule
+
+    def _is_rejected(self) -> bool:
+        uri = rejected_uri(self._shop.inbox, self._batch.lane, self._batch.number)
+        return self._shop.objects.size(uri) is not None
+
+    def _reject(self, reason: str) -> Consolidated:
+        self._shop.queue.mark_rejected(self._batch.id, reason)
+        return self._told(State.REJECTED, reason=reason)
+
+    def _told(self, state: State, **more: Any) -> Consolidated:
+        report, batch = self._rows.report if self._rows else None, self._batch
+        return Consolidated(
+            batch.id,
+            batch.lane.table,
+            batch.number,
+            state,
+            drops=batch.files,
+            rows=report.rows if report else 0,
+            bad=report.bad if report else 0,
+            files=self._files,
+            **more,
+        )

@@ -1,0 +1,153 @@
+"""From a batch's drops to rows: fetched from the inbox, proven, read apart; bad rows go to the dead letters."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sterna.edges.stores.objects import Objects
+from sterna.edges.stores.writing import write_file
+from sterna.errors import BatchRejected, ObjectMissing
+from sterna.ingest.columns import Column
+from sterna.ingest.model import Batch, Drop
+from sterna.ingest.places import table_folder
+from sterna.ingest.reading import DEAD, GOOD, DropFile, ReadJob, ReadReport
+from sterna.ingest.reading_apart import ReadLimits, read_apart
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_PATIENCE = 3  # attempts, before an object that is missing counts as lost
+SLICE = 256 << 20
+"""Bytes of rows that are handed to Spark at once."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The good rows of a batch, on this machine.
+
+    Args:
+        report: what was read.
+        path: an Arrow file.
+    """
+
+    report: ReadReport
+    path: Path
+
+    def slices(self, columns: Sequence[Column]) -> Iterator[pa.Table]:
+        """Yield all rows with a table's columns in its order, some at a time; at least once.
+
+        Args:
+            columns: the table's; what the rows lack is null.
+        """
+        import pyarrow as pa
+
+        from sterna.ingest.columns import arrow_type
+
+        schema = pa.schema([pa.field(column.name, arrow_type(column.type)) for column in columns])
+        with pa.memory_map(str(self.path)) as source:
+            file = pa.ipc.open_file(source)
+            held: list[pa.RecordBatch] = []
+            for number in range(file.num_record_batches):
+                held.append(file.get_batch(number))
+                if sum(batch.nbytes for batch in held) >= SLICE:
+                    yield _as(pa.Table.from_batches(held), schema)
+                    held = []
+            if held or not file.num_record_batches:
+                yield _as(pa.Table.from_batches(held, file.schema), schema)
+
+
+@contextmanager
+def gathered(
+    objects: Objects,
+    batch: Batch,
+    drops: Sequence[Drop],
+    columns: Sequence[Column],
+    *,
+    evolve: str,
+    longest: int,
+    limits: ReadLimits | None = None,
+) -> Iterator[Rows]:
+    """Fetch and read a batch's drops; what was made for that goes at the end.
+
+    Args:
+        objects: the stores.
+        batch: the batch.
+        drops: its drops.
+        columns: the table's; none: it is to be made.
+        evolve: what its schema may become.
+        longest: bytes of one value.
+        limits: what reading may cost.
+
+    Raises:
+        ObjectMissing, StoreUnreachable, StoreDenied: a drop can't be fetched now.
+        EngineError: the process that reads failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="sterna-batch-") as name:
+        folder = Path(name)
+        files = tuple(_fetched(objects, drop, folder, batch.attempts) for drop in drops)
+        report = read_apart(ReadJob(tuple(columns), evolve, longest, files), folder, limits)
+        yield Rows(report, folder / GOOD)
+
+
+def keep_dead(objects: Objects, inbox: str, batch: Batch, rows: Rows, most: int) -> None:
+    """Write the bad rows of a batch down, before anything of it is staged.
+
+    Args:
+        objects: the stores.
+        inbox: the region's inbox: so they stay where the drops are.
+        batch: the batch.
+        rows: what was read.
+        most: bad rows that a batch may have.
+
+    Raises:
+        BatchRejected: it has more.
+        StoreUnreachable, StoreDenied: they aren't written down.
+    """
+    dead = rows.path.with_name(DEAD)
+    if dead.exists():
+        write_file(objects, dead_uri(inbox, batch), dead)
+    if rows.report.bad > most:
+        raise BatchRejected(
+            f"{rows.report.bad} rows are bad, {most} may be (max_bad); the first: {rows.report.first}",
+            table=batch.lane.table,
+            file=dead_uri(inbox, batch),
+        )
+
+
+def dead_uri(inbox: str, batch: Batch) -> str:
+    """Return where the bad rows of a batch stand, as Parquet: drop, offset in it, error, the row as text."""
+    folder = table_folder(inbox, batch.lane.tenant, batch.lane.table)
+    return f"{folder}/_dead/{batch.lane.channel}/{batch.number:012}.parquet"
+
+
+def _fetched(objects: Objects, drop: Drop, folder: Path, attempts: int) -> DropFile:
+    path, error = folder / drop.id, ""
+    try:
+        content = objects.read(drop.uri)
+    except ObjectMissing:
+        if attempts < _PATIENCE:
+            raise
+        content, error = b"", "its object is missing from the inbox"
+    # What the producer was told is there has to be what is there.
+    if not error and (len(content) != drop.bytes or hashlib.sha256(content).hexdigest() != drop.digest):
+        error = f"its object isn't what was acknowledged: {len(content)} bytes of {drop.bytes}"
+    if not error:
+        path.write_bytes(content)
+    return DropFile(drop.id, str(path), drop.format.value, drop.rows, error)
+
+
+def _as(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    import pyarrow as pa
+
+    there = set(rows.schema.names)
+    columns = [
+        rows.column(field.name).cast(field.type) if field.name in there else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)

@@ -1,0 +1,238 @@
+"""Tables of `main` as a worker reaches them: metadata at a table's home, data files in the worker's own region.
+
+The one module of ingestion that calls the JVM. A catalog of its own has one FileIO with the credentials of every
+location, by prefix: so one commit reads and writes metadata in one region, and names files in another. Data files are
+written by Spark's own writer for Iceberg, without a commit: to a table in memory whose `write.data.path` is near.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sterna.edges.spark.start import failures, summary
+from sterna.errors import EngineError, TableMoved
+from sterna.ingest.columns import Column, Evolution, Type, columns_of, decimal
+from sterna.registry.credential import fileio_properties
+from sterna.wap.protocol import Look
+from sterna.wap.spark import JavaBase, SparkTable, java_errors, jvm, require_jvm
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from sterna.replica.region import RegionContext
+
+_REWRITES = "spark.sql.catalog.default_rewrite_catalog"
+_STAGED = {"write.wap.enabled": "true", "commit.retry.num-retries": "30"}
+
+
+class NearCatalog:
+    """The catalog that takes commits, with the stores of all locations.
+
+    Args:
+        spark: a classic session.
+        context: the region.
+
+    Raises:
+        NotStaged: the session is one of Spark Connect.
+        CredentialError: one is missing.
+    """
+
+    def __init__(self, spark: SparkSession, context: RegionContext) -> None:
+        require_jvm(spark)
+        self.spark, self._context = spark, context
+        spark.conf.set(_REWRITES, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
+        with java_errors(""):
+            self._catalog = self._open()
+
+    def table(self, key: str) -> SparkTable:
+        """Return a table by its dotted key, whether it is there or not."""
+        name = self._identifier(key)
+        return SparkTable(self.spark, key, lambda: self._catalog.loadTable(name))
+
+    def create(self, key: str, columns: Sequence[Column], location: str) -> None:
+        """Make a table, and the namespaces that it needs; one that is there by now is as well.
+
+        Args:
+            key: its dotted key.
+            columns: its columns.
+            location: the URI below which it is to lie.
+        """
+        iceberg = jvm(self.spark).org.apache.iceberg
+        schema = iceberg.SchemaParser.fromJson(json.dumps(_schema(columns)))
+        identifier = self._identifier(key)
+        try:
+            self._make_namespaces(key)
+            self._catalog.createTable(
+                identifier, schema, iceberg.PartitionSpec.unpartitioned(), location, self._map(_STAGED)
+            )
+        except failures() as error:
+            if "AlreadyExistsException" not in str(error):
+                raise EngineError(f"the table can't be made: {summary(error, 3)}", table=key) from None
+
+    def evolve(self, key: str, more: Evolution) -> None:
+        """Add and widen columns, in one commit; what somebody else has done of it meanwhile is left as it is.
+
+        A column that two regions add at once has one id: the second commit is refused, and looks again.
+        """
+        identifier, types = self._identifier(key), jvm(self.spark).org.apache.iceberg
+        for _ in range(10):
+            table = self._catalog.loadTable(identifier)
+            there = {column.name: column for column in columns_of(self._metadata(table))}
+            update, wanted = table.updateSchema(), 0
+            for column in more.add:
+                if column.name not in there:
+                    update, wanted = update.addColumn(column.name, self._type(types, column.type)), wanted + 1
+            for column in more.widen:
+                if there[column.name].type != column.type:
+                    update, wanted = update.updateColumn(column.name, self._type(types, column.type)), wanted + 1
+            try:
+                if wanted:
+                    with java_errors(key):
+                        update.commit()
+                return
+            except TableMoved:
+                continue
+        raise TableMoved("the schema was changed by others each time", table=key)
+
+    def columns(self, look: Look[JavaBase]) -> tuple[Column, ...]:
+        """Return the columns of a table that was looked at."""
+        with java_errors(""):
+            return columns_of(json.loads(self._parser().toJson(look.base.metadata)))
+
+    def write(self, look: Look[JavaBase], rows: pa.Table, folder: str) -> list[Any]:
+        """Write rows as few data files in a folder, sorted and partitioned as their table is; return the files.
+
+        Nothing is committed. `SparkTableCache`, `FileRewriteCoordinator`, `StaticTableOperations`.
+
+        Args:
+            look: at the table.
+            rows: with all of its columns.
+            folder: a URI; "": where the table's own files lie.
+        """
+        iceberg, id = jvm(self.spark).org.apache.iceberg, str(uuid.uuid4())
+        with java_errors(""):
+            near = self._in_memory(look, folder)
+            spec, sorted_by = look.base.metadata.spec(), look.base.metadata.sortOrder()
+            cache, coordinator = iceberg.spark.SparkTableCache.get(), iceberg.spark.FileRewriteCoordinator.get()
+            cache.add(id, near)
+            try:
+                frame = self.spark.createDataFrame(rows).coalesce(1)
+                writer = frame.write.format("iceberg").mode("append").option("check-nullability", "false")
+                writer = writer.option("output-spec-id", spec.specId()).option("fanout-enabled", "false")
+                spread = "hash" if spec.isPartitioned() and not sorted_by.isSorted() else "none"
+                writer.option("distribution-mode", spread).save(id)
+                return list(coordinator.fetchNewFiles(near, id))
+            finally:
+                coordinator.clearRewrite(near, id)
+                cache.remove(id)
+
+    def _in_memory(self, look: Look[JavaBase], folder: str) -> Any:
+        iceberg, metadata = jvm(self.spark).org.apache.iceberg, look.base.metadata
+        if folder:
+            builder = iceberg.TableMetadata.buildFrom(metadata).setProperties(self._map({"write.data.path": folder}))
+            metadata = builder.discardChanges().build()
+        places = iceberg.LocationProviders.locationsFor(metadata.location(), metadata.properties())
+        return iceberg.BaseTable(
+            iceberg.StaticTableOperations(metadata, look.base.operations.io(), places), metadata.uuid()
+        )
+
+    def _open(self) -> Any:
+        java, primary = jvm(self.spark), self._context.ports.primary_region.catalog
+        builder = java.org.projectnessie.client.NessieClientBuilder.createClientBuilder("HTTP", None)
+        builder = builder.withUri(primary.write)
+        if primary.credential_id is not None:
+            credential, auth = self._context.secrets(primary.credential_id), java.org.projectnessie.client.auth
+            builder = builder.withAuthentication(
+                auth.BasicAuthenticationProvider.create(credential.login, credential.password)
+                if credential.login
+                else auth.BearerAuthenticationProvider.create(credential.password)
+            )
+        loader = java.java.lang.Thread.currentThread().getContextClassLoader()
+        api = builder.build(java.java.lang.Class.forName("org.projectnessie.client.api.NessieApiV2", True, loader))
+        options = self._map({"warehouse": self._context.region.replica_root, "uri": primary.write})
+        client = java.org.apache.iceberg.nessie.NessieIcebergClient(api, "main", None, options)
+        catalog = java.org.apache.iceberg.nessie.NessieCatalog()
+        catalog.initialize("sterna", client, self._file_io(), options)
+        return catalog
+
+    def _file_io(self) -> Any:
+        """Return a FileIO that reads and writes each location with its own settings (`StorageCredential`)."""
+        java = jvm(self.spark)
+        credentials = java.java.util.ArrayList()
+        for location in self._context.registry.locations:
+            secret = self._context.secrets(location.credential_id) if location.credential_id else None
+            properties = self._map(fileio_properties(location, secret))
+            credentials.add(java.org.apache.iceberg.io.StorageCredential.create(f"{location.prefix}/", properties))
+        return java.org.apache.iceberg.CatalogUtil.loadFileIO(
+            "org.apache.iceberg.io.ResolvingFileIO",
+            self._map({}),
+            self.spark.sparkContext._jsc.hadoopConfiguration(),
+            credentials,
+        )
+
+    def _make_namespaces(self, key: str) -> None:
+        names = key.split(".")[:-1]
+        space = jvm(self.spark).org.apache.iceberg.catalog.Namespace
+        for depth in range(1, len(names) + 1):
+            namespace = space.of(self._array(names[:depth]))
+            if not self._catalog.namespaceExists(namespace):
+                self._catalog.createNamespace(namespace, self._map({}))
+
+    def _identifier(self, key: str) -> Any:
+        return jvm(self.spark).org.apache.iceberg.catalog.TableIdentifier.of(self._array(key.split(".")))
+
+    def _metadata(self, table: Any) -> Mapping[str, Any]:
+        told: Mapping[str, Any] = json.loads(self._parser().toJson(table.operations().current()))
+        return told
+
+    def _parser(self) -> Any:
+        return jvm(self.spark).org.apache.iceberg.TableMetadataParser
+
+    def _type(self, iceberg: Any, type: Type) -> Any:
+        """Return Java's type of a column: by a schema of it alone."""
+        schema = iceberg.SchemaParser.fromJson(json.dumps(_schema([Column("it", type)])))
+        return schema.findType("it")
+
+    def _array(self, words: Sequence[str]) -> Any:
+        gateway = self.spark.sparkContext._gateway
+        assert gateway is not None
+        made = gateway.new_array(jvm(self.spark).java.lang.String, len(words))
+        for place, name in enumerate(words):
+            made[place] = name
+        return made
+
+    def _map(self, values: Mapping[str, str]) -> Any:
+        made = jvm(self.spark).java.util.HashMap()
+        for name, value in values.items():
+            made.put(name, value)
+        return made
+
+
+def _schema(columns: Sequence[Column]) -> dict[str, Any]:
+    """Return a schema as Iceberg's JSON writes it, with ids of its own."""
+    ids = iter(range(1, 1_000_000))
+    fields = [_field(ids, column.name, column.type, required=column.required) for column in columns]
+    return {"type": "struct", "schema-id": 0, "fields": fields}
+
+
+def _field(ids: Any, name: str, type: Type, *, required: bool) -> dict[str, Any]:
+    return {"id": next(ids), "name": name, "required": required, "type": _json_type(ids, type)}
+
+
+def _json_type(ids: Any, type: Type) -> Any:
+    if isinstance(type, str):
+        sizes = decimal(type)
+        return f"decimal({sizes[0]}, {sizes[1]})" if sizes else type
+    if type["type"] == "list":
+        element = {"element-id": next(ids), "element-required": False}
+        return {"type": "list", **element, "element": _json_type(ids, type["element"])}
+    if type["type"] == "map":
+        key, value = {"key-id": next(ids), "value-id": next(ids)}, {"value-required": False}
+        types = {"key": _json_type(ids, type["key"]), "value": _json_type(ids, type["value"])}
+        return {"type": "map", **key, **value, **types}
+    fields = [_field(ids, each["name"], each["type"], required=False) for each in type["fields"]]
+    return {"type": "struct", "fields": fields}

@@ -1,0 +1,77 @@
+"""Where things stand in an inbox, and whether a table's name may stand in a path.
+
+<inbox>/<tenant>/<table>/<id[:2]>/<id>-<digest[:16]>.<jsonl|arrow|parquet>      what came in
+<inbox>/<tenant>/<table>/<id[:2]>/<id>.drop.json                                its mark, which makes it a drop
+<inbox>/<tenant>/<table>/_batches/<channel>/<number>.json                       a batch, before it is staged
+<inbox>/<tenant>/<table>/_batches/<channel>/<number>.rejected.json              that it never will be published
+
+Whoever cleans up takes a drop's mark away before its batch's file: a mark without one is a drop that waits.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sterna.errors import TableError, UsageError
+from sterna.ingest.model import Format, Lane
+from sterna.registry.mapping import Mapping
+from sterna.registry.model import canonical, inside
+
+DROP_ENDING = ".drop.json"
+REJECTED_ENDING = ".rejected.json"
+BATCHES = "_batches"
+_TABLE = re.compile(r"[A-Za-z0-9_]{1,128}(\.[A-Za-z0-9_]{1,128}){1,16}")
+_ENDINGS = {Format.JSON_LINES: "jsonl", Format.ARROW: "arrow", Format.PARQUET: "parquet"}
+_LONGEST_TABLE = 200
+
+
+def is_table(name: str) -> bool:
+    """Tell whether a dotted key may be a table's that takes rows: it stands in paths, and has to be plain."""
+    return len(name) <= _LONGEST_TABLE and bool(_TABLE.fullmatch(name))
+
+
+def table_folder(inbox: str, tenant: str, table: str) -> str:
+    """Return where everything of one table of one tenant stands."""
+    return f"{inbox}/{tenant}/{table}"
+
+
+def data_uri(inbox: str, lane: Lane, drop: str, digest: str, format: Format) -> str:
+    """Return where a drop's content stands: other content of the same drop would stand elsewhere."""
+    folder = table_folder(inbox, lane.tenant, lane.table)
+    return f"{folder}/{drop[:2]}/{drop}-{digest[:16]}.{_ENDINGS[format]}"
+
+
+def drop_uri(inbox: str, lane: Lane, drop: str) -> str:
+    """Return where a drop's mark stands: one place, whatever its content is."""
+    return f"{table_folder(inbox, lane.tenant, lane.table)}/{drop[:2]}/{drop}{DROP_ENDING}"
+
+
+def batch_uri(inbox: str, lane: Lane, number: int) -> str:
+    """Return where a batch is written down."""
+    return f"{table_folder(inbox, lane.tenant, lane.table)}/{BATCHES}/{lane.channel}/{number:012}.json"
+
+
+def rejected_uri(inbox: str, lane: Lane, number: int) -> str:
+    """Return where it stands that a batch was rejected."""
+    return batch_uri(inbox, lane, number).removesuffix(".json") + REJECTED_ENDING
+
+
+def check_inbox(mapping: Mapping, inbox: str) -> None:
+    """See that an inbox lies in the region's own storage and in nobody's replica root.
+
+    Raises:
+        UsageError: it doesn't.
+    """
+    region = mapping.region.name
+    try:
+        home = mapping.locate(f"{inbox}/x").location
+    except TableError as error:
+        raise UsageError(f"the inbox {inbox} of {region}: {error.message}", hint=error.hint) from None
+    if home.region != region:
+        raise UsageError(f"the inbox {inbox} of {region} lies in {home.region}: writers write near")
+    for each in mapping.registry.regions:
+        root = canonical(each.replica_root)
+        if inside(canonical(inbox), root) or inside(root, canonical(inbox)):
+            raise UsageError(
+                f"the inbox {inbox} of {region} and the replica root {each.replica_root} are in one another"
+            )

@@ -1,0 +1,105 @@
+"""Reading drops in a process of its own, with a limit of memory and of time: one bad drop costs itself alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sterna.errors import EngineError
+from sterna.ingest.columns import Column, Evolution
+from sterna.ingest.reading import AT, JOB, REPORT, DropFile, ReadJob, ReadReport
+
+
+@dataclass(frozen=True)
+class ReadLimits:
+    """What reading a batch may cost.
+
+    Args:
+        memory: bytes of the process that reads.
+        seconds: for one batch.
+        deaths: drops that may end the process, one after another, before the batch is given up.
+    """
+
+    memory: int = 3 << 30
+    seconds: float = 900.0
+    deaths: int = 5
+
+
+def read_apart(job: ReadJob, folder: Path, limits: ReadLimits | None = None) -> ReadReport:
+    """Read drops as `read_drops` does; one that ends the process that reads is refused, and the others are read.
+
+    Args:
+        job: what to read.
+        folder: where to write.
+        limits: what it may cost.
+
+    Raises:
+        EngineError: too many drops ended the process, or it failed for another reason than a drop.
+    """
+    limits = limits or ReadLimits()
+    for _ in range(limits.deaths + 1):
+        (folder / AT).unlink(missing_ok=True)
+        (folder / JOB).write_text(json.dumps(asdict(job)))
+        died = _run(folder, limits)
+        if died is None:
+            return _report(json.loads((folder / REPORT).read_text()))
+        at = (folder / AT).read_text() if (folder / AT).exists() else ""
+        if at not in {drop.id for drop in job.drops if not drop.error}:
+            break
+        job = replace(job, drops=tuple(_refused(drop, died) if drop.id == at else drop for drop in job.drops))
+    raise EngineError(f"the process that reads a batch's drops {died}", hint="its drops stay in the inbox")
+
+
+def _refused(drop: DropFile, died: str) -> DropFile:
+    return replace(drop, error=f"can't be read: the process that read it {died}")
+
+
+def _run(folder: Path, limits: ReadLimits) -> str | None:
+    """Return how the process ended that wasn't to end so."""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    environ |= {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # the others reserve more than they use
+    command = [sys.executable, "-c", _CHILD, str(folder), str(limits.memory)]
+    with (folder / "errors").open("wb") as errors:
+        try:
+            ended = subprocess.run(
+                command, env=environ, timeout=limits.seconds, stdout=errors, stderr=errors, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return f"took more than {limits.seconds:g} s"
+    if ended.returncode == 0:
+        return None
+    if ended.returncode < 0:
+        return f"died of signal {-ended.returncode}"
+    lines = (folder / "errors").read_text(errors="replace").strip().splitlines()
+    if lines and "MemoryError" in lines[-1]:
+        return "needed more memory than it may have"
+    raise EngineError(f"the process that reads drops failed: {lines[-1][:300] if lines else ended.returncode}")
+
+
+_CHILD = """
+import resource, sys
+from pathlib import Path
+from sterna.ingest.reading import main
+resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[2]), int(sys.argv[2])))
+main(Path(sys.argv[1]))
+"""
+
+
+def _report(told: dict[str, Any]) -> ReadReport:
+    more = told["evolution"]
+    return ReadReport(
+        _columns(told["columns"]),
+        Evolution(_columns(more["add"]), _columns(more["widen"])),
+        told["rows"],
+        told["bad"],
+        told["first"],
+    )
+
+
+def _columns(told: list[dict[str, Any]]) -> tuple[Column, ...]:
+    return tuple(Column(**column) for column in told)

@@ -1,0 +1,138 @@
+"""What an operator says of batches: a rejected one comes again as a new one, and one that was rolled back is put again.
+
+The tracker is told first and the table last: whatever dies in between, saying it again goes on from there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sterna.edges.postgres.pool import PostgresPool
+from sterna.errors import UsageError
+from sterna.ingest.model import Lane, State, split_channel
+from sterna.ingest.near import NearCatalog
+from sterna.ingest.records import BATCH, batch_of
+from sterna.wap.decide import is_rewound
+from sterna.wap.model import Channel
+from sterna.wap.rewind import set_mark
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What was, or would be, told again.
+
+    Args:
+        table: the table.
+        channel: the channel.
+        batches: batches that wait for a worker again.
+        drops: drops that wait for being closed again.
+        mark: what the table's mark is now; "" where it wasn't touched.
+        done: whether it was done.
+    """
+
+    table: str
+    channel: str
+    batches: tuple[str, ...] = ()
+    drops: int = 0
+    mark: str = ""
+    done: bool = False
+
+
+def replay_rejected(pool: PostgresPool, batch: str, *, act: bool) -> Replayed:
+    """Let the drops of a rejected batch come again, in a new batch with a number of its own.
+
+    Args:
+        pool: the tracker's database.
+        batch: the batch's id.
+        act: do it; else it is only shown.
+
+    Raises:
+        UsageError: there is no such batch, or it wasn't rejected.
+        DatabaseUnreachable, DatabaseRefused: nothing is changed.
+    """
+    with pool.connection() as connection, connection.transaction():
+        row = connection.execute(
+            f"SELECT {BATCH} FROM sterna_ingest_batch WHERE id = %s FOR UPDATE",  # noqa: S608
+            (batch,),
+        ).fetchone()
+        if row is None:
+            raise UsageError(f"the tracker knows no batch {batch!r}")
+        found = batch_of(row)
+        if found.state is not State.REJECTED:
+            raise UsageError(f"batch {batch} is {found.state}: only what was rejected comes again as a new batch")
+        if act:
+            drops = connection.execute("UPDATE sterna_ingest_drop SET batch = NULL WHERE batch = %s", (batch,)).rowcount
+        else:
+            query = "SELECT count(*) FROM sterna_ingest_drop WHERE batch = %s"
+            drops = (connection.execute(query, (batch,)).fetchone() or [0])[0]
+    return Replayed(found.lane.table, found.lane.channel, drops=int(drops), done=act)
+
+
+def replay_rewound(
+    pool: PostgresPool, catalog: NearCatalog, lane: Lane, to: int, *, accept: bool, act: bool
+) -> Replayed:
+    """Settle what a table that was rolled back, or made anew, has lost.
+
+    Args:
+        pool: the tracker's database.
+        catalog: the tables of `main`.
+        lane: table and channel.
+        to: the last number whose rows the table still has.
+        accept: the rows behind it stay away; else they are put there again.
+        act: do it; else it is only shown.
+
+    Raises:
+        UsageError: nothing contradicts the channel's mark, or the tracker has no such batch.
+        TableMoved, TableGone, DatabaseUnreachable, DatabaseRefused: said again it goes on.
+    """
+    parts = split_channel(lane.channel)
+    if parts is None:
+        raise UsageError(f"{lane.channel!r} is no channel: expected <region>.<tenant>.<name>")
+    channel, table = Channel(*parts), catalog.table(lane.table)
+    state = table.look().state
+    mark = state.properties.get(channel.mark, "")
+    lost = _lost(pool, lane, to)
+    if not lost:
+        raise UsageError(f"no batch of channel {lane.channel} behind number {to} was published")
+    target = (max(lost.values()) if accept else to) or ""
+    if act:
+        known = _published(pool, lane)  # before it is told otherwise: a mark below that contradicts it
+        if not accept:
+            _open_again(pool, lane, to)
+        if mark != str(target) or is_rewound(state, channel):
+            set_mark(table, channel, str(target), mark, lost=known)
+    return Replayed(lane.table, lane.channel, batches=tuple(lost), mark=str(target) if act else mark, done=act)
+
+
+def _published(pool: PostgresPool, lane: Lane) -> int:
+    """Return the highest number of which the tracker says that it is on `main`."""
+    query = (
+        "SELECT coalesce(max(number), 0) FROM sterna_ingest_batch "
+        "WHERE table_name = %s AND channel = %s AND state = 'published'"
+    )
+    with pool.connection() as connection:
+        row = connection.execute(query, (lane.table, lane.channel)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _lost(pool: PostgresPool, lane: Lane, to: int) -> dict[str, int]:
+    query = (
+        "SELECT id, number FROM sterna_ingest_batch WHERE table_name = %s AND channel = %s AND number > %s "
+        "AND state = 'published' OR (table_name = %s AND channel = %s AND number > %s AND reason = %s) ORDER BY number"
+    )
+    place = (lane.table, lane.channel, to)
+    with pool.connection() as connection:
+        return {row[0]: int(row[1]) for row in connection.execute(query, (*place, *place, _AGAIN)).fetchall()}
+
+
+def _open_again(pool: PostgresPool, lane: Lane, to: int) -> None:
+    query = (
+        "UPDATE sterna_ingest_batch SET state = 'closed', settled = NULL, snapshot = NULL, commit_hash = '', "
+        "worker = '', leased_until = NULL, attempts = 0, reason = %s "
+        "WHERE table_name = %s AND channel = %s AND number > %s AND state = 'published'"
+    )
+    with pool.connection() as connection:
+        connection.execute(query, (_AGAIN, lane.table, lane.channel, to))
+
+
+_AGAIN = "replayed: the table had lost it"

@@ -1,0 +1,174 @@
+"""The room: takes drops, and closes batches as their rules say, in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sterna.errors import SternaError, StoreError, printable
+from sterna.ingest.closing import close_due
+from sterna.ingest.inbox import Sent
+from sterna.ingest.model import Drop
+from sterna.ingest.region import RegionIngest
+from sterna.ingest.schema import marker_uri
+from sterna.ingest.tracker import TableBacklog, Usage
+
+log = logging.getLogger(__name__)
+_USAGE_SECONDS = 1.0  # for which what a tenant has taken up is remembered
+_BACKLOG_SECONDS = 5.0
+_ENDING = 10.0
+_DARK_SECONDS = 2.0
+
+
+@dataclass
+class IngestCounts:
+    """What a room has done.
+
+    Args:
+        drops: that were taken, by format.
+        bytes: of these.
+        rows: of these.
+        repeated: drops that were sent again.
+        refused: answers that were none, by status.
+        closed: batches, by the rule that closed them.
+        failures: times that the tracker or the store gave no answer.
+    """
+
+    drops: Counter[str] = field(default_factory=Counter)
+    bytes: Counter[str] = field(default_factory=Counter)
+    rows: Counter[str] = field(default_factory=Counter)
+    repeated: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    closed: Counter[str] = field(default_factory=Counter)
+    failures: int = 0
+
+
+class IngestRoom:
+    """One region's ingestion in a gateway.
+
+    Args:
+        ingest: the region's.
+        look: seconds after which it is looked again whether something is due.
+    """
+
+    def __init__(self, ingest: RegionIngest, look: float = 0.5) -> None:
+        self.ingest = ingest
+        self.counts = IngestCounts()
+        self.backlog: Sequence[TableBacklog] = ()
+        self.problem = ""
+        self.under_way = 0
+        self._look = look
+        self._prepared = False
+        self._preparing = threading.Lock()
+        self._usage: dict[str, tuple[float, Usage]] = {}
+        self._next_backlog = 0.0
+        self._store_failed = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sterna-ingest-closer", daemon=True)
+
+    def start(self) -> None:
+        """Begin to close batches."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End in order."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(_ENDING)
+        self.ingest.close()
+
+    def prepare(self) -> None:
+        """See to the tracker before it is used for the first time.
+
+        Raises:
+            SternaError: as `RegionIngest.prepare`.
+        """
+        if not self._prepared:
+            with self._preparing:
+                if not self._prepared:
+                    self.ingest.prepare()
+                    self._prepared = True
+
+    def take(self, sent: Sent) -> tuple[Drop, bool]:
+        """Make a drop durable, as `Inbox.take`.
+
+        Raises:
+            SternaError: it isn't taken.
+        """
+        self.prepare()
+        try:
+            drop, new = self.ingest.inbox.take(sent)
+        except StoreError:
+            self._store_failed = True
+            raise
+        if new:
+            for counter, amount in (
+                (self.counts.drops, 1),
+                (self.counts.bytes, drop.bytes),
+                (self.counts.rows, drop.rows),
+            ):
+                counter[drop.format.value] += amount
+        else:
+            self.counts.repeated += 1
+        return drop, new
+
+    def usage(self, tenant: str) -> Usage:
+        """Return what a tenant has taken up, as of a second ago at most.
+
+        Raises:
+            SternaError: the tracker doesn't answer.
+        """
+        until, known = self._usage.get(tenant, (0.0, None))
+        if known is None or until <= time.monotonic():
+            self.prepare()
+            known = self.ingest.tracker.usage(tenant)
+            self._usage[tenant] = time.monotonic() + _USAGE_SECONDS, known
+        return known
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._look_at_store()
+                self.prepare()
+                self._close()
+                self._look_at_backlog()
+            except SternaError as error:
+                self._failed(f"{type(error).__name__}: {error}")
+            except Exception:
+                log.exception("closing batches failed")
+                self._failed("closing batches failed")
+            else:
+                self._well()
+            self._stop.wait(_DARK_SECONDS if self.problem else self._look)
+
+    def _look_at_store(self) -> None:
+        # One that kept silent is not asked for half a minute, which is long for whoever waits to be told 201.
+        if self._store_failed:
+            self.ingest.objects.ask_again()
+            self.ingest.objects.size(marker_uri(self.ingest.own.inbox))
+            self._store_failed = False
+
+    def _close(self) -> None:
+        for batch in close_due(self.ingest.pool, self.ingest.rules):
+            self.counts.closed[batch.closed_by] += 1
+            log.info("batch %s of %s is closed: %s", batch.number, batch.lane.channel, batch.closed_by)
+
+    def _look_at_backlog(self) -> None:
+        if time.monotonic() >= self._next_backlog:
+            self.backlog = self.ingest.tracker.backlog()
+            self._next_backlog = time.monotonic() + _BACKLOG_SECONDS
+
+    def _failed(self, problem: str) -> None:
+        self.counts.failures += 1
+        if problem != self.problem:  # once, and not each time that it is looked
+            log.warning("the inbox or the tracker is dark: %s", printable(problem))
+        self.problem = problem
+
+    def _well(self) -> None:
+        if self.problem:
+            log.warning("the inbox and the tracker answer again")
+        self.problem = ""

@@ -1,0 +1,225 @@
+"""The tracker, as those see it who take drops in and who ask: an index in the region's Postgres.
+
+What it says can be made anew from the inbox and the tables (`rebuild`): it decides nothing that these don't.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sterna.edges.postgres.pool import PostgresPool
+from sterna.errors import KeyReused
+from sterna.ingest.model import Batch, Drop, State
+from sterna.ingest.records import BATCH, DROP, DROPS, INSERT_DROP, batch_of, drop_of, drop_row
+
+_WAITING = "b.state IS NULL OR b.state IN ('closed', 'staged')"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a tenant has taken up.
+
+    Args:
+        backlog: bytes that wait for being published.
+        day: bytes of the last 24 hours.
+        tables: the tables that he has written to.
+    """
+
+    backlog: int
+    day: int
+    tables: frozenset[str]
+
+
+@dataclass(frozen=True)
+class ChannelState:
+    """How far a producer's channel is, at one table.
+
+    Args:
+        table: the table.
+        accepted: the offset token that was taken last: it and all before are durable.
+        settled: the newest one of which all before are settled, too: published, or rejected; "": none.
+        drops: how many were taken.
+        next: the number of the next batch.
+    """
+
+    table: str
+    accepted: str
+    settled: str
+    drops: int
+    next: int
+
+
+@dataclass(frozen=True)
+class TableBacklog:
+    """What waits at one table.
+
+    Args:
+        tenant, table: whose.
+        buffered: drops without a batch.
+        waiting: batches that are closed or staged.
+        bytes: of both.
+        oldest: when the oldest drop was taken that is not published.
+        age: seconds since then, by the tracker's clock.
+        reason: why the oldest batch was given back last; "": it wasn't.
+    """
+
+    tenant: str
+    table: str
+    buffered: int
+    waiting: int
+    bytes: int
+    oldest: datetime
+    age: float
+    reason: str
+
+
+class Tracker:
+    """The index of a region's drops and batches.
+
+    Args:
+        pool: connections to its database.
+    """
+
+    def __init__(self, pool: PostgresPool) -> None:
+        self.pool = pool
+        self._channels: set[tuple[str, str]] = set()
+
+    def accept(self, drop: Drop) -> tuple[Drop, bool]:
+        """Write a drop down; return it as it stands there, and whether it is new.
+
+        Raises:
+            KeyReused: another one stands there under its key.
+            DatabaseUnreachable, DatabaseRefused: it isn't written down.
+        """
+        with self.pool.connection() as connection:
+            if (place := (drop.lane.table, drop.lane.channel)) not in self._channels:
+                connection.execute(
+                    "INSERT INTO sterna_ingest_channel (tenant, table_name, channel) VALUES (%s, %s, %s) "
+                    "ON CONFLICT DO NOTHING",
+                    (drop.lane.tenant, *place),
+                )
+                self._channels.add(place)
+            if connection.execute(INSERT_DROP, drop_row(drop)).rowcount:
+                return drop, True
+            row = connection.execute(f"SELECT {DROP} FROM {DROPS} WHERE d.id = %s", (drop.id,)).fetchone()  # noqa: S608
+        assert row is not None
+        there = drop_of(row)
+        refuse_other(there, drop)
+        return there, False
+
+    def drop(self, id: str) -> Drop | None:
+        """Return a drop, None where there is none."""
+        rows = self._rows(f"SELECT {DROP} FROM {DROPS} WHERE d.id = %s", (id,))  # noqa: S608
+        return drop_of(rows[0]) if rows else None
+
+    def batch(self, id: str) -> Batch | None:
+        """Return a batch, None where there is none."""
+        rows = self._rows(f"SELECT {BATCH} FROM sterna_ingest_batch WHERE id = %s", (id,))  # noqa: S608
+        return batch_of(rows[0]) if rows else None
+
+    def batches(
+        self,
+        tenants: Sequence[str] | None = None,
+        table: str | None = None,
+        state: State | None = None,
+        since: datetime | None = None,
+        most: int = 100,
+    ) -> Sequence[Batch]:
+        """Return batches, the newest first.
+
+        Args:
+            tenants: of these alone; None: of all.
+            table: of this table alone.
+            state: in this state alone.
+            since: closed then or later.
+            most: how many at most.
+        """
+        wished: list[tuple[str, Any]] = [
+            ("tenant = ANY(%s)", None if tenants is None else list(tenants)),
+            ("table_name = %s", table),
+            ("state = %s", None if state is None else state.value),
+            ("closed >= %s", since),
+        ]
+        given = [(text, value) for text, value in wished if value is not None]
+        where = " AND ".join(["true", *(text for text, _ in given)])
+        query = f"SELECT {BATCH} FROM sterna_ingest_batch WHERE {where} ORDER BY closed DESC, number DESC LIMIT %s"  # noqa: S608
+        return [batch_of(row) for row in self._rows(query, [*(value for _, value in given), most])]
+
+    def usage(self, tenant: str) -> Usage:
+        """Return what a tenant has taken up."""
+        query = f"""
+            SELECT (SELECT coalesce(sum(d.bytes), 0) FROM {DROPS} WHERE d.tenant = %(tenant)s AND d.batch IS NULL)
+                 + (SELECT coalesce(sum(bytes), 0) FROM sterna_ingest_batch
+                    WHERE tenant = %(tenant)s AND state IN ('closed', 'staged')),
+                   (SELECT coalesce(sum(bytes), 0) FROM sterna_ingest_drop
+                    WHERE tenant = %(tenant)s AND taken > clock_timestamp() - interval '1 day'),
+                   (SELECT coalesce(array_agg(DISTINCT table_name), '{{}}') FROM sterna_ingest_channel
+                    WHERE tenant = %(tenant)s)
+        """  # noqa: S608
+        (row,) = self._rows(query, {"tenant": tenant})
+        return Usage(int(row[0]), int(row[1]), frozenset(row[2]))
+
+    def channel(self, channel: str) -> Sequence[ChannelState]:
+        """Return how far a channel is, at each table that it leads to."""
+        query = f"""
+            SELECT c.table_name, c.next,
+              (SELECT count(*) FROM sterna_ingest_drop d WHERE d.channel = c.channel AND d.table_name = c.table_name),
+              coalesce((SELECT token FROM sterna_ingest_drop d WHERE d.channel = c.channel
+                AND d.table_name = c.table_name AND token <> '' ORDER BY sequence DESC LIMIT 1), ''),
+              coalesce((SELECT token FROM sterna_ingest_drop d WHERE d.channel = c.channel
+                AND d.table_name = c.table_name AND token <> ''
+                AND sequence < coalesce((SELECT min(sequence) FROM {DROPS} WHERE d.channel = c.channel
+                  AND d.table_name = c.table_name AND ({_WAITING})), 9223372036854775807)
+                ORDER BY sequence DESC LIMIT 1), '')
+            FROM sterna_ingest_channel c WHERE c.channel = %s ORDER BY c.table_name
+        """  # noqa: S608
+        return [ChannelState(row[0], row[3], row[4], row[2], row[1]) for row in self._rows(query, (channel,))]
+
+    def backlog(self) -> Sequence[TableBacklog]:
+        """Return what waits at each table where something does, the oldest first."""
+        query = """
+            SELECT tenant, table_name, sum(drops), sum(batches), sum(bytes), min(oldest),
+                   extract(epoch FROM clock_timestamp() - min(oldest)),
+                   coalesce((array_agg(reason ORDER BY oldest) FILTER (WHERE reason <> ''))[1], '')
+            FROM (SELECT tenant, table_name, 1 AS drops, 0 AS batches, bytes, taken AS oldest, '' AS reason
+                  FROM sterna_ingest_drop WHERE batch IS NULL
+                  UNION ALL
+                  SELECT tenant, table_name, 0, 1, bytes, oldest, reason
+                  FROM sterna_ingest_batch WHERE state IN ('closed', 'staged')) waiting
+            GROUP BY tenant, table_name ORDER BY min(oldest), table_name
+        """
+        return [
+            TableBacklog(row[0], row[1], int(row[2]), int(row[3]), int(row[4]), row[5], max(float(row[6]), 0.0), row[7])
+            for row in self._rows(query)
+        ]
+
+    def rejected(self, most: int = 20) -> Sequence[Batch]:
+        """Return the batches that were rejected, the newest first."""
+        return self.batches(state=State.REJECTED, most=most)
+
+    def close(self) -> None:
+        """Close its connections."""
+        self.pool.close()
+
+    def _rows(self, query: str, given: Any = ()) -> list[Any]:
+        with self.pool.connection() as connection:
+            return connection.execute(query, given).fetchall()
+
+
+def refuse_other(there: Drop, drop: Drop) -> None:
+    """See that a drop is the one that stands under its key already.
+
+    Raises:
+        KeyReused: it has other content, or goes elsewhere.
+    """
+    for what, mine, theirs in (
+        ("content", drop.digest, there.digest),
+        ("format", drop.format, there.format),
+        ("partition", drop.lane.partition, there.lane.partition),
+        ("offset", drop.offset, there.offset),
+    ):
+        if mine != theirs:
+            raise KeyReused(f"the same key was used for another {what} before", table=drop.lane.table)

@@ -1,0 +1,137 @@
+"""A worker: takes closed batches, one after another, until there are none, or for a while."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from sterna.errors import LeaseLost, OutOfTurn, Remedy, SternaError
+from sterna.ingest.consolidate import LEASE, Consolidated, Shop, consolidate
+from sterna.ingest.model import Batch
+
+_SOON = 0.3
+_LONGEST = 60.0  # seconds between two tries of what time may cure
+_STOPPED = 300.0  # of what waits for somebody, who says `sterna ingest run --once` when it is mended
+_IDLE = 0.5
+_ONCE_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Worked:
+    """What a worker has done.
+
+    Args:
+        done: batches that he settled.
+        failed: batches that he gave back, by id, and why.
+        stopped: why of those that wait for somebody.
+    """
+
+    done: tuple[Consolidated, ...]
+    failed: dict[str, str]
+    stopped: tuple[str, ...] = ()
+
+
+class Worker:
+    """Works off batches in one region.
+
+    Args:
+        shop: where he works.
+        done: called with each batch that he settled.
+        say: called with a line where one is given back.
+        close: closes batches that are due; called before each look.
+        sleep: waits.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        shop: Shop,
+        done: Callable[[Consolidated], object],
+        say: Callable[[str], object],
+        close: Callable[[], object] = lambda: None,
+        *,
+        sleep: Callable[[float], object] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._shop, self._done, self._say, self._close = shop, done, say, close
+        self._sleep, self._clock = sleep, clock
+        self.name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._settled: list[Consolidated] = []
+        self._failed: dict[str, str] = {}
+        self._stopped: dict[str, str] = {}
+        self._again: set[str] = set()
+        self._rng = Random()  # noqa: S311 - spreads waiting
+
+    def run(self, seconds: float | None = None, *, once: bool = False) -> Worked:
+        """Work off what is closed.
+
+        Args:
+            seconds: for how long to look for more; None: for ever.
+            once: only what is closed now, and what waits for that to be published.
+
+        Raises:
+            DatabaseUnreachable, DatabaseRefused: the tracker doesn't answer; a worker that lingers waits for it.
+        """
+        end = self._clock() + (_ONCE_SECONDS if once else float("inf") if seconds is None else seconds)
+        while True:
+            worked = self._round(once=once)
+            if self._clock() >= end or (once and not worked and not self._again):
+                return Worked(tuple(self._settled), dict(self._failed), tuple(self._stopped.values()))
+            if not worked:
+                self._sleep(_IDLE)
+
+    def _round(self, *, once: bool) -> bool:
+        try:
+            self._close()
+            batch = self._shop.queue.take(self.name, LEASE)
+        except SternaError as error:
+            if once or error.remedy is not Remedy.RETRY:
+                raise
+            self._say(str(error))
+            return False
+        if batch is None:
+            return False
+        self._work(batch)
+        return True
+
+    def _work(self, batch: Batch) -> None:
+        self._again.discard(batch.id)
+        try:
+            done = consolidate(self._shop, batch, self.name)
+        except LeaseLost:
+            return  # somebody else has it, and does all of it
+        except SternaError as error:
+            self._give_back(batch, error)
+        except BaseException:
+            # Whatever ends this process: the next worker needn't wait for the lease.
+            self._shop.queue.give_back(batch.id, self.name, "the worker was ended")
+            raise
+        else:
+            self._failed.pop(batch.id, None)
+            self._stopped.pop(batch.id, None)
+            self._settled.append(done)
+            self._done(done)
+
+    def _give_back(self, batch: Batch, error: SternaError) -> None:
+        wait = self._wait(batch, error)
+        self._shop.queue.give_back(batch.id, self.name, f"{type(error).__name__}: {error}", wait=wait)
+        # What comes before it was given back by this worker: it isn't worth waiting for.
+        if isinstance(error, OutOfTurn) and not self._failed:
+            self._again.add(batch.id)
+            return
+        self._failed[batch.id] = f"{type(error).__name__}: {error}"
+        if error.remedy is not Remedy.RETRY:
+            self._stopped[batch.id] = self._failed[batch.id]
+        self._say(f"batch {batch.number} of {batch.lane.table}, channel {batch.lane.channel}, waits: {error}")
+
+    def _wait(self, batch: Batch, error: SternaError) -> float:
+        if isinstance(error, OutOfTurn):
+            return _SOON * self._rng.uniform(0.5, 1.5)
+        if error.remedy is Remedy.RETRY:
+            return float(min(2.0 ** min(batch.attempts, 10), _LONGEST))
+        return _STOPPED

@@ -1,0 +1,69 @@
+"""Ingestion, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from sterna.errors import printable
+from sterna.render.lines import joined
+
+if TYPE_CHECKING:
+    from sterna.ingest.model import Batch
+    from sterna.ingest.status import IngestStatus, TableStanding
+
+
+def ingest_fields(found: IngestStatus) -> dict[str, Any]:
+    """Return how ingestion stands, as data for JSON."""
+    return {
+        "region": found.region,
+        "inbox": found.inbox,
+        "begun": found.begun,
+        "oldest_seconds": round(found.oldest, 3),
+        "tables": [
+            {**vars(each.backlog), "age": round(each.backlog.age, 3), "patience": each.patience, "alarm": each.too_long}
+            for each in found.tables
+        ],
+        "rejected": list(found.rejected),
+    }
+
+
+def ingest_text(found: IngestStatus) -> str:
+    """Return how ingestion stands as lines for people."""
+    if not found.begun:
+        return f"{found.region}: nothing came in yet; the inbox is {found.inbox}"
+    waiting = sum(each.backlog.bytes for each in found.tables)
+    what = f"{waiting:,} bytes wait, the oldest for {found.oldest:.0f} s" if found.tables else "nothing waits"
+    lines = [f"{found.region}: {what}; the inbox is {found.inbox}"]
+    lines += [_table(each) for each in found.tables]
+    lines += [f"  rejected {_batch(batch)}" for batch in found.rejected]
+    return joined(lines)
+
+
+def batches_text(region: str, batches: Sequence[Batch]) -> str:
+    """Return batches as lines for people."""
+    return joined([f"{region}: {len(batches)} batches", *(f"  {_batch(batch)}" for batch in batches)])
+
+
+def closed_text(region: str, batches: Sequence[Batch]) -> str:
+    """Return batches that were closed just now as lines for people."""
+    return joined([f"{region}: {len(batches)} batches are closed", *(f"  {_batch(batch)}" for batch in batches)])
+
+
+def _table(each: TableStanding) -> str:
+    found = each.backlog
+    alarm = f"  ALARM (more than {each.patience} s)" if each.too_long else ""
+    why = f": {printable(found.reason, 200)}" if found.reason else ""
+    what = f"{found.buffered} drops without a batch, {found.waiting} batches, {found.bytes:,} bytes"
+    return f"  {found.table}: {what}, the oldest for {found.age:.0f} s{why}{alarm}"
+
+
+def _batch(batch: Batch) -> str:
+    lane = batch.lane
+    where = f"{lane.table} {lane.channel} {batch.number}" + (
+        f" [{printable(lane.partition)}]" if lane.partition else ""
+    )
+    what = f"{batch.files} drops, {batch.rows:,} rows, {batch.bytes:,} bytes"
+    result = f" in {batch.commit[:12]}" if batch.commit else ""
+    why = f": {printable(batch.reason, 200)}" if batch.reason else ""
+    return f"{batch.closed:%Y-%m-%dT%H:%M:%SZ} {where}: {batch.state.value}{result}, {what}{why}"

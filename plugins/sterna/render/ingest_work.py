@@ -1,0 +1,40 @@
+"""What workers of ingestion did, for people."""
+
+from __future__ import annotations
+
+from sterna.ingest.consolidate import Consolidated
+from sterna.ingest.rebuild import Rebuilt
+from sterna.ingest.replay import Replayed
+from sterna.ingest.worker import Worked
+from sterna.render.dry_run import NOTHING_CHANGED
+
+
+def consolidated_text(done: Consolidated) -> str:
+    """Return what became of a batch as one line."""
+    what = f"{done.table} batch {done.number}: {done.state}"
+    if done.reason:
+        return f"{what}: {done.reason}"
+    bad = f", {done.bad} bad" if done.bad else ""
+    how = f"{done.drops} drops, {done.rows} rows{bad}, {done.files} files" if done.files else "it was there already"
+    return f"{what}: {how}"
+
+
+def worked_text(worked: Worked) -> str:
+    """Return what a worker did as lines."""
+    counts = [f"{len(worked.done)} batches settled, {len(worked.failed)} wait"]
+    return "\n".join([*counts, *(f"  {id}: {reason}" for id, reason in worked.failed.items())])
+
+
+def replayed_text(replayed: Replayed) -> str:
+    """Return what is told again as lines."""
+    where = f"{replayed.table}, channel {replayed.channel}"
+    what = f"{replayed.drops} drops come again in a new batch" if replayed.drops else ""
+    batches = f"{len(replayed.batches)} batches that the table has lost; its mark: {replayed.mark or 'none'}"
+    lines = [f"{where}: {what or batches}", *(f"  {id}" for id in replayed.batches)]
+    return "\n".join(lines if replayed.done else [*lines, NOTHING_CHANGED])
+
+
+def rebuilt_text(rebuilt: Rebuilt) -> str:
+    """Return what a tracker that was made anew knows, as one line."""
+    states = ", ".join(f"{count} {state}" for state, count in rebuilt.batches.items()) or "none"
+    return f"{rebuilt.drops} drops, {rebuilt.buffered} of them without a batch; batches: {states}"

@@ -1,0 +1,170 @@
+"""What follows from a look at a table: is a step published, is it staged, what may be done; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sterna.errors import MarkMoved, OutOfTurn, Rewound
+from sterna.wap.model import Channel, SnapshotState, Step, TableState
+
+
+@dataclass(frozen=True)
+class Published:
+    """It is on `main`: there is nothing to do.
+
+    Args:
+        snapshot: the one that it is in; None: that is expired, and the mark remembers.
+    """
+
+    snapshot: int | None
+
+
+@dataclass(frozen=True)
+class FastForward:
+    """What is staged becomes the current snapshot, as it is.
+
+    Args:
+        snapshot: the staged one.
+    """
+
+    snapshot: int
+
+
+@dataclass(frozen=True)
+class Append:
+    """The files of what is staged are appended in a new snapshot: the table went on since.
+
+    Args:
+        snapshot: the staged one.
+    """
+
+    snapshot: int
+
+
+@dataclass(frozen=True)
+class MarkOnly:
+    """Somebody published it without its mark: the mark follows.
+
+    Args:
+        snapshot: the one that it is in.
+    """
+
+    snapshot: int
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Nothing is staged that can be published: it has to be loaded.
+
+    Args:
+        outrun: snapshots that were staged under the id, on a state that the table has left.
+    """
+
+    outrun: tuple[int, ...] = ()
+
+
+Decision = Published | FastForward | Append | MarkOnly | Stage
+
+
+def decide(state: TableState, step: Step) -> Decision:
+    """Return what is to be done about a step, by one look at a table.
+
+    Args:
+        state: what the table's metadata says.
+        step: what is to be on `main`.
+
+    Raises:
+        Rewound: the mark speaks of a snapshot that the table's history has lost.
+        OutOfTurn: an earlier number has to be published first.
+        MarkMoved: the mark is neither what the step sets nor what it was made for.
+    """
+    _refuse_rewound(state, step.channel)
+    mark = state.properties.get(step.channel.mark, "")
+    there = next((each for each in state.line if step.id in (each.wap_id, each.published)), None)
+    if _reached(step, mark):
+        return Published(there.id if there else None)
+    _refuse_other(step, mark)
+    if there:
+        return MarkOnly(there.id)
+    return _of_staged(state, step)
+
+
+def marks(step: Step, snapshot: int, sequence: int) -> dict[str, str]:
+    """Return the properties that are set in the very commit that publishes a step.
+
+    Args:
+        step: the step.
+        snapshot: the snapshot that becomes, or is, the current one.
+        sequence: its sequence number.
+    """
+    return {step.channel.mark: step.mark, step.channel.place: f"{snapshot}/{sequence}"}
+
+
+def is_staged(state: TableState, step: Step) -> bool:
+    """Say whether a step is staged, or published: there is nothing to load, whatever it goes after.
+
+    Raises:
+        Rewound: as `decide`.
+    """
+    _refuse_rewound(state, step.channel)
+    known = any(step.id in (each.wap_id, each.published) for each in state.snapshots)
+    return known or _reached(step, state.properties.get(step.channel.mark, ""))
+
+
+def is_rewound(state: TableState, channel: Channel) -> bool:
+    """Say whether a channel's mark was set with a snapshot that the table's history has lost.
+
+    One that is expired isn't lost. History is kept from its newest end: where older snapshots are kept, the one of the
+    mark would be, too.
+    """
+    id, _, sequence = state.properties.get(channel.place, "").partition("/")
+    if not id.isdigit() or not sequence.isdigit():
+        return False
+    if int(id) in {snapshot.id for snapshot in state.line}:
+        return False
+    if not state.line or int(id) in {snapshot.id for snapshot in state.snapshots}:
+        return True
+    oldest = state.line[-1]
+    return oldest.parent is None or 0 < oldest.sequence <= int(sequence)
+
+
+def _refuse_rewound(state: TableState, channel: Channel) -> None:
+    if is_rewound(state, channel):
+        raise Rewound(
+            f"channel {channel} is applied up to {state.properties.get(channel.mark, '')!r}, and the snapshot of that "
+            "is no ancestor of the table's current one: it was rolled back or replaced",
+            hint="see Rewound in the run book: replay, or accept that the rows are gone",
+        )
+
+
+def _reached(step: Step, mark: str) -> bool:
+    if step.numbered:
+        return _number(mark) >= _number(step.mark)
+    return mark == step.mark
+
+
+def _refuse_other(step: Step, mark: str) -> None:
+    if mark == step.after:
+        return
+    told = f"{step.id} of channel {step.channel} goes after {step.after!r}, and `main` is at {mark!r}"
+    if step.numbered and _number(mark) < _number(step.after):
+        raise OutOfTurn(told, hint="earlier batches come first")
+    raise MarkMoved(told, hint="look again what is on main, and make the step for that")
+
+
+def _of_staged(state: TableState, step: Step) -> Decision:
+    live = {snapshot.id for snapshot in state.line}
+    staged = [each for each in state.snapshots if each.wap_id == step.id and each.id not in live]
+    for snapshot in staged:
+        if snapshot.parent == state.current:
+            return FastForward(snapshot.id)
+    movable = [each for each in staged if not step.rereads and _only_appends(each)]
+    return Append(movable[-1].id) if movable else Stage(tuple(each.id for each in staged))
+
+
+def _only_appends(snapshot: SnapshotState) -> bool:
+    return snapshot.operation == "append"
+
+
+def _number(mark: str) -> int:
+    return int(mark) if mark.isdigit() else 0

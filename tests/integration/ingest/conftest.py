@@ -1,0 +1,36 @@
+"""One Postgres for all tests of ingestion, and a database for each."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sterna.embedded.postgres import Postgres, start_postgres
+from tests.support.ingest import Door, door
+from tests.support.stores import Stores, file_stores
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    server = start_postgres(tmp_path_factory.mktemp("ingest"))
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[Stores]:
+    """Two regions' stores on disk."""
+    with file_stores(tmp_path / "stores") as made:
+        yield made
+
+
+@pytest.fixture
+def eu(postgres: Postgres, local: Stores, tmp_path: Path) -> Iterator[Door]:
+    """The door of eu, over its own store."""
+    with door(local.objects, f"{local.eu}/inbox", postgres, f"ingest_{secrets.token_hex(4)}", tmp_path) as made:
+        yield made

@@ -1,0 +1,358 @@
+"""The door: a real gateway process over a real S3 and a real Postgres. What is sent is durable, or refused with its
+reason, and nobody else is delayed.
+"""
+
+from __future__ import annotations
+
+import io
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sterna.embedded.access import new_access
+from sterna.embedded.postgres import Database, Postgres
+from sterna.ingest.schema import marker_uri
+from tests.support.ingest import Door
+from tests.support.ingest_gateway import Served, services_of, serving
+from tests.support.stores import Stores, rclone_stores
+
+TABLE = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
+PARQUET = "application/vnd.apache.parquet"
+ARROW = "application/vnd.apache.arrow.stream"
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
+    with rclone_stores(tmp_path_factory.mktemp("door")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def database(postgres: Postgres) -> Database:
+    return postgres.create_database(f"door_{secrets.token_hex(4)}")
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory, stores: Stores, database: Database) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("gateway")
+    services = services_of(stores, database, file="2MiB", body="1MiB", line="64KiB", depth=8, rows=1000, ratio=100)
+    with serving(folder, stores, database, services, new_access()) as made:
+        yield made
+
+
+@pytest.fixture
+def tracked(door: Served, stores: Stores, database: Database, tmp_path: Path) -> Iterator[Door]:
+    """The same tracker, looked at from here."""
+    made = Door(stores.objects, f"{stores.eu}/inbox", database, tmp_path)
+    yield made
+    made.pool.close()
+
+
+def parquet(table: pa.Table = TABLE, **options: Any) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+def arrow(table: pa.Table = TABLE) -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def until(look: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 30
+    while not look():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def test_rows_and_files_are_durable_and_their_producer_sees_what_became_of_them(door: Served, tracked: Door) -> None:
+    for content, path, kind, format in (
+        (b'{"a": 1}\n{"a": 2}\n{"a": 3}\n', "rows", "application/x-ndjson; charset=utf-8", "json"),
+        (arrow(), "rows", ARROW, "arrow"),
+        (parquet(), "files", PARQUET, "parquet"),
+    ):
+        answer = door.post(
+            content, path=path, kind=kind, Idempotency_Key=secrets.token_hex(8), Sterna_Partition="day=1"
+        )
+        said = answer.json()
+        assert answer.status_code == 201, said
+        assert (said["rows"], said["bytes"], said["format"], said["repeated"]) == (3, len(content), format, False)
+        drop = tracked.tracker.drop(said["id"])
+        assert drop is not None and tracked.objects.read(drop.uri) == content
+        assert "/inbox/acme/acme.events/" in drop.uri and drop.lane.partition == "day=1"
+        found = httpx.get(door.url + answer.headers["location"], headers=door.bearer()).json()
+        assert (found["id"], found["table"], found["channel"]) == (drop.id, "acme.events", "eu.acme.default")
+    until(lambda: door.get(f"drops/{said['id']}").json()["state"] == "closed", "the age of a second closes")
+    batch = door.get(f"drops/{said['id']}").json()["batch"]
+    listed = door.get("batches", tenant="acme", table="acme.events", state="closed", since=batch["closed"]).json()
+    assert batch in listed["batches"] and listed["region"] == "eu"
+
+
+def test_the_same_key_is_the_same_drop_and_other_content_is_409(door: Served) -> None:
+    first = door.post(Idempotency_Key="one")
+    again = door.post(Idempotency_Key="one")
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json()["id"] == first.json()["id"] and again.json()["repeated"]
+    other = door.post(b'{"a": 2}\n', Idempotency_Key="one")
+    assert other.status_code == 409 and "another content" in other.json()["error"] and other.json()["request_id"]
+    assert door.post(Idempotency_Key="one", Sterna_Partition="p").status_code == 409
+    unkeyed = {door.post().json()["id"] for _ in range(2)}
+    assert len(unkeyed) == 2
+
+
+def test_a_channel_knows_its_last_offset(door: Served) -> None:
+    for offset in ("10", "20", "20"):
+        answer = door.post(Sterna_Channel="feed", Sterna_Offset=offset, table="acme.sub.t")
+    assert answer.status_code == 200
+    told = door.get("channels/eu.acme.feed").json()
+    assert told == {
+        "channel": "eu.acme.feed",
+        "tables": [{"table": "acme.sub.t", "accepted_offset": "20", "settled_offset": None, "drops": 2}],
+    }
+    for channel in ("us.acme.feed", "eu.zeta.feed", "feed", "eu.acme.feed.x"):
+        assert door.get(f"channels/{channel}").status_code == 404
+    assert door.post(Sterna_Offset="1").status_code == 400
+    assert door.post(Sterna_Offset="1", Sterna_Channel="c", Idempotency_Key="k").status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("roles", "table", "status"),
+    [
+        (("tenant:zeta",), "acme.events", 403),
+        (("reader", "writer", "admin"), "acme.events", 403),
+        (("tenant:acme",), "zeta.t", 403),
+        (("tenant:acme",), "nobody.t", 403),
+        (("tenant:acme",), "acmex.events", 403),
+        (("tenant:acme",), "acme.sub.kept_out", 403),
+        (("tenant:acme",), "acme.other", 404),
+        (("tenant:acme",), "acme", 404),
+        (("tenant:acme",), "acme.%2e%2e", 404),
+        (("tenant:acme",), "..%2Fzeta%2Fzeta.t", 404),
+        (("tenant:acme",), "acme.events%00", 404),
+        (("tenant:acme",), "acme.ev%20ents", 404),
+        (("tenant:acme",), "acme." + "x" * 300, 404),
+    ],
+)
+def test_nobody_leaves_his_tenant(door: Served, roles: tuple[str, ...], table: str, status: int) -> None:
+    answer = door.post(roles=roles, table=table)
+    assert (answer.status_code, bool(answer.json()["error"])) == (status, True)
+
+
+def test_what_others_sent_is_not_told(door: Served) -> None:
+    mine = door.post().json()["id"]
+    assert door.get(f"drops/{mine}", "tenant:zeta").status_code == 404
+    assert door.get(f"drops/{mine}", "admin").status_code == 200
+    assert door.get("batches", "tenant:zeta", tenant="acme").status_code == 403
+    assert door.get("batches", "tenant:zeta").json()["batches"] == []
+    assert door.get("batches", "reader").status_code == 403
+    assert httpx.get(f"{door.url}/v1/batches").status_code == 401
+    assert httpx.post(f"{door.url}/v1/tables/acme.events/rows", content=b"{}").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("params", "error"),
+    [
+        ({"table": "../x"}, "table:"),
+        ({"state": "lost"}, "state:"),
+        ({"since": "yesterday"}, "since:"),
+        ({"limit": "0"}, "limit:"),
+        ({"limit": "1001"}, "limit:"),
+        ({"tabel": "x"}, "unknown parameter"),
+    ],
+)
+def test_a_question_that_is_none_is_400(door: Served, params: dict[str, str], error: str) -> None:
+    answer = door.get("batches", **params)
+    assert answer.status_code == 400 and error in answer.json()["error"]
+
+
+BOMB = pa.table({"x": ["0" * 1000] * 900})
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "content", "given"),
+    [
+        (415, "Content-Type", b"{}", {"kind": "application/json"}),
+        (415, "Content-Type", parquet(), {"kind": PARQUET}),
+        (415, "Content-Encoding", b"x", {"Content_Encoding": "gzip"}),
+        (413, "limits.body", b"x" * (1 << 20) + b"x", {}),
+        (413, "limits.file", b"x" * (2 << 20) + b"x", {"kind": PARQUET, "path": "files"}),
+        (413, "limits.line", b'{"a": "' + b"x" * (1 << 16) + b'"}\n', {}),
+        (413, "limits.depth", b'{"a": ' + b"[" * 20 + b"]" * 20 + b"}", {}),
+        (413, "limits.rows", b"{}\n" * 1001, {}),
+        (413, "limits.ratio", parquet(BOMB, compression="zstd", use_dictionary=False),
+         {"kind": PARQUET, "path": "files"}),
+        (422, "line 2 is no JSON", b'{"a": 1}\n{"a":\n', {}),
+        (422, "line 1 is no JSON object", b"[]\n", {}),
+        (422, "the body is empty", b"", {}),
+        (422, "doesn't begin with PAR1", b"not parquet at all", {"kind": PARQUET, "path": "files"}),
+        (422, "is cut", parquet()[:-20], {"kind": PARQUET, "path": "files"}),
+        (422, "footer", parquet()[:-40] + parquet()[-20:], {"kind": PARQUET, "path": "files"}),
+        (422, "Arrow", arrow()[:100], {"kind": ARROW}),
+        (400, "idempotency-key", b"{}", {"Idempotency_Key": "x" * 256}),
+        (400, "sterna-channel", b"{}", {"Sterna_Channel": "a/../b"}),
+        (400, "sterna-partition", b"{}", {"Sterna_Partition": "a b"}),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_with_its_reason(
+    door: Served, stores: Stores, status: int, said: str, content: bytes, given: dict[str, str]
+) -> None:
+    answer = door.post(content, table="acme.slow", **given)
+    assert answer.status_code == status and said.lower() in answer.json()["error"].lower(), answer.text
+    assert not list(stores.objects.list(f"{stores.eu}/inbox/acme/acme.slow"))  # nothing of it is kept
+
+
+def test_a_length_is_needed(door: Served) -> None:
+    def chunks() -> Iterator[bytes]:
+        yield b"{}\n"
+
+    url, headers = f"{door.url}/v1/tables/acme.events/rows", {**door.bearer(), "Content-Type": "application/jsonl"}
+    assert httpx.post(url, content=chunks(), headers=headers).status_code == 411
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(door: Served, stores: Stores) -> None:
+    host, port = door.url.removeprefix("http://").split(":")
+    token = door.bearer()["Authorization"]
+    with socket.create_connection((host, int(port))) as client:
+        head = f"POST /v1/tables/acme.slow/rows HTTP/1.1\r\nHost: {host}\r\nAuthorization: {token}\r\n"
+        client.sendall(
+            f"{head}Content-Type: application/jsonl\r\nContent-Length: 1000\r\n\r\n".encode() + b'{"a": 1}\n'
+        )
+    until(lambda: "sterna_ingest_under_way 0" in httpx.get(f"{door.url}/metrics").text, "the upload has ended")
+    assert not list(stores.objects.list(f"{stores.eu}/inbox/acme/acme.slow"))
+
+
+def test_a_full_backlog_is_429_and_only_for_its_tenant(door: Served) -> None:
+    filled = [door.post(b'{"a": "%s"}\n' % (b"x" * 40), table="zeta.t", roles=("tenant:zeta",)) for _ in range(2)]
+    assert filled[0].status_code == 201
+
+    def refused() -> bool:
+        answer = door.post(b'{"a": "%s"}\n' % (b"y" * 40), table="zeta.t", roles=("tenant:zeta",))
+        return (
+            answer.status_code == 429 and "limits.backlog" in answer.json()["error"] and "retry-after" in answer.headers
+        )
+
+    until(refused, "what waits is noticed within a second")
+    assert door.post().status_code == 201
+
+
+def test_large_bodies_of_one_delay_nobody_else(door: Served) -> None:
+    """While one tenant's large bodies are looked at, another one's question is answered before they are."""
+    large = b"".join(b'{"a": %s}\n' % (b'[{"b": 1}]' + b" " * 900) for _ in range(1000))
+    with ThreadPoolExecutor(4) as threads:
+        uploads = [threads.submit(door.post, large) for _ in range(12)]
+        asked = 0
+        while not all(upload.done() for upload in uploads):
+            assert door.get("batches", "tenant:zeta").status_code == 200
+            asked += 1
+    assert [upload.result().status_code for upload in uploads] == [201] * 12
+    assert asked >= 2
+
+
+def test_numbers_and_logs_name_no_secret_and_no_table(door: Served) -> None:
+    door.post(Idempotency_Key="not-for-logs")
+    numbers = httpx.get(f"{door.url}/metrics").text
+    for name in (
+        "drops_total",
+        "bytes_total",
+        "refused_total",
+        "batches_total",
+        "backlog_bytes",
+        "oldest_seconds",
+        "up",
+    ):
+        assert f"# TYPE sterna_ingest_{name} " in numbers
+    assert 'sterna_ingest_drops_total{format="json"}' in numbers and 'status="422"' in numbers
+    assert "acme" not in numbers
+    assert httpx.get(f"{door.url}/health").json() == {"status": "ok", "catalog": "ok", "ingest": "ok"}
+    text = door.log.read_text()
+    assert "not-for-logs" not in text and "Bearer" not in text and "eyJ" not in text
+    assert any(line["message"] == "a drop" and line["drop"] for line in door.logged())
+    assert not [line for line in door.logged() if line["level"] == "error"]
+
+
+def test_all_that_was_acknowledged_survives_a_kill_and_is_in_one_batch(
+    stores: Stores, postgres: Postgres, tmp_path: Path
+) -> None:
+    """Killed in the middle of uploads; what each producer sends again, until it is acknowledged, is there once."""
+    database = postgres.create_database(f"door_{secrets.token_hex(4)}")
+    services = services_of(stores, database)
+    services["ingest"]["regions"]["eu"]["inbox"] += "2"
+    access, acknowledged = new_access(), {}
+
+    def send(door: Served, number: int) -> None:
+        try:
+            answer = door.post(b'{"n": %d}\n' % number, Idempotency_Key=str(number))
+        except httpx.TransportError:
+            return
+        assert answer.status_code in (200, 201)
+        acknowledged[number] = answer.json()["id"]
+
+    with serving(tmp_path, stores, database, services, access) as door, ThreadPoolExecutor(8) as threads:
+        sending = [threads.submit(send, door, number) for number in range(80)]
+        until(lambda: len(acknowledged) > 20, "some are acknowledged")
+        door.process.send_signal(signal.SIGKILL)
+        for each in sending:
+            each.result()
+    before = dict(acknowledged)
+    assert len(before) < 80
+    with serving(tmp_path, stores, database, services, access) as door:
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(partial(send, door), range(80)))
+        assert {number: acknowledged[number] for number in before} == before
+        tracked = Door(stores.objects, f"{stores.eu}/inbox2", database, tmp_path)
+        until(lambda: sum(batch.files for batch in tracked.tracker.batches(most=1000)) == 80, "all are closed")
+        batches = tracked.tracker.batches(most=1000)
+        ids = [id for batch in batches for id in tracked.ids(batch)]
+        assert sorted(ids) == sorted(acknowledged.values()) and len(set(ids)) == 80
+        assert sorted(batch.number for batch in batches) == list(range(1, len(batches) + 1))
+        tracked.pool.close()
+
+
+def test_what_is_dark_is_503_and_comes_back(stores: Stores, postgres: Postgres, tmp_path: Path) -> None:
+    database = postgres.create_database(f"door_{secrets.token_hex(4)}")
+    services = services_of(stores, database)
+    services["ingest"]["regions"]["eu"]["inbox"] += "3"
+    with serving(tmp_path, stores, database, services, new_access()) as door:
+        assert door.post().status_code == 201
+        admin = Door(stores.objects, f"{stores.eu}/inbox3", database, tmp_path)
+        with admin.pool.connection() as connection:
+            connection.execute("ALTER TABLE sterna_ingest_drop RENAME TO gone")
+        answer = door.post()
+        assert answer.status_code == 503 and answer.headers["retry-after"] and "sterna_ingest" not in answer.text
+        until(lambda: httpx.get(f"{door.url}/health").json()["ingest"] == "dark", "it is told")
+        with admin.pool.connection() as connection:
+            connection.execute("ALTER TABLE gone RENAME TO sterna_ingest_drop")
+        assert door.post().status_code == 201
+        until(lambda: httpx.get(f"{door.url}/health").json()["ingest"] == "ok", "it is well again")
+        stores.endpoints[1].stop()
+        try:
+            assert door.post().status_code == 503
+            until(lambda: httpx.get(f"{door.url}/health").json()["ingest"] == "dark", "it is told, too")
+        finally:
+            stores.endpoints[1].start()
+        until(lambda: door.post().status_code == 201, "the store is back")
+        admin.pool.close()
+
+
+def test_an_empty_tracker_for_an_inbox_in_use_takes_nothing(
+    door: Served, stores: Stores, postgres: Postgres, tmp_path: Path
+) -> None:
+    database = postgres.create_database(f"door_{secrets.token_hex(4)}")
+    assert stores.objects.read(marker_uri(f"{stores.eu}/inbox"))
+    with serving(tmp_path, stores, database, services_of(stores, database), new_access()) as other:
+        assert other.post().status_code == 503
+        until(lambda: any("TrackerLost" in line["message"] for line in other.logged()), "the log says why")

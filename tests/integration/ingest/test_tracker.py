@@ -1,0 +1,364 @@
+"""The tracker in a real Postgres: what is acknowledged is in one batch, once, whatever dies, races or is lost."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from sterna.embedded.postgres import Postgres
+from sterna.errors import (
+    DatabaseUnreachable,
+    KeyReused,
+    LeaseLost,
+    TrackerContradicts,
+    TrackerLost,
+    TrackerTooNew,
+)
+from sterna.ingest.inbox import Inbox, write_batch_file, write_rejected_file
+from sterna.ingest.model import Drop, State
+from sterna.ingest.places import drop_uri
+from sterna.ingest.rebuild import rebuild
+from sterna.ingest.tracker import Tracker
+from tests.support.ingest import Door, lane, pool_of
+from tests.support.stores import Stores
+
+LEASE = 600.0
+
+
+def test_a_drop_is_found_again_by_its_key_and_other_content_is_refused(eu: Door) -> None:
+    first, new = eu.box.take(eu.sent(b"{}\n", key="k"))
+    again, repeated = eu.box.take(eu.sent(b"{}\n", key="k"))
+    assert (new, repeated) == (True, False) and again == first
+    assert eu.objects.read(first.uri) == b"{}\n"
+    for other in (eu.sent(b"{ }\n", key="k"), eu.sent(b"{}\n", key="k", to=lane(partition="day=2"))):
+        with pytest.raises(KeyReused):
+            eu.box.take(other)
+    # The same key elsewhere is another one, and so is an offset of the same letters.
+    others = {
+        eu.drop(key="k", to=lane("acme.other")).id,
+        eu.drop(key="k", to=lane(channel="second")).id,
+        eu.drop(offset="k").id,
+        eu.drop().id,
+        eu.drop().id,
+    }
+    assert len(others | {first.id}) == 6
+
+
+def test_two_who_send_one_key_at_once_make_one_drop(eu: Door) -> None:
+    contents = [b'{"a": 1}\n', b'{"a": 2}\n'] * 6
+    sents = [eu.sent(content, key="k") for content in contents]
+
+    def take(number: int) -> str:
+        try:
+            return eu.box.take(sents[number])[0].digest
+        except KeyReused:
+            return "refused"
+
+    with ThreadPoolExecutor(12) as threads:
+        found = list(threads.map(take, range(12)))
+    (batch,) = eu.close(asked=True)
+    assert len(set(found) - {"refused"}) == 1 and found.count("refused") == 6
+    assert eu.queue.drops_of(batch.id)[0].digest in found and batch.files == 1
+
+
+class _Dies(Tracker):
+    def accept(self, drop: Drop) -> tuple[Drop, bool]:
+        raise DatabaseUnreachable("killed between object and row")
+
+
+def test_killed_between_object_and_row_a_repeat_heals_it(eu: Door) -> None:
+    dying = Inbox(eu.objects, _Dies(eu.pool), "eu", eu.inbox)
+    sent = eu.sent(b"{}\n", key="k")
+    with pytest.raises(DatabaseUnreachable):
+        dying.take(sent)
+    assert eu.close(asked=True) == []  # nobody was told that it was taken
+    with pytest.raises(KeyReused):  # and yet the key stands for what was sent first
+        eu.box.take(eu.sent(b"[]\n", key="k"))
+    drop, new = eu.box.take(sent)
+    assert new and eu.tracker.drop(drop.id) == drop
+    (batch,) = eu.close(asked=True)
+    assert eu.ids(batch) == [drop.id]
+
+
+def test_killed_between_content_and_mark_a_repeat_heals_it(eu: Door) -> None:
+    drop = eu.drop(b"{}\n", key="k")
+    Path(drop_uri(eu.inbox, drop.lane, drop.id).removeprefix("file://")).unlink()
+    with eu.pool.connection() as connection:
+        connection.execute("DELETE FROM sterna_ingest_drop")
+    again, new = eu.box.take(eu.sent(b"{}\n", key="k"))
+    assert new and (again.id, again.uri) == (drop.id, drop.uri)
+
+
+@pytest.mark.parametrize(
+    ("given", "sizes", "closed_by"),
+    [({"files": 4}, [4, 4], "files"), ({"bytes": 9}, [3, 3, 3], "bytes"), ({"age": 0}, [10], "age")],
+)
+def test_the_first_rule_that_is_met_closes(eu: Door, given: dict[str, int], sizes: list[int], closed_by: str) -> None:
+    drops = [eu.drop() for _ in range(10)]
+    batches = eu.close(**given)
+    assert [(batch.files, batch.closed_by) for batch in batches] == [(size, closed_by) for size in sizes]
+    assert [batch.number for batch in batches] == list(range(1, len(sizes) + 1))
+    together = [id for batch in batches for id in eu.ids(batch)]
+    assert together == [drop.id for drop in drops][: sum(sizes)]
+    assert eu.close(**given) == []
+
+
+def test_fifteen_small_files_in_four_partitions_are_four_batches(eu: Door) -> None:
+    for number in range(15):
+        eu.drop(to=lane(partition=f"day={number % 4}"))
+    batches = eu.close(age=0)
+    assert sorted((batch.lane.partition, batch.files) for batch in batches) == [
+        ("day=0", 4), ("day=1", 4), ("day=2", 4), ("day=3", 3),
+    ]  # fmt: skip
+    assert sorted(batch.number for batch in batches) == [1, 2, 3, 4]
+
+
+def test_late_partitions_wait_longer_and_stay_in_their_partition(eu: Door) -> None:
+    eu.drop(to=lane(partition="day=1"))
+    eu.drop(to=lane(partition="day=2"))
+    assert [batch.lane.partition for batch in eu.close(age=0, late_age=10**9)] == ["day=2"]
+    # The newest one was closed a moment ago: what is older is late all the same.
+    assert eu.close(age=0, late_age=10**9) == []
+    assert [batch.lane.partition for batch in eu.close(age=0)] == ["day=1"]  # without an age of their own
+
+
+def test_channels_of_a_table_are_numbered_for_themselves(eu: Door) -> None:
+    for channel in ("a", "b"):
+        for table in ("acme.x", "acme.y"):
+            eu.drop(to=lane(table, channel=channel))
+    assert [batch.number for batch in eu.close(files=1)] == [1, 1, 1, 1]
+
+
+def test_many_closers_at_once_make_no_batch_twice_and_no_hole(eu: Door) -> None:
+    taken: list[str] = []
+    over = threading.Event()
+
+    def close() -> None:
+        while not over.is_set():
+            eu.close(files=3)
+
+    def take(number: int) -> None:
+        taken.extend(eu.drop(b"%d\n" % (number * 100 + each)).id for each in range(25))
+
+    with ThreadPoolExecutor(8) as threads:
+        closers = [threads.submit(close) for _ in range(4)]
+        for writer in [threads.submit(take, number) for number in range(4)]:
+            writer.result()
+        over.set()
+        for closer in closers:
+            closer.result()
+    eu.close(asked=True, files=3)
+    batches = eu.tracker.batches(most=1000)
+    assert sorted(batch.number for batch in batches) == list(range(1, len(batches) + 1))
+    together = [id for batch in batches for id in eu.ids(batch)]
+    assert len(together) == 100 and sorted(together) == sorted(taken)
+    assert all(batch.files == len(eu.ids(batch)) <= 3 for batch in batches)
+
+
+def test_workers_take_the_oldest_and_never_the_same(eu: Door) -> None:
+    for _ in range(6):
+        eu.drop()
+    eu.close(files=1)
+    with ThreadPoolExecutor(6) as threads:
+        found = list(threads.map(lambda name: eu.queue.take(name, LEASE), "abcdef"))
+    assert sorted(batch.number for batch in found if batch) == [1, 2, 3, 4, 5, 6]
+    assert eu.queue.take("g", LEASE) is None
+    first = next(batch for batch in found if batch and batch.number == 1)
+    eu.queue.give_back(first.id, first.worker, "the home is dark", wait=0)
+    again = eu.queue.take("g", LEASE, table="acme.events")
+    assert again is not None and (again.number, again.attempts, again.reason) == (1, 2, "the home is dark")
+    assert eu.queue.take("h", LEASE, table="acme.other") is None
+
+
+def test_a_zombie_learns_that_its_batch_is_somebody_elses(eu: Door) -> None:
+    eu.drop()
+    eu.close(files=1)
+    mine = eu.queue.take("zombie", 0.0)
+    assert mine is not None
+    theirs = eu.queue.take("worker", LEASE)
+    assert theirs is not None and theirs.id == mine.id
+    for act in (
+        lambda: eu.queue.renew(mine.id, "zombie", LEASE),
+        lambda: eu.queue.mark_staged(mine.id, "zombie", 7),
+    ):
+        with pytest.raises(LeaseLost):
+            act()
+    eu.queue.give_back(mine.id, "zombie", "late")
+    eu.queue.renew(mine.id, "worker", LEASE)
+    eu.queue.mark_staged(mine.id, "worker", 8)
+    assert eu.queue.next_number("acme.events", mine.lane.channel) == 1
+    eu.queue.mark_published(mine.id, 9, "c0ffee")
+    eu.queue.mark_published(mine.id, 9, "c0ffee")
+    with pytest.raises(TrackerContradicts):
+        eu.queue.mark_rejected(mine.id, "no")
+    with pytest.raises(TrackerContradicts):
+        eu.queue.mark_published("unknown", 1, "")
+    settled = eu.tracker.batch(mine.id)
+    assert settled is not None and (settled.state, settled.snapshot, settled.commit) == (State.PUBLISHED, 9, "c0ffee")
+    assert settled.settled is not None and not settled.worker
+    assert eu.queue.next_number("acme.events", mine.lane.channel) == 2
+    assert eu.queue.take("worker", LEASE) is None
+
+
+def test_one_publisher_a_table(eu: Door) -> None:
+    with eu.queue.publishing("acme.x") as first, eu.queue.publishing("acme.x") as second:
+        assert (first, second) == (True, False)
+        with eu.queue.publishing("acme.y") as other:
+            assert other
+    with eu.queue.publishing("acme.x") as again:
+        assert again
+
+
+def test_a_channel_tells_its_last_offsets(eu: Door) -> None:
+    for offset in ("1", "2", "3"):
+        eu.drop(offset=offset, to=lane(channel="feed"))
+        eu.close(files=1)
+    name = lane(channel="feed").channel
+    (state,) = eu.tracker.channel(name)
+    assert (state.table, state.accepted, state.settled, state.drops, state.next) == ("acme.events", "3", "", 3, 4)
+    first, second, third = reversed(eu.tracker.batches())
+    eu.queue.mark_published(first.id, 1, "a")
+    eu.queue.mark_published(third.id, 3, "c")
+    assert eu.tracker.channel(name)[0].settled == "1"
+    eu.queue.mark_rejected(second.id, "bad rows")
+    assert eu.tracker.channel(name)[0].settled == "3"
+    assert eu.tracker.channel("eu.acme.nothing") == []
+
+
+def test_what_waits_and_what_was_used_is_told(eu: Door) -> None:
+    eu.drop(b"{}\n")
+    (batch,) = eu.close(files=1)
+    eu.drop(b"{}\n{}\n")
+    eu.drop(to=lane("zeta.t", tenant="zeta"))
+    usage = eu.tracker.usage("acme")
+    assert (usage.backlog, usage.day, usage.tables) == (9, 9, {"acme.events"})
+    first, second = eu.tracker.backlog()
+    assert (first.table, first.buffered, first.waiting, first.bytes, first.age >= 0) == ("acme.events", 1, 1, 9, True)
+    assert second.table == "zeta.t"
+    eu.queue.mark_published(batch.id, 1, "a")
+    assert eu.tracker.usage("acme").backlog == 6
+    found = eu.tracker.batches(tenants=["acme"], table="acme.events", state=State.PUBLISHED, since=batch.closed)
+    assert [each.id for each in found] == [batch.id]
+    assert eu.tracker.batches(tenants=["zeta"]) == [] == eu.tracker.batches(since=datetime.now(UTC))
+
+
+def test_a_tracker_that_was_lost_is_told_and_not_begun_anew(eu: Door, postgres: Postgres, tmp_path: Path) -> None:
+    eu.prepare()  # again: it is its own
+    eu.drop()
+    other = Door(eu.objects, eu.inbox, postgres.create_database(f"{eu.database.name}_new"), tmp_path)
+    with pytest.raises(TrackerLost, match="numbered anew"):
+        other.prepare()
+    foreign = Door(eu.objects, f"{eu.inbox}2", eu.database, tmp_path)
+    with pytest.raises(TrackerLost):
+        foreign.prepare()
+    with eu.pool.connection() as connection:
+        connection.execute("UPDATE sterna_ingest_version SET version = 99")
+    with pytest.raises(TrackerTooNew):
+        eu.prepare()
+
+
+def test_a_lost_tracker_is_made_anew_from_the_inbox(eu: Door, postgres: Postgres, tmp_path: Path) -> None:
+    for number in range(12):
+        eu.drop(b"%d\n" % number, key=str(number))
+    closed = eu.close(files=2)
+    feed = [eu.drop(offset=str(number), to=lane(channel="feed")) for number in range(3)]
+    # 1 is published, 2 rejected, 3 was written down and is perhaps staged, 4 and 6 were only closed, 5 written down.
+    for batch in closed:
+        if batch.number in (1, 2, 3, 5):
+            uri = write_batch_file(eu.objects, eu.inbox, batch, eu.queue.drops_of(batch.id), 0)
+            assert write_batch_file(eu.objects, eu.inbox, batch, eu.queue.drops_of(batch.id), batch.number) == uri
+    for mark in (0, 1):
+        with pytest.raises(TrackerContradicts):
+            write_batch_file(eu.objects, eu.inbox, closed[0], eu.queue.drops_of(closed[1].id), mark)
+    with pytest.raises(TrackerContradicts):  # the table says that it is published, and nobody wrote it down
+        write_batch_file(eu.objects, eu.inbox, closed[3], eu.queue.drops_of(closed[3].id), 4)
+    write_rejected_file(eu.objects, eu.inbox, closed[1], "min(amount) >= 0", datetime.now(UTC))
+    before = {drop.id for batch in closed for drop in eu.queue.drops_of(batch.id)} | {drop.id for drop in feed}
+
+    anew = Door(eu.objects, eu.inbox, postgres.create_database(f"{eu.database.name}_anew"), tmp_path)
+    made = rebuild(anew.pool, eu.objects, eu.inbox, lambda table, channel: 2 if channel.endswith("default") else 0)
+    assert made.drops == 15 and made.buffered == 7
+    assert made.batches == {"closed": 2, "published": 1, "rejected": 1}
+    anew.prepare()
+    states = {batch.number: batch.state for batch in anew.tracker.batches()}
+    assert states == {
+        1: State.PUBLISHED, 2: State.REJECTED, 3: State.CLOSED, 4: State.REJECTED, 5: State.CLOSED,
+    }  # fmt: skip
+    for batch in closed:
+        if batch.number in (1, 3, 5):
+            assert anew.ids(batch) == eu.ids(batch)
+    assert anew.tracker.channel(lane(channel="feed").channel)[0].accepted == "2"
+    later = anew.close(asked=True, files=100)
+    assert sorted((batch.lane.channel, batch.number) for batch in later) == [
+        ("eu.acme.default", 6), ("eu.acme.feed", 1),
+    ]  # fmt: skip
+    everything = [id for batch in anew.tracker.batches() for id in anew.ids(batch)]
+    assert len(everything) == 15 and set(everything) == before
+    # Again, beside a tracker that knows it all: nothing changes.
+    rebuild(anew.pool, eu.objects, eu.inbox, lambda table, channel: 2 if channel.endswith("default") else 0)
+    assert [id for batch in anew.tracker.batches() for id in anew.ids(batch)] == everything
+    assert {batch.number: batch.state for batch in anew.tracker.batches(table="acme.events", most=5)}
+    anew.pool.close()
+
+
+def test_a_tracker_of_which_an_older_state_came_back_is_mended(eu: Door) -> None:
+    """Its standby lacked the last seconds: batches that were published are gone, and their numbers given out again."""
+    first = [eu.drop(b"%d\n" % number, key=str(number)) for number in range(4)]
+    (published,) = eu.close(files=4)
+    write_batch_file(eu.objects, eu.inbox, published, eu.queue.drops_of(published.id), 0)
+    with eu.pool.connection() as connection:  # the older state
+        connection.execute("UPDATE sterna_ingest_drop SET batch = NULL")
+        connection.execute("DELETE FROM sterna_ingest_batch")
+        connection.execute("UPDATE sterna_ingest_channel SET next = 1")
+        connection.execute("DELETE FROM sterna_ingest_drop WHERE key = 'key:3'")
+    later = [eu.drop(b"%d\n" % number, key=str(number)) for number in range(4, 6)]
+    wrong = eu.close(asked=True, files=2)
+    assert [batch.number for batch in wrong] == [1, 2, 3] and wrong[0].id == published.id
+    with pytest.raises(TrackerContradicts):  # and not: number 1 is published, so these are
+        write_batch_file(eu.objects, eu.inbox, wrong[0], eu.queue.drops_of(wrong[0].id), 1)
+    rebuild(eu.pool, eu.objects, eu.inbox, lambda table, channel: 1)
+    eu.close(asked=True)
+    batches = {batch.number: batch for batch in eu.tracker.batches() if batch.files}
+    assert eu.ids(batches[1]) == [drop.id for drop in first] and batches[1].state is State.PUBLISHED
+    rest = [id for number, batch in batches.items() if number > 1 for id in eu.ids(batch)]
+    assert sorted(rest) == sorted(drop.id for drop in later)
+    assert eu.queue.next_number("acme.events", published.lane.channel) == min(
+        number for number in batches if number > 1
+    )
+
+
+def test_nothing_is_closed_while_the_tracker_is_made_anew(eu: Door) -> None:
+    from sterna.ingest.schema import CLOSING
+
+    eu.drop()
+    with eu.pool.connection() as connection, connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (CLOSING,))
+        assert eu.close(asked=True) == []
+    assert len(eu.close(asked=True)) == 1
+
+
+def test_a_database_that_is_gone_says_so_and_one_that_comes_back_is_used_again(
+    local: Stores, postgres: Postgres, tmp_path: Path
+) -> None:
+    database = postgres.create_database("ingest_gone")
+    made = Door(local.objects, f"{local.eu}/inbox", database, tmp_path)
+    made.prepare()
+    with made.pool.connection() as connection:
+        connection.execute("SELECT 1")
+    with made.pool.connection() as kept:
+        pid = kept.info.backend_pid
+    admin = pool_of(postgres.admin)
+    with admin.connection() as connection:
+        connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
+    made.pool._idle[:] = [(each, 0.0) for each, _ in made.pool._idle]  # as if it had been quiet for long
+    made.drop()
+    nowhere = pool_of(replace(database, port=1))
+    with pytest.raises(DatabaseUnreachable, match="the ingest tracker of eu"):
+        Tracker(nowhere).drop("x")
+    admin.close()
+    made.pool.close()

@@ -1,0 +1,317 @@
+"""Batches become few files near the writer, and rows on main once: real stores, a real catalog, Spark, Postgres."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sterna.embedded.postgres import Postgres
+from sterna.errors import CatalogStateUnknown, LeaseLost, UsageError
+from sterna.ingest import consolidate as consolidating
+from sterna.ingest.consolidate import Consolidated, Shop, consolidate
+from sterna.ingest.gather import dead_uri
+from sterna.ingest.marks import TableMarks
+from sterna.ingest.model import Batch, Format, State
+from sterna.ingest.near import NearCatalog
+from sterna.ingest.places import batch_uri
+from sterna.ingest.replay import replay_rewound
+from sterna.ingest.worker import Worker
+from sterna.registry.policy import matching
+from sterna.replica.region import RegionContext
+from sterna.services.ingest import Ingest
+from sterna.wap.model import Step
+from sterna.wap.protocol import Change, Landed, Look
+from sterna.wap.spark import JavaBase, SparkTable
+from tests.support.ingest import Door, door, lane
+from tests.support.world import World
+
+
+@dataclass
+class Room:
+    """Ingestion in eu, of tables that are born in us."""
+
+    world: World
+    door: Door
+    shop: Shop
+    namespace: str
+    folder: Path
+    context: RegionContext
+
+    def key(self, table: str = "t") -> str:
+        return f"{self.namespace}.{table}"
+
+    def name(self, table: str = "t") -> str:
+        return f"main_us.{self.key(table)}"
+
+    def send(self, *rows: Any, table: str = "t", key: str = "", content: bytes | None = None) -> None:
+        text = content if content is not None else b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+        self.door.drop(text, key, to=lane(self.key(table)))
+
+    def send_file(self, table: pa.Table) -> None:
+        pq.write_table(table, self.folder / "made")
+        sent = self.door.sent((self.folder / "made").read_bytes(), to=lane(self.key()))
+        self.door.box.take(replace(sent, format=Format.PARQUET, rows=table.num_rows))
+
+    def close(self) -> list[Batch]:
+        return self.door.close(asked=True)
+
+    def work(self) -> list[Consolidated]:
+        done: list[Consolidated] = []
+        worker = Worker(self.shop, done.append, print)
+        worker.run(once=True)
+        return done
+
+    def rows(self, what: str = "*", table: str = "t") -> list[tuple[Any, ...]]:
+        return self.world.sql(f"SELECT {what} FROM {self.name(table)} ORDER BY 1")
+
+    def files(self, table: str = "t") -> list[str]:
+        return [row[0] for row in self.world.sql(f"SELECT file_path FROM {self.name(table)}.files ORDER BY 1")]
+
+    def batch(self, id: str) -> Batch:
+        found = self.door.tracker.batch(id)
+        assert found is not None
+        return found
+
+    def commits(self) -> list[str]:
+        return [commit.hash for commit in self.world.catalog.history("main", operations=False)]
+
+
+@pytest.fixture
+def room(world: World, postgres: Postgres, tmp_path: Path) -> Iterator[Room]:
+    spark = world.spark.newSession()
+    namespace = f"ingest_{uuid.uuid4().hex[:8]}"
+    settings = Ingest.model_validate(
+        {
+            "regions": {"eu": {"inbox": "s3://eu-lake/inbox", "database": {"credential_id": "ingest_eu"}}},
+            "tenants": {"acme": {"namespaces": [namespace], "limits": {"line": "1MiB"}}},
+            "tables": [
+                {"match": "**.auto", "create": "auto", "evolve": "widen"},
+                {"match": "**.t", "evolve": "widen", "max_bad": 2, "audit": ["count(*) > 0", "min(id) >= 0"]},
+                {"match": "**"},
+            ],
+        }
+    )
+    with world.namespace(namespace), world.context("eu") as context:
+        inbox = f"s3://eu-lake/inbox-{namespace}"
+        with door(context.objects, inbox, postgres, f"ingest_{secrets.token_hex(4)}", tmp_path) as made:
+            shop = Shop(
+                context.mapping,
+                settings,
+                inbox,
+                lambda key: settings.table(key, matching),
+                context.objects,
+                made.queue,
+                NearCatalog(spark, context),
+            )
+            yield Room(world, made, shop, namespace, tmp_path, context)
+
+
+def create(room: Room, columns: str = "id BIGINT, part STRING", more: str = "", table: str = "t") -> None:
+    room.world.sql(f"CREATE TABLE {room.name(table)} ({columns}) USING iceberg {more}")
+
+
+def test_15_small_files_in_4_partitions_become_4_files_in_one_commit(room: Room) -> None:
+    create(room, more="PARTITIONED BY (part)")
+    drops = [[{"id": 10 * number + row, "part": f"p{number % 4}"} for row in range(3)] for number in range(15)]
+    # Without buffering: a commit and a file each.
+    before = len(room.commits())
+    for rows in drops:
+        room.send(*rows)
+        room.close()
+    assert [each.files for each in room.work()] == [1] * 15
+    assert len(room.files()) == 15
+    one_by_one = len(room.commits()) - before
+    room.world.sql(f"DELETE FROM {room.name()}")
+    # With it.
+    before = len(room.commits())
+    for rows in drops:
+        room.send(*rows)
+    (batch,) = room.close()
+    (done,) = room.work()
+    assert (done.state, done.drops, done.rows, done.files) == (State.PUBLISHED, 15, 45, 4)
+    assert len(room.files()) == 4
+    assert len(room.commits()) - before == 2  # staged, and published
+    assert one_by_one == 30
+    # The files are near, and the metadata at the table's home.
+    assert all(file.startswith("s3://eu-lake/near/") for file in room.files())
+    assert room.rows("count(*), count(DISTINCT id)") == [(45, 45)]
+    told = room.batch(batch.id)
+    assert (told.state, told.snapshot, told.commit) == (State.PUBLISHED, done.snapshot, done.commit)
+    assert told.commit in room.commits()
+
+
+@pytest.mark.parametrize("spec", ["", "PARTITIONED BY (bucket(4, id))", "PARTITIONED BY (days(at), part)"])
+def test_every_kind_of_partition_and_format(room: Room, spec: str) -> None:
+    create(room, "id BIGINT NOT NULL, part STRING, at TIMESTAMP, n DECIMAL(10,2)", spec)
+    room.world.sql(f"ALTER TABLE {room.name()} WRITE ORDERED BY id")
+    room.send({"id": 3, "part": "a", "at": "2026-01-01T10:00:00Z", "n": 1.25})
+    room.send_file(pa.table({"id": [1, 2], "part": ["a", "b"]}))
+    room.close()
+    (done,) = room.work()
+    assert (done.state, done.rows, done.bad) == (State.PUBLISHED, 3, 0)
+    assert room.rows("id, part, CAST(at AS STRING), CAST(n AS STRING)") == [
+        (1, "a", None, None),
+        (2, "b", None, None),
+        (3, "a", "2026-01-01 10:00:00", "1.25"),
+    ]
+    assert room.rows("id", "t") == [(1,), (2,), (3,)]
+    assert [row[0] for row in room.world.sql(f"SELECT id FROM {room.name()} WHERE id = 2")] == [2]
+
+
+def test_a_table_is_made_and_grows(room: Room) -> None:
+    room.send({"id": 1, "score": 1.5, "tags": ["a"]}, table="auto")
+    room.close()
+    room.work()
+    room.send({"id": 2, "more": {"x": 1}}, table="auto")
+    room.close()
+    assert [each.state for each in room.work()] == [State.PUBLISHED]
+    assert room.rows("id, score, tags[0], more.x", "auto") == [(1, 1.5, "a", None), (2, None, None, 1)]
+    assert all(file.startswith("s3://eu-lake/tables/") for file in room.files("auto"))
+    # A table that is declared isn't made; nothing else waits for it.
+    room.send({"id": 1}, table="declared")
+    create(room)
+    room.send({"id": 1})
+    room.close()
+    assert [each.table for each in room.work()] == [room.key()]
+    (waiting,) = room.door.tracker.batches(state=State.CLOSED)
+    assert waiting.reason.startswith("TableGone")
+
+
+def test_bad_input_is_dead_lettered_or_rejected_and_delays_nobody(room: Room) -> None:
+    create(room, "id BIGINT, part STRING")
+    create(room, "id BIGINT", table="u")
+    room.send({"id": 1}, {"id": "x"}, {"id": 2})
+    room.close()
+    # A drop that is cut, in a store that somebody else can write to, and one that says it is Parquet.
+    room.send({"id": 3}, {"id": 4}, {"id": 5})
+    room.door.box.take(replace(room.door.sent(b"PAR1 this is none PAR1", to=lane(room.key())), format=Format.PARQUET))
+    room.close()
+    room.send({"id": -1})
+    room.close()
+    room.send(*({"id": "bad"} for _ in range(3)))
+    room.close()
+    room.send({"id": 6})
+    room.close()
+    room.send({"id": 1}, table="u")
+    room.close()
+    done = room.work()
+    assert [(each.table, each.number, each.state, each.bad) for each in done if each.table == room.key()] == [
+        (room.key(), 1, State.PUBLISHED, 1),
+        (room.key(), 2, State.PUBLISHED, 1),
+        (room.key(), 3, State.REJECTED, 0),
+        (room.key(), 4, State.REJECTED, 3),
+        (room.key(), 5, State.PUBLISHED, 0),
+    ]
+    assert "min(id) >= 0" in done[2].reason
+    assert "max_bad" in done[3].reason
+    assert room.rows("id") == [(1,), (2,), (3,), (4,), (5,), (6,)]
+    assert room.rows("id", "u") == [(1,)]
+    dead = room.shop.objects.read(dead_uri(room.shop.inbox, room.batch(done[0].batch)))
+    (row,) = pq.read_table(pa.BufferReader(dead)).to_pylist()
+    assert (row["offset"], row["raw"], row["error"]) == (1, '{"id": "x"}\n', "column 'id': expected int, not str")
+    mark = [
+        row[1] for row in room.world.sql(f"SHOW TBLPROPERTIES {room.name()}") if row[0].startswith("sterna.applied.")
+    ]
+    assert mark == ["5"]
+
+
+class Strike(BaseException):
+    """A worker dies here."""
+
+
+@pytest.mark.parametrize("where", ["write_batch_file", "write", "stage_files", "commit", "lost", "mark_published"])
+def test_a_worker_that_dies_anywhere_costs_nothing(room: Room, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(room)
+    room.send({"id": 1}, {"id": 2})
+    (closed,) = room.close()
+
+    def dying(real: Any) -> Any:
+        def call(*args: Any, **more: Any) -> Any:
+            result = real(*args, **more)
+            monkeypatch.undo()
+            if where == "lost":
+                raise CatalogStateUnknown("the answer is lost")
+            raise Strike
+            return result
+
+        return call
+
+    if where == "write_batch_file":
+        monkeypatch.setattr(consolidating, where, dying(consolidating.write_batch_file))
+    elif where == "mark_published":
+        monkeypatch.setattr(type(room.door.queue), where, dying(room.door.queue.mark_published.__func__))
+    elif where == "write":
+        monkeypatch.setattr(NearCatalog, where, dying(NearCatalog.write))
+    else:
+        name = "commit" if where == "lost" else where
+        monkeypatch.setattr(SparkTable, name, dying(getattr(SparkTable, name)))
+    try:
+        room.work()
+    except Strike:
+        room.work()
+    assert room.rows("id") == [(1,), (2,)]
+    assert room.batch(closed.id).state is State.PUBLISHED
+    assert room.shop.objects.size(batch_uri(room.shop.inbox, closed.lane, closed.number)) is not None
+
+
+def test_a_zombie_finds_its_batch_published(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(room)
+    room.send({"id": 1})
+    room.close()
+    batch = room.door.queue.take("zombie", 0.001)
+    assert batch is not None
+    real = SparkTable.commit
+    overtaken: list[Consolidated] = []
+
+    def commit(self: SparkTable, look: Look[JavaBase], change: Change, step: Step) -> Landed:
+        monkeypatch.setattr(SparkTable, "commit", real)
+        again = room.door.queue.take("another", 900)
+        assert again is not None
+        overtaken.append(consolidate(room.shop, again, "another"))
+        return real(self, look, change, step)
+
+    monkeypatch.setattr(SparkTable, "commit", commit)
+    monkeypatch.setattr(type(room.door.queue), "renew", lambda *_: None)
+    monkeypatch.setattr(type(room.door.queue), "mark_staged", lambda *_: None)
+    late = consolidate(room.shop, batch, "zombie")
+    assert late.snapshot == overtaken[0].snapshot
+    assert room.rows("id") == [(1,)]
+    with pytest.raises(LeaseLost):
+        monkeypatch.undo()
+        room.door.queue.renew(batch.id, "zombie", 1)
+
+
+def test_what_a_table_has_lost_comes_again_on_a_word(room: Room) -> None:
+    create(room)
+    for number in (1, 2):
+        room.send({"id": number})
+        room.close()
+    assert len(room.work()) == 2
+    first = room.world.snapshots(room.name())[0]
+    snapshots = {done.number: done.snapshot for done in room.door.tracker.batches()}
+    room.world.sql(f"CALL main_us.system.rollback_to_snapshot('{room.key()}', {snapshots[1] or first})")
+    room.send({"id": 3})
+    room.close()
+    assert room.work() == []
+    (waiting,) = room.door.tracker.batches(state=State.CLOSED)
+    assert waiting.reason.startswith("Rewound")
+    where = lane(room.key())
+    shown = replay_rewound(room.door.pool, room.shop.catalog, where, 1, accept=False, act=False)
+    assert (len(shown.batches), shown.mark, shown.done) == (1, "2", False)
+    assert replay_rewound(room.door.pool, room.shop.catalog, where, 1, accept=False, act=True).mark == "1"
+    with room.door.pool.connection() as connection:  # what waits for somebody waits for minutes
+        connection.execute("UPDATE sterna_ingest_batch SET leased_until = NULL")
+    assert [(done.number, done.files) for done in room.work()] == [(2, 0), (3, 1)]
+    assert room.rows("id") == [(1,), (2,), (3,)]
+    with pytest.raises(UsageError):
+        replay_rewound(room.door.pool, room.shop.catalog, where, 1, accept=False, act=True)
+    assert TableMarks(room.context)(room.key(), str(where.channel)) == 3

@@ -1,0 +1,147 @@
+"""Steps are put on a table exactly once, whatever dies, is lost, late or expired; bugs put in on purpose are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+
+import pytest
+
+from sterna.errors import TableMoved
+from sterna.wap import decide, protocol
+from sterna.wap.decide import Append, Decision, FastForward, MarkOnly, Stage
+from sterna.wap.model import Step, TableState
+from sterna.wap.protocol import Change, Landed, Look
+from tests.simulation.store import Violation
+from tests.simulation.wap import Seen, Version, WapWorld
+
+ENOUGH = 300  # seeds
+HAPPENS = (
+    *("dies before", "dies after", "no answer", "its answer is lost: made", "its answer is lost: later"),
+    *("a late commit arrives", "and is refused", "snapshots are expired", "somebody appends", "is published"),
+)
+
+
+def test_every_seed_puts_each_step_once(pytestconfig: pytest.Config) -> None:
+    one = pytestconfig.getoption("simulation_seed")
+    seeds = [one] if one is not None else range(min(pytestconfig.getoption("simulation_seeds"), 2_000))
+    for seed in seeds:
+        WapWorld(seed).play()
+
+
+def test_the_simulation_gets_about() -> None:
+    seen = set()
+    for seed in range(60):
+        world = WapWorld(seed)
+        world.play()
+        seen |= {what for what in HAPPENS if any(what in line for line in world.trace)}
+    assert set(HAPPENS) - seen == set()
+
+
+def test_a_seed_is_the_same_run_each_time() -> None:
+    one, other = WapWorld(7), WapWorld(7)
+    one.play()
+    other.play()
+    assert one.trace == other.trace
+
+
+@contextmanager
+def mark_in_a_commit_of_its_own() -> Iterator[None]:
+    def commit(self: Seen, look: Look[Version], change: Change, step: Step) -> Landed:
+        marked, self.marked = self.marked, lambda version, step: version  # type: ignore[method-assign]
+        try:
+            new = self._changed(look.base, change, step)
+        finally:
+            self.marked = marked  # type: ignore[method-assign]
+        self.send(look.base, new)
+        now = self.table.now
+        self.send(now, self.marked(now, step))
+        assert new.state.current is not None
+        return Landed(new.state.current)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Seen, "commit", commit)
+        yield
+
+
+@contextmanager
+def staged_without_a_look() -> Iterator[None]:
+    def blind(state: TableState, step: Step) -> Decision:
+        staged = [each for each in state.snapshots if each.wap_id == step.id]
+        if not staged:
+            return Stage()
+        newest = staged[-1]
+        return FastForward(newest.id) if newest.parent == state.current else Append(newest.id)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(protocol, "decide", blind)
+        yield
+
+
+@contextmanager
+def tried_again_inside_the_commit() -> Iterator[None]:
+    send = Seen.commit
+
+    def commit(self: Seen, look: Look[Version], change: Change, step: Step) -> Landed:
+        try:
+            return send(self, look, change, step)
+        except TableMoved:
+            if step.rereads or isinstance(change, MarkOnly):
+                raise
+            now = self.table.now
+            again = Append(change.snapshot)
+            if not any(each.id == change.snapshot for each in now.state.snapshots):
+                raise
+            return send(self, Look(now.state, now), again, step)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Seen, "commit", commit)
+        yield
+
+
+@contextmanager
+def a_number_in_place_of_equality() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decide, "_refuse_other", lambda step, mark: None)
+        yield
+
+
+@contextmanager
+def a_merge_moved_as_an_append_is() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decide, "_only_appends", lambda snapshot: True)
+        of_staged = decide._of_staged
+
+        def moved(state: TableState, step: Step) -> Decision:
+            return of_staged(state, replace(step, rereads=False))
+
+        patch.setattr(decide, "_of_staged", moved)
+        patch.setattr(Seen, "_brought", _brought_as_it_was_made)
+        yield
+
+
+def _brought_as_it_was_made(self: Seen, base: Version, snapshot: int) -> tuple[str, ...]:
+    return base.rows[snapshot][-1:]
+
+
+@pytest.mark.parametrize(
+    ("bug", "broken"),
+    [
+        (mark_in_a_commit_of_its_own, "wap: twice"),
+        (staged_without_a_look, "wap: twice"),
+        (tried_again_inside_the_commit, "wap: twice"),
+        (a_number_in_place_of_equality, "wap: lost"),
+        (a_merge_moved_as_an_append_is, "wap: reread"),
+    ],
+)
+def test_a_bug_put_in_on_purpose_is_found(bug: Callable[[], AbstractContextManager[None]], broken: str) -> None:
+    for seed in range(ENOUGH):
+        try:
+            with bug():
+                WapWorld(seed).play()
+        except Violation as error:
+            if broken in str(error).partition("\n")[0]:
+                WapWorld(seed).play()  # without the bug nothing is wrong with it
+                return
+    pytest.fail(f"{ENOUGH} seeds did not find that {bug.__name__} breaks {broken!r}")

@@ -1,0 +1,98 @@
+"""Workers of ingestion as tasks: what the DAG looks like, and what a task says and does."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from sterna.airflow.ingest_operator import SternaIngestOperator, ingest_dag
+from sterna.ingest.consolidate import Consolidated
+from sterna.ingest.model import State
+from sterna.ingest.worker import Worked
+
+SERVICES = """\
+version: 1
+ingest:
+  regions: {eu: {inbox: "s3://eu-lake/inbox", spark: "local[1]", database: {credential_id: ingest_eu}}}
+  tenants: {acme: {namespaces: [acme]}}
+  tables: [{match: "acme.*"}]
+"""
+
+
+def test_the_dag_s_shape() -> None:
+    dag = ingest_dag(region="eu", registry="/r.yaml", workers=2)
+    assert [task.task_id for task in dag.tasks] == ["work_1", "work_2"]
+    assert dag.is_paused_upon_creation
+    assert dag.max_active_runs == 1
+    assert not dag.catchup
+    assert all(task.linger == timedelta(minutes=9) for task in dag.tasks)
+    assert all(task.execution_timeout == timedelta(minutes=69) for task in dag.tasks)
+    assert ingest_dag(region="eu", registry="/r.yaml", schedule="").schedule is None
+
+
+class Played:
+    """A worker that has nothing behind it."""
+
+    ran: tuple[float | None, bool] | None = None
+    stopped: tuple[str, ...] = ()
+
+    def __init__(self, shop: Any, done: Any, say: Any, close: Any) -> None:
+        self._done = done
+
+    def run(self, seconds: float | None = None, *, once: bool = False) -> Worked:
+        type(self).ran = (seconds, once)
+        for number in (1, 2):
+            self._done(Consolidated(f"b{number}", "acme.t", number, State.PUBLISHED, 7, "c0ffee", 15, 45, 0, 4))
+        return Worked((), {}, self.stopped)
+
+
+@pytest.fixture
+def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaIngestOperator:
+    file = tmp_path / "services.yaml"
+    file.write_text(SERVICES)
+    made = SternaIngestOperator(task_id="work", services=str(file), linger=timedelta(minutes=1))
+    region = SimpleNamespace(region=SimpleNamespace(name="eu"))
+    monkeypatch.setattr(SternaIngestOperator, "open", lambda self: region)
+    closed: list[str] = []
+    monkeypatch.setattr(
+        "sterna.ingest.region.open_ingest",
+        lambda *_: SimpleNamespace(pool=None, rules=None, close=lambda: closed.append("closed")),
+    )
+
+    @contextmanager
+    def open_shop(*_: Any) -> Any:
+        yield None
+        closed.append("shop")
+
+    monkeypatch.setattr("sterna.ingest.shop.open_shop", open_shop)
+    monkeypatch.setattr("sterna.ingest.worker.Worker", Played)
+    monkeypatch.setattr(Played, "stopped", ())
+    return made
+
+
+def test_a_task_lingers_and_counts(task: SternaIngestOperator) -> None:
+    assert task.execute({}) == {"published": 2}
+    assert Played.ran == (60.0, False)
+    task.linger = timedelta(0)
+    task.execute({})
+    assert Played.ran == (0.0, True)
+
+
+def test_a_batch_that_waits_for_somebody_fails_the_task(
+    task: SternaIngestOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Played, "stopped", ("Rewound: look",))
+    with pytest.raises(AirflowFailException, match="Rewound: look"):
+        task.execute({})
+
+
+def test_without_settings_for_the_region_it_is_off(task: SternaIngestOperator, tmp_path: Path) -> None:
+    (tmp_path / "services.yaml").write_text("version: 1\n")
+    with pytest.raises(AirflowSkipException):
+        task.execute({})

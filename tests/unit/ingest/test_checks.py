@@ -1,0 +1,223 @@
+"""What comes in is looked at before it is taken: what is cut, broken, or becomes too much is refused."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sterna.errors import BadDrop, DropOverLimit, IngestError
+from sterna.ingest.check_arrow import check_arrow
+from sterna.ingest.check_json import check_json
+from sterna.ingest.check_parquet import check_parquet
+from sterna.services.ingest import TenantLimits
+
+LIMITS = TenantLimits()
+Check = Callable[[Path, TenantLimits], int]
+
+
+def small(**limits: int) -> TenantLimits:
+    return LIMITS.model_copy(update=limits)
+
+
+@pytest.fixture
+def sent(tmp_path: Path) -> Callable[..., str | int]:
+    """Says what a check makes of some bytes: the rows, or the error."""
+
+    def check(how: Check, data: bytes, limits: TenantLimits = LIMITS) -> str | int:
+        (tmp_path / "drop").write_bytes(data)
+        try:
+            return how(tmp_path / "drop", limits)
+        except IngestError as error:
+            return f"{type(error).__name__}: {error.message}"
+
+    return check
+
+
+TABLE = pa.table({"id": pa.array(range(1000)), "name": [f"n{number}" for number in range(1000)]})
+
+
+def parquet(table: pa.Table = TABLE, **options: Any) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+def arrow(table: pa.Table = TABLE, compression: str | None = None) -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    "lines", [b'{"a": 1}\n{"a": 2}', b'{"a": 1}\r\n\n  \n{}\r\n', b'{"a": "\\ud83d\\ude00"}\n{"b": [1, {"c": null}]}\n']
+)
+def test_rows_as_json_are_counted(sent: Callable[..., str | int], lines: bytes) -> None:
+    assert sent(check_json, lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'{"a": 1', "BadDrop: line 2 is no JSON from character 8 on"),
+        (b'{"a": 1} {"b": 2}', "BadDrop: line 2 is no JSON from character 10 on"),
+        (b"[1]", "BadDrop: line 2 is no JSON object"),
+        (b"1", "BadDrop: line 2 is no JSON object"),
+        (b'{"a": NaN}', "BadDrop: line 2: NaN is no number of JSON"),
+        (b'{"a": -Infinity}', "BadDrop: line 2: -Infinity is no number of JSON"),
+        (b'{"a": 1, "a": 2}', "BadDrop: line 2: a name stands twice in one object"),
+        (b'{"a": "\xff"}', "BadDrop: line 2 is no UTF-8 from byte 8 on"),
+        (b'{"a": "\\ud800"}', "BadDrop: line 2 has half of a surrogate pair"),
+        (b'{"a":\r1}', "BadDrop: line 2 has a carriage return inside"),
+        (b"\xef\xbb\xbf{}", "BadDrop: line 2 is no JSON"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "BadDrop: line 2: "),
+        (b'{"a": ' + b"[" * 40 + b"]" * 40 + b"}", "DropOverLimit: line 2 is nested deeper than 32 (limits.depth)"),
+        (b'{"a": ' + b"[" * 200_000, "DropOverLimit: line 2 is nested deeper than 32 (limits.depth)"),
+        (b'{"a": "' + b"x" * (1 << 20) + b'"}', "DropOverLimit: line 2 has more than 1048576 bytes (limits.line)"),
+    ],
+)
+def test_a_bad_row_is_named_by_its_line(sent: Callable[..., str | int], line: bytes, said: str) -> None:
+    assert str(sent(check_json, b'{"good": 1}\n' + line + b'\n{"good": 2}\n')).startswith(said)
+
+
+def test_a_column_of_10_mb_is_too_long_for_json_and_not_read_into_memory_whole(sent: Callable[..., str | int]) -> None:
+    assert "limits.line" in str(sent(check_json, b'{"a": "' + b"x" * (10 << 20) + b'"}'))
+
+
+def test_no_rows_are_no_drop(sent: Callable[..., str | int]) -> None:
+    for how, data in ((check_json, b"\n \n"), (check_parquet, parquet(TABLE[:0])), (check_arrow, arrow(TABLE[:0]))):
+        assert sent(how, data) == "BadDrop: there are no rows"
+
+
+def test_too_many_rows_are_refused(sent: Callable[..., str | int]) -> None:
+    for how, data in ((check_json, b"{}\n" * 11), (check_parquet, parquet()), (check_arrow, arrow())):
+        assert "limits.rows" in str(sent(how, data, small(rows=10)))
+
+
+@pytest.mark.parametrize("options", [{}, {"compression": "zstd"}, {"use_dictionary": False}, {"row_group_size": 10}])
+def test_a_parquet_file_is_taken(sent: Callable[..., str | int], options: dict[str, Any]) -> None:
+    assert sent(check_parquet, parquet(**options)) == 1000
+
+
+def test_a_parquet_file_that_is_cut_anywhere_is_refused(sent: Callable[..., str | int]) -> None:
+    whole = parquet()
+    for length in [*range(0, len(whole), 97), len(whole) - 1, len(whole) - 8]:
+        assert str(sent(check_parquet, whole[:length])).startswith("BadDrop: "), length
+
+
+def test_a_parquet_file_with_bytes_cut_out_is_refused(sent: Callable[..., str | int]) -> None:
+    whole = parquet(pa.table({"x": pa.array([f"{number:032}" for number in range(5000)])}), compression=None)
+    assert "lies outside" in str(sent(check_parquet, whole[:4] + whole[30_000:]))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda data: b"XXXX" + data[4:], "doesn't begin with PAR1"),
+        (lambda data: data[:-4] + b"XXXX", "doesn't end with PAR1"),
+        (lambda data: data[:-4] + b"PARE", "encrypted"),
+        (lambda data: data[:-8] + b"\xff\xff\xff\xff" + data[-4:], "longer than the file"),
+        (lambda data: data[:-8] + b"\x00\x00\x00\x00" + data[-4:], "longer than the file"),
+        (lambda data: data[: -8 - 50] + b"\xff" * 50 + data[-8:], "can't be read"),
+        (lambda data: b"PK\x03\x04" * 100, "doesn't begin with PAR1"),
+        (lambda data: b"", "doesn't begin with PAR1"),
+    ],
+)
+def test_what_is_no_parquet_file_is_refused(
+    sent: Callable[..., str | int], change: Callable[[bytes], bytes], said: str
+) -> None:
+    assert said in str(sent(check_parquet, change(parquet())))
+
+
+def test_a_bomb_is_refused_by_what_it_says_it_becomes(sent: Callable[..., str | int]) -> None:
+    zeros = pa.table({"x": pa.array(["0" * 1000] * 20_000)})
+    bomb = parquet(zeros, compression="zstd", use_dictionary=False)
+    assert "(limits.ratio)" in str(sent(check_parquet, bomb))
+    assert sent(check_parquet, bomb, small(ratio=1_000_000)) == 20_000
+
+
+def test_a_footer_over_the_limit_is_refused_before_it_is_read(sent: Callable[..., str | int]) -> None:
+    assert "(limits.footer)" in str(sent(check_parquet, parquet(), small(footer=100)))
+
+
+def test_arrow_is_taken(sent: Callable[..., str | int]) -> None:
+    nested = pa.table(
+        {
+            "l": pa.array([[1, 2], None, []]),
+            "s": pa.array([{"a": 1}, None, {"a": 3}]),
+            "m": pa.array([[("k", 1)], [], None], pa.map_(pa.string(), pa.int64())),
+            "d": pa.array(["x", "y", "x"]).dictionary_encode(),
+            "n": pa.nulls(3),
+            "f": pa.array([[1, 2]] * 3, pa.list_(pa.int32(), 2)),
+        }
+    )
+    assert sent(check_arrow, arrow()) == 1000
+    assert sent(check_arrow, arrow(nested)) == 3
+
+
+def test_an_arrow_stream_that_is_cut_is_refused(sent: Callable[..., str | int]) -> None:
+    whole = arrow(pa.table({"x": [1, 2, 3], "d": pa.array(["a", "b", "a"]).dictionary_encode()}))
+    for length in range(0, len(whole) - 16, 5):
+        assert str(sent(check_arrow, whole[:length])).startswith("BadDrop: "), length
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_compressed_arrow_is_refused_before_it_is_unpacked(sent: Callable[..., str | int], compression: str) -> None:
+    assert "compressed buffers" in str(sent(check_arrow, arrow(TABLE, compression)))
+    words = pa.table({"d": pa.array(["a" * 100_000] * 3).dictionary_encode()})
+    assert "compressed buffers" in str(sent(check_arrow, arrow(words, compression)))
+
+
+def test_a_dictionary_is_no_way_around_the_ratio(sent: Callable[..., str | int]) -> None:
+    long = pa.DictionaryArray.from_arrays(pa.array([0] * 10_000, pa.int8()), pa.array(["x" * 10_000]))
+    assert "limits.ratio" in str(sent(check_arrow, arrow(pa.table({"d": long}))))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([[None, None]], pa.list_(pa.null())),
+        pa.array([{}], pa.struct([])),
+        pa.RunEndEncodedArray.from_arrays([1_000_000], ["x"]),
+        pa.array([[]], pa.list_(pa.int64(), 0)),
+        pa.array(["x"], pa.string_view()),
+        pa.array([b""], pa.binary(0)),
+        pa.array([1], pa.duration("s")),
+    ],
+)
+def test_types_that_no_table_has_are_refused(sent: Callable[..., str | int], column: Any) -> None:
+    assert "has a type that no table has" in str(sent(check_arrow, arrow(pa.table({"c": column}))))
+
+
+def test_arrow_that_is_nested_too_deeply_is_refused(sent: Callable[..., str | int]) -> None:
+    deep = pa.int64()
+    for _ in range(40):
+        deep = pa.list_(deep)
+    assert "limits.depth" in str(sent(check_arrow, arrow(pa.table({"c": pa.array([None], deep)}))))
+
+
+def test_arrow_with_offsets_that_lead_out_of_it_is_refused(sent: Callable[..., str | int]) -> None:
+    words = pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\xff\xff\0\0\3\0\0\0"), pa.py_buffer(b"abc")]
+    )
+    assert str(sent(check_arrow, arrow(pa.table({"c": words})))).startswith("BadDrop: ")
+
+
+@pytest.mark.parametrize("how", [check_json, check_parquet, check_arrow])
+def test_noise_is_refused_and_nothing_dies_of_it(sent: Callable[..., str | int], how: Check) -> None:
+    import random
+
+    dice = random.Random(7)
+    for base in (parquet(), arrow(), b'{"a": 1}\n' * 50):
+        for _ in range(150):
+            data = bytearray(base)
+            for _ in range(dice.randint(1, 6)):
+                data[dice.randrange(len(data))] = dice.randrange(256)
+            found = sent(how, bytes(data))
+            assert isinstance(found, int) or found.startswith((BadDrop.__name__, DropOverLimit.__name__))

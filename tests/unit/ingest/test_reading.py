@@ -1,0 +1,250 @@
+"""What a worker reads of drops: good rows exactly, bad ones with their reason, and no drop at another's cost."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sterna.ingest.columns import Column
+from sterna.ingest.reading import DEAD, GOOD, DropFile, ReadJob, ReadReport, read_drops
+from sterna.ingest.reading_apart import ReadLimits, read_apart
+
+TABLE = (Column("id", "long", True), Column("name", "string"), Column("amount", "decimal(10, 2)"))
+LONGEST = 1_000
+
+
+class Folder:
+    """Drops on disk, and what becomes of them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.drops: list[DropFile] = []
+
+    def add(self, kind: str, content: bytes, rows: int = 1) -> None:
+        name = f"d{len(self.drops)}"
+        (self.path / name).write_bytes(content)
+        self.drops.append(DropFile(name, str(self.path / name), kind, rows))
+
+    def json(self, *rows: Any) -> None:
+        self.add("json", b"".join(json.dumps(row).encode() + b"\n" for row in rows), len(rows))
+
+    def parquet(self, **columns: Any) -> None:
+        table = pa.table(columns)
+        pq.write_table(table, self.path / "made")
+        self.add("parquet", (self.path / "made").read_bytes(), table.num_rows)
+
+    def arrow(self, **columns: Any) -> None:
+        table, sink = pa.table(columns), pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        self.add("arrow", sink.getvalue().to_pybytes(), table.num_rows)
+
+    def job(self, columns: tuple[Column, ...] = TABLE, evolve: str = "none") -> ReadJob:
+        return ReadJob(columns, evolve, LONGEST, tuple(self.drops))
+
+    def read(self, columns: tuple[Column, ...] = TABLE, evolve: str = "none") -> ReadReport:
+        return read_drops(self.job(columns, evolve), self.path)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        with pa.memory_map(str(self.path / GOOD)) as source:
+            return pa.ipc.open_file(source).read_all().to_pylist()
+
+    @property
+    def dead(self) -> list[tuple[str, int, str]]:
+        if not (self.path / DEAD).exists():
+            return []
+        return [(row["drop"], row["offset"], row["error"]) for row in pq.read_table(self.path / DEAD).to_pylist()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def test_all_formats_become_the_same_rows(folder: Folder) -> None:
+    folder.json({"id": 1, "name": "ä", "amount": 1.5})
+    folder.arrow(id=pa.array([2], pa.int32()), name=pa.array(["b"]).dictionary_encode())
+    folder.parquet(id=[3], amount=pa.array([Decimal("2.25")], pa.decimal128(5, 2)))
+    report = folder.read()
+    assert (report.rows, report.bad, report.columns) == (3, 0, TABLE)
+    assert folder.rows == [
+        {"id": 1, "name": "ä", "amount": Decimal("1.50")},
+        {"id": 2, "name": "b", "amount": None},
+        {"id": 3, "name": None, "amount": Decimal("2.25")},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"id": 1', "no JSON"),
+        (b"[1]", "a row is a JSON object"),
+        (b'{"id": 1, "id": 2}', "twice"),
+        (b'{"id": "1"}', "column 'id': expected int, not str"),
+        (b'{"id": true}', "expected int, not bool"),
+        (b'{"id": 1.0}', "expected int"),
+        (b'{"id": 9223372036854775808}', "beyond 64 bits"),
+        (b'{"name": "a"}', "has no value, and has to have one"),
+        (b'{"id": 1, "amount": 1.005}', "no decimal of 10 digits"),
+        (b'{"id": 1, "amount": NaN}', "NaN is no JSON"),
+        (b'{"id": 1, "more": 2}', "has no column 'more'"),
+        (b'{"id": 1, "name": "\\ud800"}', "half of a surrogate pair"),
+        (b'{"id": 1, "name": "' + b"x" * 1_001 + b'"}', "more than 1000 bytes"),
+        (b"\xff", "no JSON"),
+        (b"[" * 100_000, "no JSON"),
+    ],
+)
+def test_a_bad_line_goes_to_the_dead_letters_alone(folder: Folder, line: bytes, reason: str) -> None:
+    folder.add("json", b'{"id": 7}\n' + line + b'\n{"id": 8}\n', 3)
+    report = folder.read()
+    assert (report.rows, report.bad) == (2, 1)
+    assert [row["id"] for row in folder.rows] == [7, 8]
+    ((drop, offset, error),) = folder.dead
+    assert (drop, offset) == ("d0", 1)
+    assert reason in error
+
+
+def test_bad_rows_of_files_go_to_the_dead_letters_alone(folder: Folder) -> None:
+    folder.parquet(id=[1, None, 3], name=["a", "b", "x" * 10_000_000])
+    report = folder.read()
+    assert (report.rows, report.bad) == (1, 2)
+    assert [(offset, error.split(" has ")[0]) for _, offset, error in folder.dead] == [
+        (1, "column 'id'"),
+        (2, "column 'name'"),
+    ]
+
+
+def parquet_bytes(folder: Folder) -> bytes:
+    pq.write_table(pa.table({"id": list(range(1_000))}), folder.path / "made", compression="none")
+    return (folder.path / "made").read_bytes()
+
+
+@pytest.mark.parametrize("what", ["cut", "magic", "empty", "flipped"])
+def test_a_file_that_cannot_be_read_is_refused_alone(folder: Folder, what: str) -> None:
+    whole = parquet_bytes(folder)
+    broken = {"cut": whole[:-20], "magic": b"XXXX" + whole[4:-4] + b"XXXX", "empty": b""}
+    folder.json({"id": 1})
+    folder.add("parquet", broken.get(what, whole[:40] + b"\xff" * 400 + whole[440:]), 1_000)
+    folder.json({"id": 2})
+    report = folder.read()
+    if what == "flipped":  # nothing but the producer's digest tells, where values are stored as they are
+        assert report.rows in (2, 1_002)
+        return
+    assert (report.rows, report.bad) == (2, 1_000)
+    assert [(drop, offset) for drop, offset, _ in folder.dead] == [("d1", -1)]
+    assert "can't be read" in report.first
+
+
+def test_a_cut_arrow_stream_brings_no_row(folder: Folder) -> None:
+    folder.arrow(id=list(range(50_000)))
+    folder.drops.clear()
+    whole = (folder.path / "d0").read_bytes()
+    folder.add("arrow", whole[: len(whole) // 2], 50_000)
+    assert (folder.read().rows, folder.read().bad) == (0, 50_000)
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"id": ["one"]}, "column 'id' is string, and the table has long"),
+        ({"id": [1], "more": [1]}, "has no column 'more'"),
+        ({"name": ["a"]}, "there is no column 'id'"),
+        ({"id": [1], "amount": pa.array([Decimal("1.234")])}, "column 'amount' is decimal"),
+    ],
+)
+def test_a_schema_that_contradicts_refuses_the_drop(folder: Folder, columns: dict[str, Any], reason: str) -> None:
+    folder.parquet(**columns)
+    folder.json({"id": 5})
+    report = folder.read()
+    assert (report.rows, report.bad) == (1, 1)
+    assert reason in report.first
+
+
+def test_columns_are_added_and_widened_where_that_is_allowed(folder: Folder) -> None:
+    table = (Column("id", "int"), Column("price", "float"))
+    folder.json({"id": 1, "tags": ["a"], "at": {"x": 1}}, {"id": 2, "score": 1.5, "nothing": None})
+    folder.parquet(id=pa.array([1 << 40], pa.int64()), score=[2.5])
+    report = folder.read(table, "widen")
+    assert [column.name for column in report.evolution.add] == ["tags", "at", "score"]
+    assert report.evolution.widen == (Column("id", "long"),)
+    assert (report.rows, report.bad) == (3, 0)
+    assert folder.rows[2] == {"id": 1 << 40, "price": None, "tags": None, "at": None, "score": 2.5}
+    added = folder.read(table, "add")
+    assert (added.rows, added.bad) == (2, 1)
+    assert folder.read(table, "none").rows == 0
+
+
+def test_names_that_differ_by_case_alone_are_refused(folder: Folder) -> None:
+    folder.parquet(id=[1], ID=[2])
+    assert "by case alone" in folder.read(TABLE, "widen").first
+
+
+def test_times_are_taken_exactly_or_not_at_all(folder: Folder) -> None:
+    table = (Column("at", "timestamptz"), Column("day", "date"))
+    folder.json({"at": "2026-01-01T01:00:00+01:00", "day": "2026-01-02"}, {"at": "2026-01-01T01:00:00"})
+    folder.parquet(at=pa.array([1], pa.timestamp("ns", "UTC")))
+    folder.parquet(at=pa.array([1_000], pa.timestamp("ns", "UTC")))
+    report = folder.read(table)
+    assert (report.rows, report.bad) == (2, 2)
+    assert folder.rows[0] == {"at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "day": dt.date(2026, 1, 2)}
+
+
+def bomb(folder: Folder) -> bytes:
+    """A small file whose one page says that it becomes far more than there is memory."""
+    pq.write_table(
+        pa.table({"id": pa.array([0] * 1_000)}), folder.path / "made", compression="zstd", use_dictionary=False
+    )
+    whole = bytearray((folder.path / "made").read_bytes())
+    # Thrift's compact protocol: the header's second field, i32 uncompressed_page_size, as a zigzag varint.
+    assert whole[4] == 0x15
+    assert whole[6] == 0x15
+    at = 7
+    end = at
+    while whole[end] & 0x80:
+        end += 1
+    return bytes(whole[:at]) + _varint(2 * 2_000_000_000, end + 1 - at) + bytes(whole[end + 1 :])
+
+
+def _varint(value: int, least: int) -> bytes:
+    made = bytearray()
+    while value or not made:
+        made.append((value & 0x7F) | 0x80)
+        value >>= 7
+    made[-1] &= 0x7F
+    return bytes(made)
+
+
+def test_a_bomb_is_refused_and_the_others_are_read(folder: Folder) -> None:
+    folder.json({"id": 1})
+    folder.add("parquet", bomb(folder), 1_000)
+    folder.json({"id": 2})
+    report = read_apart(folder.job(), folder.path, ReadLimits(memory=600 << 20))
+    assert (report.rows, report.bad) == (2, 1_000)
+    assert [row["id"] for row in folder.rows] == [1, 2]
+    assert [drop for drop, _, _ in folder.dead] == ["d1"]
+
+
+def test_what_ends_the_process_is_refused_and_the_others_are_read(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hook = tmp_path / "site"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(
+        "import os, sterna.ingest.reading as r\n"
+        "real = r._schema\n"
+        "r._schema = lambda drop: os.abort() if drop.id == 'd1' else real(drop)\n"
+    )
+    monkeypatch.syspath_prepend(str(hook))
+    folder.json({"id": 1})
+    folder.parquet(id=[5])
+    report = read_apart(folder.job(), folder.path)
+    assert (report.rows, report.bad) == (1, 1)
+    assert "died of signal 6" in report.first

@@ -1,0 +1,155 @@
+"""What follows from a look at a table, case by case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sterna.errors import MarkMoved, NotStaged, OutOfTurn, Rewound, UsageError
+from sterna.wap.audit import broken_rules
+from sterna.wap.decide import Append, FastForward, MarkOnly, Published, Stage, decide, is_rewound, marks
+from sterna.wap.model import Channel, SnapshotState, Step, TableState
+from sterna.wap.protocol import refuse_unstageable
+
+CHANNEL = Channel("eu", "acme", "rows")
+STEP = Step.batch(CHANNEL, 3, 2)
+AT_2 = {CHANNEL.mark: "2"}
+FLOW = Step("flow-9", Channel("eu", "acme", "flow"), "9", "8", numbered=False, rereads=True)
+
+
+def snapshot(id: int, parent: int | None, **told: object) -> SnapshotState:
+    return SnapshotState(id, parent, id, **told)  # type: ignore[arg-type]
+
+
+def table(*snapshots: SnapshotState, current: int | None, **properties: str) -> TableState:
+    return TableState(snapshots, current, properties)
+
+
+FIRST = snapshot(1, None)
+STAGED = snapshot(2, 1, wap_id=STEP.id)
+
+
+@pytest.mark.parametrize(
+    ("state", "decision"),
+    [
+        (table(current=None, **AT_2), Stage()),
+        (table(FIRST, current=1, **AT_2), Stage()),
+        (table(FIRST, STAGED, current=1, **AT_2), FastForward(2)),
+        (table(snapshot(2, None, wap_id=STEP.id), current=None, **AT_2), FastForward(2)),
+        (table(FIRST, STAGED, snapshot(3, 1), current=3, **AT_2), Append(2)),
+        (table(FIRST, replace(STAGED, operation="overwrite"), snapshot(3, 1), current=3, **AT_2), Stage((2,))),
+        # Staged twice: the one that fits, else the newest.
+        (table(FIRST, STAGED, snapshot(3, 1), snapshot(4, 3, wap_id=STEP.id), current=3, **AT_2), FastForward(4)),
+        # It is there without its mark: somebody else published it.
+        (table(FIRST, STAGED, current=2, **AT_2), MarkOnly(2)),
+        (table(FIRST, STAGED, snapshot(3, 1, published=STEP.id), current=3, **AT_2), MarkOnly(3)),
+        # The mark says it, with the snapshot or after its expiry.
+        (table(FIRST, STAGED, current=2, **{CHANNEL.mark: "3"}), Published(2)),
+        (table(FIRST, current=1, **{CHANNEL.mark: "3"}), Published(None)),
+        (table(FIRST, current=1, **{CHANNEL.mark: "12"}), Published(None)),
+        (table(snapshot(9, 8), current=9, **{CHANNEL.mark: "3", CHANNEL.place: "2/2"}), Published(None)),
+    ],
+)
+def test_a_batch(state: TableState, decision: object) -> None:
+    assert decide(state, STEP) == decision
+
+
+@pytest.mark.parametrize(
+    ("properties", "error"),
+    [
+        ({CHANNEL.mark: "1"}, OutOfTurn),
+        ({}, OutOfTurn),
+        ({CHANNEL.mark: "3", CHANNEL.place: "7/7"}, Rewound),
+        ({CHANNEL.mark: "2", CHANNEL.place: "7/7"}, Rewound),
+    ],
+)
+def test_a_batch_that_has_to_wait_or_stop(properties: dict[str, str], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        decide(table(FIRST, STAGED, current=1, **properties), STEP)
+
+
+def test_a_number_between_is_no_place_to_go_on_from() -> None:
+    with pytest.raises(MarkMoved):
+        decide(table(FIRST, current=1, **AT_2), Step.batch(CHANNEL, 4, 1))
+
+
+def test_after_a_rejected_batch_the_next_number_follows_the_one_before_it() -> None:
+    assert decide(table(FIRST, current=1, **AT_2), Step.batch(CHANNEL, 4, 2)) == Stage()
+
+
+@pytest.mark.parametrize("mark", ["7", "10", "", "x"])
+def test_a_value_that_is_not_what_the_step_was_made_for(mark: str) -> None:
+    with pytest.raises(MarkMoved):
+        decide(table(FIRST, current=1, **{FLOW.channel.mark: mark}), FLOW)
+
+
+def test_values() -> None:
+    at = {FLOW.channel.mark: "8"}
+    staged = snapshot(2, 1, wap_id=FLOW.id)
+    assert decide(table(FIRST, current=1, **at), FLOW) == Stage()
+    assert decide(table(FIRST, staged, current=1, **at), FLOW) == FastForward(2)
+    # An append went in between: a MERGE may have to do something else now, even if it only appended.
+    assert decide(table(FIRST, staged, snapshot(3, 1), current=3, **at), FLOW) == Stage((2,))
+    assert decide(table(FIRST, staged, current=2, **{FLOW.channel.mark: "9"}), FLOW) == Published(2)
+
+
+@pytest.mark.parametrize(
+    ("state", "rewound"),
+    [
+        # The snapshot of the mark is there still, and no ancestor: rolled back.
+        (table(FIRST, snapshot(2, 1), current=1, **{CHANNEL.place: "2/2"}), True),
+        # It is expired by now, and what is older isn't: rolled back before.
+        (table(FIRST, snapshot(4, 1), current=4, **{CHANNEL.place: "2/2"}), True),
+        (table(snapshot(2, 1), snapshot(4, 2), current=4, **{CHANNEL.place: "3/3"}), True),
+        # It is expired with all that is older.
+        (table(snapshot(3, 2), snapshot(4, 3), current=4, **{CHANNEL.place: "2/2"}), False),
+        (table(FIRST, snapshot(2, 1), current=2, **{CHANNEL.place: "1/1"}), False),
+        # The table was replaced: its history begins anew.
+        (table(snapshot(5, None), current=5, **{CHANNEL.place: "2/2"}), True),
+        (table(current=None, **{CHANNEL.place: "2/2"}), True),
+        # Format 1 has no sequence numbers: what can't be told isn't claimed.
+        (TableState((SnapshotState(3, 2),), 3, {CHANNEL.place: "2/0"}, 1), False),
+        (table(FIRST, current=1), False),
+        (table(FIRST, current=1, **{CHANNEL.place: "?"}), False),
+    ],
+)
+def test_rewound(state: TableState, rewound: bool) -> None:
+    assert is_rewound(state, CHANNEL) is rewound
+
+
+def test_marks_name_the_snapshot_that_they_are_set_with() -> None:
+    assert marks(STEP, 5, 6) == {"sterna.applied.eu.acme.rows": "3", "sterna.applied-at.eu.acme.rows": "5/6"}
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "a\n"])
+def test_what_is_no_channel(name: str) -> None:
+    with pytest.raises(UsageError):
+        Channel("eu", "acme", name)
+
+
+@pytest.mark.parametrize("value", ["", "false", "yes"])
+def test_rows_that_would_go_live_are_refused(value: str) -> None:
+    with pytest.raises(NotStaged):
+        refuse_unstageable({"write.wap.enabled": value}, "ns.t")
+    refuse_unstageable({"write.wap.enabled": "TRUE"}, "ns.t")
+
+
+def test_what_is_not_true_does_not_hold() -> None:
+    assert broken_rules(["a", "b", "c", "d"], [True, False, None]) == ["b", "c", "d"]
+
+
+def test_metadata_is_read() -> None:
+    told = {
+        "format-version": 2,
+        "current-snapshot-id": 7,
+        "properties": {"a": "b"},
+        "snapshots": [
+            {"snapshot-id": 7, "sequence-number": 1, "summary": {"operation": "append", "wap.id": "x"}},
+            {"snapshot-id": 8, "parent-snapshot-id": 7, "summary": {"operation": "overwrite"}},
+        ],
+    }
+    state = TableState.of(told)
+    assert state.line == (SnapshotState(7, None, 1, "append", "x"),)
+    assert state.snapshots[1] == SnapshotState(8, 7, 0, "overwrite")
+    assert TableState.of({"format-version": 1, "current-snapshot-id": -1}).current is None

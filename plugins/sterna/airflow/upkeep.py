@@ -24,6 +24,8 @@ _DOC = """\
 |---|---|
 | plan | says what would be rewritten, what is shipped again, and what that costs |
 | run | rewrites small files, and files many of whose rows are deleted, into fewer |
+| expire | lets snapshots go from tables' metadata that nobody needs any more |
+| sweep | deletes files that nothing needs, in two passes, where the registry has `sweep: true` |
 
 Which tables, and how, says section `upkeep` of the services file. Without one all tasks are skipped. Writers go on
 meanwhile.
@@ -125,6 +127,56 @@ class SternaUpkeepRunOperator(SternaUpkeepOperator):
         }
 
 
+class SternaUpkeepExpireOperator(SternaUpkeepOperator):
+    """Let snapshots go that lie behind the horizon, and return how many."""
+
+    def execute(self, context: TaskContext) -> dict[str, Any]:
+        """Expire, and tell what was found and done; fail where a table had to be left as it is."""
+        from airflow.sdk.exceptions import AirflowSkipException
+
+        from sterna.render.upkeep_behind import expiry_text
+        from sterna.upkeep.committing import BySpark
+        from sterna.upkeep.expire import expire, refuse_blocked
+
+        settings, (tables, dry_run) = self.settings(), self.given
+        if settings is None:
+            raise AirflowSkipException("the services file has no section upkeep")
+        region = self.open()
+        remove = None if dry_run else BySpark(region)
+        found = expire(region, settings, tables=tables, remove=remove, progress=self.say)
+        for line in expiry_text(found).splitlines():
+            self.say(line)
+        refuse_blocked(found)
+        return {"tables": len(found.tables), "snapshots": sum(len(item.expired) for item in found.tables)}
+
+
+class SternaUpkeepSweepOperator(SternaUpkeepOperator):
+    """Delete what nothing needs of the region's own files, where the registry opts in; return the counts."""
+
+    def execute(self, context: TaskContext) -> dict[str, Any]:
+        """Sweep, and tell what was found and done."""
+        from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+        from sterna.edges.services_file import read_services
+        from sterna.registry.sweeping import swept_locations
+        from sterna.render.upkeep_behind import swept_text
+        from sterna.upkeep.sweep import sweep
+
+        services, (_, dry_run) = read_services(self.services or text("services")), self.given
+        if services.upkeep is None:
+            raise AirflowSkipException("the services file has no section upkeep")
+        region = self.open()
+        if not swept_locations(region.mapping):
+            raise AirflowSkipException(f"no location of region {region.region.name} has sweep: true in the registry")
+        spared = services.inboxes
+        found = sweep(region, services.upkeep, delete=not dry_run, spared=spared, progress=self.say)
+        for line in swept_text(found).splitlines():
+            self.say(line)
+        if found.failed:
+            raise AirflowFailException(f"{found.failed} files could not be deleted: the next sweep tries again")
+        return {"garbage_files": found.garbage.files, "deleted_files": found.deleted.files}
+
+
 def read_upkeep_options(given: Mapping[str, Any] | str) -> tuple[tuple[str, ...], bool]:
     """Return the tables that a mapping, or its JSON text, asks for, and whether only to look.
 
@@ -174,7 +226,12 @@ def upkeep_dag(
     with DAG(dag_id, **{**settings, **kwargs}) as dag:
         plan = SternaUpkeepPlanOperator(task_id="plan", execution_timeout=seconds("plan_timeout"), **given)
         run = SternaUpkeepRunOperator(task_id="run", execution_timeout=seconds("upkeep_timeout"), **given)
-        plan >> run  # expiry and sweep come after: what a compaction replaced is theirs
+        # What a compaction replaced is theirs. One table's trouble in `run` holds up nobody's expiry, and a region that
+        # expiry has to wait for is told by the sweep as well.
+        after: dict[str, Any] = {"trigger_rule": "none_skipped", "execution_timeout": seconds("upkeep_timeout")}
+        expire = SternaUpkeepExpireOperator(task_id="expire", **after, **given)
+        sweep = SternaUpkeepSweepOperator(task_id="sweep", **after, **given)
+        plan >> run >> expire >> sweep
     return dag
 
 

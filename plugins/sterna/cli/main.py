@@ -26,7 +26,6 @@ from sterna.cli.services import services_app
 from sterna.cli.status import status_app
 from sterna.cli.sync import sync_app
 from sterna.cli.upkeep import upkeep_app
-from sterna.cli.upkeep_behind import behind_app
 from sterna.cli.verify import verify_app
 from sterna.edges.secrets import Secrets
 from sterna.errors import SternaError
@@ -50,7 +49,6 @@ app.add_typer(registry_app, name="registry")
 app.add_typer(catalog_app, name="catalog")
 app.add_typer(services_app, name="services")
 app.add_typer(events_app, name="events")
-upkeep_app.add_typer(behind_app)
 app.add_typer(upkeep_app, name="upkeep")
 ingest_app.add_typer(ingest_work_app)
 app.add_typer(ingest_app, name="ingest")

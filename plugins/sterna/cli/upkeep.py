@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,11 +11,11 @@ from sterna.cli.context import open_context
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
 from sterna.cli.output import Output
 from sterna.cli.prompts import acts
-
-if TYPE_CHECKING:
-    from sterna.services.upkeep import Upkeep
+from sterna.cli.upkeep_behind import behind_app
+from sterna.cli.upkeep_settings import upkeep_settings
 
 upkeep_app = typer.Typer(help="Keep tables on main in shape.", no_args_is_help=True)
+upkeep_app.add_typer(behind_app)
 
 Named = Annotated[
     list[str] | None, typer.Argument(metavar="[TABLE…]", help="Tables, or patterns such as 'sales.*'; none: all.")
@@ -33,15 +32,22 @@ def plan(
 ) -> None:
     """Show what upkeep would rewrite on main, region by region: files, bytes shipped again, and their price.
 
-    Only looks, and needs no Spark.
+    And which snapshots expiry would let go, and what the last sweep of this region found. Only looks, and needs no
+    Spark.
     """
+    from sterna.render.plain import plain
     from sterna.render.upkeep import plan_facts, plan_text
+    from sterna.render.upkeep_behind import freed_text
+    from sterna.upkeep.expire import expire
     from sterna.upkeep.plan import make_plan
+    from sterna.upkeep.records import last_swept
 
     output, settings = Output(as_json), upkeep_settings(services)
     with open_context(registry, region) as context, output.progress("upkeep") as progress:
         found = make_plan(context, settings, tuple(tables or ()), progress)
-    output.result(plan_facts(found), plan_text(found))
+        freed, swept = expire(context, settings, tables=tables or ()), last_swept(context)
+    facts = {**plan_facts(found), "expiry": plain(freed), "last_sweep": swept}
+    output.result(facts, f"{plan_text(found)}\n{freed_text(freed, swept)}")
 
 
 @upkeep_app.command("run", epilog="Example: sterna upkeep run --region eu 'sales.*' --yes")
@@ -68,21 +74,3 @@ def run(
     output.result(done_facts(done), done_text(done))
     if done.failed:
         raise typer.Exit(exits.LATER)
-
-
-def upkeep_settings(services: Path | None) -> Upkeep:
-    """Return the section `upkeep` of the services file.
-
-    Raises:
-        ServicesError: the file is wrong, or was named and is missing.
-        UsageError: it has no such section.
-    """
-    from sterna.edges.services_file import read_services
-    from sterna.errors import UsageError
-
-    found = read_services(services).upkeep
-    if found is None:
-        raise UsageError(
-            "the services file has no section upkeep", hint="say there which tables are kept in shape: docs/upkeep.md"
-        )
-    return found

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +11,7 @@ from sterna.cli.context import open_context
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath, Yes
 from sterna.cli.output import Output
 from sterna.cli.prompts import acts
-
-if TYPE_CHECKING:
-    from sterna.services.upkeep import Upkeep
+from sterna.cli.upkeep_settings import settings_of, upkeep_settings
 
 behind_app = typer.Typer()
 
@@ -40,7 +37,7 @@ def expire(
     from sterna.upkeep.expire import expire as work
     from sterna.upkeep.expire import refuse_blocked
 
-    settings = _settings(services)
+    settings = upkeep_settings(services)
     act = acts(yes, dry_run)
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("expire") as progress:
@@ -65,24 +62,14 @@ def sweep(
 
     In two passes, grace apart. A dry run until --yes.
     """
+    from sterna.edges.services_file import read_services
     from sterna.render.upkeep_behind import swept_text
     from sterna.upkeep.sweep import sweep as work
 
-    settings = _settings(services)
-    act = acts(yes, dry_run)
-    output = Output(as_json)
+    said = read_services(services)
+    settings, act, output = settings_of(said), acts(yes, dry_run), Output(as_json)
     with open_context(registry, region) as context, output.progress("sweep") as progress:
-        found = work(context, settings, delete=act, progress=progress)
+        found = work(context, settings, delete=act, spared=said.inboxes, progress=progress)
     output.result(found, swept_text(found))
     if found.failed:
         raise typer.Exit(exits.LATER)
-
-
-def _settings(services: Path | None) -> Upkeep:
-    from sterna.edges.services_file import read_services
-    from sterna.errors import UsageError
-
-    settings = read_services(services).upkeep
-    if settings is None:
-        raise UsageError("the services file has no section upkeep", hint="docs/upkeep.md says what stands in it")
-    return settings

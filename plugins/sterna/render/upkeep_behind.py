@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from sterna.render.dry_run import NOTHING_CHANGED
 from sterna.render.gc import size_text
@@ -22,6 +23,24 @@ def expiry_text(found: Expiry) -> str:
         *(_block_line(block) for block in found.blocks),
         *([NOTHING_CHANGED] if found.dry_run else []),
     ]
+    return joined(lines)
+
+
+def freed_text(expiry: Expiry, swept: Mapping[str, Any] | None) -> str:
+    """Return what expiry would let go, and what the last sweep found, in a few lines."""
+    gone = sum(len(item.expired) for item in expiry.tables)
+    lines = [
+        f"expiry would let go {gone} of {sum(item.snapshots for item in expiry.tables)} snapshots",
+        *(_block_line(block) for block in expiry.blocks),
+    ]
+    if swept is None:
+        lines.append("no sweep has looked at this region's stores yet")
+    else:
+        left, garbage = swept.get("left") or {}, swept.get("garbage") or {}
+        lines.append(
+            f"the last sweep, at {swept.get('at')}: {left.get('files')} files of {left.get('bytes')} bytes that nothing "
+            f"needs were left; {garbage.get('files')} of {garbage.get('bytes')} bytes had waited for long enough"
+        )
     return joined(lines)
 
 

@@ -55,6 +55,11 @@ class Services(StrictModel):
     upkeep: UpkeepSection = None
 
     @property
+    def inboxes(self) -> list[str]:
+        """The URI prefixes below which ingestion keeps what came in: no file there is a table's."""
+        return [region.inbox for region in self.ingest.regions.values()] if self.ingest else []
+
+    @property
     def configured(self) -> list[str]:
         """The names of the sections that say something, in the order of the model."""
         return [name for name in SECTIONS if getattr(self, name)]

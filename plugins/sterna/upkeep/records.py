@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
+from typing import Any
 
 from sterna.cleaning.passes import Pass
 from sterna.replica.region import RegionContext
@@ -29,6 +31,22 @@ def store_time(context: RegionContext, pass_id: str) -> datetime:
 def save_swept(context: RegionContext, report: Swept) -> None:
     """Write down what a sweep found and did."""
     context.objects.write_new(f"{sweep_folder(context)}/{report.pass_id}.json", to_json(report).encode())
+
+
+def last_swept(context: RegionContext) -> dict[str, Any] | None:
+    """Return what the region's newest sweep found and did, as it was written down.
+
+    None: there was none, or its record can't be read.
+    """
+    listed = context.objects.list(sweep_folder(context))
+    records = [(modified, uri) for uri, _, modified in listed if uri.endswith(".json")]
+    if not records:
+        return None
+    try:
+        found = json.loads(context.objects.read(max(records)[1]))
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def forget_older(context: RegionContext, passes: list[Pass]) -> None:

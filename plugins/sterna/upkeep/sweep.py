@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,6 +16,7 @@ from sterna.cleaning.files import amount, chunks, filtered, left, schema, table,
 from sterna.cleaning.model import NOTHING, Amount, NotDeleted, refuse_short
 from sterna.cleaning.passes import found_by_all, older, read_passes, save_pass
 from sterna.errors import SternaError, TableError, UpkeepBlocked, UsageError
+from sterna.registry.model import canonical, inside
 from sterna.registry.sweeping import may_sweep, swept_locations
 from sterna.replica.region import RegionContext
 from sterna.services.upkeep import Upkeep
@@ -42,6 +43,7 @@ def sweep(
     settings: Upkeep,
     *,
     delete: bool,
+    spared: Collection[str] = (),
     progress: Callable[[str], None] = lambda line: None,
     now: datetime | None = None,
 ) -> Swept:
@@ -54,6 +56,7 @@ def sweep(
         context: the region.
         settings: of upkeep.
         delete: delete; otherwise only say what would be, and write it down for later.
+        spared: URI prefixes below which nothing is a table's file, whatever its name: the inboxes of ingestion.
         progress: called with lines for people.
         now: the time; default: by the clock of the region's store.
 
@@ -74,7 +77,7 @@ def sweep(
     _refuse_blocked(found.blocks)
     needed = Needed(context, progress)
     needed.of(found)
-    listed = _listed(context, needed)
+    listed = _listed(context, needed, spared)
     needed.news(references.look())
     unreachable = without(listed.unreachable, needed.files)
     passes = read_passes(context, sweep_folder(context), began - grace)
@@ -148,14 +151,14 @@ def _refuse_blocked(blocks: tuple[Block, ...]) -> None:
         )
 
 
-def _listed(context: RegionContext, needed: Needed) -> _Listed:
+def _listed(context: RegionContext, needed: Needed, spared: Collection[str]) -> _Listed:
     """List this region's locations that are swept, and tell what of it isn't needed."""
     import pyarrow as pa
 
     objects = strange = NOTHING
     unreachable = [schema().empty_table()]
     for location in swept_locations(context.mapping):
-        own = _Here(context, location.id)
+        own = _Here(context, location.id, spared)
         for chunk in chunks(context.objects.list(location.prefix)):
             here = [item for item in chunk if own.has(item[0])]
             files = [item for item in here if item[0].endswith(_ENDINGS)]
@@ -168,8 +171,9 @@ def _listed(context: RegionContext, needed: Needed) -> _Listed:
 class _Here:
     """Tells whether an object belongs to a location, and not to one within it, nor to what is sterna's."""
 
-    def __init__(self, context: RegionContext, id: str) -> None:
+    def __init__(self, context: RegionContext, id: str, spared: Collection[str]) -> None:
         self._mapping, self._id = context.mapping, id
+        self._spared = [canonical(prefix) for prefix in spared]
         self._folders: dict[str, bool] = {}
 
     def has(self, uri: str) -> bool:
@@ -186,6 +190,8 @@ class _Here:
             location = self._mapping.locate(uri).location
         except TableError:
             return False  # it has a name that nobody could follow: whoever made it takes it away
+        if any(inside(canonical(uri), prefix) for prefix in self._spared):
+            return False
         return location.id == self._id and may_sweep(self._mapping, uri, location)
 
 

@@ -8,14 +8,18 @@ from typing import Any
 import pytest
 
 from sterna.airflow.upkeep import (
+    SternaUpkeepExpireOperator,
     SternaUpkeepOperator,
     SternaUpkeepPlanOperator,
     SternaUpkeepRunOperator,
+    SternaUpkeepSweepOperator,
     read_upkeep_options,
     upkeep_dag,
 )
-from sterna.errors import UsageError
+from sterna.cleaning.model import Amount
+from sterna.errors import UpkeepBlocked, UsageError
 from sterna.upkeep.model import Amounts, Group, TableDone, TablePlan, UpkeepDone, UpkeepPlan
+from sterna.upkeep.results import ExpiredTable, Expiry, Swept
 
 PLAN = UpkeepPlan("h", (TablePlan("ns.a", 1, 6, 6, groups=(Group("eu", "", 0, 6, 600, 1, 500, {"us": 500}, 0.5),)),))
 
@@ -27,6 +31,10 @@ class Region:
 
     @property
     def region(self) -> Region:
+        return self
+
+    @property
+    def mapping(self) -> Region:
         return self
 
 
@@ -49,6 +57,22 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, ..
         done = TableDone("ns.a", 1, 0, Amounts(6, 600), Amounts(1, 500, 0.5), Amounts(1, 510, 0.51), failed=failed)
         return UpkeepDone("eu", "upkeep-1", dry_run, PLAN, (done,))
 
+    def expire(region: object, settings: Any, *, tables: Any, remove: Any, progress: Any) -> Expiry:
+        found.append(("expire", tables, remove is None))
+        blocked = "us: it is silent" if tables == ("ns.blocked",) else ""
+        item = ExpiredTable("ns.a", "s3://a", 3, (1, 2), {}, done=True, problem=blocked)
+        return Expiry("eu", False, "2026-01-01", "h", "", (item,))
+
+    def sweep(region: object, settings: Any, *, delete: bool, spared: Any, progress: Any) -> Swept:
+        found.append(("sweep", delete, list(spared)))
+        some = Amount(2, 20)
+        failed = 0 if not spared else 1
+        return Swept("eu", "p", not delete, "", "h", "", ("eu-lake",), some, some, some, some, some, failed)
+
+    monkeypatch.setattr("sterna.upkeep.expire.expire", expire)
+    monkeypatch.setattr("sterna.upkeep.sweep.sweep", sweep)
+    monkeypatch.setattr("sterna.upkeep.committing.BySpark", lambda region: "spark")
+    monkeypatch.setattr("sterna.registry.sweeping.swept_locations", lambda mapping: ("eu-lake",))
     monkeypatch.setattr("sterna.upkeep.plan.make_plan", plan)
     monkeypatch.setattr("sterna.upkeep.run.upkeep", run)
     return found
@@ -56,7 +80,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, ..
 
 def test_its_shape() -> None:
     dag = upkeep_dag()
-    assert [task.task_id for task in dag.topological_sort()] == ["plan", "run"]
+    assert [task.task_id for task in dag.topological_sort()] == ["plan", "run", "expire", "sweep"]
     assert (dag.max_active_runs, dag.catchup) == (1, False)
     assert sorted(dag.params) == ["dry_run", "tables"]
     assert "eu" in (dag.doc_md or "")
@@ -67,8 +91,16 @@ def test_its_shape() -> None:
 @pytest.mark.parametrize(
     ("conf", "asked"),
     [
-        ({}, [("plan", ()), ("run", (), False)]),
-        ({"tables": ["ns.a"]}, [("plan", ("ns.a",)), ("run", ("ns.a",), False)]),
+        ({}, [("plan", ()), ("run", (), False), ("expire", (), False), ("sweep", True, [])]),
+        (
+            {"tables": ["ns.a"]},
+            [
+                ("plan", ("ns.a",)),
+                ("run", ("ns.a",), False),
+                ("expire", ("ns.a",), False),
+                ("sweep", True, []),
+            ],
+        ),
         ({"dry_run": True}, [("plan", ())]),
     ],
 )
@@ -97,6 +129,32 @@ def test_what_went_wrong_with_a_table_fails_the_task(calls: list[tuple[Any, ...]
     assert (result["files"], result["bytes"]) == (5, 510)
 
 
+def test_expiry_that_has_to_wait_fails_its_task(calls: list[tuple[Any, ...]]) -> None:
+    with pytest.raises(UpkeepBlocked, match="silent"):
+        SternaUpkeepExpireOperator(task_id="expire", options={"tables": ["ns.blocked"]}).execute({})
+    assert SternaUpkeepExpireOperator(task_id="expire").execute({})["snapshots"] == 2
+
+
+def test_a_sweep_spares_the_inboxes_of_ingestion(
+    calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+    services = tmp_path / "both.yaml"
+    services.write_text(
+        'upkeep: {tables: [{match: ["ns.**"]}]}\n'
+        "ingest: {regions: {eu: {inbox: s3://eu-lake/inbox, database: {credential_id: x}}},"
+        " tenants: {acme: {namespaces: [acme]}}, tables: [{match: acme.*}]}\n"
+    )
+    sweep = SternaUpkeepSweepOperator(task_id="sweep", services=str(services))
+    with pytest.raises(AirflowFailException, match="could not be deleted"):
+        sweep.execute({})
+    assert calls == [("sweep", True, ["s3://eu-lake/inbox"])]
+    monkeypatch.setattr("sterna.registry.sweeping.swept_locations", lambda mapping: ())
+    with pytest.raises(AirflowSkipException, match="no location"):
+        sweep.execute({})
+
+
 def test_without_a_section_everything_is_skipped(
     calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -109,8 +167,9 @@ def test_without_a_section_everything_is_skipped(
     monkeypatch.setattr(SternaUpkeepPlanOperator, "skip_all_except", lambda self, ti, kept: skipped.append(kept))
     assert SternaUpkeepPlanOperator(task_id="plan").execute({"ti": None})["tables"] == 0
     assert skipped == [[]]
-    with pytest.raises(AirflowSkipException):
-        SternaUpkeepRunOperator(task_id="run").execute({})
+    for kind in (SternaUpkeepRunOperator, SternaUpkeepExpireOperator, SternaUpkeepSweepOperator):
+        with pytest.raises(AirflowSkipException):
+            kind(task_id="step").execute({})
     assert calls == []
 
 

@@ -286,6 +286,20 @@ def clean(
     bench(files, work)
 
 
+@app.command(epilog="Example: python3 run.py bench sweep --files 50000 --rounds 1")
+def sweep(
+    files: Annotated[int, typer.Option("--files", min=100, help="Files in the table; 1 % garbage beside them.")] = (
+        1_000_000
+    ),
+    rounds: Rounds = 3,
+    work: Work = None,
+) -> None:
+    """The pass of a sweep that deletes, against Iceberg's remove_orphan_files. Goal: at least as fast."""
+    from bench.sweep import bench
+
+    bench(files, rounds, work)
+
+
 @app.command(epilog="Example: python3 run.py bench seed --tables 20 --rounds 1")
 def seed(
     tables: Annotated[int, typer.Option("--tables", min=1, help="Tables in the catalog.")] = 200,

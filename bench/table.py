@@ -24,6 +24,7 @@ _CASES = {
     "churn": ("60 commits a minute, 20 tables", "30 commits a minute, 1 table"),
     "changes": ("one commit in 1000000 files", "one deleted row, 60 files"),
     "clean": ("50000 files, 60 commits a minute, 20 tables",),
+    "sweep": ("1000000 files, 1 % garbage",),
     "kept": ("60 commits on 1440 snapshots",),
     "seed": ("200 tables",),
     "distance": ("copy 100 x 1 MiB", "a commit of one small file", "a query"),

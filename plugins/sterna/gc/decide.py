@@ -19,6 +19,7 @@ from sterna.replica.run_folder import is_working
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_EVIDENCE = ("runs", "collect", "transit", "planning", "sweep")
 FILE, EVIDENCE, LETTER, STRANGE = "file", "evidence", "letter", "strange"
 
 
@@ -61,11 +62,7 @@ class Rules:
         if first == "_sterna" and rest[:1] == ["dead"]:
             return LETTER if len(rest) == 3 else STRANGE
         if first == "_sterna":
-            return (
-                EVIDENCE
-                if len(rest) > 1 and rest[0] in ("runs", "collect", "transit", "planning", "sweep")
-                else STRANGE
-            )
+            return EVIDENCE if len(rest) > 1 and rest[0] in _EVIDENCE else STRANGE
         if not rest or first.partition("~")[0] not in self.ids:
             return STRANGE
         try:

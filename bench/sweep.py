@@ -1,0 +1,105 @@
+"""A sweep of a large table's files, one in a hundred of which nothing needs, against Iceberg's remove_orphan_files."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.common import Result, alternate, report, rounded
+from bench.regions import MAIN, Regions, regions, say
+from bench.tables import BigTable, build_table, place_files
+from sterna.catalog.model import key_name
+from sterna.edges.secrets import environment_secrets
+from sterna.replica.region import open_region
+from sterna.services.upkeep import Upkeep
+from sterna.upkeep.model import Swept
+from sterna.upkeep.sweep import sweep
+
+GOAL = 1.0
+_FILE_SIZE = 1024  # bytes: the endpoint reads a file to list it
+_LONG_AGO = 30 * 86_400
+_LATER = timedelta(days=1, hours=3)  # than a pass that is made now
+_SETTINGS = Upkeep.model_validate({"tables": [{"match": ["**"]}], "without": ["us", "eu"]})  # nobody replicates
+
+
+def bench(files: int, rounds: int, work: Path | None) -> None:
+    """Sweep a table of so many files, 1 % garbage beside them."""
+    with regions(work) as world:
+        world.stage.endpoints["us"].start("--etag-hash", "")  # object stores have theirs at hand
+        _opt_in(world)
+        table = build_table(world, files, file_size=_FILE_SIZE)
+        place_files(world, table, table.location)
+        _age(world.path(table.location))
+        firsts: list[float] = []
+        sides = {"sweep": _ours(world, table, firsts), "remove_orphan_files": _rivals(world, table)}
+        found = alternate(sides, rounds, say, warm_up=0)
+        details = {
+            "garbage, files": files // 100,
+            "the pass before, which finds and writes down, s": [rounded(seconds) for seconds in firsts],
+        }
+        report(Result("sweep", f"{files} files, 1 % garbage", GOAL, "at least", "times", found, details=details))
+
+
+def _ours(world: Regions, table: BigTable, firsts: list[float]) -> Callable[[], float]:
+    def run() -> float:
+        _plant(world, table)
+        seconds, found = _swept(world, delete=False)
+        firsts.append(seconds)
+        assert found.unreachable.files == table.entries // 100, found
+        seconds, found = _swept(world, delete=True)
+        assert (found.deleted.files, found.failed) == (table.entries // 100, 0), found
+        return seconds
+
+    return run
+
+
+def _rivals(world: Regions, table: BigTable) -> Callable[[], float]:
+    before = f"TIMESTAMP '{datetime.now(UTC) - timedelta(days=3):%Y-%m-%d %H:%M:%S}'"
+    call = f"table => '{key_name(table.key)}', older_than => {before}, prefix_listing => true"
+
+    def run() -> float:
+        _plant(world, table)
+        started = time.monotonic()
+        found = world.spark.sql(f"CALL {MAIN}.system.remove_orphan_files({call})").count()
+        seconds = time.monotonic() - started
+        assert found == table.entries // 100, found
+        return seconds
+
+    return run
+
+
+def _swept(world: Regions, *, delete: bool) -> tuple[float, Swept]:
+    started = time.monotonic()
+    with open_region(world.stage.registry, "us", environment_secrets()) as context:
+        found = sweep(context, _SETTINGS, delete=delete, progress=say, now=datetime.now(UTC) + _LATER)
+    return time.monotonic() - started, found
+
+
+def _plant(world: Regions, table: BigTable) -> None:
+    """Put garbage of long ago into the table's folder."""
+    folder = world.path(f"{table.location}/data/garbage")
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(table.entries // 100):
+        (folder / f"{number}.parquet").write_bytes(b"garbage")
+    _age(world.path(table.location))
+    world.stage.endpoints["us"].start("--etag-hash", "")  # it would not see what was put there behind its back
+
+
+def _age(folder: Path) -> None:
+    before = time.time() - _LONG_AGO
+    for path in folder.rglob("*"):
+        if path.is_file():
+            os.utime(path, (before, before))
+
+
+def _opt_in(world: Regions) -> None:
+    registry: dict[str, Any] = yaml.safe_load(world.stage.registry.read_text())
+    for location in registry["locations"]:
+        location["sweep"] = location["region"] == "us"
+    world.stage.registry.write_text(yaml.safe_dump(registry))

@@ -1,0 +1,200 @@
+"""A sweep over real files on disk: two passes, only where it was opted in, and nothing where something isn't known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.catalog.model import Content, Put
+from sterna.edges.stores.objects import Objects
+from sterna.errors import Busy, StoreDenied, UnsafeUri, UpkeepBlocked, UsageError
+from sterna.services.upkeep import Upkeep
+from sterna.upkeep import sweep as sweeping
+from sterna.upkeep.model import Swept
+from sterna.upkeep.sweep import sweep
+from tests.support.small_world import World, make_world, run, with_registry
+
+NOW = datetime.now(UTC)
+SOON, LATER = NOW + timedelta(hours=2), NOW + timedelta(days=1, hours=2)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """The lake of us is swept; the table `a` is replicated to eu, and one of its files is nobody's."""
+    made = opted_in(make_world(tmp_path))
+    made.commit(a=made.write("a"))
+    run(made)
+    orphan(made)
+    return made
+
+
+def opted_in(world: World, **fields: Any) -> World:
+    locations = world.registry.model_dump(mode="json")["locations"]
+    for location in locations:
+        location["sweep"] = location["id"] == "us-lake"
+    return with_registry(world, locations=locations, **fields)
+
+
+def orphan(world: World, path: str = "a/data/orphan.parquet") -> Path:
+    made = world.folder / "us" / "lake" / path
+    made.parent.mkdir(parents=True, exist_ok=True)
+    made.write_bytes(b"nobody's")
+    return made
+
+
+def swept(world: World, now: datetime = LATER, *, delete: bool = True, **more: Any) -> Swept:
+    given = {"tables": [{"match": ["**"]}], "without": ["us"], "heads": "1h", "grace": "24h", **more}
+    return sweep(world.context("us"), Upkeep.model_validate(given), delete=delete, now=now)
+
+
+def files(world: World) -> set[str]:
+    lake = world.folder / "us" / "lake"
+    return {str(path.relative_to(lake)) for path in lake.rglob("*") if path.is_file()}
+
+
+def test_garbage_goes_in_the_second_pass_and_nothing_else(world: World) -> None:
+    before = files(world)
+    assert swept(world, SOON).deleted.files == 0
+    shown = swept(world, delete=False)
+    assert (shown.dry_run, shown.garbage.files, shown.folders[0].uri) == (
+        True,
+        1,
+        f"file://{world.folder}/us/lake/a/data",
+    )
+    assert files(world) == before
+    done = swept(world)
+    assert (done.deleted.files, done.failed, done.left.files) == (1, 0, 0)
+    assert before - files(world) == {"a/data/orphan.parquet"}
+    assert run(world).outcome == "idle"
+
+
+def test_one_pass_is_not_enough_and_neither_is_age_alone(world: World) -> None:
+    assert swept(world).deleted.files == 0, "old, and the first pass"
+    swept(world, SOON)
+    orphan(world, "a/data/younger.parquet")
+    found = swept(world, LATER)
+    assert found.deleted.files == 1 and found.left.files == 1, "no earlier pass knew the younger one"
+
+
+def test_what_is_dropped_goes_once_no_region_and_no_tag_shows_it(world: World) -> None:
+    world.commit(b=world.write("b"))
+    dropped = {name for name in files(world) if name.startswith("b/")}
+    world.commit(b=None)
+    swept(world, SOON)
+    assert swept(world).deleted.files == 1, "eu is behind: it needs what main showed since"
+    assert dropped <= files(world)
+    run(world)
+    world.catalog.create_tag("kept", "main", world.catalog.reference("main").hash)
+    found = swept(world, LATER + timedelta(hours=1))
+    assert (found.unreachable.files, found.deleted.files) == (len(dropped), 0), "found by this pass first"
+    swept(world, LATER + timedelta(days=2))
+    assert not dropped & files(world)
+
+
+def test_what_is_no_tables_file_or_not_opted_in_stays(world: World) -> None:
+    names = ("raw/landing.csv", "a/_sterna/x.parquet", "models/model.bin")
+    for name in names:
+        orphan(world, name)
+    other = world.folder / "eu" / "lake" / "x.parquet"
+    other.write_bytes(b"not swept")
+    swept(world, SOON)
+    found = swept(world)
+    assert found.strange.files == 2
+    assert set(names) <= files(world) and other.exists()
+    with pytest.raises(UsageError):
+        sweep(world.context("eu"), Upkeep.model_validate({"tables": [{"match": ["**"]}]}), delete=True)
+
+
+def test_a_location_within_a_swept_one_is_left_alone(world: World) -> None:
+    locations = world.registry.model_dump(mode="json")["locations"]
+    inner = {**locations[0], "id": "inner", "prefix": f"file://{world.folder}/us/lake/inner", "sweep": False}
+    made = with_registry(world, locations=[*locations, inner])
+    orphan(made, "inner/x.parquet")
+    swept(made, SOON)
+    swept(made)
+    assert "inner/x.parquet" in files(made)
+
+
+def unread(world: World) -> None:
+    next((world.folder / "us" / "lake" / "a").rglob("snap-*.avro")).unlink()
+
+
+def never_synced(world: World) -> None:
+    world.catalog.assign("main_replica_eu", world.catalog.no_ancestor())
+
+
+def unknown_kind(world: World) -> None:
+    put = Put(("ns", "delta"), Content.of({"type": "DELTA_LAKE_TABLE", "metadataLocationHistory": []}))
+    world.catalog.commit("main", world.catalog.reference("main").hash, [put], "another kind")
+
+
+@pytest.mark.parametrize("harm", [unread, never_synced, unknown_kind])
+def test_what_is_not_known_keeps_everything(world: World, harm: Callable[[World], None]) -> None:
+    swept(world, SOON)
+    harm(world)
+    before = files(world)
+    with pytest.raises(UpkeepBlocked):
+        swept(world)
+    assert files(world) == before
+
+
+def test_a_store_that_refuses_keeps_everything(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    swept(world, SOON)
+
+    def refusing(self: Objects, uris: Any, **options: Any) -> Any:
+        return {uri: StoreDenied("says no", file=uri) for uri in uris}
+
+    monkeypatch.setattr(Objects, "sweep", refusing)
+    with pytest.raises(StoreDenied):
+        swept(world)
+
+
+def test_a_promotion_between_decision_and_deletion_ends_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    swept(world, SOON)
+    epochs = iter(["1-us", "1-us", "2-eu"])
+    monkeypatch.setattr("sterna.upkeep.gather.epoch_of", lambda context: next(epochs))
+    before = files(world)
+    with pytest.raises(Busy):
+        swept(world)
+    assert files(world) == before
+
+
+def test_a_tag_that_is_set_before_the_deletion_is_seen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.commit(b=world.write("b"))
+    shown = world.catalog.reference("main").hash
+    world.commit(b=None)
+    run(world)
+    swept(world, SOON)
+    real = sweeping._report
+
+    def tagged(*arguments: Any, **options: Any) -> Swept:
+        world.catalog.create_tag("late", "main", shown)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(sweeping, "_report", tagged)
+    assert swept(world).deleted.files == 1, "the orphan alone"
+    assert any(name.startswith("b/data/") for name in files(world))
+
+
+@pytest.mark.parametrize("place", ["us/replica/us-lake/x.parquet", "eu/lake/x.parquet", "us/lake/_sterna/x.parquet"])
+def test_the_stores_themselves_refuse_to_sweep_elsewhere(world: World, place: str) -> None:
+    with pytest.raises(UnsafeUri):
+        world.context("us").objects.sweep([f"file://{world.folder}/{place}"])
+
+
+def test_a_swept_location_changes_no_replica(tmp_path: Path) -> None:
+    plain = make_world(tmp_path)
+    assert opted_in(plain).registry.digest() == plain.registry.digest()
+
+
+def test_records_that_no_later_sweep_asks_for_are_forgotten(world: World) -> None:
+    for day in range(4):
+        swept(world, SOON + timedelta(days=day))
+    folder = world.folder / "us" / "replica" / "_sterna" / "sweep"
+    assert len(list(folder.glob("*.parquet"))) == 2, "the one that the last sweep went by, and its own"
+    assert all(json.loads(path.read_text())["region"] == "us" for path in folder.glob("*.json"))

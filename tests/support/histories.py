@@ -163,7 +163,8 @@ def _upkeep(world: World, region: str, target: str, table: str) -> None:
         )
     assert not done.failed, done.tables
     for each in done.tables:
-        assert (each.conflicts, each.written.files) == (0, each.planned.files), each
+        # Of tables as small as these Iceberg may make fewer files than it expects.
+        assert not each.conflicts and each.written.files <= each.planned.files, each
     assert ask(world.spark, f"main_us.{table}").rows["now"] == before, done.tables
 
 

@@ -106,7 +106,8 @@ def _cut(files: list[LiveFile], target: int, parts: int) -> Iterator[list[LiveFi
 def _pays(files: Sequence[LiveFile], target: int) -> bool:
     if any(file.deleted >= _MANY_DELETED for file in files):
         return True
-    return len(files) > 1 and (len(files) >= _ENOUGH_FILES or sum(file.size for file in files) > target)
+    size = sum(file.size for file in files)
+    return outputs(size, target) < len(files) and (len(files) >= _ENOUGH_FILES or size > target)
 
 
 def _group(region: str, partition: str, spec_id: int, files: Sequence[LiveFile], target: int) -> Group:

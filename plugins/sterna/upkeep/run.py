@@ -188,8 +188,14 @@ class _Run:
             chosen = Chosen(group.paths, group.spec_id, group.bytes, target, group.new_files, group.into)
             return rewriting.write(chosen, next(self._numbers))
 
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        pool = ThreadPoolExecutor(_AT_ONCE)
+        try:
             written = list(pool.map(write, groups))
+        except BaseException:
+            self.spark.cancel()  # or Ctrl-C would wait for what the others are at
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
         pairs = list(zip(groups, written, strict=True))
         try:
             return self._commit(rewriting, ruled, pairs, done)

@@ -30,7 +30,8 @@ def chosen(*files: LiveFile) -> list[tuple[str, str, int, int, str]]:
 def test_many_small_files_become_one_and_few_stay() -> None:
     assert chosen(*map(file, range(5))) == [("us", "", 5, 1, NOW)]
     assert chosen(*map(file, range(4))) == []
-    assert chosen(*(file(n, 74 * MIB) for n in range(2))) == [("us", "", 2, 2, NOW)]
+    assert chosen(*(file(n, 36 * MIB) for n in range(3))) == [("us", "", 3, 1, NOW)]
+    assert chosen(*(file(n, 74 * MIB) for n in range(2))) == []  # they would be two again
     assert chosen(*(file(n, 80 * MIB) for n in range(9))) == []
     assert chosen(*(file(n, 500 * MIB) for n in range(9))) == []
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -88,6 +88,10 @@ class MainTables:
         self.spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
         # It would change what Iceberg has planned of the files' sizes.
         self.spark.conf.set("spark.sql.adaptive.enabled", "false")
+        # One name for all jobs: several threads share the session, and Ctrl-C is for all of them.
+        self._tag = f"sterna-{uuid.uuid4().hex}"
+        self._tagged = ExitStack()
+        self._tagged.enter_context(tagged(self.spark, self._tag))
         self._catalog = self.call(lambda: self._opened(catalog))
 
     @property
@@ -110,26 +114,29 @@ class MainTables:
         return self.call(lambda: self._catalog.loadTable(names.TableIdentifier.of(space, key[-1])))
 
     def call(self, work: Callable[[], _T]) -> _T:
-        """Return what a piece of work in the driver returns; Ctrl-C cancels its jobs, and leaves the driver usable.
+        """Return what a piece of work in the driver returns; Ctrl-C cancels all jobs, and leaves the driver usable.
 
         Raises:
             Outdated, LostRace: as they say.
             CatalogStateUnknown: the answer to a commit was lost.
             EngineError: anything else.
         """
-        tag = f"sterna-{uuid.uuid4().hex}"
 
         def run() -> _T:
             session: Any = self.spark
             # Iceberg asks for the session of the thread, and this one is new.
             self.jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
-            with tagged(self.spark, tag):
-                return work()
+            return work()
 
         try:
-            return run_aside(run, lambda: cancel(self.spark, tag))
+            return run_aside(run, self.cancel)
         except failures() as error:
             raise self._meant(error) from None
+
+    def cancel(self) -> None:
+        """Cancel all jobs; what waits for them fails."""
+        with suppress(*failures()):
+            cancel(self.spark, self._tag)
 
     def array(self, kind: Java, values: Sequence[Any]) -> Java:
         """Return a Java array."""
@@ -150,6 +157,7 @@ class MainTables:
         """Close the catalog. The application goes on, and ends with the process."""
         with suppress(*failures()):
             self._catalog.close()
+        self._tagged.close()
 
     def _opened(self, catalog: MainCatalog) -> Java:
         api = self.jvm.org.apache.iceberg

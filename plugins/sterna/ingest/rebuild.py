@@ -213,7 +213,7 @@ def _write_batch(connection: LimitedConnection, batch: BatchFile, state: str, fo
 
 
 def _write_drops(connection: LimitedConnection, found: Found, owner: dict[str, str], firm: dict[str, str]) -> None:
-    """Write all drops down: each in the batch that its file says, unless that was rejected and it is in another by now."""
+    """Write all drops down, each in the batch that a file says, unless that was rejected and it is in another by now."""
     insert = (
         f"INSERT INTO sterna_ingest_drop ({DROP_COLUMNS}, taken, batch) "  # noqa: S608
         f"VALUES ({', '.join(['%s'] * (len(DROP_COLUMNS.split(', ')) + 2))}) ON CONFLICT (id) DO UPDATE "

@@ -95,7 +95,7 @@ class Inbox:
         return Drop(id, sent.lane, key, sent.offset, sent.format, sent.bytes, sent.rows, sent.digest, uri, now)
 
 
-def write_batch_file(objects: Objects, inbox: str, batch: Batch, drops: Sequence[Drop], mark: int) -> str:
+def write_batch_file(objects: Objects, inbox: str, batch: Batch, drops: Sequence[Drop], mark: int = 0) -> str:
     """Write a batch down beside its drops, before anything else is done with it; return where.
 
     First of all, even before it is asked whether the batch is published: a tracker of which an older state came back

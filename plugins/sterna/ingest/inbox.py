@@ -86,6 +86,14 @@ class Inbox:
             drop = there  # what was written down first counts, whenever that was
         return self._tracker.accept(drop)
 
+    def knows(self, lane: Lane, key: str) -> bool:
+        """Tell whether something was taken under a key.
+
+        Raises:
+            DatabaseUnreachable, DatabaseRefused: it can't be told.
+        """
+        return self._tracker.drop(drop_id(self._region, lane.table, lane.channel, f"key:{key}")) is not None
+
     def _drop(self, sent: Sent) -> Drop:
         # Three kinds of keys, none of which can be taken for another.
         key = f"key:{sent.key}" if sent.key else f"offset:{sent.offset}" if sent.offset else f"once:{_random()}"

@@ -355,6 +355,19 @@ def kpi(
     bench(rows, askers, rounds, work)
 
 
+@app.command(epilog="Example: python3 run.py bench flood --minutes 1 --rounds 3")
+def flood(
+    minutes: Annotated[float, typer.Option("--minutes", min=0.01, help="How long files come at the rate.")] = 10.0,
+    rate: Annotated[float, typer.Option("--rate", min=1.0, help="Files a second.")] = 56.0,
+    rounds: Rounds = 3,
+    work: Work = None,
+) -> None:
+    """Small files into one table, until they are acknowledged, against a PyIceberg append a file."""
+    from bench.flood import bench
+
+    bench(minutes, rate, rounds, work)
+
+
 @app.command(epilog="Example: python3 run.py bench notify --clients 50 --commits 3")
 def notify(
     clients: Annotated[int, typer.Option("--clients", min=1, help="Clients that wait, of each kind.")] = 1_000,

@@ -40,6 +40,7 @@ _CASES = {
     "notify": ("1000 clients", "1000 clients, against nchan", "main to 1000 clients, with follow", "10000 clients"),
     "resume": ("1000 clients, 1000 events",),
     "outlet": (),
+    "flood": (),
     "kpi": ("a figure of 10000000 rows", "1000 askers"),
     "verify": ("1000000 files",),
     "memory": ("1000000 files",),

@@ -86,6 +86,14 @@ class Inbox:
             drop = there  # what was written down first counts, whenever that was
         return self._tracker.accept(drop)
 
+    def knows(self, lane: Lane, key: str) -> bool:
+        """Tell whether something was taken under a key.
+
+        Raises:
+            DatabaseUnreachable, DatabaseRefused: it can't be told.
+        """
+        return self._tracker.drop(drop_id(self._region, lane.table, lane.channel, f"key:{key}")) is not None
+
     def _drop(self, sent: Sent) -> Drop:
         # Three kinds of keys, none of which can be taken for another.
         key = f"key:{sent.key}" if sent.key else f"offset:{sent.offset}" if sent.offset else f"once:{_random()}"
@@ -95,7 +103,7 @@ class Inbox:
         return Drop(id, sent.lane, key, sent.offset, sent.format, sent.bytes, sent.rows, sent.digest, uri, now)
 
 
-def write_batch_file(objects: Objects, inbox: str, batch: Batch, drops: Sequence[Drop], mark: int) -> str:
+def write_batch_file(objects: Objects, inbox: str, batch: Batch, drops: Sequence[Drop], mark: int = 0) -> str:
     """Write a batch down beside its drops, before anything else is done with it; return where.
 
     First of all, even before it is asked whether the batch is published: a tracker of which an older state came back

@@ -56,8 +56,13 @@ def rejected_uri(inbox: str, lane: Lane, number: int) -> str:
     return batch_uri(inbox, lane, number).removesuffix(".json") + REJECTED_ENDING
 
 
-def check_inbox(mapping: Mapping, inbox: str) -> None:
+def check_inbox(mapping: Mapping, inbox: str, what: str = "inbox") -> None:
     """See that an inbox lies in the region's own storage and in nobody's replica root.
+
+    Args:
+        mapping: of the region.
+        inbox: its URI.
+        what: how messages call it.
 
     Raises:
         UsageError: it doesn't.
@@ -66,12 +71,15 @@ def check_inbox(mapping: Mapping, inbox: str) -> None:
     try:
         home = mapping.locate(f"{inbox}/x").location
     except TableError as error:
-        raise UsageError(f"the inbox {inbox} of {region}: {error.message}", hint=error.hint) from None
+        raise UsageError(f"the {what} {inbox} of {region}: {error.message}", hint=error.hint) from None
     if home.region != region:
-        raise UsageError(f"the inbox {inbox} of {region} lies in {home.region}: writers write near")
+        raise UsageError(f"the {what} {inbox} of {region} lies in {home.region}: writers write near")
     for each in mapping.registry.regions:
-        root = canonical(each.replica_root)
-        if inside(canonical(inbox), root) or inside(root, canonical(inbox)):
-            raise UsageError(
-                f"the inbox {inbox} of {region} and the replica root {each.replica_root} are in one another"
-            )
+        if overlap(inbox, each.replica_root):
+            raise UsageError(f"the {what} {inbox} of {region} and the replica root {each.replica_root} overlap")
+
+
+def overlap(one: str, other: str) -> bool:
+    """Tell whether one of two prefixes lies in the other."""
+    first, second = canonical(one), canonical(other)
+    return inside(first, second) or inside(second, first)

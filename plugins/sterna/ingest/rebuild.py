@@ -6,7 +6,7 @@ was acknowledged and stands in no batch's file is buffered again: it was never s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -88,16 +88,15 @@ def rebuild(pool: PostgresPool, objects: Objects, inbox: str, marks: Marks) -> R
     with pool.connection() as connection, connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (CLOSING,))
         found = read_inbox(objects, inbox)
-        # A rejected batch's drops may have come again, in a later one.
-        in_order = sorted(found.batches, key=lambda batch: batch.number)
-        owner = {drop.id: batch.id for batch in in_order for drop in batch.drops}
+        # The drops of a rejected batch may have come again since, in another one.
+        rejected = _owners(batch for batch in found.batches if batch.id in found.rejected)
+        owner = _owners(batch for batch in found.batches if batch.id not in found.rejected)
         applied = _write_channels(connection, found, marks)
-        firm = {drop: batch for drop, batch in owner.items() if batch not in found.rejected}
-        _dissolve(connection, found, firm, applied)
+        _dissolve(connection, found, owner, applied)
         states = _write_batches(connection, found, applied)
-        _write_drops(connection, found, owner, firm)
+        _write_drops(connection, found, owner, rejected)
     counts = {state: sum(each == state for each in states.values()) for state in sorted(set(states.values()))}
-    return Rebuilt(len(found.drops), sum(id not in owner for id in found.drops), counts)
+    return Rebuilt(len(found.drops), sum(id not in owner and id not in rejected for id in found.drops), counts)
 
 
 def read_inbox(objects: Objects, inbox: str) -> Found:
@@ -151,7 +150,8 @@ def _dissolve(connection: LimitedConnection, found: Found, owner: dict[str, str]
     Such a one was never written down, so never staged: its number was another batch's, or its drops are.
     """
     filed = [batch.id for batch in found.batches]
-    connection.execute("UPDATE sterna_ingest_drop SET batch = NULL WHERE batch = ANY(%s)", (filed,))
+    firm = sorted(set(filed) - set(found.rejected))
+    connection.execute("UPDATE sterna_ingest_drop SET batch = NULL WHERE batch = ANY(%s)", (firm,))
     unfiled = connection.execute(
         "SELECT b.id, b.table_name, b.channel, b.number, array_agg(d.id) FROM sterna_ingest_batch b "
         "LEFT JOIN sterna_ingest_drop d ON d.batch = b.id "
@@ -212,16 +212,21 @@ def _write_batch(connection: LimitedConnection, batch: BatchFile, state: str, fo
     )
 
 
-def _write_drops(connection: LimitedConnection, found: Found, owner: dict[str, str], firm: dict[str, str]) -> None:
-    """Write all drops down: each in the batch that its file says, unless that was rejected, and it is in another."""
+def _owners(batches: Iterable[BatchFile]) -> dict[str, str]:
+    return {drop.id: batch.id for batch in batches for drop in batch.drops}
+
+
+def _write_drops(connection: LimitedConnection, found: Found, owner: dict[str, str], rejected: dict[str, str]) -> None:
     insert = (
-        f"INSERT INTO sterna_ingest_drop ({DROP_COLUMNS}, taken, batch) "  # noqa: S608
+        f"INSERT INTO sterna_ingest_drop AS d ({DROP_COLUMNS}, taken, batch) "  # noqa: S608
         f"VALUES ({', '.join(['%s'] * (len(DROP_COLUMNS.split(', ')) + 2))}) ON CONFLICT (id) DO UPDATE "
-        "SET batch = coalesce(%s, sterna_ingest_drop.batch, excluded.batch)"
+        "SET batch = CASE WHEN %s THEN excluded.batch ELSE d.batch END"
     )
     # In the order in which they were taken: a channel's last offset is that of its last drop.
     ordered = sorted(found.drops.values(), key=lambda drop: (drop.accepted, drop.id))
+    rows = [
+        (*drop_row(drop), drop.accepted, owner.get(drop.id, rejected.get(drop.id)), drop.id in owner)
+        for drop in ordered
+    ]
     with connection.cursor() as cursor:
-        cursor.executemany(
-            insert, [(*drop_row(drop), drop.accepted, owner.get(drop.id), firm.get(drop.id)) for drop in ordered]
-        )
+        cursor.executemany(insert, rows)

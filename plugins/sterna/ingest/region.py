@@ -9,7 +9,7 @@ from sterna.edges.postgres.pool import PostgresPool, ServiceDatabase
 from sterna.edges.stores.objects import Objects
 from sterna.errors import UsageError
 from sterna.ingest.inbox import Inbox
-from sterna.ingest.places import check_inbox
+from sterna.ingest.places import check_inbox, overlap
 from sterna.ingest.schema import is_begun, prepare
 from sterna.ingest.tracker import Tracker
 from sterna.ingest.work_queue import PostgresQueue
@@ -61,7 +61,7 @@ class RegionIngest:
 
     def refusal(self, table: str) -> str:
         """Return which residency rule keeps a table's rows out of the region, "" where none does."""
-        return next((found for rule in self.registry.residency if (found := rule.refusal(table, self.name))), "")
+        return _refusal(self.registry, self.name, table)
 
     def rules(self, table: str) -> CloseRules:
         """Return when a table's drops become a batch; one that takes no rows any more closes what it has by default."""
@@ -107,6 +107,7 @@ def open_ingest(context: RegionContext, services: Services) -> RegionIngest:
             f"the services file has no ingest.regions.{region.name}", hint="name another file with --services"
         )
     check_inbox(context.mapping, own.inbox)
+    _check_listed(context, settings, own)
     hosts = own.database.hosts or (region.catalog.database.hosts if region.catalog.database else [])
     if not hosts:
         raise UsageError(
@@ -122,3 +123,18 @@ def open_ingest(context: RegionContext, services: Services) -> RegionIngest:
     )
     objects = Objects(context.mapping, context.secrets, timeout=own.timeout)
     return RegionIngest(region.name, settings, own, context.registry, objects, PostgresPool(database, context.secrets))
+
+
+def _check_listed(context: RegionContext, settings: Ingest, own: IngestRegion) -> None:
+    for each in own.listed:
+        check_inbox(context.mapping, each.prefix, "listed prefix")
+        if overlap(each.prefix, own.inbox):
+            raise UsageError(f"the listed prefix {each.prefix} and the inbox {own.inbox} overlap")
+        if settings.tenant_of(each.table) is None or settings.table(each.table, matching) is None:
+            raise UsageError(f"the listed prefix {each.prefix} is for {each.table}, which takes no rows")
+        if refused := _refusal(context.registry, context.region.name, each.table):
+            raise UsageError(f"the listed prefix {each.prefix} is for {each.table}: {refused}")
+
+
+def _refusal(registry: Registry, region: str, table: str) -> str:
+    return next((found for rule in registry.residency if (found := rule.refusal(table, region))), "")

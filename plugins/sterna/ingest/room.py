@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from sterna.errors import SternaError, StoreError, printable
 from sterna.ingest.closing import close_due
 from sterna.ingest.inbox import Sent
+from sterna.ingest.listed import ListedFolder
 from sterna.ingest.model import Drop
 from sterna.ingest.region import RegionIngest
 from sterna.ingest.schema import marker_uri
@@ -35,6 +36,7 @@ class IngestCounts:
         repeated: drops that were sent again.
         refused: answers that were none, by status.
         closed: batches, by the rule that closed them.
+        listed: drops that were found in listed folders.
         failures: times that the tracker or the store gave no answer.
     """
 
@@ -44,6 +46,7 @@ class IngestCounts:
     repeated: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     closed: Counter[str] = field(default_factory=Counter)
+    listed: int = 0
     failures: int = 0
 
 
@@ -68,17 +71,24 @@ class IngestRoom:
         self._next_backlog = 0.0
         self._store_failed = False
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sterna-ingest-closer", daemon=True)
+        self._threads = [threading.Thread(target=self._run, name="sterna-ingest-closer", daemon=True)]
+        for setting in ingest.own.listed:
+            folder = ListedFolder(ingest, setting)
+            self._threads.append(
+                threading.Thread(target=self._list, args=(folder,), name="sterna-ingest-listed", daemon=True)
+            )
 
     def start(self) -> None:
         """Begin to close batches."""
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """End in order."""
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(_ENDING)
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(_ENDING)
         self.ingest.close()
 
     def prepare(self) -> None:
@@ -144,6 +154,20 @@ class IngestRoom:
             else:
                 self._well()
             self._stop.wait(_DARK_SECONDS if self.problem else self._look)
+
+    def _list(self, folder: ListedFolder) -> None:
+        while not self._stop.is_set():
+            try:
+                self.prepare()
+                found = folder.look()
+                self.counts.listed += found.taken
+                self.counts.refused["listed"] += found.refused
+            except SternaError as error:
+                self.counts.failures += 1
+                log.warning("a listed prefix can't be looked at: %s: %s", type(error).__name__, error)
+            except Exception:
+                log.exception("a look at a listed prefix failed")
+            self._stop.wait(folder.setting.every)
 
     def _look_at_store(self) -> None:
         # One that kept silent is not asked for half a minute, which is long for whoever waits to be told 201.

@@ -38,8 +38,8 @@ def freed_text(expiry: Expiry, swept: Mapping[str, Any] | None) -> str:
     else:
         left, garbage = swept.get("left") or {}, swept.get("garbage") or {}
         lines.append(
-            f"the last sweep, at {swept.get('at')}: {left.get('files')} files of {left.get('bytes')} bytes that nothing "
-            f"needs were left; {garbage.get('files')} of {garbage.get('bytes')} bytes had waited for long enough"
+            f"the last sweep, at {swept.get('at')}: {left.get('files')} files of {left.get('bytes')} bytes that "
+            f"nothing needs were left; {garbage.get('files')} of {garbage.get('bytes')} bytes had waited long enough"
         )
     return joined(lines)
 

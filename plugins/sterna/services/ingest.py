@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, field_validator
 
 from sterna.services.readers import Pattern, Role
 from sterna.services.values import Duration, Size
@@ -48,6 +48,30 @@ class TrackerDatabase(StrictModel):
         return value
 
 
+def _prefix(value: str) -> str:
+    path = value.partition("://")[2].strip("/").split("/")
+    if not _URI.fullmatch(value) or not value.isprintable() or {"", ".", ".."} & set(path) or "@" in path[0]:
+        raise ValueError("expected a URI such as s3://bucket/inbox, without a query and user-info")
+    return value.rstrip("/")
+
+
+Prefix = Annotated[str, AfterValidator(_prefix)]
+
+
+class ListedPrefix(StrictModel):
+    """A folder in which others put files for a table.
+
+    Args:
+        prefix: a URI prefix in a location of the region's own, outside of replica roots and the inbox.
+        table: the table's dotted key.
+        every: seconds from one look to the next.
+    """
+
+    prefix: Prefix
+    table: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]{1,128}(\.[A-Za-z0-9_]{1,128}){1,16}$")]
+    every: Duration = 30
+
+
 class IngestRegion(StrictModel):
     """Where one region keeps what came in, until it is published.
 
@@ -56,20 +80,14 @@ class IngestRegion(StrictModel):
         spark: who consolidates, as the registry's `spark` names it; "": the region's own.
         database: the tracker's.
         timeout: seconds that the inbox's store may stay silent.
+        listed: folders in which others put files.
     """
 
-    inbox: str
+    inbox: Prefix
     spark: str = ""
     database: TrackerDatabase
     timeout: Annotated[float, Field(gt=0, le=600)] = 10.0
-
-    @field_validator("inbox")
-    @classmethod
-    def _plain(cls, value: str) -> str:
-        path = value.partition("://")[2].strip("/").split("/")
-        if not _URI.fullmatch(value) or not value.isprintable() or {"", ".", ".."} & set(path) or "@" in path[0]:
-            raise ValueError("expected a URI such as s3://bucket/inbox, without a query and user-info")
-        return value.rstrip("/")
+    listed: list[ListedPrefix] = Field(default_factory=list)
 
 
 class TenantLimits(StrictModel):

@@ -332,6 +332,22 @@ def test_a_tracker_of_which_an_older_state_came_back_is_mended(eu: Door) -> None
     )
 
 
+def test_drops_of_a_rejected_batch_that_come_again_stay_in_their_new_one(eu: Door) -> None:
+    drop = eu.drop(key="k")
+    (refused,) = eu.close(files=1)
+    write_batch_file(eu.objects, eu.inbox, refused, eu.queue.drops_of(refused.id))
+    write_rejected_file(eu.objects, eu.inbox, refused, "no", datetime.now(UTC))
+    eu.queue.mark_rejected(refused.id, "no")
+    with eu.pool.connection() as connection:
+        connection.execute("UPDATE sterna_ingest_drop SET batch = NULL")
+    for _ in range(2):  # while it waits, and in its new batch
+        rebuild(eu.pool, eu.objects, eu.inbox, lambda table, channel: 0)
+        assert eu.tracker.drop(drop.id) is not None and eu.ids(refused) == []
+        eu.close(asked=True)
+    again = eu.tracker.batches()[0]
+    assert again.number == 2 and eu.ids(again) == [drop.id]
+
+
 def test_nothing_is_closed_while_the_tracker_is_made_anew(eu: Door) -> None:
     from sterna.ingest.schema import CLOSING
 

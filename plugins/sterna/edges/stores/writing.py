@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from sterna.edges.stores.objects import Objects
@@ -63,6 +64,34 @@ def write_file(objects: Objects, uri: str, path: Path) -> None:
         call_store(store, uri, lambda: obstore.put(store.client, key, data, use_multipart=False))
     else:
         call_store(store, uri, lambda: obstore.put(store.client, key, path, chunk_size=_PART))
+
+
+def read_file(objects: Objects, uri: str, path: Path) -> str:
+    """Read an object into a file, in parts; return its SHA-256, in hex.
+
+    Args:
+        objects: the stores.
+        uri: the object.
+        path: the file, which is made anew.
+
+    Raises:
+        ObjectMissing, StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `Objects.read`.
+    """
+    import obstore
+
+    store, key = _find(objects, uri)
+
+    def get() -> str:
+        digest, found = hashlib.sha256(), obstore.get(store.client, key)
+        with path.open("wb") as file:
+            for part in found.stream(min_chunk_size=_PART):
+                file.write(part)
+                digest.update(part)
+        if path.stat().st_size != found.meta["size"]:
+            raise OSError(f"{path.stat().st_size} of {found.meta['size']} bytes came")
+        return digest.hexdigest()
+
+    return call_store(store, uri, get)
 
 
 def _find(objects: Objects, uri: str) -> tuple[OpenStore, str]:

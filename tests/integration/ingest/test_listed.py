@@ -1,0 +1,104 @@
+"""Files that others put into a folder of the region: each becomes a drop, once."""
+
+from __future__ import annotations
+
+import io
+import secrets
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sterna.edges.secrets import environment_secrets
+from sterna.embedded.postgres import Database, Postgres
+from sterna.errors import UsageError
+from sterna.ingest.listed import ListedFolder
+from sterna.ingest.region import RegionIngest, open_ingest
+from sterna.ingest.room import IngestRoom
+from sterna.replica.region import open_region
+from sterna.services.load import parse_services
+from tests.support.ingest_gateway import services_of, variables_of, write_settings
+from tests.support.stores import Stores
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> Database:
+    return postgres.create_database(f"listed_{secrets.token_hex(4)}")
+
+
+def opened(folder: Path, stores: Stores, database: Database, *listed: dict[str, Any], **limits: str) -> RegionIngest:
+    services = services_of(stores, database, **limits)
+    services["ingest"]["regions"]["eu"]["listed"] = list(listed)
+    registry, path = write_settings(folder, stores, services)
+    context = open_region(registry, "eu", environment_secrets(variables_of(database)))
+    return open_ingest(context, parse_services(path.read_text(), "s.yaml"))
+
+
+def parquet(rows: int) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": list(range(rows))}), sink)
+    return sink.getvalue()
+
+
+def test_each_file_is_taken_once_and_bad_ones_hold_up_nobody(local: Stores, database: Database, tmp_path: Path) -> None:
+    landing = {"prefix": f"{local.eu}/landing", "table": "acme.events", "every": "1s"}
+    ingest = opened(tmp_path, local, database, landing, file="1MiB", body="1KiB")
+    ingest.prepare()
+    folder = ListedFolder(ingest, ingest.own.listed[0])
+    assert folder.look().taken == 0
+    local.put(f"{local.eu}/landing/day=1/a.parquet", parquet(3))
+    local.put(f"{local.eu}/landing/b.jsonl", b'{"id": 1}\n')
+    local.put(f"{local.eu}/landing/c.jsonl", b"{")
+    local.put(f"{local.eu}/landing/d.jsonl", b'{"id": 1}\n' * 1000)
+    local.put(f"{local.eu}/landing/e.parquet", parquet(3)[:-9])
+    local.put(f"{local.eu}/landing/_SUCCESS", b"")
+    found = folder.look()
+    assert (found.taken, found.refused, found.full) == (2, 3, False)
+    assert folder.look().taken == 0
+    anew = ListedFolder(ingest, ingest.own.listed[0]).look()  # another gateway, or this one after a kill
+    assert (anew.taken, anew.refused) == (0, 3)
+    (state,) = ingest.tracker.channel("eu.acme.listed")
+    assert (state.table, state.drops) == ("acme.events", 2)
+    assert local.objects.read(f"{local.eu}/landing/b.jsonl") == b'{"id": 1}\n'  # it stays where it is
+    ingest.close()
+
+
+def test_a_room_takes_what_is_listed_and_stops_at_a_full_backlog(
+    local: Stores, database: Database, tmp_path: Path
+) -> None:
+    landing = {"prefix": f"{local.eu}/landing", "table": "acme.slow", "every": "1s"}
+    for number in range(10):
+        local.put(f"{local.eu}/landing/{number}.jsonl", b'{"id": 1}\n')
+    ingest = opened(tmp_path, local, database, landing, backlog="55B")
+    assert ListedFolder(ingest, ingest.own.listed[0])
+    room = IngestRoom(ingest)
+    room.start()
+    try:
+        while room.counts.listed < 5:
+            assert all(thread.is_alive() for thread in room._threads)
+            room._stop.wait(0.02)
+        assert ListedFolder(ingest, ingest.own.listed[0]).look().full and room.counts.listed == 5
+    finally:
+        room.stop()
+
+
+@pytest.mark.parametrize(
+    ("prefix", "table", "said"),
+    [
+        ("{eu}/inbox/acme", "acme.events", "overlap"),
+        ("{eu}", "acme.events", "overlap"),
+        ("{us}/landing", "acme.events", "writers write near"),
+        ("s3://elsewhere/landing", "acme.events", "no location"),
+        ("{eu}/landing", "nobody.t", "takes no rows"),
+        ("{eu}/landing", "acme.other", "takes no rows"),
+        ("{eu}/landing", "acme.sub.kept_out", "residency"),
+    ],
+)
+def test_a_folder_that_can_t_be_listed_is_told(
+    local: Stores, database: Database, tmp_path: Path, prefix: str, table: str, said: str
+) -> None:
+    where = prefix.format(eu=local.eu, us=local.us)
+    with pytest.raises(UsageError, match=said):
+        opened(tmp_path, local, database, {"prefix": where, "table": table})

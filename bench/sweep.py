@@ -18,7 +18,7 @@ from sterna.catalog.model import key_name
 from sterna.edges.secrets import environment_secrets
 from sterna.replica.region import open_region
 from sterna.services.upkeep import Upkeep
-from sterna.upkeep.model import Swept
+from sterna.upkeep.results import Swept
 from sterna.upkeep.sweep import sweep
 
 GOAL = 1.0

@@ -22,6 +22,8 @@ _CASES = {
         "histories of 10 / 1440 / 43200 snapshots",
     ),
     "churn": ("60 commits a minute, 20 tables", "30 commits a minute, 1 table"),
+    "compact": ("10000 files of 64 KiB, alone", "10000 files of 64 KiB, beside appends and deletes"),
+    "upkeep_day": ("planning a read, 1440 commits", "a sync, 1440 commits", "a commit, 1440 commits"),
     "clean": ("50000 files, 60 commits a minute, 20 tables",),
     "kept": ("60 commits on 1440 snapshots",),
     "seed": ("200 tables",),

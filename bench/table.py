@@ -23,6 +23,8 @@ _CASES = {
     ),
     "churn": ("60 commits a minute, 20 tables", "30 commits a minute, 1 table"),
     "changes": ("one commit in 1000000 files", "one deleted row, 60 files"),
+    "compact": ("10000 files of 64 KiB, alone", "10000 files of 64 KiB, beside appends and deletes"),
+    "upkeep_day": ("planning a read, 1440 commits", "a sync, 1440 commits", "a commit, 1440 commits"),
     "clean": ("50000 files, 60 commits a minute, 20 tables",),
     "sweep": ("1000000 files, 1 % garbage",),
     "kept": ("60 commits on 1440 snapshots",),

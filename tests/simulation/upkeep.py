@@ -149,6 +149,8 @@ class Upkeeping:
         Raises:
             Violation: something is left that nothing needs, or upkeep doesn't get ahead.
         """
+        if not self._at_work:
+            return
         world = self._world
         self._staged.clear()
         for reference in world.catalog.references():
@@ -161,7 +163,13 @@ class Upkeeping:
         self._see_main()
         sync()
         self._see_expired()
-        self._sweep_at_once(sync)
+        scenes = (self._sweep_at_once, self._sweep_beside_older_heads, self._sweep_beside_a_tag)
+        scenes[world.seed % 3](sync)
+        self._sweep_all()
+
+    def _sweep_all(self) -> None:
+        """Two sweeps leave what is needed, and nothing else."""
+        world = self._world
         for _ in range(2):
             world.clock.go_on((KEEP + 2 * LEAST_GRACE).total_seconds())
             try:
@@ -174,12 +182,36 @@ class Upkeeping:
             raise Violation(f"upkeep: a sweep leaves {sorted(garbage)}")
 
     def _sweep_at_once(self, sync: Callable[[], str]) -> None:
-        """What was replaced a moment ago somebody may still read, though all others are past it."""
+        """What was replaced a moment ago somebody may still read, though all others are past it.
+
+        And what was written a moment ago somebody may be about to commit.
+        """
         for _ in range(3):
             self._world.main.write()
             self._see_main()
         sync()
-        sweep(self.sweeping.context, SETTINGS, delete=True, progress=self._world.tell)
+        self._stage()
+        for _ in range(2):
+            sweep(self.sweeping.context, SETTINGS, delete=True, progress=self._world.tell)
+        self._staged.clear()
+
+    def _sweep_beside_older_heads(self, sync: Callable[[], str]) -> None:
+        """What expired a while ago a head of the replica names in place that is no older than `KEEP`."""
+        for _ in range(2):
+            sweep(self.sweeping.context, SETTINGS, delete=True, progress=self._world.tell)
+            self._world.clock.go_on(LEAST_GRACE.total_seconds() + 60)
+
+    def _sweep_beside_a_tag(self, sync: Callable[[], str]) -> None:
+        """What nothing else needs any more a tag on `main` shows."""
+        self._tag()
+        for _ in range(3):
+            self._world.main.write()
+        sync()
+        for _ in range(2):
+            self._world.clock.go_on((KEEP + 2 * LEAST_GRACE).total_seconds())
+            self._see_main()
+            sweep(self.sweeping.context, SETTINGS, delete=True, progress=self._world.tell)
+        self._tag()
 
     def _see_expired(self) -> None:
         for table in self._world.main.tables().values():

@@ -54,6 +54,8 @@ class Upkeep(StrictModel):
         without: regions that are left out of the horizon, by name: they are waited for no longer, and what only their
             watermark and their held tables need goes. Their replica branch is a reference as any other.
         grace: seconds between the two passes of a sweep.
+        credential_id: Airflow connection id of whoever may commit to `main` at the catalog; none: the region's own
+            `catalog.credential_id`.
         heads: seconds for which heads of replica branches stay readable: the longest `--keep` of any region's clean-up.
         spark: the Spark master of compaction; "": the region's.
     """
@@ -64,6 +66,7 @@ class Upkeep(StrictModel):
     grace: Duration = 86_400
     heads: Duration = 604_800
     spark: str = ""
+    credential_id: str | None = None
 
 
 def section(value: Any) -> Any:

@@ -16,10 +16,12 @@ class BySpark:
 
     Args:
         context: the region.
+        credential_id: of whoever may commit to `main`; None: the catalog's own.
     """
 
-    def __init__(self, context: RegionContext) -> None:
+    def __init__(self, context: RegionContext, credential_id: str | None = None) -> None:
         self._context = context
+        self._credential_id = credential_id
         self._spark = SparkSnapshots(context.region.spark)
 
     def __call__(self, key: str, metadata: str, snapshots: Collection[int]) -> bool:
@@ -36,7 +38,7 @@ class BySpark:
             "ref": SOURCE_BRANCH,
             "warehouse": location.prefix,
             "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
-            **self._login(address.credential_id),
+            **self._login(self._credential_id or address.credential_id),
             **fileio_properties(location, credential),
         }
 

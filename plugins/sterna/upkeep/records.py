@@ -17,15 +17,18 @@ def sweep_folder(context: RegionContext) -> str:
     return f"{context.region.replica_root}/_sterna/sweep"
 
 
-def store_time(context: RegionContext, pass_id: str) -> datetime:
+def store_time(context: RegionContext, pass_id: str) -> datetime | None:
     """Say that a pass begins, and return when that was by the clock of the store: the one that files have their age by.
+
+    None where the store doesn't list it.
 
     Raises:
         StoreUnreachable, StoreDenied: the region's store can't be used.
     """
     uri = f"{sweep_folder(context)}/{pass_id}.begin"
     context.objects.write_new(uri, b"", looked=True)
-    return max(modified for found, _, modified in context.objects.list(sweep_folder(context)) if found == uri)
+    listed = context.objects.list(sweep_folder(context))
+    return next((modified for found, _, modified in listed if found == uri), None)
 
 
 def save_swept(context: RegionContext, report: Swept) -> None:

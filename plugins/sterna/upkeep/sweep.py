@@ -71,7 +71,7 @@ def sweep(
     _refuse_nothing(context)
     began = now or datetime.now(UTC)
     pass_id = f"sweep-{began:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
-    began = now or min(began, store_time(context, pass_id))
+    began = now or min(began, store_time(context, pass_id) or began)
     facts, references = gather(context, settings, began)
     found = horizon(facts, patience=timedelta(seconds=settings.patience), without=settings.without)
     _refuse_blocked(found.blocks)

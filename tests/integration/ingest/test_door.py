@@ -22,7 +22,6 @@ import pytest
 
 from sterna.embedded.access import new_access
 from sterna.embedded.postgres import Database, Postgres
-from sterna.ingest.schema import marker_uri
 from tests.support.ingest import Door
 from tests.support.ingest_gateway import Served, services_of, serving
 from tests.support.stores import Stores, rclone_stores
@@ -346,13 +345,3 @@ def test_what_is_dark_is_503_and_comes_back(stores: Stores, postgres: Postgres, 
             stores.endpoints[1].start()
         until(lambda: door.post().status_code == 201, "the store is back")
         admin.pool.close()
-
-
-def test_an_empty_tracker_for_an_inbox_in_use_takes_nothing(
-    door: Served, stores: Stores, postgres: Postgres, tmp_path: Path
-) -> None:
-    database = postgres.create_database(f"door_{secrets.token_hex(4)}")
-    assert stores.objects.read(marker_uri(f"{stores.eu}/inbox"))
-    with serving(tmp_path, stores, database, services_of(stores, database), new_access()) as other:
-        assert other.post().status_code == 503
-        until(lambda: any("TrackerLost" in line["message"] for line in other.logged()), "the log says why")

@@ -15,6 +15,7 @@ COMMANDS = (
     "follow",
     "gc",
     "hold",
+    "ingest",
     "plan",
     "query",
     "registry",

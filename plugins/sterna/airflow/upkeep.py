@@ -142,7 +142,7 @@ class SternaUpkeepExpireOperator(SternaUpkeepOperator):
         if settings is None:
             raise AirflowSkipException("the services file has no section upkeep")
         region = self.open()
-        remove = None if dry_run else BySpark(region)
+        remove = None if dry_run else BySpark(region, settings)
         found = expire(region, settings, tables=tables, remove=remove, progress=self.say)
         for line in expiry_text(found).splitlines():
             self.say(line)

@@ -28,7 +28,7 @@ def serve(
     ),
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0: any that is free.")] = 8080,
     only: Annotated[
-        str, typer.Option("--only", help="Serve these rooms alone, such as events,queries; default: all configured.")
+        str, typer.Option("--only", help="Serve these rooms alone, such as events,ingest; default: all configured.")
     ] = "",
     keep: Annotated[
         str, typer.Option("--keep", help="How far back events are told; no longer than the clean-up keeps heads.")
@@ -41,9 +41,10 @@ def serve(
         typer.Option("--allow-origin", help="Pages of this origin may ask, such as https://example.com; repeat it."),
     ] = None,
 ) -> None:
-    """Serve a region's rooms over HTTP, until it is told to end: events of its tables, and queries that have a name.
+    """Serve a region's rooms over HTTP, until it is told to end: events of its tables, queries that have a name, and
+    what writers post.
 
-    Tokens are those that the catalog takes; see docs/events.md and docs/queries.md.
+    Tokens are those that the catalog takes; see docs/events.md, docs/queries.md and docs/ingest.md.
     """
     try:
         from sterna.gateway.gateway import ServeOptions

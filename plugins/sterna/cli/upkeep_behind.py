@@ -41,7 +41,7 @@ def expire(
     act = acts(yes, dry_run)
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("expire") as progress:
-        remove = BySpark(context, settings.credential_id) if act else None
+        remove = BySpark(context, settings) if act else None
         found = work(context, settings, tables=tables or (), remove=remove, progress=progress)
     output.result(found, expiry_text(found))
     refuse_blocked(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,9 +14,11 @@ from starlette.requests import Request
 
 from sterna.gateway.ingest_asked import Post
 from sterna.gateway.ingest_limits import TenantGate
-from sterna.gateway.replies import RefusedRequest
+from sterna.gateway.replies import RefusedRequest, later
 
+log = logging.getLogger(__name__)
 _PORTION = 1 << 20
+_SECONDS = 30
 
 
 class Body:
@@ -48,7 +51,7 @@ async def received(request: Request, post: Post, gate: TenantGate) -> AsyncItera
     """Receive a body; its file is gone afterwards.
 
     Raises:
-        RefusedRequest: 400 or 408.
+        RefusedRequest: 400, 408 or 503.
         ClientDisconnect: the client went.
     """
     with tempfile.TemporaryDirectory(prefix="sterna-ingest-") as folder:
@@ -60,6 +63,9 @@ async def received(request: Request, post: Post, gate: TenantGate) -> AsyncItera
             raise RefusedRequest(
                 408, f"the upload took longer than {gate.limits.upload} s (limits.upload)", {"Connection": "close"}
             ) from None
+        except OSError as error:
+            log.error("a body can't be kept while it is looked at: %s", error.strerror)
+            raise later("the gateway has no room for the body now", _SECONDS) from None
         if body.size != post.length:
             raise RefusedRequest(400, f"{body.size} bytes came, and the Content-Length is {post.length}")
         yield body

@@ -35,15 +35,16 @@ class NearCatalog:
     Args:
         spark: a classic session.
         context: the region.
+        credential_id: the login at the catalog, a writer's; None: the region's own.
 
     Raises:
         NotStaged: the session is one of Spark Connect.
         CredentialError: one is missing.
     """
 
-    def __init__(self, spark: SparkSession, context: RegionContext) -> None:
+    def __init__(self, spark: SparkSession, context: RegionContext, credential_id: str | None = None) -> None:
         require_jvm(spark)
-        self.spark, self._context = spark, context
+        self.spark, self._context, self._credential_id = spark, context, credential_id
         spark.conf.set(_REWRITES, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
         with java_errors(""):
             self._catalog = self._open()
@@ -144,8 +145,8 @@ class NearCatalog:
         java, primary = jvm(self.spark), self._context.ports.primary_region.catalog
         builder = java.org.projectnessie.client.NessieClientBuilder.createClientBuilder("HTTP", None)
         builder = builder.withUri(primary.write)
-        if primary.credential_id is not None:
-            credential, auth = self._context.secrets(primary.credential_id), java.org.projectnessie.client.auth
+        if id := self._credential_id or primary.credential_id:
+            credential, auth = self._context.secrets(id), java.org.projectnessie.client.auth
             builder = builder.withAuthentication(
                 auth.BasicAuthenticationProvider.create(credential.login, credential.password)
                 if credential.login

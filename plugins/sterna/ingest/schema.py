@@ -75,7 +75,7 @@ def prepare(pool: PostgresPool, objects: Objects, inbox: str, *, anew: bool = Fa
     with pool.connection() as connection:
         found = _found(connection)
     if found is None:
-        found = _make(pool, objects, inbox, _known(objects, inbox), anew=anew)
+        found = _make(pool, objects, inbox, anew=anew)
     if found != _known(objects, inbox):
         raise _lost(pool, inbox)
 
@@ -98,26 +98,35 @@ def is_begun(pool: PostgresPool, objects: Objects, inbox: str) -> bool:
     return found is not None
 
 
-def _make(pool: PostgresPool, objects: Objects, inbox: str, known: str, *, anew: bool) -> str:
-    if known and not anew:
-        raise _lost(pool, inbox)
+def _make(pool: PostgresPool, objects: Objects, inbox: str, *, anew: bool) -> str:
     with pool.connection() as connection, connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (MAKING,))
         if (found := _found(connection)) is not None:
             return found
+        known = _known(objects, inbox)
+        if known and not anew and _is_used(objects, inbox):
+            raise _lost(pool, inbox)
         tracker = known or secrets.token_hex(16)
         connection.execute(_TABLES)
         connection.execute("INSERT INTO sterna_ingest_version VALUES (%s, %s)", (VERSION, tracker))
-        # Within the transaction: without the marker there are no tables. A marker without tables is no harm, either:
-        # it says that somebody died here, and `rebuild` finds nothing and begins.
+        # Within the transaction: without the marker there are no tables.
         text = json.dumps({"version": VERSION, "tracker": tracker}).encode()
         objects.write_new(marker_uri(inbox), text)
     return tracker
 
 
+def _is_used(objects: Objects, inbox: str) -> bool:
+    # A marker alone: whoever made the tracker died before it was there.
+    return any(uri != marker_uri(inbox) for uri, _, _ in objects.list(inbox))
+
+
 def _found(connection: LimitedConnection) -> str | None:
-    there = connection.execute("SELECT to_regclass('sterna_ingest_version')").fetchone()
-    if there is None or there[0] is None:
+    # Not by `to_regclass`: within a transaction it goes by what this connection has heard of, which may be outdated.
+    there = connection.execute(
+        "SELECT FROM pg_catalog.pg_tables WHERE tablename = 'sterna_ingest_version' "
+        "AND schemaname = ANY(current_schemas(false))"
+    ).fetchone()
+    if there is None:
         return None
     row = connection.execute("SELECT version, tracker FROM sterna_ingest_version").fetchone()
     if row is None:

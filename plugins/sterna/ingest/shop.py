@@ -42,7 +42,7 @@ def open_shop(context: RegionContext, ingest: RegionIngest) -> Iterator[Shop]:
             ingest.table,
             ingest.objects,
             ingest.queue,
-            NearCatalog(spark, context),
+            NearCatalog(spark, context, ingest.own.catalog_credential_id),
         )
     finally:
         if owned:

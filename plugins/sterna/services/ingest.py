@@ -78,6 +78,8 @@ class IngestRegion(StrictModel):
     Args:
         inbox: a URI prefix in a location of the region's own, outside of replica roots.
         spark: who consolidates, as the registry's `spark` names it; "": the region's own.
+        catalog_credential_id: the connection with which workers log in at the catalog, as writers of `main`; None: the
+            region's own.
         database: the tracker's.
         timeout: seconds that the inbox's store may stay silent.
         listed: folders in which others put files.
@@ -85,6 +87,7 @@ class IngestRegion(StrictModel):
 
     inbox: Prefix
     spark: str = ""
+    catalog_credential_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,250}$")] | None = None
     database: TrackerDatabase
     timeout: Annotated[float, Field(gt=0, le=600)] = 10.0
     listed: list[ListedPrefix] = Field(default_factory=list)

@@ -9,6 +9,7 @@ from sterna.edges.spark.snapshots import SparkSnapshots
 from sterna.registry.credential import fileio_properties
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica.region import RegionContext
+from sterna.services.upkeep import Upkeep
 
 
 class BySpark:
@@ -16,13 +17,13 @@ class BySpark:
 
     Args:
         context: the region.
-        credential_id: of whoever may commit to `main`; None: the catalog's own.
+        settings: of upkeep: who may commit to `main`, and which Spark; None: as the region has it.
     """
 
-    def __init__(self, context: RegionContext, credential_id: str | None = None) -> None:
+    def __init__(self, context: RegionContext, settings: Upkeep | None = None) -> None:
         self._context = context
-        self._credential_id = credential_id
-        self._spark = SparkSnapshots(context.region.spark)
+        self._credential_id = settings.credential_id if settings else None
+        self._spark = SparkSnapshots((settings.spark if settings else "") or context.region.spark)
 
     def __call__(self, key: str, metadata: str, snapshots: Collection[int]) -> bool:
         """See `RemoveSnapshots`."""
@@ -38,18 +39,24 @@ class BySpark:
             "ref": SOURCE_BRANCH,
             "warehouse": location.prefix,
             "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
-            **self._login(self._credential_id or address.credential_id),
+            **login(self._context, self._credential_id or address.credential_id),
             **fileio_properties(location, credential),
         }
 
-    def _login(self, id: str | None) -> dict[str, str]:
-        if id is None:
-            return {}
-        credential = self._context.secrets(id)
-        if not credential.login:
-            return {"authentication.type": "BEARER", "authentication.token": credential.password}
-        return {
-            "authentication.type": "BASIC",
-            "authentication.username": credential.login,
-            "authentication.password": credential.password,
-        }
+
+def login(context: RegionContext, id: str | None) -> dict[str, str]:
+    """Return the settings by which a Nessie catalog in Spark logs in; none without a credential.
+
+    Raises:
+        CredentialError: it is missing.
+    """
+    if id is None:
+        return {}
+    credential = context.secrets(id)
+    if not credential.login:
+        return {"authentication.type": "BEARER", "authentication.token": credential.password}
+    return {
+        "authentication.type": "BASIC",
+        "authentication.username": credential.login,
+        "authentication.password": credential.password,
+    }

@@ -18,6 +18,7 @@ from sterna.registry.credential import fileio_properties
 from sterna.replica.region import Progress, RegionContext
 from sterna.services.upkeep import Upkeep
 from sterna.upkeep.choose import afford
+from sterna.upkeep.committing import login
 from sterna.upkeep.model import (
     APP,
     MARK,
@@ -78,36 +79,25 @@ def upkeep(
     # What saves readers most files comes first: a day's price may not do for all.
     waiting.sort(key=lambda table: -sum(group.files - group.new_files for group in table.now(region)))
     clock = (lambda: now) if now else (lambda: datetime.now(UTC))
-    with closing(MainTables(settings.spark or context.region.spark, main_catalog(context))) as spark:
+    with closing(MainTables(settings.spark or context.region.spark, main_catalog(context, settings))) as spark:
         run = _Run(context, settings, run_id, spark, progress, clock)
         done = tuple(run.table(table.table) for table in waiting)
     return UpkeepDone(region, run_id, dry_run, plan, done)
 
 
-def main_catalog(context: RegionContext) -> MainCatalog:
-    """Return how Spark reaches `main`, and the stores of all locations.
+def main_catalog(context: RegionContext, settings: Upkeep) -> MainCatalog:
+    """Return how Spark reaches `main`, as whoever may commit there, and the stores of all locations.
 
     Raises:
         CredentialError: a credential is missing.
     """
     address = context.ports.primary_region.catalog
-    login: dict[str, str] = {}
-    if address.credential_id is not None:
-        found = context.secrets(address.credential_id)
-        login = (
-            {
-                "authentication.type": "BASIC",
-                "authentication.username": found.login,
-                "authentication.password": found.password,
-            }
-            if found.login
-            else {"authentication.type": "BEARER", "authentication.token": found.password}
-        )
     stores = {}
     for location in context.registry.locations:
         credential = context.secrets(location.credential_id) if location.credential_id else None
         stores[location.prefix] = fileio_properties(location, credential)
-    return MainCatalog(address.write, login, context.region.replica_root, stores, APP)
+    access = login(context, settings.credential_id or address.credential_id)
+    return MainCatalog(address.write, access, context.region.replica_root, stores, APP)
 
 
 def _has_work(table: TablePlan, region: str) -> bool:

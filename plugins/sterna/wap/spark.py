@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sterna.edges.spark.start import failures, require_pyspark, summary
-from sterna.errors import CatalogStateUnknown, EngineError, NotStaged, TableGone, TableMoved
+from sterna.errors import CatalogDenied, CatalogStateUnknown, EngineError, NotStaged, TableGone, TableMoved
 from sterna.wap.decide import Append, FastForward, marks
 from sterna.wap.model import Channel, Step, TableState
 from sterna.wap.protocol import Change, Landed, Look, refuse_unstageable
@@ -214,6 +214,7 @@ def java_errors(table: str) -> Iterator[None]:
         TableMoved: the table is another one than the commit was made for.
         CatalogStateUnknown: whether the commit was made isn't known.
         TableGone: there is no such table.
+        CatalogDenied: the login lacks a right.
         EngineError: anything else.
     """
     try:
@@ -221,6 +222,8 @@ def java_errors(table: str) -> Iterator[None]:
     except failures() as error:
         kinds = _kinds(error)
         text = summary(error, 2)
+        if any(kind.endswith(("ForbiddenException", "NotAuthorizedException", "NotAuthorized")) for kind in kinds):
+            raise CatalogDenied(f"the catalog refuses it: {text}", table=table, hint="a writer's login") from None
         if f"{_ICEBERG}CommitStateUnknownException" in kinds:
             raise CatalogStateUnknown(f"a commit's answer is lost: {text}", table=table) from None
         if f"{_ICEBERG}CommitFailedException" in kinds:

@@ -13,7 +13,8 @@ import pytest
 
 from sterna.edges.secrets import environment_secrets
 from sterna.embedded.postgres import Database, Postgres
-from sterna.errors import UsageError
+from sterna.errors import TrackerLost, UsageError
+from sterna.gateway.ingest_replies import refused
 from sterna.ingest.listed import ListedFolder
 from sterna.ingest.region import RegionIngest, open_ingest
 from sterna.ingest.room import IngestRoom
@@ -82,6 +83,27 @@ def test_a_room_takes_what_is_listed_and_stops_at_a_full_backlog(
         assert ListedFolder(ingest, ingest.own.listed[0]).look().full and room.counts.listed == 5
     finally:
         room.stop()
+
+
+def test_an_empty_tracker_for_an_inbox_in_use_takes_nothing_and_producers_get_503(
+    local: Stores, database: Database, postgres: Postgres, tmp_path: Path
+) -> None:
+    ingest = opened(tmp_path, local, database)
+    ingest.prepare()
+    local.put(f"{local.eu}/inbox/acme/acme.events/00/x.drop.json", b"{}")
+    room = IngestRoom(opened(tmp_path, local, postgres.create_database(f"{database.name}_empty")))
+    room.start()
+    try:
+        with pytest.raises(TrackerLost) as lost:
+            room.usage("acme")
+        answer = refused(lost.value, "1")
+        assert answer is not None and answer.status == 503 and "rebuild" not in answer.error
+        while not room.problem:
+            room._stop.wait(0.02)
+        assert room.problem.startswith("TrackerLost")
+    finally:
+        room.stop()
+        ingest.close()
 
 
 @pytest.mark.parametrize(

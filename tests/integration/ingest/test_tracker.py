@@ -262,6 +262,20 @@ def test_a_tracker_that_was_lost_is_told_and_not_begun_anew(eu: Door, postgres: 
         eu.prepare()
 
 
+def test_many_who_begin_at_once_make_one_tracker(local: Stores, postgres: Postgres, tmp_path: Path) -> None:
+    database = postgres.create_database("ingest_at_once")
+    doors = [Door(local.objects, f"{local.eu}/inbox", database, tmp_path) for _ in range(6)]
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(Door.prepare, doors))
+    with doors[0].pool.connection() as connection:
+        connection.execute("DROP TABLE sterna_ingest_version, sterna_ingest_drop, sterna_ingest_batch CASCADE")
+        connection.execute("DROP TABLE sterna_ingest_channel")
+    doors[1].prepare()  # whoever made it died before it was there, and nothing had come in
+    doors[1].drop()
+    for each in doors:
+        each.pool.close()
+
+
 def test_a_lost_tracker_is_made_anew_from_the_inbox(eu: Door, postgres: Postgres, tmp_path: Path) -> None:
     for number in range(12):
         eu.drop(b"%d\n" % number, key=str(number))

@@ -71,7 +71,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, ..
 
     monkeypatch.setattr("sterna.upkeep.expire.expire", expire)
     monkeypatch.setattr("sterna.upkeep.sweep.sweep", sweep)
-    monkeypatch.setattr("sterna.upkeep.committing.BySpark", lambda region: "spark")
+    monkeypatch.setattr("sterna.upkeep.committing.BySpark", lambda region, settings: "spark")
     monkeypatch.setattr("sterna.registry.sweeping.swept_locations", lambda mapping: ("eu-lake",))
     monkeypatch.setattr("sterna.upkeep.plan.make_plan", plan)
     monkeypatch.setattr("sterna.upkeep.run.upkeep", run)

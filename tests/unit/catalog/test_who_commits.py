@@ -16,8 +16,8 @@ def found(pattern: re.Pattern[str]) -> set[str]:
 
 
 def test_one_module_sends_commits() -> None:
-    # And Iceberg's own operations, by which expiry takes snapshots out of a table's metadata.
-    assert found(_SENDS) == {"catalog/any_branch.py", "edges/spark/snapshots.py"}
+    # By Iceberg's own operations expiry takes snapshots out of a table's metadata, and rows are put on main.
+    assert found(_SENDS) == {"catalog/any_branch.py", "edges/spark/snapshots.py", "wap/protocol.py", "wap/spark.py"}
 
 
 def test_the_right_to_commit_is_taken_in_one_module() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 
-from tests.support.sharing import BySharedServers, group_of, turn_of
+from tests.support.sharing import SPARK, BySharedServers, group_of, turn_of
 
 _TESTS = Path(__file__).parent
 # Random suites: how much of each is played in every run, with --quick and with --long.
@@ -130,7 +130,7 @@ def _mark(item: pytest.Item) -> None:
             item.add_marker(mark)
     if "spark" in getattr(item, "fixturenames", ()):
         item.add_marker("spark")
-        if group_of(path) != "spark":
+        if group_of(path) not in SPARK:
             raise pytest.UsageError(f"{path} uses the Spark that tests share: name it in tests/support/sharing.py")
 
 

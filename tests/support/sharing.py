@@ -21,11 +21,13 @@ GROUPS: dict[str, Sequence[str]] = {
         "integration/cli/",
         "integration/ha/",
         "integration/query/",
+        "integration/catalog/test_access.py",
+    ),
+    "spark of the rooms": (
         "integration/changes/",
         "integration/upkeep/",
         "integration/wap/",
         "integration/ingest/test_worker.py",
-        "integration/catalog/test_access.py",
     ),
     "demo": ("integration/demo/",),
     "airflow": ("airflow/test_dag.py", "airflow/test_hands.py", "airflow/test_large.py", "airflow/test_linger.py"),
@@ -39,6 +41,8 @@ GROUPS: dict[str, Sequence[str]] = {
     "outlets": ("integration/outlets/",),
     "ingest": ("integration/ingest/",),
 }
+SPARK = frozenset(name for name in GROUPS if name.startswith("spark"))
+"""The groups that share a Spark: two, for one would be the longest of all by far."""
 # Each test alone: they are long, and share nothing.
 _ALONE = ("simulation/",)
 

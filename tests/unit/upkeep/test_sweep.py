@@ -15,7 +15,7 @@ from sterna.edges.stores.objects import Objects
 from sterna.errors import Busy, StoreDenied, UnsafeUri, UpkeepBlocked, UsageError
 from sterna.services.upkeep import Upkeep
 from sterna.upkeep import sweep as sweeping
-from sterna.upkeep.model import Swept
+from sterna.upkeep.results import Swept
 from sterna.upkeep.sweep import sweep
 from tests.support.small_world import World, make_world, run, with_registry
 

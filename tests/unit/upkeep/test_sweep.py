@@ -181,6 +181,24 @@ def test_a_tag_that_is_set_before_the_deletion_is_seen(world: World, monkeypatch
     assert any(name.startswith("b/data/") for name in files(world))
 
 
+def test_what_a_tag_shows_by_then_is_not_written_down_as_garbage(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    orphan(world).unlink()
+    world.commit(b=world.write("b"))
+    shown = world.catalog.reference("main").hash
+    world.commit(b=None)
+    run(world)
+    swept(world, SOON)
+    real = sweeping._report
+
+    def tagged(*arguments: Any, **options: Any) -> Swept:
+        world.catalog.create_tag("late", "main", shown)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(sweeping, "_report", tagged)
+    found = swept(world)
+    assert (found.deleted.files, found.left.files) == (0, 0)
+
+
 @pytest.mark.parametrize("place", ["us/replica/us-lake/x.parquet", "eu/lake/x.parquet", "us/lake/_sterna/x.parquet"])
 def test_the_stores_themselves_refuse_to_sweep_elsewhere(world: World, place: str) -> None:
     with pytest.raises(UnsafeUri):

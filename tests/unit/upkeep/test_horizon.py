@@ -12,6 +12,8 @@ from sterna.iceberg.metadata.model import Snapshot, TableMetadata
 from sterna.replica.held import IN_TRANSIT, Held
 from sterna.upkeep.facts import Facts, MainCommit, RegionFacts, ShowingReference, Shown
 from sterna.upkeep.horizon import Horizon, Why, horizon, removable
+from sterna.wap.decide import is_rewound
+from sterna.wap.model import Channel, SnapshotState, TableState
 
 NOW = datetime(2026, 5, 20, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -105,6 +107,18 @@ def test_what_the_table_itself_says_keeps(row: str) -> None:
     table, kept = TABLES[row]
     gone = removable(table, found(FACTS), keep=KEEP, now=NOW)
     assert {item.snapshot_id for item in table.snapshots} - set(gone) == kept
+
+
+def test_no_gap_comes_before_the_snapshot_of_a_mark_that_stays() -> None:
+    channel = Channel("us", "acme", "rows")
+    table = metadata(properties={channel.mark: "7", channel.place: "3/3"})
+    facts = replace(FACTS, regions=(region(heads=(at(3),)),))
+    gone = removable(table, found(facts), keep=KEEP, now=NOW)
+    left = [SnapshotState(n, n - 1 or None, n) for n in range(1, 6) if n not in gone]
+    assert not is_rewound(TableState(tuple(left), 5, table.properties), channel)
+    assert gone == (1, 2)
+    # Where nothing else needs it, it goes with all that is older.
+    assert removable(table, found(FACTS), keep=KEEP, now=NOW) == (1, 2, 3, 4)
 
 
 def test_keep_is_a_floor_and_nothing_more() -> None:

@@ -56,8 +56,11 @@ class Services(StrictModel):
 
     @property
     def inboxes(self) -> list[str]:
-        """The URI prefixes below which ingestion keeps what came in: no file there is a table's."""
-        return [region.inbox for region in self.ingest.regions.values()] if self.ingest else []
+        """The URI prefixes below which stands what came in, and what others put there for ingestion: no file there is a
+        table's.
+        """
+        regions = self.ingest.regions.values() if self.ingest else ()
+        return [prefix for region in regions for prefix in (region.inbox, *(each.prefix for each in region.listed))]
 
     @property
     def configured(self) -> list[str]:

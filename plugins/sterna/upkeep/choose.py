@@ -117,7 +117,9 @@ def _group(region: str, partition: str, spec_id: int, files: Sequence[LiveFile],
     beside = sum(file.size for file in files) - sum(bodies)
     kept = sum(body * (1 - min(1.0, file.deleted)) for body, file in zip(bodies, files, strict=True))
     # What a format needs beside the columns stands once in each file.
-    new = int(kept + made * beside / len(files))
+    # Never nothing, whatever seems to be deleted: what happens is priced by what was planned. An equality delete
+    # counts as a row, and may take none away.
+    new = max(1, int(kept + made * beside / len(files)))
     return Group(
         region, partition, spec_id, len(files), size, made, new, {}, 0.0, NOW, frozenset(f.path for f in files)
     )

@@ -16,6 +16,8 @@ from sterna.iceberg.metadata.model import TableMetadata
 from sterna.replica.held import Held, held_since
 from sterna.upkeep.facts import Facts, MainCommit, RegionFacts, Shown
 
+_PLACE = "sterna.applied-at."  # a channel's; see `sterna.wap.model.Channel.place`
+
 
 class Why(StrEnum):
     """Why something is needed."""
@@ -126,7 +128,9 @@ def removable(metadata: TableMetadata, found: Horizon, *, keep: timedelta, now: 
 
     The heads of its refs stay, the current snapshot, staged ones that nobody has published, and what is younger than
     `keep`; and on the current snapshot's line whatever lies before one that `main` showed since the oldest watermark: a
-    commit may bring several.
+    commit may bring several. The same before one that stays and that a channel's mark was set with: else it would be no
+    ancestor any more, and the table look as if it had been rolled back. And before one that was staged and published,
+    while a replica needs it: else it would look as if it had never been published, and stay for ever.
 
     Args:
         metadata: the table, as `main` shows it.
@@ -135,11 +139,25 @@ def removable(metadata: TableMetadata, found: Horizon, *, keep: timedelta, now: 
         now: the time.
     """
     line = current_line(metadata)
-    deepest = max((number for number, id in enumerate(line) if id in found.since), default=-1)
+    whole = {*found.since, *_marked(metadata) & {*metadata.refs.values(), *found.snapshots}}
+    needs = found.snapshots
+    whole |= {item.snapshot_id for item in metadata.snapshots if item.wap_id and _passes(needs.get(item.snapshot_id))}
+    deepest = max((number for number, id in enumerate(line) if id in whole), default=-1)
     stays = {*metadata.refs.values(), *line[: max(deepest, 0) + 1], *staged_snapshots(metadata), *found.snapshots}
     young = (now - keep).timestamp() * 1000
     gone = [item for item in metadata.snapshots if item.snapshot_id not in stays and item.timestamp_ms < young]
     return tuple(item.snapshot_id for item in sorted(gone, key=lambda item: item.timestamp_ms))
+
+
+def _passes(need: Need | None) -> bool:
+    """Tell whether something is needed for a while, by a replica alone; somebody's tag may stay for ever."""
+    return need is not None and bool(need.replica_of)
+
+
+def _marked(metadata: TableMetadata) -> set[int]:
+    """Return the ids of the snapshots that the marks of channels were set with."""
+    places = (value for name, value in metadata.properties.items() if name.startswith(_PLACE))
+    return {int(id) for id in (place.partition("/")[0] for place in places) if id.isdigit()}
 
 
 def _ever(facts: Facts) -> Iterator[Shown]:

@@ -16,6 +16,10 @@ from sterna.upkeep.facts import ShowingReference, Shown
 from sterna.upkeep.horizon import Horizon, Why
 
 _SLASHES = re.compile("//+")
+_DRIVERS = {
+    **dict.fromkeys(("abfs", "abfss"), ("wasb", ".dfs.", ".blob.")),
+    **dict.fromkeys(("wasb", "wasbs"), ("abfs", ".blob.", ".dfs.")),
+}
 _PAST = (Why.HISTORY, Why.HELD, Why.TRANSIT, Why.HEAD)
 
 
@@ -87,11 +91,12 @@ class Needed:
     def _here(self, uris: Iterable[str]) -> Iterator[str]:
         """Yield what lies in a swept location, as the store lists it; and what is read there in place of a copy."""
         for uri in uris:
-            for spelled in (uri, *self._origin(uri)):
-                for below in self._places:
-                    for here in below.of((spelled,)):
-                        yield here
-                        yield from _odd(here)
+            for named in (uri, *self._origin(uri)):
+                for spelled in (named, *_respelled(named)):
+                    for below in self._places:
+                        for here in below.of((spelled,)):
+                            yield here
+                            yield from _odd(here)
 
     def _origin(self, uri: str) -> Iterator[str]:
         mapping = self.context.mapping
@@ -111,6 +116,21 @@ def _version(shown: Shown) -> TableVersion:
             hint="take it off, or sweep no location in this catalog",
         )
     return TableVersion(shown.key, shown.kind, shown.metadata)
+
+
+def _respelled(uri: str) -> Iterator[str]:
+    """Yield what else a URI may be called where the place that it lies in is listed.
+
+    Azure's two drivers, of which Iceberg takes both, have a scheme and a host each for one container. Some engines take
+    several slashes for one.
+    """
+    scheme, _, path = uri.partition("://")
+    other, ours, theirs = _DRIVERS.get(scheme, ("", "", ""))
+    authority, slash, rest = path.partition("/")
+    if other and ours in authority:
+        yield f"{other}://{authority.replace(ours, theirs, 1)}{slash}{rest}"
+    if "//" in path:
+        yield f"{scheme}://{_SLASHES.sub('/', path)}"
 
 
 def _odd(uri: str) -> Iterator[str]:

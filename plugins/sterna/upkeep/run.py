@@ -22,6 +22,7 @@ from sterna.upkeep.committing import login
 from sterna.upkeep.model import (
     APP,
     MARK,
+    NOW,
     PRICE_MARK,
     REGION_MARK,
     Amounts,
@@ -166,9 +167,19 @@ class _Run:
             return replace(done, conflicts=done.conflicts + len(groups)), table
         size = -(-len(groups) // _COMMITS)
         for start in range(0, len(groups), size):
-            done = self._batch(rewriting, ruled, groups[start : start + size], done)
+            some = self._affordable(ruled, groups[start : start + size])
+            if not some:
+                self.progress(f"{name}: {start} of {len(groups)} groups; others spent the rest of the day's price")
+                continue
+            done = self._batch(rewriting, ruled, some, done)
             self.progress(f"{name}: {min(start + size, len(groups))} of {len(groups)} groups")
         return done, table
+
+    def _affordable(self, ruled: Ruled, groups: Sequence[Group]) -> tuple[Group, ...]:
+        """Return what still fits the day's price: other regions' runs spend of it meanwhile."""
+        money = money_left(self.context, self.settings, [ruled], self.clock())[ruled.number]
+        left = None if money.per_day is None else money.per_day - money.spent
+        return tuple(group for group in afford(groups, left)[0] if group.when == NOW)
 
     def _batch(self, rewriting: Rewriting, ruled: Ruled, groups: Sequence[Group], done: TableDone) -> TableDone:
         """Write some groups and commit them: together, or each alone where one of them was changed meanwhile."""

@@ -89,9 +89,8 @@ def sweep(
         failures = [NotDeleted(uri, str(error)) for uri, error in tally.failures.items()]
         shown = tuple(failures[:_SHOWN])
         report = replace(report, deleted=tally.done, failed=len(failures), failures=shown)
-        remaining = (
-            without(left(unreachable, doomed, tally.failures), needed.files) if tally.done.files else unreachable
-        )
+        there = left(unreachable, doomed, tally.failures) if tally.done.files else unreachable
+        remaining = without(there, needed.files)
     save_pass(context, sweep_folder(context), pass_id, remaining)
     report = replace(report, left=amount(remaining))
     save_swept(context, report)

@@ -104,3 +104,9 @@ def test_the_document_has_each_setting_and_its_examples_are_read() -> None:
     for model in (TrackerDatabase, TenantLimits, CloseRules):
         wished |= set(model.model_fields)
     assert wished - told == set()
+
+
+def test_what_others_put_there_for_ingestion_is_no_tables_file_either() -> None:
+    listed = ', listed: [{prefix: "s3://lake-eu/partner/", table: acme.orders}]}}'
+    text = WHOLE.replace("{credential_id: ingest_eu}}", "{credential_id: ingest_eu}" + listed[:-1])
+    assert parse_services(text, "s.yaml").inboxes == ["s3://lake-eu/inbox", "s3://lake-eu/partner"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from sterna.replica.records import Report
 from sterna.status.read import read_status
 from sterna.sync.plan.ship import waiting_to_ship
 from sterna.verify.structure import verify_structure
+from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.small_world import World, make_world, ruled, run
 
 AFTER = 900
@@ -100,6 +102,22 @@ def test_what_was_committed_together_waits_together(waits: World) -> None:
     assert report.published == ()
     assert {item.key: item.kind for item in report.transit} == {"ns.a": TO_SHIP, "ns.b": TO_SHIP}
     assert later(waits, AFTER + 1).published == ("ns.a", "ns.b")
+
+
+def test_what_joins_later_makes_nobody_wait_for_longer(world: World) -> None:
+    minutes = [0.0]
+    world = replace(world, catalog=InMemoryCatalog(lambda: datetime.now(UTC) + timedelta(minutes=minutes[0])))
+    names = ("a0", "a1", "a2", "b")
+    world = published(world)
+    world.commit(**{name: world.write(name) for name in names})
+    run(world)
+    # Each ten minutes b is committed together with another table, which would begin to wait then.
+    for number in range(3):
+        minutes[0] = 10.0 * number
+        world.commit(b=world.write("b"), **{f"a{number}": world.write(f"a{number}")})
+        if number == 1:
+            assert later(world, 60 * 14).published == ()
+    assert later(world, AFTER + 60 * 5 + 1).published == ("ns.a0", "ns.a1", "ns.a2", "ns.b")
 
 
 def test_an_operator_who_names_the_table_gets_it_and_a_drop_waits_for_nothing(waits: World) -> None:

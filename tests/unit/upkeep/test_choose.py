@@ -48,6 +48,12 @@ def test_a_file_many_of_whose_rows_are_deleted_is_written_anew_alone() -> None:
     assert group[0].new_bytes == pytest.approx(45 * MIB, rel=0.01)
 
 
+def test_what_deletes_seem_to_take_away_wholly_is_not_free() -> None:
+    # Equality deletes: as many as rows, and perhaps none of them meets one.
+    (group,) = choose([file(1, columns=-1, deleted=1.5)], RULE, NOON)
+    assert group.new_bytes > 0, "what is written in the end is priced by it"
+
+
 def test_regions_partitions_and_specs_are_never_mixed() -> None:
     places = [{"region": "eu", "location": "eu-lake"}, {"partition": "day=1"}, {"spec_id": 1}, {}]
     files = [file(10 * at + n, **place) for at, place in enumerate(places) for n in range(5)]

@@ -8,10 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sterna.catalog.model import ICEBERG_TABLE
+from sterna.iceberg.metadata.history import log_start
 from sterna.iceberg.metadata.model import Snapshot, TableMetadata
 from sterna.replica.held import IN_TRANSIT, Held
 from sterna.upkeep.facts import Facts, MainCommit, RegionFacts, ShowingReference, Shown
 from sterna.upkeep.horizon import Horizon, Why, horizon, removable
+from sterna.wap.decide import is_rewound
+from sterna.wap.model import Channel, SnapshotState, TableState
 
 NOW = datetime(2026, 5, 20, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -105,6 +108,29 @@ def test_what_the_table_itself_says_keeps(row: str) -> None:
     table, kept = TABLES[row]
     gone = removable(table, found(FACTS), keep=KEEP, now=NOW)
     assert {item.snapshot_id for item in table.snapshots} - set(gone) == kept
+
+
+def test_no_gap_comes_before_the_snapshot_of_a_mark_that_stays() -> None:
+    channel = Channel("us", "acme", "rows")
+    table = metadata(properties={channel.mark: "7", channel.place: "3/3"})
+    facts = replace(FACTS, regions=(region(heads=(at(3),)),))
+    gone = removable(table, found(facts), keep=KEEP, now=NOW)
+    left = [SnapshotState(n, n - 1 or None, n) for n in range(1, 6) if n not in gone]
+    assert not is_rewound(TableState(tuple(left), 5, table.properties), channel)
+    assert gone == (1, 2)
+    # Where nothing else needs it, it goes with all that is older.
+    assert removable(table, found(FACTS), keep=KEEP, now=NOW) == (1, 2, 3, 4)
+
+
+def test_what_was_staged_and_published_goes_once_no_head_shows_it() -> None:
+    table = metadata(snapshots=tuple(replace(item, wap_id=f"w{item.snapshot_id}") for item in metadata().snapshots))
+    facts = replace(FACTS, regions=(region(heads=(at(3),)),))
+    gone = removable(table, found(facts), keep=KEEP, now=NOW)
+    left = tuple(item for item in table.snapshots if item.snapshot_id not in gone)
+    # As Iceberg does: what was current before a gap is in the log no more.
+    log = table.snapshot_log[log_start(table.snapshot_log, {item.snapshot_id for item in left}) :]
+    after = replace(table, snapshots=left, snapshot_log=log)
+    assert {item.snapshot_id for item in left} - set(removable(after, found(FACTS), keep=KEEP, now=NOW)) == {5}
 
 
 def test_keep_is_a_floor_and_nothing_more() -> None:

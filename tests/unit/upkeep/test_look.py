@@ -27,6 +27,7 @@ from sterna.services.load import parse_services
 from sterna.services.upkeep import Upkeep
 from sterna.upkeep.model import APP, PRICE_MARK, Amounts, TableDone, UpkeepDone
 from sterna.upkeep.plan import make_plan
+from sterna.upkeep.run import _Run
 from tests.support.small_world import World, make_world, ruled
 from tests.support.small_world import table as content
 
@@ -116,17 +117,7 @@ def test_a_day_s_price_counts_what_upkeep_has_spent(world: World, monkeypatch: p
     price = make_plan(world.context(), SETTINGS, now=later()).tables[0].groups[0].price
     settings = Upkeep.model_validate({"tables": [{"match": ["ns.**"], "quiet": "10m", "egress_per_day": price + 0.5}]})
     assert make_plan(world.context(), settings, now=later()).tables[0].groups[0].when == "now"
-    head = world.catalog.reference("main").hash
-    known = world.catalog.contents("main", head, [("ns", "a")])[("ns", "a")]
-    uri = known.metadata_location or ""
-    path = Path(uri.removeprefix("file://"))
-    document = json.loads(path.read_text())
-    document["snapshots"][-1]["summary"][PRICE_MARK] = "0.75"
-    spent = path.with_name("spent.metadata.json")
-    spent.write_text(json.dumps(document))
-    world.catalog.commit(
-        "main", head, [Put(("ns", "a"), content(f"file://{spent}", known.id))], "Iceberg replace", {"app-id": APP}
-    )
+    spent = spend(world, "0.75")
     plan = make_plan(world.context(), settings, now=later())
     assert plan.money[0].spent == 0.75
     assert plan.tables[0].groups[0].when == "price"
@@ -135,6 +126,34 @@ def test_a_day_s_price_counts_what_upkeep_has_spent(world: World, monkeypatch: p
     # What can't be read any more counts as all that the day may cost.
     spent.rename(spent.with_name("gone"))
     assert make_plan(world.context(), settings, now=later()).money[0].spent == float("inf")
+
+
+def spend(world: World, price: str) -> Path:
+    """Commit to table a as upkeep does, and say that this cost something; return the metadata.json."""
+    head = world.catalog.reference("main").hash
+    known = world.catalog.contents("main", head, [("ns", "a")])[("ns", "a")]
+    path = Path((known.metadata_location or "").removeprefix("file://"))
+    document = json.loads(path.read_text())
+    document["snapshots"][-1]["summary"][PRICE_MARK] = price
+    spent = path.with_name("spent.metadata.json")
+    spent.write_text(json.dumps(document))
+    world.catalog.commit(
+        "main", head, [Put(("ns", "a"), content(f"file://{spent}", known.id))], "Iceberg replace", {"app-id": APP}
+    )
+    return spent
+
+
+def test_what_another_region_spends_meanwhile_is_not_spent_twice(world: World) -> None:
+    many(world, "a")
+    price = make_plan(world.context(), SETTINGS, now=later()).tables[0].groups[0].price
+    settings = Upkeep.model_validate({"tables": [{"match": ["ns.**"], "quiet": "10m", "egress_per_day": price + 0.5}]})
+    context = world.context("us")
+    run = _Run(context, settings, "upkeep-1", None, print, later)  # type: ignore[arg-type]
+    table, ruled = run._look("ns.a")
+    assert table and ruled
+    assert run._affordable(ruled, table.now()) == table.now() != ()
+    spend(world, "0.75")
+    assert run._affordable(ruled, table.now()) == ()
 
 
 def test_a_table_that_can_t_be_read_is_left_and_the_others_are_planned(world: World) -> None:

@@ -15,7 +15,7 @@ from sterna.edges.stores.objects import Objects
 from sterna.errors import Busy, StoreDenied, UnsafeUri, UpkeepBlocked, UsageError
 from sterna.services.upkeep import Upkeep
 from sterna.upkeep import sweep as sweeping
-from sterna.upkeep.model import Swept
+from sterna.upkeep.results import Swept
 from sterna.upkeep.sweep import sweep
 from tests.support.small_world import World, make_world, run, with_registry
 
@@ -179,6 +179,24 @@ def test_a_tag_that_is_set_before_the_deletion_is_seen(world: World, monkeypatch
     monkeypatch.setattr(sweeping, "_report", tagged)
     assert swept(world).deleted.files == 1, "the orphan alone"
     assert any(name.startswith("b/data/") for name in files(world))
+
+
+def test_what_a_tag_shows_by_then_is_not_written_down_as_garbage(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    orphan(world).unlink()
+    world.commit(b=world.write("b"))
+    shown = world.catalog.reference("main").hash
+    world.commit(b=None)
+    run(world)
+    swept(world, SOON)
+    real = sweeping._report
+
+    def tagged(*arguments: Any, **options: Any) -> Swept:
+        world.catalog.create_tag("late", "main", shown)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(sweeping, "_report", tagged)
+    found = swept(world)
+    assert (found.deleted.files, found.left.files) == (0, 0)
 
 
 @pytest.mark.parametrize("place", ["us/replica/us-lake/x.parquet", "eu/lake/x.parquet", "us/lake/_sterna/x.parquet"])

@@ -153,6 +153,12 @@ def fits(brought: Type, have: Type) -> bool:
     return False
 
 
+def holds(table: Sequence[Column], brought: Sequence[Column]) -> bool:
+    """Say whether a table has each of some columns, for values of its type."""
+    have = {column.name: column.type for column in table}
+    return all(column.name in have and fits(column.type, have[column.name]) for column in brought)
+
+
 def wider(narrow: Type, wide: Type) -> bool:
     """Say whether Iceberg may promote a column of one type to another."""
     if (narrow, wide) in _WIDER:

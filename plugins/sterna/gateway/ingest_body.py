@@ -58,7 +58,7 @@ async def received(request: Request, post: Post, gate: TenantGate) -> AsyncItera
         body = Body(Path(folder) / "body")
         try:
             async with asyncio.timeout(gate.limits.upload):
-                await _receive(request, body, gate)
+                await _receive(request, body, gate, post.length)
         except TimeoutError:
             raise RefusedRequest(
                 408, f"the upload took longer than {gate.limits.upload} s (limits.upload)", {"Connection": "close"}
@@ -67,16 +67,24 @@ async def received(request: Request, post: Post, gate: TenantGate) -> AsyncItera
             log.error("a body can't be kept while it is looked at: %s", error.strerror)
             raise later("the gateway has no room for the body now", _SECONDS) from None
         if body.size != post.length:
-            raise RefusedRequest(400, f"{body.size} bytes came, and the Content-Length is {post.length}")
+            raise _other_length(post.length)
         yield body
 
 
-async def _receive(request: Request, body: Body, gate: TenantGate) -> None:
+async def _receive(request: Request, body: Body, gate: TenantGate, length: int) -> None:
     buffer = bytearray()
     async for chunk in request.stream():
         buffer += chunk
+        # One in chunks has no end that its Content-Length tells: it would fill the disk.
+        if body.size + len(buffer) > length:
+            raise _other_length(length)
         if len(buffer) >= _PORTION:
             portion, buffer = bytes(buffer), bytearray()
             await gate.run(lambda data=portion: body.add(data))  # type: ignore[misc]
     last = bytes(buffer)
     await gate.run(lambda: body.add(last))
+
+
+def _other_length(length: int) -> RefusedRequest:
+    said = f"the body has other than the {length} bytes that its Content-Length says"
+    return RefusedRequest(400, said, {"Connection": "close"})

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from sterna.errors import BadDrop, DropOverLimit, printable
+from sterna.ingest.check_apart import check_apart
 from sterna.services.ingest import TenantLimits
 
 _MAGIC = b"PAR1"
 _ENCRYPTED = b"PARE"
+_LARGE = 256 << 10  # bytes of a footer which is read in a process of its own: most have less by far
 _LEAST = 12  # magic, length of the footer, magic
 
 
@@ -27,6 +29,17 @@ def check_parquet(path: Path, limits: TenantLimits) -> int:
     footer = _footer(path, size)
     if footer > limits.footer:
         raise DropOverLimit(f"the footer has {footer} bytes, {limits.footer} are allowed (limits.footer)")
+    return check_footer(path, limits) if footer <= _LARGE else check_apart(path, limits)
+
+
+def check_footer(path: Path, limits: TenantLimits) -> int:
+    """Return how many rows a Parquet file has, by its footer, in this very process.
+
+    Raises:
+        BadDrop, DropOverLimit: as `check_parquet`.
+    """
+    size = path.stat().st_size
+    footer = _footer(path, size)
     metadata = _metadata(path, limits)
     if metadata.num_rows > limits.rows:
         raise DropOverLimit(f"{metadata.num_rows} rows, {limits.rows} are allowed (limits.rows)")

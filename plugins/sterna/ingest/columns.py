@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Type = str | Mapping[str, Any]
 _DECIMAL = re.compile(r"decimal\(\s*([0-9]+)\s*,\s*([0-9]+)\s*\)")
 _WIDER = {("int", "long"), ("float", "double")}
+MOST_COLUMNS = 2_000
+"""Columns that a table may get by what is sent: more cost whoever plans with it, and so other tenants."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +75,26 @@ def evolution(table: Sequence[Column], brought: Sequence[Column], evolve: str) -
         have = known.get(column.name)
         if have is None:
             _may_add(column, folded, evolve)
+            folded[column.name.casefold()] = column.name
             add.append(column)
         elif not fits(column.type, have.type):
             if evolve != "widen" or not wider(have.type, column.type):
                 raise BadDrop(f"column {column.name!r} is {word(column.type)}, and the table has {word(have.type)}")
             widen.append(column)
+    if add and sum(_leaves(column.type) for column in (*table, *add)) > MOST_COLUMNS:
+        raise BadDrop(f"the table would get more than {MOST_COLUMNS} columns, those in structs included")
     return Evolution(tuple(add), tuple(widen))
+
+
+def refuse_twice(names: Sequence[str]) -> None:
+    """See that no two columns of a drop have one name: which of them is meant can't be told.
+
+    Raises:
+        BadDrop: two have.
+    """
+    if len(set(names)) != len(names):
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise BadDrop(f"column {twice[:50]!r} stands twice")
 
 
 def _may_add(column: Column, folded: Mapping[str, str], evolve: str) -> None:
@@ -87,8 +103,36 @@ def _may_add(column: Column, folded: Mapping[str, str], evolve: str) -> None:
     if column.name.casefold() in folded:
         # Engines look columns up without regard to case: a second one would be ambiguous for ever.
         raise BadDrop(f"column {column.name!r} differs from {folded[column.name.casefold()]!r} by case alone")
-    if not column.name.strip() or not column.name.isprintable() or len(column.name) > 255:
-        raise BadDrop(f"{column.name[:50]!r} can't be a column's name")
+    _check_name(column.name)
+    _check_fields(column.type)
+
+
+def _check_name(name: str) -> None:
+    # Iceberg finds fields by their path with dots: one in a name would make it another column's.
+    if not name.strip() or not name.isprintable() or len(name) > 255 or "." in name:
+        raise BadDrop(f"{name[:50]!r} can't be a column's name")
+
+
+def _check_fields(type: Type) -> None:
+    if isinstance(type, str):
+        return
+    if type["type"] == "struct":
+        names = [field["name"] for field in type["fields"]]
+        refuse_twice([name.casefold() for name in names])
+        for name in names:
+            _check_name(name)
+    for inner in _inner(type):
+        _check_fields(inner)
+
+
+def _leaves(type: Type) -> int:
+    return 1 if isinstance(type, str) else sum(map(_leaves, _inner(type)))
+
+
+def _inner(type: Mapping[str, Any]) -> list[Type]:
+    if type["type"] == "struct":
+        return [field["type"] for field in type["fields"]]
+    return [type[name] for name in ("element", "key", "value") if name in type]
 
 
 def fits(brought: Type, have: Type) -> bool:
@@ -107,6 +151,12 @@ def fits(brought: Type, have: Type) -> bool:
             field["name"] in fields and fits(field["type"], fields[field["name"]]) for field in brought["fields"]
         )
     return False
+
+
+def holds(table: Sequence[Column], brought: Sequence[Column]) -> bool:
+    """Say whether a table has each of some columns, for values of its type."""
+    have = {column.name: column.type for column in table}
+    return all(column.name in have and fits(column.type, have[column.name]) for column in brought)
 
 
 def wider(narrow: Type, wide: Type) -> bool:

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sterna.edges.stores.objects import Objects
-from sterna.errors import BatchRejected, OutOfTurn, Rewound, ServicesError, TableGone
+from sterna.errors import BatchRejected, OutOfTurn, Rewound, ServicesError, TableGone, TableMoved
+from sterna.ingest.columns import holds
 from sterna.ingest.gather import Rows, gathered, keep_dead
 from sterna.ingest.inbox import write_batch_file, write_rejected_file
 from sterna.ingest.model import Batch, State
@@ -27,6 +28,7 @@ from sterna.wap.spark import JavaBase, SparkTable
 LEASE = 900.0
 """Seconds for which a worker has a batch, until he says that he goes on."""
 _TABLE_UUID = 8
+_READINGS = 3  # of one batch, where the table becomes another one meanwhile
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,8 @@ class _Work:
         try:
             outcome = self._put(look)
         except BatchRejected as error:
+            # Whoever has it no more may say so of one that another has published: then it would come a second time.
+            shop.queue.renew(batch.id, self._worker, LEASE)
             write_rejected_file(shop.objects, shop.inbox, batch, str(error), datetime.now(UTC))
             return self._reject(str(error))
         if not outcome.mine and self._is_rejected():
@@ -168,16 +172,26 @@ class _Work:
             raise BatchRejected(f"there is no row to make a table of; the first: {rows.report.first}")
         location = self._shop.mapping.locate(f"{self._shop.inbox}/x").location
         self._shop.catalog.create(key, rows.report.columns, f"{location.prefix}/tables/{key.replace('.', '/')}")
-        return self._table.look()
+        look = self._table.look()
+        if [each.name for each in self._shop.catalog.columns(look)] != [each.name for each in rows.report.columns]:
+            self._rows = None  # somebody else made it, of other columns: what it may become is for its rule to say
+        return look
 
     def _stage(self, look: Look[JavaBase]) -> None:
         key, catalog = self._batch.lane.table, self._shop.catalog
-        rows = self._rows or self._gather(catalog.columns(look))
-        more = rows.report.evolution
-        if more.add or more.widen:
-            catalog.evolve(key, more)
-            look = self._table.look()
-        folder, columns = self._folder(look), catalog.columns(look)
+        for _ in range(_READINGS):
+            rows = self._gather(catalog.columns(look))
+            more = rows.report.evolution
+            if more.add or more.widen:
+                catalog.evolve(key, more)
+                look = self._table.look()
+            columns = catalog.columns(look)
+            if holds(columns, rows.report.columns):
+                break
+            self._rows = None  # somebody changed the columns since: what one lost must not become null
+        else:
+            raise TableMoved("its columns were changed by others each time that rows were read for them", table=key)
+        folder = self._folder(look)
         files: list[Any] = []
         for some in rows.slices(columns):
             self._shop.queue.renew(self._batch.id, self._worker, LEASE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sterna.edges.stores.objects import Objects
-from sterna.edges.stores.writing import write_file
+from sterna.edges.stores.writing import read_file, write_file
 from sterna.errors import BatchRejected, ObjectMissing
 from sterna.ingest.columns import Column
 from sterna.ingest.model import Batch, Drop
@@ -129,16 +128,15 @@ def dead_uri(inbox: str, batch: Batch) -> str:
 def _fetched(objects: Objects, drop: Drop, folder: Path, attempts: int) -> DropFile:
     path, error = folder / drop.id, ""
     try:
-        content = objects.read(drop.uri)
+        # In parts: one file may be as large as its tenant may send, and a limit of metadata is no limit of it.
+        digest, size = read_file(objects, drop.uri, path), path.stat().st_size
     except ObjectMissing:
         if attempts < _PATIENCE:
             raise
-        content, error = b"", "its object is missing from the inbox"
+        digest, size, error = "", 0, "its object is missing from the inbox"
     # What the producer was told is there has to be what is there.
-    if not error and (len(content) != drop.bytes or hashlib.sha256(content).hexdigest() != drop.digest):
-        error = f"its object isn't what was acknowledged: {len(content)} bytes of {drop.bytes}"
-    if not error:
-        path.write_bytes(content)
+    if not error and (size != drop.bytes or digest != drop.digest):
+        error = f"its object isn't what was acknowledged: {size} bytes of {drop.bytes}"
     return DropFile(drop.id, str(path), drop.format.value, drop.rows, error)
 
 

@@ -7,12 +7,15 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
+from math import inf
 from typing import Any
 
 from sterna.ingest.columns import Column, Type, decimal
 
 _BITS = {"int": 31, "long": 63}
+_LARGEST = {"float": 3.4028234663852886e38, "double": 1.7976931348623157e308}
+_DIGITS = Context(prec=80)  # a decimal has 38, and Python's own context 28
 Converter = Callable[[Any], Any]
 
 
@@ -30,6 +33,8 @@ def parse_line(line: bytes) -> dict[str, Any]:
         row = json.loads(line, parse_float=Decimal, parse_constant=_refuse_constant, object_pairs_hook=_once)
     except BadValue:
         raise
+    except InvalidOperation:
+        raise BadValue("no JSON: a number with an exponent that nothing can hold") from None
     except (ValueError, RecursionError) as error:
         raise BadValue(f"no JSON: {str(error)[:100]}") from None
     if not isinstance(row, dict):
@@ -96,13 +101,19 @@ def _whole(bits: int) -> Converter:
     return take
 
 
-def _float(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        raise BadValue(f"expected a number, not {type(value).__name__}")
-    try:
-        return float(value)
-    except OverflowError:
-        raise BadValue("a number beyond a double's range") from None
+def _real(kind: str, largest: float) -> Converter:
+    def take(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | Decimal):
+            raise BadValue(f"expected a number, not {type(value).__name__}")
+        try:
+            number = float(value)
+        except OverflowError:
+            number = inf
+        if abs(number) > largest:  # a decimal beyond it becomes infinite without a word
+            raise BadValue(f"a number beyond a {kind}'s range")
+        return number
+
+    return take
 
 
 def _decimal(value: Any, precision: int, scale: int) -> Decimal:
@@ -110,7 +121,7 @@ def _decimal(value: Any, precision: int, scale: int) -> Decimal:
         raise BadValue(f"expected a number, not {type(value).__name__}")
     try:
         number = Decimal(value)
-        exact = number.is_finite() and number == number.quantize(Decimal(1).scaleb(-scale))
+        exact = number.is_finite() and number == number.quantize(Decimal(1).scaleb(-scale), context=_DIGITS)
     except InvalidOperation:
         exact = False
     if not exact or (number and number.adjusted() >= precision - scale):
@@ -128,11 +139,13 @@ def _date(value: Any) -> date:
 def _timestamp(value: Any, *, zoned: bool) -> datetime:
     try:
         moment = datetime.fromisoformat(_is(value, str))
-    except ValueError as error:
+        if moment.tzinfo is not None:
+            moment = moment.astimezone(UTC)  # which one at either end of time doesn't have
+    except (ValueError, OverflowError) as error:
         raise error if isinstance(error, BadValue) else BadValue("no time such as 2026-11-23T10:00:00") from None
     if zoned != (moment.tzinfo is not None):
         raise BadValue("a time needs its offset here" if zoned else "a time has no offset here")
-    return moment.astimezone(UTC) if zoned else moment
+    return moment
 
 
 def _uuid(value: Any) -> str:
@@ -166,8 +179,8 @@ _PLAIN: dict[str, Converter] = {
     "boolean": lambda value: _is(value, bool),
     "int": _whole(_BITS["int"]),
     "long": _whole(_BITS["long"]),
-    "float": _float,
-    "double": _float,
+    "float": _real("float", _LARGEST["float"]),
+    "double": _real("double", _LARGEST["double"]),
     "string": _text,
     "date": _date,
     "timestamp": lambda value: _timestamp(value, zoned=False),

@@ -74,29 +74,36 @@ class ListedFolder:
             if self._is_full(size):
                 found.full = True
                 break
-            self._take(uri, size, key, format, found)
+            if not self._take(uri, (size, changed), key, format, found):
+                continue
             if len(self._seen) < _MOST_KNOWN:  # the tracker knows the others
                 self._seen.add(key)
         return found
 
-    def _take(self, uri: str, size: int, key: str, format: Format, found: Listed) -> None:
+    def _take(self, uri: str, listed: tuple[int, datetime], key: str, format: Format, found: Listed) -> bool:
+        """Take a file, or refuse it; return whether it is the one that was listed: else the next look takes it."""
         try:
-            found.taken += self._taken(uri, size, key, format)
+            taken = self._taken(uri, listed, key, format)
         except (BadDrop, DropOverLimit, KeyReused) as error:
             found.refused += 1
             log.warning("a listed file is refused: %s: %s: %s", printable(uri), type(error).__name__, error.message)
+            return True
+        found.taken += bool(taken)
+        return taken is not None
 
-    def _taken(self, uri: str, size: int, key: str, format: Format) -> bool:
+    def _taken(self, uri: str, listed: tuple[int, datetime], key: str, format: Format) -> bool | None:
         lane = self._lane()
         limits = self.ingest.settings.tenants[lane.tenant].limits
         most = limits.file if format is Format.PARQUET else limits.body
-        if size > most:
-            raise DropOverLimit(f"{size} bytes, {most} are allowed")
+        if listed[0] > most:
+            raise DropOverLimit(f"{listed[0]} bytes, {most} are allowed")
         if self.ingest.inbox.knows(lane, key):
             return False
         with tempfile.TemporaryDirectory(prefix="sterna-ingest-") as folder:
             path = Path(folder) / "body"
-            digest = read_file(self.ingest.objects, uri, path)
+            # Taken under the name of what it was before, it would be taken again under its own.
+            if not (digest := read_file(self.ingest.objects, uri, path, listed)):
+                return None
             rows = check(format, path, limits)
             sent = Sent(lane, key, "", format, path, path.stat().st_size, rows, digest)
             return self.ingest.inbox.take(sent)[1]

@@ -65,6 +65,9 @@ def step_of(batch: Batch, state: TableState | None, told: Callable[[int], Told])
     applied = int(mark) if mark.isdigit() else 0
     for number in range(batch.number - 1, max(applied, batch.number - MOST), -1):
         _refuse_between(batch, number, told(number), mark)
+    # Further down numbers are told of by the tracker alone: below one that is settled all are.
+    if batch.number - MOST > applied and not told(batch.number - MOST).settled:
+        raise OutOfTurn(f"a batch of channel {batch.lane.channel} far before number {batch.number} comes first")
     after = mark if applied < batch.number else ""
     return Step(batch.id, channel, str(batch.number), after)
 

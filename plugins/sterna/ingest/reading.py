@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sterna.errors import BadDrop, printable
-from sterna.ingest.columns import Column, Evolution, arrow_type, evolution, iceberg_type, wider
+from sterna.ingest.columns import Column, Evolution, arrow_type, evolution, iceberg_type, refuse_twice, wider
 from sterna.ingest.json_rows import BadValue, brought, converter, parse_line
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 JOB, REPORT, GOOD, DEAD, AT = "job.json", "report.json", "good.arrow", "dead.parquet", "at"
 _ROWS = 20_000  # that are worked on at once
 _RAW = 10_000  # characters of a bad row that are kept
+_UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,8 @@ class _Reader:
         if drop.format != "json":
             import pyarrow as pa
 
-            fields = [field for field in _schema(drop) if not pa.types.is_null(field.type)]
+            refuse_twice((schema := _schema(drop)).names)
+            fields = [field for field in schema if not pa.types.is_null(field.type)]
             return tuple(Column(field.name, iceberg_type(field.type)) for field in fields)
         rows = (row for _, _, row in self._lines(drop) if isinstance(row, dict))
         found = brought(rows)
@@ -250,6 +252,11 @@ class _Reader:
                 mask = compute.greater(compute.binary_length(flat), self._job.longest)
                 said = f"column {name!r} has a value of more than {self._job.longest} bytes (limits.line)"
                 found |= dict.fromkeys(_places(mask), said)
+        for column in (column for column in self._job.columns if column.type == "uuid"):
+            if column.name in batch.schema.names:
+                values = batch.column(column.name).cast(pa.string())
+                mask = compute.invert(compute.match_substring_regex(values, _UUID))
+                found |= dict.fromkeys(_places(mask), f"column {column.name!r} is no UUID")
         return found
 
     def _split(self, drop: DropFile, batch: pa.RecordBatch, wrong: Mapping[int, str], offset: int) -> pa.RecordBatch:
@@ -328,7 +335,8 @@ def _refusals() -> tuple[type[Exception], ...]:
     """Return the exceptions by which a drop turns out to be unreadable."""
     import pyarrow as pa
 
-    return (BadDrop, pa.ArrowException, OSError, ValueError, OverflowError)
+    # Whatever else a value leads to is its drop's trouble: as this process's it would hold the batch for ever.
+    return (BadDrop, pa.ArrowException, OSError, ValueError, ArithmeticError, LookupError, TypeError, RecursionError)
 
 
 def _raise_own(error: Exception) -> None:

@@ -91,7 +91,7 @@ def replay_rewound(
     channel, table = Channel(*parts), catalog.table(lane.table)
     state = table.look().state
     mark = state.properties.get(channel.mark, "")
-    lost = _lost(pool, lane, to)
+    lost = _lost(pool, lane, to, int(mark) if mark.isdigit() else 0)
     if not lost:
         raise UsageError(f"no batch of channel {lane.channel} behind number {to} was published")
     target = (max(lost.values()) if accept else to) or ""
@@ -115,14 +115,16 @@ def _published(pool: PostgresPool, lane: Lane) -> int:
     return int(row[0]) if row else 0
 
 
-def _lost(pool: PostgresPool, lane: Lane, to: int) -> dict[str, int]:
+def _lost(pool: PostgresPool, lane: Lane, to: int, mark: int) -> dict[str, int]:
+    # One up to the mark that waits was published, too: the tracker wasn't told of it, or was told by this very command,
+    # which died before it told the table. A worker who tried since has overwritten the reason.
     query = (
         "SELECT id, number FROM sterna_ingest_batch WHERE table_name = %s AND channel = %s AND number > %s "
-        "AND state = 'published' OR (table_name = %s AND channel = %s AND number > %s AND reason = %s) ORDER BY number"
+        "AND (state = 'published' OR reason = %s OR (state IN ('closed', 'staged') AND number <= %s)) ORDER BY number"
     )
-    place = (lane.table, lane.channel, to)
+    given = (lane.table, lane.channel, to, _AGAIN, mark)
     with pool.connection() as connection:
-        return {row[0]: int(row[1]) for row in connection.execute(query, (*place, *place, _AGAIN)).fetchall()}
+        return {row[0]: int(row[1]) for row in connection.execute(query, given).fetchall()}
 
 
 def _open_again(pool: PostgresPool, lane: Lane, to: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -10,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from sterna.errors import LeaseLost, OutOfTurn, Remedy, SternaError
+from sterna.errors import EngineError, LeaseLost, OutOfTurn, Remedy, SternaError
 from sterna.ingest.consolidate import LEASE, Consolidated, Shop, consolidate
 from sterna.ingest.model import Batch
 
+log = logging.getLogger(__name__)
 _SOON = 0.3
 _LONGEST = 60.0  # seconds between two tries of what time may cure
 _STOPPED = 300.0  # of what waits for somebody, who says `sterna ingest run --once` when it is mended
@@ -107,6 +109,10 @@ class Worker:
             return  # somebody else has it, and does all of it
         except SternaError as error:
             self._give_back(batch, error)
+        except Exception as error:
+            # Nobody foresaw it, and it may be what one tenant sent: it must not end the work for all, each time anew.
+            log.exception("batch %s failed", batch.id)
+            self._give_back(batch, EngineError(f"nobody foresaw this: {type(error).__name__}; the log has more"))
         except BaseException:
             # Whatever ends this process: the next worker needn't wait for the lease.
             self._shop.queue.give_back(batch.id, self.name, "the worker was ended")

@@ -170,6 +170,8 @@ class SparkTable:
     def _appended(self, base: JavaBase, staged: int, step: Step) -> Any:
         """Return a snapshot that appends a staged one's files; nothing is committed (`SnapshotProducer.apply`)."""
         append = self._table(base).newAppend().set("published-wap-id", step.id)
+        # As Iceberg's own cherry-pick has it: who expires what was staged knows by this that its files are in use.
+        append = append.set("source-snapshot-id", str(staged))
         for file in base.metadata.snapshot(staged).addedDataFiles(base.operations.io()):
             append = append.appendFile(file)
         return append.apply()

@@ -12,9 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from sterna.edges.secrets import environment_secrets
+from sterna.edges.stores.objects import Objects
+from sterna.edges.stores.writing import read_file, write_file
 from sterna.embedded.postgres import Database, Postgres
 from sterna.errors import TrackerLost, UsageError
 from sterna.gateway.ingest_replies import refused
+from sterna.ingest import listed
 from sterna.ingest.listed import ListedFolder
 from sterna.ingest.region import RegionIngest, open_ingest
 from sterna.ingest.room import IngestRoom
@@ -63,6 +66,29 @@ def test_each_file_is_taken_once_and_bad_ones_hold_up_nobody(local: Stores, data
     (state,) = ingest.tracker.channel("eu.acme.listed")
     assert (state.table, state.drops) == ("acme.events", 2)
     assert local.objects.read(f"{local.eu}/landing/b.jsonl") == b'{"id": 1}\n'  # it stays where it is
+    ingest.close()
+
+
+def test_a_file_that_is_written_over_while_it_is_read_is_taken_once(
+    local: Stores, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing = {"prefix": f"{local.eu}/landing", "table": "acme.events", "every": "1s"}
+    ingest = opened(tmp_path, local, database, landing)
+    ingest.prepare()
+    folder = ListedFolder(ingest, ingest.own.listed[0])
+    uri, new = f"{local.eu}/landing/a.jsonl", b'{"id": 2}\n{"id": 3}\n'
+    local.put(uri, b'{"id": 1}\n')
+
+    def overtaken(objects: Objects, which: str, path: Path, *given: Any) -> str:
+        monkeypatch.undo()
+        (tmp_path / "new").write_bytes(new)
+        write_file(objects, which, tmp_path / "new")
+        return read_file(objects, which, path, *given)
+
+    monkeypatch.setattr(listed, "read_file", overtaken)
+    assert [folder.look().taken for _ in range(3)] == [0, 1, 0]
+    (state,) = ingest.tracker.channel("eu.acme.listed")
+    assert state.drops == 1
     ingest.close()
 
 

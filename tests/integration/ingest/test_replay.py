@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from sterna.errors import UsageError
+from sterna.ingest import replay
 from sterna.ingest.inbox import write_batch_file, write_rejected_file
 from sterna.ingest.model import State
 from sterna.ingest.rebuild import rebuild
 from sterna.ingest.replay import replay_rejected
+from sterna.wap.model import Channel, SnapshotState, TableState
+from sterna.wap.protocol import Look
 from tests.support.ingest import Door
 
 
@@ -36,3 +40,41 @@ def test_a_rejected_batch_comes_again_as_a_new_one(eu: Door) -> None:
     assert eu.ids(again) == [drop.id for drop in drops]
     told = {each.number: each.state for each in eu.tracker.batches()}
     assert told == {1: State.REJECTED, 2: State.CLOSED}
+
+
+class _RolledBack:
+    """A table whose mark speaks of a snapshot that it has lost."""
+
+    name = "acme.events"
+
+    def __init__(self, mark: str) -> None:
+        self.properties = {"sterna.applied.eu.acme.default": mark, "sterna.applied-at.eu.acme.default": "9/9"}
+
+    def table(self, key: str) -> _RolledBack:
+        return self
+
+    def look(self) -> Look[None]:
+        return Look(TableState((SnapshotState(1, None, 1),), 1, self.properties), None)
+
+    def set_mark(self, look: object, channel: Channel, mark: str) -> None:
+        self.properties = {channel.mark: mark, channel.place: "1/1"}
+
+
+def test_a_replay_that_died_before_the_table_was_told_goes_on_though_a_worker_tried_meanwhile(
+    eu: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        eu.drop()
+        (batch,) = eu.close(asked=True)
+        eu.queue.mark_published(batch.id, 9, "")
+    table: Any = _RolledBack("2")
+    with monkeypatch.context() as dying:
+        dying.setattr(replay, "set_mark", lambda *_, **more: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            replay.replay_rewound(eu.pool, table, batch.lane, 0, accept=False, act=True)
+    while (taken := eu.queue.take("w", 10.0)) is not None:
+        eu.queue.give_back(taken.id, "w", "Rewound: its mark is 2", wait=300.0)
+    replayed = replay.replay_rewound(eu.pool, table, batch.lane, 0, accept=False, act=True)
+    assert (len(replayed.batches), replayed.mark) == (2, "")
+    assert table.properties["sterna.applied.eu.acme.default"] == ""
+    assert {each.state for each in eu.tracker.batches()} == {State.CLOSED}

@@ -92,6 +92,22 @@ def test_staged_audited_published_once_and_remembered(world: World, name: str) -
     assert world.sql(f"SELECT count(*), count(DISTINCT id) FROM {name}") == [(3, 3)]
 
 
+def test_expiring_what_was_staged_leaves_what_was_published_of_it(world: World, name: str) -> None:
+    """Older Iceberg deletes the files of what was never current, but where another snapshot names it as its source."""
+    table = Struck.of_catalog(world.spark, name)
+    table.before = lambda: world.sql(f"INSERT INTO {name} VALUES (100, 'other')")
+    published = put_batch(table, 1).snapshot
+    world.sql(f"INSERT INTO {name} VALUES (101, 'other')")
+    util = world.spark._jvm.org.apache.iceberg.spark.Spark3Util
+    iceberg = util.loadIcebergTable(world.spark._jsparkSession, name)
+    (staged,) = [each.id for each in table.look().state.snapshots if each.wap_id == batch(1).id]
+    assert iceberg.snapshot(published).summary().get("source-snapshot-id") == str(staged)
+    iceberg.expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
+    assert staged not in {each.id for each in table.look().state.snapshots}
+    world.sql(f"REFRESH TABLE {name}")
+    assert world.sql(f"SELECT id FROM {name} ORDER BY id") == [(0,), (1,), (100,), (101,)]
+
+
 def test_what_the_audit_refuses_stays_staged(world: World, name: str) -> None:
     table = of(world, name)
 

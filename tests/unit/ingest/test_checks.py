@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sterna.errors import BadDrop, DropOverLimit, IngestError
+from sterna.ingest import check_apart
 from sterna.ingest.check_arrow import check_arrow
 from sterna.ingest.check_json import check_json
 from sterna.ingest.check_parquet import check_parquet
@@ -221,3 +223,39 @@ def test_noise_is_refused_and_nothing_dies_of_it(sent: Callable[..., str | int],
                 data[dice.randrange(len(data))] = dice.randrange(256)
             found = sent(how, bytes(data))
             assert isinstance(found, int) or found.startswith((BadDrop.__name__, DropOverLimit.__name__))
+
+
+def _number(value: int) -> bytes:
+    made = b""
+    while value > 127:
+        made, value = made + bytes([value & 127 | 128]), value >> 7
+    return made + bytes([value])
+
+
+def footer_of(columns: int) -> bytes:
+    """A file of nothing but a footer, whose columns have 8 bytes each there, and some 1,400 in memory."""
+    root = b"\x48\x01r\x15" + _number(2 * columns) + b"\x00"
+    leaf = b"\x15\x02\x25\x02\x18\x01a\x00"
+    footer = b"\x15\x02\x19\xfc" + _number(columns + 1) + root + leaf * columns + b"\x16\x02\x19\x0c\x00"
+    return b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def test_a_footer_that_takes_all_memory_ends_nothing_but_the_look_at_it(
+    sent: Callable[..., str | int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (
+        sent(check_parquet, footer_of(100))
+        == "BadDrop: the Parquet file is broken: it says 1 rows, and its groups have 0"
+    )
+    monkeypatch.setattr(check_apart, "_MEMORY", 256 << 20)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    told = sent(check_parquet, footer_of(400_000))
+    assert str(told).startswith("BadDrop: the footer of the Parquet file can't be read"), told
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
+
+
+def test_a_large_footer_that_is_honest_is_taken_and_refused_as_a_small_one(sent: Callable[..., str | int]) -> None:
+    wide = parquet(pa.table({f"column_{number}": [number, number] for number in range(4_000)}))
+    assert int.from_bytes(wide[-8:-4], "little") > 256 << 10
+    assert sent(check_parquet, wide) == 2
+    assert "limits.rows" in str(sent(check_parquet, wide, LIMITS.model_copy(update={"rows": 1})))

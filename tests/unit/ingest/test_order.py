@@ -8,7 +8,7 @@ import pytest
 
 from sterna.errors import OutOfTurn, Rewound
 from sterna.ingest.model import Batch, Lane, State
-from sterna.ingest.order import Told, channel_of, step_of
+from sterna.ingest.order import MOST, Told, channel_of, step_of
 from sterna.wap.model import TableState
 
 LANE = Lane("acme", "acme.t", "eu.acme.default")
@@ -63,3 +63,14 @@ def test_a_table_that_has_forgotten_what_was_published_stops() -> None:
 
 def test_a_table_that_was_never_there() -> None:
     assert step_of(batch(2), None, lambda _: REJECTED).after == ""
+
+
+def test_what_waits_far_before_a_batch_is_not_passed_over() -> None:
+    far = MOST + 10
+
+    def told(number: int) -> Told:
+        return WAITS if number == 1 else Told(written=True, rejected=True, settled=False)
+
+    with pytest.raises(OutOfTurn):
+        step_of(batch(far), table(), told)
+    assert step_of(batch(far), table(), lambda _: REJECTED).after == ""

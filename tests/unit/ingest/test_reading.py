@@ -248,3 +248,68 @@ def test_what_ends_the_process_is_refused_and_the_others_are_read(
     report = read_apart(folder.job(), folder.path)
     assert (report.rows, report.bad) == (1, 1)
     assert "died of signal 6" in report.first
+
+
+@pytest.mark.parametrize(
+    ("column", "line", "reason"),
+    [
+        ("double", b'{"it": 1e400}', "beyond a double's range"),
+        ("double", b'{"it": -1e400}', "beyond a double's range"),
+        ("double", b'{"it": 1e99999999999999999999}', "no JSON"),
+        ("float", b'{"it": 1e300}', "beyond a float's range"),
+        ("timestamptz", b'{"it": "0001-01-01T00:00:00+23:00"}', "no time such as"),
+    ],
+)
+def test_a_number_or_time_beyond_its_column_costs_its_row_alone(
+    folder: Folder, column: str, line: bytes, reason: str
+) -> None:
+    folder.add("json", b'{"it": null}\n' + line + b"\n{}\n", 3)
+    report = folder.read((Column("it", column),))
+    assert (report.rows, report.bad) == (2, 1)
+    ((_, offset, error),) = folder.dead
+    assert (offset, reason in error) == (1, True), error
+
+
+def test_decimals_are_taken_to_their_last_digit(folder: Folder) -> None:
+    text = "123456789012345678901234567890123456.78"
+    folder.add("json", b'{"it": %s}\n{"it": 1e30}\n{"it": %s9}\n' % (text.encode(), text.encode()), 3)
+    report = folder.read((Column("it", "decimal(38, 2)"),))
+    assert (report.rows, report.bad) == (2, 1)
+    assert folder.rows == [{"it": Decimal(text)}, {"it": Decimal(10) ** 30}]
+
+
+def test_two_columns_of_one_name_are_refused_and_not_read_as_null(folder: Folder) -> None:
+    table = pa.Table.from_arrays([pa.array([1]), pa.array(["a"]), pa.array(["b"])], names=["id", "name", "name"])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    folder.add("arrow", sink.getvalue().to_pybytes())
+    report = folder.read()
+    assert (report.rows, report.bad) == (0, 1)
+    assert "'name' stands twice" in report.first
+
+
+def test_a_text_that_is_no_uuid_costs_its_row_alone(folder: Folder) -> None:
+    good = "01234567-89ab-cdef-0123-456789abcdef"
+    folder.arrow(it=[good, "none", None])
+    report = folder.read((Column("it", "uuid"),))
+    assert (report.rows, report.bad) == (2, 1)
+    assert folder.rows == [{"it": good}, {"it": None}]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"a": 1, "A": 2},  # engines don't tell them apart
+        {"a.b": 1},  # Iceberg takes it for a field of a struct
+        {"a": {"b.c": 1}},
+        {"a": [{"b": 1, "B": 2}]},
+        {"a": {"b\n": 1}},
+        {f"column{number}": 1 for number in range(2_001)},
+    ],
+)
+def test_columns_that_no_engine_can_have_refuse_their_drop(folder: Folder, row: dict[str, Any]) -> None:
+    folder.json({"id": 1})
+    folder.json(row)
+    report = folder.read((Column("id", "long"),), "add")
+    assert (report.rows, report.bad, report.evolution.add) == (1, 1, ())

@@ -110,6 +110,14 @@ def test_a_batch_that_somebody_else_has_is_left_to_him(play: Play) -> None:
     assert (played.done, played.queue.given_back) == (["b2"], [])
 
 
+def test_what_nobody_foresaw_of_one_batch_ends_no_worker(play: Play) -> None:
+    played = play(Queue(batch(1), batch(2)), KeyError("secret"))
+    worked = played.worker.run(once=True)
+    assert played.done == ["b2"]
+    assert played.queue.given_back == [("b1", "EngineError", 2.0)]
+    assert "KeyError" in worked.failed["b1"] and "secret" not in worked.failed["b1"]
+
+
 def test_whatever_ends_it_gives_its_batch_back(play: Play) -> None:
     played = play(Queue(batch(1)), KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):

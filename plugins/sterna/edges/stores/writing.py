@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from sterna.edges.stores.objects import Objects
@@ -66,13 +67,14 @@ def write_file(objects: Objects, uri: str, path: Path) -> None:
         call_store(store, uri, lambda: obstore.put(store.client, key, path, chunk_size=_PART))
 
 
-def read_file(objects: Objects, uri: str, path: Path) -> str:
-    """Read an object into a file, in parts; return its SHA-256, in hex.
+def read_file(objects: Objects, uri: str, path: Path, listed: tuple[int, datetime] | None = None) -> str:
+    """Read an object into a file, in parts; return its SHA-256, in hex, or "" where it isn't the one that was listed.
 
     Args:
         objects: the stores.
         uri: the object.
         path: the file, which is made anew.
+        listed: the size and time of the object that is meant; None: whatever stands there.
 
     Raises:
         ObjectMissing, StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `Objects.read`.
@@ -83,6 +85,8 @@ def read_file(objects: Objects, uri: str, path: Path) -> str:
 
     def get() -> str:
         digest, found = hashlib.sha256(), obstore.get(store.client, key)
+        if listed is not None and _is_other(found.meta["size"], found.meta["last_modified"], *listed):
+            return ""
         with path.open("wb") as file:
             for part in found.stream(min_chunk_size=_PART):
                 file.write(part)
@@ -92,6 +96,11 @@ def read_file(objects: Objects, uri: str, path: Path) -> str:
         return digest.hexdigest()
 
     return call_store(store, uri, get)
+
+
+def _is_other(size: int, changed: datetime, listed_size: int, listed: datetime) -> bool:
+    # A listing may tell a time more exactly than an answer's header does.
+    return size != listed_size or abs(changed - listed) > timedelta(seconds=1)
 
 
 def _find(objects: Objects, uri: str) -> tuple[OpenStore, str]:

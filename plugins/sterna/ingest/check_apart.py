@@ -1,0 +1,64 @@
+"""A Parquet file with a large footer is looked at in a process of its own, with a limit of memory and of time.
+
+A footer's few bytes may become two hundred times as many in memory, and seconds in which nothing else is answered.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from threading import BoundedSemaphore
+
+from sterna.errors import BadDrop, DropOverLimit, EngineError, printable
+from sterna.services.ingest import TenantLimits
+
+_MEMORY = 1 << 30
+_SECONDS = 60.0
+_AT_ONCE = BoundedSemaphore(2)
+
+
+def check_apart(path: Path, limits: TenantLimits) -> int:
+    """Return how many rows a Parquet file has, as `check_parquet` does.
+
+    Raises:
+        BadDrop: it isn't one, or looking at it takes too much.
+        DropOverLimit: it is more than may be sent.
+        EngineError: the process failed for another reason than the file.
+    """
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    environ |= {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # the others reserve more than they use
+    command = [sys.executable, "-c", _CHILD, str(path), limits.model_dump_json(), str(_MEMORY)]
+    with _AT_ONCE:
+        try:
+            ended = subprocess.run(command, env=environ, timeout=_SECONDS, capture_output=True, check=False)
+        except subprocess.TimeoutExpired:
+            raise BadDrop(f"the footer of the Parquet file takes more than {_SECONDS:g} s") from None
+    if ended.returncode > 0 and b"MemoryError" not in ended.stderr:
+        lines = ended.stderr.decode(errors="replace").strip().splitlines() or [str(ended.returncode)]
+        raise EngineError(f"the process that looks at a footer failed: {printable(lines[-1], 300)}")
+    if ended.returncode:
+        raise BadDrop(f"the footer of the Parquet file can't be read with {_MEMORY} bytes of memory")
+    told = json.loads(ended.stdout)
+    if told["error"]:
+        raise (DropOverLimit if told["over"] else BadDrop)(told["error"])
+    return int(told["rows"])
+
+
+_CHILD = """
+import json, resource, sys
+from pathlib import Path
+import pyarrow.parquet
+from sterna.errors import BadDrop, DropOverLimit
+from sterna.ingest.check_parquet import check_footer
+from sterna.services.ingest import TenantLimits
+memory, told = int(sys.argv[3]), {"rows": 0, "error": "", "over": False}
+resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+try:
+    told["rows"] = check_footer(Path(sys.argv[1]), TenantLimits.model_construct(**json.loads(sys.argv[2])))
+except (BadDrop, DropOverLimit) as error:
+    told |= {"error": error.message, "over": isinstance(error, DropOverLimit)}
+print(json.dumps(told))
+"""

@@ -1,0 +1,93 @@
+"""One batch on its way, where others are at work beside it: what must not be written, and what is read anew."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sterna.errors import BatchRejected, LeaseLost
+from sterna.ingest import consolidate as consolidating
+from sterna.ingest.columns import Column, Evolution
+from sterna.ingest.consolidate import consolidate
+from sterna.ingest.gather import gathered
+from sterna.ingest.model import Batch, Drop, Format, Lane, State
+from sterna.ingest.places import rejected_uri
+from tests.support.stores import Stores, file_stores
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LANE = Lane("acme", "acme.t", "eu.acme.default")
+BATCH = Batch("b", LANE, 1, State.CLOSED, 1, 1, 1, NOW, "files", NOW)
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator[Stores]:
+    with file_stores(tmp_path / "stores") as made:
+        yield made
+
+
+def test_whoever_has_a_batch_no_more_doesn_t_reject_it(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be on `main` by now, where another worker put it: said to be rejected, it would be replayed."""
+
+    def renew(*_: object) -> None:
+        raise LeaseLost("somebody else has it")
+
+    def refuse(*_: object) -> None:
+        raise BatchRejected("no")
+
+    monkeypatch.setattr(consolidating._Work, "_put", refuse)
+    monkeypatch.setattr(consolidating._Work, "_look", lambda _: None)
+    shop: Any = SimpleNamespace(
+        objects=stores.objects,
+        inbox=f"{stores.eu}/inbox",
+        catalog=SimpleNamespace(table=lambda key: None),
+        queue=SimpleNamespace(drops_of=lambda _: [], renew=renew, mark_rejected=lambda *_: None),
+    )
+    with pytest.raises(LeaseLost):
+        consolidate(shop, BATCH, "zombie")
+    assert stores.objects.size(rejected_uri(shop.inbox, LANE, 1)) is None
+
+
+def test_rows_are_read_anew_where_their_columns_are_others_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column that was renamed while rows were read would get nulls, and what was sent for it would be gone."""
+    before, after = (Column("id", "long"), Column("name", "string")), (Column("id", "long"), Column("title", "string"))
+    seen, read, written = iter([before, after, after, after]), [], []
+
+    def gather(self: Any, columns: Any) -> Any:
+        if self._rows is None:
+            read.append(columns)
+            self._rows = SimpleNamespace(report=SimpleNamespace(columns=columns, evolution=Evolution()))
+            self._rows.slices = lambda given: [SimpleNamespace(num_rows=1, columns=given)]
+        return self._rows
+
+    monkeypatch.setattr(consolidating._Work, "_gather", gather)
+    monkeypatch.setattr(consolidating._Work, "_folder", lambda *_: "")
+    table = SimpleNamespace(stage_files=lambda *_: None)
+    catalog = SimpleNamespace(
+        table=lambda key: table,
+        columns=lambda look: next(seen),
+        write=lambda look, some, folder: written.append(some.columns) or [],
+    )
+    shop: Any = SimpleNamespace(catalog=catalog, queue=SimpleNamespace(renew=lambda *_: None))
+    consolidating._Work(shop, BATCH, "w")._stage(SimpleNamespace())  # type: ignore[arg-type]
+    assert (read, written) == ([before, after], [after])
+
+
+def test_a_file_over_the_limit_of_metadata_files_is_read_all_the_same(stores: Stores) -> None:
+    """A tenant's own limit let it in: one that is never read again would hold its channel for ever."""
+    content = b'{"id": 1}\n' * 100
+    region = stores.mapping.region
+    small = region.model_copy(update={"limits": region.limits.model_copy(update={"file_bytes": 100})})
+    stores.mapping.__dict__["region"] = small
+    uri = f"{stores.eu}/inbox/acme/acme.t/aa/aa.jsonl"
+    stores.put(uri, content)
+    digest = hashlib.sha256(content).hexdigest()
+    drop = Drop("aa", LANE, "k", "", Format.JSON_LINES, len(content), 100, digest, uri, NOW)
+    columns = (Column("id", "long"),)
+    with gathered(stores.objects, BATCH, [drop], columns, evolve="none", longest=1_000) as rows:
+        assert (rows.report.rows, rows.report.bad) == (100, 0)

@@ -9,7 +9,9 @@ from sterna.airflow.core import delegating_command
 from sterna.airflow.settings import SECTION
 
 COMMANDS = (
+    "capacity",
     "catalog",
+    "changes",
     "demo",
     "events",
     "follow",
@@ -25,6 +27,7 @@ COMMANDS = (
     "services",
     "status",
     "sync",
+    "upkeep",
     "verify",
 )
 _DESCRIPTION = f"""\

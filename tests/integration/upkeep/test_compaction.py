@@ -178,9 +178,9 @@ def test_beside_writers_no_append_fails_and_no_row_is_lost(space: World, version
     gone = {number * 7 for number in range(count[0])}
     wanted = {*range(8 * ROWS), *range(100_000, 100_000 + count[0])} - gone
     assert found == Counter(wanted)
-    # When the writer rests, what was left to do is done.
+    # When the writer rests, what was left to do is done: fewer than five files of a partition aren't worth a rewrite.
     run(space, f"{SPACE}.beside{version}")
-    assert len(files(space, table)) <= 2
+    assert len(files(space, table)) < 5
     assert Counter(row[0] for row in space.sql(f"SELECT id FROM {table}")) == Counter(wanted)
 
 

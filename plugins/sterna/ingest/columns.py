@@ -161,6 +161,8 @@ def holds(table: Sequence[Column], brought: Sequence[Column]) -> bool:
 
 def wider(narrow: Type, wide: Type) -> bool:
     """Say whether Iceberg may promote a column of one type to another."""
+    if not isinstance(narrow, str) or not isinstance(wide, str):
+        return False
     if (narrow, wide) in _WIDER:
         return True
     small, large = decimal(narrow), decimal(wide)

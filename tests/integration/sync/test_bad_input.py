@@ -252,4 +252,4 @@ def test_every_error_says_what_to_do():
 
     for kind in below(SternaError):
         assert kind.remedy is not None
-        assert kind.exit_code in range(1, 8)
+        assert kind.exit_code in range(1, 9)

@@ -1,0 +1,46 @@
+"""Which values a column takes: types of a drop beside those of a table, whose fields have ids."""
+
+from __future__ import annotations
+
+import pytest
+
+from sterna.ingest.columns import Column, Type, evolution, fits, holds
+
+LIST: Type = {"type": "list", "element-id": 5, "element": "string", "element-required": False}
+STRUCT: Type = {"type": "struct", "fields": [{"id": 7, "name": "x", "required": False, "type": "long"}]}
+TABLE = (Column("id", "long"), Column("tags", LIST), Column("more", STRUCT))
+
+
+def listed(element: Type) -> Type:
+    return {"type": "list", "element": element}
+
+
+def struct(**fields: Type) -> Type:
+    return {"type": "struct", "fields": [{"name": name, "type": type} for name, type in fields.items()]}
+
+
+@pytest.mark.parametrize(
+    ("brought", "have", "answer"),
+    [
+        ("int", "long", True),
+        ("long", "int", False),
+        (listed("string"), LIST, True),
+        (listed("long"), LIST, False),
+        (struct(x="int"), STRUCT, True),
+        (struct(y="int"), STRUCT, False),
+        (struct(x="int"), "long", False),
+        ("long", STRUCT, False),
+        (listed("string"), STRUCT, False),
+        ("string", "uuid", True),
+        ("decimal(9,2)", "decimal(12,2)", True),
+    ],
+)
+def test_a_column_takes_what_it_holds_exactly(brought: Type, have: Type, answer: bool) -> None:
+    assert fits(brought, have) is answer
+
+
+def test_columns_with_fields_of_their_own_come_again() -> None:
+    again = (Column("tags", listed("string")), Column("more", struct(x="long")))
+    assert holds(TABLE, again)
+    assert evolution(TABLE, again, "none").add == ()
+    assert not holds(TABLE, (Column("new", "long"),))

@@ -71,7 +71,7 @@ def test_each_commit_is_published_at_once_and_a_signal_leaves_nothing_torn(
         world.sql(f"DELETE FROM main_us.{table} WHERE id = 5")
         until(lambda: stands_for_main(world), told)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0, told.read_text()
+        assert process.wait(60) == 0, told.read_text()
     lines = told.read_text().splitlines()
     # The first one may be full of what other tests left, and the last one is committed before it is told.
     assert len([line for line in lines if line.startswith("published main@")]) >= 4, lines

@@ -24,10 +24,10 @@ GC = "sterna_gc"
 _FILE = """\
 from datetime import timedelta
 from airflow.sdk import DAG
-from sterna.airflow.dags import _common, _params, _sync_tasks
+from sterna.airflow.dags import _params, _sync_tasks, common_settings
 from sterna.airflow.settings import text
 
-with DAG("by_hand", schedule=None, params=_params(lanes=False), **_common()) as dag:
+with DAG("by_hand", schedule=None, params=_params(lanes=False), **common_settings()) as dag:
     _sync_tasks(text("region"), text("registry"), timedelta())
 """
 _NUMBERS = count(5000)

@@ -60,8 +60,7 @@ def look(source: Path) -> None:
         urllib.request.urlopen(f"http://127.0.0.1:{address}", timeout=30).close()
     print("every published address answers")
     for region, rows in (("us", 1000), ("eu", 500)):
-        said = execute(source, f"guard-{region}", "python", "-", region, str(rows), "first", script="write_table.py")
-        print(f"written in {region}: {said}")
+        print(f"written in {region}: {write(source, region, rows, 'us')}")
     both = ("1000", "500")
     step(
         "both tables read by eu's Trino",
@@ -73,7 +72,15 @@ def look(source: Path) -> None:
     compose(source, "stop", *DARK)
     assert tuple(counted(source, each) for each in REGIONS) == both, "eu doesn't read on without us"
     print("us is dark, and eu's Trino reads both tables")
-    print(execute(source, "guard-eu", "sterna", "catalog", "promote", "--region", "eu", "--lost", "us", "--yes"))
+    print(execute(source, "guard-eu", "sterna", "catalog", "promote", "--region", "eu", "--yes"))
+    print(f"written in eu, the primary: {write(source, 'eu', 500, 'eu')}")
+    wanted = ("1000", "1000")
+    step("read by eu's Trino", lambda: until(lambda: tuple(counted(source, each) for each in REGIONS), wanted))
+
+
+def write(source: Path, region: str, rows: int, primary: str) -> str:
+    """Append rows to a region's table through the primary's catalog; return what the writer says."""
+    return execute(source, f"guard-{region}", "python", "-", region, str(rows), primary, script="write_table.py")
 
 
 def counted(source: Path, region: str) -> str:

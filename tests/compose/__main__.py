@@ -144,9 +144,11 @@ def started(source: Path) -> Iterator[None]:
         step("the first primary", lambda: compose(source, "run", "--rm", "first"))
         step("both regions", lambda: compose(source, "up", "--detach", "--wait"))
         yield
-    finally:
+    except BaseException:
         subprocess.run(["docker", "compose", "ps", "--all"], cwd=source)
         subprocess.run(["docker", "compose", "logs", "--tail", "20"], cwd=source)
+        raise
+    finally:
         subprocess.run(["docker", "compose", "--profile", "first", "down", "--volumes"], cwd=source)
 
 

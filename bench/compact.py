@@ -31,7 +31,7 @@ def bench(files: int, rounds: int, work: Path | None) -> None:
     with regions(work) as world:
         table = _Table(world, files)
         table.make()
-        for case, beside in (("alone", _nobody), ("beside appends and deletes", table.writers)):
+        for case, beside in (("alone", _nobody), ("beside writers", table.writers)):
             _measure(table, case, beside, rounds)
 
 

@@ -5,6 +5,7 @@ The registry and the services file are both read this way.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -14,6 +15,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from sterna.errors import SternaError
 
 FieldPath = tuple[str | int, ...]
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_DURATION = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
+
+
+def duration(text: str) -> int | None:
+    """Return the seconds of a duration such as `7d` (s, m, h, d, w), None where it is none."""
+    found = _DURATION.fullmatch(text)
+    return int(found[1]) * _UNITS[found[2]] if found else None
 
 
 class StrictModel(BaseModel):

@@ -78,7 +78,7 @@ def read_gc_options(given: Mapping[str, Any] | str) -> GcOptions:
     """
     from sterna.errors import UsageError
     from sterna.gc.model import GcOptions
-    from sterna.registry.policy import duration
+    from sterna.strict_yaml import duration
 
     options = dict(json.loads(given) if isinstance(given, str) else given)
     read: dict[str, Any] = {"delete": not options.pop("dry_run", False), "evict": bool(options.pop("evict", False))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from sterna.errors import UsageError
-from sterna.registry.policy import duration
+from sterna.strict_yaml import duration
 
 _LONGEST = 100 * 365 * 86_400  # seconds: no clock goes back much further
 

@@ -12,18 +12,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from sterna.registry.values import Uri
-from sterna.strict_yaml import StrictModel
+from sterna.strict_yaml import StrictModel, duration
 
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_DURATION = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
 _ELEMENT = r"(?:\\.|[^.\\])"  # a letter of one name in a dotted key; `\.` is a dot inside a name
 _ELEMENTS = re.compile(f"{_ELEMENT}+")
-
-
-def duration(text: str) -> int | None:
-    """Return the seconds of a duration such as `7d` (s, m, h, d, w), None where it is none."""
-    found = _DURATION.fullmatch(text)
-    return int(found[1]) * _UNITS[found[2]] if found else None
 
 
 class History(StrictModel):
@@ -45,7 +37,7 @@ class History(StrictModel):
             return {}
         given = {name: item for name, item in value.items() if item is not None} if isinstance(value, dict) else None
         since = (given or {}).get("since")
-        if given is None or len(given) > 1 or (since is not None and not _DURATION.fullmatch(str(since))):
+        if given is None or len(given) > 1 or (since is not None and duration(str(since)) is None):
             raise ValueError("expected full, {latest: 5} or {since: 7d} (units s, m, h, d, w)")
         return given
 
@@ -67,7 +59,7 @@ class Ship(StrictModel):
 
     @model_validator(mode="after")
     def _spelled(self) -> Ship:
-        if not _DURATION.fullmatch(self.after):
+        if duration(self.after) is None:
             raise ValueError("after: expected a duration such as 15m (units s, m, h, d, w)")
         return self
 

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
+from sterna.strict_yaml import duration
+
 _SIZE = re.compile(r"([0-9]{1,9}) ?(B|KiB|MiB|GiB)")
 _SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-_DURATION = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def _size(value: Any) -> Any:
@@ -20,8 +20,8 @@ def _size(value: Any) -> Any:
 
 
 def _duration(value: Any) -> Any:
-    if isinstance(value, str) and (match := _DURATION.fullmatch(value)):
-        return int(match[1]) * _SECONDS[match[2]]
+    if isinstance(value, str) and (seconds := duration(value)) is not None:
+        return seconds
     raise ValueError("expected a duration such as 90s or 7d (units s, m, h, d, w)")
 
 

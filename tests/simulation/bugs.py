@@ -27,9 +27,13 @@ from sterna.sync.plan import changes as looking
 from sterna.sync.plan import compare as comparing
 from sterna.sync.plan import make as planning
 from sterna.upkeep import gather as gathering
+from sterna.upkeep import horizon as reaching
 from sterna.upkeep import sweep as sweeping
+from sterna.upkeep.horizon import Why
+from sterna.upkeep.needed import Needed
 from tests.simulation.delivering import Delivering
 from tests.simulation.reader import records
+from tests.simulation.upkeep import HOLD, Upkeeping
 
 _FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
 
@@ -261,3 +265,59 @@ def references_are_forgotten() -> AbstractContextManager[object]:
         return tuple(each for each in real(self) if not each.name.startswith("release-"))
 
     return patch.object(gathering.References, "look", look)
+
+
+def holds_are_forgotten() -> AbstractContextManager[object]:
+    """Nobody looks at what operators hold."""
+    real = gathering.References.look
+
+    def look(self: gathering.References) -> Any:
+        return tuple(each for each in real(self) if not each.name.startswith(HOLD))
+
+    return patch.object(gathering.References, "look", look)
+
+
+def announced_snapshots_are_forgotten() -> AbstractContextManager[object]:
+    """Of the heads that clean-ups keep only the oldest counts, and none that was announced since."""
+
+    def heads(catalog: Any, region: Any, head: Head, since: datetime) -> Iterator[Any]:
+        for commit in catalog.history(f"{region.replica_branch}@{head.hash}", operations=True):
+            if commit.commit_time < since:
+                yield from gathering._entries(catalog, region.replica_branch, commit.hash)
+                return
+
+    return patch("sterna.upkeep.gather._heads", heads)
+
+
+@contextmanager
+def a_silent_region_is_left_out_by_itself() -> Iterator[None]:
+    """Who is silent for longer than it is waited for counts no more, without a word of an operator's."""
+    real = reaching.horizon
+
+    def horizon(facts: Any, *, patience: Any, without: Any) -> Any:
+        silent = {block.region for block in real(facts, patience=patience, without=without).blocks if block.alarm}
+        return real(facts, patience=patience, without={*without, *silent})
+
+    with patch("sterna.upkeep.sweep.horizon", horizon), patch("sterna.upkeep.expire.horizon", horizon):
+        yield
+
+
+def tables_that_were_promoted_are_forgotten() -> AbstractContextManager[object]:
+    """What `main` shows below a replica root is left to that region's clean-up."""
+    real = Needed.of
+
+    def of(needed: Needed, found: Any) -> None:
+        root = needed.context.region.replica_root
+        theirs = {
+            shown: need
+            for shown, need in found.needed.items()
+            if need.why is not Why.MAIN or not shown.metadata.startswith(f"{root}/")
+        }
+        real(needed, replace(found, needed=theirs))
+
+    return patch.object(Needed, "of", of)
+
+
+def an_old_primary_is_believed() -> AbstractContextManager[object]:
+    """Nobody asks whether another region became the primary."""
+    return patch.object(Upkeeping, "epoch_of", lambda upkeep, context: "1")

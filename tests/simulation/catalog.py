@@ -23,6 +23,9 @@ class ActorsCatalog:
         branch: the one branch that the actor may write.
         turn: stands before each call.
         late: takes commits that the server got and hasn't worked off.
+
+    Attributes:
+        old: it is that of a region which isn't the primary any more.
     """
 
     def __init__(self, catalog: InMemoryCatalog, branch: str, turn: Turn, late: list[Callable[[], object]]) -> None:
@@ -30,6 +33,11 @@ class ActorsCatalog:
         self._branch = branch
         self._turn = turn
         self._late = late
+        self.old = False
+
+    def go_to(self, catalog: InMemoryCatalog, *, old: bool) -> None:
+        """Be at another catalog: an old primary's as it was, or the primary's."""
+        self._catalog, self.old = catalog, old
 
     @property
     def default_branch(self) -> str:

@@ -52,9 +52,9 @@ class Changes:
         self._count += 1
         return self._count
 
-    def create(self, name: str) -> Table:
+    def create(self, name: str, home: str = "") -> Table:
         """Return a new table, without snapshots, at home in some region."""
-        home = self.rng.choices(HOMES, (3, 1))[0]
+        home = home or self.rng.choices(HOMES, (3, 1))[0]
         return self._version(Table(f"uuid-{self.number()}", f"{home}/{name}-{self._count}"))
 
     def change(self, table: Table) -> Table:

@@ -84,7 +84,7 @@ class Foresight:
             self._rng.setstate(state)
 
     def _play(self) -> None:
-        catalog, store = _copied(self._catalog), _darkened(self._store)
+        catalog, store = copied(self._catalog), _darkened(self._store)
         changes = Changes(Random(self._looks), lambda: int(store.now().timestamp() * 1000), first=10**6)
         changes.scattered = False
         catalog.commit_as("writer", "main", [Put(("planted",), namespace_content(("planted",)))])
@@ -113,16 +113,17 @@ class Foresight:
                 raise Violation(f"isolation: the next sync holds what nothing is wrong with: {item}")
 
 
-def _copied(catalog: InMemoryCatalog) -> InMemoryCatalog:
-    copied = copy.copy(catalog)
+def copied(catalog: InMemoryCatalog) -> InMemoryCatalog:
+    """Return a catalog that stays as this one is."""
+    made = copy.copy(catalog)
     numbers = count(1 << 100)
     for name, value in {
         "_references": dict(catalog._references),
         "_commits": dict(catalog._commits),
         "_uuids": lambda: UUID(int=next(numbers)),
     }.items():
-        setattr(copied, name, value)
-    return copied
+        setattr(made, name, value)
+    return made
 
 
 def _darkened(store: Store) -> Store:

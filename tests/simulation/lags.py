@@ -76,8 +76,12 @@ class ToldLags:
         ]
         if not changed:
             return 0.0
-        # What was never shown is behind since the region's first contact, however old it was by then.
-        return self._since(max(changed[0], self._contact) if position < 0 else changed[0], now)
+        if position >= 0:
+            return self._since(changed[0], now)
+        # What was never shown is behind since the region's first contact, however old it was by then; and one that came
+        # back after it was gone, and rightly not shown, since it came back.
+        gone = max((number for number in range(len(self._main.heads)) if not self._location(key, number)), default=0)
+        return self._since(max(gone + 1, changed[0], self._contact), now)
 
     def _location(self, key: Key, position: int) -> str | None:
         found = self._main.at(self._main.heads[position]).get(key) if position >= 0 else None

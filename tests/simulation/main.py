@@ -82,6 +82,17 @@ class Main:
         self.changes.scattered, self.changes.large = before
         return key
 
+    def change_at(self, home: str) -> None:
+        """Append to a table all files of which lie in one place, and expire what was; make it the first time."""
+        key = ("h", "here")
+        before = self.changes.scattered, self.changes.large
+        self.changes.scattered, self.changes.large = False, 0.0
+        table = self.tables().get(key) or self.changes.create(key[-1], home.rstrip("/"))
+        made = self.changes.append(table)
+        gone = {item.id for item in made.snapshots} - {made.current}
+        self._commit({key: self.changes.without(made, gone)}, [], "write there")
+        self.changes.scattered, self.changes.large = before
+
     def drop(self) -> None:
         """Drop a table; sometimes make another one under its name in the same commit."""
         now = self.tables()

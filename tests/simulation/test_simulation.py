@@ -22,6 +22,8 @@ HAPPENS = (
     *("D deliver sterna.table.updated", "D deliver sterna.table.dropped", "D deliver sterna.table.held"),
     *("D: the cursor is too old", "Q asks for", "Q: it is gone by now"),
     *("W sweep s3://eu-lake/", "W: is blocked", "snapshots expired", "committed: ", "abandoned: "),
+    *("ap is silent", "ap is left out", "waits for ap: it is silent", "gives up: another region", "held: "),
+    "tables go on here; ",
 )
 
 
@@ -49,6 +51,11 @@ HAPPENS = (
         (bugs.a_sweep_without_grace, "upkeep: swept though a writer of"),
         (bugs.heads_that_are_kept_are_forgotten, "upkeep: swept though a reader of the replica"),
         (bugs.references_are_forgotten, "upkeep: swept though release-"),
+        (bugs.holds_are_forgotten, "upkeep: swept though sterna-hold-"),
+        (bugs.announced_snapshots_are_forgotten, "upkeep: swept though a query of"),
+        (bugs.a_silent_region_is_left_out_by_itself, "upkeep: swept though a plan of ap"),
+        (bugs.tables_that_were_promoted_are_forgotten, "upkeep: swept though a table that was promoted"),
+        (bugs.an_old_primary_is_believed, "upkeep: swept though main needs it"),
     ],
 )
 def test_a_bug_put_in_on_purpose_is_found(bug: Callable[[], AbstractContextManager[object]], broken: str) -> None:

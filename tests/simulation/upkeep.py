@@ -1,7 +1,9 @@
-"""Upkeep of `main`: sterna's own expiry and sweep beside everybody else, writers that take their time, and tags.
+"""Upkeep of `main`: sterna's own expiry and sweep beside everybody else, writers that take their time, tags and holds,
+promotions of another region, and a region that is silent.
 
 They have dice of their own, so that nobody else's fall otherwise. Before a sweep deletes a file it is asked who could
-need it: readers of `main`, the next plan, readers of any head that clean-ups keep, tags, and writers about to commit.
+need it: readers of `main`, the next plans, queries of what was announced, readers of any head that clean-ups keep,
+tags, holds, and writers about to commit.
 """
 
 from __future__ import annotations
@@ -15,79 +17,104 @@ from uuid import UUID
 
 from sterna.catalog.model import Key, parse_key
 from sterna.cleaning.model import LEAST_GRACE
-from sterna.errors import UpkeepBlocked
+from sterna.errors import Busy, CatalogUnreachable, UpkeepBlocked
 from sterna.replica.region import RegionContext
 from sterna.services.upkeep import Upkeep
 from sterna.upkeep.expire import expire
+from sterna.upkeep.results import Expiry, Swept
 from sterna.upkeep.sweep import sweep
 from tests.simulation.actor import Actor
+from tests.simulation.catalog import ActorsCatalog
 from tests.simulation.changes import Changes
 from tests.simulation.cleaning import KEEP
+from tests.simulation.far import NAME as FAR_REGION
+from tests.simulation.far import Far
+from tests.simulation.foresight import copied
+from tests.simulation.scenes import Scenes
 from tests.simulation.store import Violation
 from tests.simulation.tables import Table
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-_HERE = "s3://eu-lake/"
 _FIRST = 10_000_000  # beyond all numbers that others give
-SETTINGS = Upkeep.model_validate(
-    {
-        "tables": [{"match": ["**"], "keep": "1h"}],
-        "patience": "7d",
-        "without": ["us", "ap"],  # nobody syncs them here
-        "grace": "1h",
-        "heads": "2h",
-    }
-)
-assert KEEP.total_seconds() == SETTINGS.heads
-assert LEAST_GRACE.total_seconds() == SETTINGS.grace
+HOLD = "sterna-hold-eu-99991231T000000Z-"
+_SETTINGS = Upkeep.model_validate({"tables": [{"match": ["**"], "keep": "1h"}], "grace": "1h", "heads": "2h"})
+assert KEEP.total_seconds() == _SETTINGS.heads
+assert LEAST_GRACE.total_seconds() == _SETTINGS.grace
 
 
-class Expiring(Actor):
-    """Whoever expires.
+class _Keeping(Actor):
+    """Whoever does something of upkeep, with a connection to whom it takes for the primary.
 
     Args:
         name, context, tell: as in `Actor`.
-        remove: commits to `main`, as Iceberg does.
+        of: all of upkeep.
     """
 
-    def __init__(
-        self,
-        name: str,
-        context: RegionContext,
-        tell: Callable[[str], None],
-        remove: Callable[[Key, str, Collection[int]], bool],
-    ) -> None:
+    def __init__(self, name: str, context: RegionContext, tell: Callable[[str], None], of: Upkeeping) -> None:
         super().__init__(name, context, tell)
-        self._remove = remove
+        self.of = of
 
     def work(self) -> None:
+        """Do it; who finds that another region is the primary by now asks that one the next time."""
+        try:
+            self.do()
+        except Busy as error:
+            self.tell(f"gives up: {error}")
+            self.of.reconnect(self)
+
+    def do(self) -> None:
+        """Do what it does."""
+        raise NotImplementedError
+
+
+class Expiring(_Keeping):
+    """Whoever expires."""
+
+    def do(self) -> None:
         """Expire what is behind the horizon."""
         self.tell("expire")
-        found = expire(self.context, SETTINGS, remove=self._commit, progress=self.tell)
+        waits = self.of.waits_for_far()
+        found = self.expire()
+        if waits is not None and waits == self.of.waits_for_far() and any(item.done for item in found.tables):
+            raise Violation(f"upkeep: expired beside a silent region: {found}")
+
+    def expire(self) -> Expiry:
+        """Expire, and return what was found."""
+        found = expire(self.context, self.of.settings(), remove=self._commit, progress=self.tell)
         for block in found.blocks:
             self.tell(f"waits for {block.region}: {block.reason}")
+        return found
 
     def _commit(self, key: str, metadata: str, snapshots: Collection[int]) -> bool:
         self.turn.call(f"expire {len(snapshots)} snapshots of {key}")
-        done = self._remove(parse_key(key), metadata, snapshots)
+        if self.of.is_old(self.context):
+            raise CatalogUnreachable("an old primary takes no commits")
+        done = self.of.remove(parse_key(key), metadata, snapshots)
         self.turn.die("after")
         return done
 
 
-class Sweeping(Actor):
+class Sweeping(_Keeping):
     """Whoever sweeps the region's own store."""
 
-    def work(self) -> None:
+    def do(self) -> None:
         """Delete what nothing needs."""
         self.tell("sweep")
+        waits = self.of.waits_for_far()
         try:
-            found = sweep(self.context, SETTINGS, delete=True, progress=self.tell)
+            found = self.sweep()
         except UpkeepBlocked as error:
             self.tell(f"is blocked: {error}")
             return
+        if waits is not None and waits == self.of.waits_for_far() and found.deleted.files:
+            raise Violation(f"upkeep: deleted beside a silent region: {found}")
         self.tell(f"nothing needs {found.unreachable.files}, deleted {found.deleted.files}")
+
+    def sweep(self) -> Swept:
+        """Sweep, and return what was found."""
+        return sweep(self.context, self.of.settings(), delete=True, progress=self.tell)
 
 
 @dataclass
@@ -110,13 +137,16 @@ class Upkeeping:
     def __init__(self, rng: Random, expiring: RegionContext, sweeping: RegionContext, world: World) -> None:
         self.rng = rng
         self._world = world
-        self.expiring = Expiring("X", expiring, world.tell, world.main.expire)
-        self.sweeping = Sweeping("W", sweeping, world.tell)
+        self.remove = world.main.expire
+        self.expiring = Expiring("X", expiring, world.tell, self)
+        self.sweeping = Sweeping("W", sweeping, world.tell, self)
+        self.far = Far(rng, world.catalog, world.main, world.tell)
         self.actors: tuple[Actor, ...] = (self.expiring, self.sweeping)
         self._changes = Changes(rng, world.clock.now_ms, _FIRST)
         self._staged: list[_Staged] = []
         self._until: dict[int, datetime] = {}  # by commit of `main`, when the next one was seen
         self._tags = 0
+        self._epoch = 1
         self._at_work = rng.random() < 0.7
         self._often = rng.choice((0.3, 0.7))
         world.store.guard = self.guard
@@ -126,11 +156,57 @@ class Upkeeping:
 
     def go_on(self) -> None:
         """Let somebody of it go on, or nobody."""
-        self._see_main()
+        self.see_main()
         if self._at_work and self.rng.random() < self._often:
-            steps = (self.sweeping.go_on, self.expiring.go_on, self._stage, self._commit_staged, self._tag)
-            self.rng.choices(steps, (8, 2, 3, 3, 1))[0]()
-            self._see_main()
+            steps = (self.sweeping.go_on, self.expiring.go_on, self.stage, self._commit_staged, self.tag)
+            others = (self.hold, self.far.go_on, self.promote)
+            self.rng.choices((*steps, *others), (16, 4, 6, 6, 2, 2, 4, 1))[0]()
+            self.see_main()
+
+    @property
+    def at_work(self) -> bool:
+        """Whether this seed plays it."""
+        return self._at_work
+
+    def settings(self) -> Upkeep:
+        """Return the section of the services file, as it is now."""
+        without = ["us", *([FAR_REGION] if self.far.left_out else [])]  # nobody syncs us here
+        return _SETTINGS.model_copy(update={"patience": self.far.patience.total_seconds(), "without": without})
+
+    def waits_for_far(self) -> int | None:
+        """Return the watermark of the far region while upkeep has to wait for it; else None."""
+        if self.far.left_out:
+            return None
+        silent = self._until.get(self.far.watermark, self._world.clock.now())
+        overdue = self.far.watermark < 0 or silent < self._world.clock.now() - self.far.patience
+        return self.far.watermark if overdue else None
+
+    def promote(self) -> None:
+        """Another region becomes the primary; whoever is connected to the old one reads there what was."""
+        self._epoch += 1
+        self._world.tell(f"promoted: epoch {self._epoch}")
+        for actor in self.actors:
+            catalog = _catalog_of(actor.context)
+            if not catalog.old:
+                catalog.go_to(copied(self._world.catalog), old=True)
+
+    def reconnect(self, actor: Actor) -> None:
+        """Somebody asks the primary from now on."""
+        _catalog_of(actor.context).go_to(self._world.catalog, old=False)
+
+    def is_old(self, context: RegionContext) -> bool:
+        """Tell whether somebody is connected to an old primary."""
+        return _catalog_of(context).old
+
+    def epoch_of(self, context: RegionContext) -> str:
+        """Do as `sterna.upkeep.gather.epoch_of` does, where regions have catalogs of their own.
+
+        Raises:
+            Busy: as that does.
+        """
+        if self.is_old(context):
+            raise Busy("another region became the primary meanwhile")
+        return str(self._epoch)
 
     def guard(self, uri: str) -> None:
         """See that nobody needs a file that a sweep is about to delete.
@@ -138,7 +214,7 @@ class Upkeeping:
         Raises:
             Violation: somebody does.
         """
-        self._see_main()
+        self.see_main()
         for who, files in self._needed():
             if uri in files:
                 raise Violation(f"upkeep: swept though {who} needs it: {uri}")
@@ -156,62 +232,25 @@ class Upkeeping:
         for reference in world.catalog.references():
             if reference.kind == "TAG":
                 world.catalog.delete_tag(reference.name, reference.hash)
+        for actor in self.actors:
+            self.reconnect(actor)
+        if self.rng.random() < 0.3:
+            self.far.leave_out()
+
+        def all_sync() -> None:
+            sync()
+            if not self.far.left_out:
+                self.far.sync()
+
+        all_sync()
         world.clock.go_on((KEEP + 2 * LEAST_GRACE).total_seconds())
-        found = expire(self.expiring.context, SETTINGS, remove=self.expiring._commit, progress=world.tell)
+        found = self.expiring.expire()
         if problems := [item.problem for item in found.tables if item.problem]:
             raise Violation(f"upkeep: nothing is wrong, and expiry stops: {problems}")
-        self._see_main()
-        sync()
+        self.see_main()
+        all_sync()
         self._see_expired()
-        scenes = (self._sweep_at_once, self._sweep_beside_older_heads, self._sweep_beside_a_tag)
-        scenes[world.seed % 3](sync)
-        self._sweep_all()
-
-    def _sweep_all(self) -> None:
-        """Two sweeps leave what is needed, and nothing else."""
-        world = self._world
-        for _ in range(2):
-            world.clock.go_on((KEEP + 2 * LEAST_GRACE).total_seconds())
-            try:
-                sweep(self.sweeping.context, SETTINGS, delete=True, progress=world.tell)
-            except UpkeepBlocked as error:
-                raise Violation(f"upkeep: nothing is wrong, and a sweep is blocked: {error}") from error
-            world.invariants.check()
-        needed = {uri for table in world.main.tables().values() for uri in table.files()} | world.invariants.reached
-        if garbage := {uri for uri in world.store.objects if uri.startswith(_HERE)} - needed:
-            raise Violation(f"upkeep: a sweep leaves {sorted(garbage)}")
-
-    def _sweep_at_once(self, sync: Callable[[], str]) -> None:
-        """What was replaced a moment ago somebody may still read, though all others are past it.
-
-        And what was written a moment ago somebody may be about to commit.
-        """
-        for _ in range(3):
-            self._world.main.write()
-            self._see_main()
-        sync()
-        self._stage()
-        for _ in range(2):
-            sweep(self.sweeping.context, SETTINGS, delete=True, progress=self._world.tell)
-        self._staged.clear()
-
-    def _sweep_beside_older_heads(self, sync: Callable[[], str]) -> None:
-        """What expired a while ago a head of the replica names in place that is no older than `KEEP`."""
-        for _ in range(2):
-            sweep(self.sweeping.context, SETTINGS, delete=True, progress=self._world.tell)
-            self._world.clock.go_on(LEAST_GRACE.total_seconds() + 60)
-
-    def _sweep_beside_a_tag(self, sync: Callable[[], str]) -> None:
-        """What nothing else needs any more a tag on `main` shows."""
-        self._tag()
-        for _ in range(3):
-            self._world.main.write()
-        sync()
-        for _ in range(2):
-            self._world.clock.go_on((KEEP + 2 * LEAST_GRACE).total_seconds())
-            self._see_main()
-            sweep(self.sweeping.context, SETTINGS, delete=True, progress=self._world.tell)
-        self._tag()
+        Scenes(self, world, all_sync).play()
 
     def _see_expired(self) -> None:
         for table in self._world.main.tables().values():
@@ -219,7 +258,7 @@ class Upkeeping:
             if left := {item.id for item in table.snapshots} - stay:
                 raise Violation(f"upkeep: expiry leaves snapshots {sorted(left)} of {table.path}")
 
-    def _see_main(self) -> None:
+    def see_main(self) -> None:
         """Take note until when each version of `main` was the newest: who opened it then may still read."""
         for number in range(len(self._world.main.heads) - 1):
             self._until.setdefault(number, self._world.clock.now())
@@ -229,15 +268,20 @@ class Upkeeping:
         readers = [number for number, until in self._until.items() if until > now - LEAST_GRACE]
         since = world.invariants.watermark
         plans = range(since, len(main.heads)) if since >= 0 else range(0)
+        far = self.far.watermark
+        others = range(far, len(main.heads)) if far >= 0 and not self.far.left_out else range(0)
         found = [
             ("main", self._files(len(main.heads) - 1)),
             *((f"a reader of main@{number}", self._files(number)) for number in readers),
             *((f"a plan for main@{number}", self._files(number)) for number in plans),
+            *((f"a plan of {FAR_REGION} for main@{number}", self._files(number)) for number in others),
+            *self._queries(),
+            *self._holds(),
             ("a reader of the replica", world.invariants.kept),
         ]
         found += [(f"a writer of {'.'.join(each.key)}", set(each.made.files())) for each in self._pending()]
         for reference in world.catalog.references():
-            if reference.kind == "TAG":
+            if reference.kind == "TAG" and not reference.name.startswith(HOLD):
                 shown = world.main.at(reference.hash)
                 paths = [content.metadata_location for content in shown.values() if content.metadata_location]
                 found.append((reference.name, {uri for path in paths for uri in main.versions[path].files()}))
@@ -248,10 +292,53 @@ class Upkeeping:
             uri for table in self._world.main.tables(self._world.main.heads[number]).values() for uri in table.files()
         }
 
+    def _queries(self) -> list[tuple[str, set[str]]]:
+        """What was announced within the time for which it is promised."""
+        since = self._world.clock.now() - KEEP
+        told = [each for each in self._world.delivering.receiver.announced if each.at > since]
+        return [(f"a query of {each.table} at {each.snapshot}", self._shown([each.metadata])) for each in told]
+
+    def _holds(self) -> list[tuple[str, set[str]]]:
+        return [(name, self._shown(self.held(hash))) for name, hash in self.holds()]
+
+    def holds(self) -> list[tuple[str, str]]:
+        """Return the holds there are, and their commits of the replica branch."""
+        return [(each.name, each.hash) for each in self._world.catalog.references() if each.name.startswith(HOLD)]
+
+    def held(self, hash: str) -> list[str]:
+        """Return the metadata.json of all tables of a commit of the replica branch."""
+        shown = self._world.catalog.entries(self._world.region.replica_branch, hash)
+        return [content.metadata_location for _, content in shown if content.metadata_location]
+
+    def _shown(self, metadata: Collection[str]) -> set[str]:
+        known = [self._world.invariants.known(uri) for uri in metadata]
+        return {uri for each in known if each for uri in each.files}
+
+    def prove_holds(self) -> None:
+        """See that all below the replica root is there that a hold shows.
+
+        Raises:
+            Violation: it isn't.
+        """
+        for name, files in self._holds():
+            if (
+                gone := {uri for uri in files if self._world.store.is_below_root(uri)}
+                - self._world.store.objects.keys()
+            ):
+                raise Violation(f"upkeep: {name} is held, and these are gone: {sorted(gone)}")
+
+    def forget_staged(self) -> None:
+        """Writers give up, and leave their files behind."""
+        self._staged.clear()
+
+    def may_purge(self, uri: str) -> bool:
+        """Tell whether an operator's own maintenance may delete a file: whoever sets a hold keeps that off."""
+        return all(uri not in files for _, files in self._holds())
+
     def _pending(self) -> list[_Staged]:
         return [each for each in self._staged if each.at > self._world.clock.now() - LEAST_GRACE]
 
-    def _stage(self) -> None:
+    def stage(self) -> None:
         """A writer writes the files of a table's next version, and is a while from its commit."""
         now = self._world.main.tables()
         if now:
@@ -270,12 +357,27 @@ class Upkeeping:
             self._world.tell(f"{'committed' if done else 'abandoned'}: {each.made.path}")
         self._staged.clear()
 
-    def _tag(self) -> None:
+    def tag(self) -> None:
         """Somebody sets a tag on `main`'s newest commit, or takes one away."""
         catalog = self._world.catalog
-        tags = [each for each in catalog.references() if each.kind == "TAG"]
+        tags = [each for each in catalog.references() if each.kind == "TAG" and not each.name.startswith(HOLD)]
         if tags:
             catalog.delete_tag(tags[0].name, tags[0].hash)
         elif len(self._world.main.heads) > 1:
             self._tags += 1
             catalog.create_tag(f"release-{self._tags}", "main", self._world.main.heads[-1])
+
+    def hold(self) -> None:
+        """Somebody holds the replica's newest commit, or lets go of one."""
+        catalog, branch = self._world.catalog, self._world.region.replica_branch
+        there = self.holds()
+        if there:
+            catalog.delete_tag(*there[0])
+        elif self._world.invariants.commits:
+            head = catalog.reference(branch).hash
+            self._world.tell(f"held: {head}")
+            catalog.create_tag(f"{HOLD}{head[:12]}", branch, head)
+
+
+def _catalog_of(context: RegionContext) -> ActorsCatalog:
+    return context.primary  # type: ignore[return-value] - it stands in for the real one

@@ -36,6 +36,7 @@ from tests.simulation.foresight import Foresight
 from tests.simulation.invariants import Invariants
 from tests.simulation.lags import ToldLags
 from tests.simulation.main import Main
+from tests.simulation.promoted import Promoted
 from tests.simulation.store import Objects, Store, Violation
 from tests.simulation.syncs import Syncing, no_engine
 from tests.simulation.turns import Faults, Turn
@@ -118,7 +119,8 @@ class World:
         self.delivering.receiver.check(self.delivering.cursor)
         self.asking.ask()
 
-    def _deliver_the_rest(self) -> None:
+    def deliver_the_rest(self) -> None:
+        """Let the deliverer tell all that there is to tell."""
         self.delivering.end()
         self.delivering.turn.faults = Faults()
         self.delivering.go_on()
@@ -159,7 +161,7 @@ class World:
         A replica names files of its own region where they stand, so `main` has to keep those longer than the lag.
         """
         return not uri.startswith("s3://eu-") or (
-            self.invariants.watermark >= position and uri not in self.invariants.reached
+            self.invariants.watermark >= position and uri not in self.invariants.reached and self.upkeep.may_purge(uri)
         )
 
     def _settle(self) -> None:
@@ -176,7 +178,7 @@ class World:
         self._deliver()
         self._while_it_is_in_transit()
         self._deliver()
-        report = self._last_sync()
+        report = self.last_sync()
         if report.transit:
             raise Violation(f"progress: a sync of both lanes leaves in transit {report.transit}")
         if report.watermark != self.main.heads[-1]:
@@ -184,22 +186,24 @@ class World:
                 f"progress: the last sync stands for {report.watermark}, main is at {self.main.heads[-1]}: {report}"
             )
         self._check_held(report)
-        again = self._last_sync()
+        again = self.last_sync()
         if again.outcome != "idle":
             raise Violation(f"progress: nothing changed and a sync {again.outcome}")
         if self.main.lost:
             self.main.restore()
-            report = self._last_sync()
+            report = self.last_sync()
         if report.held or report.transit:
             raise Violation(f"progress: held though nothing is lost: {report.held} {report.transit}")
-        self._deliver_the_rest()
+        self.deliver_the_rest()
         self._keep_up()
         self._clean()
-        self._deliver_the_rest()
+        self.deliver_the_rest()
+        if self.upkeep.at_work and self.seed % 4 == 1:
+            Promoted(self).play()
 
     def _keep_up(self) -> None:
         """All is quiet: what is behind the horizon expires, and two sweeps leave what is needed, and nothing else."""
-        self.upkeep.settle(lambda: self._last_sync().watermark)
+        self.upkeep.settle(lambda: self.last_sync().watermark)
 
     def _while_it_is_dark(self) -> None:
         """What a place has that is dark delays the tables that need it; the others are published by the next sync."""
@@ -263,7 +267,8 @@ class World:
         if files - self.invariants.reached:
             raise Violation(f"progress: the clean-up leaves {sorted(files - self.invariants.reached)}")
 
-    def _last_sync(self) -> Report:
+    def last_sync(self) -> Report:
+        """Let the region catch up, with nobody else at work."""
         report = sync(self.syncs[0].context, SyncOptions(), self.tell, engine=no_engine)
         self.invariants.check()
         return report
@@ -359,6 +364,7 @@ class World:
                 patch("sterna.gc.run.datetime", time),
                 patch("sterna.upkeep.expire.datetime", time),
                 patch("sterna.upkeep.sweep.datetime", time),
+                patch("sterna.upkeep.gather.epoch_of", self.upkeep.epoch_of),
                 patch("sterna.upkeep.sweep.uuid", SimpleNamespace(uuid4=self.upkeep.uuid)),
                 patch("sterna.feed.log.datetime", time),
                 patch("sterna.gc.fence.Fence", self._fence),

@@ -85,10 +85,11 @@ class Pins:
         for key in tables:
             if key not in contents:
                 raise NoSuchQuery(f"there is no table {key_name(key)} at {hash[:12]}", table=key_name(key))
-        return tuple(
-            PinnedTable(key, _uri(contents[key]), self._snapshots(contents[key]).current, own_schema=False)
-            for key in tables
-        )
+        try:
+            current = {key: self._snapshots(contents[key]).current for key in tables}
+        except ObjectMissing as error:  # a clean-up has passed it
+            raise SnapshotGone(f"what {hash[:12]} showed is cleaned up by now", file=error.file) from error
+        return tuple(PinnedTable(key, _uri(contents[key]), current[key], own_schema=False) for key in tables)
 
     def _at_snapshot(self, key: Key, snapshot: int) -> PinnedTable:
         head = self._head()

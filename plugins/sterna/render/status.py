@@ -29,6 +29,7 @@ def status_text(found: RegionStatus) -> str:
         *(f"  refused {item.key}: {item.reason}{left_of(item)}" for item in found.refused),
         *(f"  {short_line(item)}" for item in found.short_retention),
         *(f"  {slot_line(slot)}" for slot in found.slots),
+        *(f"  {item.line}" for item in found.silent or ()),
         *([f"  {stored_line(found.stored)}"] if found.stored else []),
         *(f"  region {name} runs another registry" for name in found.other_registry),
         *(f"  not looked at: {what}" for what in found.unseen),

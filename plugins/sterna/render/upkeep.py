@@ -55,8 +55,8 @@ def _table(table: TablePlan) -> list[str]:
     ]
     for region in sorted({group.region for group in table.groups}):
         lines += _region(region, [group for group in table.groups if group.region == region])
-    lines += ["  manifests would be rewritten"] if table.merge_manifests else []
-    lines += ["  files of deletes would be rewritten"] if table.merge_deletes else []
+    lines += [f"  manifests would be rewritten; price {table.manifests_price:.4f}"] if table.merge_manifests else []
+    lines += [f"  files of deletes would be rewritten; price {table.deletes_price:.4f}"] if table.merge_deletes else []
     return lines + _left(table.left)
 
 

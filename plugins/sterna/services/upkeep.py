@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
+from sterna.services.flows import Flow
 from sterna.services.readers import Pattern
 from sterna.services.values import Duration, Size
 from sterna.strict_yaml import StrictModel
@@ -57,6 +58,8 @@ class Upkeep(StrictModel):
         credential_id: Airflow connection id of whoever may commit to `main` at the catalog; none: the region's own
             `catalog.credential_id`.
         heads: seconds for which heads of replica branches stay readable: the longest `--keep` of any region's clean-up.
+        reproduce: tables whose snapshots stay readable for some seconds, by their names: what was current then, too.
+            Views of features add theirs.
         spark: the Spark master of compaction; "": the region's.
     """
 
@@ -65,8 +68,22 @@ class Upkeep(StrictModel):
     without: list[str] = Field(default_factory=list)
     grace: Duration = 86_400
     heads: Duration = 604_800
+    reproduce: dict[str, Duration] = Field(default_factory=dict)
     spark: str = ""
     credential_id: str | None = None
+    # The section `flows` of the same file: whatever lets snapshots go has to know who follows them.
+    _flows: tuple[Flow, ...] = PrivateAttr(())
+
+    @property
+    def flows(self) -> tuple[Flow, ...]:
+        """The flows of the same file."""
+        return self._flows
+
+    def beside(self, flows: tuple[Flow, ...]) -> Upkeep:
+        """Return the section as it stands beside these flows."""
+        copy = self.model_copy()
+        copy._flows = flows
+        return copy
 
 
 def section(value: Any) -> Any:

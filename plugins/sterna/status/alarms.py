@@ -39,7 +39,8 @@ class Alarm:
     """One thing that somebody has to be told.
 
     Args:
-        kind: `branch`, `lag`, `transit`, `held`, `cut off`, `gc` or `slot`; the run book has an entry for each.
+        kind: `branch`, `lag`, `transit`, `held`, `cut off`, `gc`, `slot` or `upkeep`; the run book has an entry
+            for each.
         text: what is wrong, for people, in one line.
     """
 
@@ -65,6 +66,7 @@ def alarms(status: RegionStatus, limits: AlarmLimits) -> tuple[Alarm, ...]:
         "cut off": f"{status.region} is {status.cut_off.line}" if status.cut_off else "",
         "gc": _gc(status, limits),
         "slot": _slots(status, limits),
+        "upkeep": "; ".join(item.line for item in status.silent or ()),
     }
     return tuple(Alarm(kind, printable(text)) for kind, text in found.items() if text)
 

@@ -121,6 +121,27 @@ class Stored:
 
 
 @dataclass(frozen=True)
+class SilentRegion:
+    """A region that upkeep of `main` has to wait for.
+
+    Args:
+        name: its name.
+        lag_seconds: how far its watermark is behind `main`; None where that can't be told.
+        why: what is wrong with its branch, "" where it is only behind.
+    """
+
+    name: str
+    lag_seconds: float | None
+    why: str = ""
+
+    @property
+    def line(self) -> str:
+        """What people are told, in one line."""
+        behind = self.why or f"it is {self.lag_seconds or 0.0:.0f} s behind main"
+        return printable(f"upkeep of main waits for {self.name}, and storage grows: {behind}", 10_000)
+
+
+@dataclass(frozen=True)
 class RegionStatus:
     """One region's replica branch against `main`.
 
@@ -154,6 +175,8 @@ class RegionStatus:
         transit: keys that stay behind while the large lane brings them.
         transit_lag_seconds: how far it is behind with the table that is in transit for the longest time; 0 when none
             is, None when nobody knows.
+        silent: regions for which upkeep waits for longer than its `patience`; None where no upkeep is configured, or
+            nobody looked.
     """
 
     region: str
@@ -180,3 +203,4 @@ class RegionStatus:
     stored: Stored | None = None
     transit: tuple[InTransitNow, ...] = ()
     transit_lag_seconds: float | None = 0.0
+    silent: tuple[SilentRegion, ...] | None = None

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from sterna.services.upkeep import UpkeepRule
-from sterna.upkeep.model import NOW, PRICE, QUIET, Group, LiveFile
+from sterna.upkeep.model import NOW, PRICE, QUIET, Group, LiveFile, TablePlan
 
 SMALL: Final = 0.75
 """Of the target: smaller files are rewritten."""
@@ -76,6 +76,26 @@ def afford(groups: Sequence[Group], left: float | None) -> tuple[tuple[Group, ..
         else:
             left -= group.price
     return tuple(replace(group, when=PRICE) if group.paths in waiting else group for group in groups), left
+
+
+def afford_tidying(table: TablePlan, left: float | None) -> tuple[TablePlan, float | None]:
+    """Let files of deletes, and manifests, wait where they don't fit what is left of a day's price.
+
+    Returns:
+        The plan, and what is left then.
+    """
+    lines = []
+    if left is not None and table.merge_deletes and table.deletes_price > left + 1e-12:
+        lines.append(f"files of deletes wait for another day: shipping them costs {table.deletes_price:.4f}")
+        table = replace(table, merge_deletes=False)
+    elif left is not None and table.merge_deletes:
+        left -= table.deletes_price
+    if left is not None and table.merge_manifests and table.manifests_price > left + 1e-12:
+        lines.append(f"manifests wait for another day: shipping them costs {table.manifests_price:.4f}")
+        table = replace(table, merge_manifests=False)
+    elif left is not None and table.merge_manifests:
+        left -= table.manifests_price
+    return replace(table, left=(*table.left, *lines)), left
 
 
 def outputs(size: int, target: int) -> int:

@@ -10,6 +10,7 @@ from sterna.registry.credential import fileio_properties
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica.region import RegionContext
 from sterna.services.upkeep import Upkeep
+from sterna.wap.main_catalog import login
 
 
 class BySpark:
@@ -42,21 +43,3 @@ class BySpark:
             **login(self._context, self._credential_id or address.credential_id),
             **fileio_properties(location, credential),
         }
-
-
-def login(context: RegionContext, id: str | None) -> dict[str, str]:
-    """Return the settings by which a Nessie catalog in Spark logs in; none without a credential.
-
-    Raises:
-        CredentialError: it is missing.
-    """
-    if id is None:
-        return {}
-    credential = context.secrets(id)
-    if not credential.login:
-        return {"authentication.type": "BEARER", "authentication.token": credential.password}
-    return {
-        "authentication.type": "BASIC",
-        "authentication.username": credential.login,
-        "authentication.password": credential.password,
-    }

@@ -84,7 +84,7 @@ def expire(
             _refuse_unknown(work.facts, settings, asked)
         left = [each for each in _wanted(work.facts, settings, asked) if each[0].key not in done]
         for shown, rule in left:
-            found = _decided(work, shown, rule)
+            found = _decided(work, shown, rule, settings.reproduce.get(shown.key, 0))
             if remove is None or found.problem or not found.expired:
                 done[found.key] = found
                 continue
@@ -138,13 +138,14 @@ def _refuse_unknown(facts: Facts, settings: Upkeep, asked: Collection[str]) -> N
             raise UsageError(f"{pattern}: no table of main that a rule of the section upkeep matches")
 
 
-def _decided(work: _Work, shown: Shown, rule: UpkeepRule) -> ExpiredTable:
+def _decided(work: _Work, shown: Shown, rule: UpkeepRule, reproduce: int) -> ExpiredTable:
     """Return what is to become of one table."""
     try:
         metadata = _read(work.context, shown)
     except SternaError as error:
         return ExpiredTable(shown.key, shown.metadata, 0, (), {}, problem=error.message)
-    gone = removable(metadata, work.found, keep=timedelta(seconds=rule.keep), now=work.facts.now)
+    keep, past = timedelta(seconds=rule.keep), timedelta(seconds=reproduce)
+    gone = removable(metadata, work.found, keep=keep, now=work.facts.now, reproduce=past)
     blocks = work.found.blocks_of(shown.key)
     problem = "; ".join(f"{block.region}: {block.reason}" for block in blocks)
     needs = work.found.snapshots

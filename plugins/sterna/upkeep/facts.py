@@ -77,6 +77,21 @@ class RegionFacts:
 
 
 @dataclass(frozen=True)
+class Followed:
+    """How far a flow has come in the table that it follows, as the mark on its target says.
+
+    Args:
+        key: the table's key name.
+        snapshot: the snapshot up to which it has come: what came since is read from there.
+        flow: the flow's name.
+    """
+
+    key: str
+    snapshot: int
+    flow: str
+
+
+@dataclass(frozen=True)
 class Facts:
     """All that a horizon depends on, read from the primary under one epoch.
 
@@ -90,6 +105,7 @@ class Facts:
         references: all other branches and tags, and what this region's own copy of the catalog shows.
         regions: all regions.
         epoch: the epoch; "" where the regions share one catalog.
+        followed: how far each flow has come.
     """
 
     now: datetime
@@ -100,3 +116,4 @@ class Facts:
     references: tuple[ShowingReference, ...] = ()
     regions: tuple[RegionFacts, ...] = field(default=())
     epoch: str = ""
+    followed: tuple[Followed, ...] = ()

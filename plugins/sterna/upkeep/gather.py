@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from sterna.catalog.model import NAMESPACE, Commit, Content, Key, Put, Reference, key_name
+from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Commit, Content, Key, Put, Reference, key_name
 from sterna.catalog.reader import CatalogReader
 from sterna.edges.postgres.epoch import find_epoch
 from sterna.errors import Busy, ReferenceNotFound
@@ -19,7 +19,9 @@ from sterna.replica.held import held_since
 from sterna.replica.held_list import read_list
 from sterna.replica.region import RegionContext
 from sterna.services.upkeep import Upkeep
-from sterna.upkeep.facts import Facts, MainCommit, RegionFacts, ShowingReference, Shown
+from sterna.upkeep.facts import Facts, Followed, MainCommit, RegionFacts, ShowingReference, Shown
+from sterna.wap.model import flow_channel
+from sterna.wap.state import read_state
 
 _TAGS = ("sterna-hold-", "sterna-outlet-")
 OWN_COPY = "this region's copy of"
@@ -88,7 +90,28 @@ def gather(context: RegionContext, settings: Upkeep, now: datetime) -> tuple[Fac
         references=tuple(each for each in found if each.name != SOURCE_BRANCH),
         regions=tuple(replace(each, refused=_refused(context.registry, each.name, keys)) for each in regions),
         epoch=epoch,
+        followed=_followed(context, settings, main),
     ), references
+
+
+def _followed(context: RegionContext, settings: Upkeep, main: Iterable[Shown]) -> tuple[Followed, ...]:
+    """Return how far the flows have come; one that has no target yet, or no mark there, begins anew and needs nothing.
+
+    Raises:
+        BrokenMetadata: a target's metadata can't be read.
+        StoreError: its store doesn't answer.
+    """
+    if not settings.flows:
+        return ()
+    targets, found = {shown.key: shown for shown in main if shown.kind == ICEBERG_TABLE}, []
+    for flow in settings.flows:
+        if flow.into not in targets:
+            continue
+        told = read_state(context, flow.into, targets[flow.into].metadata)
+        snapshot = told.properties.get(flow_channel(flow.name).mark, "").partition("/")[0]
+        if snapshot.isdigit():
+            found.append(Followed(flow.source, int(snapshot), flow.name))
+    return tuple(found)
 
 
 class References:

@@ -15,7 +15,9 @@ from sterna.iceberg.metadata.history import current_line, staged_snapshots
 from sterna.iceberg.metadata.model import TableMetadata
 from sterna.replica.held import Held, held_since
 from sterna.upkeep.facts import Facts, MainCommit, RegionFacts, Shown
+from sterna.upkeep.model import PRICE_MARK
 
+_DAY = timedelta(days=1)
 _PLACE = "sterna.applied-at."  # a channel's; see `sterna.wap.model.Channel.place`
 
 
@@ -68,7 +70,7 @@ class Horizon:
 
     Args:
         needed: by version, why.
-        since: snapshots that `main` showed since the oldest watermark.
+        since: snapshots that `main` showed since the oldest watermark, and those from which a flow goes on.
         blocks: what upkeep has to wait for.
     """
 
@@ -114,6 +116,7 @@ def horizon(facts: Facts, *, patience: timedelta, without: Collection[str] = ())
         for shown, need in needed.items()
         if shown.snapshot is not None and need.why in (Why.HISTORY, Why.HELD, Why.TRANSIT)
     )
+    since |= {each.snapshot for each in facts.followed}
     for reference in sorted(facts.references, key=lambda each: bool(each.replica_of)):
         for shown in reference.shown:
             needed.setdefault(shown, Need(Why.REFERENCE, reference.name, reference.replica_of))
@@ -123,30 +126,48 @@ def horizon(facts: Facts, *, patience: timedelta, without: Collection[str] = ())
     return Horizon(needed, since, tuple(blocks))
 
 
-def removable(metadata: TableMetadata, found: Horizon, *, keep: timedelta, now: datetime) -> tuple[int, ...]:
+def removable(
+    metadata: TableMetadata, found: Horizon, *, keep: timedelta, now: datetime, reproduce: timedelta = timedelta()
+) -> tuple[int, ...]:
     """Return the ids of a table's snapshots that may be taken out of its metadata, oldest first.
 
     The heads of its refs stay, the current snapshot, staged ones that nobody has published, and what is younger than
-    `keep`; and on the current snapshot's line whatever lies before one that `main` showed since the oldest watermark: a
-    commit may bring several. The same before one that stays and that a channel's mark was set with: else it would be no
-    ancestor any more, and the table look as if it had been rolled back. And before one that was staged and published,
-    while a replica needs it: else it would look as if it had never been published, and stay for ever.
+    `keep`; what upkeep made within a day, for the price of a day is told by it; and on the current snapshot's line
+    whatever lies before one that `main` showed since the oldest watermark: a commit may bring several. The same before
+    one that stays and that a channel's mark was set with: else it would be no ancestor any more, and the table look as
+    if it had been rolled back. And before one that was staged and published, while a replica needs it: else it would
+    look as if it had never been published, and stay for ever.
 
     Args:
         metadata: the table, as `main` shows it.
         found: what is needed.
         keep: a floor: it keeps more, never less.
         now: the time.
+        reproduce: for so long what was current stays readable, and what lies between it and now; none: not.
     """
     line = current_line(metadata)
-    whole = {*found.since, *_marked(metadata) & {*metadata.refs.values(), *found.snapshots}}
+    past = _reproduced(metadata, line, now - reproduce if reproduce else None)
+    whole = {*found.since, *past, *_marked(metadata) & {*metadata.refs.values(), *found.snapshots}}
     needs = found.snapshots
     whole |= {item.snapshot_id for item in metadata.snapshots if item.wap_id and _passes(needs.get(item.snapshot_id))}
     deepest = max((number for number, id in enumerate(line) if id in whole), default=-1)
     stays = {*metadata.refs.values(), *line[: max(deepest, 0) + 1], *staged_snapshots(metadata), *found.snapshots}
     young = (now - keep).timestamp() * 1000
-    gone = [item for item in metadata.snapshots if item.snapshot_id not in stays and item.timestamp_ms < young]
+    day = min(young, (now - _DAY).timestamp() * 1000)
+    gone = [
+        item
+        for item in metadata.snapshots
+        if item.snapshot_id not in stays and item.timestamp_ms < (day if dict(item.marks).get(PRICE_MARK) else young)
+    ]
     return tuple(item.snapshot_id for item in sorted(gone, key=lambda item: item.timestamp_ms))
+
+
+def _reproduced(metadata: TableMetadata, line: list[int], since: datetime | None) -> set[int]:
+    """Return the snapshot of the current line that was current at a moment; later ones lie before it."""
+    if since is None or not line:
+        return set()
+    times = {item.snapshot_id: item.timestamp_ms for item in metadata.snapshots}
+    return {next((id for id in line if times[id] <= since.timestamp() * 1000), line[-1])}
 
 
 def _passes(need: Need | None) -> bool:

@@ -52,8 +52,7 @@ def look(
         StoreError, CredentialError: a store can't be used.
     """
     metadata = read_metadata(context, uri)
-    mapping = context.mapping
-    home = mapping.locate(_written_at(metadata)).location.region
+    home = context.mapping.locate(_written_at(metadata)).location.region
     base = TablePlan(table, metadata.current_snapshot_id, snapshots=len(metadata.snapshots), home=home)
     snapshot = next((each for each in metadata.snapshots if each.snapshot_id == base.snapshot), None)
     if snapshot is None:
@@ -61,15 +60,16 @@ def look(
     if snapshot.manifest_list is None:
         return replace(base, left=("its manifests stand inline (format v1): a writer's next commit ends that",))
     manifests = _manifests(context, snapshot.manifest_list)
-    entries = _Entries(_times(metadata.snapshots), mapping)
-    for uri, data in read_files(context, {item.path: item.length for item in manifests}):
-        entries.add(next(item for item in manifests if item.path == uri), _read(context, uri, data))
+    entries = _entries(context, metadata, manifests)
     files, left = entries.live()
     groups = tuple(
         _placed(context, prices, table, metadata, home, files, group) for group in choose(files, rule, now_ms, parts)
     )
     last = max(entries.newest(), default=0)
     quiet = now_ms - last >= rule.quiet * 1000
+    merge_manifests = len(manifests) >= _most_manifests(manifests)
+    merge_deletes = quiet and metadata.format_version == 2 and entries.mergeable(home)
+    beside = f"{metadata.location.rstrip('/')}/metadata"
     return replace(
         base,
         files=len(files),
@@ -77,8 +77,11 @@ def look(
         delete_files=entries.delete_files,
         manifests=len(manifests),
         groups=groups,
-        merge_manifests=len(manifests) >= _most_manifests(manifests),
-        merge_deletes=quiet and metadata.format_version == 2 and entries.mergeable(home),
+        merge_manifests=merge_manifests,
+        merge_deletes=merge_deletes,
+        # Rewritten, both are about as large as they were.
+        manifests_price=_price(prices, table, beside, sum(item.length for item in manifests) * merge_manifests),
+        deletes_price=_price(prices, table, _written_at(metadata), entries.delete_bytes * merge_deletes),
         left=(*left, *_quiet_ones(groups)),
     )
 
@@ -90,10 +93,23 @@ def _manifests(context: RegionContext, uri: str) -> tuple[ManifestFile, ...]:
     return parsed(context, uri, data, read_manifest_list)
 
 
+def _entries(context: RegionContext, metadata: TableMetadata, manifests: Sequence[ManifestFile]) -> _Entries:
+    entries = _Entries(_times(metadata.snapshots), context.mapping)
+    by_path = {item.path: item for item in manifests}
+    for uri, data in read_files(context, {item.path: item.length for item in manifests}):
+        entries.add(by_path[uri], _read(context, uri, data))
+    return entries
+
+
 def _read(context: RegionContext, uri: str, data: bytes) -> tuple[FileAmount, ...]:
     from sterna.iceberg.manifests.amounts import read_amounts
 
     return parsed(context, uri, data, read_amounts)
+
+
+def _price(prices: Prices, table: str, place: str, size: int) -> float:
+    """Return what shipping costs of files that are written anew at a place."""
+    return prices.price(place, prices.shipped(table, place, size))
 
 
 def _written_at(metadata: TableMetadata) -> str:
@@ -135,6 +151,7 @@ class _Entries:
     times: dict[int, int]
     mapping: Mapping
     delete_files: int = 0
+    delete_bytes: int = 0
     _data: list[tuple[int, FileAmount, int, int]] = field(default_factory=list)
     _last: dict[tuple[int, str], int] = field(default_factory=dict)
     _for_file: dict[str, int] = field(default_factory=dict)
@@ -161,6 +178,7 @@ class _Entries:
 
     def _add_delete(self, place: tuple[int, str], entry: FileAmount, at: int) -> None:
         self.delete_files += 1
+        self.delete_bytes += entry.size
         self._places.append(entry.path)
         if entry.referenced:
             self._for_file[entry.referenced] = self._for_file.get(entry.referenced, 0) + entry.records

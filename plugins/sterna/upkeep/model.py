@@ -96,6 +96,8 @@ class TablePlan:
         groups: what is rewritten, now or later.
         merge_manifests: the manifests are so many that they should be rewritten.
         merge_deletes: the same for files of deletes.
+        manifests_price: what shipping rewritten manifests costs, where they should be.
+        deletes_price: the same for files of deletes.
         home: the region that the table's metadata lies in.
         left: what is left alone, and why.
     """
@@ -110,6 +112,8 @@ class TablePlan:
     groups: tuple[Group, ...] = ()
     merge_manifests: bool = False
     merge_deletes: bool = False
+    manifests_price: float = 0.0
+    deletes_price: float = 0.0
     home: str = ""
     left: tuple[str, ...] = ()
 

@@ -7,14 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from sterna.catalog.model import ICEBERG_TABLE, Content, Put, key_name, parse_key
+from sterna.catalog.model import ICEBERG_TABLE, Content, Key, Put, key_name, parse_key
 from sterna.errors import SternaError, UsageError
+from sterna.iceberg.metadata.model import Snapshot
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.registry.policy import matching
 from sterna.replica.region import Progress, RegionContext
 from sterna.services.upkeep import Upkeep, UpkeepRule
 from sterna.sync.plan.reading import read_metadata
-from sterna.upkeep.choose import afford
+from sterna.upkeep.choose import afford, afford_tidying
 from sterna.upkeep.look import look
 from sterna.upkeep.model import APP, PRICE, PRICE_MARK, Money, TablePlan, UpkeepPlan
 from sterna.upkeep.prices import Prices
@@ -71,8 +72,9 @@ def make_plan(
     planned = []
     budgets = {number: None if money.per_day is None else money.per_day - money.spent for number, money in left.items()}
     for item, table in zip(ruled, found, strict=True):
-        groups, budgets[item.number] = afford(table.groups, budgets.get(item.number))
-        planned.append(with_waiting(replace(table, groups=groups)))
+        groups, left_over = afford(table.groups, budgets.get(item.number))
+        tidied, budgets[item.number] = afford_tidying(with_waiting(replace(table, groups=groups)), left_over)
+        planned.append(tidied)
     return UpkeepPlan(source_hash, tuple(planned), tuple(money for money in left.values() if money.per_day is not None))
 
 
@@ -130,8 +132,9 @@ def with_waiting(table: TablePlan) -> TablePlan:
 def money_left(context: RegionContext, settings: Upkeep, ruled: Sequence[Ruled], now: datetime) -> Mapping[int, Money]:
     """Return, by the number of each rule, what it may cost and what upkeep has spent of it in the last 24 hours.
 
-    What was spent stands in the snapshots that upkeep's commits to `main` made. One that can't be read any more counts
-    as all that the day may cost.
+    What was spent stands in the snapshots that upkeep's commits to `main` made: the table's newest metadata lists them,
+    for expiry leaves them as long. Of a table that is gone the commit's own metadata tells; what can't be read any more
+    counts as all that the day may cost.
     """
     numbers = {item.number for item in ruled}
     spent = dict.fromkeys(numbers, 0.0)
@@ -148,16 +151,37 @@ def money_left(context: RegionContext, settings: Upkeep, ruled: Sequence[Ruled],
 
 def _spent(context: RegionContext, since: datetime) -> list[tuple[str, float]]:
     """Return, for each of upkeep's commits since a moment, the table and what shipping its files costs."""
-    found = []
+    found: list[tuple[str, float]] = []
+    newest: dict[Key, dict[int, float]] = {}
     for commit in context.primary.history(SOURCE_BRANCH, operations=True):
         if commit.commit_time < since:
             break
         if commit.properties.get("app-id") != APP:
             continue
         for operation in commit.operations or ():
-            if isinstance(operation, Put) and operation.content.metadata_location:
-                found.append((key_name(operation.key), _price_of(context, operation.content.metadata_location)))
+            if not isinstance(operation, Put) or not operation.content.metadata_location:
+                continue
+            key, snapshot = operation.key, operation.content.payload.get("snapshotId")
+            if key not in newest:
+                newest[key] = _prices_now(context, key)
+            price = newest[key].get(snapshot) if isinstance(snapshot, int) else None
+            if price is None:
+                price = _price_of(context, operation.content.metadata_location)
+            found.append((key_name(key), price))
     return found
+
+
+def _prices_now(context: RegionContext, key: Key) -> dict[int, float]:
+    """Return, by snapshot, the prices that a table's newest metadata tells."""
+    head = context.primary.reference(SOURCE_BRANCH).hash
+    content = context.primary.contents(SOURCE_BRANCH, head, [key]).get(key)
+    if content is None or not content.metadata_location:
+        return {}
+    try:
+        metadata = read_metadata(context, content.metadata_location)
+    except SternaError:
+        return {}
+    return {each.snapshot_id: _marked_price(each) for each in metadata.snapshots}
 
 
 def _price_of(context: RegionContext, uri: str) -> float:
@@ -165,10 +189,12 @@ def _price_of(context: RegionContext, uri: str) -> float:
         metadata = read_metadata(context, uri)
     except SternaError:
         return float("inf")
-    marks = next(
-        (dict(each.marks) for each in metadata.snapshots if each.snapshot_id == metadata.current_snapshot_id), {}
-    )
+    current = (each for each in metadata.snapshots if each.snapshot_id == metadata.current_snapshot_id)
+    return sum(_marked_price(each) for each in current)
+
+
+def _marked_price(snapshot: Snapshot) -> float:
     try:
-        return float(marks.get(PRICE_MARK, "0"))
+        return float(dict(snapshot.marks).get(PRICE_MARK, "0"))
     except ValueError:
         return float("inf")

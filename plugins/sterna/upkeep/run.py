@@ -11,14 +11,12 @@ from datetime import UTC, datetime
 from typing import Final
 
 from sterna.catalog.model import parse_key
-from sterna.edges.spark.main_tables import LostRace, MainCatalog, MainTables, Outdated
+from sterna.edges.spark.main_tables import LostRace, MainTables, Outdated
 from sterna.edges.spark.rewriting import Chosen, Rewriting, Written
 from sterna.errors import CatalogStateUnknown, SternaError
-from sterna.registry.credential import fileio_properties
 from sterna.replica.region import Progress, RegionContext
 from sterna.services.upkeep import Upkeep
-from sterna.upkeep.choose import afford
-from sterna.upkeep.committing import login
+from sterna.upkeep.choose import afford, afford_tidying
 from sterna.upkeep.model import (
     APP,
     MARK,
@@ -33,6 +31,7 @@ from sterna.upkeep.model import (
 )
 from sterna.upkeep.plan import Ruled, find_tables, look_at, make_plan, money_left, with_waiting
 from sterna.upkeep.prices import Prices
+from sterna.wap.main_catalog import main_catalog
 
 _LOOKS: Final = (1, 4, 16)
 """Into how many parts groups are cut at each look at a table. There is a second one where somebody deleted rows of what
@@ -80,25 +79,12 @@ def upkeep(
     # What saves readers most files comes first: a day's price may not do for all.
     waiting.sort(key=lambda table: -sum(group.files - group.new_files for group in table.now(region)))
     clock = (lambda: now) if now else (lambda: datetime.now(UTC))
-    with closing(MainTables(settings.spark or context.region.spark, main_catalog(context, settings))) as spark:
+    with closing(
+        MainTables(settings.spark or context.region.spark, main_catalog(context, settings.credential_id, APP))
+    ) as spark:
         run = _Run(context, settings, run_id, spark, progress, clock)
         done = tuple(run.table(table.table) for table in waiting)
     return UpkeepDone(region, run_id, dry_run, plan, done)
-
-
-def main_catalog(context: RegionContext, settings: Upkeep) -> MainCatalog:
-    """Return how Spark reaches `main`, as whoever may commit there, and the stores of all locations.
-
-    Raises:
-        CredentialError: a credential is missing.
-    """
-    address = context.ports.primary_region.catalog
-    stores = {}
-    for location in context.registry.locations:
-        credential = context.secrets(location.credential_id) if location.credential_id else None
-        stores[location.prefix] = fileio_properties(location, credential)
-    access = login(context, settings.credential_id or address.credential_id)
-    return MainCatalog(address.write, access, context.region.replica_root, stores, APP)
 
 
 def _has_work(table: TablePlan, region: str) -> bool:
@@ -153,7 +139,8 @@ class _Run:
         money = money_left(self.context, self.settings, ruled, now)[ruled[0].number]
         left = None if money.per_day is None else money.per_day - money.spent
         own = tuple(group for group in table.groups if group.region == self.context.region.name)
-        return with_waiting(replace(table, groups=afford(own, left)[0])), ruled[0]
+        groups, left = afford(own, left)
+        return afford_tidying(with_waiting(replace(table, groups=groups)), left)[0], ruled[0]
 
     def _once(self, name: str, done: TableDone, parts: int) -> tuple[TableDone, TablePlan | None]:
         table, ruled = self._look(name, parts)
@@ -221,7 +208,7 @@ class _Run:
         for group, written in pairs:
             # What it costs follows from what was written: the same share of the plan's price.
             price += group.price * written.bytes / group.new_bytes if group.new_bytes else 0.0
-        rewriting.replace_files([written for _, written in pairs], {**self._marks(), PRICE_MARK: repr(price)})
+        rewriting.replace_files([written for _, written in pairs], self._marks(price))
         groups = [group for group, _ in pairs]
         return replace(
             done,
@@ -242,13 +229,13 @@ class _Run:
         rewriting = Rewriting(self.spark, parse_key(name), "")
         try:
             if table.merge_deletes:
-                done = replace(done, deletes=rewriting.rewrite_deletes(self._marks()))
+                done = replace(done, deletes=rewriting.rewrite_deletes(self._marks(table.deletes_price)))
             if table.merge_manifests:
-                done = replace(done, manifests=rewriting.rewrite_manifests(self._marks()))
+                done = replace(done, manifests=rewriting.rewrite_manifests(self._marks(table.manifests_price)))
         except (Outdated, LostRace) as error:
             # Nothing is lost by leaving it: the next run looks again.
             return replace(done, left=(*done.left, f"manifests or files of deletes, changed by others: {error}"))
         return done
 
-    def _marks(self) -> dict[str, str]:
-        return {MARK: self.run_id, REGION_MARK: self.context.region.name}
+    def _marks(self, price: float) -> dict[str, str]:
+        return {MARK: self.run_id, REGION_MARK: self.context.region.name, PRICE_MARK: repr(price)}

@@ -32,6 +32,7 @@ KEYS = [
     "stored",
     "transit",
     "transit_lag_seconds",
+    "silent",
 ]
 
 

@@ -78,6 +78,15 @@ def test_a_snapshot_that_the_head_lost_is_found_in_an_older_commit(synced: World
     assert found.metadata != uri and current(found.metadata) == first
 
 
+def test_a_commit_that_is_cleaned_up_is_gone_not_broken(synced: World) -> None:
+    newest, older = [commit for commit in synced.catalog.history(BRANCH, operations=True) if commit.operations][:2]
+    (found,) = pins(synced).find((KEY,), CommitPin(older.hash))
+    path_of(found.metadata).unlink()
+    with pytest.raises(SnapshotGone, match="cleaned up"):
+        pins(synced).find((KEY,), CommitPin(older.hash))
+    assert pins(synced).find((KEY,), CommitPin(newest.hash))
+
+
 def test_what_nobody_knows_is_gone(synced: World) -> None:
     for wrong in (0, -1, 1 << 62):
         with pytest.raises(SnapshotGone):

@@ -11,8 +11,9 @@ from sterna.catalog.model import ICEBERG_TABLE
 from sterna.iceberg.metadata.history import log_start
 from sterna.iceberg.metadata.model import Snapshot, TableMetadata
 from sterna.replica.held import IN_TRANSIT, Held
-from sterna.upkeep.facts import Facts, MainCommit, RegionFacts, ShowingReference, Shown
+from sterna.upkeep.facts import Facts, Followed, MainCommit, RegionFacts, ShowingReference, Shown
 from sterna.upkeep.horizon import Horizon, Why, horizon, removable
+from sterna.upkeep.model import PRICE_MARK
 from sterna.wap.decide import is_rewound
 from sterna.wap.model import Channel, SnapshotState, TableState
 
@@ -77,6 +78,10 @@ ROWS = {
         {3, 4, 5},
     ),
     "a table in transit": (replace(FACTS, regions=(region(held=(held(kind=IN_TRANSIT, good="c3"),)),)), {3, 4, 5}),
+    "a flow goes on from it, and needs the way since": (
+        replace(FACTS, followed=(Followed("a", 2, "dwd"),)),
+        {2, 3, 4, 5},
+    ),
     "another table is held": (replace(FACTS, regions=(region(held=(replace(held(), key="b"),)),)), {5}),
     "a region that isn't entitled": (
         replace(FACTS, regions=(region(), region("ap", "c1", refused=frozenset({"a"})))),
@@ -137,6 +142,24 @@ def test_keep_is_a_floor_and_nothing_more() -> None:
     assert removable(metadata(), found(FACTS), keep=2 * DAY + HOUR, now=NOW) == (1, 2, 3)
     behind = replace(FACTS, regions=(region(watermark="c1"),))
     assert removable(metadata(), found(behind), keep=timedelta(0), now=NOW) == ()
+
+
+def test_what_upkeep_made_stays_for_the_day_whose_price_it_tells() -> None:
+    table = metadata()
+    marked = replace(table.snapshots[3], marks=((PRICE_MARK, "0.5"),))
+    table = replace(table, snapshots=(*table.snapshots[:3], marked, table.snapshots[4]))
+    written = datetime.fromtimestamp(marked.timestamp_ms / 1000, UTC)
+    nobody = found(replace(FACTS, commits=(), base=(), regions=()))
+    assert 4 not in removable(table, nobody, keep=HOUR, now=written + DAY - HOUR)
+    assert 4 in removable(table, nobody, keep=HOUR, now=written + DAY + HOUR)
+    assert 4 in removable(metadata(), nobody, keep=HOUR, now=written + DAY - HOUR)
+
+
+@pytest.mark.parametrize(("days", "gone"), [(1, (1, 2, 3, 4)), (2, (1, 2, 3)), (2.5, (1, 2)), (5, ()), (90, ())])
+def test_what_was_current_within_the_time_to_reproduce_stays(days: float, gone: tuple[int, ...]) -> None:
+    # Snapshot 4 is two days old: what was current two and a half days ago is snapshot 3.
+    kept = removable(metadata(), found(FACTS), keep=timedelta(0), now=NOW, reproduce=timedelta(days=days))
+    assert kept == gone
 
 
 def test_a_commit_that_brought_several_snapshots_keeps_all_of_them_while_a_region_has_none() -> None:

@@ -16,7 +16,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from sterna.catalog.model import Put
+from sterna.catalog.model import Content, Delete, Put
 from sterna.errors import ServicesError, UsageError
 from sterna.iceberg.manifests.amounts import read_amounts
 from sterna.iceberg.manifests.manifest_list import read_manifest_list
@@ -25,7 +25,8 @@ from sterna.registry.model import Registry
 from sterna.render.upkeep import done_facts, done_text, plan_facts, plan_text
 from sterna.services.load import parse_services
 from sterna.services.upkeep import Upkeep
-from sterna.upkeep.model import APP, PRICE_MARK, Amounts, TableDone, UpkeepDone
+from sterna.upkeep.choose import afford_tidying
+from sterna.upkeep.model import APP, PRICE_MARK, Amounts, TableDone, TablePlan, UpkeepDone
 from sterna.upkeep.plan import make_plan
 from sterna.upkeep.run import _Run
 from tests.support.small_world import World, make_world, ruled
@@ -123,8 +124,17 @@ def test_a_day_s_price_counts_what_upkeep_has_spent(world: World, monkeypatch: p
     assert plan.tables[0].groups[0].when == "price"
     assert "wait for another day" in plan.tables[0].left[-1]
     assert make_plan(world.context(), settings, now=later(25)).tables[0].groups[0].when == "now"
-    # What can't be read any more counts as all that the day may cost.
+    # A later version of the table tells, too: a sweep with a short grace may have taken the commit's own away.
+    newest = spent.with_name("newest.metadata.json")
+    newest.write_text(spent.read_text())
+    head = world.catalog.reference("main").hash
+    known = world.catalog.contents("main", head, [("ns", "a")])[("ns", "a")]
+    world.catalog.commit("main", head, [Put(("ns", "a"), content(f"file://{newest}", known.id))], "a writer's", {})
     spent.rename(spent.with_name("gone"))
+    assert make_plan(world.context(), settings, now=later()).money[0].spent == 0.75
+    # What can't be read any more counts as all that the day may cost.
+    world.catalog.commit("main", world.catalog.reference("main").hash, [Delete(("ns", "a"))], "drop", {})
+    many(world, "b")
     assert make_plan(world.context(), settings, now=later()).money[0].spent == float("inf")
 
 
@@ -137,9 +147,9 @@ def spend(world: World, price: str) -> Path:
     document["snapshots"][-1]["summary"][PRICE_MARK] = price
     spent = path.with_name("spent.metadata.json")
     spent.write_text(json.dumps(document))
-    world.catalog.commit(
-        "main", head, [Put(("ns", "a"), content(f"file://{spent}", known.id))], "Iceberg replace", {"app-id": APP}
-    )
+    payload = {**content(f"file://{spent}").payload, "snapshotId": document["current-snapshot-id"]}
+    put = Put(("ns", "a"), Content.of(payload).with_id(known.id))
+    world.catalog.commit("main", head, [put], "Iceberg replace", {"app-id": APP})
     return spent
 
 
@@ -154,6 +164,34 @@ def test_what_another_region_spends_meanwhile_is_not_spent_twice(world: World) -
     assert run._affordable(ruled, table.now()) == table.now() != ()
     spend(world, "0.75")
     assert run._affordable(ruled, table.now()) == ()
+
+
+def test_manifests_have_a_price_and_wait_for_another_day_when_that_is_too_much(world: World) -> None:
+    many(world, "a", 24)
+
+    def planned(money: float) -> TablePlan:
+        rule = {"match": ["ns.**"], "quiet": "10m", "egress_per_day": money}
+        plan = make_plan(world.context(), Upkeep.model_validate({"tables": [rule]}), now=later())
+        assert ("manifests would be rewritten; price" in plan_text(plan)) == plan.tables[0].merge_manifests
+        return plan.tables[0]
+
+    table = planned(1_000.0)
+    groups = sum(group.price for group in table.groups)
+    assert table.merge_manifests and table.manifests_price > 0
+    assert planned(groups + table.manifests_price).merge_manifests
+    short = planned(groups + table.manifests_price / 2)
+    assert (short.merge_manifests, len(short.now())) == (False, len(table.groups))
+    assert short.left[-1].startswith("manifests wait for another day")
+
+
+@pytest.mark.parametrize(("left", "expected"), [(None, (True, True)), (3.0, (True, True)), (2.0, (True, False))])
+def test_files_of_deletes_come_before_manifests(left: float | None, expected: tuple[bool, bool]) -> None:
+    both = TablePlan("ns.a", merge_deletes=True, merge_manifests=True, deletes_price=1.5, manifests_price=1.0)
+    found, rest = afford_tidying(both, left)
+    assert (found.merge_deletes, found.merge_manifests) == expected
+    assert rest == (None if left is None else 0.5)
+    none, rest = afford_tidying(both, 0.0)
+    assert (none.merge_deletes, none.merge_manifests, len(none.left), rest) == (False, False, 2, 0.0)
 
 
 def test_a_table_that_can_t_be_read_is_left_and_the_others_are_planned(world: World) -> None:

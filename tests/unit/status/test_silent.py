@@ -1,0 +1,66 @@
+"""Whom upkeep waits for: any region tells of a silent one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from unittest.mock import patch
+
+from sterna.services.upkeep import Upkeep
+from sterna.status.gather import gather_status, watch_status
+from tests.support.small_world import World, run
+
+_TEN_DAYS = datetime.now(UTC) + timedelta(days=10)
+
+
+def settings(**more: object) -> Upkeep:
+    return Upkeep.model_validate({"tables": [{"match": ["**"]}], **more})
+
+
+def silent(world: World, upkeep: Upkeep) -> dict[str, bool] | None:
+    """What eu's status says ten days from now: of each region, whether its lag is known."""
+    with patch("sterna.status.silent.datetime") as clock:
+        clock.now.return_value = _TEN_DAYS
+        found = watch_status(world.context("eu"), upkeep=upkeep).silent
+    return None if found is None else {item.name: (item.lag_seconds or 0.0) > 9 * 86_400 for item in found}
+
+
+def test_a_region_behind_for_longer_than_patience_is_told_by_the_others(world: World) -> None:
+    world.commit(a=world.write("a"))
+    run(world, "us")
+    run(world, "eu")
+    assert silent(world, settings()) == {}
+    world.commit(a=world.write("a"))
+    run(world, "eu")
+    assert silent(world, settings()) == {"us": True}
+    assert silent(world, settings(patience="11d")) == {}
+    assert silent(world, settings(without=["us"])) == {}
+    run(world, "us")
+    assert silent(world, settings()) == {}
+
+
+def test_a_region_that_was_never_synced_counts_from_the_first_commit(world: World) -> None:
+    world.commit(a=world.write("a"))
+    run(world, "eu")
+    assert silent(world, settings()) == {"us": True}
+
+
+def test_a_branch_that_somebody_else_changed_is_told_at_once(world: World) -> None:
+    world.commit(a=world.write("a"))
+    run(world, "us")
+    run(world, "eu")
+    world.catalog.commit_as("somebody", "main_replica_us", [*_namespace()])
+    (found,) = watch_status(world.context("eu"), upkeep=settings()).silent or ()
+    assert (found.name, found.lag_seconds) == ("us", None)
+    assert "somebody" in found.line and "upkeep of main waits for us" in found.line
+
+
+def test_without_upkeep_nobody_looks(world: World) -> None:
+    world.commit(a=world.write("a"))
+    run(world, "eu")
+    assert gather_status(world.context("eu")).silent is None
+
+
+def _namespace() -> list[object]:
+    from sterna.catalog.model import Put, namespace_content
+
+    return [Put(("x",), namespace_content(("x",)))]

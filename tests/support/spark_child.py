@@ -20,6 +20,7 @@ from typing import Any
 
 from sterna.edges.spark import code as spark_code
 from sterna.edges.spark.session import Session, close_session, map_items, open_session
+from sterna.edges.spark.start import require_iceberg
 from sterna.errors import EngineError
 from tests.support import spark_jobs
 
@@ -47,6 +48,7 @@ def main(master: str, folder: Path, ui: str) -> dict[str, Any]:
         found["after"] = map_items(session, spark_jobs.upper, ["still there"])
         if not session.connect:
             found["reused"] = _reused(master, session)
+            found["bare"] = _error(lambda: require_iceberg(session.spark))
     finally:
         close_session(session)
     return found

@@ -13,7 +13,9 @@ from sterna.errors import UsageError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ("CHANGE", "between", "staged", "to_frame")
+__all__ = ("CHANGE", "between", "show", "staged", "to_frame")
+
+_shown: dict[tuple[int, str], DataFrame] = {}  # by session and name of the view
 
 
 def between(
@@ -54,8 +56,22 @@ def between(
     """
     found = to_frame(spark, staged(spark, load_named(spark, table), table, start, end), key, table)
     if view:
-        found.createOrReplaceTempView(view)
+        show(found, view)
     return found
+
+
+def show(rows: DataFrame, view: str) -> None:
+    """Make a temporary view of what `to_frame` returned.
+
+    Spark 4.1 loads a view's table anew at each use, so that no view holds what is staged for it: here it is held, until
+    another view takes the name.
+
+    Args:
+        rows: the rows.
+        view: the view's name.
+    """
+    rows.createOrReplaceTempView(view)
+    _shown[id(rows.sparkSession), view] = rows
 
 
 def staged(spark: SparkSession, loaded: Any, table: str, start: int | str | None, end: int | str | None) -> Staged:

@@ -11,7 +11,15 @@ from sterna.catalog.model import ICEBERG_TABLE, key_name, parse_key
 from sterna.changes.between import staged, to_frame
 from sterna.changes.rows import CHANGE, NOT_A_KEY
 from sterna.edges.spark.staged_changes import Staged, load_metadata
-from sterna.edges.spark.start import address, failures, is_connect, require_pyspark, start_classic, summary
+from sterna.edges.spark.start import (
+    address,
+    failures,
+    is_connect,
+    require_iceberg,
+    require_pyspark,
+    start_classic,
+    summary,
+)
 from sterna.edges.spark.tables import without_secret_values
 from sterna.errors import CredentialError, EngineError, NeedsClassicSpark, NotAKey, UsageError
 from sterna.registry.credential import fileio_properties
@@ -20,8 +28,6 @@ from sterna.replica.region import RegionContext
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-_Stores = list[tuple[str, dict[str, str]]]
 
 
 @dataclass(frozen=True)
@@ -100,21 +106,38 @@ def look(context: RegionContext, asked: Asked, most: int) -> Found:
 def _opened(context: RegionContext, asked: Asked) -> Iterator[tuple[DataFrame, Staged]]:
     branch = asked.branch or context.region.replica_branch
     metadata = _metadata(context, asked.table, branch)
-    stores = _stores(context, metadata, own=branch == context.region.replica_branch)
-    with _session(context) as spark:
-        try:
-            loaded = load_metadata(spark, asked.table, metadata, stores)
-            planned = staged(spark, loaded, asked.table, asked.start, asked.end)
-            yield to_frame(spark, planned, asked.key, asked.table), planned
-        except failures() as error:
-            said = summary(error)
-            if NOT_A_KEY in said:
-                raise NotAKey(
-                    f"several rows of a snapshot have the same {', '.join(asked.key)}", table=asked.table
-                ) from None
-            for _, properties in stores:
-                said = without_secret_values(said, properties)
-            raise EngineError(f"can't read the changes: {said}", table=asked.table) from None
+    stores = stores_of(context, metadata, own=branch == context.region.replica_branch)
+    same_key = f"several rows of a snapshot have the same {', '.join(asked.key)}"
+    with open_session(context) as spark, telling(context, asked.table, same_key, "can't read the changes"):
+        loaded = load_metadata(spark, asked.table, metadata, stores)
+        planned = staged(spark, loaded, asked.table, asked.start, asked.end)
+        yield to_frame(spark, planned, asked.key, asked.table), planned
+
+
+@contextmanager
+def telling(context: RegionContext, table: str, same_key: str, failed: str) -> Iterator[None]:
+    """Turn what Spark raises while changes are read into errors of ours, without what is secret of the stores.
+
+    Args:
+        context: the region.
+        table: what messages call the table.
+        same_key: the message for what isn't a key.
+        failed: how the message for anything else begins.
+
+    Raises:
+        NotAKey: several rows of a snapshot have the same key.
+        EngineError: anything else.
+    """
+    try:
+        yield
+    except failures() as error:
+        said = summary(error)
+        if NOT_A_KEY in said:
+            raise NotAKey(same_key, table=table) from None
+        for location in context.registry.locations:
+            with suppress(CredentialError):  # it was not asked for then
+                said = without_secret_values(said, _properties(context, location))
+        raise EngineError(f"{failed}: {said}", table=table) from None
 
 
 def _metadata(context: RegionContext, table: str, branch: str) -> str:
@@ -125,8 +148,17 @@ def _metadata(context: RegionContext, table: str, branch: str) -> str:
     return found.metadata_location
 
 
-def _stores(context: RegionContext, metadata: str, *, own: bool) -> _Stores:
-    """Return how the stores are reached: on a replica branch this region's own, else all that there are keys for."""
+def stores_of(context: RegionContext, metadata: str, *, own: bool) -> list[tuple[str, dict[str, str]]]:
+    """Return how the stores are reached: on a replica branch this region's own, else all that there are keys for.
+
+    Args:
+        context: the region.
+        metadata: a table's metadata.json; its store comes first.
+        own: it is the region's replica's.
+
+    Raises:
+        CredentialError: that of the first one is missing.
+    """
     home = context.mapping.locate(metadata).location
     found = [(home.prefix, _properties(context, home))]
     for location in context.registry.locations:
@@ -141,8 +173,32 @@ def _properties(context: RegionContext, location: Any) -> dict[str, str]:
     return fileio_properties(location, credential)
 
 
+def load(context: RegionContext, spark: SparkSession, table: str) -> Any:
+    """Return a table of the region's replica, as Iceberg's own object in the JVM.
+
+    Args:
+        context: the region.
+        spark: a session of `open_session`.
+        table: the table's name in the catalog.
+
+    Raises:
+        UsageError: there is no such table.
+        EngineError: it can't be read.
+        CredentialError: a store has none.
+    """
+    metadata = _metadata(context, table, context.region.replica_branch)
+    return load_metadata(spark, table, metadata, stores_of(context, metadata, own=True))
+
+
 @contextmanager
-def _session(context: RegionContext) -> Iterator[SparkSession]:
+def open_session(context: RegionContext) -> Iterator[SparkSession]:
+    """Open a session of the region's Spark in which changes can be planned.
+
+    Raises:
+        NeedsClassicSpark: it is a Spark Connect server.
+        EngineError: it can't be started.
+        NoIceberg: its driver lacks Iceberg's runtime.
+    """
     master = context.region.spark
     if is_connect(master):
         raise NeedsClassicSpark(
@@ -153,6 +209,7 @@ def _session(context: RegionContext) -> Iterator[SparkSession]:
     require_pyspark()
     spark, started = start_classic(master, "sterna", {})
     try:
+        require_iceberg(spark)
         spark.conf.set("spark.sql.session.timeZone", "UTC")
         yield spark
     finally:

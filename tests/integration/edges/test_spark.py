@@ -115,6 +115,11 @@ def test_a_running_application_is_used_and_not_stopped(outcome: Outcome) -> None
     assert reused == {"owned": False, "result": ["OTHER"], "first": ["FIRST"]}
 
 
+def test_a_driver_without_iceberg_is_named(outcome: Outcome) -> None:
+    said = "lacks Iceberg's runtime"
+    assert said in outcome.found.get("bare", said)  # asked on a classic Spark, whose driver runs here
+
+
 def test_what_workers_lack_is_named(outcome: Outcome) -> None:
     assert "no-such-package" in (
         outcome.found["unfit"] or "no-such-package"

@@ -44,6 +44,7 @@ import org.apache.iceberg.util.ContentFileUtil;
 import org.apache.iceberg.util.PartitionSet;
 
 public final class StagedChanges {
+  private static final List NAMES = java.util.Arrays.asList(new Object[] {"file_path", "partition"});
   private static final Cleaner CLEANER = Cleaner.create();
   private static final int MANY = 1000; // partitions: with more of them, manifests aren't told apart by their bounds
 
@@ -144,13 +145,8 @@ public final class StagedChanges {
     Touched touched = new Touched(table.specs());
     move(touched, data);
     touch(touched, deletes);
-    List common = new ArrayList();
-    for (Iterator i = data.common.iterator(); i.hasNext(); ) {
-      ManifestFile each = (ManifestFile) i.next();
-      if (touched.mayHold(each, touched.byDeletes)) common.add(each);
-    }
-    Map old = start == null ? new HashMap() : tasks(start, data.before, common, deletes.allBefore, touched);
-    Map now = tasks(end, data.after, common, deletes.allAfter, touched);
+    Map old = start == null ? new HashMap() : tasks(start, data.allBefore, deletes.allBefore, touched);
+    Map now = tasks(end, data.allAfter, deletes.allAfter, touched);
     subtract(old, now, before);
     subtract(now, old, after);
   }
@@ -173,14 +169,16 @@ public final class StagedChanges {
     Map count = new HashMap(); // path: how often it is there after, less how often before
     for (int side = 0; side < 2; side++) {
       for (Iterator i = (side == 0 ? data.before : data.after).iterator(); i.hasNext(); ) {
-        CloseableIterable files = ManifestFiles.read((ManifestFile) i.next(), table.io(), table.specs());
+        ManifestFile manifest = (ManifestFile) i.next();
+        // Without statistics: manifests that were merged name again all that they named before.
+        CloseableIterable files = ManifestFiles.read(manifest, table.io(), table.specs()).select(NAMES);
         for (Iterator j = files.iterator(); j.hasNext(); ) {
           DataFile file = (DataFile) j.next();
           String path = file.location();
           Moved known = (Moved) count.get(path);
           if (known == null) count.put(path, known = new Moved(file.specId(), file.partition()));
+          known.manifests.add(manifest.path());
           known.count += side == 0 ? -1 : 1;
-          if (known.count == 0) count.remove(path);
         }
         files.close();
       }
@@ -188,7 +186,9 @@ public final class StagedChanges {
     for (Iterator i = count.entrySet().iterator(); i.hasNext(); ) {
       Map.Entry each = (Map.Entry) i.next();
       Moved file = (Moved) each.getValue();
+      if (file.count == 0) continue; // merely moved, or listed as often as before: manifests of both sides are known
       touched.paths.add(each.getKey());
+      touched.manifests.addAll(file.manifests);
       touched.note(touched.all, file.spec, file.partition);
     }
   }
@@ -220,9 +220,12 @@ public final class StagedChanges {
   }
 
   /** Lets Iceberg plan a snapshot that has some of its manifests; returns lists of tasks by file and delete files. */
-  private Map tasks(Snapshot snapshot, List own, List common, List deletes, Touched touched) throws Exception {
-    List data = new ArrayList(own);
-    data.addAll(common);
+  private Map tasks(Snapshot snapshot, List all, List deletes, Touched touched) throws Exception {
+    List data = new ArrayList();
+    for (Iterator i = all.iterator(); i.hasNext(); ) {
+      ManifestFile each = (ManifestFile) i.next();
+      if (touched.manifests.contains(each.path()) || touched.mayHold(each, touched.byDeletes)) data.add(each);
+    }
     List kept = new ArrayList();
     for (Iterator i = deletes.iterator(); i.hasNext(); ) {
       ManifestFile each = (ManifestFile) i.next();
@@ -282,6 +285,7 @@ public final class StagedChanges {
   private static final class Moved {
     final int spec;
     final StructLike partition;
+    final List manifests = new ArrayList(2);
     int count;
 
     Moved(int spec, StructLike partition) {
@@ -308,7 +312,6 @@ public final class StagedChanges {
   private static final class Manifests {
     final List before = new ArrayList();
     final List after = new ArrayList();
-    final List common = new ArrayList();
     final List allBefore;
     final List allAfter;
 
@@ -322,7 +325,6 @@ public final class StagedChanges {
         ManifestFile each = (ManifestFile) i.next();
         if (known.contains(each.path())) {
           kept.add(each.path());
-          common.add(each);
         } else {
           after.add(each);
         }
@@ -338,6 +340,7 @@ public final class StagedChanges {
   private static final class Touched {
     final Map specs;
     final Set paths = new HashSet();
+    final Set manifests = new HashSet(); // that name files which are new or gone
     final Map all = new HashMap(); // a spec's id: partitions with files that may differ
     final Map byDeletes = new HashMap(); // those of them that deletes have touched
     final PartitionSet whole; // partitions all of whose files may differ

@@ -18,6 +18,7 @@ from sterna.edges.spark.start import (
     cancel,
     failures,
     is_connect,
+    require_iceberg,
     require_pyspark,
     run_aside,
     start_classic,
@@ -72,7 +73,8 @@ class MainTables:
         catalog: how `main` is reached.
 
     Raises:
-        EngineError: Spark doesn't start, or lacks Iceberg's runtime.
+        EngineError: Spark doesn't start.
+        NoIceberg: it lacks Iceberg's runtime.
     """
 
     def __init__(self, master: str, catalog: MainCatalog) -> None:
@@ -85,6 +87,7 @@ class MainTables:
         self._secrets = {**catalog.login, **{k: v for each in catalog.stores.values() for k, v in each.items()}}
         self.place = address(master)
         self.spark: SparkSession = start_classic(master, "sterna-upkeep", {})[0]
+        require_iceberg(self.spark)
         self.spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
         # It would change what Iceberg has planned of the files' sizes.
         self.spark.conf.set("spark.sql.adaptive.enabled", "false")
@@ -92,7 +95,7 @@ class MainTables:
         self._tag = f"sterna-{uuid.uuid4().hex}"
         self._tagged = ExitStack()
         self._tagged.enter_context(tagged(self.spark, self._tag))
-        self._catalog = self.call(lambda: self._opened(catalog))
+        self._catalog = self.call(lambda: open_main(self.spark, catalog))
 
     @property
     def jvm(self) -> Java:
@@ -148,41 +151,13 @@ class MainTables:
 
     def hash_map(self, values: Mapping[str, str]) -> Java:
         """Return a Java map."""
-        made = self.jvm.java.util.HashMap()
-        for name, value in values.items():
-            made.put(name, value)
-        return made
+        return _hash_map(self.jvm, values)
 
     def close(self) -> None:
         """Close the catalog. The application goes on, and ends with the process."""
         with suppress(*failures()):
             self._catalog.close()
         self._tagged.close()
-
-    def _opened(self, catalog: MainCatalog) -> Java:
-        api = self.jvm.org.apache.iceberg
-        conf = self.spark.sparkContext._jsc.hadoopConfiguration()
-        properties = {
-            "uri": catalog.uri,
-            "ref": "main",
-            "warehouse": catalog.warehouse,
-            "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
-            "app-id": catalog.app,
-            "user": "sterna",
-            **catalog.login,
-        }
-        made = api.CatalogUtil.loadCatalog(
-            "org.apache.iceberg.nessie.NessieCatalog", "sterna_main", self.hash_map(properties), conf
-        )
-        # One FileIO for stores that differ: each prefix has its own settings. The catalog offers no way to give it one.
-        io = made.getClass().getDeclaredField("fileIO")
-        io.setAccessible(True)
-        credentials = self.jvm.java.util.ArrayList()
-        for prefix, settings in catalog.stores.items():
-            below = prefix if prefix.endswith("/") else f"{prefix}/"
-            credentials.add(api.io.StorageCredential.create(below, self.hash_map(settings)))
-        io.get(made).setCredentials(credentials)
-        return made
 
     def _meant(self, error: BaseException) -> Exception:
         names = _java_names(error)
@@ -193,9 +168,68 @@ class MainTables:
             return Outdated(text)
         if any(name.endswith("CommitFailedException") for name in names):
             return LostRace(text)
-        if "'JavaPackage' object is not callable" in str(error):
-            return EngineError(f"Spark at {self.place} lacks Iceberg's runtime")
         return EngineError(f"Spark at {self.place} failed: {text}")
+
+
+def open_main(spark: SparkSession, catalog: MainCatalog) -> Java:
+    """Return Iceberg's catalog of `main`, with one FileIO for the stores of all locations.
+
+    Args:
+        spark: a classic session.
+        catalog: how `main` is reached.
+    """
+    java: Any = spark
+    jvm, conf = java._jvm, java.sparkContext._jsc.hadoopConfiguration()
+    properties = {
+        "uri": catalog.uri,
+        "ref": "main",
+        "warehouse": catalog.warehouse,
+        "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
+        "app-id": catalog.app,
+        "user": "sterna",
+        **catalog.login,
+    }
+    made = jvm.org.apache.iceberg.CatalogUtil.loadCatalog(
+        "org.apache.iceberg.nessie.NessieCatalog", "sterna_main", _hash_map(jvm, properties), conf
+    )
+    # One FileIO for stores that differ: each prefix has its own settings. The catalog offers no way to give it one.
+    io = made.getClass().getDeclaredField("fileIO")
+    io.setAccessible(True)
+    credentials = jvm.java.util.ArrayList()
+    for prefix, settings in catalog.stores.items():
+        below = prefix if prefix.endswith("/") else f"{prefix}/"
+        credentials.add(jvm.org.apache.iceberg.io.StorageCredential.create(below, _hash_map(jvm, settings)))
+    io.get(made).setCredentials(credentials)
+    return made
+
+
+def show_in_sql(spark: SparkSession, name: str, catalog: Java) -> None:
+    """Let a session's SQL name the tables of a catalog that lives in its driver; no setting holds a secret.
+
+    Args:
+        spark: a classic session of its own.
+        name: what SQL calls the catalog; not used in the session before.
+        catalog: of `open_main`.
+    """
+    java: Any = spark
+    # Spark makes catalogs of settings alone. So this one is made of nothing, and gets what it is to show.
+    prefix = f"spark.sql.catalog.{name}"
+    spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
+    spark.conf.set(f"{prefix}.catalog-impl", "org.apache.iceberg.inmemory.InMemoryCatalog")
+    spark.conf.set(f"{prefix}.cache-enabled", "false")
+    java._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(java._jsparkSession)
+    shown = java._jsparkSession.sessionState().catalogManager().catalog(name)
+    for field_name in ("icebergCatalog", "asNamespaceCatalog"):
+        place = shown.getClass().getDeclaredField(field_name)
+        place.setAccessible(True)
+        place.set(shown, catalog)
+
+
+def _hash_map(jvm: Java, values: Mapping[str, str]) -> Java:
+    made = jvm.java.util.HashMap()
+    for name, value in values.items():
+        made.put(name, value)
+    return made
 
 
 def _java_names(error: BaseException) -> list[str]:

@@ -12,7 +12,15 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from sterna.catalog.model import Key, key_name
-from sterna.edges.spark.start import address, failures, is_connect, require_pyspark, start_classic, summary
+from sterna.edges.spark.start import (
+    address,
+    failures,
+    is_connect,
+    require_iceberg,
+    require_pyspark,
+    start_classic,
+    summary,
+)
 from sterna.edges.spark.worker import redact
 from sterna.errors import EngineError
 
@@ -44,7 +52,8 @@ class SparkSnapshots:
             properties: how Iceberg's Nessie catalog and FileIO reach the catalog and the table's files; secret.
 
         Raises:
-            EngineError: Spark can't be started, is Spark Connect, or lacks Iceberg; or the commit was refused.
+            EngineError: Spark can't be started, is Spark Connect, or lacks Iceberg (NoIceberg); or the commit was
+                refused.
         """
         self._start()
         try:
@@ -67,6 +76,7 @@ class SparkSnapshots:
                 hint="run the command with a registry whose `spark` is such as local[2]",
             )
         spark: Any = start_classic(self._master, "sterna", {})[0]
+        require_iceberg(spark)
         self._jvm, self._gateway = spark._jvm, spark.sparkContext._gateway
         self._configuration = spark._jsc.hadoopConfiguration()
 

@@ -232,3 +232,31 @@ def _planner(spark: SparkSession) -> Any:
 @lru_cache(maxsize=1)
 def _source() -> str:
     return _SOURCE.read_text()
+
+
+def snapshots_of(loaded: Any) -> tuple[str, list[tuple[int, int]]]:
+    """Return a table's UUID, and the snapshots of its current line with their times in milliseconds, newest first.
+
+    Args:
+        loaded: the table in the JVM.
+    """
+    found, at = [], loaded.currentSnapshot()
+    while at is not None:
+        found.append((int(at.snapshotId()), int(at.timestampMillis())))
+        at = None if at.parentId() is None else loaded.snapshot(at.parentId())
+    return str(loaded.operations().current().uuid()), found
+
+
+def columns_of(spark: SparkSession, loaded: Any, snapshot: int, names: Sequence[str]) -> list[tuple[int, str] | None]:
+    """Return the ids and types of columns, as a snapshot's schema has them; None for one that isn't there.
+
+    Args:
+        spark: the session.
+        loaded: the table in the JVM.
+        snapshot: the snapshot.
+        names: the columns.
+    """
+    java: Any = spark
+    schema = java._jvm.org.apache.iceberg.util.SnapshotUtil.schemaFor(loaded, snapshot)
+    fields = [schema.findField(name) for name in names]
+    return [None if each is None else (int(each.fieldId()), str(each.type().toString())) for each in fields]

@@ -18,7 +18,7 @@ from sterna.edges.environment import environment
 from sterna.edges.java import SPARK_MINIMUM_JAVA, find_java, java_home_for_spark
 from sterna.edges.spark.pandas_import import let_pandas_in
 from sterna.edges.spark.worker import SECRETS_KEY
-from sterna.errors import EngineError
+from sterna.errors import EngineError, NoIceberg
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,6 +129,26 @@ def require_pyspark() -> None:
         raise EngineError(
             "the package pyspark is not installed", hint="install sterna with the extra 'spark'"
         ) from error
+
+
+def require_iceberg(spark: SparkSession) -> None:
+    """Refuse a classic session whose driver hasn't got Iceberg's runtime.
+
+    Args:
+        spark: a classic session.
+
+    Raises:
+        NoIceberg: it hasn't. Without this look py4j would raise a TypeError of its own at first use.
+    """
+    from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped, unused-ignore]
+
+    driver: Any = spark
+    # A name that the JVM doesn't know as a class is a package for py4j.
+    if isinstance(driver._jvm.org.apache.iceberg.CatalogUtil, JavaPackage):
+        raise NoIceberg(
+            f"Spark at {address(driver.sparkContext.master)} lacks Iceberg's runtime",
+            hint="name its jars, and those of the kind of store, in spark-defaults.conf",
+        )
 
 
 def is_connect(master: str) -> bool:

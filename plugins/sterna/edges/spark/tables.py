@@ -268,7 +268,7 @@ def _hand_over(session: _Session, wanted: TableRead, take: Callable[[pa.RecordBa
     with tagged(spark, tag):
         frame = spark.sql(_select(_shown_as(session, wanted.metadata), wanted))
         try:
-            for batch in _batches(frame):
+            for batch in batches(frame):
                 take(batch)
         except BaseException:
             with suppress(*failures()):
@@ -295,8 +295,12 @@ def _text(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _batches(frame: Any) -> Iterator[pa.RecordBatch]:
-    """Yield what a query returns as it comes: Spark's own `toArrow` would hold all of it."""
+def batches(frame: Any) -> Iterator[pa.RecordBatch]:
+    """Yield what a query returns as it comes: Spark's own `toArrow` would hold all of it.
+
+    Args:
+        frame: a DataFrame.
+    """
     import pyarrow as pa
     from pyspark.sql import DataFrame as Classic
 

@@ -51,6 +51,15 @@ class Channel:
         return f"{_PLACE}{self}"
 
 
+def flow_channel(name: str) -> Channel:
+    """Return the channel of a flow on its target: the same in all regions.
+
+    Args:
+        name: the flow's name.
+    """
+    return Channel("flow", "all", name)
+
+
 @dataclass(frozen=True)
 class Step:
     """What is to be put on `main` exactly once.

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sterna.edges.spark.start import failures, require_pyspark, summary
+from sterna.edges.spark.start import failures, require_iceberg, require_pyspark, summary
 from sterna.errors import CatalogDenied, CatalogStateUnknown, EngineError, NotStaged, TableGone, TableMoved
 from sterna.wap.decide import Append, FastForward, marks
 from sterna.wap.model import Channel, Step, TableState
@@ -105,6 +105,17 @@ class SparkTable:
             new = iceberg.TableMetadata.buildFrom(base.metadata).setProperties(properties).build()
             base.operations.commit(base.metadata, new)
 
+    def set_properties(self, look: Look[JavaBase], values: dict[str, str]) -> None:
+        """Set some of a table's properties, by compare-and-swap.
+
+        Raises:
+            TableMoved: the table is another one by now.
+        """
+        base, properties = look.base, _java_map(self.spark, values)
+        with java_errors(self.name):
+            builder = jvm(self.spark).org.apache.iceberg.TableMetadata.buildFrom(base.metadata)
+            base.operations.commit(base.metadata, builder.setProperties(properties).build())
+
     def stage_files(self, look: Look[JavaBase], step: Step, files: Sequence[Any]) -> None:
         """Stage data files under a step's id (`newAppend().stageOnly()`), whatever the table's properties say.
 
@@ -181,10 +192,11 @@ class SparkTable:
 
 
 def require_jvm(spark: SparkSession) -> None:
-    """Refuse a session that doesn't reach the JVM.
+    """Refuse a session that doesn't reach a JVM with Iceberg.
 
     Raises:
         NotStaged: it is one of Spark Connect.
+        NoIceberg: its driver lacks Iceberg's runtime.
     """
     require_pyspark()
     from pyspark.sql import SparkSession as Classic
@@ -194,6 +206,7 @@ def require_jvm(spark: SparkSession) -> None:
             "Spark Connect reaches no JVM: its procedures publish without a mark, so nothing is published through it",
             hint="a classic Spark, local or of a cluster",
         )
+    require_iceberg(spark)
 
 
 def jvm(spark: SparkSession) -> Any:

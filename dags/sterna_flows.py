@@ -1,0 +1,10 @@
+"""Let tables follow others, as this Airflow's region has them.
+
+Paused until somebody wants it. Without `flows` in the services file it does nothing.
+"""
+
+from __future__ import annotations
+
+from sterna.airflow.flows_operator import flows_dag
+
+dag = flows_dag()

@@ -1,0 +1,105 @@
+"""What a flow's SQL may be, by Spark's own analysis of it: so that steps and a rebuild come to the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sterna.edges.spark.start import failures, summary
+from sterna.errors import ServicesError
+from sterna.services.flows import Flow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+VIEW = "changes"
+"""What a flow's SQL calls the rows of its step."""
+_LEAVES = frozenset({"LocalRelation", "LogicalRDD", "OneRowRelation", "CTERelationRef"})
+_ONE_BY_ONE = _LEAVES | {"Project", "Filter", "SubqueryAlias", "View", "WithCTE", "CTERelationDef"}
+# Spark calls them deterministic, for within one query they are.
+_OF_NOW = frozenset(
+    {"CurrentDate", "CurrentTime", "CurrentTimestamp", "LocalTimestamp", "Now", "CurrentTimeZone"}
+    | {"CurrentUser", "CurrentCatalog", "CurrentDatabase"}
+)
+_SEVERAL = _ONE_BY_ONE | {"Generate", "Union"}
+
+
+def check_sql(spark: SparkSession, flow: Flow, sql: str, source: StructType, target: StructType | None) -> StructType:
+    """See that a flow's SQL can be worked off in steps; return the columns that it gives.
+
+    Args:
+        spark: a session of its own; the view is made in it.
+        flow: the flow.
+        sql: its SQL.
+        source: the source's columns.
+        target: the target's; None: there is none yet.
+
+    Raises:
+        ServicesError: it can't; the message says why.
+    """
+    try:
+        spark.createDataFrame([], source).createOrReplaceTempView(VIEW)
+        found = spark.sql(sql)
+        analyzed = java_plan(found)
+        nodes = list(_nodes(analyzed))
+        random = not analyzed.deterministic() or any(_of_now(node) for node in nodes)
+        nested = any(not node.subqueries().isEmpty() for node in nodes)
+        names = {str(node.nodeName()) for node in nodes}
+        leaves = {str(node.nodeName()) for node in nodes if node.children().isEmpty()}
+    except failures() as error:
+        raise _wrong(flow, summary(error, 3)) from None
+    if leaves - _LEAVES:
+        raise _wrong(flow, f"it may read the view `{VIEW}` and nothing else")
+    if random:
+        raise _wrong(flow, "it gives other rows each time: rand, uuid, current_date and the like can't be repeated")
+    allowed = {"append": _SEVERAL, "merge": _ONE_BY_ONE}.get(flow.mode.kind)
+    if allowed is not None and (names - allowed or nested):
+        what = ", ".join(sorted(name.lower() for name in names - allowed)) or "a subquery"
+        raise _wrong(flow, f"mode {flow.mode.kind} takes rows one by one, and this has {what}: see mode replace")
+    _refuse_columns(flow, found, source, target)
+    return found.schema
+
+
+def java_plan(frame: DataFrame) -> Any:
+    """Return the analyzed plan of a query, as Spark's own object in the JVM."""
+    java: Any = frame
+    return java._jdf.queryExecution().analyzed()
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    for below in (plan.children(), plan.subqueries()):
+        for index in range(below.size()):
+            yield from _nodes(below.apply(index))
+
+
+def _of_now(node: Any) -> bool:
+    waiting = [node.expressions()]
+    while waiting:
+        some = waiting.pop()
+        for index in range(some.size()):
+            if str(some.apply(index).nodeName()) in _OF_NOW:
+                return True
+            waiting.append(some.apply(index).children())
+    return False
+
+
+def _refuse_columns(flow: Flow, found: DataFrame, source: StructType, target: StructType | None) -> None:
+    names = found.schema.names
+    if len(set(names)) < len(names):
+        raise _wrong(flow, f"a column stands twice: {', '.join(names)}")
+    _refuse_missing(flow, "the SQL gives no", flow.mode.columns, names)
+    if flow.mode.kind == "merge" or (flow.mode.kind == "replace" and not flow.partition):
+        _refuse_missing(flow, "the source has no", flow.mode.columns, source.names)
+    if target is not None and set(names) != set(target.names):
+        raise _wrong(flow, f"it gives the columns {', '.join(names)}, and {flow.into} has {', '.join(target.names)}")
+
+
+def _refuse_missing(flow: Flow, said: str, wanted: Sequence[str], names: Sequence[str]) -> None:
+    if missing := [name for name in wanted if name not in names]:
+        raise _wrong(flow, f"{said} column {', '.join(missing)} for mode {flow.mode}: there are {', '.join(names)}")
+
+
+def _wrong(flow: Flow, why: str) -> ServicesError:
+    return ServicesError(f"flow {flow.name}, its SQL: {why}", hint="correct the services file, or the file of the SQL")

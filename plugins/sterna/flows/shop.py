@@ -1,0 +1,130 @@
+"""A flow's Spark: started when there is work, warm for the next step, with a session of its own for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sterna.catalog.model import parse_key
+from sterna.changes.region import stores_of
+from sterna.edges.spark.main_tables import open_main, show_in_sql
+from sterna.edges.spark.staged_changes import load_metadata
+from sterna.edges.spark.start import address, failures, is_connect, require_iceberg, require_pyspark, start_classic
+from sterna.errors import NeedsClassicSpark
+from sterna.replica.region import RegionContext
+from sterna.services.flows import Flow
+from sterna.wap.main_catalog import main_catalog
+from sterna.wap.spark import SparkTable, java_errors, jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+APP = "sterna-flow"
+_CATALOG = "sterna_main"
+_SETTINGS = {"spark.sql.session.timeZone": "UTC"}
+_REWRITES = "spark.sql.catalog.default_rewrite_catalog"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where one step is made.
+
+    Args:
+        spark: a session of its own.
+        table: the target, on `main`.
+        name: the target's name in that session's SQL.
+        source: the source, as the region's replica has it, in the JVM.
+        key: the source's key name.
+    """
+
+    spark: SparkSession = field(repr=False)
+    table: SparkTable = field(repr=False)
+    name: str
+    source: Any = field(repr=False)
+    key: str
+
+    def whole(self, snapshot: int) -> DataFrame:
+        """Return all rows of the source at a snapshot."""
+        from pyspark.sql import DataFrame
+
+        util: Any = jvm(self.spark).org.apache.iceberg.spark.SparkTableUtil
+        session: Any = self.spark
+        with java_errors(self.key):
+            return DataFrame(util.loadTable(session._jsparkSession, self.source, snapshot), self.spark)
+
+
+class FlowShop:
+    """Makes places for steps; the Spark that it starts stays until it is closed."""
+
+    def __init__(self) -> None:
+        self._started: SparkSession | None = None
+
+    @contextmanager
+    def bench(self, context: RegionContext, flow: Flow, metadata: str) -> Iterator[Bench]:
+        """Open a place for a step.
+
+        Args:
+            context: the region.
+            flow: the flow.
+            metadata: the source's metadata.json on the region's replica.
+
+        Raises:
+            NeedsClassicSpark: the region's Spark is a Spark Connect server.
+            EngineError: Spark doesn't start.
+            NoIceberg: its driver lacks Iceberg's runtime.
+            CredentialError: one is missing.
+        """
+        spark = self._session(flow.spark or context.region.spark)
+        stores = stores_of(context, metadata, own=True)
+        catalog = main_catalog(context, flow.credential_id, APP)
+        with java_errors(flow.into):
+            opened = open_main(spark, catalog)
+        try:
+            with java_errors(flow.into):
+                show_in_sql(spark, _CATALOG, opened)
+                identifier = self._identifier(spark, flow.into)
+            table = SparkTable(spark, flow.into, lambda: opened.loadTable(identifier))
+            source = load_metadata(spark, flow.source, metadata, stores)
+            name = ".".join(quoted(part) for part in (_CATALOG, *parse_key(flow.into)))
+            yield Bench(spark, table, name, source, flow.source)
+        finally:
+            with suppress(*failures()):
+                opened.close()
+
+    def close(self) -> None:
+        """End the Spark that was started here."""
+        if self._started is not None:
+            with suppress(*failures()):
+                self._started.stop()
+            self._started = None
+
+    def _session(self, master: str) -> SparkSession:
+        if is_connect(master):
+            raise NeedsClassicSpark(
+                f"the region's Spark, at {address(master)}, is a Spark Connect server, and a flow's step is planned "
+                "and published in Spark's JVM",
+                hint="name a master in the services file: flows[].spark, such as local[2]",
+            )
+        require_pyspark()
+        spark, started = start_classic(master, APP, _SETTINGS)
+        if started:
+            self._started = spark
+        require_iceberg(spark)
+        for name, value in {**_SETTINGS, _REWRITES: "org.apache.iceberg.spark.SparkRewriteTableCatalog"}.items():
+            spark.conf.set(name, value)
+        return spark
+
+    def _identifier(self, spark: SparkSession, key: str) -> Any:
+        parts, gateway = parse_key(key), spark.sparkContext._gateway
+        assert gateway is not None
+        words = gateway.new_array(jvm(spark).java.lang.String, len(parts))
+        for place, part in enumerate(parts):
+            words[place] = part
+        return jvm(spark).org.apache.iceberg.catalog.TableIdentifier.of(words)
+
+
+def quoted(name: str) -> str:
+    """Return a name as Spark's SQL takes it, whatever letters it has."""
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,224 @@
+"""The rows of a step, by the flow's SQL, and how they are written: staged, never live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from sterna.changes.between import show, to_frame
+from sterna.changes.rows import CHANGE, DELETE, INSERT, NOT_A_KEY
+from sterna.edges.spark.staged_changes import Staged, stage
+from sterna.errors import EngineError, NotAKey, NotOnlyAdded, ServicesError
+from sterna.flows.decide import Work
+from sterna.flows.plan_of_sql import VIEW, check_sql
+from sterna.flows.shop import Bench, quoted
+from sterna.services.flows import Flow
+from sterna.wap.model import Step
+from sterna.wap.protocol import Look, refuse_unstageable
+from sterna.wap.spark import JavaBase, jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+MOST_PARTITIONS = 10_000
+"""Partitions that one step recomputes; a source that touches more is rebuilt."""
+_ROWS = "sterna_flow_rows"
+_STAYS = "sterna_stays"
+_CHANGED_KEY = "FlowKey: the SQL changes the key, which has to stay as it is in the source"
+_OTHER_PARTITION = "FlowPartition: the SQL gives rows of partitions that were not asked for"
+
+
+@dataclass(frozen=True)
+class Writing:
+    """What is written for a step of a flow.
+
+    Args:
+        bench: where.
+        flow: the flow.
+        sql: its SQL.
+    """
+
+    bench: Bench
+    flow: Flow
+    sql: str = field(repr=False)
+
+    def planned(self, work: Work) -> Staged:
+        """Return what has to be read for the rows that changed in a step.
+
+        Raises:
+            Gap, NotAnAncestor: the way isn't there, or isn't one.
+        """
+        return stage(self.bench.spark, self.bench.source, self.flow.source, work.start, work.end)
+
+    def stage(self, look: Look[JavaBase], work: Work, planned: Staged) -> None:
+        """Write a step's rows under its id.
+
+        Args:
+            look: at the target.
+            work: the step.
+            planned: what changed in it.
+
+        Raises:
+            ServicesError: the SQL isn't what the flow's mode takes, or doesn't fit the target.
+            NotOnlyAdded: the source took rows away, and the flow appends.
+            NotAKey: what was given as a key isn't one.
+            NotStaged: the target's properties would let the rows go live at once.
+        """
+        self.check(look, work.end)
+        kinds = {"append": self._append, "merge": self._merge, "replace": self._replace}
+        kind = "all" if work.start is None else self.flow.mode.kind
+        write = self._all(work.end, clear=False) if kind == "all" else kinds[kind](work, planned)
+        self._stage(look, work.step, write)
+
+    def stage_anew(self, look: Look[JavaBase], step: Step, end: int) -> None:
+        """Write all rows that follow from the source at a snapshot, in the place of all that the target has.
+
+        Raises:
+            SternaError: as `stage`.
+        """
+        self.check(look, end)
+        self._stage(look, step, self._all(end, clear=True))
+
+    def check(self, look: Look[JavaBase], end: int) -> None:
+        """See that a step can be written.
+
+        Args:
+            look: at the target.
+            end: the source's snapshot up to which.
+
+        Raises:
+            ServicesError: the SQL isn't what the flow's mode takes, or doesn't fit the target.
+            NotStaged: the target's properties would let the rows go live at once.
+        """
+        refuse_unstageable(look.state.properties, self.flow.into)
+        self._refuse_partitions(look)
+        target = self.bench.spark.table(self.bench.name).schema
+        check_sql(self.bench.spark, self.flow, self.sql, self.bench.whole(end).schema, target)
+
+    def _refuse_partitions(self, look: Look[JavaBase]) -> None:
+        """See that whole files are replaced: each has rows of one partition."""
+        metadata, mode = look.base.metadata, self.flow.mode
+        fields = metadata.spec().fields() if mode.kind == "replace" else []
+        names = [metadata.schema().findColumnName(each.sourceId()) for each in fields if each.transform().isIdentity()]
+        if mode.kind == "replace" and mode.columns[0] not in names:
+            raise ServicesError(
+                f"flow {self.flow.name}: {self.flow.into} isn't partitioned by the values of {mode.columns[0]}",
+                hint=f"CREATE TABLE … PARTITIONED BY ({mode.columns[0]})",
+            )
+
+    def _stage(self, look: Look[JavaBase], step: Step, write: Callable[[], object]) -> None:
+        try:
+            self.bench.table.stage_sql(look, step, lambda _: write())
+        except EngineError as error:
+            if NOT_A_KEY in error.message:
+                columns = ", ".join(self.flow.mode.columns)
+                raise NotAKey(f"several rows of a snapshot have the same {columns}", table=self.flow.source) from None
+            for said in (_CHANGED_KEY, _OTHER_PARTITION):
+                if said in error.message:
+                    raise ServicesError(f"flow {self.flow.name}: {said.partition(': ')[2]}") from None
+            raise
+
+    def _result(self, rows: DataFrame) -> DataFrame:
+        show(rows, VIEW)
+        return self.bench.spark.sql(self.sql)
+
+    def _changed(self, planned: Staged, key: tuple[str, ...] = ()) -> DataFrame:
+        return to_frame(self.bench.spark, planned, key, self.flow.source)
+
+    def _all(self, end: int, *, clear: bool) -> Callable[[], object]:
+        from pyspark.sql import functions as f
+
+        if self.flow.mode.kind == "merge":
+            planned = stage(self.bench.spark, self.bench.source, self.flow.source, None, end)
+            rows = self._changed(planned, self.flow.mode.columns).drop(CHANGE)  # which sees that the key is one
+        else:
+            rows = self.bench.whole(end)
+        writer = self._result(rows).writeTo(self.bench.name)
+        return (lambda: writer.overwrite(f.lit(True))) if clear else writer.append
+
+    def _append(self, work: Work, planned: Staged) -> Callable[[], object]:
+        from pyspark.sql import functions as f
+
+        rows = self._changed(planned)
+        if not work.only_added and rows.where(f.col(CHANGE) != INSERT).limit(1).count():
+            raise NotOnlyAdded(
+                f"rows were deleted or updated between snapshots {work.start} and {work.end}, and flow "
+                f"{self.flow.name} only appends",
+                table=self.flow.source,
+                hint=f"sterna flow rebuild {self.flow.name}; or mode merge or replace, and then a rebuild",
+            )
+        return self._result(rows.drop(CHANGE)).writeTo(self.bench.name).append
+
+    def _merge(self, work: Work, planned: Staged) -> Callable[[], object]:
+        """Return what merges by key: keys that changed, each with its new row; without one it goes."""
+        from pyspark.sql import functions as f
+
+        key = self.flow.mode.columns
+        changed = self._changed(planned, key)
+        new = self._result(changed.where(f.col(CHANGE) != DELETE).drop(CHANGE))
+        names = new.schema.names
+        keys = changed.select(
+            *[f.col(quoted(name)).alias(f"k{at}") for at, name in enumerate(key)], f.lit(1).alias("k")
+        )
+        rows = new.withColumn(_STAYS, f.lit(True))
+        same = [keys[f"k{at}"].eqNullSafe(rows[quoted(name)]) for at, name in enumerate(key)]
+        both = keys.join(rows, same, "full_outer")
+        refused = f.when(f.col("k").isNull(), f.raise_error(f.lit(_CHANGED_KEY)).cast("boolean"))
+        stays = refused.otherwise(f.coalesce(f.col(_STAYS), f.lit(False))).alias(_STAYS)
+        told = [f.col(f"k{key.index(name)}").alias(name) if name in key else f.col(quoted(name)) for name in names]
+        # Computed once: MERGE reads its source twice. It would not take staged files through a view, either.
+        both.select(*told, stays).localCheckpoint().createOrReplaceTempView(_ROWS)
+        return lambda: self.bench.spark.sql(_merge_text(self.bench.name, key, names))
+
+    def _replace(self, work: Work, planned: Staged) -> Callable[[], object]:
+        """Return what recomputes the partitions of all rows that changed, from the whole source."""
+        from pyspark.sql import functions as f
+
+        (column,) = self.flow.mode.columns
+        told = f.expr(self.flow.partition or quoted(column))
+        found = self._changed(planned).select(told).distinct().limit(MOST_PARTITIONS + 1)
+        kind = found.schema[0].dataType.typeName()
+        touched = [self._literal(kind, row[0]) for row in found.collect()]
+        if len(touched) > MOST_PARTITIONS:
+            raise ServicesError(
+                f"flow {self.flow.name}: a step touches more than {MOST_PARTITIONS} partitions",
+                hint=f"sterna flow rebuild {self.flow.name}, and a coarser partition",
+            )
+        rows = self.bench.whole(work.end)
+        if not touched:  # what was rewritten has the same rows
+            return self._result(rows.limit(0)).writeTo(self.bench.name).append
+        result = self._result(rows.where(_among(told, touched)))
+        refused = f.raise_error(f.lit(_OTHER_PARTITION)).cast(result.schema[column].dataType)
+        inside = f.when(_among(f.col(quoted(column)), touched), f.col(quoted(column))).otherwise(refused)
+        writer = result.withColumn(column, inside).writeTo(self.bench.name)
+        return lambda: writer.overwrite(_among(f.col(quoted(column)), touched))
+
+    def _literal(self, kind: str, value: Any) -> Any:
+        """Return a value as comparisons take it: Spark would read a time again by this machine's own time zone."""
+        if value is None or not kind.startswith("timestamp"):
+            return value
+        if kind == "timestamp":
+            return value.astimezone(UTC)  # which it came in: of an hour that is there twice it knows which
+        return jvm(self.bench.spark).java.time.LocalDateTime.parse(value.isoformat())
+
+
+def _among(column: Column, values: list[Any]) -> Column:
+    """Return whether a column has one of some values, of which null is one."""
+    known = [value for value in values if value is not None]
+    if len(known) == len(values):
+        return column.isin(known)
+    return column.isNull() | column.isin(known) if known else column.isNull()
+
+
+def _merge_text(name: str, key: tuple[str, ...], names: list[str]) -> str:
+    on = " AND ".join(f"t.{quoted(each)} <=> s.{quoted(each)}" for each in key)
+    sets = ", ".join(f"t.{quoted(each)} = s.{quoted(each)}" for each in names)
+    columns, values = (", ".join(f"{prefix}{quoted(each)}" for each in names) for prefix in ("", "s."))
+    return (
+        f"MERGE INTO {name} t USING {_ROWS} s ON {on} "  # noqa: S608 - names are quoted
+        f"WHEN MATCHED AND NOT s.{_STAYS} THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET {sets} "
+        f"WHEN NOT MATCHED AND s.{_STAYS} THEN INSERT ({columns}) VALUES ({values})"
+    )

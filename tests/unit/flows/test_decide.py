@@ -1,0 +1,143 @@
+"""What a flow does next, row by row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sterna.errors import FlowStopped, Gap, NotAnAncestor, Rewound, SternaError
+from sterna.flows.decide import Idle, Work, by_sql, decide, rebuild_step, rebuilding
+from sterna.flows.position import Position
+from sterna.services.flows import Flow
+from sterna.wap.decide import FastForward, Published, Stage
+from sterna.wap.decide import decide as decide_step
+from sterna.wap.model import SnapshotState, TableState, flow_channel
+
+FLOW = Flow.model_validate({"name": "dwd", "from": "a.ods", "into": "a.dwd", "mode": "append", "sql": "SELECT 1"})
+CHANNEL = flow_channel("dwd")
+
+
+def table(*line: int, beside: tuple[int, ...] = (), operation: str = "append", **properties: str) -> TableState:
+    """A table with snapshots in a line, the last one the current."""
+    parents = (None, *line)
+    snapshots = [SnapshotState(id, parents[at], at + 1, operation) for at, id in enumerate(line)]
+    snapshots += [SnapshotState(id, line[0] if line else None, 9) for id in beside]
+    return TableState(tuple(snapshots), line[-1] if line else None, properties)
+
+
+def target(mark: str = "", place: int | None = 71) -> TableState:
+    """The target at its second snapshot, which was set with a mark, or another one was."""
+    if not mark:
+        return table()
+    return replace(table(70, 71), properties={CHANNEL.mark: mark, CHANNEL.place: f"{place}/2"})
+
+
+def asked(source: TableState, there: TableState, main: TableState | None = None):
+    def of_main() -> TableState | None:
+        assert main is not None, "main needn't be asked"
+        return main if main.current else None
+
+    return decide(FLOW, source, there, of_main)
+
+
+def expired(state: TableState, *gone: int) -> TableState:
+    return replace(state, snapshots=tuple(each for each in state.snapshots if each.id not in gone))
+
+
+def test_the_first_step_brings_everything_and_later_ones_go_on_from_the_mark() -> None:
+    first = asked(table(1, 2), target())
+    assert isinstance(first, Work)
+    assert (first.start, first.end, first.step.after, first.step.mark, first.only_added) == (None, 2, "", "2", True)
+    later = asked(table(1, 2, 3, 4), target("2"))
+    assert isinstance(later, Work)
+    assert (later.start, later.end, later.step.after, later.step.mark) == (2, 4, "2", "4")
+    assert (later.step.rereads, later.only_added, later.step.numbered) == (False, True, False)
+    assert first.step.id != later.step.id
+    assert asked(table(1, 2), target("2")) == Idle("up to date")
+    assert isinstance(asked(table(), target()), Idle)
+
+
+def test_a_way_that_takes_rows_away_is_told() -> None:
+    found = asked(table(1, 2, 3, operation="overwrite"), target("2"))
+    assert isinstance(found, Work)
+    assert not found.only_added
+
+
+def test_a_region_whose_replica_is_behind_waits() -> None:
+    whole = table(1, 2, 3, 4)
+    assert isinstance(asked(table(1, 2), target("4"), whole), Idle)
+    # What the replica shows has expired on main: it is older all the more.
+    assert isinstance(asked(table(1, 2), target("4"), expired(whole, 1, 2)), Idle)
+
+
+@pytest.mark.parametrize(
+    ("source", "main", "error"),
+    [
+        (table(1, 3, beside=(2,)), table(1, 3, beside=(2,)), NotAnAncestor),
+        (table(1, 3), table(1, 3, beside=(2,)), NotAnAncestor),
+        (expired(table(1, 2, 3), 1, 2), expired(table(1, 2, 3), 1, 2), Gap),
+        (expired(table(1, 2, 3), 1, 2), table(1, 2, 3), Gap),  # the replica keeps less history than main
+        (table(8, 9), table(8, 9), Gap),  # dropped and made again
+        (table(8, 9), table(), Gap),  # and dropped on main
+        (table(), None, NotAnAncestor),
+    ],
+)
+def test_a_source_that_was_rewound_or_has_expired_stops(
+    source: TableState, main: TableState | None, error: type[SternaError]
+) -> None:
+    with pytest.raises(error) as raised:
+        asked(source, target("2"), main)
+    assert "sterna flow rebuild dwd" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("there", "error"),
+    [
+        (table(70, 71), FlowStopped),  # rows without a mark
+        (target("rebuilding/1"), FlowStopped),
+        (target("yesterday"), FlowStopped),
+        (target("2", place=72), Rewound),
+    ],
+)
+def test_a_target_that_isn_t_what_the_flow_left_stops(there: TableState, error: type[SternaError]) -> None:
+    if error is Rewound:
+        there = replace(there, snapshots=(*there.snapshots, SnapshotState(72, 71, 3)))
+    with pytest.raises(error) as raised:
+        asked(table(1, 2, 3), there)
+    assert "sterna flow rebuild" in raised.value.hint
+
+
+def test_a_step_that_was_made_before_a_rebuild_is_refused_after_it() -> None:
+    old = asked(table(1, 2, 3), target("2"))
+    assert isinstance(old, Work)
+    step = rebuild_step(FLOW, "2", 2)
+    assert (step.after, step.mark, step.rereads) == ("2", "2/1", True)
+    # Though it brings the target to the very snapshot where it was, it is done.
+    assert isinstance(decide_step(target("2"), step), Stage)
+    assert isinstance(decide_step(target("2/1"), step), Published)
+    with pytest.raises(SternaError):
+        decide_step(target("2/1"), old.step)
+    again = asked(table(1, 2, 3), target("2/1"))
+    assert isinstance(again, Work)
+    assert (again.step.after, again.step.mark) == ("2/1", "3/1")
+    assert len({old.step.id, step.id, again.step.id, rebuild_step(FLOW, "2/1", 2).id}) == 4
+    # One that was begun for a target that was rolled back ends with the same number.
+    assert rebuilding("2/1") == rebuilding("rebuilding/2") == "rebuilding/2"
+    assert rebuild_step(FLOW, "rebuilding/2", 3).mark == "3/2"
+
+
+@pytest.mark.parametrize("mark", ["", "5", "5/1", "rebuilding/3"])
+def test_a_mark_says_what_it_was_made_of(mark: str) -> None:
+    assert Position.of(mark).mark == mark
+
+
+def test_what_was_staged_by_other_sql_is_not_published() -> None:
+    plain = rebuild_step(FLOW, "2", 3)
+    old, new = by_sql(plain, FLOW, "SELECT 1 AS a"), by_sql(plain, FLOW, "SELECT 2 AS a")
+    there = target("2")
+    staged = SnapshotState(80, there.current, 9, "overwrite", wap_id=old.id)
+    there = replace(there, snapshots=(*there.snapshots, staged))
+    assert decide_step(there, old) == FastForward(80)
+    assert decide_step(there, new) == Stage()
+    assert decide_step(there, by_sql(plain, FLOW, "SELECT 1 AS a")) == FastForward(80)

@@ -1,0 +1,116 @@
+"""Flows one after another, how far a stream has come, and what upkeep keeps for a flow."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.errors import FlowStopped, Gap, ServicesError, StoreUnreachable, UsageError
+from sterna.flows import run as running
+from sterna.flows.run import Runner, chosen, sql_of
+from sterna.flows.sink import Reached, decide_batch
+from sterna.flows.step import Stepped
+from sterna.services.flows import Flow
+from sterna.services.upkeep import Upkeep
+from sterna.upkeep.facts import Followed
+from sterna.upkeep.gather import gather
+from tests.support.small_world import make_world, run
+
+
+def flow(name: str, **more: str) -> Flow:
+    said = {"name": name, "from": "ns.ods", "into": f"ns.{name}", "mode": "append", "sql": "SELECT 1", "every": "30s"}
+    return Flow.model_validate({**said, **more})
+
+
+class Clock:
+    """Seconds that pass when somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_what_goes_wrong_with_one_flow_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, taken, said = Clock(), [], []
+
+    def step(context: Any, which: Flow, sql: str, shop: Any) -> Stepped:
+        taken.append((which.name, clock.now))
+        if which.name == "expired":
+            raise Gap("it is gone")
+        if which.name == "dark":
+            raise StoreUnreachable("later")
+        if which.name == "idle":
+            return Stepped("idle", reason="up to date")
+        if which.name == "odd":
+            raise ZeroDivisionError
+        return Stepped(which.name, 1, 2, 3)
+
+    monkeypatch.setattr(running, "step", step)
+    flows = [(flow(name), "SELECT 1") for name in ("expired", "dark", "idle", "odd", "dwd")]
+    ran = Runner(lambda: None, flows, said.append, clock.sleep, clock).run(45)  # type: ignore[arg-type, return-value]
+    assert [each.flow for each in ran.steps] == ["dwd", "dwd"]
+    assert ran.idle == {"idle": "up to date"}
+    assert (sorted(ran.failed), ran.stopped, ran.exit_code) == (["dark", "expired", "odd"], ("expired",), 6)
+    times = {name: [at for who, at in taken if who == name] for name in ("dwd", "idle", "dark")}
+    assert times["dwd"] == [0.0, 30.0]
+    assert times["dark"] == [0.0, 30.0]
+    assert len(times["idle"]) == 46
+    once = Runner(lambda: None, flows[1:2], said.append, clock.sleep, clock).run()  # type: ignore[arg-type, return-value]
+    assert once.exit_code == StoreUnreachable.exit_code
+
+
+def test_flows_by_name_and_sql_from_a_file(tmp_path: Path) -> None:
+    flows = [flow("a"), flow("b", sql="b.sql")]
+    assert [each.name for each in chosen(flows, ["b"])] == ["b"]
+    assert chosen(flows, []) == flows
+    with pytest.raises(UsageError, match=r"no flow c: there are a, b"):
+        chosen(flows, ["c"])
+    with pytest.raises(UsageError, match="no section flows"):
+        chosen([], [])
+    with pytest.raises(ServicesError, match=r"can't read b\.sql"):
+        sql_of(flows[1], tmp_path)
+    (tmp_path / "b.sql").write_text(" \n")
+    with pytest.raises(ServicesError, match="is empty"):
+        sql_of(flows[1], tmp_path)
+    (tmp_path / "b.sql").write_text("SELECT 2")
+    assert [sql_of(each, tmp_path) for each in flows] == ["SELECT 1", "SELECT 2"]
+
+
+def test_a_batch_comes_next_or_was_there_or_is_refused() -> None:
+    at = Reached(4, ('{"t":{"0":7}}',))
+    assert Reached.of(at.mark) == at
+    assert decide_batch(None, 0, ("",), ("a",))
+    assert decide_batch(at, 5, at.offsets, ("b",))
+    assert not decide_batch(at, 4, ("a",), at.offsets)
+    with pytest.raises(FlowStopped, match="restore"):
+        decide_batch(at, 0, ("",), ("b",))
+    with pytest.raises(FlowStopped, match="made anew"):
+        decide_batch(None, 3, ("a",), ("b",))
+    for mark in ("yesterday", "{}", "[]", '{"batch": "x", "offsets": []}'):
+        with pytest.raises(FlowStopped):
+            Reached.of(mark)
+
+
+def test_upkeep_knows_what_a_flow_goes_on_from(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    world.write("ods")
+    world.write("dwd")
+    table = world.writer.load_table(("ns", "dwd"))
+    table.transaction().set_properties({"sterna.applied.flow.all.dwd": "41/2"}).commit_transaction()
+    names = ("ods", "dwd")
+    world.commit(**{name: world.writer.load_table(("ns", name)).metadata_location for name in names})
+    run(world)
+    settings = Upkeep.model_validate({"tables": [{"match": ["**"]}]})
+    flows = (flow("dwd"), flow("none"), flow("unmarked", into="ns.ods", **{"from": "ns.x"}))
+    now = datetime.now(UTC)
+    facts, _ = gather(world.context(), settings.beside(flows), now)
+    assert facts.followed == (Followed("ns.ods", 41, "dwd"),)
+    assert gather(world.context(), settings, now)[0].followed == ()

@@ -1,0 +1,92 @@
+"""The section `flows` of the services file: what is right, and what is refused with its place."""
+
+from __future__ import annotations
+
+import pytest
+
+from sterna.errors import ServicesError
+from sterna.services.flows import Mode
+from sterna.services.load import parse_services
+
+WHOLE = """\
+flows:
+  - {name: dwd, from: acme.ods, into: acme.dwd, mode: append, sql: dwd.sql}
+  - {name: users, from: acme.dwd, into: acme.users, mode: "merge(tenant, user)", sql: SELECT * FROM changes, every: 5m}
+  - name: dws
+    from: acme.dwd
+    into: acme.dws
+    mode: replace(day)
+    partition: to_date(at)
+    sql: SELECT 1
+    spark: local[2]
+    credential_id: writer
+upkeep: {tables: [{match: ["**"]}]}
+"""
+
+
+def test_what_may_be_said() -> None:
+    read = parse_services(WHOLE, "s.yaml")
+    assert read.configured == ["flows", "upkeep"]
+    dwd, users, dws = read.flows
+    assert (dwd.source, dwd.into, dwd.mode, dwd.every, dwd.file) == (
+        "acme.ods",
+        "acme.dwd",
+        Mode("append"),
+        30,
+        "dwd.sql",
+    )
+    assert (users.mode, users.every, users.file, str(users.mode)) == (
+        Mode("merge", ("tenant", "user")),
+        300,
+        "",
+        "merge(tenant, user)",
+    )
+    assert (dws.mode, dws.partition, dws.spark, dws.credential_id) == (
+        Mode("replace", ("day",)),
+        "to_date(at)",
+        "local[2]",
+        "writer",
+    )
+    # Whoever lets snapshots go knows who follows them.
+    assert read.upkeep is not None
+    assert read.upkeep.flows == read.flows
+
+
+def flow(**more: str) -> str:
+    said = {"name": "dwd", "from": "acme.ods", "into": "acme.dwd", "mode": "append", "sql": "dwd.sql", **more}
+    return "{" + ", ".join(f'{name}: "{value}"' for name, value in said.items() if value != "-") + "}"
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("daily", "flows: "),
+        ("{dwd: x}", "flows: "),
+        ("[1]", "flows[0]: "),
+        (f"[{flow(name='-')}]", "flows[0].name: "),
+        (f"[{flow(name='D w')}]", "flows[0].name: expected small letters"),
+        (f"[{flow(**{'from': 'ods'})}]", "flows[0].from: expected a table with its namespace"),
+        (f"[{flow(**{'from': 'a.b@main'})}]", "flows[0].from: "),
+        (f"[{flow(into='a..b')}]", "flows[0].into: "),
+        (f"[{flow(into='acme.ods')}]", "flows[0]: a table can't follow itself"),
+        (f"[{flow(source='acme.ods')}]", "flows[0].source: "),
+        (f"[{flow(mode='merge')}]", "flows[0].mode: expected append, merge(key) or replace(partition)"),
+        (f"[{flow(mode='merge()')}]", "flows[0].mode: "),
+        (f"[{flow(mode='merge(a, a)')}]", "flows[0].mode: a column stands twice"),
+        (f"[{flow(mode='merge(a; DROP)')}]", "flows[0].mode: "),
+        (f"[{flow(mode='replace(a, b)')}]", "flows[0].mode: replace takes the one column"),
+        (f"[{flow(sql=' ')}]", "flows[0].sql: "),
+        (f"[{flow(every='0s')}]", "flows[0].every: expected a duration"),
+        (f"[{flow(partition='to_date(at)')}]", "flows[0]: partition is for mode replace alone"),
+        (f"[{flow()}, {flow(into='acme.x')}]", "flows: name dwd stands twice"),
+        (f"[{flow()}, {flow(name='b')}]", "flows: into acme.dwd stands twice"),
+        (
+            f"[{flow()}, {flow(name='b', **{'from': 'acme.dwd', 'into': 'acme.ods'})}]",
+            "flows: the flows go in a circle",
+        ),
+    ],
+)
+def test_what_is_refused(text: str, place: str) -> None:
+    with pytest.raises(ServicesError) as raised:
+        parse_services(f"version: 1\nflows: {text}\n", "s.yaml")
+    assert any(line.startswith(f"s.yaml:2: {place}") for line in str(raised.value).splitlines()), raised.value

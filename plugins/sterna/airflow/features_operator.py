@@ -1,0 +1,169 @@
+"""Online features as operators and as a DAG: rows brought into the region's store, and a look at how late they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
+
+from sterna.airflow.assets import fresh
+from sterna.airflow.base import SternaOperator
+from sterna.airflow.dags import common_settings
+from sterna.airflow.settings import lingering, seconds, text
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context as TaskContext
+
+    from sterna.services.features import Features
+
+_DOC = """\
+### Keep features of region `{region}` ready for online reads
+
+| task | what it does |
+|---|---|
+| materialize | brings rows that changed in the replica into the region's store |
+| look | fails when a view is later than its `late`, or the store may lack rows of it |
+
+A new head of the replica starts a run, and so does the clock, as a net. With something to do, `materialize` stays for
+`[sterna] features_linger`, with Spark warm. Without `features.online.{region}` in the services file it does nothing.
+
+**When it fails**: the gateway goes on telling what the store holds. What to do stands in docs/operations.md, *By what
+you see*.
+"""
+
+
+class SternaFeaturesOperator(SternaOperator):
+    """What both tasks share.
+
+    Args:
+        services: path of the services file; None for `[sterna] services`.
+        kwargs: see `SternaOperator`.
+    """
+
+    template_fields = (*SternaOperator.template_fields, "services")
+
+    def __init__(self, *, services: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.services = services
+
+    def settings(self, region: str) -> Features:
+        """Return section `features` of the services file; skips the task where the region has no store."""
+        from airflow.sdk.exceptions import AirflowSkipException
+
+        from sterna.edges.services_file import read_services
+
+        features = read_services(self.services or text("services") or None).features
+        if features is None or region not in features.online:
+            raise AirflowSkipException(f"the services file has no features.online.{region}")
+        return features
+
+
+class SternaMaterializeOperator(SternaFeaturesOperator):
+    """Bring all views to what the replica shows, for a while; return rows that were written, by view.
+
+    Args:
+        linger: for how long it looks for more.
+        kwargs: see `SternaFeaturesOperator`.
+    """
+
+    def __init__(self, *, linger: timedelta = timedelta(0), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.linger = linger
+
+    def execute(self, context: TaskContext) -> dict[str, int]:
+        """Fill, and tell of each view."""
+        from sterna.features.region import materialize_all
+        from sterna.render.features import materialized_text
+
+        region = self.open()
+        features = self.settings(region.region.name)
+        counts: dict[str, int] = {}
+
+        def done(found: Any) -> None:
+            counts[found.view] = counts.get(found.view, 0) + found.rows + found.gone
+            self.say(materialized_text(found))
+
+        linger = self.linger.total_seconds()
+        _, failed = materialize_all(region, features, linger=linger, done=done, say=self.say)
+        if failed:
+            raise failed[0].error
+        return counts
+
+
+class SternaFeaturesLookOperator(SternaFeaturesOperator):
+    """Report how late each view is, and fail while one needs somebody; return the seconds, by view."""
+
+    def execute(self, context: TaskContext) -> dict[str, float]:
+        """Look, and report metrics."""
+        from airflow.sdk.exceptions import AirflowFailException
+        from airflow.sdk.observability import stats
+
+        from sterna.features.region import opened_store
+        from sterna.features.status import status
+        from sterna.render.features import status_text
+
+        region = self.open()
+        features = self.settings(region.region.name)
+        with opened_store(region, features) as store:
+            found = status(region, features, store)
+        for line in status_text(found).splitlines():
+            self.say(line)
+        for view in found:
+            tags = {"region": region.region.name, "view": view.view}
+            if view.behind is not None:
+                stats.gauge("sterna.features_behind_seconds", view.behind, tags=tags)
+            stats.gauge("sterna.features_alarm", int(bool(view.alarm)), tags=tags)
+        if alarms := [f"{view.view}: {view.alarm}" for view in found if view.alarm]:
+            raise AirflowFailException("; ".join(alarms))
+        return {view.view: view.behind for view in found if view.behind is not None}
+
+
+def features_dag(
+    *,
+    region: str | None = None,
+    registry: str | None = None,
+    services: str | None = None,
+    tables: Sequence[str] = (),
+    dag_id: str = "sterna_features",
+    schedule: str | None = None,
+    linger: str | None = None,
+    **kwargs: Any,
+) -> DAG:
+    """Return the DAG that keeps a region's features ready.
+
+    Args:
+        region: name of the region; None for `[sterna] region`.
+        registry: path of the registry; None for `[sterna] registry`.
+        services: path of the services file; None for `[sterna] services`.
+        tables: the views' tables: a run starts when one of them is fresh; none: with each new head of the replica.
+        dag_id: the DAG's id; one a region.
+        schedule: cron expression (UTC) of the runs that catch what events missed, "" for none; None for `[sterna]
+            features_schedule`.
+        linger: for how long a run looks for more, such as `5m`; None for `[sterna] features_linger`.
+        kwargs: see `DAG`; they go before what is set here.
+
+    Raises:
+        UsageError: a setting is missing or wrong.
+    """
+    region, registry = region or text("region"), registry or text("registry")
+    cron = text("features_schedule") if schedule is None else schedule
+    stay = lingering(text("features_linger") if linger is None else linger)
+    news = fresh(region, tables)
+    settings: dict[str, Any] = {
+        "description": f"Keep features of region {region} ready for online reads",
+        "doc_md": _DOC.format(region=region),
+        "schedule": AssetOrTimeSchedule(timetable=CronTriggerTimetable(cron, timezone="UTC"), assets=news)
+        if cron
+        else news,
+        "is_paused_upon_creation": True,
+        **common_settings(),
+    }
+    given: dict[str, Any] = {"region": region, "registry": registry, "services": services}
+    limit = seconds("features_timeout")
+    with DAG(dag_id, **{**settings, **kwargs}) as dag:
+        work = SternaMaterializeOperator(task_id="materialize", linger=stay, execution_timeout=stay + limit, **given)
+        look = SternaFeaturesLookOperator(task_id="look", trigger_rule="all_done", execution_timeout=limit, **given)
+        work >> look
+    return dag

@@ -1,0 +1,1 @@
+"""Valkey or Redis: where features are kept for online reads."""

@@ -1,0 +1,109 @@
+"""Values of tables as the store and answers hold them: exact, and the same that named queries tell.
+
+Booleans, `int`, `float`, `double` and strings are JSON's own. `long` and `decimal` are text, since JSON loses digits of
+them. Times have microseconds, `date` is ISO's, and `binary` is Base64. NaN and the infinities are text.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from sterna.errors import UnfitView
+from sterna.features.model import Column
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_PLAIN = frozenset(
+    {"boolean", "int", "long", "float", "double", "date", "timestamp", "timestamptz", "string", "binary"}
+)
+_WITH_SIZE = re.compile(r"decimal\([0-9]+, ?[0-9]+\)|fixed\[[0-9]+\]")
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def refuse_types(columns: Sequence[Column], table: str) -> None:
+    """See that columns can be kept.
+
+    Raises:
+        UnfitView: one has a type that can't.
+    """
+    for column in columns:
+        if column.type not in _PLAIN and not _WITH_SIZE.fullmatch(column.type):
+            raise UnfitView(
+                f"column {column.name} has the type {column.type}, which no feature can have", table=table,
+                hint="cast it in the table that features are made of",
+            )  # fmt: skip
+
+
+def row_bytes(row: Sequence[Any]) -> bytes:
+    """Return a row as values hold it."""
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def rows_of(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a batch, in the order of its columns.
+
+    Args:
+        batch: as Spark hands it over.
+        columns: what its columns are.
+
+    Raises:
+        UnfitView: a time lies outside the years 1 to 9999.
+    """
+    made = [_values(batch.column(index), column) for index, column in enumerate(columns)]
+    yield from zip(*made, strict=True) if made else ()
+
+
+def _values(array: pa.Array, column: Column) -> list[Any]:
+    import pyarrow as pa
+
+    kind = column.type
+    if kind.startswith("timestamp"):
+        micros = array.cast(pa.timestamp("us", "UTC" if kind == "timestamptz" else None)).cast(pa.int64())
+        return [
+            None if each is None else moment(each, kind == "timestamptz", column.name) for each in micros.to_pylist()
+        ]
+    change = _CHANGES.get(kind.partition("(")[0].partition("[")[0])
+    values = array.to_pylist()
+    return values if change is None else [None if each is None else change(each) for each in values]
+
+
+def moment(micros: int, zoned: bool, column: str = "") -> str:
+    """Return a time as text.
+
+    Args:
+        micros: microseconds since 1970.
+        zoned: it is an instant, else a time without a zone.
+        column: what errors call it.
+
+    Raises:
+        UnfitView: it lies outside the years 1 to 9999.
+    """
+    whole, part = divmod(micros, 1_000_000)
+    try:
+        text = (_EPOCH + timedelta(seconds=whole)).strftime("%Y-%m-%dT%H:%M:%S")
+    except OverflowError:
+        raise UnfitView(f"column {column} has a time outside the years 1 to 9999") from None
+    return f"{text:0>19}{f'.{part:06d}' if part else ''}{'Z' if zoned else ''}"
+
+
+def _finite(value: float) -> Any:
+    return value if math.isfinite(value) else _NOT_FINITE[str(value)]
+
+
+_CHANGES: dict[str, Callable[[Any], Any]] = {
+    "long": str,
+    "decimal": lambda value: format(value, "f"),
+    "float": _finite,
+    "double": _finite,
+    "date": lambda value: value.isoformat(),
+    "binary": lambda value: base64.b64encode(value).decode(),
+    "fixed": lambda value: base64.b64encode(value).decode(),
+}

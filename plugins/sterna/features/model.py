@@ -1,0 +1,199 @@
+"""What stands in the store: a value a key, and a view's state. Pure.
+
+A value is a line of text, and the row behind it:
+
+    1 <epoch> <run> <snapshot> <its commit's time, ms> row|gone
+    ["30","Shanghai"]
+
+The row is the JSON of `sterna.features.codec`: its values in the order of the view's columns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from sterna.services.features import Entity, KeyType, View
+
+FORMAT = 1
+TOMBSTONE_MS = 3_600_000
+_BITS: dict[str, int] = {"int": 32, "long": 64}
+_LONGEST_KEY = 1_000
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as it is kept: its name, its id in the table's schema, and Iceberg's name of its type."""
+
+    name: str
+    id: int
+    type: str
+
+
+@dataclass(frozen=True)
+class State:
+    """How far a view is.
+
+    Args:
+        epoch: the time since the store was last filled anew, numbered; 0: never.
+        run: the newest run in it; older ones are refused.
+        done: the newest run that came to its end.
+        snapshot: the snapshot that the view stands for; None: none yet.
+        at: that snapshot's commit time, in milliseconds since 1970.
+        pending: the snapshot that a run is on its way to, or was when it died; None: none.
+        ready: the mark of the server that held all rows when the last run ended; "": it may lack some.
+        digest: what the rows are made of; see `digest_of`.
+        columns: the columns of each row.
+        refused: why the view has no rows in this region; "": it has.
+    """
+
+    epoch: int = 0
+    run: int = 0
+    done: int = 0
+    snapshot: int | None = None
+    at: int = 0
+    pending: int | None = None
+    ready: str = ""
+    digest: str = ""
+    columns: tuple[Column, ...] = ()
+    refused: str = ""
+
+
+FIELDS = ("epoch", "run", "done", "snapshot", "at", "pending", "ready", "digest", "columns", "refused")
+
+
+@dataclass(frozen=True)
+class Value:
+    """What a key holds: a row, or None where it was deleted."""
+
+    epoch: int
+    run: int
+    snapshot: int
+    at: int
+    row: list[Any] | None
+
+
+def state_key(view: str) -> str:
+    """Return the key of a view's state."""
+    return f"features.state:{view}"
+
+
+def value_key(view: str, id: str) -> str:
+    """Return the key of an entity's row, such as `features:user:123`."""
+    return f"features:{view}:{id}"
+
+
+def read_state(given: Sequence[bytes | None]) -> State:
+    """Return a view's state from the fields of `FIELDS`."""
+    text = {name: (value or b"").decode() for name, value in zip(FIELDS, given, strict=True)}
+    columns = tuple(Column(*each) for each in json.loads(text["columns"] or "[]"))
+    return State(
+        int(text["epoch"] or 0),
+        int(text["run"] or 0),
+        int(text["done"] or 0),
+        int(text["snapshot"]) if text["snapshot"] else None,
+        int(text["at"] or 0),
+        int(text["pending"]) if text["pending"] else None,
+        text["ready"],
+        text["digest"],
+        columns,
+        text["refused"],
+    )
+
+
+def columns_text(columns: Sequence[Column]) -> str:
+    """Return columns as they stand in a state."""
+    return json.dumps([[each.name, each.id, each.type] for each in columns])
+
+
+def view_digest(view: View, entity: Entity) -> str:
+    """Return what of the services file decides a view's rows."""
+    return _digest([FORMAT, view.table, view.columns, view.event_time, view.unique, view.serve, entity.key])
+
+
+def digest_of(view: View, entity: Entity, columns: Sequence[Column], key: Column, table: str) -> str:
+    """Return what rows in the store are made of: where it differs, the store is filled anew.
+
+    Args:
+        view: the view.
+        entity: its entity.
+        columns: its columns, as the table has them.
+        key: the key's column.
+        table: the table's UUID.
+    """
+    what = [[each.name, each.id, each.type] for each in (key, *columns)]
+    return f"{view_digest(view, entity)}/{_digest([table, what])}"
+
+
+def _digest(content: Any) -> str:
+    return sha256(json.dumps(content).encode()).hexdigest()[:24]
+
+
+def value_head(epoch: int, run: int, snapshot: int, at: int, *, gone: bool) -> bytes:
+    """Return the first line of a value."""
+    return f"{FORMAT} {epoch} {run} {snapshot} {at} {'gone' if gone else 'row'}\n".encode()
+
+
+def read_value(data: bytes) -> Value | None:
+    """Return what a key holds; None where nobody can read it, which is as if it weren't there."""
+    head, _, body = data.partition(b"\n")
+    parts = head.split(b" ")
+    try:
+        if len(parts) != 6 or int(parts[0]) != FORMAT:
+            return None
+        epoch, run, snapshot, at = map(int, parts[1:5])
+        row = json.loads(body) if parts[5] == b"row" else None
+    except ValueError:
+        return None
+    return Value(epoch, run, snapshot, at, row)
+
+
+def entity_id(kind: KeyType, given: Any) -> str | None:
+    """Return an id as keys spell it; None where it doesn't fit the key's type.
+
+    Args:
+        kind: the key's type.
+        given: text, or a number of JSON.
+    """
+    if isinstance(given, bool) or not isinstance(given, int | str):
+        return None
+    if kind == "string":
+        fits = (
+            isinstance(given, str) and len(given) <= _LONGEST_KEY and not any("\ud800" <= c <= "\udfff" for c in given)
+        )
+        return str(given) if fits else None
+    text = str(given)
+    if not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > 20:
+        return None
+    number, half = int(text), 1 << _BITS[kind] - 1
+    return str(number) if -half <= number < half else None
+
+
+def shown(key: KeyType, id: str) -> Any:
+    """Return an id as answers have it: whole numbers of 64 bits are text, as JSON loses digits of them."""
+    return int(id) if key == "int" else id
+
+
+def too_old(row: Mapping[str, Any], view: View, now_ms: int) -> bool:
+    """Say whether a row is older than its view tells; a row without a time is.
+
+    Args:
+        row: its values by column.
+        view: the view.
+        now_ms: the time that is asked for.
+    """
+    if view.max_age is None or view.event_time is None:
+        return False
+    text = row[view.event_time]
+    return text is None or moment_ms(text) < now_ms - 1000 * view.max_age
+
+
+def moment_ms(text: str) -> int:
+    """Return the milliseconds since 1970 of a time as rows have it; without an offset it is UTC."""
+    from datetime import UTC, datetime
+
+    found = datetime.fromisoformat(text)
+    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)

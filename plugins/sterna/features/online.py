@@ -1,0 +1,319 @@
+"""Answers at once: from the store, and from the replica where the store hasn't got them or doesn't answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol, TypeVar
+
+from sterna.edges.secrets import Secrets
+from sterna.edges.valkey.store import open_async_store, telling
+from sterna.errors import CredentialError, FeaturesError, FeatureStoreUnreachable, Remedy, SternaError
+from sterna.features import scripts
+from sterna.features.codec import row_bytes
+from sterna.features.model import (
+    FIELDS,
+    State,
+    Value,
+    read_state,
+    read_value,
+    state_key,
+    too_old,
+    value_head,
+    value_key,
+    view_digest,
+)
+from sterna.features.store import mark_of
+from sterna.services.features import Features, Online, View
+
+_DARK_SECONDS = 1.0  # for which a store that didn't answer isn't asked again
+_SOURCE_AT_ONCE = 4
+_TRIES, _PAUSE = 3, 2.0
+_T = TypeVar("_T")
+
+
+class How(StrEnum):
+    """Where an answer comes from."""
+
+    HIT = "hit"
+    MISS = "miss"
+    BYPASS = "bypass"
+
+
+@dataclass(frozen=True)
+class SourceRows:
+    """Rows of a table at a snapshot.
+
+    Args:
+        snapshot: the snapshot; None for a table that had none then.
+        at: its commit time, in milliseconds since 1970.
+        rows: by id; an id without a row is absent.
+        line: the snapshot and its ancestors.
+    """
+
+    snapshot: int | None
+    at: int
+    rows: Mapping[str, list[Any]]
+    line: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class AsOf:
+    """A time in the past: a snapshot, or the moment, in milliseconds since 1970, at which one was current."""
+
+    snapshot: int | None = None
+    moment: int | None = None
+
+
+class Source(Protocol):
+    """The region's replica, for single rows."""
+
+    async def rows(self, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
+        """Return rows at a time, by default as the replica shows them now."""
+        ...
+
+
+@dataclass
+class FeatureCounts:
+    """What was told, by view and where it came from; and what went wrong."""
+
+    told: dict[tuple[str, str], int] = field(default_factory=dict)
+    dark: int = 0
+    refused_fills: int = 0
+    failed_fills: int = 0
+    source: int = 0
+
+
+@dataclass(frozen=True)
+class Told:
+    """An answer for some ids of one view.
+
+    Args:
+        rows: by id, the values by column; None where there is no row.
+        snapshot: the oldest snapshot that it stands for; None: none.
+        at: that one's commit time, in milliseconds since 1970.
+        how: where it comes from.
+    """
+
+    rows: Mapping[str, Mapping[str, Any] | None]
+    snapshot: int | None
+    at: int
+    how: How
+
+
+class OnlineStore:
+    """A region's store within one event loop.
+
+    Args:
+        online: where it is.
+        secrets: finds its credential.
+    """
+
+    def __init__(self, online: Online, secrets: Secrets) -> None:
+        self._url = online.url
+        self._client: Any = open_async_store(online.url, online.credential_id, secrets)
+        self._dark_until = 0.0
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def read(self, view: str, ids: Sequence[str]) -> tuple[State, list[Value | None]]:
+        """Return a view's state and what is there under some ids, asked for at once."""
+
+        async def asked() -> Any:
+            pipeline = self._client.pipeline(transaction=True)  # the state, and values of that state
+            pipeline.hmget(state_key(view), list(FIELDS))
+            pipeline.mget([value_key(view, id) for id in ids])
+            return await pipeline.execute()
+
+        fields, values = await self._told(asked)
+        return read_state(fields), [None if data is None else read_value(data) for data in values]
+
+    async def mark(self) -> str:
+        """Return the server's mark; see `FeatureStore.mark`."""
+        return mark_of(await self._told(lambda: self._client.info()))
+
+    async def fill(self, view: str, id: str, value: bytes, seen: State, seconds: int) -> bool:
+        """Keep a row that was read from the replica; return whether it was taken.
+
+        Args:
+            view: the view.
+            id: the id.
+            value: what is kept.
+            seen: the state that the row is no older than.
+            seconds: for how long.
+        """
+        keys, given = [state_key(view), value_key(view, id)], [seen.epoch, seen.snapshot, value, seconds * 1000]
+        return bool(await self._told(lambda: self._client.eval(scripts.FILL, 2, *keys, *given)))
+
+    async def _told(self, ask: Callable[[], Any]) -> Any:
+        if time.monotonic() < self._dark_until:
+            raise FeatureStoreUnreachable("the store of features did not answer a moment ago")
+        try:
+            with telling(self._url):
+                return await ask()
+        except (FeatureStoreUnreachable, CredentialError):
+            self._dark_until = time.monotonic() + _DARK_SECONDS
+            raise
+
+
+class FeatureReader:
+    """Tells features of a region, within one event loop.
+
+    Args:
+        features: the section of the services file.
+        store: the region's; None: it has none, and the replica answers.
+        source: the region's replica.
+        pause: seconds between two tries of the source.
+        clock: tells the time in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        store: OnlineStore | None,
+        source: Source,
+        pause: float = _PAUSE,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._features, self._store, self._source = features, store, source
+        self._pause, self._clock = pause, clock
+        self._flights: dict[Any, asyncio.Task[SourceRows]] = {}
+        self._places = asyncio.Semaphore(_SOURCE_AT_ONCE)
+        self.counts = FeatureCounts()
+
+    async def close(self) -> None:
+        """Close the store's connections."""
+        if self._store is not None:
+            await self._store.close()
+
+    async def read(self, view: View, ids: Sequence[str], as_of: AsOf | None = None) -> Told | None:
+        """Return the rows of some ids; None where the view's table is refused here.
+
+        Args:
+            view: the view.
+            ids: as keys spell them, each once.
+            as_of: a time in the past.
+
+        Raises:
+            SternaError: the replica doesn't say, at the last of three tries.
+        """
+        told = await self._past(view, ids, as_of) if as_of else await self._now(view, ids)
+        if told is not None:
+            self.counts.told[view.name, told.how] = self.counts.told.get((view.name, told.how), 0) + len(ids)
+        return told
+
+    async def _past(self, view: View, ids: Sequence[str], as_of: AsOf) -> Told:
+        found = await self._from_source(view, ids, as_of)
+        then = found.at if as_of.moment is None else as_of.moment
+        return self._made(view, {id: found.rows.get(id) for id in ids}, (found.snapshot, found.at), How.BYPASS, then)
+
+    async def _now(self, view: View, ids: Sequence[str]) -> Told | None:
+        now = int(self._clock() * 1000)
+        try:
+            if self._store is None:
+                raise FeatureStoreUnreachable("the region has no store of features")
+            state, values = await self._store.read(view.name, ids)
+            if state.refused:
+                return None
+            known = self._known(view, state, dict(zip(ids, values, strict=True)))
+            whole = len(known) < len(ids) and await self._whole(view, state)
+        except (FeaturesError, CredentialError):
+            self.counts.dark += 1
+            state, known, whole = State(), {}, False
+        missing = [id for id in ids if id not in known]
+        stands = (state.snapshot, state.at)
+        if whole or not missing:
+            how = How.HIT if any(row is not None for row in known.values()) else How.MISS
+            return self._made(view, {id: known.get(id) for id in ids}, stands, how, now)
+        found = await self._from_source(view, missing, None)
+        cache = view.kept is not None and state.snapshot is not None
+        if cache:
+            await self._fill(view, state, found)
+        rows = {id: known[id] if id in known else found.rows.get(id) for id in ids}
+        oldest = stands if known and state.snapshot is not None else (found.snapshot, found.at)
+        return self._made(view, rows, oldest, How.MISS if cache else How.BYPASS, now)
+
+    def _known(self, view: View, state: State, values: Mapping[str, Value | None]) -> dict[str, list[Any] | None]:
+        """Return what the store says for certain: rows, and of a complete view what was deleted."""
+        if not self._usable(view, state):
+            return {}
+        good = {id: value for id, value in values.items() if value is not None and value.epoch == state.epoch}
+        return {id: value.row for id, value in good.items() if value.row is not None or view.serve == "complete"}
+
+    def _usable(self, view: View, state: State) -> bool:
+        return state.digest.partition("/")[0] == view_digest(view, self._features.entity_of(view))
+
+    async def _whole(self, view: View, state: State) -> bool:
+        """Say whether what isn't in the store isn't in the table: asked after the look at the keys."""
+        if self._store is None or view.serve != "complete" or not state.ready or not self._usable(view, state):
+            return False
+        return await self._store.mark() == state.ready
+
+    async def _from_source(self, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
+        key = (view.name, tuple(ids), as_of)
+        if key not in self._flights:
+            task = asyncio.create_task(self._asked(view, ids, as_of))
+            self._flights[key] = task
+            task.add_done_callback(lambda _: self._flights.pop(key, None))
+        return await asyncio.shield(self._flights[key])
+
+    async def _asked(self, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
+        async def once() -> SourceRows:
+            async with self._places:
+                self.counts.source += 1
+                return await self._source.rows(view, ids, as_of)
+
+        return await tried(once, self._pause)
+
+    async def _fill(self, view: View, state: State, found: SourceRows) -> None:
+        if self._store is None or found.snapshot is None or state.snapshot not in found.line:
+            return  # the replica shows less than the store has been told of
+        head = value_head(state.epoch, state.done, found.snapshot, found.at, gone=False)
+        for id, row in found.rows.items():
+            try:
+                taken = await self._store.fill(view.name, id, head + row_bytes(row), state, view.kept or 0)
+                self.counts.refused_fills += not taken
+            except (FeaturesError, CredentialError):
+                self.counts.failed_fills += 1
+                return
+
+    def _made(
+        self,
+        view: View,
+        rows: Mapping[str, list[Any] | None],
+        stands: tuple[int | None, int],
+        how: How,
+        now: int,
+    ) -> Told:
+        made: dict[str, Mapping[str, Any] | None] = {}
+        for id, row in rows.items():
+            named = None if row is None else dict(zip(view.columns, row, strict=True))
+            fresh = named is not None and not too_old(named, view, now)
+            made[id] = {name: named[name] for name in view.features} if named is not None and fresh else None
+        return Told(made, *stands, how)
+
+
+async def tried(once: Callable[[], Awaitable[_T]], pause: float, tries: int = _TRIES) -> _T:
+    """Return what something gives; what fails by an error that passes is tried again.
+
+    Args:
+        once: does it.
+        pause: seconds between two tries.
+        tries: how many there are.
+
+    Raises:
+        SternaError: the last try's.
+    """
+    for left in reversed(range(tries)):
+        try:
+            return await once()
+        except SternaError as error:
+            if error.remedy is not Remedy.RETRY or not left:
+                raise
+        await asyncio.sleep(pause)
+    raise AssertionError("unreachable")

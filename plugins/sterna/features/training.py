@@ -1,0 +1,204 @@
+"""Training sets: for each label what was known then, from the history of the views' tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sterna.changes import CHANGE, between
+from sterna.edges.services_file import read_services
+from sterna.edges.spark.staged_changes import load_named, snapshots_of
+from sterna.errors import LabelTooOld, UsageError
+from sterna.services.features import Entity, Features, FeatureService, View
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_UTC = ("UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00")
+_NUMBER, _AT, _SIGN, _TURN, _LABEL, _KEY = ("_sterna_" + name for name in ("n", "at", "s", "turn", "label", "key"))
+
+
+@dataclass(frozen=True)
+class TrainingService:
+    """A service's features as a session of Spark finds their history.
+
+    Args:
+        features: the section of the services file.
+        service: the service.
+        catalog: the catalog in the session that shows the tables, such as `replica_eu`.
+        time: the labels' column that says when each is for.
+    """
+
+    features: Features
+    service: FeatureService
+    catalog: str
+    time: str = "event_timestamp"
+
+
+def feature_service(
+    name: str, catalog: str, *, services: str | Path | None = None, time: str = "event_timestamp"
+) -> TrainingService:
+    """Return a service of the services file, for `training_set`.
+
+    Args:
+        name: its name.
+        catalog: the catalog in Spark that shows the tables: a region's replica.
+        services: path of the services file; None: the one in this folder.
+        time: the labels' column that says when each is for.
+
+    Raises:
+        ServicesError: the file is wrong or missing.
+        UsageError: there is no such service.
+    """
+    features = read_services(services).features
+    found = [] if features is None else [each for each in features.services if each.name == name]
+    if features is None or not found:
+        raise UsageError(f"the services file has no service {name!r} in its section features")
+    return TrainingService(features, found[0], catalog, time)
+
+
+def training_set(labels: DataFrame, service: TrainingService) -> DataFrame:
+    """Return labels with what was known of their entities at their times.
+
+    A row counts when it was committed by then, and true by then: commit time and event time are no later than the
+    label's. Of several the newest counts, if it is no older than the view's `max_age`. Else its features are null.
+
+    Args:
+        labels: with the entity's key, and a time (`TIMESTAMP`).
+        service: the features.
+
+    Returns:
+        The labels' columns, then a column a feature, named `view.feature`; rows in no order that means anything.
+
+    Raises:
+        LabelTooOld: a label is older than the history that a table keeps.
+        UsageError: the labels lack a column, a table isn't there, or times without a zone meet a session off UTC.
+        Gap, NotAnAncestor, NeedsClassicSpark, EngineError: as `sterna.changes.between`.
+    """
+    from pyspark.sql import functions as f
+
+    features = service.features
+    names = list(dict.fromkeys(each.partition(".")[0] for each in service.service.features))
+    entity = features.entity_of(features.by_name[names[0]])
+    if missing := [name for name in (entity.column, service.time) if name not in labels.columns]:
+        raise UsageError(f"the labels have no column {missing[0]}: there are {', '.join(labels.columns)}")
+    _refuse_local_time(labels, service.time, "labels")
+    # Numbered once, and kept so: a plan that is run again would number anew.
+    numbered = labels.withColumn(_LABEL, f.monotonically_increasing_id()).localCheckpoint()
+    key, time = f.col(_quoted(entity.column)), f.col(_quoted(service.time)).cast("timestamp")
+    asked = numbered.select(_LABEL, key.alias(_KEY), time.alias(_AT))
+    found = numbered
+    for name in names:
+        columns = [each.partition(".")[2] for each in service.service.features if each.startswith(f"{name}.")]
+        known = _known(asked, service, features.by_name[name], entity, columns)
+        found = found.join(known, _LABEL, "left")
+    wanted = [f.col(_quoted(each)) for each in (*labels.columns, *service.service.features)]
+    return found.select(*wanted)
+
+
+def _known(asked: DataFrame, service: TrainingService, view: View, entity: Entity, columns: Sequence[str]) -> DataFrame:
+    """Return what was known of a view by label: at most one row each."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    spark, table = asked.sparkSession, f"{service.catalog}.{view.table}"
+    placed, steps = _placed(asked, spark, table)
+    events = _events(spark, table, steps, entity, view)
+    if events is None:
+        nothing = asked.where("false").select(_LABEL, *[f.lit(None).alias(f"{view.name}.{name}") for name in columns])
+        return nothing
+    if view.event_time:
+        _refuse_local_time(events, "v0", f"event_time of view {view.name}")
+    rows = [name for name in events.columns if name not in (_SIGN, _TURN, _KEY)]
+    joined = placed.join(events, _KEY).where(f.col(_TURN) <= f.col(_NUMBER))
+    moment = f.col("v0").cast("timestamp") if view.event_time else None
+    if moment is not None:
+        joined = joined.where(moment <= f.col(_AT))
+    # What was deleted again, or replaced, by the label's time adds up to nothing.
+    there = joined.groupBy(_LABEL, _AT, *rows).agg(f.sum(_SIGN).alias(_SIGN)).where(f.col(_SIGN) > 0)
+    order: list[Column] = [f.col("v0").desc()] if view.event_time else []
+    order += [f.col(name).cast("string").desc_nulls_last() for name in rows]
+    turn = f.row_number().over(Window.partitionBy(_LABEL).orderBy(*order))
+    newest = there.withColumn(_TURN, turn).where(f.col(_TURN) == 1)
+    if moment is not None and view.max_age is not None:
+        newest = newest.where(moment >= f.col(_AT) - f.expr(f"INTERVAL {view.max_age} SECONDS"))
+    places = {name: f"v{at}" for at, name in enumerate(_row_columns(view))}
+    return newest.select(_LABEL, *[f.col(places[name]).alias(f"{view.name}.{name}") for name in columns])
+
+
+def _refuse_local_time(frame: DataFrame, column: str, what: str) -> None:
+    """Refuse a time that the session's zone would move: the online store takes times without a zone as UTC."""
+    zone = str(frame.sparkSession.conf.get("spark.sql.session.timeZone"))
+    if dict(frame.dtypes)[column] in ("timestamp_ntz", "date") and zone not in _UTC:
+        raise UsageError(
+            f"the times of {what} have no time zone and are meant as UTC, but the session's zone is {zone}",
+            hint="set spark.sql.session.timeZone to UTC",
+        )
+
+
+def _row_columns(view: View) -> list[str]:
+    first = [view.event_time] if view.event_time else []
+    return [*first, *(name for name in view.features if name != view.event_time)]
+
+
+def _placed(asked: DataFrame, spark: SparkSession, table: str) -> tuple[DataFrame, list[int]]:
+    """Return labels with the number of the snapshot that was current at each one's time, and these snapshots.
+
+    Labels from before the table's first snapshot have none.
+    """
+    from pyspark.sql import functions as f
+
+    loaded = load_named(spark, table)
+    _, line = snapshots_of(loaded)
+    if not line:
+        return asked.where("false").withColumn(_NUMBER, f.lit(0)), []
+    oldest_first = line[::-1]
+    earliest = asked.agg(f.min(f.unix_millis(_AT))).collect()[0][0]
+    if loaded.snapshot(oldest_first[0][0]).parentId() is not None and (earliest or 0) < oldest_first[0][1]:
+        raise LabelTooOld(
+            f"a label is for {_shown(earliest)}, and the history that is kept begins at {_shown(oldest_first[0][1])}",
+            table=table,
+            hint="leave such labels out, and say reproduce in the view: upkeep keeps the history for so long",
+        )
+    times = spark.createDataFrame([(number, time) for number, (_, time) in enumerate(oldest_first)], "n INT, time LONG")
+    # Clocks of writers differ: a later snapshot counts from its own time on, whatever the one before says.
+    place = f.max("n").alias(_NUMBER)
+    joined = asked.join(f.broadcast(times), f.col("time") <= f.unix_millis(_AT))
+    placed = joined.groupBy(_LABEL, _KEY, _AT).agg(place).localCheckpoint()
+    used = sorted(row[0] for row in placed.select(_NUMBER).distinct().collect())
+    turns = spark.createDataFrame([(n, turn) for turn, n in enumerate(used)], "n INT, turn INT") if used else None
+    if turns is None:
+        return placed, []
+    numbered = placed.join(f.broadcast(turns), f.col(_NUMBER) == f.col("n")).drop("n", _NUMBER)
+    return numbered.withColumnRenamed("turn", _NUMBER), [oldest_first[n][0] for n in used]
+
+
+def _events(spark: SparkSession, table: str, steps: Sequence[int], entity: Entity, view: View) -> DataFrame | None:
+    """Return what came and went between the snapshots that labels ask for: a row, a sign and the step's number."""
+    from pyspark.sql import functions as f
+
+    found: Any = None
+    before: int | None = None
+    for turn, snapshot in enumerate(steps):
+        changed = between(spark, table, before, snapshot)
+        if missing := [name for name in (entity.column, *_row_columns(view)) if name not in changed.columns]:
+            raise UsageError(f"at snapshot {snapshot} the table has no column {missing[0]}", table=table)
+        sign = f.when(f.col(CHANGE).isin("delete", "update_before"), -1).otherwise(1)
+        values = [f.col(_quoted(name)).alias(f"v{at}") for at, name in enumerate(_row_columns(view))]
+        part = changed.select(
+            f.col(_quoted(entity.column)).alias(_KEY), *values, sign.alias(_SIGN), f.lit(turn).alias(_TURN)
+        )
+        found = part if found is None else found.unionByName(part)
+        before = snapshot
+    return found  # type: ignore[no-any-return]
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _shown(millis: int) -> str:
+    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="seconds")

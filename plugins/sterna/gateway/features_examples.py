@@ -1,0 +1,78 @@
+"""How features look, for OpenAPI: which values are text is said here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sterna.gateway.replies import error_examples
+
+_VALUE: dict[str, Any] = {
+    "anyOf": [{"type": "string"}, {"type": "number"}, {"type": "integer"}, {"type": "boolean"}, {"type": "null"}],
+    "description": "By the column's type. `boolean`, `int`, `float`, `double`: JSON's own. `long`, `decimal`: text, as "
+    "JSON loses digits of them. `date`, `timestamp`, `timestamptz`: ISO 8601. `binary`, `fixed`: Base64. NaN and the "
+    "infinities: `NaN`, `Infinity`, `-Infinity`. Null: null.",
+}
+_HEADERS: dict[str, Any] = {
+    "X-Sterna-Cache": {
+        "description": "hit: from the store; miss: it hadn't got it; bypass: it wasn't asked, or can't be believed.",
+        "schema": {"type": "string", "enum": ["hit", "miss", "bypass"]},
+    },
+    "X-Sterna-Snapshot": {"description": "The snapshot that the answer stands for.", "schema": {"type": "string"}},
+    "X-Sterna-Age": {"description": "Seconds since that one's commit.", "schema": {"type": "integer"}},
+}
+
+
+def _good(description: str, schema: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
+    content = {"application/json": {"schema": schema, "example": example}}
+    return {"description": description, "headers": _HEADERS, "content": content}
+
+
+_ERRORS = error_examples(
+    {
+        400: "user_id: expected a whole number of 64 bits",
+        401: "a token is needed",
+        403: "a rule keeps the table of this view from you",
+        404: "User 123 not found.",
+        410: "That snapshot, or that time's, is not kept here.",
+        500: "Internal server error retrieving features.",
+        503: "Feature service backend is unavailable.",
+    }
+)
+for _said in _ERRORS.values():
+    _example = _said["content"]["application/json"]["example"]
+    _example["detail"] = _example["error"]
+_FLAT = {"type": "object", "additionalProperties": _VALUE}
+ONE: dict[int | str, dict[str, Any]] = {
+    200: _good(
+        "The features.",
+        _FLAT,
+        {"user_id": "123", "age": 30, "city": "Shanghai", "last_updated_ts": "2023-10-27T10:00:00"},
+    ),
+    **_ERRORS,
+}
+_MANY = {
+    "type": "object",
+    "properties": {
+        "rows": {"type": "array", "items": _FLAT},
+        "found": {"type": "array", "items": {"type": "boolean"}},
+        "snapshots": {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
+    },
+}
+ASKED: Any = {
+    "two users": {"value": {"service": "pricing", "entities": [{"user_id": 123}, {"user_id": "9007199254740993"}]}}
+}
+MANY: dict[int | str, dict[str, Any]] = {
+    200: _good(
+        "The features, in the order of the entities.",
+        _MANY,
+        {
+            "rows": [
+                {"user_id": "123", "user.age": 30, "user.city": "Shanghai"},
+                {"user_id": "9007199254740993", "user.age": None, "user.city": None},
+            ],
+            "found": [True, False],
+            "snapshots": {"user": "8744736658442914487"},
+        },
+    ),
+    **_ERRORS,
+}

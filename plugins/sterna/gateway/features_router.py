@@ -1,0 +1,199 @@
+"""The features' part of the gateway: `/features/{view}/{id}`, and `/v1/features` for many."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import time
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Path, Query, Request
+from starlette.responses import Response
+
+from sterna.errors import Remedy, SnapshotGone, SternaError
+from sterna.features.model import entity_id, shown
+from sterna.features.online import AsOf, How, Told
+from sterna.gateway import features_examples as examples
+from sterna.gateway.features_room import FeaturesRoom
+from sterna.gateway.gateway import Gateway
+from sterna.gateway.logs import FIELDS
+from sterna.gateway.replies import RefusedRequest
+from sterna.services.features import Entity, FeatureService, View
+
+_LOG = logging.getLogger("sterna.features")
+_MOST = 1_000
+FEATURE_HEADERS = ("X-Sterna-Cache", "X-Sterna-Snapshot", "X-Sterna-Age")
+"""Headers of answers, which pages may read, too."""
+_SNAPSHOT = re.compile(r"-?[0-9]{1,19}")
+_NUMBERS = {"int": "a whole number of 32 bits", "long": "a whole number of 64 bits", "string": "text"}
+_AsOf = Annotated[
+    str,
+    Query(
+        description="A snapshot of the view's table, or a time with an offset: what was told then.",
+        examples=["8744736658442914487", "2026-01-31T12:00:00Z"],
+    ),
+]
+
+
+class FeaturesRouter:
+    """The routes of one region's features.
+
+    Args:
+        gateway: what all rooms share.
+        room: the features.
+    """
+
+    def __init__(self, gateway: Gateway, room: FeaturesRoom) -> None:
+        self._gateway, self._room = gateway, room
+        self.router = APIRouter(tags=["features"])
+        self.router.get("/features/{view}/{id}", responses=examples.ONE)(self.one)
+        self.router.post("/v1/features", responses=examples.MANY)(self.many)
+
+    async def one(
+        self,
+        request: Request,
+        view: Annotated[str, Path(description="The view.", examples=["user"])],
+        id: Annotated[str, Path(description="The entity's id.", examples=["123"])],
+        as_of: _AsOf = "",
+    ) -> Response:
+        """Tell one entity's features, flat.
+
+        Whole numbers of 64 bits and decimals are text, and so are times and what JSON has no number for.
+        """
+        roles = await self._roles(request, {"as_of"})
+        found, past = self._view(view, roles), _as_of(as_of)
+        entity = self._room.features.entity_of(found)
+        key = _id(entity, id)
+        told = await self._told(request, found, [key], past)
+        row = told.rows[key]
+        headers = _headers([told])
+        if row is None:
+            raise _refused(404, f"{entity.name.capitalize()} {key} not found.", headers)
+        return _answer({entity.column: shown(entity.type, key), **row}, headers)
+
+    async def many(
+        self,
+        request: Request,
+        asked: Annotated[dict[str, Any], Body(openapi_examples=examples.ASKED)],
+        as_of: _AsOf = "",
+    ) -> Response:
+        """Tell a service's features of many entities. An entity without a row has nulls."""
+        roles = await self._roles(request, {"as_of"})
+        service, past = self._service(asked), _as_of(as_of)
+        columns = [tuple(name.split(".", 1)) for name in service.features]
+        views = [self._view(name, roles) for name in dict.fromkeys(view for view, _ in columns)]
+        entity = self._room.features.entity_of(views[0])
+        ids = _ids(entity, asked.get("entities"))
+        once = list(dict.fromkeys(ids))
+        told = await asyncio.gather(*(self._told(request, view, once, past) for view in views))
+        by_view = dict(zip((view.name for view in views), told, strict=True))
+        rows = []
+        for id in ids:
+            row: dict[str, Any] = {entity.column: shown(entity.type, id)}
+            for view, column in columns:
+                row[f"{view}.{column}"] = (by_view[view].rows[id] or {}).get(column)
+            rows.append(row)
+        snapshots = {name: None if each.snapshot is None else str(each.snapshot) for name, each in by_view.items()}
+        found = [any(each.rows[id] is not None for each in told) for id in ids]
+        return _answer({"rows": rows, "found": found, "snapshots": snapshots}, _headers(told))
+
+    async def _roles(self, request: Request, known: Collection[str]) -> Collection[str]:
+        reader = await self._gateway.reader(request)
+        if unknown := [name for name in request.query_params if name not in known]:
+            shown_name = unknown[0] if re.fullmatch(r"[A-Za-z0-9_.-]{1,40}", unknown[0]) else "(not shown)"
+            raise RefusedRequest(400, f"unknown parameter: {shown_name}")
+        return reader.roles
+
+    def _view(self, name: str, roles: Collection[str]) -> View:
+        view = self._room.features.by_name.get(name)
+        if view is None or not self._room.is_here(view):
+            raise _refused(404, "There is no such view.")
+        if not self._gateway.audience.rules_allow(view.table, roles):
+            raise _refused(403, "a rule keeps the table of this view from you")
+        return view
+
+    def _service(self, asked: Mapping[str, Any]) -> FeatureService:
+        if unknown := set(asked) - {"service", "entities"}:
+            raise _refused(400, f"expected service and entities, and nothing else: {len(unknown)} more")
+        found = [each for each in self._room.features.services if each.name == asked.get("service")]
+        if not found:
+            raise _refused(404, "There is no such service.")
+        return found[0]
+
+    async def _told(self, request: Request, view: View, ids: Sequence[str], as_of: AsOf | None) -> Told:
+        number = request.scope["state"]["request_id"]
+        try:
+            told = await self._room.reader.read(view, ids, as_of)
+        except SternaError as error:
+            passes = error.remedy is Remedy.RETRY
+            level = logging.WARNING if passes or isinstance(error, SnapshotGone) else logging.ERROR
+            _LOG.log(
+                level, "view %s: %s: %s", view.name, type(error).__name__, error, extra={FIELDS: {"request_id": number}}
+            )
+            if isinstance(error, SnapshotGone):
+                raise _refused(410, "That snapshot, or that time's, is not kept here.") from None
+            if passes:
+                raise _refused(503, "Feature service backend is unavailable.", {"Retry-After": "5"}) from None
+            raise _refused(500, "Internal server error retrieving features.") from None
+        except Exception:  # noqa: BLE001 - a client is told nothing of it but that it happened
+            _LOG.exception("view %s can't be told", view.name, extra={FIELDS: {"request_id": number}})
+            raise _refused(500, "Internal server error retrieving features.") from None
+        if told is None:
+            raise _refused(404, "There is no such view.")
+        return told
+
+
+def _refused(status: int, detail: str, headers: Mapping[str, str] | None = None) -> RefusedRequest:
+    # `detail` is where clients of such services look.
+    return RefusedRequest(status, detail, headers, detail=detail)
+
+
+def _answer(body: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
+    content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return Response(content, 200, {**headers, "Cache-Control": "no-store"}, "application/json")
+
+
+def _headers(told: Sequence[Told]) -> dict[str, str]:
+    """Return what is said of an answer: of several views the oldest, and where most work was done for one."""
+    order = [How.HIT, How.MISS, How.BYPASS]
+    how = max((each.how for each in told), key=order.index)
+    oldest = min(told, key=lambda each: each.at)
+    found = {"X-Sterna-Cache": str(how)}
+    if oldest.snapshot is not None:
+        found["X-Sterna-Snapshot"] = str(oldest.snapshot)
+        found["X-Sterna-Age"] = str(max(0, int(time.time() - oldest.at / 1000)))
+    return found
+
+
+def _id(entity: Entity, given: Any) -> str:
+    found = entity_id(entity.type, given)
+    if found is None:
+        raise _refused(400, f"{entity.column}: expected {_NUMBERS[entity.type]}")
+    return found
+
+
+def _ids(entity: Entity, given: Any) -> list[str]:
+    if not isinstance(given, list) or not 1 <= len(given) <= _MOST:
+        raise _refused(400, f"entities: expected a list of 1 to {_MOST} objects with {entity.column}")
+    for each in given:
+        if not isinstance(each, dict) or set(each) != {entity.column}:
+            raise _refused(400, f"entities: expected objects with {entity.column} alone")
+    return [_id(entity, each[entity.column]) for each in given]
+
+
+def _as_of(given: str) -> AsOf | None:
+    if not given:
+        return None
+    if _SNAPSHOT.fullmatch(given):
+        return AsOf(snapshot=int(given))
+    try:
+        moment = datetime.fromisoformat(given.replace(" ", "+"))  # a plus sign that nobody encoded
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise _refused(400, "as_of: expected a snapshot's id, or a time with an offset such as 2026-01-31T12:00:00Z")
+    return AsOf(moment=int(moment.timestamp() * 1000))

@@ -1,0 +1,164 @@
+"""Single rows of a region's replica, for features that the store doesn't tell: read as named queries are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sterna.catalog.model import ICEBERG_TABLE, Key, key_name, parse_key
+from sterna.edges.secrets import connection_environment
+from sterna.errors import NoSuchQuery, SnapshotGone
+from sterna.features.online import AsOf, SourceRows
+from sterna.query.children import QueryChildren
+from sterna.query.from_spark import FromSpark
+from sterna.query.job import Job, PinnedTable
+from sterna.query.pins import Pins
+from sterna.query.request import SnapshotPin
+from sterna.replica.head import read_head
+from sterna.replica.region import RegionContext
+from sterna.services.features import Entity, Features, View
+
+_AT_ONCE = 4
+_SECONDS = 20.0
+_MEMORY = 256 << 20
+_BYTES = 16 << 20
+_KEPT = 100  # tables' histories
+
+
+@dataclass(frozen=True)
+class _History:
+    current: int | None
+    line: tuple[tuple[int, int], ...]  # newest first, with times
+    whole: bool  # its oldest snapshot has no parent
+
+    def at(self, moment: int) -> int | None:
+        return next((id for id, time in self.line if time <= moment), None)
+
+
+class ReplicaRows:
+    """Reads single rows of a region's tables; within one event loop, in processes of their own.
+
+    Args:
+        context: the region.
+        features: the section of the services file.
+        run: runs a job; default: in those processes.
+    """
+
+    def __init__(
+        self, context: RegionContext, features: Features, run: Callable[[Job], dict[str, Any]] | None = None
+    ) -> None:
+        self._context, self._features = context, features
+        self._spark, self._pins = FromSpark(context), Pins(context)
+        self._children = QueryChildren(0 if run else _AT_ONCE, self._spark.fetch)
+        self._run = run or self._children.run
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sterna-features")
+        self._known: OrderedDict[str, _History] = OrderedDict()
+
+    def close(self) -> None:
+        """End what runs."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._children.close()
+        self._spark.close()
+
+    async def rows(self, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
+        """Return rows at a time; see `sterna.features.online.Source`.
+
+        Raises:
+            NoSuchQuery: there is no such table here.
+            SnapshotGone: the snapshot, or that time's, isn't here any more.
+            QueryError, CatalogError, StoreError, TableError: something can't be read.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._pool, partial(self._read, view, ids, as_of))
+
+    def _read(self, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
+        key = parse_key(view.table)
+        metadata, history = self._now(key)
+        snapshot = _wanted(history, as_of, view)
+        if snapshot is not None and snapshot not in dict(history.line):
+            (pinned,) = self._pins.find((key,), SnapshotPin(snapshot))
+            metadata, history = pinned.metadata, self._history(pinned.metadata)
+        if snapshot is None:
+            return SourceRows(None, 0, {})
+        times = dict(history.line)
+        entity = self._features.entity_of(view)
+        # What was told before a column got its present name is asked for by that name.
+        pinned_table = PinnedTable(key, metadata, snapshot, own_schema=snapshot == history.current)
+        found = self._run(self._job(pinned_table, view, entity, ids))
+        rows = {str(row["k"]): [row[f"c{at}"] for at in range(len(view.columns))] for row in found["rows"]}
+        return SourceRows(snapshot, times.get(snapshot, 0), rows, _before(history, snapshot))
+
+    def _now(self, key: Key) -> tuple[str, _History]:
+        branch = self._context.region.replica_branch
+        head = read_head(self._context.catalog, branch)
+        content = self._context.catalog.contents(branch, head.hash, [key]).get(key)
+        if content is None or content.kind != ICEBERG_TABLE or not content.metadata_location:
+            raise NoSuchQuery(f"there is no table {key_name(key)} here", table=key_name(key))
+        return content.metadata_location, self._history(content.metadata_location)
+
+    def _history(self, uri: str) -> _History:
+        from sterna.iceberg.metadata.history import current_line
+        from sterna.iceberg.metadata.table import read_table_metadata
+
+        found = self._known.get(uri)
+        if found is None:  # others of the pool may drop it meanwhile, and what was found stays
+            metadata = read_table_metadata(self._context.objects.read(uri), uri)
+            known = {each.snapshot_id: each for each in metadata.snapshots}
+            line = current_line(metadata)
+            whole = not line or known[line[-1]].parent_id is None
+            times = tuple((id, known[id].timestamp_ms) for id in line)
+            found = self._known[uri] = _History(metadata.current_snapshot_id, times, whole)
+            while len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        return found
+
+    def _job(self, table: PinnedTable, view: View, entity: Entity, ids: Sequence[str]) -> Job:
+        here = [place for place in self._context.registry.locations if place.region == self._context.region.name]
+        credentials = [place.credential_id for place in here if place.credential_id]
+        return Job(
+            sql=_sql(view, entity, table.key, len(ids)),
+            params={f"p{number}": (entity.type, id) for number, id in enumerate(ids)},
+            tables=(table,),
+            kpi=False,
+            seconds=_SECONDS,
+            memory=_MEMORY,
+            rows=len(ids),
+            bytes=_BYTES,
+            stores=self._context.objects.spec(),
+            credentials=connection_environment(credentials, self._context.secrets),
+        )
+
+
+def _wanted(history: _History, as_of: AsOf | None, view: View) -> int | None:
+    if as_of is None:
+        return history.current
+    if as_of.snapshot is not None:
+        return as_of.snapshot
+    found = history.at(as_of.moment or 0)
+    if found is None and not history.whole:
+        raise SnapshotGone("the table's history here does not go back to that time", table=view.table)
+    return found
+
+
+def _before(history: _History, snapshot: int) -> frozenset[int]:
+    ids = [id for id, _ in history.line]
+    return frozenset(ids[ids.index(snapshot) :]) if snapshot in ids else frozenset()
+
+
+def _sql(view: View, entity: Entity, table: Key, count: int) -> str:
+    """Return the question for some keys' rows, each key's newest one."""
+    key = _quoted(entity.column)
+    columns = "".join(f", {_quoted(name)} AS c{at}" for at, name in enumerate(view.columns))
+    name = ".".join(map(_quoted, table))
+    ids = ", ".join(f"$p{number}" for number in range(count))
+    order = f"{_quoted(view.event_time)} DESC NULLS LAST" if view.event_time else "1"
+    newest = f"row_number() OVER (PARTITION BY {key} ORDER BY {order})"
+    return f"SELECT {key} AS k{columns} FROM {name} WHERE {key} IN ({ids}) QUALIFY {newest} = 1"  # noqa: S608
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,113 @@
+"""A Valkey of its own for each module, and a services file that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import yaml
+
+from sterna.edges.secrets import Secrets
+from sterna.embedded.valkey import ValkeyServer, start_valkey
+from sterna.features.materialize import Materialized, materialize
+from sterna.features.store import FeatureStore
+from sterna.registry.connection import Credential
+from sterna.replica.region import RegionContext
+from sterna.services.features import Features
+from sterna.services.load import parse_services
+from sterna.services.model import Services
+from tests.support.world import World
+
+SECTION = """
+online: {eu: {url: URL, credential_id: valkey_eu}}
+entities: [{name: user, key: {user_id: long}}]
+views:
+- {name: user, entity: user, table: NS.users, features: [age, city, balance, last_updated_ts], unique: true,
+   event_time: last_updated_ts, reproduce: 90d}
+- {name: hot, entity: user, table: NS.users, features: [city], unique: true, serve: cache, ttl: 3600}
+- {name: seen, entity: user, table: NS.clicks, features: [page], event_time: at, max_age: 2h}
+services: [{name: pricing, features: [user.age, user.balance, seen.page]}]
+"""
+
+
+@dataclass
+class Shop:
+    """A region with features: its store, its settings, and what fills them."""
+
+    world: World
+    server: ValkeyServer
+    services: Services
+    section: dict[str, Any]
+
+    @property
+    def features(self) -> Features:
+        assert self.services.features is not None
+        return self.services.features
+
+    @property
+    def secrets(self) -> Secrets:
+        return with_password(lambda id: _missing(id), self.server)
+
+    def context(self) -> RegionContext:
+        context = self.world.context()
+        return RegionContext.of(context.registry, context.region, with_password(context.secrets, self.server))
+
+    @property
+    def store(self) -> FeatureStore:
+        return FeatureStore(self.features.online["eu"], self.secrets)
+
+    def fill(self, name: str, *, rebuild: bool = False) -> Materialized:
+        with self.context() as context:
+            view = self.features.by_name[name]
+            return materialize(context, self.world.spark, self.store, self.features, view, rebuild=rebuild)
+
+    def rows(self, view: str) -> dict[str, Any]:
+        return {id: value.row for id, value in self.store.rows(view)}
+
+    def changed(self, view: str, **changes: Any) -> Shop:
+        """The same with other settings of a view."""
+        section = yaml.safe_load(yaml.safe_dump(self.section))
+        next(each for each in section["views"] if each["name"] == view).update(changes)
+        return replace(self, services=read(section), section=section)
+
+
+def _missing(id: str) -> Credential:
+    raise AssertionError(id)
+
+
+def with_password(secrets: Secrets, server: ValkeyServer) -> Secrets:
+    def found(id: str) -> Credential:
+        return Credential(id, "", server.password) if id == "valkey_eu" else secrets(id)
+
+    return found
+
+
+def read(section: dict[str, Any]) -> Services:
+    return parse_services(yaml.safe_dump({"version": 1, "features": section}), "s.yaml")
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
+    server = start_valkey(tmp_path_factory.mktemp("valkey"), memory="64mb")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def shop(request: pytest.FixtureRequest, world: World, valkey: ValkeyServer) -> Iterator[Shop]:
+    """Two tables, replicated in eu, and an empty store."""
+    name = request.node.name.partition("[")[0].removeprefix("test_")[:40]
+    with world.namespace(f"features_{name}") as namespace:
+        world.sql(
+            f"CREATE TABLE main_us.{namespace}.users (user_id BIGINT, age INT, city STRING, balance DECIMAL(20,2), "
+            "last_updated_ts TIMESTAMP_NTZ) USING iceberg TBLPROPERTIES ('format-version'='2', "
+            "'write.delete.mode'='merge-on-read', 'write.update.mode'='merge-on-read')"
+        )
+        world.sql(f"CREATE TABLE main_us.{namespace}.clicks (user_id BIGINT, page STRING, at TIMESTAMP) USING iceberg")
+        section = yaml.safe_load(SECTION.replace("URL", valkey.url).replace("NS", namespace))
+        made = Shop(world, valkey, read(section), section)
+        made.store._client.flushall()
+        yield made
+    world.sync()

@@ -1,0 +1,241 @@
+"""Features told by a real gateway, from a real store and a real replica: every status and text."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+
+from sterna.errors import ObjectMissing, StoreUnreachable
+from sterna.features.verify import verify
+from sterna.gateway.gateway import ServeOptions
+from sterna.gateway.server import GatewayServer, make_server
+from tests.integration.features.conftest import Shop
+
+TS = "TIMESTAMP_NTZ'2023-10-27 10:00:00'"
+BIG = 2**63 - 1
+
+
+@contextmanager
+def gateway(shop: Shop, **more: Any) -> Iterator[tuple[httpx.Client, GatewayServer]]:
+    with shop.context() as context:
+        server = make_server(
+            context, shop.services, ServeOptions(port=0), timedelta(days=7), only=["features"], environment={}, **more
+        )
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
+        thread.start()
+        deadline = time.monotonic() + 60
+        while not server.started:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+                yield client, server
+        finally:
+            server.should_exit = True
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+def told(client: httpx.Client, path: str, status: int = 200) -> tuple[dict[str, Any], str]:
+    answer = client.get(path)
+    assert answer.status_code == status, answer.text
+    return answer.json(), answer.headers.get("X-Sterna-Cache", "")
+
+
+def test_one_entity(shop: Shop) -> None:
+    table, sql, sync = f"main_us.{shop.features.by_name['user'].table}", shop.world.sql, shop.world.sync
+    sql(f"INSERT INTO {table} VALUES (123, 30, '<b>Shanghai', 1.10, {TS}), ({BIG}, NULL, NULL, NULL, NULL)")
+    sync()
+    whole = {
+        "user_id": "123",
+        "age": 30,
+        "city": "<b>Shanghai",
+        "balance": "1.10",
+        "last_updated_ts": "2023-10-27T10:00:00",
+    }
+    with gateway(shop) as (client, server):
+        assert told(client, "/features/user/123") == (whole, "bypass"), "the store holds nothing yet"
+        shop.fill("user")
+        assert told(client, "/features/user/123") == (whole, "hit")
+        assert told(client, "/features/user/00123") == (whole, "hit")
+        nothing = dict.fromkeys(whole) | {"user_id": str(BIG)}
+        assert told(client, f"/features/user/{BIG}") == (nothing, "hit")
+        answer = client.get("/features/user/123")
+        first = shop.world.snapshots(table)[-1]
+        assert answer.headers["X-Sterna-Snapshot"] == str(first) and int(answer.headers["X-Sterna-Age"]) >= 0
+
+        for id in ("abc", "1.5", str(BIG + 1), "-", "\uff11", "1_0"):
+            said, _ = told(client, f"/features/user/{id}", 400)
+            assert said["detail"] == "user_id: expected a whole number of 64 bits"
+        assert told(client, "/features/user/124", 404)[0]["detail"] == "User 124 not found."
+        assert told(client, "/features/nobody/124", 404)[0]["detail"] == "There is no such view."
+        assert told(client, "/features/user/1?asof=1", 400)[0]["error"] == "unknown parameter: asof"
+        sources = server.rooms.features.reader.counts.source
+        assert told(client, "/features/user/124", 404)[1] == "miss"
+        assert server.rooms.features.reader.counts.source == sources, "a miss of a complete view asks nobody"
+
+        # The past, by snapshot and by time.
+        between = datetime.now(UTC)
+        sql(f"UPDATE {table} SET city = 'Pudong' WHERE user_id = 123")
+        sync()
+        shop.fill("user")
+        assert told(client, "/features/user/123")[0]["city"] == "Pudong"
+        assert told(client, f"/features/user/123?as_of={first}") == (whole, "bypass")
+        at = between.isoformat().replace("+00:00", "Z")
+        assert told(client, f"/features/user/123?as_of={at}") == (whole, "bypass")
+        assert told(client, "/features/user/123?as_of=2020-01-01T00:00:00Z", 404)[0]["detail"] == "User 123 not found."
+        assert told(client, "/features/user/123?as_of=yesterday", 400)[0]["detail"].startswith("as_of: expected")
+        assert told(client, "/features/user/123?as_of=77", 410)[0]["detail"].startswith("That snapshot")
+
+        # Not the whole any more: what isn't there is asked of the replica.
+        shop.store._client.hset("features.state:user", "ready", "another/0")
+        assert told(client, "/features/user/123")[1] == "hit"
+        assert told(client, "/features/user/124", 404)[1] == "bypass"
+        # Rows of another epoch are none.
+        shop.store._client.hincrby("features.state:user", "epoch", 1)
+        assert told(client, "/features/user/123")[1] == "bypass"
+        shop.store._client.hset("features.state:user", "refused", "residency")
+        assert told(client, "/features/user/123", 404)[0]["detail"] == "There is no such view."
+        schema = client.get("/openapi.json").json()["paths"]["/features/{view}/{id}"]["get"]["responses"]
+        assert "JSON loses digits" in str(schema["200"])
+        assert 'sterna_features_told_total{view="user",from="hit"}' in client.get("/metrics").text
+
+
+def test_many_entities_and_a_cache(shop: Shop) -> None:
+    table, sql, sync = f"main_us.{shop.features.by_name['user'].table}", shop.world.sql, shop.world.sync
+    clicks = f"main_us.{shop.features.by_name['seen'].table}"
+    sql(f"INSERT INTO {table} VALUES (1, 10, 'a', 1.10, {TS}), (2, 20, 'b', 2.20, {TS})")
+    sql(f"INSERT INTO {clicks} VALUES (1, 'now', current_timestamp()), (2, 'old', TIMESTAMP'2026-01-01 00:00:00Z')")
+    sync()
+    for view in ("user", "seen", "hot"):
+        shop.fill(view)
+    with gateway(shop) as (client, server):
+        counts = server.rooms.features.reader.counts
+        asked = {"service": "pricing", "entities": [{"user_id": 2}, {"user_id": "1"}, {"user_id": 3}, {"user_id": 2}]}
+        answer = client.post("/v1/features", json=asked)
+        rows = answer.json()["rows"]
+        assert [list(row.values()) for row in rows] == [
+            ["2", 20, "2.20", None],  # the click is older than max_age
+            ["1", 10, "1.10", "now"],
+            ["3", None, None, None],
+            ["2", 20, "2.20", None],
+        ]
+        assert answer.json()["found"] == [True, True, False, True] and answer.headers["X-Sterna-Cache"] == "hit"
+        for wrong in (
+            {"service": "pricing", "entities": []},
+            {"service": "pricing", "entities": [{"user_id": "x"}]},
+            {"service": "pricing", "entities": [{"id": 1}]},
+            {"service": "pricing", "entities": [{"user_id": True}]},
+            {"service": "pricing", "entities": [{"user_id": 1}], "more": 1},
+        ):
+            assert client.post("/v1/features", json=wrong).status_code == 400
+        assert client.post("/v1/features", json={"service": "none", "entities": [{"user_id": 1}]}).status_code == 404
+
+        # A cache is filled on a miss, and dropped when its rows change.
+        assert told(client, "/features/hot/1") == ({"user_id": "1", "city": "a"}, "miss")
+        assert told(client, "/features/hot/1") == ({"user_id": "1", "city": "a"}, "hit")
+        assert 0 < shop.store._client.ttl("features:hot:1") <= 3600
+        sql(f"UPDATE {table} SET city = 'z' WHERE user_id = 1")
+        sync()
+        assert told(client, "/features/hot/1")[0]["city"] == "a"
+        slow = shop.store.state("hot")
+        shop.fill("hot")
+        assert told(client, "/features/hot/1") == ({"user_id": "1", "city": "z"}, "miss")
+        # A fill that was read before the change comes too late: the floor has risen.
+        online = server.rooms.features.reader._store
+        loop = asyncio.new_event_loop()
+        from sterna.features.online import OnlineStore
+
+        late = OnlineStore(shop.features.online["eu"], shop.secrets)
+        head = b"1 %d %d %d 1 row\n" % (slow.epoch, slow.done, slow.snapshot)
+        assert online is not None
+        assert loop.run_until_complete(late.fill("hot", "1", head + b'["a"]', slow, 3600)) is False
+        now = shop.store.state("hot")
+        # And one that knows of the floor, while a run is on its way beyond it: what that one dropped stays dropped.
+        run = shop.store.begin("hot", now, (now.snapshot, 1), now.digest, now.columns, full=False)
+        shop.store.put(run, [("2", None)])
+        assert loop.run_until_complete(late.fill("hot", "2", head + b'["b"]', now, 3600)) is False
+        shop.store.finish(run, now.ready)
+        assert loop.run_until_complete(late.fill("hot", "2", head + b'["b"]', shop.store.state("hot"), 3600)) is True
+        loop.run_until_complete(late.close())
+        loop.close()
+
+        # Store dark: the replica answers, one question for all who ask the same.
+        shop.server.process.stop()
+        before = counts.source
+        assert told(client, "/features/user/1")[1] == "bypass"
+        threads = [threading.Thread(target=client.get, args=("/features/user/2",)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert counts.source - before < 9
+        assert client.post("/v1/features", json=asked).json()["rows"][1]["user.age"] == 10
+        shop.server.__dict__.update(shop.server.restarted().__dict__)
+    for view in ("user", "seen", "hot"):
+        assert shop.fill(view).how == "full"
+
+
+def test_what_does_not_answer(shop: Shop) -> None:
+    table = f"main_us.{shop.features.by_name['user'].table}"
+    shop.world.sql(f"INSERT INTO {table} VALUES (1, 10, 'a', 1.10, {TS})")
+    shop.world.sync()
+    failing: list[Any] = [StoreUnreachable("dark, with a password: hunter2")]
+    asked: list[Any] = []
+
+    def run(job: Any) -> dict[str, Any]:
+        asked.append(job)
+        if failing[0] is None:
+            return {"rows": [{"k": "1", "c0": 10, "c1": "a", "c2": "1.10", "c3": None}], "types": {}}
+        raise failing[0]
+
+    with gateway(shop, run_query=run) as (client, server):
+        server.rooms.features.reader._pause = 0.0
+        answer = client.get("/features/user/1")
+        assert (answer.status_code, answer.json()["detail"]) == (503, "Feature service backend is unavailable.")
+        assert answer.headers["Retry-After"] and len(asked) == 3 and "hunter2" not in answer.text
+        for broken in (ObjectMissing("gone"), ValueError("hunter2")):
+            failing[0], count = broken, len(asked)
+            answer = client.get("/features/user/1")
+            if isinstance(broken, ValueError):
+                assert (answer.status_code, answer.json()["detail"]) == (
+                    500,
+                    "Internal server error retrieving features.",
+                )
+                assert len(asked) == count + 1 and "hunter2" not in answer.text
+        failing[0] = None
+        assert told(client, "/features/user/1")[0]["balance"] == "1.10"
+
+
+def test_verify_finds_what_differs(shop: Shop) -> None:
+    table = f"main_us.{shop.features.by_name['user'].table}"
+    shop.world.sql(f"INSERT INTO {table} SELECT id, 1, 'a', 1.00, {TS} FROM range(90)")
+    shop.world.sync()
+    view = shop.features.by_name["user"]
+
+    def compared(sample: int = 1) -> Any:
+        with shop.context() as context:
+            return verify(context, shop.world.spark, shop.store, shop.features, view, sample)
+
+    assert compared().problem == "the store holds no snapshot of it"
+    shop.fill("user")
+    assert (compared().compared, compared().good) == (90, True)
+    part = compared(30)
+    assert 0 < part.compared < 30 and part.good
+    client: Any = shop.store._client
+    client.set("features:user:7", client.get("features:user:7").replace(b'"a"', b'"b"'))
+    client.set("features:user:1000", client.get("features:user:8"))
+    client.delete("features:user:9")
+    found = compared()
+    assert (found.missing, found.different, found.surplus) == (1, 1, 1)
+    assert set(found.examples) == {"9: missing", "7: different", "1000: only in the store"}
+    assert shop.fill("user", rebuild=True).how == "full"
+    assert compared().good

@@ -1,0 +1,191 @@
+"""Rows of a replica brought into a real Valkey: exactly those that are there, whatever came in between."""
+
+from __future__ import annotations
+
+import pytest
+
+from sterna.errors import FeaturesMoved, FeatureStoreFull, FeatureStoreUnreachable, NotAKey, UnfitView
+from sterna.features.model import entity_id
+from tests.integration.features.conftest import Shop
+
+TS = "TIMESTAMP_NTZ'2026-03-29 02:30:00.000001'"
+
+
+def users(shop: Shop) -> str:
+    return f"main_us.{shop.features.by_name['user'].table}"
+
+
+def test_changes_are_followed(shop: Shop) -> None:
+    table, sql, sync = users(shop), shop.world.sql, shop.world.sync
+    sync()
+    assert shop.fill("user").how == "empty"
+    big = 2**63 - 1
+    sql(f"INSERT INTO {table} VALUES (1, 30, '<b>Shanghai', 1.10, {TS}), (2, NULL, NULL, NULL, NULL)")
+    sql(f"INSERT INTO {table} VALUES ({big}, 3, '', 123456789012345678.99, {TS}), (-{big} - 1, 4, 'ü', -0.01, {TS})")
+    sync()
+    made = shop.fill("user")
+    assert (made.how, made.rows, made.why) == ("full", 4, "the store holds no snapshot of it")
+    one = [30, "<b>Shanghai", "1.10", "2026-03-29T02:30:00.000001"]
+    assert shop.rows("user") == {
+        "1": one,
+        "2": [None, None, None, None],
+        str(big): [3, "", "123456789012345678.99", one[3]],
+        str(-big - 1): [4, "ü", "-0.01", one[3]],
+    }
+    assert shop.fill("user").how == "same"
+
+    sql(f"UPDATE {table} SET city = 'Pudong' WHERE user_id = 1")
+    sql(f"DELETE FROM {table} WHERE user_id = 2")
+    sql(f"INSERT INTO {table} VALUES (5, 50, 'E', 5.00, {TS}), (6, 60, 'F', 6.00, {TS})")
+    sql(f"DELETE FROM {table} WHERE user_id = 6")
+    sql(f"DELETE FROM {table} WHERE user_id = {big}")
+    sql(f"INSERT INTO {table} VALUES ({big}, 33, 'again', 3.00, {TS})")
+    catalog, name = table.split(".", 1)
+    sql(f"CALL {catalog}.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))")
+    sync()
+    made = shop.fill("user")
+    assert (made.how, made.rows, made.gone) == ("changes", 3, 1)
+    rows = shop.rows("user")
+    assert rows["1"][1] == "Pudong" and rows["2"] is None and rows["5"][0] == 50 and "6" not in rows
+    assert rows[str(big)][:2] == [33, "again"]
+
+    # A column renamed: told by name, and gone on with under its new one.
+    sql(f"ALTER TABLE {table} RENAME COLUMN city TO town")
+    sync()
+    assert shop.fill("user").how == "same", "no row was written by the new name yet"
+    sql(f"DELETE FROM {table} WHERE user_id = 5")
+    sync()
+    with pytest.raises(UnfitView, match="no column city: it was renamed"):
+        shop.fill("user")
+    renamed = shop.changed("user", features=["age", "town", "balance", "last_updated_ts"])
+    made = renamed.fill("user")
+    assert (made.how, made.why) == ("full", "the view, its table or a column's type is another one")
+    assert renamed.rows("user")["1"][1] == "Pudong" and "2" not in renamed.rows("user")
+
+
+def test_the_newest_row_counts(shop: Shop) -> None:
+    table, sql = f"main_us.{shop.features.by_name['seen'].table}", shop.world.sql
+    sql(
+        f"INSERT INTO {table} VALUES (1, 'a', TIMESTAMP'2026-01-01 00:00:00Z'), "
+        "(1, 'b', TIMESTAMP'2026-01-02 00:00:00Z')"
+    )
+    sql(f"INSERT INTO {table} VALUES (2, 'x', TIMESTAMP'2026-01-01 00:00:00Z'), (NULL, 'n', NULL)")
+    shop.world.sync()
+    assert shop.fill("seen").rows == 2
+    assert {id: row[0] for id, row in shop.rows("seen").items()} == {"1": "b", "2": "x"}
+    sql(f"INSERT INTO {table} VALUES (1, 'late', TIMESTAMP'2026-01-01 12:00:00Z')")
+    sql(f"DELETE FROM {table} WHERE user_id = 2")
+    shop.world.sync()
+    made = shop.fill("seen")
+    assert (made.how, made.rows, made.gone) == ("changes", 1, 1)
+    assert {id: row and row[0] for id, row in shop.rows("seen").items()} == {"1": "b", "2": None}
+    sql(f"DELETE FROM {table} WHERE page = 'b'")
+    shop.world.sync()
+    shop.fill("seen")
+    assert shop.rows("seen")["1"] == ["late", "2026-01-01T12:00:00Z"]
+    with pytest.raises(NotAKey, match="says unique"):
+        sql(f"INSERT INTO {table} VALUES (1, 'c', TIMESTAMP'2026-01-01 12:00:00Z')")
+        shop.world.sync()
+        shop.changed("seen", unique=True).fill("seen")
+
+
+def test_what_died_is_finished_first_and_zombies_are_refused(shop: Shop) -> None:
+    table, sql, sync = users(shop), shop.world.sql, shop.world.sync
+    sql(f"INSERT INTO {table} VALUES (1, 1, 'a', 1.00, {TS}), (2, 2, 'b', 2.00, {TS})")
+    sync()
+    shop.fill("user")
+    store, state = shop.store, shop.store.state("user")
+    first = shop.world.snapshots(table)[-1]
+    # A run towards the next snapshot writes a row and dies; the row is taken back by the commit after it.
+    sql(f"UPDATE {table} SET city = 'brief' WHERE user_id = 1")
+    sql(f"UPDATE {table} SET city = 'a' WHERE user_id = 1")
+    sync()
+    middle = shop.world.snapshots(table)[-2]
+    dead = store.begin("user", state, (middle, 1), state.digest, state.columns, full=False)
+    store.put(dead, [("1", b'[1,"brief","1.00",null]')])
+    with pytest.raises(FeaturesMoved, match="another run fills view user"):
+        store.begin("user", state, (middle, 1), state.digest, state.columns, full=False)
+    made = shop.fill("user")
+    assert made.how == "changes" and shop.rows("user")["1"][1] == "a"
+    with pytest.raises(FeaturesMoved):
+        store.put(dead, [("1", b'[1,"brief","1.00",null]')])
+
+    # Deleted, and a zombie that still has the row: refused by its run, and after a loss of the store by the epoch.
+    sql(f"DELETE FROM {table} WHERE user_id = 2")
+    sync()
+    now = shop.world.snapshots(table)[-1]
+    zombie = store.begin("user", store.state("user"), (now, 1), state.digest, state.columns, full=False)
+    shop.fill("user")
+    with pytest.raises(FeaturesMoved):
+        store.put(zombie, [("2", b'[2,"b","2.00",null]')])
+    assert shop.rows("user")["2"] is None
+    ttl = store._client.pttl("features:user:2")
+    assert 0 < ttl <= 3_600_000
+    store._client.flushall()
+    made = shop.fill("user")
+    assert made.how == "full" and set(shop.rows("user")) == {"1"}
+    with pytest.raises(FeaturesMoved):
+        store.put(zombie, [("2", b'[2,"b","2.00",null]')])
+    # A number of a run alone doesn't do: the new epoch counts from 1, too.
+    assert store.state("user").run < zombie.number or store.state("user").epoch > zombie.epoch
+
+    # Two that plan the same: one of them finds that the state moved.
+    seen = store.state("user")
+    store.begin("user", seen, (first, 1), seen.digest, seen.columns, full=True)
+    with pytest.raises(FeaturesMoved, match="another run fills view user"):
+        store.begin("user", seen, (first, 1), seen.digest, seen.columns, full=False)
+    assert shop.fill("user").how == "full"
+
+
+def test_a_store_that_is_lost_or_full(shop: Shop) -> None:
+    table, sql, sync = users(shop), shop.world.sql, shop.world.sync
+    sql(f"INSERT INTO {table} SELECT id, 1, 'a', 1.00, {TS} FROM range(100)")
+    sync()
+    assert shop.fill("user").rows == 100
+    assert shop.store.state("user").ready == shop.store.mark()
+    shop.server.process.stop()
+    with pytest.raises(FeatureStoreUnreachable):
+        shop.fill("user")
+    restarted = shop.server.restarted()
+    shop.server.__dict__.update(restarted.__dict__)
+    assert shop.fill("user").rows == 100
+    # A server that isn't the same one any more, with the rows: it may have lost some.
+    shop.store._client.hset("features.state:user", "ready", "another/0")
+    made = shop.fill("user")
+    assert (made.how, made.why) == ("full", "the store was restarted, failed over, or has dropped keys")
+
+    shop.store._client.config_set("maxmemory", "1mb")
+    sql(f"INSERT INTO {table} SELECT id + 1000, 1, repeat('x', 200), 1.00, {TS} FROM range(5000)")
+    sync()
+    with pytest.raises(FeatureStoreFull):
+        shop.fill("user")
+    shop.store._client.config_set("maxmemory", "64mb")
+    assert shop.fill("user").rows == 5000
+    assert len(shop.rows("user")) == 5100
+
+    # Rules keep the table off the region by now: what is in the store goes at once, and nobody fills it.
+    context = shop.context()
+    rule = {"tables": [shop.features.by_name["user"].table], "never": ["eu"]}
+    tightened = context.registry.model_validate({**context.registry.model_dump(mode="json"), "residency": [rule]})
+    from sterna.features.materialize import materialize
+    from sterna.replica.region import RegionContext
+
+    strict = RegionContext.of(tightened, context.region, context.secrets)
+    made = materialize(strict, shop.world.spark, shop.store, shop.features, shop.features.by_name["user"])
+    assert (made.how, made.gone) == ("refused", 5100)
+    assert shop.rows("user") == {} and shop.store.state("user").refused
+    assert shop.fill("user").why == "its table was refused before"
+
+
+def test_what_a_cache_drops(shop: Shop) -> None:
+    table, sql, sync = users(shop), shop.world.sql, shop.world.sync
+    sql(f"INSERT INTO {table} VALUES (1, 1, 'a', 1.00, {TS}), (2, 2, 'b', 2.00, {TS})")
+    sync()
+    assert shop.fill("hot").rows == 0 and shop.rows("hot") == {}
+    sql(f"UPDATE {table} SET city = 'z' WHERE user_id = 2")
+    sync()
+    assert shop.fill("hot").gone == 1 and shop.rows("hot") == {"2": None}
+
+
+def test_ids() -> None:
+    assert entity_id("long", "007") == "7"

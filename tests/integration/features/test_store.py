@@ -1,0 +1,129 @@
+"""The store's own steps on a real Valkey, without a replica: who comes late takes nothing from who came after."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from sterna.embedded.valkey import ValkeyServer
+from sterna.errors import FeaturesMoved, FeatureStoreFull
+from sterna.features import materialize as materializing
+from sterna.features import status as telling
+from sterna.features.model import Column, State
+from sterna.features.online import OnlineStore
+from sterna.features.store import FeatureStore, Run
+from sterna.registry.connection import Credential
+from sterna.services.features import Online
+from tests.integration.features.conftest import SECTION, read
+
+COLUMNS = (Column("age", 2, "int"),)
+
+
+@pytest.fixture
+def store(valkey: ValkeyServer) -> Iterator[FeatureStore]:
+    made = FeatureStore(Online(url=valkey.url, credential_id="v"), lambda id: Credential(id, "", valkey.password))
+    made._client.flushall()
+    yield made
+    made._client.flushall()
+    made.close()
+
+
+def begun(store: FeatureStore, snapshot: int) -> Run:
+    return store.begin("user", store.state("user"), (snapshot, snapshot), "d", COLUMNS, full=True)
+
+
+def rows(store: FeatureStore) -> dict[str, Any]:
+    return {id: value.row for id, value in store.rows("user")}
+
+
+def test_a_sweep_that_slept_takes_nothing_of_a_newer_epoch(store: FeatureStore) -> None:
+    zombie = begun(store, 1)
+    store.put(zombie, [("1", b"[1]"), ("2", b"[2]")])
+    run = begun(store, 2)
+    store.put(run, [("1", b"[11]")])
+    assert store.sweep("user", run.epoch) == 1
+    store.finish(run, run.mark)
+    assert store.sweep("user", zombie.epoch) == 0
+    with pytest.raises(FeaturesMoved):
+        store.finish(zombie, zombie.mark)
+    assert rows(store) == {"1": [11]} and store.state("user").ready == store.mark()
+
+
+def test_who_refused_a_view_before_takes_nothing_that_came_after(
+    store: FeatureStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put(begun(store, 1), [("1", b"[1]"), ("2", b"[2]")])
+    scan, came = store._keys, []
+
+    def slept(view: str) -> Iterator[list[bytes]]:
+        if not came:
+            came.append(1)
+            store.put(begun(store, 2), [("1", b"[11]")])
+        return scan(view)
+
+    monkeypatch.setattr(store, "_keys", slept)
+    assert store.refuse("user", "residency") == 1
+    assert rows(store) == {"1": [11]}
+
+
+def test_a_view_that_is_emptied_has_no_rows_and_is_not_refused(store: FeatureStore) -> None:
+    run = begun(store, 1)
+    store.put(run, [("1", b"[1]")])
+    store.finish(run, run.mark)
+    assert store.empty("user") == 1
+    assert store.state("user") == State(epoch=store.state("user").epoch) and store.state("user").epoch > run.epoch
+    with pytest.raises(FeaturesMoved):
+        store.put(run, [("1", b"[1]")])
+
+
+def test_a_full_store_goes_on_telling_what_it_has(store: FeatureStore, valkey: ValkeyServer) -> None:
+    run = begun(store, 1)
+    store.put(run, [("1", b"[1]")])
+    store.finish(run, run.mark)
+
+    async def told() -> Any:
+        online = OnlineStore(Online(url=valkey.url, credential_id="v"), lambda id: Credential(id, "", valkey.password))
+        try:
+            with pytest.raises(FeatureStoreFull):
+                await online.fill("user", "2", b"x", store.state("user"), 60)
+            return await online.read("user", ["1"])
+        finally:
+            await online.close()
+
+    before = store._client.config_get("maxmemory")["maxmemory"]
+    store._client.config_set("maxmemory", 1)
+    try:
+        _, (value,) = asyncio.run(told())
+    finally:
+        store._client.config_set("maxmemory", before)
+    assert value is not None and value.row == [1]
+
+
+def test_a_table_without_rows_leaves_none_in_the_store_and_no_alarm_green(
+    store: FeatureStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features = read(yaml.safe_load(SECTION.replace("URL", store.url).replace("NS", "n"))).features
+    assert features is not None
+    here = SimpleNamespace(refusal=lambda table, region: "")
+    catalog = SimpleNamespace(contents=lambda branch, hash, keys: {})
+    region = SimpleNamespace(name="eu", replica_branch="replica_eu")
+    context: Any = SimpleNamespace(registry=here, region=region, catalog=catalog)
+    monkeypatch.setattr(telling, "read_head", lambda catalog, branch: SimpleNamespace(hash="h"))
+    monkeypatch.setattr(materializing, "look", lambda *_: None)  # dropped, and made anew without rows
+    assert telling.status(context, features, store)[0].alarm == ""
+    run = begun(store, 1)
+    store.put(run, [("1", b"[1]")])
+    store.finish(run, run.mark)
+    assert "the store has some" in telling.status(context, features, store)[0].alarm
+    spark: Any = None
+    made = materializing.materialize(context, spark, store, features, features.by_name["user"])
+    assert (made.how, made.gone, rows(store)) == ("empty", 1, {})
+    assert telling.status(context, features, store)[0].alarm == ""
+    epoch = store.state("user").epoch
+    assert materializing.materialize(context, spark, store, features, features.by_name["user"]).gone == 0
+    assert store.state("user").epoch == epoch, "nothing is done twice"

@@ -1,0 +1,77 @@
+"""Training sets: what was known at each label's time, and not a commit later."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from sterna.errors import LabelTooOld, UsageError
+from sterna.features import TrainingService, training_set
+from tests.integration.features.conftest import Shop
+
+TS = "TIMESTAMP_NTZ'2023-10-27 10:00:00'"
+
+
+def test_what_was_known_then(shop: Shop) -> None:
+    table, sql = f"main_us.{shop.features.by_name['user'].table}", shop.world.sql
+    clicks, spark = f"main_us.{shop.features.by_name['seen'].table}", shop.world.spark
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    times: list[datetime] = []
+
+    def then() -> None:
+        times.append(datetime.now(UTC))
+
+    then()
+    sql(f"INSERT INTO {table} VALUES (1, 10, 'a', 1.10, {TS}), (2, 20, 'b', 2.20, {TS})")
+    sql(f"INSERT INTO {clicks} VALUES (1, 'first', current_timestamp()), (2, 'old', TIMESTAMP'2026-01-01 00:00:00Z')")
+    then()
+    sql(f"UPDATE {table} SET age = 11 WHERE user_id = 1")
+    sql(f"INSERT INTO {clicks} VALUES (1, 'future', current_timestamp() + INTERVAL 1 DAY)")
+    sql(f"INSERT INTO {clicks} VALUES (1, 'second', current_timestamp())")
+    then()
+    sql(f"DELETE FROM {table} WHERE user_id = 2")
+    sql(f"DELETE FROM {clicks} WHERE page = 'second'")
+    then()
+    shop.world.sync()
+    labels = spark.createDataFrame(
+        [(id, time, f"{id}/{at}") for at, time in enumerate(times) for id in (1, 2, 3)],
+        "user_id LONG, event_timestamp TIMESTAMP, y STRING",
+    )
+    service = TrainingService(shop.features, shop.features.services[0], "replica_eu")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    with pytest.raises(UsageError, match="have no time zone and are meant as UTC"):
+        training_set(labels, service)
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    found = training_set(labels, service)
+    assert found.columns == ["user_id", "event_timestamp", "y", "user.age", "user.balance", "seen.page"]
+    rows = {row["y"]: (row["user.age"], row["user.balance"] and str(row["user.balance"]), row["seen.page"])
+            for row in found.collect()}  # fmt: skip
+    assert rows == {
+        "1/0": (None, None, None),  # before the first commit
+        "2/0": (None, None, None),
+        "1/1": (10, "1.10", "first"),
+        "2/1": (20, "2.20", None),  # its click is older than max_age
+        "1/2": (11, "1.10", "second"),  # what says that it will be true tomorrow isn't yet
+        "2/2": (20, "2.20", None),
+        "1/3": (11, "1.10", "first"),
+        "2/3": (None, None, None),
+        **{f"3/{at}": (None, None, None) for at in range(4)},
+    }
+
+    # The past that is gone is said by name, and not told as nothing.
+    jvm: Any = spark._jvm
+    loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
+    operations, current = loaded.operations(), loaded.currentSnapshot().snapshotId()
+    base, old = operations.current(), jvm.java.util.ArrayList()
+    for snapshot in loaded.snapshots():
+        if snapshot.snapshotId() != current:
+            old.add(snapshot)
+    operations.commit(base, jvm.org.apache.iceberg.TableMetadata.buildFrom(base).removeSnapshots(old).build())
+    shop.world.sync()
+    spark.sql(f"REFRESH TABLE {table.replace('main_us', 'replica_eu')}")
+    with pytest.raises(LabelTooOld, match="the history that is kept begins at"):
+        training_set(labels, service)
+    with pytest.raises(UsageError, match="no column event_timestamp"):
+        training_set(labels.drop("event_timestamp"), service)

@@ -1,0 +1,90 @@
+"""Online features as tasks: what the DAG looks like, and what its tasks say and do."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import AssetAny
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from sterna.airflow.features_operator import (
+    SternaFeaturesLookOperator,
+    SternaFeaturesOperator,
+    SternaMaterializeOperator,
+    features_dag,
+)
+from sterna.errors import FeatureStoreUnreachable
+from sterna.features.materialize import Materialized
+from sterna.features.region import Failed
+from sterna.features.status import ViewStatus
+
+SERVICES = """
+features:
+  online: {eu: {url: "valkey://x"}}
+  entities: [{name: user, key: {user_id: long}}]
+  views: [{name: user, entity: user, table: d.t, features: [age], unique: true}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def services(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    file = tmp_path / "services.yaml"
+    file.write_text(SERVICES)
+    region = SimpleNamespace(region=SimpleNamespace(name="eu"))
+    monkeypatch.setattr(SternaFeaturesOperator, "open", lambda self: region)
+    return file
+
+
+def test_the_dag_s_shape() -> None:
+    dag = features_dag(region="eu", registry="/r.yaml")
+    assert [task.task_id for task in dag.topological_sort()] == ["materialize", "look"]
+    assert dag.is_paused_upon_creation and dag.max_active_runs == 1 and not dag.catchup
+    assert dag.get_task("materialize").linger == timedelta(minutes=5)
+    assert dag.get_task("look").trigger_rule == "all_done"
+    only = features_dag(region="eu", registry="/r.yaml", tables=["d.t", "d.u"], schedule="", dag_id="of_tables")
+    assert isinstance(only.timetable.asset_condition, AssetAny)
+
+
+def test_what_is_written_is_counted_and_what_failed_is_raised(services: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    failed: list[Failed] = []
+
+    def played(region: Any, features: Any, *, linger: float, done: Any, say: Any) -> Any:
+        asked.append(linger)
+        for _ in range(2):
+            done(Materialized("user", "changes", "", 7, 3, 1))
+        return [], failed
+
+    monkeypatch.setattr("sterna.features.region.materialize_all", played)
+    task = SternaMaterializeOperator(task_id="work", services=str(services), linger=timedelta(minutes=1))
+    assert task.execute({}) == {"user": 8} and asked == [60.0]
+    failed.append(Failed("user", FeatureStoreUnreachable("dark")))
+    with pytest.raises(FeatureStoreUnreachable):
+        task.execute({})
+    services.write_text("version: 1\n")
+    with pytest.raises(AirflowSkipException, match=r"no features\.online\.eu"):
+        task.execute({})
+
+
+def test_a_late_view_fails_the_look(services: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[ViewStatus] = [ViewStatus("user", "d.t", "complete", 7, 7, 0.0, True)]
+    gauges: dict[str, float] = {}
+
+    @contextmanager
+    def opened(*_: Any) -> Any:
+        yield None
+
+    monkeypatch.setattr("sterna.features.region.opened_store", opened)
+    monkeypatch.setattr("sterna.features.status.status", lambda *_: tuple(told))
+    monkeypatch.setattr("airflow.sdk.observability.stats.gauge", lambda name, value, tags: gauges.update({name: value}))
+    task = SternaFeaturesLookOperator(task_id="look", services=str(services))
+    assert task.execute({}) == {"user": 0.0}
+    told[0] = ViewStatus("user", "d.t", "complete", 6, 7, 1000.0, True, "the store is 1000 s behind")
+    with pytest.raises(AirflowFailException, match="user: the store is 1000 s behind"):
+        task.execute({})
+    assert gauges == {"sterna.features_behind_seconds": 1000.0, "sterna.features_alarm": 1}

@@ -1,0 +1,95 @@
+"""Keys, ids, values and states as they stand in the store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sterna.features.model import (
+    FIELDS,
+    Column,
+    State,
+    Value,
+    columns_text,
+    digest_of,
+    entity_id,
+    read_state,
+    read_value,
+    too_old,
+    value_head,
+    value_key,
+    view_digest,
+)
+from sterna.services.features import Entity, View
+
+VIEW = View(name="user", entity="user", table="d.t", features=["age"], event_time="at", max_age="2h")
+ENTITY = Entity(name="user", key={"user_id": "long"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "id"),
+    [
+        ("long", "123", "123"),
+        ("long", 123, "123"),
+        ("long", "-0", "0"),
+        ("long", "007", "7"),
+        ("long", str(2**63 - 1), str(2**63 - 1)),
+        ("long", str(-(2**63)), str(-(2**63))),
+        ("long", 2**63, None),
+        ("long", "+5", None),
+        ("long", " 5", None),
+        ("long", "5.0", None),
+        ("long", 5.0, None),
+        ("long", True, None),
+        ("long", "\u0661", None),
+        ("long", "1" * 5000, None),
+        ("long", None, None),
+        ("int", str(2**31), None),
+        ("int", 2**31 - 1, str(2**31 - 1)),
+        ("string", "a:b *?", "a:b *?"),
+        ("string", "", ""),
+        ("string", 5, None),
+        ("string", "x" * 1001, None),
+        ("string", "\ud800", None),
+    ],
+)
+def test_ids(kind: Any, given: Any, id: str | None) -> None:
+    assert entity_id(kind, given) == id
+
+
+def test_values() -> None:
+    assert value_key("user", "123") == "features:user:123"
+    head = value_head(1, 2, 3, 4, gone=False)
+    assert read_value(head + b'["a\\nb"]') == Value(1, 2, 3, 4, ["a\nb"])
+    assert read_value(value_head(1, 2, -3, 4, gone=True)) == Value(1, 2, -3, 4, None)
+    for odd in (b"", b"x", b"2 1 1 1 1 row\n[]", b"1 1 1 1 row\n[]", head, head + b"[", b"\xff"):
+        assert read_value(odd) is None
+
+
+def test_states() -> None:
+    assert read_state([None] * len(FIELDS)) == State()
+    column = Column("age", 2, "int")
+    given = {"epoch": "5", "snapshot": "-7", "columns": columns_text([column]), "ready": "a/0"}
+    read = read_state([given[name].encode() if name in given else None for name in FIELDS])
+    assert read == State(epoch=5, snapshot=-7, columns=(column,), ready="a/0")
+
+
+def test_a_digest_tells_what_makes_other_rows() -> None:
+    age, key = Column("age", 2, "int"), Column("user_id", 1, "long")
+    one = digest_of(VIEW, ENTITY, [age], key, "uuid")
+    assert one == digest_of(VIEW, ENTITY, [age], key, "uuid")
+    assert one.partition("/")[0] == view_digest(VIEW, ENTITY)
+    assert one != digest_of(VIEW, ENTITY, [Column("age", 2, "long")], key, "uuid"), "another type"
+    assert one != digest_of(VIEW, ENTITY, [Column("age", 3, "int")], key, "uuid"), "another column of that name"
+    assert one != digest_of(VIEW, ENTITY, [age], key, "other"), "another table of that name"
+    assert one != digest_of(VIEW.model_copy(update={"serve": "cache"}), ENTITY, [age], key, "uuid")
+
+
+def test_ages() -> None:
+    noon = 1_767_268_800_000
+    assert not too_old({"at": "2026-01-01T10:00:00"}, VIEW, noon)
+    assert too_old({"at": "2026-01-01T09:59:59.999Z"}, VIEW, noon)
+    assert not too_old({"at": "2026-01-02T00:00:00Z"}, VIEW, noon)
+    assert too_old({"at": None}, VIEW, noon)
+    assert not too_old({"at": None}, VIEW.model_copy(update={"max_age": None}), noon)

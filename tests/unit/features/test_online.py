@@ -1,0 +1,99 @@
+"""The replica asked in the store's place: once for all who ask the same, a few at a time, and again where it helps."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.errors import CatalogUnreachable, QueryFailed, StoreUnreachable
+from sterna.features.online import AsOf, FeatureReader, How, SourceRows
+from sterna.services.features import Features, View
+from sterna.services.load import parse_services
+
+DOC = (Path(__file__).parents[3] / "docs" / "features.md").read_text()
+NOON = 1_767_268_800_000
+
+
+def section() -> Features:
+    """The example of the documents."""
+    (example,) = re.findall(r"   ```\n(   version: 1\n.*?)   ```", DOC, re.DOTALL)
+    features = parse_services(textwrap.dedent(example), "docs/features.md").features
+    assert features is not None
+    return features
+
+
+class Replica:
+    """Rows of a replica that takes its time."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.asked = self.under_way = self.most = 0
+        self.go = asyncio.Event()
+
+    async def rows(self, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
+        self.asked += 1
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            await self.go.wait()
+            if self.errors:
+                raise self.errors.pop(0)
+            return SourceRows(7, NOON, {id: [30, "x", "2026-01-01T11:00:00Z"] for id in ids if id != "0"})
+        finally:
+            self.under_way -= 1
+
+
+def read(replica: Replica, asked: Sequence[str], features: Features | None = None, as_of: AsOf | None = None) -> Any:
+    features = features or section()
+    reader = FeatureReader(features, None, replica, pause=0.0, clock=lambda: NOON / 1000)
+
+    async def run() -> Any:
+        replica.go.clear()
+        tasks = [asyncio.create_task(reader.read(features.views[0], [id], as_of)) for id in asked]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        replica.go.set()
+        return await asyncio.gather(*tasks)
+
+    return asyncio.run(run())
+
+
+def test_who_asks_the_same_waits_for_one_answer_and_four_run_at_once() -> None:
+    replica = Replica()
+    told = read(replica, ["1"] * 20)
+    assert replica.asked == 1
+    assert {each.how for each in told} == {How.BYPASS} and told[0].rows["1"]["age"] == 30
+    replica = Replica()
+    read(replica, [str(id) for id in range(20)])
+    assert (replica.asked, replica.most) == (20, 4)
+
+
+def test_errors_that_pass_are_tried_three_times_and_others_once() -> None:
+    replica = Replica(StoreUnreachable("x"), CatalogUnreachable("x"))
+    assert read(replica, ["1"])[0].rows["1"]["city"] == "x" and replica.asked == 3
+    replica = Replica(*[StoreUnreachable("x")] * 3)
+    with pytest.raises(StoreUnreachable):
+        read(replica, ["1"])
+    assert replica.asked == 3
+    replica = Replica(QueryFailed("x"))
+    with pytest.raises(QueryFailed):
+        read(replica, ["1"])
+    assert replica.asked == 1
+
+
+@pytest.mark.parametrize(
+    ("max_age", "then", "there"), [(3600, NOON, True), (3599, NOON, False), (1, NOON - 3600_000, True)]
+)
+def test_what_is_too_old_is_told_as_if_it_were_not_there(max_age: int, then: int, there: bool) -> None:
+    features = section()
+    view = features.views[0].model_copy(update={"max_age": max_age})
+    features = features.model_copy(update={"views": [view]})
+    (told,) = read(Replica(), ["1"], features, AsOf(moment=then))
+    assert (told.rows["1"] is not None) is there
+    assert read(Replica(), ["0"], features)[0].rows == {"0": None}

@@ -1,0 +1,97 @@
+"""The section `features` of the services file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from sterna.errors import ServicesError
+from sterna.services.load import parse_services
+
+WHOLE: dict[str, Any] = yaml.safe_load("""
+online: {eu: {url: valkeys://store.eu.example.com:6380, credential_id: valkey_eu}}
+entities: [{name: user, key: {user_id: long}}]
+views:
+- {name: user, entity: user, table: default.user_feature_store, features: [age, city, last_updated_ts],
+   event_time: last_updated_ts, unique: true, serve: complete, max_age: 2h, reproduce: 90d}
+- {name: clicks, entity: user, table: default.clicks, features: [page], event_time: at, serve: cache, ttl: 3600}
+services: [{name: pricing, features: [user.age, user.city, clicks.page]}]
+""")
+
+
+def read(features: Any, **more: Any) -> Any:
+    return parse_services(yaml.safe_dump({"version": 1, "features": features, **more}), "s.yaml")
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    made: Any = yaml.safe_load(yaml.safe_dump(WHOLE))
+    *parents, last = path.split(".")
+    at = made
+    for each in parents:
+        at = at[int(each)] if each.isdigit() else at[each]
+    at[int(last) if last.isdigit() else last] = value
+    return made  # type: ignore[no-any-return]
+
+
+def test_the_whole_section() -> None:
+    found = read(WHOLE)
+    assert found.configured == ["features"]
+    user, clicks = found.features.views
+    assert (user.columns, user.kept, user.max_age) == (("age", "city", "last_updated_ts"), None, 7200)
+    assert (clicks.columns, clicks.kept) == (("page", "at"), 3600)
+    assert found.features.entity_of(user).column == "user_id"
+
+
+def test_what_views_reproduce_is_upkeep_s_to_keep() -> None:
+    rule = {"tables": [{"match": ["*"]}], "reproduce": {"default.user_feature_store": "1d", "a.b": "2d"}}
+    assert read(WHOLE, upkeep=rule).upkeep.reproduce == {"default.user_feature_store": 90 * 86_400, "a.b": 2 * 86_400}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("online.eu.url", "http://x", "expected a URL such as valkeys"),
+        ("online.eu.url", "valkey://user:hunter2@x", "name a credential_id"),
+        ("online.eu.url", "valkey://x/a", "the database's number"),
+        ("online.eu.url", "valkey://x?password=hunter2", "no query"),
+        ("online.eu.url", "valkey+sentinel://a,b", "the master's name"),
+        ("online.eu.url", "valkey://[::1", "no URL"),
+        ("entities.0.key", {"a": "long", "b": "long"}, "expected one column"),
+        ("entities.0.key", {"a": "double"}, "Input should be"),
+        ("entities.0.name", "User", "expected a name"),
+        ("views.0.name", "a:b", "expected a name"),
+        ("views.0.entity", "nobody", "no entity 'nobody'"),
+        ("views.0.features", [], "at least 1 item"),
+        ("views.0.features", ["age", "age"], "stands twice"),
+        ("views.0.features", ["user_id"], "the key is no feature"),
+        ("views.0.ttl", "1h", "ttl is for serve: cache"),
+        ("views.0.table", "plain", "whole name"),
+        ("views.0.reproduce", "long", "expected a duration"),
+        ("views.0.event_time", None, "max_age needs an event_time"),
+        ("views.1.event_time", None, "name an event_time, or say unique"),
+        ("views.1.name", "user", "user stands twice"),
+        ("services.0.features", ["user.none"], "no feature user.none"),
+        ("services.0.features", ["user.age", "user.age"], "stands twice"),
+        ("views.0.serve", "fast", "Input should be"),
+    ],
+)
+def test_refusals(path: str, value: Any, said: str) -> None:
+    with pytest.raises(ServicesError) as raised:
+        read(changed(path, value))
+    assert said in str(raised.value) and "hunter2" not in str(raised.value)
+
+
+def test_entities_are_not_mixed_in_a_service() -> None:
+    made = changed("entities", [*WHOLE["entities"], {"name": "shop", "key": {"shop_id": "string"}}])
+    made["views"][1]["entity"] = "shop"
+    with pytest.raises(ServicesError, match="of several entities"):
+        read(made)
+
+
+@pytest.mark.parametrize(
+    "url", ["valkey://x", "redis://x:6379/3", "rediss://[::1]:1/", "valkeys+sentinel://a:1,b:2/m/1"]
+)
+def test_addresses(url: str) -> None:
+    assert read(changed("online.eu.url", url)).features.online["eu"].url == url

@@ -108,5 +108,30 @@ def ingest_close(
     Output(as_json).result({"region": region, "closed": list(found)}, closed_text(region, found))
 
 
+@ingest_app.command("topics", epilog="Example: sterna ingest topics --region eu --json")
+def ingest_topics(
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    services: ServicesPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how far each partition of the region's topics is read. Exit code 5: one can't be read on."""
+    from sterna.ingest.topic_places import look_at_topic, open_topic
+    from sterna.render.ingest import topics_fields, topics_text
+
+    with opened(registry, region, services) as ingest:
+        ingest.is_begun()
+        found = []
+        for topic in ingest.topics:
+            source = open_topic(ingest, topic)
+            try:
+                found += look_at_topic(ingest, topic, source)
+            finally:
+                source.close()
+    Output(as_json).result(topics_fields(region, found), topics_text(region, found))
+    if any(each.problem for each in found):
+        raise typer.Exit(exits.HELD)
+
+
 def _duration(text: str) -> timedelta:
     return parse_duration("--since", text)

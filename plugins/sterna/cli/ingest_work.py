@@ -1,4 +1,4 @@
-"""The commands `sterna ingest run`, `replay` and `rebuild`."""
+"""The commands `sterna ingest run`, `replay`, `rebuild` and `add`."""
 
 from __future__ import annotations
 
@@ -113,6 +113,31 @@ def rebuild(
     with _opened(registry, region, services) as (context, ingest):
         rebuilt = make_anew(ingest.pool, ingest.objects, ingest.own.inbox, TableMarks(context))
     output.result(rebuilt, rebuilt_text(rebuilt))
+
+
+@ingest_work_app.command("add", epilog="Example: sterna ingest add acme.events s3://lake-us/in/a.parquet --region eu")
+def add(
+    table: Annotated[str, typer.Argument(help="The table's dotted key.")],
+    uris: Annotated[list[str], typer.Argument(help="Parquet files that lie in any region, and stay there.")],
+    region: RegionName,
+    registry: RegistryPath = DEFAULT_REGISTRY,
+    services: ServicesPath = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make files that lie somewhere a table's, where they are: all in one commit, once. A dry run until --yes."""
+    from sterna.ingest.adding import adding
+    from sterna.ingest.shop import open_catalog
+    from sterna.render.ingest_work import added_text
+
+    act, output = acts(yes, dry_run), Output(as_json)
+    with (
+        _opened(registry, region, services) as (context, ingest),
+        open_catalog(context, ingest) as catalog,
+    ):
+        added = adding(ingest, context.mapping, catalog, table, uris).do(act=act)
+    output.result(added, added_text(added))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sterna.demo import nyc
+from sterna.demo import nyc, uploads
 from sterna.edges.environment import environment
 from sterna.edges.secrets import environment_secrets
 from sterna.embedded.airflow import Airflow
@@ -137,9 +137,11 @@ def _play(stack: ExitStack, folder: Path, stay: bool, say: Say, result: DemoResu
     for future in sparks:
         future.result()
     list(pool.map(lambda airflow: airflow.wait_for_dag(DAG), airflows.values()))
+    posted = stack.enter_context(uploads.gateways(stage, folder))
     if stay:
         _addresses(stage, airflows, say)
     _write(spark, stage, say)
+    uploads.post(posted, contexts, say)
     answers = nyc.ask(spark, "main_us")
     lags = _wait(contexts, airflows, say)
     replicas = {region: nyc.ask(spark, f"replica_{region}") for region in stage.regions}
@@ -148,6 +150,7 @@ def _play(stack: ExitStack, folder: Path, stay: bool, say: Say, result: DemoResu
             _look(context, airflows[region], lags[region], answers, replicas[region], result.failures)
         )
         _tell(result.regions[-1], say)
+    result.failures += uploads.where_is_it(posted, spark, say)
     _go_dark(spark, stage, answers, say, result.failures)
     if stay:
         _addresses(stage, airflows, say)

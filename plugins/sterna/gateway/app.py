@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sterna.gateway.events_router import EventsRoom
+from sterna.gateway.features_router import FEATURE_HEADERS, FeaturesRouter
 from sterna.gateway.gateway import Gateway
 from sterna.gateway.ingest_router import IngestRouter
 from sterna.gateway.logs import FIELDS
@@ -51,6 +52,8 @@ def create_app(gateway: Gateway, rooms: Rooms) -> FastAPI:
         app.include_router(QueriesRoom(gateway, rooms.queries).router)
     if rooms.ingest is not None:
         app.include_router(IngestRouter(gateway, rooms.ingest).router)
+    if rooms.features is not None:
+        app.include_router(FeaturesRouter(gateway, rooms.features).router)
     _add_operation(app, gateway, rooms)
     app.add_exception_handler(RefusedRequest, _refused)
     app.add_exception_handler(HTTPException, _not_there)
@@ -61,7 +64,7 @@ def create_app(gateway: Gateway, rooms: Rooms) -> FastAPI:
             allow_origins=gateway.options.origins,
             allow_methods=("GET", "POST"),
             allow_headers=("Authorization", "If-None-Match", "Last-Event-ID"),
-            expose_headers=("ETag", "Retry-After", "X-Request-Id"),
+            expose_headers=("ETag", "Retry-After", "X-Request-Id", *FEATURE_HEADERS),
         )
     app.add_middleware(Around, gateway=gateway)
     return app
@@ -150,6 +153,8 @@ def _lifespan(rooms: Rooms) -> Any:
             tail.stop()
         if queries is not None:
             queries.close()
+        if rooms.features is not None:
+            await rooms.features.close()
         for task in tasks:
             with suppress(asyncio.CancelledError):
                 await task

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from starlette.requests import Request
 
 from sterna.gateway.replies import RefusedRequest
-from sterna.ingest.model import DEFAULT_CHANNEL, Format, Lane, State, channel_name
+from sterna.ingest.model import DEFAULT_CHANNEL, TOPIC_CHANNEL, Format, Lane, State, channel_name
 from sterna.ingest.places import is_table
 from sterna.services.ingest import Ingest
 
@@ -42,6 +42,7 @@ class Post:
         offset: the offset token; "": none.
         format: what it says it is.
         length: of the body.
+        gzip: whether the body is compressed.
     """
 
     lane: Lane
@@ -49,6 +50,7 @@ class Post:
     offset: str
     format: Format
     length: int
+    gzip: bool = False
 
 
 def asked_post(
@@ -70,6 +72,8 @@ def asked_post(
     _refuse_parameters(request, ())
     tenant = owner(settings, table, tenants)
     name = _header(request, "sterna-channel", _CHANNEL, "1 to 64 letters, digits, _ and -")
+    if name.startswith(TOPIC_CHANNEL):
+        raise RefusedRequest(400, f"a channel that begins with {TOPIC_CHANNEL} is a topic's")
     key = _header(request, "idempotency-key", _TOKEN, "1 to 255 printable letters of ASCII")
     offset = _header(request, "sterna-offset", _TOKEN, "1 to 255 printable letters of ASCII")
     partition = _header(request, "sterna-partition", _PARTITION, "1 to 255 printable letters of ASCII")
@@ -78,7 +82,7 @@ def asked_post(
     if offset and not name:
         raise RefusedRequest(400, "Sterna-Offset needs a Sterna-Channel")
     lane = Lane(tenant, table, channel_name(region, tenant, name or DEFAULT_CHANNEL), partition)
-    return Post(lane, key, offset, _format(request, kinds), _length(request))
+    return Post(lane, key, offset, _format(request, kinds), _length(request), _is_gzip(request))
 
 
 def owner(settings: Ingest, table: str, tenants: Collection[str]) -> str:
@@ -164,12 +168,17 @@ def _header(request: Request, name: str, form: re.Pattern[str], expected: str) -
 
 
 def _format(request: Request, kinds: Mapping[str, Format]) -> Format:
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise RefusedRequest(415, "a Content-Encoding is not taken: send the content as it is")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in kinds:
         raise RefusedRequest(415, f"the Content-Type has to be one of {', '.join(kinds)}")
     return kinds[kind]
+
+
+def _is_gzip(request: Request) -> bool:
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in ("identity", "gzip"):
+        raise RefusedRequest(415, "the Content-Encoding has to be gzip, or none")
+    return coding == "gzip"
 
 
 def _length(request: Request) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sterna.gateway.replies import error_examples
 
-_DROP = {
+_DROP: dict[str, Any] = {
     "id": "5d41402abc4b2a76b9719d911017c592",
     "table": "acme.events",
     "channel": "eu.acme.default",
@@ -18,6 +18,7 @@ _DROP = {
     "accepted": "2026-11-22T10:00:00.000000Z",
     "state": "buffered",
     "batch": None,
+    "served": {},
 }
 _BATCH = {
     "id": "7d793037a0760186574b0282f2f435e7",
@@ -63,7 +64,7 @@ POST: dict[int | str, dict[str, Any]] = {
             409: "the same key was used for another content before",
             411: "a Content-Length is needed",
             413: "2000000000 bytes, 1073741824 are allowed (limits.file)",
-            415: "a Content-Encoding is not taken: send the content as it is",
+            415: "the Content-Encoding has to be gzip, or none",
             422: "line 3 is no JSON object",
             429: "10737418240 bytes wait for being published (limits.backlog)",
         }

@@ -32,7 +32,7 @@ class TenantGate:
     def __init__(self, name: str, limits: TenantLimits) -> None:
         self.limits = limits
         self._threads = ThreadPoolExecutor(min(_THREADS, limits.at_once), thread_name_prefix=f"sterna-ingest-{name}")
-        self._tokens, self._filled = float(limits.requests), time.monotonic()
+        self._posts, self._asks = _Rate(limits.requests, "requests"), _Rate(limits.asks, "asks")
         self._under_way = 0
 
     @contextmanager
@@ -49,7 +49,7 @@ class TenantGate:
             raise RefusedRequest(422, "the body is empty")
         if self._under_way >= self.limits.at_once:
             raise too_many("too many uploads are under way (limits.at_once)", 1)
-        self._take_token()
+        self._posts.take()
         self._under_way += 1
         try:
             yield
@@ -60,12 +60,28 @@ class TenantGate:
         """Do something in one of the tenant's threads."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def _take_token(self) -> None:
-        now, rate = time.monotonic(), self.limits.requests
+    def ask(self) -> None:
+        """Count a question.
+
+        Raises:
+            RefusedRequest: 429, with `Retry-After`.
+        """
+        self._asks.take()
+
+
+class _Rate:
+    """How many a second; a second's worth may come at once."""
+
+    def __init__(self, rate: int, name: str) -> None:
+        self._rate, self._name = rate, name
+        self._tokens, self._filled = float(rate), time.monotonic()
+
+    def take(self) -> None:
+        now, rate = time.monotonic(), self._rate
         self._tokens = min(float(rate), self._tokens + (now - self._filled) * rate)
         self._filled = now
         if self._tokens < 1.0:
-            raise too_many("too many requests (limits.requests)", ceil((1.0 - self._tokens) / rate))
+            raise too_many(f"too many requests (limits.{self._name})", ceil((1.0 - self._tokens) / rate))
         self._tokens -= 1.0
 
 
@@ -73,7 +89,7 @@ def check_usage(post: Post, usage: Usage, limits: TenantLimits) -> None:
     """See that a tenant may send more.
 
     Raises:
-        RefusedRequest: 429, with `Retry-After`.
+        RefusedRequest: 403, or 429 with `Retry-After`.
     """
     if usage.backlog + post.length > limits.backlog:
         raise too_many(f"{usage.backlog} bytes wait for being published (limits.backlog)", _BACKLOG_SECONDS)
@@ -81,6 +97,11 @@ def check_usage(post: Post, usage: Usage, limits: TenantLimits) -> None:
         raise too_many(f"{usage.day} bytes were sent in 24 hours (limits.bytes)", 3600)
     if limits.tables is not None and post.lane.table not in usage.tables and len(usage.tables) >= limits.tables:
         raise RefusedRequest(403, f"{len(usage.tables)} tables are written to already (limits.tables)")
+    lane = post.lane
+    if (lane.table, lane.channel) not in usage.channels and len(usage.channels) >= limits.channels:
+        raise RefusedRequest(403, f"{len(usage.channels)} channels are written to already (limits.channels)")
+    if (lane.table, lane.channel, lane.partition) not in usage.lanes and len(usage.lanes) >= limits.partitions:
+        raise too_many(f"{len(usage.lanes)} partitions wait for being closed (limits.partitions)", _BACKLOG_SECONDS)
 
 
 def too_many(error: str, seconds: int) -> RefusedRequest:

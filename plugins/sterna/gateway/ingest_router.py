@@ -9,6 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
@@ -30,6 +31,7 @@ from sterna.ingest.check import check
 from sterna.ingest.inbox import Sent
 from sterna.ingest.model import Batch, Drop, Format, split_channel
 from sterna.ingest.room import IngestRoom
+from sterna.ingest.served import served_of
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -126,10 +128,12 @@ class IngestRouter:
             raise RefusedRequest(404, "there is no such drop")
         return _json(drop_shown(*found))
 
-    def _find_drop(self, id: str) -> tuple[Drop, Batch | None] | None:
-        tracker = self._room.ingest.tracker
-        drop = tracker.drop(id)
-        return None if drop is None else (drop, tracker.batch(drop.batch) if drop.batch else None)
+    def _find_drop(self, id: str) -> tuple[Drop, Batch | None, Mapping[str, datetime | None]] | None:
+        ingest = self._room.ingest
+        drop = ingest.tracker.drop(id)
+        if drop is None or not drop.batch:
+            return None if drop is None else (drop, None, {})
+        return drop, ingest.tracker.batch(drop.batch), served_of(ingest, drop.batch, drop.lane.table)
 
     async def _batches(self, request: Request) -> Response:
         wish = asked_batches(request, await self._tenants(request, looking=True))
@@ -152,6 +156,8 @@ class IngestRouter:
         found = [name for name in every if caller.roles & self._settings.roles_of(name)]
         if not found:
             raise RefusedRequest(403, "the token is of no tenant")
+        if looking:
+            self._gates[found[0]].ask()
         return found
 
     async def _answered(self, request: Request, work: Callable[[], Awaitable[Response]]) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +10,7 @@ from sterna.ingest.model import Batch, Drop
 from sterna.ingest.tracker import ChannelState
 
 
-def drop_shown(drop: Drop, batch: Batch | None) -> dict[str, Any]:
+def drop_shown(drop: Drop, batch: Batch | None, served: Mapping[str, datetime | None] | None = None) -> dict[str, Any]:
     """Return a drop, and what became of it."""
     return {
         "id": drop.id,
@@ -24,6 +24,7 @@ def drop_shown(drop: Drop, batch: Batch | None) -> dict[str, Any]:
         "accepted": _time(drop.accepted),
         "state": drop.state.value,
         "batch": None if batch is None else batch_shown(batch),
+        "served": {region: _time(since) for region, since in (served or {}).items()},
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sterna.events.tail import BranchTail
+from sterna.gateway.features_room import FeaturesRoom
 from sterna.gateway.rooms import Rooms
 from sterna.ingest.room import IngestRoom
 from sterna.outlets.room import OutletRoom
@@ -44,6 +45,7 @@ def metrics_text(metrics: Metrics, rooms: Rooms) -> str:
         _of_queries(rooms.queries) if rooms.queries else (),
         _of_outlets(rooms.outlets) if rooms.outlets else (),
         _of_ingest(rooms.ingest) if rooms.ingest else (),
+        _of_features(rooms.features) if rooms.features else (),
     )
     return "\n".join([*_of_clients(metrics), *(line for part in parts for line in part), ""])
 
@@ -122,6 +124,7 @@ def _of_ingest(room: IngestRoom) -> Iterator[str]:
     yield from _labelled(name.format("refused_total"), "counter", refused, "status", counts.refused)
     yield from _labelled(name.format("batches_total"), "counter", "Batches that were closed.", "rule", counts.closed)
     yield from _single(name.format("listed_total"), "counter", "Drops found in listed folders.", counts.listed)
+    yield from _single(name.format("topics_total"), "counter", "Drops made of topics' messages.", counts.messages)
     yield from _single(name.format("failures_total"), "counter", "Times that nothing answered.", counts.failures)
     yield from _single(name.format("up"), "gauge", "Whether inbox and tracker answer.", int(not room.problem))
     yield from _single(name.format("under_way"), "gauge", "Uploads that are under way.", room.under_way)
@@ -129,6 +132,18 @@ def _of_ingest(room: IngestRoom) -> Iterator[str]:
     yield from _single(name.format("backlog_bytes"), "gauge", "Bytes that wait for being published.", bytes)
     oldest = round(max((each.age for each in waiting), default=0.0), 3)
     yield from _single(name.format("oldest_seconds"), "gauge", "Age of the oldest drop that waits.", oldest)
+
+
+def _of_features(room: FeaturesRoom) -> Iterator[str]:
+    # Without tables and ids: whoever reads these numbers needs no token.
+    counts, name = room.reader.counts, "sterna_features_{}_total"
+    yield from _family(name.format("told"), "counter", "Rows asked for, by where they came from.")
+    for (view, how), count in sorted(counts.told.items()):
+        yield f'{name.format("told")}{{view="{view}",from="{how}"}} {count}'
+    yield from _single(name.format("dark"), "counter", "Times that the store didn't answer.", counts.dark)
+    yield from _single(name.format("source"), "counter", "Times that the replica was asked.", counts.source)
+    yield from _single(name.format("refused_fills"), "counter", "Fills that came too late.", counts.refused_fills)
+    yield from _single(name.format("failed_fills"), "counter", "Fills that failed.", counts.failed_fills)
 
 
 def _labelled(name: str, kind: str, help: str, label: str, counts: Mapping[str, float]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sterna.events.tail import BranchTail
+from sterna.gateway.features_room import FeaturesRoom
 from sterna.ingest.room import IngestRoom
 from sterna.outlets.room import OutletRoom
 from sterna.query.answer import QueryService
@@ -19,9 +20,11 @@ class Rooms:
         queries: answers queries that have a name.
         outlets: sends events on.
         ingest: takes rows and files.
+        features: tells features.
     """
 
     tail: BranchTail | None = None
     queries: QueryService | None = None
     outlets: OutletRoom | None = None
     ingest: IngestRoom | None = None
+    features: FeaturesRoom | None = None

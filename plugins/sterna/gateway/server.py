@@ -19,6 +19,7 @@ from sterna.errors import UsageError
 from sterna.events.tail import BranchTail, TailOptions
 from sterna.feed.log import EventLog
 from sterna.gateway.app import create_app
+from sterna.gateway.features_room import open_features
 from sterna.gateway.gateway import LOOPBACK, Gateway, ServeOptions
 from sterna.gateway.rooms import Rooms
 from sterna.gateway.tokens import verifier
@@ -101,6 +102,7 @@ def make_server(
         QueryService(context, services.queries, run_query) if services.queries and "queries" in names else None,
         OutletRoom(context, services, keep, delivery) if "outlets" in names else None,
         IngestRoom(open_ingest(context, services)) if "ingest" in names else None,
+        open_features(context, services.features, run_query) if services.features and "features" in names else None,
     )
     return GatewayServer(_config(create_app(gateway, rooms), options), rooms)
 
@@ -112,6 +114,7 @@ def _names(services: Services, region: str, only: Collection[str] | None) -> Col
         "queries": bool(services.queries),
         "outlets": bool(services.outlets),
         "ingest": ingest,
+        "features": services.features is not None,
     }
     if only is None:
         return [name for name, there in configured.items() if there]

@@ -26,7 +26,7 @@ def check_json(path: Path, limits: TenantLimits) -> int:
             text = _text(line, number)
             if not text.strip():
                 continue
-            _check(text, limits, number)
+            check_line(text, limits, number)
             rows += 1
             if rows > limits.rows:
                 raise DropOverLimit(f"more than {limits.rows} rows (limits.rows)")
@@ -49,7 +49,17 @@ def _text(line: bytes, number: int) -> str:
         raise BadDrop(f"line {number} is no UTF-8 from byte {error.start + 1} on") from None
 
 
-def _check(text: str, limits: TenantLimits, number: int) -> None:
+def check_line(text: str, limits: TenantLimits, number: int) -> None:
+    """See that a line is a JSON object that everybody reads alike.
+
+    Args:
+        text: the line, without its end.
+        limits: of whoever sent it.
+        number: how messages call it.
+
+    Raises:
+        BadDrop, DropOverLimit: it isn't.
+    """
     # Some readers take a carriage return for the end of a line, wherever it stands.
     if "\r" in text:
         raise BadDrop(f"line {number} has a carriage return inside")

@@ -47,7 +47,7 @@ def check_footer(path: Path, limits: TenantLimits) -> int:
         raise BadDrop("there are no rows")
     if _depth(metadata) > limits.depth:
         raise DropOverLimit(f"a column is nested deeper than {limits.depth} (limits.depth)")
-    whole = _whole(metadata, size - footer - _LEAST + len(_MAGIC))
+    whole = whole_size(metadata, size - footer - _LEAST + len(_MAGIC))
     if whole > limits.ratio * size:
         raise DropOverLimit(
             f"it says that it becomes {whole} bytes, {limits.ratio} times its {size} are allowed (limits.ratio)"
@@ -92,7 +92,7 @@ def _depth(metadata: Any) -> int:
     )
 
 
-def _whole(metadata: Any, end: int) -> int:
+def whole_size(metadata: Any, end: int) -> int:
     """Return what all columns together say that they become; each has to lie within the file, and the rows fit."""
     whole = rows = 0
     for group in (metadata.row_group(number) for number in range(metadata.num_row_groups)):

@@ -13,6 +13,7 @@ from sterna.errors import BatchRejected, OutOfTurn, Rewound, ServicesError, Tabl
 from sterna.ingest.columns import holds
 from sterna.ingest.gather import Rows, gathered, keep_dead
 from sterna.ingest.inbox import write_batch_file, write_rejected_file
+from sterna.ingest.lease import kept
 from sterna.ingest.model import Batch, State
 from sterna.ingest.near import NearCatalog
 from sterna.ingest.order import channel_of, step_of, told_by
@@ -213,9 +214,10 @@ class _Work:
             limits = self._shop.settings.tenants[self._batch.lane.tenant].limits
             evolve = self._rule().evolve if columns else "add"
             shop = self._shop
-            self._rows = self._stack.enter_context(
-                gathered(shop.objects, self._batch, self._drops, columns, evolve=evolve, longest=limits.line)
-            )
+            with kept(lambda: shop.queue.renew(self._batch.id, self._worker, LEASE), LEASE / 4):
+                self._rows = self._stack.enter_context(
+                    gathered(shop.objects, self._batch, self._drops, columns, evolve=evolve, longest=limits.line)
+                )
             keep_dead(shop.objects, shop.inbox, self._batch, self._rows, self._rule().max_bad)
         return self._rows
 

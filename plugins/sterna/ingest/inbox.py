@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sterna.edges.stores.objects import Objects
 from sterna.edges.stores.writing import create, write_file
-from sterna.errors import TrackerContradicts
+from sterna.errors import ObjectMissing, TrackerContradicts
 from sterna.ingest.batch_file import batch_text, drop_text, parse_drop, rejected_text
 from sterna.ingest.model import Batch, Drop, Format, Lane, drop_id
 from sterna.ingest.places import batch_uri, data_uri, drop_uri, rejected_uri
@@ -93,6 +93,27 @@ class Inbox:
             DatabaseUnreachable, DatabaseRefused: it can't be told.
         """
         return self._tracker.drop(drop_id(self._region, lane.table, lane.channel, f"key:{key}")) is not None
+
+    def marked(self, lane: Lane, key: str) -> Drop | None:
+        """Return the drop that was taken under a key, by its mark in the inbox: the tracker may not know of it yet.
+
+        Raises:
+            BadDrop: the mark was changed.
+            StoreUnreachable, StoreDenied: it can't be told.
+        """
+        mark = drop_uri(self._inbox, lane, drop_id(self._region, lane.table, lane.channel, f"key:{key}"))
+        try:
+            return parse_drop(self._objects.read(mark), mark)
+        except ObjectMissing:
+            return None
+
+    def follow(self, drop: Drop) -> None:
+        """Let the tracker know of a drop whose mark stands in the inbox.
+
+        Raises:
+            DatabaseUnreachable, DatabaseRefused: it doesn't.
+        """
+        self._tracker.accept(drop)
 
     def _drop(self, sent: Sent) -> Drop:
         # Three kinds of keys, none of which can be taken for another.

@@ -1,29 +1,28 @@
-"""What of each channel is on `main`, by the tables' own properties: for whoever makes the tracker anew."""
+"""What of each channel is on `main`, or on a replica, by the tables' own properties."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from sterna.catalog.model import parse_key
-from sterna.errors import BrokenMetadata
-from sterna.iceberg.json_text import read_document
 from sterna.ingest.model import split_channel
 from sterna.replica.region import RegionContext
 from sterna.wap.model import Channel
+from sterna.wap.state import read_state
 
 
 class TableMarks:
-    """The marks of tables at one commit of `main`; each table is read once, and needs no Spark.
+    """The marks of tables at one commit of a branch; each table is read once, and needs no Spark.
 
     Args:
         context: the region.
+        branch: `main`, or a region's replica branch.
     """
 
-    def __init__(self, context: RegionContext) -> None:
-        self._context = context
-        self._head = context.primary.reference("main").hash
-        self._known: dict[str, Mapping[str, object]] = {}
+    def __init__(self, context: RegionContext, branch: str = "main") -> None:
+        self._context, self._branch = context, branch
+        self.head = context.primary.reference(branch).hash
+        self._known: dict[str, Mapping[str, str]] = {}
 
     def __call__(self, table: str, channel: str) -> int:
         """Return the number of a channel's last batch that is on `main`; 0: none, or no such table.
@@ -38,20 +37,14 @@ class TableMarks:
         mark = str(self._properties(table).get(Channel(*parts).mark, ""))
         return int(mark) if mark.isdigit() else 0
 
-    def _properties(self, table: str) -> Mapping[str, object]:
+    def _properties(self, table: str) -> Mapping[str, str]:
         if table not in self._known:
             self._known[table] = self._read(table)
         return self._known[table]
 
-    def _read(self, table: str) -> Mapping[str, object]:
+    def _read(self, table: str) -> Mapping[str, str]:
         key = parse_key(table)
-        found = self._context.primary.contents("main", self._head, [key]).get(key)
+        found = self._context.primary.contents(self._branch, self.head, [key]).get(key)
         if found is None or found.metadata_location is None:
             return {}
-        uri = found.metadata_location
-        document = read_document(self._context.objects.read(uri), uri, self._context.region.limits)
-        try:
-            properties = json.loads(document.text).get("properties") or {}
-        except (ValueError, AttributeError):
-            raise BrokenMetadata("the table's metadata doesn't parse", table=table, file=uri) from None
-        return properties if isinstance(properties, dict) else {}
+        return read_state(self._context, table, found.metadata_location).properties

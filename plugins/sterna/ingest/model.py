@@ -9,6 +9,8 @@ from datetime import datetime
 from enum import StrEnum
 
 DEFAULT_CHANNEL = "default"
+TOPIC_CHANNEL = "kafka-"
+"""What the names of channels begin with that read a topic's partition."""
 _CHANNEL = re.compile(r"([a-z0-9][a-z0-9_-]{0,62})\.([a-z0-9][a-z0-9_-]{0,62})\.([A-Za-z0-9_-]{1,64})")
 
 

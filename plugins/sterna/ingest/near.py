@@ -39,6 +39,7 @@ class NearCatalog:
 
     Raises:
         NotStaged: the session is one of Spark Connect.
+        NoIceberg: its driver lacks Iceberg's runtime.
         CredentialError: one is missing.
     """
 

@@ -4,6 +4,7 @@
 <inbox>/<tenant>/<table>/<id[:2]>/<id>.drop.json                                its mark, which makes it a drop
 <inbox>/<tenant>/<table>/_batches/<channel>/<number>.json                       a batch, before it is staged
 <inbox>/<tenant>/<table>/_batches/<channel>/<number>.rejected.json              that it never will be published
+<inbox>/<tenant>/<table>/_topics/<channel>.json                                 which topic a channel reads, from where
 
 Whoever cleans up takes a drop's mark away before its batch's file: a mark without one is a drop that waits.
 """
@@ -54,6 +55,11 @@ def batch_uri(inbox: str, lane: Lane, number: int) -> str:
 def rejected_uri(inbox: str, lane: Lane, number: int) -> str:
     """Return where it stands that a batch was rejected."""
     return batch_uri(inbox, lane, number).removesuffix(".json") + REJECTED_ENDING
+
+
+def topic_uri(inbox: str, lane: Lane) -> str:
+    """Return where it stands which topic's partition a channel reads, and where it began."""
+    return f"{table_folder(inbox, lane.tenant, lane.table)}/_topics/{lane.channel}.json"
 
 
 def check_inbox(mapping: Mapping, inbox: str, what: str = "inbox") -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.errors import BadDrop, printable
 from sterna.ingest.columns import Column, Evolution, arrow_type, evolution, iceberg_type, refuse_twice, wider
+from sterna.ingest.json_fast import fast_rows
 from sterna.ingest.json_rows import BadValue, brought, converter, parse_line
 
 if TYPE_CHECKING:
@@ -171,6 +172,8 @@ class _Reader:
             refuse_twice((schema := _schema(drop)).names)
             fields = [field for field in schema if not pa.types.is_null(field.type)]
             return tuple(Column(field.name, iceberg_type(field.type)) for field in fields)
+        if known and fast_rows(Path(drop.path), tuple(known.values()), self._job.longest) is not None:
+            return ()  # each value fits its column as that is
         rows = (row for _, _, row in self._lines(drop) if isinstance(row, dict))
         found = brought(rows)
         # Of a column that is there each value is looked at when it is read: a row may be wrong, and the others not.
@@ -193,6 +196,9 @@ class _Reader:
     def _json(self, drop: DropFile, columns: Sequence[Column], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
+        if (table := fast_rows(Path(drop.path), columns, self._job.longest)) is not None:
+            yield from table.to_batches()
+            return
         takers = {column.name: (converter(column.type), column.required) for column in columns}
         found: list[dict[str, Any]] = []
         for number, line, row in self._lines(drop):

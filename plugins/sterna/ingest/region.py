@@ -18,6 +18,7 @@ from sterna.registry.policy import matching
 from sterna.replica.region import RegionContext
 from sterna.services.ingest import CloseRules, Ingest, IngestRegion, IngestTable
 from sterna.services.model import Services
+from sterna.services.topics import Topic
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class RegionIngest:
         registry: says which tables may not be in the region.
         objects: the stores.
         pool: the tracker's database.
+        context: the region itself, for who looks at catalogs or at brokers.
     """
 
     name: str
@@ -39,6 +41,7 @@ class RegionIngest:
     registry: Registry = field(repr=False)
     objects: Objects = field(repr=False)
     pool: PostgresPool = field(repr=False)
+    context: RegionContext | None = field(default=None, repr=False)
 
     @cached_property
     def tracker(self) -> Tracker:
@@ -67,6 +70,11 @@ class RegionIngest:
         """Return when a table's drops become a batch; one that takes no rows any more closes what it has by default."""
         found = self.table(table)
         return found.rules if found is not None else CloseRules()
+
+    @property
+    def topics(self) -> list[Topic]:
+        """The topics that are read in this region."""
+        return [topic for topic in self.settings.topics if topic.region == self.name]
 
     def prepare(self) -> None:
         """See that the tracker is there and is the inbox's; made at first use.
@@ -108,6 +116,7 @@ def open_ingest(context: RegionContext, services: Services) -> RegionIngest:
         )
     check_inbox(context.mapping, own.inbox)
     _check_listed(context, settings, own)
+    _check_topics(context, settings)
     hosts = own.database.hosts or (region.catalog.database.hosts if region.catalog.database else [])
     if not hosts:
         raise UsageError(
@@ -122,7 +131,18 @@ def open_ingest(context: RegionContext, services: Services) -> RegionIngest:
         own.database.timeout,
     )
     objects = Objects(context.mapping, context.secrets, timeout=own.timeout)
-    return RegionIngest(region.name, settings, own, context.registry, objects, PostgresPool(database, context.secrets))
+    pool = PostgresPool(database, context.secrets)
+    return RegionIngest(region.name, settings, own, context.registry, objects, pool, context)
+
+
+def _check_topics(context: RegionContext, settings: Ingest) -> None:
+    for topic in settings.topics:
+        if topic.region != context.region.name:
+            continue
+        if settings.tenant_of(topic.into) is None or settings.table(topic.into, matching) is None:
+            raise UsageError(f"the topic {topic.name} is for {topic.into}, which takes no rows")
+        if refused := _refusal(context.registry, context.region.name, topic.into):
+            raise UsageError(f"the topic {topic.name} is for {topic.into}: {refused}")
 
 
 def _check_listed(context: RegionContext, settings: Ingest, own: IngestRegion) -> None:

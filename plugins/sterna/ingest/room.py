@@ -7,15 +7,17 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from sterna.errors import SternaError, StoreError, printable
+from sterna.errors import Remedy, SternaError, StoreError, printable
 from sterna.ingest.closing import close_due
 from sterna.ingest.inbox import Sent
 from sterna.ingest.listed import ListedFolder
 from sterna.ingest.model import Drop
 from sterna.ingest.region import RegionIngest
 from sterna.ingest.schema import marker_uri
+from sterna.ingest.served import ServedLook
+from sterna.ingest.topics import TopicReader, reader_of
 from sterna.ingest.tracker import TableBacklog, Usage
 
 log = logging.getLogger(__name__)
@@ -23,6 +25,8 @@ _USAGE_SECONDS = 1.0  # for which what a tenant has taken up is remembered
 _BACKLOG_SECONDS = 5.0
 _ENDING = 10.0
 _DARK_SECONDS = 2.0
+_SERVED_SECONDS = 3.0
+_HELD_SECONDS = 30.0  # between two looks at what somebody has to mend
 
 
 @dataclass
@@ -37,6 +41,7 @@ class IngestCounts:
         refused: answers that were none, by status.
         closed: batches, by the rule that closed them.
         listed: drops that were found in listed folders.
+        messages: drops that were made of a topic's messages.
         failures: times that the tracker or the store gave no answer.
     """
 
@@ -47,6 +52,7 @@ class IngestCounts:
     refused: Counter[str] = field(default_factory=Counter)
     closed: Counter[str] = field(default_factory=Counter)
     listed: int = 0
+    messages: int = 0
     failures: int = 0
 
 
@@ -77,6 +83,15 @@ class IngestRoom:
             self._threads.append(
                 threading.Thread(target=self._list, args=(folder,), name="sterna-ingest-listed", daemon=True)
             )
+
+        for topic in ingest.topics:
+            reader = reader_of(ingest, topic, self.take, self.usage)
+            self._threads.append(
+                threading.Thread(target=self._follow, args=(reader,), name="sterna-ingest-topic", daemon=True)
+            )
+
+        if ingest.context is not None:
+            self._threads.append(threading.Thread(target=self._serve, name="sterna-ingest-served", daemon=True))
 
     def start(self) -> None:
         """Begin to close batches."""
@@ -168,6 +183,35 @@ class IngestRoom:
             except Exception:
                 log.exception("a look at a listed prefix failed")
             self._stop.wait(folder.setting.every)
+
+    def _follow(self, reader: TopicReader) -> None:
+        while not self._stop.is_set():
+            wait = 0.0
+            try:
+                self.prepare()
+                self.counts.messages += reader.step()
+            except SternaError as error:
+                self.counts.failures += 1
+                log.warning("topic %s can't be read: %s: %s", reader.topic.name, type(error).__name__, error)
+                wait = _DARK_SECONDS if error.remedy is Remedy.RETRY else _HELD_SECONDS
+            except Exception:
+                log.exception("reading topic %s failed", reader.topic.name)
+                wait = _HELD_SECONDS
+            self._stop.wait(wait)
+        reader.close()
+
+    def _serve(self) -> None:
+        assert self.ingest.context is not None
+        with self.ingest.context.anew() as context:
+            served = ServedLook(replace(self.ingest, context=context))
+            while not self._stop.wait(_SERVED_SECONDS):
+                try:
+                    self.prepare()
+                    served.look()
+                except SternaError as error:
+                    log.info("which replica serves what can't be told now: %s: %s", type(error).__name__, error)
+                except Exception:
+                    log.exception("a look at the replicas failed")
 
     def _look_at_store(self) -> None:
         # One that kept silent is not asked for half a minute, which is long for whoever waits to be told 201.

@@ -50,6 +50,10 @@ CREATE INDEX ON sterna_ingest_drop (tenant, table_name, channel, partition, sequ
 CREATE INDEX ON sterna_ingest_drop (batch, sequence);
 CREATE INDEX ON sterna_ingest_drop (channel, table_name, sequence);
 CREATE INDEX ON sterna_ingest_drop (tenant, taken) INCLUDE (bytes);
+CREATE TABLE sterna_ingest_served (
+    batch text NOT NULL, region text NOT NULL, since timestamptz NOT NULL,
+    PRIMARY KEY (batch, region)
+);
 """
 
 

@@ -33,8 +33,7 @@ def open_shop(context: RegionContext, ingest: RegionIngest) -> Iterator[Shop]:
         CredentialError: one is missing.
     """
     ingest.prepare()
-    spark, owned = _session(ingest.own.spark or context.region.spark, context.region.name)
-    try:
+    with open_catalog(context, ingest) as catalog:
         yield Shop(
             context.mapping,
             ingest.settings,
@@ -42,8 +41,24 @@ def open_shop(context: RegionContext, ingest: RegionIngest) -> Iterator[Shop]:
             ingest.table,
             ingest.objects,
             ingest.queue,
-            NearCatalog(spark, context, ingest.own.catalog_credential_id),
+            catalog,
         )
+
+
+@contextmanager
+def open_catalog(context: RegionContext, ingest: RegionIngest) -> Iterator[NearCatalog]:
+    """Open the tables of `main` as a worker reaches them; a Spark that is started for it ends with it.
+
+    Args:
+        context: the region.
+        ingest: what it takes in; its tracker isn't asked.
+
+    Raises:
+        UsageError, EngineError, CredentialError: as `open_shop`.
+    """
+    spark, owned = _session(ingest.own.spark or context.region.spark, context.region.name)
+    try:
+        yield NearCatalog(spark, context, ingest.own.catalog_credential_id)
     finally:
         if owned:
             with suppress(*failures()):

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from sterna.ingest.model import Batch
 from sterna.ingest.region import RegionIngest
+from sterna.ingest.served import Unserved, unserved
 from sterna.ingest.tracker import TableBacklog
 
 _REJECTED_DAYS = 7
@@ -42,6 +43,7 @@ class IngestStatus:
         begun: whether anything came in yet.
         tables: those at which something waits, the oldest first.
         rejected: batches that were rejected in the last days, the newest first.
+        unserved: what is on `main` and not in each region's replica yet.
     """
 
     region: str
@@ -49,6 +51,7 @@ class IngestStatus:
     begun: bool
     tables: Sequence[TableStanding] = ()
     rejected: Sequence[Batch] = ()
+    unserved: Sequence[Unserved] = ()
 
     @property
     def oldest(self) -> float:
@@ -73,7 +76,7 @@ def read_ingest(ingest: RegionIngest) -> IngestStatus:
     tables = [TableStanding(each, _patience(ingest, each)) for each in ingest.tracker.backlog()]
     since = datetime.now(UTC) - timedelta(days=_REJECTED_DAYS)
     rejected = [batch for batch in ingest.tracker.rejected(_MOST_REJECTED) if (batch.settled or since) > since]
-    return IngestStatus(ingest.name, ingest.own.inbox, True, tables, rejected)
+    return IngestStatus(ingest.name, ingest.own.inbox, True, tables, rejected, unserved(ingest))
 
 
 def _patience(ingest: RegionIngest, backlog: TableBacklog) -> int:

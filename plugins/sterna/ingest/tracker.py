@@ -26,11 +26,15 @@ class Usage:
         backlog: bytes that wait for being published.
         day: bytes of the last 24 hours.
         tables: the tables that he has written to.
+        channels: the channels, each with its table.
+        lanes: partitions in which something waits for being closed: table, channel and name.
     """
 
     backlog: int
     day: int
     tables: frozenset[str]
+    channels: frozenset[tuple[str, str]] = frozenset()
+    lanes: frozenset[tuple[str, str, str]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -156,11 +160,15 @@ class Tracker:
                     WHERE tenant = %(tenant)s AND state IN ('closed', 'staged')),
                    (SELECT coalesce(sum(bytes), 0) FROM sterna_ingest_drop
                     WHERE tenant = %(tenant)s AND taken > clock_timestamp() - interval '1 day'),
-                   (SELECT coalesce(array_agg(DISTINCT table_name), '{{}}') FROM sterna_ingest_channel
-                    WHERE tenant = %(tenant)s)
+                   (SELECT coalesce(json_agg(json_build_array(table_name, channel)), '[]') FROM sterna_ingest_channel
+                    WHERE tenant = %(tenant)s),
+                   (SELECT coalesce(json_agg(DISTINCT jsonb_build_array(table_name, channel, partition)), '[]')
+                    FROM sterna_ingest_drop WHERE tenant = %(tenant)s AND batch IS NULL)
         """  # noqa: S608
         (row,) = self._rows(query, {"tenant": tenant})
-        return Usage(int(row[0]), int(row[1]), frozenset(row[2]))
+        channels = frozenset((table, channel) for table, channel in row[2])
+        lanes = frozenset((table, channel, partition) for table, channel, partition in row[3])
+        return Usage(int(row[0]), int(row[1]), frozenset(table for table, _ in channels), channels, lanes)
 
     def channel(self, channel: str) -> Sequence[ChannelState]:
         """Return how far a channel is, at each table that it leads to."""
@@ -177,6 +185,15 @@ class Tracker:
             FROM sterna_ingest_channel c WHERE c.channel = %s ORDER BY c.table_name
         """  # noqa: S608
         return [ChannelState(row[0], row[3], row[4], row[2], row[1]) for row in self._rows(query, (channel,))]
+
+    def last_offset(self, table: str, channel: str) -> str:
+        """Return the offset token that a channel of a table was taken with last; "": none."""
+        query = """
+            SELECT token FROM sterna_ingest_drop WHERE table_name = %s AND channel = %s AND token <> ''
+            ORDER BY sequence DESC LIMIT 1
+        """
+        rows = self._rows(query, (table, channel))
+        return str(rows[0][0]) if rows else ""
 
     def backlog(self) -> Sequence[TableBacklog]:
         """Return what waits at each table where something does, the oldest first."""

@@ -11,6 +11,7 @@ from sterna.render.lines import joined
 if TYPE_CHECKING:
     from sterna.ingest.model import Batch
     from sterna.ingest.status import IngestStatus, TableStanding
+    from sterna.ingest.topic_places import PartitionStanding
 
 
 def ingest_fields(found: IngestStatus) -> dict[str, Any]:
@@ -25,6 +26,7 @@ def ingest_fields(found: IngestStatus) -> dict[str, Any]:
             for each in found.tables
         ],
         "rejected": list(found.rejected),
+        "unserved": list(found.unserved),
     }
 
 
@@ -37,7 +39,28 @@ def ingest_text(found: IngestStatus) -> str:
     lines = [f"{found.region}: {what}; the inbox is {found.inbox}"]
     lines += [_table(each) for each in found.tables]
     lines += [f"  rejected {_batch(batch)}" for batch in found.rejected]
+    lines += [
+        f"  {each.region}'s replica: {each.batches} batches are on main and not seen there yet, since "
+        f"{each.since:%Y-%m-%dT%H:%M:%SZ}"
+        for each in found.unserved
+    ]
     return joined(lines)
+
+
+def topics_fields(region: str, found: Sequence[PartitionStanding]) -> dict[str, Any]:
+    """Return how far topics are read, as data for JSON."""
+    return {"region": region, "partitions": [{**vars(each), "behind": each.behind} for each in found]}
+
+
+def topics_text(region: str, found: Sequence[PartitionStanding]) -> str:
+    """Return how far topics are read as lines for people."""
+    return joined([f"{region}: {len(found)} partitions of topics are read", *map(_partition, found)])
+
+
+def _partition(each: PartitionStanding) -> str:
+    place = "nothing yet" if each.position is None else f"offset {each.position}"
+    said = f"  {each.topic} {each.partition}: {place} of {each.end}, {each.behind} behind"
+    return f"{said}: {printable(each.problem)}" if each.problem else said
 
 
 def batches_text(region: str, batches: Sequence[Batch]) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from sterna.errors import printable
+from sterna.ingest.adding import Added
 from sterna.ingest.consolidate import Consolidated
+from sterna.ingest.file_proof import ProvenFile
 from sterna.ingest.rebuild import Rebuilt
 from sterna.ingest.replay import Replayed
 from sterna.ingest.worker import Worked
@@ -32,6 +35,20 @@ def replayed_text(replayed: Replayed) -> str:
     batches = f"{len(replayed.batches)} batches that the table has lost; its mark: {replayed.mark or 'none'}"
     lines = [f"{where}: {what or batches}", *(f"  {id}" for id in replayed.batches)]
     return "\n".join(lines if replayed.done else [*lines, NOTHING_CHANGED])
+
+
+def added_text(added: Added) -> str:
+    """Return what became of files that lie somewhere as lines."""
+    if added.known:
+        return f"{added.table}: all {added.known} files are its own already"
+    what = f"{added.table}: {len(added.files)} files, {added.rows:,} rows, {added.bytes:,} bytes"
+    lines = [f"  {printable(file.uri)}{_partition(file)}" for file in added.files]
+    last = f"they are on main: snapshot {added.snapshot}" if added.done else NOTHING_CHANGED
+    return "\n".join([what, *lines, last])
+
+
+def _partition(file: ProvenFile) -> str:
+    return f" [{printable(', '.join(file.partition))}]" if file.partition else ""
 
 
 def rebuilt_text(rebuilt: Rebuilt) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationInfo, field_validator
 
 from sterna.services.readers import Pattern, Role
+from sterna.services.topics import Topic
 from sterna.services.values import Duration, Size
 from sterna.strict_yaml import StrictModel
 
@@ -111,6 +112,9 @@ class TenantLimits(StrictModel):
         upload: seconds that one upload may take.
         bytes: bytes a day; None: no such limit.
         tables: tables that may be written to; None: no such limit.
+        channels: channels that may be written to, each table's counted.
+        partitions: partitions that may wait at once for being closed, each channel's counted.
+        asks: questions a second, in one gateway.
     """
 
     backlog: Size = 10 << 30
@@ -127,6 +131,9 @@ class TenantLimits(StrictModel):
     upload: Duration = 600
     bytes: Size | None = None
     tables: Count | None = None
+    channels: Count = 1_000
+    partitions: Count = 10_000
+    asks: Count = 100
 
 
 class Tenant(StrictModel):
@@ -185,11 +192,6 @@ class IngestTable(StrictModel):
     max_bad: Annotated[int, Field(ge=0, le=_LARGEST_NUMBER)] = 0
 
 
-def _not_yet(value: Any) -> None:
-    if value:
-        raise ValueError("this version of sterna takes nothing from brokers yet: leave it empty or out")
-
-
 class Ingest(StrictModel):
     """All of the section.
 
@@ -197,13 +199,26 @@ class Ingest(StrictModel):
         regions: those that take something in, by name.
         tenants: whoever may write, by name.
         tables: how tables take rows; one that none matches takes none.
-        topics: nothing yet.
+        topics: topics of a Kafka that are read.
     """
 
     regions: dict[str, IngestRegion] = Field(min_length=1)
     tenants: dict[str, Tenant] = Field(min_length=1)
     tables: list[IngestTable] = Field(min_length=1)
-    topics: Annotated[None, BeforeValidator(_not_yet)] = None
+    topics: list[Topic] = Field(default_factory=list)
+
+    @field_validator("topics")
+    @classmethod
+    def _each_once(cls, value: list[Topic], info: ValidationInfo) -> list[Topic]:
+        names = [(topic.region, topic.name) for topic in value]
+        if twice := next((each for each in names if names.count(each) > 1), None):
+            raise ValueError(f"{twice[1]} stands twice in region {twice[0]}: the name makes the channels")
+        known = info.data.get("regions", {})
+        if foreign := next((topic for topic in value if known and topic.region not in known), None):
+            raise ValueError(
+                f"{foreign.name} is read in {foreign.region}, which has no ingest.regions.{foreign.region}"
+            )
+        return value
 
     @field_validator("tenants")
     @classmethod

@@ -1,14 +1,13 @@
-"""What stands in sterna_services.yaml: what the rooms around replication do (docs/services.md).
-
-A room that is built replaces its section's `NotYet` by a model of its own.
-"""
+"""What stands in sterna_services.yaml: what the rooms around replication do (docs/services.md)."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
+from sterna.services.features import FeaturesSection
+from sterna.services.flows import Flows
 from sterna.services.ingest import IngestSection
 from sterna.services.outlets import Outlets
 from sterna.services.queries import NamedQueries, section
@@ -21,14 +20,6 @@ def _version(value: Any) -> Any:
     if type(value) is not int or value != 1:
         raise ValueError("this sterna reads version 1 of the file, no other")
     return value
-
-
-def _nothing(value: Any) -> None:
-    if value is not None and value != [] and value != {}:
-        raise ValueError("this version of sterna has no settings there yet: leave the section empty or out")
-
-
-NotYet = Annotated[None, BeforeValidator(_nothing)]
 
 
 class Services(StrictModel):
@@ -49,10 +40,21 @@ class Services(StrictModel):
     readers: Readers = Field(default_factory=list)
     outlets: Outlets = Field(default_factory=dict)
     queries: Annotated[NamedQueries | None, BeforeValidator(section)] = None
-    features: NotYet = None
+    features: FeaturesSection = None
     ingest: IngestSection = None
-    flows: NotYet = None
+    flows: Flows = ()
     upkeep: UpkeepSection = None
+
+    @model_validator(mode="after")
+    def _upkeep_knows_the_others(self) -> Services:
+        # What flows go on from, and what views reproduce, is theirs to say and upkeep's to keep.
+        if self.upkeep is not None:
+            kept = dict(self.upkeep.reproduce)
+            for table, seconds in (self.features.reproduced() if self.features else {}).items():
+                kept[table] = max(kept.get(table, 0), seconds)
+            upkeep = self.upkeep.beside(self.flows).model_copy(update={"reproduce": kept})
+            object.__setattr__(self, "upkeep", upkeep)  # the model is frozen for everybody else
+        return self
 
     @property
     def inboxes(self) -> list[str]:

@@ -77,7 +77,11 @@ def test_two_regions_replicate_and_one_answers_while_the_other_is_dark(bare_path
         assert region["foreign_uris"] == region["faults"] == 0
         assert region["files"] > 0
         assert all(main == replica for main, replica in region["rows"].values())
-    assert {region["region"]: region["tables"] for region in result["regions"]} == {"us": 5, "eu": 5}
+    assert {region["region"]: region["tables"] for region in result["regions"]} == {"us": 6, "eu": 6}
+    for region in ("us", "eu"):
+        assert f"{region}: 12 files posted became 1 on main" in told
+        assert f"posted in {region}? published, batch 1 of 12 files; served in us since 2" in told
+    assert told.count("2 files, 600 rows of 24 posted files") == 3
     assert left_running(work) == []
 
 

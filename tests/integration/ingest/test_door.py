@@ -4,6 +4,7 @@ reason, and nobody else is delayed.
 
 from __future__ import annotations
 
+import gzip
 import io
 import secrets
 import signal
@@ -113,6 +114,41 @@ def test_the_same_key_is_the_same_drop_and_other_content_is_409(door: Served) ->
     assert len(unkeyed) == 2
 
 
+def test_a_compressed_body_is_the_same_drop(door: Served, tracked: Door) -> None:
+    rows = b'{"a": 1}\n' * 50
+    first = door.post(gzip.compress(rows), Content_Encoding="gzip", Idempotency_Key="packed")
+    assert (first.status_code, first.json()["bytes"], first.json()["rows"]) == (201, len(rows), 50)
+    drop = tracked.tracker.drop(first.json()["id"])
+    assert drop is not None and tracked.objects.read(drop.uri) == rows
+    assert door.post(rows, Idempotency_Key="packed").status_code == 200
+    assert door.get(f"drops/{drop.id}").json()["served"] == {}
+
+
+def test_questions_channels_and_partitions_have_limits(
+    stores: Stores, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    database = postgres.create_database(f"limits_{secrets.token_hex(4)}")
+    folder = tmp_path_factory.mktemp("limits")
+    services = services_of(stores, database, asks=3, channels=2, partitions=2)
+    services["ingest"]["regions"]["eu"]["inbox"] = f"{stores.eu}/inbox-{database.name}"
+    services["ingest"]["tables"][1]["rules"] = {"age": "1h"}
+    with serving(folder, stores, database, services, new_access()) as made:
+        asked = [made.get("batches") for _ in range(8)]
+        assert {answer.status_code for answer in asked} == {200, 429}
+        late = next(answer for answer in asked if answer.status_code == 429)
+        assert "limits.asks" in late.json()["error"] and late.headers["Retry-After"] == "1"
+        assert made.post(Sterna_Channel="a").status_code == 201
+        assert made.post(Sterna_Partition="p").status_code == 201
+        # What was taken up is known as of a second ago at most.
+        until(lambda: made.post(Sterna_Channel=f"c{secrets.token_hex(4)}").status_code == 403, "channels are limited")
+        said = made.post(Sterna_Channel="another")
+        assert "limits.channels" in said.json()["error"]
+        said = made.post(Sterna_Partition="q")
+        assert said.status_code == 429 and "limits.partitions" in said.json()["error"]
+        assert said.headers["Retry-After"]
+        assert made.post(Sterna_Partition="p").status_code == 201
+
+
 def test_a_channel_knows_its_last_offset(door: Served) -> None:
     for offset in ("10", "20", "20"):
         answer = door.post(Sterna_Channel="feed", Sterna_Offset=offset, table="acme.sub.t")
@@ -186,7 +222,12 @@ BOMB = pa.table({"x": ["0" * 1000] * 900})
     [
         (415, "Content-Type", b"{}", {"kind": "application/json"}),
         (415, "Content-Type", parquet(), {"kind": PARQUET}),
-        (415, "Content-Encoding", b"x", {"Content_Encoding": "gzip"}),
+        (415, "Content-Encoding", b"x", {"Content_Encoding": "br"}),
+        (422, "no gzip", b"this is none", {"Content_Encoding": "gzip"}),
+        (422, "cut", gzip.compress(b'{"a": 1}\n')[:-4], {"Content_Encoding": "gzip"}),
+        (413, "limits.ratio", gzip.compress(b'{"a": "' + b"x" * 50_000 + b'"}\n'), {"Content_Encoding": "gzip"}),
+        (413, "limits.body", gzip.compress(b"".join(b"%030d\n" % (n**9) for n in range(99_000))),
+         {"Content_Encoding": "gzip"}),
         (413, "limits.body", b"x" * (1 << 20) + b"x", {}),
         (413, "limits.file", b"x" * (2 << 20) + b"x", {"kind": PARQUET, "path": "files"}),
         (413, "limits.line", b'{"a": "' + b"x" * (1 << 16) + b'"}\n', {}),
@@ -203,6 +244,7 @@ BOMB = pa.table({"x": ["0" * 1000] * 900})
         (422, "Arrow", arrow()[:100], {"kind": ARROW}),
         (400, "idempotency-key", b"{}", {"Idempotency_Key": "x" * 256}),
         (400, "sterna-channel", b"{}", {"Sterna_Channel": "a/../b"}),
+        (400, "is a topic's", b"{}", {"Sterna_Channel": "kafka-clicks-0"}),
         (400, "sterna-partition", b"{}", {"Sterna_Partition": "a b"}),
     ],
 )  # fmt: skip

@@ -269,7 +269,7 @@ def test_many_who_begin_at_once_make_one_tracker(local: Stores, postgres: Postgr
         list(threads.map(Door.prepare, doors))
     with doors[0].pool.connection() as connection:
         connection.execute("DROP TABLE sterna_ingest_version, sterna_ingest_drop, sterna_ingest_batch CASCADE")
-        connection.execute("DROP TABLE sterna_ingest_channel")
+        connection.execute("DROP TABLE sterna_ingest_channel, sterna_ingest_served")
     doors[1].prepare()  # whoever made it died before it was there, and nothing had come in
     doors[1].drop()
     for each in doors:

@@ -7,6 +7,7 @@ import secrets
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from sterna.ingest.marks import TableMarks
 from sterna.ingest.model import Batch, Format, State
 from sterna.ingest.near import NearCatalog
 from sterna.ingest.places import batch_uri
+from sterna.ingest.region import RegionIngest
 from sterna.ingest.replay import replay_rewound
+from sterna.ingest.served import ServedLook, served_of, unserved
 from sterna.ingest.worker import Worker
 from sterna.registry.policy import matching
 from sterna.replica.region import RegionContext
@@ -186,6 +189,34 @@ def test_a_table_is_made_and_grows(room: Room) -> None:
     assert waiting.reason.startswith("TableGone")
 
 
+def test_drops_from_before_and_after_a_column_was_widened(room: Room) -> None:
+    create(room, "id BIGINT, i INT, f FLOAT, d DECIMAL(5, 2)")
+    narrow = {"i": pa.int32(), "f": pa.float32(), "d": pa.decimal128(5, 2)}
+    wide = {"i": pa.int64(), "f": pa.float64(), "d": pa.decimal128(22, 2)}
+
+    def send(first: int, kinds: dict[str, pa.DataType], i: int, f: float) -> list[tuple[Any, ...]]:
+        rows = [(first + n, None if n % 9 == 4 else i - n, f, Decimal(n) / 4) for n in range(40)]
+        types = {"id": pa.int64(), **kinds}
+        columns = zip(types.items(), zip(*rows, strict=True), strict=True)
+        room.send_file(pa.table({name: pa.array(values, kind) for (name, kind), values in columns}))
+        return rows
+
+    sent = send(0, narrow, 2**31 - 1, 0.5)
+    room.close()
+    sent += send(100, wide, 2**40, 0.1)
+    room.close()
+    # A producer that knows nothing of it goes on, beside one that does.
+    sent += send(200, narrow, -7, -0.25)
+    sent += send(300, wide, -(2**50), 1e300)
+    room.close()
+    assert [(done.state, done.rows) for done in room.work()] == [
+        (State.PUBLISHED, 40), (State.PUBLISHED, 40), (State.PUBLISHED, 80),
+    ]  # fmt: skip
+    assert room.rows() == sent
+    room.world.sql(f"DELETE FROM {room.name()} WHERE id % 2 = 1")  # the files are written anew
+    assert room.rows() == sent[::2]
+
+
 def test_bad_input_is_dead_lettered_or_rejected_and_delays_nobody(room: Room) -> None:
     create(room, "id BIGINT, part STRING")
     create(room, "id BIGINT", table="u")
@@ -315,3 +346,36 @@ def test_what_a_table_has_lost_comes_again_on_a_word(room: Room) -> None:
     with pytest.raises(UsageError):
         replay_rewound(room.door.pool, room.shop.catalog, where, 1, accept=False, act=True)
     assert TableMarks(room.context)(room.key(), str(where.channel)) == 3
+
+
+def test_since_when_each_replica_serves_a_batch(room: Room) -> None:
+    own = room.shop.settings.regions["eu"]
+    ingest = RegionIngest(
+        "eu", room.shop.settings, own, room.context.registry, room.context.objects, room.door.pool, room.context
+    )
+    create(room)
+    room.send({"id": 1})
+    (batch,) = room.close()
+    looking = ServedLook(ingest)
+    assert looking.look() == 0
+    room.work()
+    assert looking.look() == 0
+    assert served_of(ingest, batch.id, room.key()) == {"us": None, "eu": None}
+    assert {each.region: each.batches for each in unserved(ingest)} == {"us": 1, "eu": 1}
+    room.world.sync("eu")
+    assert looking.look() == 1 and looking.look() == 0
+    told = served_of(ingest, batch.id, room.key())
+    since = told["eu"]
+    assert told["us"] is None and since is not None
+    settled = room.batch(batch.id).settled
+    assert settled is not None and abs((since - settled).total_seconds()) < 300
+    assert [each.region for each in unserved(ingest)] == ["us"]
+    # A later batch is told of by itself, and what is known stays.
+    room.send({"id": 2})
+    (second,) = room.close()
+    room.work()
+    assert looking.look() == 0
+    room.world.sync("eu")
+    assert looking.look() == 1
+    assert served_of(ingest, batch.id, room.key())["eu"] == since
+    assert served_of(ingest, second.id, room.key())["eu"] is not None

@@ -3,18 +3,60 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 
 import pytest
 from starlette.requests import Request
 
+from sterna.errors import BadDrop, DropOverLimit
 from sterna.gateway.ingest_asked import Post
-from sterna.gateway.ingest_body import received
+from sterna.gateway.ingest_body import Unpacker, received, unpacker_of
 from sterna.gateway.ingest_limits import TenantGate
 from sterna.gateway.replies import RefusedRequest
 from sterna.ingest.model import Format, Lane
 from sterna.services.ingest import TenantLimits
 
 LENGTH = 10
+
+
+def unpacked(content: bytes, portion: int = 7, most: int = 1 << 30) -> bytes:
+    unpacker = Unpacker(most, "limits.ratio")
+    made = b"".join(part for at in range(0, len(content), portion) for part in unpacker.add(content[at : at + portion]))
+    unpacker.end()
+    return made
+
+
+@pytest.mark.parametrize("portion", [1, 7, 1 << 20])
+def test_gzip_is_unpacked_in_whatever_portions_it_comes(portion: int) -> None:
+    rows = b"".join(b'{"id": %d}\n' % number for number in range(1000))
+    packed = gzip.compress(rows)
+    assert unpacked(packed, portion) == rows
+    assert unpacked(packed + gzip.compress(b"more\n"), portion) == rows + b"more\n"
+    for cut in (packed[:-1], packed[:-9], packed[:5]):
+        with pytest.raises(BadDrop, match="cut"):
+            unpacked(cut, portion)
+    for wrong in (rows, packed + b"x" * 20, packed[:20] + b"\xff" * 40):
+        with pytest.raises(BadDrop, match="gzip"):
+            unpacked(wrong, portion)
+
+
+def test_a_bomb_is_unpacked_no_further_than_it_may_become() -> None:
+    bomb = gzip.compress(b"\0" * (256 << 20))
+    unpacker, made = Unpacker(1 << 20, "limits.ratio"), 0
+    with pytest.raises(DropOverLimit, match="ratio"):
+        for part in unpacker.add(bomb):
+            made += len(part)
+    assert made <= 1 << 20
+
+
+@pytest.mark.parametrize(("length", "said"), [(100, "limits.ratio"), (10 << 20, "limits.body")])
+def test_the_lower_limit_holds(length: int, said: str) -> None:
+    post = Post(Lane("acme", "acme.t", "eu.acme.default"), "", "", Format.JSON_LINES, length, gzip=True)
+    unpacker = unpacker_of(post, TenantLimits())
+    assert unpacker is not None
+    with pytest.raises(DropOverLimit, match=said):
+        for _ in unpacker.add(gzip.compress(b"\0" * (65 << 20))):
+            pass
 
 
 def test_a_body_in_chunks_is_cut_off_where_it_is_longer_than_it_said() -> None:

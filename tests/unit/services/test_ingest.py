@@ -35,6 +35,7 @@ ingest:
       max_bad: 100
     - {match: [zeta.**]}
 """
+TOPIC = "{name: clicks, region: eu, servers: [k:9093], into: acme.t, begin: {0: 5}}"
 
 
 def read(text: str) -> Ingest:
@@ -50,6 +51,8 @@ def test_the_section_is_read() -> None:
     assert found.tables[1].create == "declared" and found.tables[1].evolve == "none"
     assert found.tenant_of("acme.orders") == "acme" == found.tenant_of("acme.sub.orders")
     assert [found.tenant_of(table) for table in ("acme", "acmex.a", "zeta.a", "other.t")] == [None] * 4
+    (topic,) = read(WHOLE + f"  topics: [{TOPIC}]\n").topics
+    assert (topic.whole_topic, topic.begin, topic.tls) == ("clicks", {0: 5}, True)
     assert found.tenant_of("zeta.raw.clicks") == "zeta"
     assert found.roles_of("acme") == {"tenant:acme"} and found.roles_of("zeta") == {"zeta-writers"}
 
@@ -71,7 +74,11 @@ def test_the_section_is_read() -> None:
         ("create: auto", "create: always", 9, "ingest.tables[0].create"),
         ("age: 30s", "age: 0s", 11, "ingest.tables[0].rules.age"),
         ("max_bad: 100", "max_bad: -1", 13, "ingest.tables[0].max_bad"),
-        ("  tables:", "  topics: [{name: clicks}]\n  tables:", 7, "ingest.topics"),
+        ("  tables:", f"  topics: [{TOPIC}, {TOPIC}]\n  tables:", 7, "ingest.topics"),
+        ("  tables:", f"  topics: [{TOPIC.replace('eu', 'us')}]\n  tables:", 7, "ingest.topics"),
+        ("  tables:", f"  topics: [{TOPIC.replace('clicks', 'cl.icks')}]\n  tables:", 7, "ingest.topics[0].name"),
+        ("  tables:", f"  topics: [{TOPIC.replace(':9093', '')}]\n  tables:", 7, "ingest.topics[0].servers"),
+        ("  tables:", "  topics: [{name: clicks}]\n  tables:", 7, "ingest.topics[0].into"),
         ("  tables:", "  cdc: {sources: []}\n  tables:", 7, "ingest.cdc"),
         ("audit: [", "audits: [", 12, "ingest.tables[0].audits"),
     ],

@@ -29,9 +29,9 @@ _REFUSED = (
     KafkaError.POLICY_VIOLATION,
 )
 _VAGUE = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)  # a handshake may fail with this, and then say why
-_quiet = logging.getLogger("sterna.edges.brokers.librdkafka")
-_quiet.addHandler(logging.NullHandler())
-_quiet.propagate = False
+quiet = logging.getLogger("sterna.edges.brokers.librdkafka")
+quiet.addHandler(logging.NullHandler())
+quiet.propagate = False
 
 Answers = dict[int, KafkaError | None]
 """What became of each message, by its place: an error, or None where it is acknowledged."""
@@ -53,8 +53,7 @@ class KafkaSender:
     """Seconds within which all acknowledgements have to be there."""
 
     def __init__(self, settings: Kafka, credential: Credential | None) -> None:
-        if credential is not None and not (credential.login and credential.password):
-            raise CredentialError(f"connection {credential.id!r} needs login and password, for Kafka")
+        refuse_half(credential)
         self._settings = settings
         self._credential = credential
         self._producer: Producer | None = None
@@ -108,7 +107,7 @@ class KafkaSender:
 
     def _open(self) -> Producer:
         if self._producer is None:
-            self._producer = Producer(self._configuration(), logger=_quiet)
+            self._producer = Producer(self._configuration(), logger=quiet)
         return self._producer
 
     def _complained(self, error: KafkaError) -> None:
@@ -116,7 +115,7 @@ class KafkaSender:
             self._trouble = error
 
     def _configuration(self) -> dict[str, Any]:
-        tls, login = self._settings.tls, self._credential
+        login = self._credential
         return {
             "bootstrap.servers": ",".join(self._settings.servers),
             "client.id": "sterna",
@@ -131,18 +130,31 @@ class KafkaSender:
             "compression.type": "lz4",
             "message.max.bytes": _MOST_BYTES,
             "error_cb": self._complained,
-            "security.protocol": f"{'SASL_' if login else ''}{'SSL' if tls else 'PLAINTEXT'}",
-            **({"ssl.ca.location": authorities() or "probe"} if tls else {}),
-            **(
-                {
-                    "sasl.mechanism": self._settings.mechanism,
-                    "sasl.username": login.login,
-                    "sasl.password": login.password,
-                }
-                if login
-                else {}
-            ),
+            **access(self._settings, login),
         }
+
+
+def refuse_half(credential: Credential | None) -> None:
+    """See that a credential has a login and a password.
+
+    Raises:
+        CredentialError: it hasn't.
+    """
+    if credential is not None and not (credential.login and credential.password):
+        raise CredentialError(f"connection {credential.id!r} needs login and password, for Kafka")
+
+
+def access(settings: Kafka, login: Credential | None) -> dict[str, Any]:
+    """Return how librdkafka reaches the servers, and how it logs in."""
+    return {
+        "security.protocol": f"{'SASL_' if login else ''}{'SSL' if settings.tls else 'PLAINTEXT'}",
+        **({"ssl.ca.location": authorities() or "probe"} if settings.tls else {}),
+        **(
+            {"sasl.mechanism": settings.mechanism, "sasl.username": login.login, "sasl.password": login.password}
+            if login
+            else {}
+        ),
+    }
 
 
 def _problem(error: KafkaError | None) -> SternaError:

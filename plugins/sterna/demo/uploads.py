@@ -1,0 +1,180 @@
+"""The demo's writers: small files posted to the gateways of two regions become few files on `main` and on replicas."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from sterna.edges.environment import environment
+from sterna.embedded.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
+from sterna.embedded.stack import Deployment
+from sterna.errors import SternaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sterna.replica.region import RegionContext
+
+Say = Callable[[str], None]
+TABLE = "acme.uploads"
+FILES, ROWS = 12, 25
+_PATIENCE = 120.0
+_START = 90.0
+
+
+@dataclass(frozen=True)
+class Uploads:
+    """The gateways of all regions.
+
+    Args:
+        services: the services file.
+        urls: the gateway of each region.
+        logins: variables with the logins at the trackers.
+        drops: the ids of what was posted, by region.
+    """
+
+    services: Path
+    urls: Mapping[str, str]
+    logins: Mapping[str, str] = field(repr=False)
+    drops: dict[str, list[str]] = field(default_factory=dict)
+
+
+@contextmanager
+def gateways(stage: Deployment, folder: Path) -> Iterator[Uploads]:
+    """Start a gateway a region.
+
+    Raises:
+        EngineError: one doesn't start.
+    """
+    services, logins = _settings(stage, folder)
+    urls = {region: f"http://{LOOPBACK}:{free_port()}" for region in stage.regions}
+    processes: list[Process] = []
+    try:
+        for region, url in urls.items():
+            command = [sys.executable, "-m", "sterna.cli.main", "serve", "--region", region, "--only", "ingest"]
+            command += ["--registry", str(stage.registry), "--services", str(services)]
+            command += ["--port", url.rpartition(":")[2]]
+            environ = {**os.environ, **stage.environment, **logins}
+            log = folder / f"gateway-{region}.log"
+            processes.append(start_process(f"the gateway of {region}", command, log=log, env=environ))
+        for process, url in zip(processes, urls.values(), strict=True):
+            wait_until_ready(process, partial(_answers, url), timeout=_START)
+        with environment(logins):
+            yield Uploads(services, urls, logins)
+    finally:
+        for process in processes:
+            process.stop()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health", timeout=10).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def _settings(stage: Deployment, folder: Path) -> tuple[Path, dict[str, str]]:
+    assert stage.postgres is not None
+    regions, logins = {}, {}
+    for region in stage.regions:
+        database = stage.postgres.create_database(f"ingest_{region}")
+        tracker = {"credential_id": f"ingest_{region}", "hosts": [f"{database.host}:{database.port}"]}
+        regions[region] = {
+            "inbox": f"{stage.warehouse(region).rpartition('/')[0]}/inbox",
+            "database": {**tracker, "name": database.name},
+            "spark": "local[2]",
+        }
+        login = {"conn_type": "postgres", "login": database.user, "password": database.password}
+        logins[f"AIRFLOW_CONN_INGEST_{region.upper()}"] = json.dumps(login)
+    tables = [{"match": "acme.*", "create": "auto", "rules": {"files": FILES}, "audit": ["count(id) = count(*)"]}]
+    ingest = {"regions": regions, "tenants": {"acme": {"namespaces": ["acme"]}}, "tables": tables}
+    services = folder / "sterna_services.yaml"
+    services.write_text(json.dumps({"ingest": ingest}))
+    return services, logins
+
+
+def post(uploads: Uploads, contexts: Mapping[str, RegionContext], say: Say) -> None:
+    """Post small files to each region's gateway, and put them on `main`.
+
+    Raises:
+        SternaError: something isn't taken.
+    """
+    say(f"writers post {FILES} small files to the gateway of each region, for the table {TABLE}")
+    for number, (region, url) in enumerate(uploads.urls.items()):
+        with httpx.Client(base_url=url, timeout=60) as client:
+            uploads.drops[region] = [_post(client, number * FILES + file) for file in range(FILES)]
+    for region, context in contexts.items():
+        files = _consolidate(context, uploads.services)
+        say(f"    {region}: {FILES} files posted became {files} on main, {FILES * ROWS} rows in one commit")
+
+
+def _post(client: httpx.Client, number: int) -> str:
+    rows = "".join(json.dumps({"id": number * ROWS + row, "file": number}) + "\n" for row in range(ROWS))
+    headers = {"Content-Type": "application/jsonl", "Idempotency-Key": f"demo-{number}"}
+    answer = client.post(f"/v1/tables/{TABLE}/rows", content=rows, headers=headers)
+    if answer.status_code != 201:
+        raise SternaError(f"a gateway didn't take what was posted: {answer.status_code} {answer.text[:200]}")
+    return str(answer.json()["id"])
+
+
+def _consolidate(context: RegionContext, services: Path) -> int:
+    from sterna.edges.services_file import read_services
+    from sterna.ingest.closing import close_due
+    from sterna.ingest.region import open_ingest
+    from sterna.ingest.shop import open_shop
+    from sterna.ingest.worker import Worker
+
+    ingest = open_ingest(context, read_services(services))
+    try:
+        with open_shop(context, ingest) as shop:
+            worker = Worker(shop, lambda done: None, lambda line: None, lambda: close_due(ingest.pool, ingest.rules))
+            worked = worker.run(once=True)
+    finally:
+        ingest.close()
+    if worked.failed:
+        raise SternaError(f"what was posted isn't on main: {next(iter(worked.failed.values()))}")
+    return sum(each.files for each in worked.done)
+
+
+def where_is_it(uploads: Uploads, spark: SparkSession, say: Say) -> list[str]:
+    """Ask the gateways where an upload is, and count its table's files and rows everywhere; return what is wrong."""
+    failures = []
+    regions = list(uploads.urls)
+    for region, url in uploads.urls.items():
+        told = _served(url, uploads.drops[region][0], regions)
+        say(f"where is my upload {told['id'][:8]}, posted in {region}? {_story(told)}")
+        if told["state"] != "published" or None in told["served"].values():
+            failures.append(f"{region}: an upload is {told['state']}, served {told['served']}")
+    expected = (len(regions), len(regions) * FILES * ROWS)
+    for catalog in (f"main_{regions[0]}", *(f"replica_{region}" for region in regions)):
+        (files,) = spark.sql(f"SELECT count(*) FROM {catalog}.{TABLE}.files").collect()  # noqa: S608
+        (rows,) = spark.sql(f"SELECT count(DISTINCT id) FROM {catalog}.{TABLE}").collect()  # noqa: S608
+        say(f"    {catalog:12} {files[0]} files, {rows[0]} rows of {len(regions) * FILES} posted files")
+        if (files[0], rows[0]) != expected:
+            failures.append(f"{catalog}: {files[0]} files and {rows[0]} rows of {TABLE}, expected {expected}")
+    return failures
+
+
+def _served(url: str, drop: str, regions: list[str]) -> dict[str, Any]:
+    end = time.monotonic() + _PATIENCE
+    while True:
+        told: dict[str, Any] = httpx.get(f"{url}/v1/drops/{drop}", timeout=60).json()
+        if all(told["served"].get(region) for region in regions) or time.monotonic() > end:
+            return told
+        time.sleep(0.5)
+
+
+def _story(told: dict[str, Any]) -> str:
+    batch = told["batch"] or {}
+    served = ", ".join(f"in {region} since {since}" for region, since in told["served"].items())
+    return f"{told['state']}, batch {batch.get('number')} of {batch.get('files')} files; served {served}"

@@ -1,0 +1,203 @@
+"""Where a topic's partitions are read: by inbox and tracker, and whether the topic still has what comes next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sterna.edges.brokers.arrived import Source
+from sterna.edges.stores.writing import create
+from sterna.errors import BadDrop, MessagesGone, TopicRecreated, UsageError
+from sterna.ingest.model import TOPIC_CHANNEL, Lane, channel_name
+from sterna.ingest.places import topic_uri
+from sterna.ingest.region import RegionIngest
+from sterna.services.topics import Topic
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class PartitionStanding:
+    """How far a partition is read.
+
+    Args:
+        topic: as the services file calls it.
+        partition: which.
+        channel: its channel.
+        position: the offset that is read next: all before stand in the inbox; None: nothing was read yet.
+        oldest: of the messages that the topic has.
+        end: the offset that the next message gets.
+        problem: why it isn't read; "": it is.
+    """
+
+    topic: str
+    partition: int
+    channel: str
+    position: int | None
+    oldest: int
+    end: int
+    problem: str = ""
+
+    @property
+    def behind(self) -> int:
+        """How many offsets are still to be read."""
+        return max(0, self.end - max(self.position if self.position is not None else self.oldest, self.oldest))
+
+
+@dataclass
+class TopicPlaces:
+    """Where the partitions of a topic are read, by what stands in the inbox."""
+
+    ingest: RegionIngest
+    topic: Topic
+    _anchors: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def lane(self, partition: int) -> Lane:
+        """Return the lane of a partition's drops."""
+        tenant = self.ingest.settings.tenant_of(self.topic.into) or ""
+        name = f"{TOPIC_CHANNEL}{self.topic.name}-{partition}"
+        return Lane(tenant, self.topic.into, channel_name(self.ingest.name, tenant, name))
+
+    def position(self, source: Source, partition: int) -> int:
+        """Return the offset that is read next.
+
+        Raises:
+            TopicRecreated: the topic is another one.
+            MessagesGone: messages that were not read are gone, or were replaced.
+        """
+        low, high = source.bounds(partition)
+        anchor = self._anchor(source, partition, self.topic.begin.get(partition, low))
+        self.refuse_other(source, partition)
+        place = self.known(partition, anchor["begin"], follow=True)
+        refuse_gone(self.topic, partition, place, low, high)
+        return place
+
+    def known(self, partition: int, begin: int, *, follow: bool) -> int:
+        """Return the offset behind the last drop; `follow`: the tracker gets to know of drops that it doesn't."""
+        lane = self.lane(partition)
+        token = self.ingest.tracker.last_offset(lane.table, lane.channel)
+        place = int(token) if token.isdigit() else begin
+        while (drop := self.ingest.inbox.marked(lane, drop_key(place))) is not None:
+            if follow:
+                self.ingest.inbox.follow(drop)
+            if not drop.offset.isdigit() or int(drop.offset) <= place:
+                raise BadDrop("a drop of a topic ends before it begins", table=lane.table, file=drop.uri)
+            place = int(drop.offset)
+        return place
+
+    def refuse_other(self, source: Source, partition: int) -> None:
+        """See that the topic is the one that the channel reads."""
+        anchor = self._anchors.get(partition) or self._read(partition)
+        if anchor is not None:
+            refuse_recreated(self.topic, anchor, source.id())
+
+    def anchor(self, partition: int) -> dict[str, Any] | None:
+        """Return what is written down of a partition: its topic, and where it began; None: nothing."""
+        return self._read(partition)
+
+    def _anchor(self, source: Source, partition: int, begin: int) -> dict[str, Any]:
+        if (found := self._anchors.get(partition)) is None:
+            text = {"version": _VERSION, "topic": self.topic.whole_topic, "id": source.id(), "begin": begin}
+            uri = topic_uri(self.ingest.own.inbox, self.lane(partition))
+            # Of two who begin at once one decides where.
+            create(self.ingest.objects, uri, json.dumps(text, sort_keys=True).encode() + b"\n")
+            found = self._read(partition)
+            assert found is not None
+            self._anchors[partition] = found
+        return found
+
+    def _read(self, partition: int) -> dict[str, Any] | None:
+        uri = topic_uri(self.ingest.own.inbox, self.lane(partition))
+        if self.ingest.objects.size(uri) is None:
+            return None
+        try:
+            found: dict[str, Any] = json.loads(self.ingest.objects.read(uri))
+            if found["version"] != _VERSION or not isinstance(found["begin"], int):
+                raise ValueError
+            return {**found, "id": str(found["id"]), "topic": str(found["topic"])}
+        except (ValueError, TypeError, KeyError):
+            raise BadDrop("this is no topic's file, or another version's", file=uri) from None
+
+
+def look_at_topic(ingest: RegionIngest, topic: Topic, source: Source) -> list[PartitionStanding]:
+    """Return how far each partition of a topic is; changes nothing.
+
+    Raises:
+        TopicUnreachable: it can't be told.
+        SternaError: tracker or inbox don't answer.
+    """
+    places = TopicPlaces(ingest, topic)
+    id, found = source.id(), []
+    for partition in source.partitions():
+        (low, high), anchor, place, problem = source.bounds(partition), places.anchor(partition), None, ""
+        if anchor is not None:
+            try:
+                refuse_recreated(topic, anchor, id)
+                place = places.known(partition, anchor["begin"], follow=False)
+                refuse_gone(topic, partition, place, low, high)
+            except (TopicRecreated, MessagesGone) as error:
+                problem = f"{type(error).__name__}: {error}"
+        found.append(
+            PartitionStanding(topic.name, partition, places.lane(partition).channel, place, low, high, problem)
+        )
+    return found
+
+
+def refuse_recreated(topic: Topic, anchor: Mapping[str, Any], id: str) -> None:
+    """See that a topic is the one of which an inbox has messages.
+
+    Raises:
+        TopicRecreated: it isn't.
+    """
+    if anchor["topic"] != topic.whole_topic or anchor["id"] != id:
+        raise TopicRecreated(
+            f"the topic {topic.whole_topic} is another one than {anchor['topic']} was, of which {topic.name} has rows: "
+            "it was deleted and made anew",
+            table=topic.into,
+            hint="give ingest.topics another name for it: then it is read from its beginning",
+        )
+
+
+def refuse_gone(topic: Topic, partition: int, place: int, low: int, high: int) -> None:
+    """See that the messages that come next are there.
+
+    Raises:
+        MessagesGone: they aren't.
+    """
+    if low <= place <= high:
+        return
+    what = f"partition {partition} of {topic.whole_topic} is read up to offset {place}"
+    why = (
+        f"its oldest message is {low}: {low - place} offsets are gone unread"
+        if place < low
+        else f"it ends at {high}: it has lost messages, and gives their offsets to others"
+    )
+    raise MessagesGone(
+        f"{what}, and {why}",
+        table=topic.into,
+        hint=f"give ingest.topics another name for it, with begin: {{{partition}: OFFSET}}",
+    )
+
+
+def open_topic(ingest: RegionIngest, topic: Topic) -> Source:
+    """Open a topic.
+
+    Raises:
+        CredentialError: its login is missing.
+        UsageError: the extra `kafka` isn't installed.
+    """
+    try:
+        from sterna.edges.brokers.kafka_source import KafkaSource
+    except ImportError:
+        raise UsageError("topics need the extra `kafka`: pip install 'sterna[kafka]'") from None
+    credential = None
+    if topic.brokers_credential_id is not None and ingest.context is not None:
+        credential = ingest.context.secrets(topic.brokers_credential_id)
+    return KafkaSource(topic, f"sterna-{ingest.name}-{topic.name}", credential)
+
+
+def drop_key(first: int) -> str:
+    """Return the key of the drop that begins at an offset."""
+    return f"kafka-{first}"

@@ -1,0 +1,204 @@
+"""Messages of a topic become drops: each message in one, whoever reads, and wherever he dies.
+
+A partition has a channel of its own. Its drops are a chain in the inbox: the key of each is the offset at which it
+begins, and its offset token the one at which the next begins. A mark is created only if absent. So of two who read the
+same messages one makes the drop, and the other finds it and goes on behind it. Where a reader stands is asked of the
+tracker, and then of the inbox, since a mark may have been made for which the tracker's row was not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sterna.edges.brokers.arrived import Arrived, Source
+from sterna.errors import KeyReused, MessagesGone, TopicRecreated
+from sterna.ingest.inbox import Sent
+from sterna.ingest.model import Drop, Format
+from sterna.ingest.region import RegionIngest
+from sterna.ingest.topic_lines import line_of
+from sterna.ingest.topic_places import TopicPlaces, drop_key, open_topic
+from sterna.ingest.tracker import Usage
+from sterna.services.ingest import TenantLimits
+from sterna.services.topics import Topic
+
+log = logging.getLogger(__name__)
+_MOST_BYTES = 8 << 20  # of one drop, as this is what a reader holds for each partition
+_SLICE = 0.5
+
+
+@dataclass
+class _Held:
+    """What was read of a partition and is in no drop yet.
+
+    Args:
+        first: where the drop begins.
+        end: where the next one will.
+        lines: the rows.
+        rows: how many.
+        since: when the first was read.
+        at_end: nothing more was there, when it was looked last.
+    """
+
+    first: int
+    end: int
+    lines: bytearray = field(default_factory=bytearray)
+    rows: int = 0
+    since: float = 0.0
+    at_end: bool = False
+
+
+class TopicReader:
+    """Reads one topic into the inbox.
+
+    Args:
+        ingest: the region's.
+        topic: which.
+        open_source: opens it.
+        take: makes a drop durable, as `Inbox.take`.
+        usage: what a tenant has taken up.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        ingest: RegionIngest,
+        topic: Topic,
+        open_source: Callable[[], Source],
+        take: Callable[[Sent], tuple[Drop, bool]],
+        usage: Callable[[str], Usage],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.topic = topic
+        self.problems: dict[int, str] = {}
+        self._ingest, self._open, self._take, self._usage, self._clock = ingest, open_source, take, usage, clock
+        self._tenant = ingest.settings.tenant_of(topic.into) or ""
+        self._limits: TenantLimits = ingest.settings.tenants[self._tenant].limits
+        self._places = TopicPlaces(ingest, topic)
+        self._held: dict[int, _Held] = {}
+        self._source: Source | None = None
+        self._holding = False
+
+    def step(self, seconds: float = _SLICE) -> int:
+        """Read for a while; return how many drops were made.
+
+        Raises:
+            TopicUnreachable, TopicRecreated, MessagesGone: the topic can't be read, or must not be.
+            StoreUnreachable, StoreDenied, DatabaseUnreachable, DatabaseRefused: what was read is read again.
+        """
+        try:
+            source = self._opened()
+            self._hold_while_full(source)
+            made = 0
+            for told in source.read(seconds):
+                if isinstance(told, Arrived):
+                    self._add(told.partition, told.offset, told.value)
+                elif (held := self._held.get(told.partition)) and held.rows:
+                    # Behind what a transaction leaves there, too: that is gone one day, and was nothing to be read.
+                    held.end, held.at_end = max(held.end, told.offset), True
+                if self._is_full(told.partition):
+                    made += self._write(source, told.partition)
+            due = [partition for partition in list(self._held) if self._is_due(partition)]
+            return made + sum(self._write(source, partition) for partition in due)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Leave the group; what is in no drop yet is read again."""
+        source, self._source = self._source, None
+        self._held, self._holding = {}, False
+        if source is not None:
+            source.close()
+
+    def _opened(self) -> Source:
+        if self._source is None:
+            self._source = self._open()
+            self._source.subscribe(self._begin, self._lost)
+        return self._source
+
+    def _begin(self, partitions: Sequence[int]) -> dict[int, int]:
+        source = self._source
+        assert source is not None
+        self._held, self.problems, self._holding = {}, {}, False
+        places: dict[int, int] = {}
+        for partition in partitions:
+            try:
+                place = self._places.position(source, partition)
+            except (TopicRecreated, MessagesGone) as error:
+                self.problems[partition] = str(error)
+                log.error("a topic's partition is not read: %s: %s", type(error).__name__, error)
+                continue
+            self._held[partition] = _Held(place, place)
+            places[partition] = place
+        return places
+
+    def _lost(self, partitions: Sequence[int]) -> None:
+        for partition in partitions:
+            self._held.pop(partition, None)
+
+    def _add(self, partition: int, offset: int, value: bytes | None) -> None:
+        held = self._held.get(partition)
+        if held is None or offset < held.end:
+            return
+        held.end, held.at_end = offset + 1, False
+        if value is None and self.topic.tombstones == "skip":
+            return
+        if not held.rows:
+            held.since = self._clock()
+        held.lines += line_of(value, offset, self._limits)
+        held.rows += 1
+
+    def _is_full(self, partition: int) -> bool:
+        held = self._held.get(partition)
+        most = min(_MOST_BYTES, self._limits.body)
+        return held is not None and (len(held.lines) >= most or held.rows >= self._limits.rows)
+
+    def _is_due(self, partition: int) -> bool:
+        held = self._held[partition]
+        age = self._clock() - held.since
+        return bool(held.rows) and age >= self.topic.every * (1 if held.at_end else 2)
+
+    def _hold_while_full(self, source: Source) -> None:
+        usage, limits = self._usage(self._tenant), self._limits
+        pending = sum(len(held.lines) for held in self._held.values())
+        full = usage.backlog + pending > limits.backlog or (
+            limits.bytes is not None and usage.day + pending > limits.bytes
+        )
+        if full != self._holding:
+            source.hold(on=full)
+            self._holding = full
+
+    def _write(self, source: Source, partition: int) -> int:
+        held = self._held[partition]
+        # Asked after it was read: a topic that is another one by now has another id by now.
+        self._places.refuse_other(source, partition)
+        lane = self._places.lane(partition)
+        with tempfile.TemporaryDirectory(prefix="sterna-ingest-") as folder:
+            path = Path(folder) / "body"
+            path.write_bytes(held.lines)
+            digest = hashlib.sha256(held.lines).hexdigest()
+            size, key = len(held.lines), drop_key(held.first)
+            sent = Sent(lane, key, str(held.end), Format.JSON_LINES, path, size, held.rows, digest)
+            try:
+                self._take(sent)
+            except KeyReused:  # somebody else reads the same, and was first: his drop may end elsewhere
+                place = self._places.position(source, partition)
+                self._held[partition] = _Held(place, place)
+                source.seek(partition, place)
+                return 0
+        self._held[partition] = _Held(held.end, held.end)
+        source.confirm(partition, held.end)
+        return 1
+
+
+def reader_of(
+    ingest: RegionIngest, topic: Topic, take: Callable[[Sent], tuple[Drop, bool]], usage: Callable[[str], Usage]
+) -> TopicReader:
+    """Return what reads a topic in a gateway; nothing is asked yet."""
+    return TopicReader(ingest, topic, lambda: open_topic(ingest, topic), take, usage)

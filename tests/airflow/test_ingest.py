@@ -1,0 +1,67 @@
+"""Ingestion in a real Airflow: what was taken in becomes rows on `main` by the DAG `sterna_ingest`."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from sterna.edges.services_file import read_services
+from sterna.ingest.inbox import Sent
+from sterna.ingest.model import Format, Lane, State, channel_name
+from sterna.ingest.region import open_ingest
+from sterna.ingest.room import IngestRoom
+from tests.airflow.conftest import World
+
+INGEST = "sterna_ingest"
+
+
+def test_what_was_taken_in_is_on_main_after_a_run(world: World, tmp_path: Path) -> None:
+    world.airflow.wait_for_dag(INGEST)
+    world.sql("CREATE NAMESPACE IF NOT EXISTS dag_eu.posted")
+    world.sql("CREATE TABLE dag_eu.posted.rows (id BIGINT, name STRING) USING iceberg")
+    ingest = open_ingest(world.context, read_services(world.folder / "services.yaml"))
+    room = IngestRoom(ingest)
+    try:
+        lane = Lane("posted", "posted.rows", channel_name("eu", "posted"))
+        taken = []
+        for number in range(3):
+            content = b'{"id": %d, "name": "n"}\n' % number
+            path = tmp_path / str(number)
+            path.write_bytes(content)
+            digest = hashlib.sha256(content).hexdigest()
+            sent = Sent(lane, f"key-{number}", "", Format.JSON_LINES, path, len(content), 1, digest)
+            taken.append(room.take(sent)[0])
+        world.airflow.patch(f"/dags/{INGEST}", {"is_paused": False})
+        run = world.airflow.post(f"/dags/{INGEST}/dagRuns", {"logical_date": None})["dag_run_id"]
+        try:
+            world.wait_until("the run's end", lambda: _state(world, run) in ("success", "failed"))
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{_told(world, run)}") from None
+        assert _state(world, run) == "success", _told(world, run)
+        assert world.sql("SELECT id FROM dag_eu.posted.rows ORDER BY 1") == [(0,), (1,), (2,)]
+        (files,) = world.sql("SELECT count(*) FROM dag_eu.posted.rows.files")
+        assert files == (1,)
+        for drop in taken:
+            found = ingest.tracker.drop(drop.id)
+            assert found is not None and found.state is State.PUBLISHED
+    finally:
+        world.airflow.patch(f"/dags/{INGEST}", {"is_paused": True})
+        room.stop()
+        world.sql("DROP TABLE dag_eu.posted.rows")
+        world.sql("DROP NAMESPACE dag_eu.posted")
+
+
+def _state(world: World, run: str) -> str:
+    return next(each["state"] for each in world.runs(INGEST) if each["dag_run_id"] == run)
+
+
+def _told(world: World, run: str) -> str:
+    """Say what became of a run's tasks, with their logs."""
+    told = []
+    path = f"/dags/{INGEST}/dagRuns/{run}/taskInstances"
+    for task in world.airflow.get(path, limit=100)["task_instances"]:
+        told.append(f"{task['task_id']} is {task['state']}, try {task['try_number']}")
+        if task["try_number"]:
+            lines = world.airflow.get(f"{path}/{task['task_id']}/logs/{task['try_number']}")["content"]
+            told += [f"  {line}"[:2000] for line in lines]
+    return "\n".join(told)

@@ -1,0 +1,255 @@
+"""Files that lie in some region become a table's where they are: real stores, a real catalog, Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sterna.errors import (
+    BadDrop,
+    BatchRejected,
+    NotResident,
+    ObjectMissing,
+    SternaError,
+    UnregisteredUri,
+    UnsafeUri,
+    Unsupported,
+    UsageError,
+)
+from sterna.ingest import adding
+from sterna.ingest.adding import Added, Adding
+from sterna.ingest.near import NearCatalog
+from sterna.registry.mapping import Mapping
+from sterna.registry.policy import Residency
+from sterna.replica.region import RegionContext
+from sterna.wap.spark import SparkTable
+from tests.support.world import World
+
+
+@dataclass
+class Yard:
+    """Tables that are born in us, and files in both regions."""
+
+    world: World
+    context: RegionContext
+    catalog: NearCatalog
+    namespace: str
+    mapping: Mapping | None = None
+
+    def name(self, table: str = "t") -> str:
+        return f"main_us.{self.namespace}.{table}"
+
+    def create(self, columns: str, more: str = "", table: str = "t") -> None:
+        self.world.sql(f"CREATE TABLE {self.name(table)} ({columns}) USING iceberg {more}")
+
+    def put(self, rows: pa.Table, bucket: str = "eu-lake", content: bytes | None = None) -> str:
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows, sink)
+        uri = f"s3://{bucket}/landing/{self.namespace}/{uuid.uuid4().hex}.parquet"
+        self.context.objects.write_new(uri, content if content is not None else sink.getvalue().to_pybytes())
+        return uri
+
+    def add(self, *uris: str, table: str = "t", act: bool = True, rules: Sequence[str] = ()) -> Added:
+        made = self.catalog.table(f"{self.namespace}.{table}")
+        files = Adding(
+            self.mapping or self.context.mapping, self.context.objects, made, uris, rules, ["s3://eu-lake/inbox"]
+        )
+        return files.do(act=act)
+
+    def rows(self, what: str = "*", where: str = "true", table: str = "t") -> list[tuple[Any, ...]]:
+        return self.world.sql(f"SELECT {what} FROM {self.name(table)} WHERE {where} ORDER BY 1")
+
+
+@pytest.fixture
+def yard(world: World) -> Iterator[Yard]:
+    namespace = f"adding_{uuid.uuid4().hex[:8]}"
+    spark = world.spark.newSession()
+    with world.namespace(namespace), world.context("eu") as context:
+        yield Yard(world, context, NearCatalog(spark, context), namespace)
+
+
+def ids(*numbers: int) -> pa.Table:
+    return pa.table({"id": pa.array(numbers, pa.int64())})
+
+
+def test_files_of_both_regions_are_added_once_and_read(yard: Yard) -> None:
+    yard.create("id BIGINT NOT NULL, name STRING, tags ARRAY<STRING>")
+    first = yard.put(pa.table({"id": pa.array([1, 2], pa.int64()), "name": ["a", "b"], "tags": [["x"], []]}))
+    second = yard.put(pa.table({"name": ["c"], "id": pa.array([3], pa.int32())}), "us-lake")
+    told = yard.add(first, second, act=False)
+    assert (told.done, told.rows, len(told.files)) == (False, 3, 2)
+    assert yard.rows() == []
+    done = yard.add(first, second)
+    assert done.done and done.snapshot is not None and done.rows == 3
+    # By name, since the files have no field ids; and each where it lies.
+    assert yard.rows("id, name, tags") == [(1, "a", ["x"]), (2, "b", []), (3, "c", None)]
+    assert sorted(row[0] for row in yard.world.sql(f"SELECT file_path FROM {yard.name()}.files")) == sorted(
+        [first, second]
+    )
+    again = yard.add(second.replace("s3://", "s3a://"), first)
+    assert (again.known, again.done, again.commit) == (2, True, "")
+    third = yard.put(pa.table({"id": pa.array([4], pa.int64())}))
+    with pytest.raises(BadDrop, match="1 of the 2 files are the table's already"):
+        yard.add(first, third)
+    assert yard.add(third).rows == 1
+    assert yard.rows("count(*)") == [(4,)]
+    # Sizes and statistics are the files' own: a filter that leaves files out finds what is there.
+    assert yard.rows("name", "id = 3") == [("c",)]
+    # Taken away by its owner, and added again: that isn't the same thing as said twice.
+    yard.world.sql(f"DELETE FROM {yard.name()} WHERE id = 4")
+    assert yard.add(third).rows == 1
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_narrower_values_are_read_as_the_wider_columns_have_them(yard: Yard, dictionary: bool) -> None:
+    yard.create("id BIGINT, f DOUBLE, d DECIMAL(22, 2)")
+    rows = [(-(2**31) + n, 0.25 * (n % 3), Decimal(n % 5) / 4) for n in range(6_000)]
+    kinds = {"id": pa.int32(), "f": pa.float32(), "d": pa.decimal128(5, 2)}
+    columns = zip(kinds.items(), zip(*rows, strict=True), strict=True)
+    sink = pa.BufferOutputStream()
+    table = pa.table({name: pa.array(values, kind) for (name, kind), values in columns})
+    pq.write_table(table, sink, use_dictionary=dictionary, store_decimal_as_integer=True)
+    assert yard.add(yard.put(table, content=sink.getvalue().to_pybytes())).rows == 6_000
+    yard.world.sql(f"INSERT INTO {yard.name()} VALUES (5000000000, 0.1D, 12345678901234567890.25)")
+    assert yard.rows() == [*rows, (5_000_000_000, 0.1, Decimal("12345678901234567890.25"))]
+
+
+NOON = dt.datetime(2026, 3, 4, 12, 30, tzinfo=dt.UTC)
+OLD = dt.datetime(1969, 12, 31, 23, 30, tzinfo=dt.UTC)
+SPECS: list[tuple[str, str, pa.Array, str]] = [
+    ("part", "part STRING", pa.array(["a'b", "a'b"]), "part = 'a\\'b'"),
+    ("part", "part BIGINT", pa.array([7, 7], pa.int64()), "part = 7"),
+    ("part", "part DECIMAL(38, 2)", pa.array([Decimal("-1.20")] * 2, pa.decimal128(38, 2)), "part = -1.20"),
+    ("part", "part DATE", pa.array([NOON.date()] * 2), "part = DATE'2026-03-04'"),
+    ("part", "part BOOLEAN", pa.array([True, True]), "part"),
+    ("part", "part STRING", pa.array([None, None], pa.string()), "part IS NULL"),
+    ("bucket(16, part)", "part BIGINT", pa.array([34, 34], pa.int64()), "part = 34"),
+    ("bucket(16, part)", "part STRING", pa.array(["iceberg"] * 2), "part = 'iceberg'"),
+    ("bucket(5, part)", "part DECIMAL(9, 2)", pa.array([Decimal("14.20")] * 2, pa.decimal128(9, 2)), "part = 14.20"),
+    ("bucket(5, part)", "part TIMESTAMP", pa.array([NOON] * 2, pa.timestamp("us", "UTC")), "part IS NOT NULL"),
+    ("truncate(2, part)", "part STRING", pa.array(["añb", "añc"]), "part >= 'añb'"),
+    ("truncate(10, part)", "part INT", pa.array([-5, -1], pa.int32()), "part < 0"),
+    ("years(part)", "part DATE", pa.array([NOON.date()] * 2), "part > DATE'2026-01-01'"),
+    ("months(part)", "part TIMESTAMP", pa.array([OLD] * 2, pa.timestamp("us", "UTC")), "part < TIMESTAMP'1970-01-01'"),
+    ("days(part)", "part TIMESTAMP", pa.array([NOON] * 2, pa.timestamp("us", "Asia/Tokyo")), "part IS NOT NULL"),
+    ("hours(part)", "part TIMESTAMP", pa.array([OLD] * 2, pa.timestamp("us", "UTC")), "part IS NOT NULL"),
+]
+
+
+def test_every_kind_of_partition_is_that_which_spark_writes(yard: Yard) -> None:
+    for number, (spec, column, values, where) in enumerate(SPECS):
+        table = f"t{number}"
+        yard.create(f"id BIGINT, {column}", f"PARTITIONED BY ({spec})", table)
+        rows = pa.table({"id": pa.array([1, 2], pa.int64()), "part": values})
+        uri = yard.put(rows)
+        assert yard.add(uri, table=table).rows == 2, spec
+        # Spark writes the same rows: its partition has to be the very same one.
+        yard.world.sql(f"INSERT INTO {yard.name(table)} SELECT * FROM {yard.name(table)}")
+        partitions = yard.world.sql(f"SELECT file_count, record_count FROM {yard.name(table)}.partitions")
+        assert partitions == [(2, 4)], (spec, column)
+        assert yard.rows("count(*)", where, table) == [(4,)], (spec, column)
+
+
+def refusals(yard: Yard) -> Iterator[tuple[str, type[SternaError], str]]:
+    good = ids(1)
+    yield (
+        yard.put(pa.table({"id": pa.array([1, 2], pa.int64()), "part": ["a", "b"]})),
+        Unsupported,
+        "several partitions",
+    )
+    yield (
+        yard.put(pa.table({"id": pa.array([1, 2], pa.int64()), "part": ["a", None]})),
+        Unsupported,
+        "several partitions",
+    )
+    yield yard.put(pa.table({"id": ["1"]})), BadDrop, "can't be read as long"
+    yield yard.put(pa.table({"id": pa.array([None], pa.int64())})), BadDrop, "without a value"
+    yield yard.put(pa.table({"part": ["a"]})), BadDrop, "'id' is required"
+    yield yard.put(pa.table({"id": [1], "more": [1]})), BadDrop, "no column 'more'"
+    yield yard.put(pa.table({"id": [1], "at": pa.array([NOON], pa.timestamp("ns", "UTC"))})), BadDrop, "can't be read"
+    field = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "7"})
+    yield yard.put(pa.table([pa.array([1])], pa.schema([field]))), BadDrop, "has field id 7"
+    yield yard.put(good.slice(0, 0)), BadDrop, "no rows"
+    yield yard.put(good, content=b"PAR1" + b"\0" * 100), BadDrop, "cut"
+    yield yard.put(good, content=b"id\n1\n" * 9), BadDrop, "no Parquet file"
+    yield "s3://eu-lake/landing/none.parquet", ObjectMissing, "no such object"
+    yield "s3://elsewhere/a.parquet", UnregisteredUri, "no location"
+    yield "s3://eu-lake/inbox/acme/a.parquet", UnsafeUri, "doesn't stay"
+    root = yard.context.region.replica_root
+    yield f"{root}/a.parquet", UnsafeUri, "doesn't stay"
+
+
+def test_what_is_refused_is_named_and_nothing_changes(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    yard.create("id BIGINT NOT NULL, part STRING, at TIMESTAMP", "PARTITIONED BY (part)")
+    good = yard.put(pa.table({"id": pa.array([1], pa.int64()), "part": ["a"]}))
+    for uri, kind, text in refusals(yard):
+        with pytest.raises(kind, match=text) as raised:
+            yard.add(good, uri)
+        assert raised.value.file == uri
+    with pytest.raises(UsageError, match="named twice"):
+        yard.add(good, good.replace("s3://", "s3a://"))
+    with pytest.raises(BatchRejected, match="min"):
+        yard.add(good, rules=["min(id) > 1"])
+    assert yard.rows() == []
+    # Meanwhile the table became another one, or somebody else has added the file.
+    real = SparkTable.stage_files
+
+    def moved(self: SparkTable, *given: Any) -> None:
+        monkeypatch.setattr(SparkTable, "stage_files", real)
+        real(self, *given)
+        yard.world.sql(f"INSERT INTO {yard.name()} VALUES (5, 'z', NULL)")
+
+    monkeypatch.setattr(SparkTable, "stage_files", moved)
+    assert yard.add(yard.put(pa.table({"id": pa.array([1], pa.int64()), "part": ["b"]}))).done
+    assert yard.rows("id") == [(1,), (5,)]
+    other = yard.put(pa.table({"id": pa.array([9], pa.int64()), "part": ["a"]}))
+
+    def overtaken(*given: Any) -> Any:
+        monkeypatch.undo()
+        yard.add(other)
+        return data_files(*given)
+
+    data_files = adding.data_files
+    monkeypatch.setattr(adding, "data_files", overtaken)
+    assert yard.add(other).done  # as somebody else's, once
+    assert yard.rows("id") == [(1,), (5,), (9,)]
+
+
+def test_a_file_of_a_region_that_may_not_have_the_table(yard: Yard) -> None:
+    yard.create("id BIGINT")
+    uri = yard.put(ids(1))
+    registry = yard.context.registry.model_copy(
+        update={"residency": [Residency(tables=[f"{yard.namespace}.*"], never=["eu"])]}
+    )
+    yard.mapping = Mapping(registry, "eu")
+    with pytest.raises(NotResident):
+        yard.add(uri)
+
+
+class Strike(BaseException):
+    """The process dies here."""
+
+
+@pytest.mark.parametrize("where", ["stage_files", "commit"])
+def test_one_that_dies_says_it_again(yard: Yard, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    yard.create("id BIGINT")
+    uri, real = yard.put(ids(1, 2)), getattr(SparkTable, where)
+
+    def dying(*given: Any) -> None:
+        real(*given)
+        raise Strike
+
+    monkeypatch.setattr(SparkTable, where, dying)
+    with pytest.raises(Strike):
+        yard.add(uri)
+    monkeypatch.undo()
+    assert yard.add(uri).done
+    assert yard.rows("id") == [(1,), (2,)]

@@ -1,0 +1,375 @@
+"""Messages of a real Kafka become drops: each once, whoever reads and wherever he dies."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+
+from sterna.edges.environment import environment
+from sterna.edges.secrets import environment_secrets
+from sterna.embedded.postgres import Postgres
+from sterna.embedded.process import LOOPBACK
+from sterna.errors import KeyReused, MessagesGone, SternaError, TopicRecreated, TopicUnreachable, UsageError
+from sterna.ingest.inbox import Sent
+from sterna.ingest.model import Drop, Format
+from sterna.ingest.region import RegionIngest, open_ingest
+from sterna.ingest.room import IngestRoom
+from sterna.ingest.topic_places import look_at_topic, open_topic
+from sterna.ingest.topics import TopicReader
+from sterna.replica.region import open_region
+from sterna.services.load import parse_services
+from tests.support.ingest_gateway import services_of, variables_of, write_settings
+from tests.support.receivers import KafkaReceiver
+from tests.support.stores import Stores
+
+Opened = Callable[..., RegionIngest]
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaReceiver]:
+    made = KafkaReceiver(tmp_path_factory.mktemp("topics"))
+    made.start()
+    try:
+        with environment(made.environ):
+            yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def topic(broker: KafkaReceiver) -> str:
+    return fresh(broker)
+
+
+def fresh(broker: KafkaReceiver, name: str = "", partitions: int = 1) -> str:
+    """Make a topic, once it is gone if it was there."""
+    from confluent_kafka.admin import NewTopic
+
+    name = name or f"t-{secrets.token_hex(4)}"
+    broker.admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+    return name
+
+
+def put(broker: KafkaReceiver, topic: str, *values: Any, partition: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": f"{LOOPBACK}:{broker.broker.port}"})
+    for value in values:
+        content = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+        producer.produce(topic, content, partition=partition)
+    assert producer.flush(30) == 0
+
+
+@pytest.fixture
+def opened(broker: KafkaReceiver, local: Stores, postgres: Postgres, tmp_path: Path) -> Iterator[Opened]:
+    database = postgres.create_database(f"topics_{secrets.token_hex(4)}")
+    made: list[RegionIngest] = []
+
+    def one(topic: str, limits: dict[str, str] | None = None, **more: Any) -> RegionIngest:
+        services = services_of(local, database, **(limits or {}))
+        plain = {"servers": [f"{LOOPBACK}:{broker.broker.port}"], "tls": False}
+        entry = {"name": "clicks", "region": "eu", "topic": topic, "into": "acme.events", "every": "1s"}
+        services["ingest"]["topics"] = [{**plain, **entry, **more}]
+        registry, path = write_settings(tmp_path, local, services)
+        known = {**variables_of(database), "AIRFLOW_CONN_KAFKA": json.dumps(
+            {"conn_type": "kafka", "login": broker.credential.login, "password": broker.credential.password}
+        )}  # fmt: skip
+        context = open_region(registry, "eu", environment_secrets(known))
+        ingest = open_ingest(context, parse_services(path.read_text(), "s.yaml"))
+        ingest.prepare()
+        made.append(ingest)
+        return ingest
+
+    yield one
+    for each in made:
+        each.close()
+
+
+Take = Callable[[Sent], tuple[Drop, bool]]
+
+
+def reading(ingest: RegionIngest, take: Take | None = None, *, at_once: bool = True) -> TopicReader:
+    """A reader; at_once: for whom everything is due as soon as it is read."""
+    (topic,) = ingest.topics
+    ticks = iter(range(0, 10**9, 1000))
+    clock: dict[str, Any] = {"clock": lambda: next(ticks)} if at_once else {}
+    return TopicReader(
+        ingest, topic, lambda: open_topic(ingest, topic), take or ingest.inbox.take, ingest.tracker.usage, **clock
+    )
+
+
+def until(reader: TopicReader, done: Callable[[], bool]) -> None:
+    """Read until something holds."""
+    for _ in range(200):
+        if done():
+            return
+        reader.step(0.2)
+    raise AssertionError(f"it never held; {reader.problems}")
+
+
+def drops(ingest: RegionIngest) -> list[Drop]:
+    with ingest.pool.connection() as connection:
+        rows = connection.execute("SELECT id FROM sterna_ingest_drop ORDER BY sequence").fetchall()
+    return [drop for (id,) in rows if (drop := ingest.tracker.drop(id)) is not None]
+
+
+def lines(ingest: RegionIngest) -> list[Any]:
+    content = b"".join(ingest.objects.read(drop.uri) for drop in drops(ingest))
+    return [json.loads(line) for line in content.splitlines()]
+
+
+def numbers(ingest: RegionIngest) -> list[int]:
+    return [line["n"] for line in lines(ingest)]
+
+
+class Strike(BaseException):
+    """A reader dies here."""
+
+
+@pytest.mark.parametrize("where", ["before", "marked", "taken"])
+def test_a_reader_that_dies_anywhere_costs_nothing(
+    opened: Opened, broker: KafkaReceiver, topic: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest = opened(topic)
+    put(broker, topic, *({"n": n} for n in range(5)))
+
+    def dying(sent: Sent) -> tuple[Drop, bool]:
+        if where == "marked":
+            monkeypatch.setattr(type(ingest.tracker), "accept", lambda *_: (_ for _ in ()).throw(Strike))
+        if where != "before":
+            ingest.inbox.take(sent)
+        raise Strike
+
+    dead = reading(ingest, dying)
+    with pytest.raises(Strike):
+        until(dead, lambda: False)
+    monkeypatch.undo()
+    put(broker, topic, *({"n": n} for n in range(5, 9)))
+    reader = reading(ingest)
+    until(reader, lambda: len(numbers(ingest)) == 9)
+    until(reader, lambda: True)
+    reader.close()
+    assert numbers(ingest) == list(range(9))
+    assert {drop.lane.channel for drop in drops(ingest)} == {"eu.acme.kafka-clicks-0"}
+    (state,) = ingest.tracker.channel("eu.acme.kafka-clicks-0")
+    assert state.accepted == "9"
+
+
+def test_two_who_read_the_same_make_each_drop_once(opened: Opened, broker: KafkaReceiver, topic: str) -> None:
+    ingest = opened(topic)
+    put(broker, topic, *({"n": n} for n in range(4)))
+    overtaken: list[KeyReused] = []
+
+    def late(sent: Sent) -> tuple[Drop, bool]:
+        # While this one was held up another one has read the same, and more of it: another drop of the same beginning.
+        if not overtaken:
+            path = sent.path.with_name("other")
+            path.write_bytes(sent.path.read_bytes() + b'{"n": 4}\n')
+            put(broker, topic, {"n": 4}, {"n": 5})
+            other = Sent(sent.lane, sent.key, "5", Format.JSON_LINES, path, path.stat().st_size, 5, "f" * 64)
+            ingest.inbox.take(other)
+        try:
+            return ingest.inbox.take(sent)
+        except KeyReused as error:
+            overtaken.append(error)
+            raise
+
+    zombie = reading(ingest, late)
+    until(zombie, lambda: len(drops(ingest)) == 2)
+    zombie.close()
+    assert len(overtaken) == 1
+    assert numbers(ingest) == list(range(6))
+
+
+def test_members_share_partitions_and_one_that_goes_loses_nothing(opened: Opened, broker: KafkaReceiver) -> None:
+    topic = fresh(broker, partitions=3)
+    ingest = opened(topic)
+    stop = threading.Event()
+    first, second = reading(ingest, at_once=False), reading(ingest, at_once=False)
+    failed: list[SternaError] = []
+
+    def run(reader: TopicReader) -> None:
+        try:
+            while not stop.is_set():
+                reader.step(0.2)
+        except SternaError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, args=(second,))
+    for n in range(0, 300, 3):
+        for partition in range(3):
+            put(broker, topic, {"n": n + partition}, partition=partition)
+        if n == 30:
+            thread.start()
+        if n % 15 == 0:
+            first.step(0.05)
+    first.close()  # in the middle: what it held is somebody else's
+    put(broker, topic, {"n": 300})
+    for _ in range(400):
+        if len(drops(ingest)) and len(set(numbers(ingest))) == 301:
+            break
+        stop.wait(0.1)
+    stop.set()
+    thread.join(30)
+    second.close()
+    assert not failed
+    assert sorted(numbers(ingest)) == list(range(301))
+
+
+def test_a_topic_that_was_made_anew_is_told_by_name(opened: Opened, broker: KafkaReceiver, topic: str) -> None:
+    ingest = opened(topic)
+    put(broker, topic, {"n": 0}, {"n": 1})
+    reader = reading(ingest)
+    until(reader, lambda: len(drops(ingest)) == 1)
+    broker.admin.delete_topics([topic])[topic].result(30)
+    for _ in range(100):  # its name is free once all of it is gone
+        try:
+            fresh(broker, topic)
+            break
+        except KafkaException:
+            threading.Event().wait(0.1)
+    # More than it had: by its offsets alone nothing would be seen.
+    put(broker, topic, *({"n": 10 + n} for n in range(5)))
+    reader.close()
+    anew = reading(ingest)
+    until(anew, lambda: bool(anew.problems))
+    anew.step(0.2)
+    anew.close()
+    assert topic in anew.problems[0] and "made anew" in anew.problems[0]
+    assert numbers(ingest) == [0, 1]
+    source = open_topic(ingest, ingest.topics[0])
+    (told,) = look_at_topic(ingest, ingest.topics[0], source)
+    source.close()
+    assert told.problem.startswith(TopicRecreated.__name__)
+    # On an operator's word it is read from its beginning.
+    renamed = opened(topic, name="clicks2")
+    reader = reading(renamed)
+    until(reader, lambda: len(drops(renamed)) == 2)
+    reader.close()
+    assert numbers(renamed) == [0, 1, 10, 11, 12, 13, 14]
+
+
+def test_a_topic_that_is_made_anew_while_it_is_read(opened: Opened, broker: KafkaReceiver, topic: str) -> None:
+    ingest = opened(topic)
+    put(broker, topic, {"n": 0})
+    reader = reading(ingest, at_once=False)
+    until(reader, lambda: len(drops(ingest)) == 1)
+    places = reader._places
+    places._anchors[0] = {**places._anchors[0], "id": "another"}
+    put(broker, topic, {"n": 1})
+    with pytest.raises(TopicRecreated, match=topic):
+        until(reader, lambda: False)
+    assert numbers(ingest) == [0]
+
+
+def test_messages_that_are_gone_unread_are_told(opened: Opened, broker: KafkaReceiver, topic: str) -> None:
+    from confluent_kafka import TopicPartition
+
+    ingest = opened(topic)
+    put(broker, topic, {"n": 0})
+    reader = reading(ingest)
+    until(reader, lambda: len(drops(ingest)) == 1)
+    reader.close()
+    put(broker, topic, *({"n": n} for n in range(1, 6)))
+    place = TopicPartition(topic, 0, 4)
+    broker.admin.delete_records([place])[place].result(30)
+    reader = reading(ingest)
+    until(reader, lambda: bool(reader.problems))
+    reader.close()
+    assert "3 offsets are gone unread" in reader.problems[0]
+    assert numbers(ingest) == [0]
+    renamed = opened(topic, name="clicks2", begin={0: 4})
+    reader = reading(renamed)
+    until(reader, lambda: len(drops(renamed)) == 2)
+    reader.close()
+    assert numbers(renamed) == [0, 4, 5]
+    # And one that ends before what was read of it.
+    beyond = opened(topic, name="clicks3", begin={0: 99})
+    reader = reading(beyond)
+    until(reader, lambda: bool(reader.problems))
+    reader.close()
+    assert "ends at 6" in reader.problems[0]
+    assert MessagesGone.remedy is not None
+
+
+def test_what_is_no_row_becomes_a_dead_letter_s_line(opened: Opened, broker: KafkaReceiver, topic: str) -> None:
+    put(
+        broker,
+        topic,
+        b'{"n":\r\n 1}',
+        None,
+        b"{",
+        b'{"n": "a\nb"}',
+        b"\xff",
+        b"",
+        b"[1]",
+        b'{"n": 1, "n": 2}',
+        {"n": 2},
+    )
+    deep = b"[" * 100_000
+    put(broker, topic, deep, b'{"n": "' + b"x" * 2000 + b'"}')
+    ingest = opened(topic, {"line": "1KiB"})
+    reader = reading(ingest)
+    until(reader, lambda: sum(drop.rows for drop in drops(ingest)) == 11)
+    reader.close()
+    found = lines(ingest)
+    assert [line for line in found if isinstance(line, dict)] == [{"n": 1}, {"n": 2}]
+    dead = [line for line in found if isinstance(line, str)]
+    assert len(dead) == 9 and dead[0] == "offset 1: a message without a value: "
+    assert "twice" in dead[6] and "offset 9: 100000 bytes" in dead[7] and "limits.line" in dead[8]
+    # Where tombstones mean nothing.
+    skipping = opened(topic, name="clicks2", tombstones="skip")
+    reader = reading(skipping)
+    until(reader, lambda: sum(drop.rows for drop in drops(skipping)) == 21)
+    reader.close()
+
+
+def test_a_login_a_transaction_that_is_given_up_and_a_full_backlog(
+    opened: Opened, broker: KafkaReceiver, topic: str
+) -> None:
+    broker.allow(topic)
+    producer = Producer({"bootstrap.servers": f"{LOOPBACK}:{broker.broker.port}", "transactional.id": topic})
+    producer.init_transactions(30)
+    for n, keep in ((1, False), (2, True)):
+        producer.begin_transaction()
+        producer.produce(topic, json.dumps({"n": n}).encode())
+        (producer.commit_transaction if keep else producer.abort_transaction)(30)
+    secure = {"servers": [f"{LOOPBACK}:{broker.broker.secure_port}"], "tls": True}
+    wrong = opened(topic, brokers_credential_id="ingest_eu", **secure)
+    with pytest.raises(TopicUnreachable):
+        until(reading(wrong), lambda: False)
+    ingest = opened(topic, {"backlog": "20B"}, name="clicks2")
+    reader = reading(ingest, at_once=False)
+    until(reader, lambda: len(drops(ingest)) == 1)
+    assert numbers(ingest) == [2]
+    # Behind the marker of the transaction, too: what is deleted up to there wasn't lost.
+    (standing,) = look_at_topic(ingest, ingest.topics[0], open_topic(ingest, ingest.topics[0]))
+    assert standing.position == standing.end and standing.behind == 0
+    put(broker, topic, *({"n": n, "filling": "x" * 50} for n in range(3, 5)))
+    until(reader, lambda: len(numbers(ingest)) == 3)
+    put(broker, topic, {"n": 5})
+    for _ in range(5):
+        reader.step(0.1)
+    reader.close()
+    assert numbers(ingest) == [2, 3, 4]  # it waits in its topic until there is room
+
+
+def test_a_gateway_reads_its_region_s_topics(opened: Opened, broker: KafkaReceiver, topic: str) -> None:
+    put(broker, topic, {"n": 1})
+    room = IngestRoom(opened(topic))
+    room.start()
+    try:
+        for _ in range(300):
+            if room.counts.messages:
+                break
+            threading.Event().wait(0.1)
+        assert numbers(room.ingest) == [1]
+    finally:
+        room.stop()
+    with pytest.raises(UsageError, match="takes no rows"):
+        opened(topic, into="nobody.clicks")

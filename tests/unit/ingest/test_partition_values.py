@@ -1,0 +1,85 @@
+"""Iceberg's transforms, by the examples of its own specification."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from sterna.errors import Unsupported
+from sterna.ingest.partition_values import NULL, murmur3, partition_text
+
+NOON = datetime(2017, 11, 16, 22, 31, 8, tzinfo=UTC)
+BEFORE = datetime(1969, 12, 31, 23, 30, tzinfo=UTC)
+
+
+def test_hashes_are_those_of_the_specification() -> None:
+    """Appendix B: 32-bit hash requirements."""
+    hashes = {b"iceberg": 1210000089, b"\x00\x01\x02\x03": -188683207, (34).to_bytes(8, "little"): 2017239379}
+    assert {data: (murmur3(data) + 2**31) % 2**32 - 2**31 for data in hashes} == hashes
+
+
+@pytest.mark.parametrize(
+    ("value", "transform", "type", "hashed"),
+    [
+        (34, "bucket[1000]", "int", 2017239379),
+        (34, "bucket[1000]", "long", 2017239379),
+        (Decimal("14.20"), "bucket[1000]", "decimal(9, 2)", -500754589),
+        (date(2017, 11, 16), "bucket[1000]", "date", -653330422),
+        (NOON.replace(tzinfo=None), "bucket[1000]", "timestamp", -2047944441),
+        (NOON, "bucket[1000]", "timestamptz", -2047944441),
+        ("iceberg", "bucket[1000]", "string", 1210000089),
+        (b"\x00\x01\x02\x03", "bucket[1000]", "binary", -188683207),
+    ],
+)
+def test_buckets(value: Any, transform: str, type: str, hashed: int) -> None:
+    assert partition_text([value], transform, type, "c") == str((hashed & 0x7FFFFFFF) % 1000)
+
+
+@pytest.mark.parametrize(
+    ("value", "transform", "type", "expected"),
+    [
+        (-1, "truncate[10]", "int", "-10"),
+        (19, "truncate[10]", "long", "10"),
+        (Decimal("-10.65"), "truncate[50]", "decimal(9, 2)", "-11.00"),
+        (Decimal("9" * 36 + ".99"), "truncate[50]", "decimal(38, 2)", "9" * 36 + ".50"),
+        ("ice日berg", "truncate[4]", "string", "ice日"),
+        (NOON, "year", "timestamptz", "47"),
+        (NOON, "month", "timestamptz", "574"),
+        (NOON, "day", "timestamptz", "2017-11-16"),
+        (NOON, "hour", "timestamptz", "419686"),
+        (BEFORE, "year", "timestamp", "-1"),
+        (BEFORE, "month", "timestamp", "-1"),
+        (BEFORE, "day", "timestamp", "1969-12-31"),
+        (BEFORE, "hour", "timestamp", "-1"),
+        (date(2017, 11, 16), "month", "date", "574"),
+        (True, "identity", "boolean", "true"),
+        (Decimal("1E+3"), "identity", "decimal(9, 0)", "1000"),
+        (None, "bucket[4]", "long", NULL),
+        (7, "void", "long", NULL),
+    ],
+)
+def test_other_transforms(value: Any, transform: str, type: str, expected: str) -> None:
+    assert partition_text([value], transform, type, "c") == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "transform", "type"),
+    [
+        ([1, 2], "identity", "long"),
+        ([None, 1], "truncate[10]", "long"),
+        ([9, 10], "truncate[10]", "long"),
+        ([BEFORE, NOON], "year", "timestamp"),
+        ([], "identity", "long"),
+        ([1.5], "identity", "double"),
+        ([NOON], "identity", "timestamp"),
+        ([NULL], "identity", "string"),
+        ([date(2017, 1, 1)], "hour", "date"),
+        ([1], "zorder[3]", "long"),
+    ],
+)
+def test_what_isn_t_one_partition_or_can_t_be_told_is_refused(values: list[Any], transform: str, type: str) -> None:
+    with pytest.raises(Unsupported, match="column 'c'"):
+        partition_text(values, transform, type, "c")

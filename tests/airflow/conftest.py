@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -73,10 +74,11 @@ class World:
     spark: SparkSession
     airflow: Airflow
     folder: Path
+    logins: dict[str, str]
 
     @property
     def context(self) -> RegionContext:
-        return open_region(self.stage.registry, "eu", environment_secrets(self.stage.environment))
+        return open_region(self.stage.registry, "eu", environment_secrets({**self.stage.environment, **self.logins}))
 
     @property
     def rclone_is_broken(self) -> Path:
@@ -171,7 +173,8 @@ def _is_copy(process: psutil.Process) -> bool:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("world")
     with deployment(folder, ("us", "ap", "eu"), airflow=True) as stage:
-        spark = start_session(spark_environment(folder))
+        with_iceberg = spark_environment(folder)
+        spark = start_session(with_iceberg)
         for region in stage.regions:
             add_catalog(spark, f"dag_{region}", stage.nessie.uri, "main", stage.warehouse(region), stage.wide)
         add_catalog(
@@ -184,7 +187,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 f"CREATE TABLE dag_{region}.shop.{name} USING iceberg AS SELECT id, concat('n', id) AS name FROM "
                 "range(100)"
             )
-        yield World(stage, spark, stage.start_airflow("eu", _dags(folder), env=_environment(folder, stage)), folder)
+        logins = _ingestion(folder, stage)
+        airflow = stage.start_airflow(
+            "eu", _dags(folder), env={**_environment(folder, stage), **logins, **with_iceberg}
+        )
+        yield World(stage, spark, airflow, folder, logins)
 
 
 def _dags(folder: Path) -> Path:
@@ -194,6 +201,22 @@ def _dags(folder: Path) -> Path:
     (dags / "seed_us.py").write_text(_SEED)
     (dags / "lingering.py").write_text(_LINGERING)
     return dags
+
+
+def _ingestion(folder: Path, stage: Deployment) -> dict[str, str]:
+    """Let eu take rows in; return the login at its tracker."""
+    assert stage.postgres is not None
+    database = stage.postgres.create_database("ingest_eu")
+    tracker = {"credential_id": "ingest_eu", "hosts": [f"{database.host}:{database.port}"], "name": database.name}
+    region = {"inbox": f"{stage.warehouse('eu')}-inbox", "spark": "local[1]", "database": tracker}
+    ingest = {
+        "regions": {"eu": region},
+        "tenants": {"posted": {"namespaces": ["posted"]}},
+        "tables": [{"match": "posted.*", "rules": {"files": 3}}],
+    }
+    (folder / "services.yaml").write_text(json.dumps({"ingest": ingest}))
+    login = {"conn_type": "postgres", "login": database.user, "password": database.password}
+    return {"AIRFLOW_CONN_INGEST_EU": json.dumps(login)}
 
 
 def _environment(folder: Path, stage: Deployment) -> dict[str, str]:
@@ -207,6 +230,9 @@ def _environment(folder: Path, stage: Deployment) -> dict[str, str]:
         # Airflow's first request of all can take longer than its own five seconds on a busy machine: the task would
         # fail unseen.
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
+        "AIRFLOW__STERNA__SERVICES": str(folder / "services.yaml"),
+        "AIRFLOW__STERNA__INGEST_LINGER": "",
+        "AIRFLOW__STERNA__INGEST_SCHEDULE": "",
         # Only commits start runs here.
         "AIRFLOW__STERNA__SCHEDULE": "",
     }

@@ -26,6 +26,7 @@ HEAVY = (
     "fastavro",
     "pynessie",
     "rclone_python",
+    "sterna.airflow.pages.app",
     "sterna.registry.model",
 )
 
@@ -115,7 +116,7 @@ def _probe(environment: dict[str, str]) -> dict[str, Any]:
 def _assert_loaded_once(found: dict[str, Any], root: Path) -> None:
     assert found["plugin_errors"] == {}
     assert found["dag_errors"] == {}
-    names = ("gc", "ingest", "lag_alert", "large", "promote", "sync", "upkeep")
+    names = ("features", "flows", "gc", "ingest", "lag_alert", "large", "promote", "sync", "upkeep")
     assert found["dags"] == [f"sterna_{name}" for name in names]
     assert [name for name, _ in found["plugins"]] == ["sterna"]
     modules = {
@@ -133,6 +134,9 @@ def test_installed_as_a_wheel(site: Path, wheel: Path, tmp_path: Path) -> None:
     _assert_loaded_once(found, wheel)
     assert "EntryPoint" in found["plugins"][0][1] or "sterna==" in found["plugins"][0][1]
     assert found["provider"]
+    pages = {each.name for each in (REPOSITORY / "plugins/sterna/airflow/pages/static").iterdir()}
+    assert {"index.html", "app.js", "style.css"} <= pages
+    assert {each.name for each in (wheel / "sterna/airflow/pages/static").iterdir()} == pages
     assert {"sterna_nessie", "sterna_s3"} <= set(found["connections"])
 
 

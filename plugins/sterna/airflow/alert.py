@@ -11,6 +11,7 @@ from sterna.airflow.settings import number, patterns, seconds
 
 if TYPE_CHECKING:
     from sterna.replica.region import Progress, RegionContext
+    from sterna.services.upkeep import Upkeep
     from sterna.status.alarms import AlarmLimits
     from sterna.status.model import RegionStatus
 
@@ -36,13 +37,14 @@ def read_limits(
     )
 
 
-def look(region: RegionContext, limits: AlarmLimits, say: Progress) -> float | None:
+def look(region: RegionContext, limits: AlarmLimits, say: Progress, upkeep: Upkeep | None = None) -> float | None:
     """Look at a region and report metrics; return its lag in seconds, without the tables that may be held.
 
     Args:
         region: which.
         limits: from where on something is an alarm.
         say: called with lines for people.
+        upkeep: section `upkeep` of the services file; None where there is none.
 
     Raises:
         AirflowFailException: there are alarms; its message has all of them, a line each.
@@ -53,7 +55,7 @@ def look(region: RegionContext, limits: AlarmLimits, say: Progress) -> float | N
     from sterna.status.alarms import alarms, counted_lag
     from sterna.status.gather import watch_status
 
-    status = watch_status(region, evidence=limits.gc is not None)
+    status = watch_status(region, evidence=limits.gc is not None, upkeep=upkeep)
     _tell(status, say)
     raised = alarms(status, limits)
     if status.unread_held:

@@ -12,6 +12,7 @@ The path is one segment: the key as `key_name` writes it, percent-encoded. A tab
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, quote, unquote
 
@@ -19,7 +20,7 @@ from sterna.catalog.model import Key, key_name, parse_key
 from sterna.errors import UsageError
 
 if TYPE_CHECKING:
-    from airflow.sdk import Asset, AssetAlias
+    from airflow.sdk import Asset, AssetAlias, AssetAny
 
 SCHEME = "sterna"
 # The registry's own name for it is not imported: reading the registry's models would cost every task of every DAG.
@@ -71,6 +72,21 @@ def main_asset(region: str, registry: str = "", poll_interval: float = 0) -> Ass
         trigger = NessieCommitTrigger(region=region, registry=registry, poll_interval=poll_interval)
         asset.watchers = [AssetWatcher(name=f"sterna_{region}", trigger=trigger)]
     return asset
+
+
+def fresh(region: str, tables: Sequence[str]) -> Asset | AssetAny:
+    """Return what starts a run when one of some tables is fresh in a region.
+
+    Args:
+        region: its name.
+        tables: the tables; none: whatever becomes fresh there.
+
+    Raises:
+        UsageError: no region, or no table, is called so.
+    """
+    from airflow.sdk import AssetAny
+
+    return AssetAny(*(replica_asset(region, table) for table in tables)) if tables else region_asset(region)
 
 
 def transit_asset(region: str) -> Asset:

@@ -14,6 +14,8 @@ COMMANDS = (
     "changes",
     "demo",
     "events",
+    "features",
+    "flow",
     "follow",
     "gc",
     "hold",

@@ -17,7 +17,7 @@ class SternaLagOperator(SternaOperator):
 
     It does when the region, or a table that it holds, lags behind `main` by more than a limit. And when its branch
     can't be used, it is cut off from the primary's catalog, no clean-up gets ahead, or a replication slot is near its
-    limit. Each is a metric, too.
+    limit, or where upkeep is configured and waits for a silent region. Each is a metric, too.
 
     Args:
         limit: the lag from which on the task fails.
@@ -25,8 +25,11 @@ class SternaLagOperator(SternaOperator):
         gc_limit: how long evidence of a run may stay, which a clean-up deletes; 0 where no clean-up is run; None for
             `[sterna] gc_limit`.
         slot_limit: the share of `max_slot_wal_keep_size` that a slot may need; None for `[sterna] slot_limit`.
+        services: path of the services file, whose section `upkeep` counts; None for `[sterna] services`.
         kwargs: see `SternaOperator`.
     """
+
+    template_fields = (*SternaOperator.template_fields, "services")
 
     def __init__(
         self,
@@ -35,6 +38,7 @@ class SternaLagOperator(SternaOperator):
         allow_held: Sequence[str] | None = None,
         gc_limit: timedelta | None = None,
         slot_limit: float | None = None,
+        services: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -42,10 +46,22 @@ class SternaLagOperator(SternaOperator):
         self.allow_held = allow_held
         self.gc_limit = gc_limit
         self.slot_limit = slot_limit
+        self.services = services
 
     def execute(self, context: TaskContext) -> float | None:
         """Look, report metrics, and return the lag in seconds, without the tables that may be held."""
         from sterna.airflow.alert import look, read_limits
+        from sterna.airflow.settings import text
+        from sterna.edges.services_file import read_services
+        from sterna.errors import ServicesError
 
         limits = read_limits(self.limit, self.allow_held, self.gc_limit, self.slot_limit)
-        return look(self.open(), limits, self.say)
+        upkeep, wrong = None, None
+        try:
+            upkeep = read_services(self.services or text("services")).upkeep
+        except ServicesError as error:  # told in the end: it hides nothing else
+            wrong = error
+        found = look(self.open(), limits, self.say, upkeep)
+        if wrong:
+            raise wrong
+        return found

@@ -95,6 +95,8 @@ def record_alarms(status: RegionStatus, raised: Sequence[Alarm]) -> None:
         stats.gauge("sterna.evidence_bytes", status.stored.evidence.bytes, tags=tags)
         stats.gauge("sterna.superseded_bytes", status.stored.superseded.bytes, tags=tags)
         stats.gauge("sterna.garbage_bytes", status.stored.garbage.bytes, tags=tags)
+    if status.silent is not None:
+        stats.gauge("sterna.upkeep_waits_for", len(status.silent), tags=tags)
     if status.slots:
         stats.gauge("sterna.slot_behind_bytes", max(slot.behind for slot in status.slots), tags=tags)
         stats.gauge("sterna.slot_used", max(slot.used or 0.0 for slot in status.slots), tags=tags)

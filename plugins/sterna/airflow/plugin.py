@@ -5,6 +5,7 @@ from __future__ import annotations
 from airflow.sdk.plugins_manager import AirflowPlugin
 
 from sterna.airflow import preload
+from sterna.airflow.pages import mount
 
 
 class SternaPlugin(AirflowPlugin):
@@ -12,3 +13,5 @@ class SternaPlugin(AirflowPlugin):
 
     name = "sterna"
     listeners = [preload]  # noqa: RUF012 - declared so by Airflow
+    fastapi_apps = mount.fastapi_apps()
+    external_views = mount.external_views()

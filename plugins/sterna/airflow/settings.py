@@ -104,6 +104,35 @@ OPTIONS = {
     "ingest_linger": Option("For how long a worker of ingestion looks for more batches.", default="9m"),
     "ingest_workers": Option("How many workers of ingestion work at once.", "integer", "1"),
     "ingest_timeout": Option("Seconds that a worker of ingestion may take beyond that.", "integer", "3600"),
+    "flows_sources": Option(
+        "Tables whose news start the DAG sterna_flows, with commas between them; empty: whatever becomes fresh in the "
+        "region.",
+        default="",
+        example="acme.ods, acme.dwd",
+    ),
+    "flows_linger": Option(
+        "For how long a run of sterna_flows goes on with its Spark warm; empty: each flow once.", default="9m"
+    ),
+    "flows_timeout": Option("Seconds that a run of sterna_flows may take beyond that.", "integer", "3600"),
+    "features_schedule": Option(
+        "Cron expression (UTC) of the runs of the DAG sterna_features that catch what events missed; empty: none.",
+        default="*/10 * * * *",
+    ),
+    "features_linger": Option("For how long a run of sterna_features looks for more; empty: not at all.", default="5m"),
+    "features_timeout": Option("Seconds that a run of sterna_features may take beyond that.", "integer", "3600"),
+    "feature_service_url": Option(
+        "Address of the feature service, for the inspector among the pages; empty: it says that there is none.",
+        default="",
+        example="http://features.example:8000",
+    ),
+    "gateway_url": Option(
+        "Address of this region's gateway, whose default query gives the figure among the pages' events; empty: none.",
+        default="",
+        example="https://eu.example",
+    ),
+    "gateway_credential_id": Option(
+        "Connection whose password is a token of that gateway's; empty: none is sent.", default="", example="gateway"
+    ),
     "owner": Option("Owner shown on the DAGs.", default="sterna"),
     "owner_link": Option(
         "Where a click on the owner leads, such as a run book; empty: nowhere.",

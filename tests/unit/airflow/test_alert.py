@@ -12,11 +12,12 @@ from airflow.sdk.exceptions import AirflowFailException
 from sterna.airflow import operators
 from sterna.airflow.metrics import record_sync
 from sterna.airflow.operators import SternaLagOperator
+from sterna.errors import ServicesError
 from sterna.ha.model import Slot
 from sterna.replica.catalog_copy import CutOff
 from sterna.replica.held import Held
 from sterna.replica.records import Report
-from sterna.status.model import HeldNow, InTransitNow, RegionStatus
+from sterna.status.model import HeldNow, InTransitNow, RegionStatus, SilentRegion
 
 MONTH = 30 * 86_400.0
 SOUND = RegionStatus(
@@ -42,9 +43,8 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Any:
         asked: dict[str, Any] = {}
         monkeypatch.setattr("sterna.status.gather.watch_status", lambda region, **given: asked.update(given) or status)
         task = SternaLagOperator(task_id="lag", limit=timedelta(minutes=1), **settings)
-        result = task.execute({})
         run.asked = asked
-        return result
+        return task.execute({})
 
     return run
 
@@ -171,10 +171,10 @@ def test_a_clean_up_that_does_not_get_ahead_fails(look: Any, metrics: dict[str, 
 
 def test_where_no_clean_up_is_run_nobody_looks_for_what_it_left(look: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     look(SOUND)
-    assert look.asked == {"evidence": True}
+    assert look.asked == {"evidence": True, "upkeep": None}
     monkeypatch.setenv("AIRFLOW__STERNA__GC_LIMIT", "0")
     look(replace(SOUND, oldest_evidence=ago(MONTH)))
-    assert look.asked == {"evidence": False}
+    assert look.asked == {"evidence": False, "upkeep": None}
 
 
 @pytest.mark.parametrize(
@@ -219,3 +219,30 @@ def test_every_alarm_is_told_at_once(look: Any, metrics: dict[str, float]) -> No
     slots = (Slot("sterna_eu", False, "lost", 0, 1.0),)
     status = replace(SOUND, watermark_lag_seconds=61.0, held=(held("ns.a", MONTH),), slots=slots)
     assert len(message(look, status).splitlines()) == metrics["sterna.alarms"] == 3
+
+
+def test_a_silent_region_that_upkeep_waits_for_is_an_alarm_where_upkeep_is_configured(
+    look: Any, metrics: dict[str, float], tmp_path: Any
+) -> None:
+    services = tmp_path / "services.yaml"
+    services.write_text("version: 1\nupkeep: {tables: [{match: ['**']}], patience: 2d}\n")
+    silent = replace(SOUND, silent=(SilentRegion("ap", 3 * 86_400.0), SilentRegion("us", None, "was changed")))
+    assert message(look, silent, services=str(services)) == (
+        "upkeep of main waits for ap, and storage grows: it is 259200 s behind main; "
+        "upkeep of main waits for us, and storage grows: was changed"
+    )
+    assert look.asked["upkeep"].patience == 2 * 86_400
+    assert (metrics["sterna.upkeep_waits_for"], metrics["sterna.alarms"]) == (2, 1)
+    assert look(replace(SOUND, silent=()), services=str(services)) == 0.0
+    assert metrics["sterna.upkeep_waits_for"] == 0
+    look(SOUND)
+    assert look.asked["upkeep"] is None
+
+
+def test_a_broken_services_file_hides_no_alarm_and_is_told(look: Any, tmp_path: Any) -> None:
+    services = tmp_path / "services.yaml"
+    services.write_text("version: 1\nupkeep: nonsense\n")
+    with pytest.raises(ServicesError, match="upkeep"):
+        look(SOUND, services=str(services))
+    late = replace(SOUND, lag_seconds=61.0, watermark_lag_seconds=61.0)
+    assert "lags 61 s" in message(look, late, services=str(services))

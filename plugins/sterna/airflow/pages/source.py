@@ -1,0 +1,74 @@
+"""What the pages look at: regions of the registry, the services file, and the limits of alarms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sterna.airflow.settings import seconds, text
+
+if TYPE_CHECKING:
+    from sterna.edges.secrets import Secrets
+    from sterna.registry.model import Registry
+    from sterna.replica.region import RegionContext
+    from sterna.services.model import Services
+    from sterna.status.alarms import AlarmLimits
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the pages have their facts from; each call reads the files anew.
+
+    Args:
+        region: gives the name of this Airflow's own region.
+        registry: reads the registry.
+        open: opens one region of a registry.
+        services: reads the services file.
+        limits: gives from where on something is an alarm.
+        secrets: finds credentials.
+        setting: gives an option of Airflow's section `[sterna]`.
+    """
+
+    region: Callable[[], str]
+    registry: Callable[[], Registry]
+    open: Callable[[Registry, str], RegionContext]
+    services: Callable[[], Services]
+    limits: Callable[[], AlarmLimits]
+    secrets: Secrets
+    setting: Callable[[str], str]
+
+    def own(self) -> RegionContext:
+        """Open this Airflow's own region; who asks closes it.
+
+        Raises:
+            RegistryError, UsageError: the registry is missing or wrong, or has no such region.
+        """
+        return self.other(self.region())
+
+    def other(self, name: str) -> RegionContext:
+        """Open a region; errors as `own` has them."""
+        from sterna.errors import UsageError
+
+        registry = self.registry()
+        if name not in registry.region_names:
+            raise UsageError(f"the registry has no region {name!r}")
+        return self.open(registry, name)
+
+
+def airflow_source() -> Source:
+    """Return the source that Airflow's configuration and connections make."""
+    from sterna.airflow.alert import read_limits
+    from sterna.airflow.secrets import command_secrets
+    from sterna.edges.services_file import read_services
+    from sterna.replica.region import RegionContext, read_registry
+
+    return Source(
+        region=lambda: text("region"),
+        registry=lambda: read_registry(text("registry")),
+        open=lambda registry, name: RegionContext.of(registry, registry.region(name), command_secrets),
+        services=lambda: read_services(text("services")),
+        limits=lambda: read_limits(seconds("lag_limit"), None, None, None),
+        secrets=command_secrets,
+        setting=text,
+    )

@@ -1,0 +1,71 @@
+// The frame around the views: navigation, language, and the look that Airflow has.
+import { el, note, show } from "./dom.js";
+import { follow } from "./api.js";
+import { language, setLanguage, t } from "./text.js";
+import * as regions from "./regions.js";
+import * as tables from "./tables.js";
+import * as runs from "./runs.js";
+import * as events from "./events.js";
+import * as ingest from "./ingest.js";
+import * as inspector from "./inspector.js";
+
+const VIEWS = { regions, tables, runs, events, ingest, inspector };
+let leave = () => {};
+
+function current() {
+  const name = location.hash.replace(/^#\/?/, "").split("/")[0];
+  return name in VIEWS ? name : "regions";
+}
+
+function draw() {
+  leave();
+  const name = current();
+  document.documentElement.lang = language() === "zh" ? "zh-CN" : "en";
+  document.title = `sterna · ${t(name)}`;
+  const main = document.getElementById("main");
+  show(document.getElementById("nav"), Object.keys(VIEWS).map((each) =>
+    el("a", { href: `#/${each}`, "aria-current": each === name ? "page" : null }, t(each))));
+  document.getElementById("skip").textContent = t("skip");
+  const button = document.getElementById("language");
+  button.textContent = language() === "zh" ? "English" : "中文";
+  button.lang = language() === "zh" ? "en" : "zh-CN";
+  const place = el("div", { class: "view" });
+  show(main, el("h2", {}, t(name)), place);
+  try {
+    leave = VIEWS[name].open(place) ?? (() => {});
+  } catch (error) {
+    show(place, note("error", String(error.message ?? error)));
+  }
+}
+
+function look() {
+  let dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  try {
+    if (window.parent !== window) {
+      const root = window.parent.document.documentElement;
+      if (root.classList.contains("dark")) dark = true;
+      if (root.classList.contains("light")) dark = false;
+    }
+  } catch {
+    // another origin's frame: the browser's own setting holds
+  }
+  document.documentElement.dataset.look = dark ? "dark" : "light";
+}
+
+document.getElementById("language").addEventListener("click", () => {
+  setLanguage(language() === "zh" ? "en" : "zh");
+  draw();
+});
+document.getElementById("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  document.getElementById("main").focus();
+});
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("a.airflow");
+  if (link) follow({ currentTarget: link, preventDefault: () => event.preventDefault() });
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", look);
+window.addEventListener("hashchange", draw);
+window.addEventListener("pagehide", () => leave());
+look();
+draw();

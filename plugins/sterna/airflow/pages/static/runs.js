@@ -1,0 +1,110 @@
+// What syncs are doing now, by Airflow's own runs and tasks: a person sees those that he may see there.
+import { badge, el, facts, grid, note, row, show } from "./dom.js";
+import { airflow, airflowLink, ask } from "./api.js";
+import { count, moment, seconds, size } from "./format.js";
+import { t } from "./text.js";
+
+const EVERY = 5_000;
+const RUNS = 10;
+const STAGES = ["plan", "copy", "localize", "publish", "announce", "linger", "arrive"];
+const COLORS = { success: "green", failed: "red", running: "orange", queued: "calm", up_for_retry: "orange" };
+
+export function open(place) {
+  let timer = 0;
+  let left = false;
+
+  async function draw() {
+    try {
+      const { dags } = await airflow("dags", { tags: "sterna", limit: 50, order_by: "dag_id" });
+      const found = await Promise.all(dags.map((dag) => airflow(`dags/${encodeURIComponent(dag.dag_id)}/dagRuns`, { limit: RUNS, order_by: "-run_after" })));
+      const runs = found.flatMap((each) => each.dag_runs).sort((a, b) => (a.run_after < b.run_after ? 1 : -1));
+      const syncs = await Promise.all(runs.filter((run) => run.state === "running").slice(0, 4).map(sync));
+      const last = syncs.length ? [] : await Promise.all(runs.slice(0, 20).filter((run) => run.state === "failed").slice(0, 1).map(sync));
+      const moving = await transit();
+      if (left) return;
+      show(place, syncs.length ? syncs : note("empty", t("nothingRuns")), last, moving, runs.length ? listed(runs.slice(0, 20)) : note("empty", t("noRuns")));
+    } catch (error) {
+      if (!left) show(place, note("error", error.message));
+    }
+    if (!left) timer = setTimeout(draw, EVERY);
+  }
+
+  show(place, note("loading", t("loading")));
+  draw();
+  return () => {
+    left = true;
+    clearTimeout(timer);
+  };
+}
+
+// How many bytes of a run's copies are done, by its copy tasks and the batches that its plan returned.
+export function progress(tasks, batches, now = Date.now()) {
+  const copies = tasks.filter((task) => task.task_id === "copy" && task.map_index >= 0);
+  const whole = batches.reduce((sum, batch) => sum + batch.bytes, 0);
+  const done = copies.filter((task) => task.state === "success").reduce((sum, task) => sum + (batches[task.map_index]?.bytes ?? 0), 0);
+  const begun = copies.map((task) => task.start_date).filter(Boolean).sort()[0];
+  const elapsed = begun ? (now - new Date(begun).getTime()) / 1000 : 0;
+  return { whole, done, left: done > 0 && done < whole ? (elapsed * (whole - done)) / done : null };
+}
+
+async function sync(run) {
+  const path = `dags/${encodeURIComponent(run.dag_id)}/dagRuns/${encodeURIComponent(run.dag_run_id)}`;
+  const { task_instances: tasks } = await airflow(`${path}/taskInstances`, { limit: 200 });
+  let batches = [];
+  try {
+    const found = await airflow(`${path}/taskInstances/plan/xcomEntries/return_value`);
+    batches = typeof found.value === "string" ? JSON.parse(found.value) : found.value;
+  } catch {
+    batches = []; // no plan yet, or a DAG without one
+  }
+  const known = progress(tasks, Array.isArray(batches) ? batches : []);
+  return el("section", { class: "card", "data-run": run.dag_run_id },
+    el("div", { class: "title" }, el("h3", {}, run.dag_id), badge(COLORS[run.state] ?? "calm", run.state), runLink(run)),
+    facts([[t("begun"), moment(run.start_date)],
+      [t("copied"), known.whole ? `${size(known.done)} / ${size(known.whole)}` : ""], [t("timeLeft"), known.left === null ? "" : seconds(known.left)]]),
+    known.whole ? el("progress", { max: known.whole, value: known.done, "aria-label": t("copied") }) : null,
+    el("ol", { class: "stages" }, ...stages(run, tasks)));
+}
+
+function stages(run, tasks) {
+  const names = [...new Set(tasks.map((task) => task.task_id))];
+  names.sort((a, b) => place(a) - place(b) || (a < b ? -1 : 1));
+  return names.map((name) => {
+    const mine = tasks.filter((task) => task.task_id === name);
+    const over = mine.filter((task) => task.state === "success").length;
+    const state = ["failed", "up_for_retry", "running", "queued"].find((each) => mine.some((task) => task.state === each)) ?? mine[0].state ?? "none";
+    const number = mine.length > 1 ? ` ${count(over)} / ${count(mine.length)}` : "";
+    const labels = mine.filter((task) => task.state === "running" && task.rendered_map_index).map((task) => task.rendered_map_index);
+    const target = airflowLink(`dags/${encodeURIComponent(run.dag_id)}/runs/${encodeURIComponent(run.dag_run_id)}/tasks/${encodeURIComponent(name)}`);
+    return el("li", {}, el("a", { class: "airflow", href: target }, name), " ", badge(COLORS[state] ?? "calm", `${state}${number}`),
+      labels.length ? el("small", { class: "quiet" }, ` ${labels.slice(0, 4).join(" · ")}`) : null);
+  });
+}
+
+function place(name) {
+  const at = STAGES.indexOf(name);
+  return at < 0 ? STAGES.length : at;
+}
+
+async function transit() {
+  try {
+    const { own } = await ask("api/regions");
+    const card = await ask(`api/regions/${encodeURIComponent(own)}`);
+    if (!card.transit?.length) return null;
+    return el("section", { class: "card" }, el("h3", {}, t("transit")), grid([t("table"), t("lag"), t("bytesLeft"), t("state")],
+      card.transit.slice(0, 50).map((item) => row(item.held.key, seconds(item.lag_seconds), size(item.bytes_left), item.under_way ? t("beingCopied") : t("noLane"))), { label: t("transit") }));
+  } catch {
+    return null; // the view Regions says why
+  }
+}
+
+function listed(runs) {
+  return el("section", {}, el("h3", {}, t("lastRuns")), grid([t("dag"), t("run"), t("state"), t("begun"), t("took")], runs.map((run) =>
+    row(run.dag_id, runLink(run), badge(COLORS[run.state] ?? "calm", run.state), run.start_date ? moment(run.start_date) : "–",
+      run.start_date && run.end_date ? seconds((new Date(run.end_date) - new Date(run.start_date)) / 1000) : "–")), { label: t("lastRuns") }));
+}
+
+function runLink(run) {
+  const target = airflowLink(`dags/${encodeURIComponent(run.dag_id)}/runs/${encodeURIComponent(run.dag_run_id)}`);
+  return el("a", { class: "airflow name", href: target }, run.dag_run_id);
+}

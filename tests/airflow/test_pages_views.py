@@ -1,0 +1,358 @@
+"""Each view of the pages in a real browser, in all of its states; over a small world, without an Airflow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, Route, expect
+
+from sterna.edges.brokers.message import Message
+from sterna.errors import CatalogUnreachable
+from sterna.outlets.letters import bury
+from sterna.status.alarms import AlarmLimits
+from tests.support.pages import Pages, chromium, page_app, served
+from tests.support.small_world import World, make_world, run
+
+ODD = "<img src=x onerror=alert(1)>"
+_PATIENCE = 30_000.0  # milliseconds: other tests keep the machine busy
+OUTLETS = """version: 1
+outlets:
+  pager: {target: {webhook: {url: "http://127.0.0.1:1/"}}, credential_id: hook}
+"""
+FOUND = {"age": 30, "city": "Shanghai", "last_updated_ts": "2023-10-27T10:00:00.000Z"}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=_PATIENCE)
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Region eu serves two tables, and holds one whose name is HTML."""
+    made = make_world(tmp_path_factory.mktemp("pages"))
+    for name in ("orders", "items"):
+        made.commit(**{name: made.write(name)})
+    run(made)
+    made.commit(**{ODD: "s3://nowhere/1.metadata.json"})
+    run(made)
+    return made
+
+
+@pytest.fixture
+def stage(world: World) -> Iterator[tuple[Pages, str]]:
+    pages = Pages(world)
+    with served(page_app(pages)) as url:
+        yield pages, url
+
+
+@pytest.fixture
+def pages(stage: tuple[Pages, str]) -> Pages:
+    return stage[0]
+
+
+@pytest.fixture
+def page(browser: Browser, stage: tuple[Pages, str]) -> Iterator[Page]:
+    """A page in English; errors in it fail the test."""
+    context = browser.new_context(locale="en-GB", timezone_id="UTC", base_url=stage[1])
+    made = context.new_page()
+    errors: list[str] = []
+    made.on("pageerror", lambda error: errors.append(str(error)))
+    yield made
+    context.close()
+    assert errors == []
+
+
+def answer(page: Page, path: str, body: Any, status: int = 200) -> None:
+    page.route(path, lambda route: route.fulfill(status=status, body=json.dumps(body), content_type="application/json"))
+
+
+def held_back(page: Page, path: str) -> list[Route]:
+    """Answer nothing, so that a view stays as it is while it waits."""
+    waiting: list[Route] = []
+    page.route(path, lambda route: waiting.append(route))
+    return waiting
+
+
+def fits(page: Page) -> bool:
+    return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+
+def test_regions(page: Page, pages: Pages) -> None:
+    waiting = held_back(page, "**/api/regions/us")
+    pages.limits = AlarmLimits(lag=0.0)
+    page.goto("/")
+    card = page.get_by_role("region", name="eu")
+    expect(card.get_by_text("needs a person")).to_be_visible()
+    expect(card.get_by_text(ODD, exact=False).first).to_be_visible()
+    expect(card.locator("svg.spark")).to_be_visible()
+    expect(card.get_by_text("register the URI's prefix").first).to_be_visible()
+    other = page.get_by_role("region", name="us")
+    expect(other.get_by_text("Loading…")).to_be_visible()
+    waiting[0].fulfill(status=504, body='{"error": "no answer within 20 s"}')
+    expect(other.get_by_text("no answer within 20 s")).to_be_visible()
+    expect(card.get_by_text("needs a person")).to_be_visible()
+
+
+def test_a_dark_region_is_dark_and_not_red(page: Page, pages: Pages) -> None:
+    pages.dark["us"] = CatalogUnreachable("Nessie of us does not answer")
+    page.goto("/")
+    expect(page.get_by_role("region", name="us").get_by_text("dark", exact=True)).to_be_visible()
+    expect(page.get_by_role("region", name="eu").get_by_text("tables held")).to_be_visible()
+    expect(page.locator(".badge.red")).to_have_count(0)
+
+
+def test_regions_that_cannot_be_listed(page: Page) -> None:
+    answer(page, "**/api/regions", {"error": "can't read the registry"}, 503)
+    page.goto("/")
+    expect(page.get_by_role("alert")).to_have_text("can't read the registry")
+
+
+def test_a_session_that_is_over_is_told(page: Page) -> None:
+    page.goto("/#/tables")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    answer(page, "**/api/**", {"detail": "Not authenticated"}, 401)
+    for view in ("regions", "tables", "runs", "ingest"):
+        page.goto(f"/#/{view}")
+        expect(page.get_by_text("Not authenticated").first).to_be_visible()
+
+
+def test_tables_by_mouse_and_keyboard(page: Page) -> None:
+    page.goto("/#/tables")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(3)
+    expect(rows.first).to_contain_text(ODD)
+    assert page.title() == "sterna · Tables"
+    page.get_by_role("button", name="Table", exact=True).focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("th[aria-sort=ascending]")).to_contain_text("Table")
+    page.get_by_label("Search tables").fill("ITEM")
+    expect(rows).to_have_count(1)
+    page.get_by_label("Search tables").fill("nothing has this")
+    expect(page.get_by_text("No table has that in its name.")).to_be_visible()
+    page.get_by_role("button", name="What would the next sync do?").click()
+    expect(page.get_by_text("The next sync ")).to_be_visible()
+
+
+def test_tables_empty_and_failing(page: Page) -> None:
+    empty = {"region": "eu", "total": 0, "page": 0, "size": 50, "counts": {}, "rows": []}
+    answer(page, "**/api/tables/*", empty)
+    page.goto("/#/tables")
+    expect(page.get_by_text("No table yet.")).to_be_visible()
+    page.unroute("**/api/tables/*")
+    answer(page, "**/api/tables/*", {"error": "Nessie does not answer"}, 503)
+    page.get_by_label("Search tables").fill("x")
+    expect(page.get_by_role("alert")).to_have_text("Nessie does not answer")
+
+
+def test_the_stream_says_how_it_is_connected(page: Page) -> None:
+    state = page.get_by_test_id("connection")
+    page.goto("/#/events")
+    expect(state).to_have_text("Listening for messages...")
+    expect(state).to_have_attribute("data-color", "green")
+    expect(page.get_by_text("No outlet is configured")).to_be_visible()
+    page.get_by_role("button", name="Disconnect").click()
+    expect(state).to_have_text("Disconnected")
+    waiting = held_back(page, "**/api/events")
+    page.get_by_role("button", name="Connect", exact=True).click()
+    expect(state).to_have_text("Connecting...")
+    expect(state).to_have_attribute("data-color", "orange")
+    waiting[0].fulfill(status=401, body="{}")
+    expect(state).to_contain_text("Failed")
+    expect(state).to_have_attribute("data-color", "red")
+
+
+def test_an_event_comes_live_and_brings_its_figure(page: Page, world: World) -> None:
+    answer(page, "**/api/kpi*", {"configured": True, "kpi": {"total_revenue": ODD}})
+    page.goto("/#/events")
+    expect(page.get_by_test_id("connection")).to_have_text("Listening for messages...")
+    world.commit(items=world.write("items"))
+    run(world)
+    expect(page.locator("tbody tr").filter(has_text="ns.items")).to_have_count(1)
+    expect(page.locator(".facts").first).to_contain_text("ns.items")
+    expect(page.get_by_test_id("kpi")).to_contain_text(ODD)
+
+
+def test_the_figure_waits(page: Page) -> None:
+    held_back(page, "**/api/events")
+    page.goto("/#/events")
+    expect(page.get_by_test_id("kpi")).to_have_text("Waiting for data...")
+
+
+def test_dead_letters_are_sent_again_after_a_confirmation(page: Page, pages: Pages, world: World) -> None:
+    pages.services = OUTLETS
+    bury(world.context(), "pager", Message("a-1", ODD, b'{"time": "2026-01-01T00:00:00Z", "id": "a-1"}'), ODD)
+    sent = []
+    answer(page, "**/replay", {"outlet": "pager", "sent": 1, "left": 0, "problem": ""})
+    page.on("request", lambda request: sent.append(request) if request.method == "POST" else None)
+    page.goto("/#/events")
+    button = page.get_by_role("button", name="1: replay…")
+    button.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text(ODD).first).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    assert sent == []
+    button.click()
+    dialog.get_by_role("button", name="Send again").click()
+    expect(dialog.get_by_text("Sent: 1, left: 0.")).to_be_visible()
+    assert [request.post_data_json for request in sent] == [{"confirmed": 1}]
+
+
+def test_ingest(page: Page) -> None:
+    page.goto("/#/ingest")
+    expect(page.get_by_text("The services file has no ingestion for this region.")).to_be_visible()
+    lane = {"tenant": "acme", "table": f"acme.{ODD}", "channel": "eu.acme.default", "partition": ""}
+    batch = {
+        "lane": lane,
+        "number": 7,
+        "state": "rejected",
+        "rows": 5,
+        "bytes": 100,
+        "commit": "",
+        "reason": "a column",
+    }
+    batch |= {"closed": "2026-01-01T00:00:00+00:00", "snapshot": None}
+    waiting = {"tenant": "acme", "table": "acme.events", "buffered": 3, "waiting": 1, "bytes": 10, "age": 900.0}
+    told = {"configured": True, "begun": True, "states": ["closed", "rejected"], "batches": [batch]}
+    told |= {"tenants": [{"name": "acme", "backlog": 10, "day": 20}]}
+    answer(page, "**/api/ingest?*", told | {"tables": [waiting | {"alarm": True, "reason": ""}]})
+    answer(page, "**/api/ingest", told | {"tables": [waiting | {"alarm": True, "reason": ""}]})
+    answer(page, "**/api/ingest/find*", {"found": "batch", "batch": batch})
+    page.reload()
+    expect(page.locator(".badge.red", has_text="15 min")).to_be_visible()
+    expect(page.get_by_text(f"acme.{ODD}")).to_be_visible()
+    page.get_by_label("Where is my upload?").fill("abc")
+    page.keyboard.press("Enter")
+    expect(page.locator(".card .facts")).to_contain_text("rejected")
+    answer(page, "**/api/ingest?*", {"error": "the tracker does not answer"}, 503)
+    page.locator("#state").select_option("rejected")
+    expect(page.get_by_text("the tracker does not answer")).to_be_visible()
+
+
+def test_runs(page: Page) -> None:
+    run_ = {"dag_id": "sterna_sync", "dag_run_id": ODD, "state": "running", "run_after": "2026-01-01T00:00:00Z"}
+    run_ |= {"start_date": "2026-01-01T00:00:00Z", "end_date": None}
+    copies = [
+        {"task_id": "copy", "map_index": at, "state": state, "start_date": "2026-01-01T00:00:00Z"}
+        for at, state in enumerate(("success", "running"))
+    ]
+    tasks = [{"task_id": "plan", "map_index": -1, "state": "success", "start_date": None}, *copies]
+    answer(page, "**/api/v2/**", {"detail": "Forbidden"}, 403)
+    page.goto("/#/runs")
+    expect(page.get_by_role("alert")).to_have_text("Forbidden")
+    answer(page, "**/api/v2/dags?*", {"dags": [{"dag_id": "sterna_sync"}]})
+    answer(page, "**/dagRuns?*", {"dag_runs": []})
+    page.reload()
+    expect(page.get_by_text("No run yet.")).to_be_visible()
+    answer(page, "**/dagRuns?*", {"dag_runs": [run_]})
+    answer(page, "**/taskInstances?*", {"task_instances": tasks})
+    answer(page, "**/xcomEntries/*", {"value": [{"bytes": 1024}, {"bytes": 3072}]})
+    page.reload()
+    card = page.locator(".card[data-run]")
+    expect(card).to_contain_text("1.0 KiB / 4.0 KiB")
+    copy = card.get_by_role("link", name="copy", exact=True)
+    assert (copy.get_attribute("href") or "").endswith("%3E/tasks/copy")
+    expect(card).to_contain_text("1 / 2")
+    expect(page.get_by_role("link", name=ODD).first).to_be_visible()
+
+
+def test_the_inspector_finds_a_user(page: Page) -> None:
+    asked = []
+    page.on("request", lambda request: asked.append(request.url) if "/features/" in request.url else None)
+    answer(page, "**/api/features/123", FOUND)
+    page.goto("/#/inspector")
+    expect(page.get_by_label("User ID")).to_be_visible()
+    expect(page.get_by_test_id("features-display")).to_have_count(0)
+    page.get_by_role("button", name="Look up").click()  # empty: ignored
+    page.get_by_label("User ID").fill("123")
+    page.keyboard.press("Enter")
+    shown = page.get_by_test_id("features-display")
+    expect(shown).to_contain_text("30")
+    expect(shown).to_contain_text("Shanghai")
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("user", "status", "message"), [("404", 404, "User not found."), ("500", 500, "Server error.")]
+)
+def test_the_inspector_says_why_not(page: Page, user: str, status: int, message: str) -> None:
+    answer(page, f"**/api/features/{user}", {"statusCode": status, "statusMessage": message}, status)
+    page.goto("/#/inspector")
+    page.get_by_label("User ID").fill(user)
+    page.get_by_role("button", name="Look up").click()
+    expect(page.get_by_role("alert")).to_have_text(f"Lookup failed! {message}")
+
+
+def test_the_inspector_ignores_a_second_question_while_one_is_pending(page: Page) -> None:
+    waiting = held_back(page, "**/api/features/*")
+    page.goto("/#/inspector")
+    page.get_by_label("User ID").fill("123")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Look up")).to_be_disabled()
+    expect(page.get_by_text("Loading…")).to_be_visible()
+    assert len(waiting) == 1
+    waiting[0].fulfill(status=500, body="not JSON")
+    expect(page.get_by_role("alert")).to_have_text("Lookup failed! Unknown error")
+
+
+def test_the_inspector_in_chinese(page: Page) -> None:
+    answer(page, "**/api/features/404", {"statusMessage": "User not found."}, 404)
+    answer(page, "**/api/features/123", FOUND | {"city": ODD})
+    page.goto("/#/inspector")
+    page.get_by_role("button", name="中文").click()
+    expect(page.get_by_role("heading", name="实时特征检查器")).to_be_visible()
+    page.get_by_label("用户 ID").fill("404")
+    page.get_by_role("button", name="查询").click()
+    expect(page.get_by_role("alert")).to_have_text("查询失败! User not found.")
+    page.get_by_label("用户 ID").fill("123")
+    page.keyboard.press("Enter")
+    expect(page.get_by_test_id("features-display")).to_contain_text(ODD)
+    assert page.evaluate("document.documentElement.lang") == "zh-CN"
+    page.route("**/api/features/9", lambda route: route.abort())
+    page.get_by_label("用户 ID").fill("9")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_have_text("查询失败! 未知错误")
+
+
+@pytest.mark.parametrize("view", ["regions", "tables", "events", "ingest", "inspector"])
+def test_a_narrow_window_scrolls_in_one_direction_alone(page: Page, view: str) -> None:
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(f"/#/{view}")
+    expect(page.locator("main h2")).to_be_visible()
+    expect(page.get_by_text("Loading…")).to_have_count(0)
+    assert fits(page)
+
+
+def test_the_keyboard_reaches_navigation_and_content(page: Page) -> None:
+    page.goto("/#/tables")
+    expect(page.locator("tbody tr")).to_have_count(3)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "region"
+
+
+def test_nothing_comes_from_elsewhere(page: Page, stage: tuple[Pages, str]) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto("/")
+    expect(page.get_by_role("region", name="eu").locator("svg")).to_be_visible()
+    assert [url for url in asked if not url.startswith(stage[1])] == []
+
+
+def test_dark_and_light(page: Page) -> None:
+    page.goto("/")
+    colors = []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.wait_for_function("scheme => document.documentElement.dataset.look === scheme", arg=scheme)
+        colors.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert len(set(colors)) == 2

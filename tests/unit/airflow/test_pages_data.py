@@ -1,0 +1,173 @@
+"""What the pages' routes answer, over a small world."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from sterna.airflow.pages import upstream
+from sterna.airflow.pages.app import create_app
+from sterna.edges.brokers.message import Message
+from sterna.errors import CatalogUnreachable
+from sterna.outlets.letters import bury, dead_files
+from sterna.registry.credential import Credential
+from sterna.status.alarms import AlarmLimits
+from tests.support.pages import OPEN, Pages
+from tests.support.small_world import World, make_world, run
+
+ODD = "<img src=x onerror=alert(1)>"
+OUTLETS = """version: 1
+outlets:
+  pager:
+    target: {webhook: {url: "http://127.0.0.1:1/"}}
+    credential_id: hook
+"""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """Region eu serves three tables, and holds one."""
+    made = make_world(tmp_path)
+    for name in ("orders", "items", "customers"):
+        made.commit(**{name: made.write(name)})
+    run(made)
+    made.commit(bad="s3://nowhere/1.metadata.json")
+    run(made)
+    return made
+
+
+@pytest.fixture
+def pages(world: World) -> Pages:
+    return Pages(world)
+
+
+@pytest.fixture
+def client(pages: Pages) -> Iterator[TestClient]:
+    with TestClient(create_app(pages.source, OPEN, lambda seconds: upstream_double(seconds))) as made:
+        yield made
+
+
+def upstream_double(seconds: float) -> httpx.AsyncClient:
+    """A feature service that knows user 123, and a gateway."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/kpi":
+            return httpx.Response(200, json={"kpi": {"total_revenue": 12.5}, "snapshot_id": "1"})
+        user = request.url.path.rpartition("/")[2]
+        if user == "123":
+            return httpx.Response(200, json={"age": 30, "city": "Shanghai", "last_updated_ts": "2023-10-27T10:00:00Z"})
+        if user == "504":
+            raise httpx.ReadTimeout("too slow")
+        if user == "302":
+            return httpx.Response(302, headers={"location": "http://elsewhere/"})
+        return httpx.Response(404 if user == "404" else 500, text="secret of the service")
+
+    return httpx.AsyncClient(transport=httpx.MockTransport(answer), timeout=seconds)
+
+
+def test_a_card_says_what_status_says(client: TestClient) -> None:
+    assert client.get("/api/regions").json() == {"own": "eu", "regions": ["eu", "us"]}
+    card = client.get("/api/regions/eu").json()
+    assert [(item["held"]["key"], item["held"]["kind"]) for item in card["held"]] == [("ns.bad", "UnregisteredUri")]
+    assert card["watermark"] == card["source_hash"]
+    assert (card["shared"], card["alarms"]) == (True, [])
+    assert card["day"] and card["day"][-1][1] == 0
+
+
+def test_red_is_what_the_alert_would_tell(client: TestClient, pages: Pages) -> None:
+    pages.limits = AlarmLimits(lag=0.0)
+    assert [alarm["kind"] for alarm in client.get("/api/regions/eu").json()["alarms"]] == ["held"]
+
+
+def test_a_dark_region_has_a_card_and_the_others_theirs(client: TestClient, pages: Pages) -> None:
+    pages.dark["us"] = CatalogUnreachable("Nessie does not answer")
+    dark = client.get("/api/regions/us").json()
+    assert "does not answer" in dark["dark"]
+    assert "dark" not in client.get("/api/regions/eu").json()
+
+
+def test_this_regions_own_catalog_that_is_dark_is_told(client: TestClient, pages: Pages) -> None:
+    pages.dark["eu"] = CatalogUnreachable("Nessie does not answer")
+    assert "does not answer" in client.get("/api/regions/eu").json()["dark"]
+    answer = client.get("/api/tables/eu")
+    assert (answer.status_code, answer.json()) == (503, {"error": "Nessie does not answer"})
+
+
+def table_states(client: TestClient, **query: Any) -> dict[str, str]:
+    return {row["key"]: row["state"] for row in client.get("/api/tables/eu", params=query).json()["rows"]}
+
+
+def test_tables_are_searched_sorted_and_paged(client: TestClient, world: World) -> None:
+    world.commit(items=world.write("items"), fresh=world.write("fresh"), orders=None)
+    states = {"ns.bad": "held", "ns.items": "behind", "ns.fresh": "missing", "ns.orders": "gone"}
+    assert table_states(client) == {**states, "ns.customers": "served"}
+    assert list(table_states(client, sort="-name")) == sorted([*states, "ns.customers"], reverse=True)
+    assert list(table_states(client, search="ORD")) == ["ns.orders"]
+    page = client.get("/api/tables/eu", params={"size": 2, "page": 1, "sort": "name"}).json()
+    assert ([row["key"] for row in page["rows"]], page["total"]) == (["ns.fresh", "ns.items"], 5)
+    assert client.get("/api/tables/eu", params={"sort": "bytes"}).status_code == 422
+    (row,) = client.get("/api/tables/eu", params={"search": "customers"}).json()["rows"]
+    assert (row["files"], row["snapshot"]) == (1, "1")
+    assert row["bytes"] > 0
+
+
+def test_the_plan_is_the_commands_own(client: TestClient, world: World) -> None:
+    assert client.get("/api/plan").json()["idle"] is True
+
+
+def test_odd_names_come_as_they_are(client: TestClient, world: World) -> None:
+    world.commit(**{ODD: "s3://nowhere/2.metadata.json"})
+    assert f"ns.{ODD}".replace(".metadata", "") in table_states(client, search="onerror")
+
+
+def test_an_inspector_answers_as_its_service_does(client: TestClient, pages: Pages) -> None:
+    unset = client.get("/api/features/123")
+    assert (unset.status_code, unset.json()["statusMessage"]) == (500, "Feature service URL is not configured")
+    pages.settings["feature_service_url"] = "http://features/"
+    assert client.get("/api/features/123").json()["city"] == "Shanghai"
+    for user in ("abc", "-1", "1.5", "٣", "9223372036854775808", "1" * 400):
+        refused = client.get(f"/api/features/{user}")
+        assert (refused.status_code, refused.json()["statusMessage"]) == (400, "Invalid user ID format"), user
+    for user, status in (("404", 404), ("500", 500), ("504", 500), ("302", 500), ("9223372036854775807", 500)):
+        failed = client.get(f"/api/features/{user}")
+        told = (failed.status_code, failed.json()["statusMessage"])
+        assert told == (status, f"Failed to fetch features for user {user}."), user
+        assert "secret" not in failed.text
+    assert upstream.FEATURE_SECONDS == 5.0
+
+
+def test_the_figure_is_the_gateways(client: TestClient, pages: Pages) -> None:
+    assert client.get("/api/kpi", params={"at": "a-1"}).json() == {"configured": False}
+    pages.settings["gateway_url"] = "http://gateway"
+    assert client.get("/api/kpi", params={"at": "a-1"}).json()["kpi"] == {"total_revenue": 12.5}
+
+
+def test_ingestion_that_nobody_configured_is_no_error(client: TestClient) -> None:
+    assert client.get("/api/ingest").json() == {"configured": False, "region": "eu"}
+    assert client.get("/api/ingest/find", params={"id": "x"}).json() == {"configured": False}
+
+
+def test_a_replay_is_what_was_confirmed_or_nothing(client: TestClient, pages: Pages, world: World) -> None:
+    pages.services = OUTLETS
+    pages.secrets = lambda id: Credential(id, password="whsec_" + base64.b64encode(b"k" * 32).decode())
+    context = world.context()
+    event = b'{"time": "2026-01-01T00:00:00Z", "id": "a-1"}'
+    bury(context, "pager", Message("a-1", "ns.orders", event), "HTTP 400")
+    assert client.get("/api/outlets").json()["outlets"][0]["dead"] == 1
+    shown = client.get("/api/outlets/pager/dead").json()
+    assert (shown["count"], shown["letters"][0]["reason"]) == (1, "HTTP 400")
+    path = "/api/outlets/pager/replay"
+    own = {"Origin": "http://testserver"}
+    other = client.post(path, json={"confirmed": 2}, headers=own)
+    assert other.status_code == 400 and "not 2" in other.json()["error"]
+    assert client.post("/api/outlets/none/replay", json={"confirmed": 0}, headers=own).status_code == 400
+    done = client.post(path, json={"confirmed": 1}, headers=own).json()
+    # Nobody listens there: the letter stays.
+    assert (done["sent"], done["left"]) == (0, 1) and done["problem"]
+    assert len(dead_files(context, "pager")) == 1

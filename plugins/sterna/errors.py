@@ -22,6 +22,7 @@
     │   ├── StoreDenied          the endpoint refuses our credential                                stop
     │   └── ObjectMissing        an object that must be there is not                                retry
     ├── EngineError              rclone or Spark is missing, too old or failed as a whole           retry
+    │   └── NoIceberg            Spark's driver hasn't got Iceberg's runtime                        stop
     ├── Busy                     a sync or a clean-up is at work, and the other has to wait for it  retry
     ├── QueryError               a named query has no answer
     │   ├── BadRequest           what was asked isn't what the query takes                           stop
@@ -52,6 +53,9 @@
     │   ├── NotStaged            rows would be, or were, live at once                                stop
     │   ├── BatchRejected        the audit says no: it stays staged, and readers never see it        stop
     │   └── TableGone            there is no such table on `main`, or no longer                      stop
+    ├── FlowError                a table can't follow another one
+    │   ├── FlowStopped          how far it has come isn't certain                                   stop
+    │   └── NotOnlyAdded         the source took rows away, and the flow only appends                stop
     ├── IngestError
     │   ├── BadDrop              what was sent can't be read as what it says it is                   stop
     │   ├── DropOverLimit        it is larger, longer or deeper than the tenant's limits allow       stop
@@ -60,6 +64,13 @@
     │   ├── TrackerContradicts   the tracker says of a batch what can't be true                      stop
     │   ├── TrackerLost          the inbox is in use, and the tracker isn't its own                  stop
     │   └── TrackerTooNew        a newer sterna has made the tracker's tables                        stop
+    ├── FeaturesError
+    │   ├── FeatureStoreUnreachable  the store of features doesn't answer, or isn't the primary      retry
+    │   ├── FeatureStoreRefused  it understood and said no                                           stop
+    │   ├── FeatureStoreFull     it has no memory left                                               stop
+    │   ├── FeaturesMoved        another run fills the view: this one has to stop                    retry
+    │   ├── UnfitView            a view's table hasn't got its columns, or not in such types         stop
+    │   └── LabelTooOld          a label is older than the history that the table keeps              stop
     ├── ReplicaBroken            a file that a kept head of the replica needs can't be read         stop
     ├── UpkeepBlocked            something is needed still, or nobody knows: nothing is expired or deleted   stop
     └── TableError               one table can't be localized now: it is held, the others go on     hold
@@ -308,6 +319,12 @@ class EngineError(SternaError):
     exit_code = 4
 
 
+class NoIceberg(EngineError):
+    """Spark's driver hasn't got Iceberg's runtime, and no later run will find it there."""
+
+    remedy = Remedy.STOP
+
+
 class Busy(SternaError):
     """A sync or a clean-up is at work in the region, and the other has to wait until it is over."""
 
@@ -479,6 +496,62 @@ class TableGone(WapError):
     """There is no such table on `main`, or there is no longer."""
 
 
+class FlowError(SternaError):
+    """A table can't follow another one."""
+
+    has_lines = False
+
+
+class FlowStopped(FlowError):
+    """How far a flow has come isn't certain: its target has rows and no mark, or a rebuild isn't done."""
+
+    exit_code = 6
+
+
+class NotOnlyAdded(FlowError):
+    """The source deleted or updated rows, and the flow only appends what is new."""
+
+    exit_code = 6
+
+
+class FeaturesError(SternaError):
+    """Features can't be kept, told or joined to labels."""
+
+    has_lines = False
+
+
+class FeatureStoreUnreachable(FeaturesError):
+    """The store of features gives no answer in time, is loading, or is a copy that takes no writes."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class FeatureStoreRefused(FeaturesError):
+    """The store of features understood and said no."""
+
+
+class FeatureStoreFull(FeaturesError):
+    """The store of features has no memory left for what is written."""
+
+
+class FeaturesMoved(FeaturesError):
+    """Another run fills the view by now: what this one would write could be older."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class UnfitView(FeaturesError):
+    """A view's table hasn't got the columns that the view names, or not in types that can be kept."""
+
+    exit_code = 2
+
+
+class LabelTooOld(FeaturesError):
+    """A label is older than the history that the table keeps: what was known then can't be told."""
+
+
 class IngestError(SternaError):
     """Something that came in can't be taken, or not be brought further."""
 
@@ -520,6 +593,25 @@ class TrackerTooNew(IngestError):
     """A newer sterna has made the tracker's tables: this one would not understand them."""
 
     exit_code = 2
+
+
+class TopicUnreachable(IngestError):
+    """A Kafka that messages are read from doesn't answer, or lets nobody read."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class TopicRecreated(IngestError):
+    """A topic is another one than its position was kept for: it was deleted and made anew, and offsets start again."""
+
+    exit_code = 5
+
+
+class MessagesGone(IngestError):
+    """Messages that were not read yet are no longer in their topic, or it ends before what was read of it."""
+
+    exit_code = 5
 
 
 class ReplicaBroken(SternaError):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 UNEXPECTED = 1
 LATER = 4  # something does not answer: a later run resumes
-HELD = 5  # tables are held, or what came in waits for too long
+HELD = 5  # tables are held, what came in waits for too long, or features are late
 CHANGED = 6  # the replica branch can't be used: changed by somebody else, or `main` has diverged
-FAULTS = 7  # verify found faults, repair left some, or an outlet that is gone has a position
+FAULTS = 7  # verify found faults, or features that differ, repair left some, or an outlet that is gone has a position
 BLOCKED = 8  # upkeep has to wait: for a region, or for a file that can't be read
 INTERRUPTED = 130
 

@@ -14,6 +14,8 @@ from sterna.cli.changes import changes_app
 from sterna.cli.context import finder
 from sterna.cli.demo import demo_app
 from sterna.cli.events import events_app
+from sterna.cli.features import features_app
+from sterna.cli.flow import flow_app
 from sterna.cli.follow import follow_app
 from sterna.cli.gc import gc_app
 from sterna.cli.ingest import ingest_app
@@ -50,8 +52,10 @@ app.add_typer(catalog_app, name="catalog")
 app.add_typer(services_app, name="services")
 app.add_typer(events_app, name="events")
 app.add_typer(upkeep_app, name="upkeep")
+app.add_typer(features_app, name="features")
 ingest_app.add_typer(ingest_work_app)
 app.add_typer(ingest_app, name="ingest")
+app.add_typer(flow_app, name="flow")
 
 
 def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> None:

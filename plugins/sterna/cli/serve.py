@@ -41,10 +41,10 @@ def serve(
         typer.Option("--allow-origin", help="Pages of this origin may ask, such as https://example.com; repeat it."),
     ] = None,
 ) -> None:
-    """Serve a region's rooms over HTTP, until it is told to end: events of its tables, queries that have a name, and
-    what writers post.
+    """Serve a region's rooms over HTTP, until it is told to end: events of its tables, queries that have a name,
+    features, and what writers post.
 
-    Tokens are those that the catalog takes; see docs/events.md, docs/queries.md and docs/ingest.md.
+    Tokens are those that the catalog takes; see docs/events.md, docs/queries.md, docs/features.md and docs/ingest.md.
     """
     try:
         from sterna.gateway.gateway import ServeOptions

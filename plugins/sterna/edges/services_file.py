@@ -28,6 +28,15 @@ def find_services(named: str | Path | None) -> Path | None:
     return DEFAULT_SERVICES if os.path.lexists(DEFAULT_SERVICES) else None
 
 
+def services_folder(named: str | Path | None) -> Path:
+    """Return the folder from which the file's own paths lead on.
+
+    Args:
+        named: as `find_services` takes it.
+    """
+    return (find_services(named) or DEFAULT_SERVICES).parent
+
+
 def read_services(named: str | Path | None, *, sql_check: SqlCheck | None = None) -> Services:
     """Find and read the services file, YAML or JSON; a missing one that nobody named means: nothing is configured.
 

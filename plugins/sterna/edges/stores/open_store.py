@@ -28,7 +28,7 @@ from sterna.registry.model import Location
 LATER = "a later run resumes"
 PAGE = 1000
 _CONNECT_SECONDS = 5
-_RETRIES = 4
+_RETRIES = 6  # over a second: as long as some stores show a file that was just written with another size
 _WHOLE_CALL = 10  # times the timeout: a large body that keeps flowing may take longer than one that stalls
 # Variables that obstore takes for more than a service account's key, and no option turns off.
 _RIVALS = ("GOOGLE_BEARER_TOKEN", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "SERVICE_ACCOUNT")

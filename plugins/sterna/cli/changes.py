@@ -18,7 +18,7 @@ changes_app = typer.Typer()
     epilog="Example: sterna changes sales.orders --region eu --from 8744736658442914487 --to 2219846157934411103",
 )
 def changes(
-    table: Annotated[str, typer.Argument(help="The table, as the catalog names it.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table, as the catalog names it.")],
     region: RegionName,
     start: Annotated[
         str | None,

@@ -26,7 +26,7 @@ events_app = typer.Typer(help="Events of a region's tables, and the outlets that
 _PORTION = 200  # commits that are read at once
 _PAUSE = 0.5
 
-OutletName = Annotated[str, typer.Argument(help="The outlet.")]
+OutletName = Annotated[str, typer.Argument(metavar="OUTLET", help="The outlet.")]
 Keep = Annotated[str, typer.Option("--keep", help="How far back events are told, as for sterna serve.")]
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sterna.features.region import Failed
 
 features_app = typer.Typer(help="Keep rows of tables for online reads.", no_args_is_help=True)
-Views = Annotated[list[str] | None, typer.Argument(metavar="[VIEW…]", help="Views; none: all.")]
+Views = Annotated[list[str] | None, typer.Argument(metavar="VIEW", help="Views; none: all.")]
 _SAMPLE = re.compile(r"1/([1-9][0-9]{0,5})")
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 flow_app = typer.Typer(help="Tables that follow the snapshots of others.", no_args_is_help=True)
 
-Named = Annotated[list[str] | None, typer.Argument(metavar="[FLOW]...", help="Only these flows; default: all.")]
+Named = Annotated[list[str] | None, typer.Argument(metavar="FLOW", help="Only these flows; default: all.")]
 
 
 @flow_app.command("check", epilog="Example: sterna flow check --region eu")

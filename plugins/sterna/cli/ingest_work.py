@@ -117,8 +117,10 @@ def rebuild(
 
 @ingest_work_app.command("add", epilog="Example: sterna ingest add acme.events s3://lake-us/in/a.parquet --region eu")
 def add(
-    table: Annotated[str, typer.Argument(help="The table's dotted key.")],
-    uris: Annotated[list[str], typer.Argument(help="Parquet files that lie in any region, and stay there.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table's dotted key.")],
+    uris: Annotated[
+        list[str], typer.Argument(metavar="URI", help="Parquet files that lie in any region, and stay there.")
+    ],
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
     services: ServicesPath = None,

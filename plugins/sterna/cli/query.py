@@ -17,7 +17,9 @@ query_app = typer.Typer()
 @query_app.command("query", epilog="Example: sterna query revenue --region eu --snapshot-id 8744736658442914487")
 def query(
     region: RegionName,
-    name: Annotated[str | None, typer.Argument(help="The query; none named: the default, or the only one.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="QUERY", help="The query; none named: the default, or the only one.")
+    ] = None,
     snapshot_id: Annotated[
         str | None, typer.Option("--snapshot-id", help="The snapshot that its one table is read at.")
     ] = None,

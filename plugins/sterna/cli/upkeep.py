@@ -18,7 +18,7 @@ upkeep_app = typer.Typer(help="Keep tables on main in shape.", no_args_is_help=T
 upkeep_app.add_typer(behind_app)
 
 Named = Annotated[
-    list[str] | None, typer.Argument(metavar="[TABLE…]", help="Tables, or patterns such as 'sales.*'; none: all.")
+    list[str] | None, typer.Argument(metavar="TABLE", help="Tables, or patterns such as 'sales.*'; none: all.")
 ]
 
 

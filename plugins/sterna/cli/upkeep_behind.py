@@ -20,7 +20,7 @@ behind_app = typer.Typer()
 def expire(
     region: RegionName,
     tables: Annotated[
-        list[str] | None, typer.Argument(metavar="[TABLE]...", help="Only these tables, or patterns; default: all.")
+        list[str] | None, typer.Argument(metavar="TABLE", help="Only these tables, or patterns; default: all.")
     ] = None,
     registry: RegistryPath = DEFAULT_REGISTRY,
     services: ServicesPath = None,

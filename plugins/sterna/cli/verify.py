@@ -89,7 +89,7 @@ def repair(
     tables: Tables = None,
     deep: DeepRepair = False,
     relocalize: Relocalize = False,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[TABLE]...", help="The same as --table.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="TABLE", help="The same as --table.")] = None,
     generation: Generation = 0,
     yes: Yes = False,
     dry_run: DryRun = False,

@@ -289,6 +289,11 @@ def announced_snapshots_are_forgotten() -> AbstractContextManager[object]:
     return patch("sterna.upkeep.gather._heads", heads)
 
 
+def flows_are_forgotten() -> AbstractContextManager[object]:
+    """Nobody looks how far flows have come."""
+    return patch("sterna.upkeep.gather._followed", lambda context, settings, main: ())
+
+
 @contextmanager
 def a_silent_region_is_left_out_by_itself() -> Iterator[None]:
     """Who is silent for longer than it is waited for counts no more, without a word of an operator's."""

@@ -14,6 +14,8 @@ from tests.simulation.store import Store
 from tests.simulation.tables import Table
 from tests.support.doubles.catalog import InMemoryCatalog
 
+FOLLOWED = "f"
+"""The namespace of a flow's two tables, which nobody else changes."""
 _NAMES = tuple((space, name) for space in ("n", "m") for name in ("a", "b", "c"))
 
 
@@ -59,11 +61,15 @@ class Main:
         found = self.at(hash or self.heads[-1]).items()
         return {key: self.versions[content.metadata_location] for key, content in found if content.metadata_location}
 
+    def theirs(self) -> dict[Key, Table]:
+        """The tables on `main` that any writer may change."""
+        return {key: table for key, table in self.tables().items() if key[0] != FOLLOWED}
+
     # What writers do.
 
     def write(self) -> None:
         """Change one table, or several in one commit."""
-        now = self.tables()
+        now = self.theirs()
         count = self.rng.choices((1, 2), (4, 1))[0]
         keys = (
             self.rng.sample(_NAMES, count)
@@ -95,7 +101,7 @@ class Main:
 
     def drop(self) -> None:
         """Drop a table; sometimes make another one under its name in the same commit."""
-        now = self.tables()
+        now = self.theirs()
         if now:
             key = self.rng.choice(sorted(now))
             again = self.rng.random() < 0.3
@@ -103,7 +109,7 @@ class Main:
 
     def rename(self) -> None:
         """Give a table another name; sometimes change it in the same commit."""
-        now = self.tables()
+        now = self.theirs()
         free = sorted(set(_NAMES) - now.keys())
         if not now or not free:
             return
@@ -129,6 +135,10 @@ class Main:
             return False
         self._commit({key: self.changes.without(table, gone)}, [], "upkeep expires")
         return True
+
+    def put(self, key: Key, made: Table, what: str) -> None:
+        """Commit a table's next version."""
+        self._commit({key: made}, [], what)
 
     def commit_if(self, key: Key, before: Table, made: Table) -> bool:
         """Commit a table's next version if the table still is what it was made from."""

@@ -43,7 +43,7 @@ class Scenes:
         scenes = (
             *(self._at_once, self._beside_older_heads, self._beside_a_tag, self._beside_a_hold),
             *(self._beside_a_silent_region, self._beside_a_region_behind),
-            *(self._beside_queries, self._beside_an_old_primary),
+            *(self._beside_queries, self._beside_an_old_primary, self._beside_a_slow_flow),
         )
         scenes[self.world.seed % len(scenes)]()
         self._sweep_all()
@@ -168,6 +168,26 @@ class Scenes:
         self._sweep()
         self.world.clock.go_on(LEAST_GRACE.total_seconds() + 60)
         self._sweep()
+
+    def _beside_a_slow_flow(self) -> None:
+        """What a flow goes on from stays, though every region is past it; when it has caught up, it goes."""
+        flow = self.upkeep.following
+        for _ in range(3):
+            flow.write()
+            self.sync()
+            flow.catch_up()
+        for _ in range(3):
+            flow.write()
+        for _ in range(2):
+            self.sync()
+            self.world.clock.go_on(LONG)
+            self.upkeep.see_main()
+            self.upkeep.expiring.expire()
+            self._sweep()
+        self.sync()
+        flow.catch_up()
+        self.sync()
+        self.upkeep.see_main()
 
     def _beside_an_old_primary(self) -> None:
         """Who still asks the old primary sees nothing of what was written since, and deletes none of it."""

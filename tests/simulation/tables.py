@@ -87,6 +87,7 @@ class Table:
     snapshots: tuple[Snapshot, ...] = ()
     tags: dict[str, int] = field(default_factory=dict)
     log: tuple[int, ...] = ()
+    properties: dict[str, str] = field(default_factory=dict)
 
     def snapshot(self, id: int | None) -> Snapshot | None:
         return next((snapshot for snapshot in self.snapshots if snapshot.id == id), None)
@@ -170,6 +171,7 @@ def metadata(table: Table, time_ms: int) -> bytes:
         "current-snapshot-id": -1 if table.current is None else table.current,
         "refs": refs,
         "snapshots": snapshots,
+        "properties": table.properties,
         "snapshot-log": [{"timestamp-ms": times[id], "snapshot-id": id} for id in table.log if id in times],
     }
     return json.dumps(_FIXED | changing).encode()
@@ -230,7 +232,6 @@ _FIXED = {
     "last-partition-id": 999,
     "default-sort-order-id": 0,
     "sort-orders": [{"order-id": 0, "fields": []}],
-    "properties": {},
     "metadata-log": [],
 }
 

@@ -23,6 +23,7 @@ HAPPENS = (
     *("D: the cursor is too old", "Q asks for", "Q: it is gone by now"),
     *("W sweep s3://eu-lake/", "W: is blocked", "snapshots expired", "committed: ", "abandoned: "),
     *("ap is silent", "ap is left out", "waits for ap: it is silent", "gives up: another region", "held: "),
+    *("write what is followed", "a flow's step"),
     "tables go on here; ",
 )
 
@@ -53,6 +54,7 @@ HAPPENS = (
         (bugs.references_are_forgotten, "upkeep: swept though release-"),
         (bugs.holds_are_forgotten, "upkeep: swept though sterna-hold-"),
         (bugs.announced_snapshots_are_forgotten, "upkeep: swept though a query of"),
+        (bugs.flows_are_forgotten, "upkeep: a flow can't go on from"),
         (bugs.a_silent_region_is_left_out_by_itself, "upkeep: swept though a plan of ap"),
         (bugs.tables_that_were_promoted_are_forgotten, "upkeep: swept though a table that was promoted"),
         (bugs.an_old_primary_is_believed, "upkeep: swept though main needs it"),

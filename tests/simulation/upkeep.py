@@ -29,6 +29,7 @@ from tests.simulation.changes import Changes
 from tests.simulation.cleaning import KEEP
 from tests.simulation.far import NAME as FAR_REGION
 from tests.simulation.far import Far
+from tests.simulation.following import FLOW, Following
 from tests.simulation.foresight import copied
 from tests.simulation.scenes import Scenes
 from tests.simulation.store import Violation
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 
 _FIRST = 10_000_000  # beyond all numbers that others give
 HOLD = "sterna-hold-eu-99991231T000000Z-"
-_SETTINGS = Upkeep.model_validate({"tables": [{"match": ["**"], "keep": "1h"}], "grace": "1h", "heads": "2h"})
+_SETTINGS = Upkeep.model_validate({"tables": [{"match": ["**"], "keep": "1h"}], "grace": "1h", "heads": "2h"}).beside(
+    (FLOW,)
+)
 assert KEEP.total_seconds() == _SETTINGS.heads
 assert LEAST_GRACE.total_seconds() == _SETTINGS.grace
 
@@ -141,6 +144,7 @@ class Upkeeping:
         self.expiring = Expiring("X", expiring, world.tell, self)
         self.sweeping = Sweeping("W", sweeping, world.tell, self)
         self.far = Far(rng, world.catalog, world.main, world.tell)
+        self.following = Following(Random(f"flow {world.seed}"), world)
         self.actors: tuple[Actor, ...] = (self.expiring, self.sweeping)
         self._changes = Changes(rng, world.clock.now_ms, _FIRST)
         self._staged: list[_Staged] = []
@@ -162,6 +166,7 @@ class Upkeeping:
             others = (self.hold, self.far.go_on, self.promote)
             self.rng.choices((*steps, *others), (16, 4, 6, 6, 2, 2, 4, 1))[0]()
             self.see_main()
+        self.following.go_on()
 
     @property
     def at_work(self) -> bool:
@@ -242,6 +247,8 @@ class Upkeeping:
             if not self.far.left_out:
                 self.far.sync()
 
+        all_sync()
+        self.following.catch_up()
         all_sync()
         world.clock.go_on((KEEP + 2 * LEAST_GRACE).total_seconds())
         found = self.expiring.expire()
@@ -340,7 +347,7 @@ class Upkeeping:
 
     def stage(self) -> None:
         """A writer writes the files of a table's next version, and is a while from its commit."""
-        now = self._world.main.tables()
+        now = self._world.main.theirs()
         if now:
             key = self.rng.choice(sorted(now))
             made = self._changes.change(now[key])

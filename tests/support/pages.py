@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
+from fastapi.routing import APIRoute
 from playwright.sync_api import Browser, sync_playwright
 
+from sterna.airflow.pages import mount
 from sterna.airflow.pages.access import Guards
 from sterna.airflow.pages.app import create_app
 from sterna.airflow.pages.source import Source
@@ -71,6 +73,18 @@ def everybody() -> None:
 
 
 OPEN = Guards(everybody, everybody)
+
+
+def routes(world: World) -> list[tuple[str, str]]:
+    """Every route of the pages: method and path, with something in the place of each parameter."""
+    app = create_app(Pages(world).source, OPEN).app
+    found = []
+    for route in app.routes:
+        # A mount, or a page of FastAPI's own, would go past the guard.
+        assert isinstance(route, APIRoute), route
+        path = mount.PREFIX + route.path.format(name="style.css", region="eu", user="1")
+        found += [(method, path) for method in route.methods]
+    return found
 
 
 @contextmanager

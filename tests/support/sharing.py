@@ -39,6 +39,7 @@ GROUPS: dict[str, Sequence[str]] = {
         "airflow/test_large.py",
         "airflow/test_linger.py",
         "airflow/test_pages.py",
+        "airflow/test_pages_locked.py",
         "airflow/test_ingest.py",
     ),
     "pair": ("faults/",),

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
 from sterna.airflow.pages import mount
-from sterna.airflow.pages.app import create_app
 from sterna.airflow.plugin import SternaPlugin
-from tests.support.pages import OPEN, Pages
+from tests.support.pages import routes
 from tests.support.small_world import make_world
 
 SAME = {"Origin": "http://testserver", "Sec-Fetch-Site": "same-origin"}
@@ -44,20 +42,8 @@ def token(role: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {manager.generate_jwt(SimpleAuthManagerUser(username='bob', role=role))}"}
 
 
-def routes(tmp_path: Path) -> list[tuple[str, str]]:
-    """Every route of the pages: method and path, with something in the place of each parameter."""
-    app = create_app(Pages(make_world(tmp_path)).source, OPEN).app
-    found = []
-    for route in app.routes:
-        # A mount, or a page of FastAPI's own, would go past the guard.
-        assert isinstance(route, APIRoute), route
-        path = mount.PREFIX + route.path.format(name="style.css", region="eu", user="1")
-        found += [(method, path) for method in route.methods]
-    return found
-
-
 def test_every_route_refuses_who_has_no_session(airflow: TestClient, tmp_path: Path) -> None:
-    found = routes(tmp_path)
+    found = routes(make_world(tmp_path))
     assert len(found) > 10
     for method, path in found:
         assert airflow.request(method, path).status_code == 401, (method, path)

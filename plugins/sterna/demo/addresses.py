@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import sysconfig
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from sterna.demo import nyc
 from sterna.demo.uploads import TABLE, Uploads
 from sterna.embedded.airflow import Airflow
 from sterna.embedded.registry_file import bucket
+from sterna.embedded.spark import spark_environment
 from sterna.embedded.stack import Deployment
 
 Say = Callable[[str], None]
@@ -29,7 +31,7 @@ s3.path-style-access=true
 s3.aws-access-key={key}
 s3.aws-secret-key={secret}"""
 _SPARK = """\
-pyspark --packages "$STERNA_DEMO_ICEBERG" \\
+{pyspark} \\
   --conf spark.sql.catalog.lake=org.apache.iceberg.spark.SparkCatalog \\
   --conf spark.sql.catalog.lake.catalog-impl=org.apache.iceberg.nessie.NessieCatalog \\
   --conf spark.sql.catalog.lake.uri={nessie} \\
@@ -65,6 +67,7 @@ def _lines(stage: Deployment, uploads: Uploads, variables: Path) -> dict[str, st
     endpoint, gateway = stage.endpoints["eu"], uploads.urls["eu"]
     values = {
         "nessie": stage.nessie.uri,
+        "pyspark": shlex.quote(str(Path(sysconfig.get_path("scripts")) / "pyspark")),
         "iceberg": stage.nessie.uri.rpartition("/api/")[0] + "/iceberg",
         "branch": "main_replica_eu",
         "bucket": bucket("eu"),
@@ -89,13 +92,10 @@ def _lines(stage: Deployment, uploads: Uploads, variables: Path) -> dict[str, st
 
 def _variables(stage: Deployment, uploads: Uploads) -> Path:
     """Write what commands need into a file that nobody else can read."""
-    from sterna.embedded.jars import ICEBERG_AWS, ICEBERG_SPARK
-
     endpoint = stage.endpoints["eu"]
-    jars = ",".join(f"{jar.organisation}:{jar.name}:{jar.revision}" for jar in (ICEBERG_SPARK, ICEBERG_AWS))
     keys = {"AWS_ACCESS_KEY_ID": endpoint.access_key, "AWS_SECRET_ACCESS_KEY": endpoint.secret_key}
-    more = {**keys, "AWS_REGION": "us-east-1", "STERNA_SERVICES": str(uploads.services), "STERNA_DEMO_ICEBERG": jars}
-    values = {**stage.environment, **uploads.logins, **more}
+    more = {**keys, "AWS_REGION": "us-east-1", "STERNA_SERVICES": str(uploads.services)}
+    values = {**stage.environment, **uploads.logins, **spark_environment(stage.work), **more}
     file = stage.work / "variables.sh"
     with os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as opened:
         opened.writelines(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())

@@ -14,7 +14,7 @@ from pathlib import Path
 from sterna.errors import UsageError
 
 LOCK = "demo.lock"
-NEEDED = 3 * 10**9  # bytes
+NEEDED = 10**9  # bytes
 _YOUNG_SECONDS = 60.0
 
 

@@ -140,8 +140,8 @@ def _play(stack: ExitStack, folder: Path, stay: bool, say: Say, result: DemoResu
     listener = stack.enter_context(Listener(posted.urls["eu"]).listening())
     _write(spark, stage, say)
     uploads.post(posted, contexts, say)
-    answers = nyc.ask(spark, "main_us")
     lags = _wait(contexts, airflows, say)
+    answers = nyc.ask(spark, "main_us")
     replicas = {region: nyc.ask(spark, f"replica_{region}") for region in stage.regions}
     for region, context in contexts.items():
         result.regions.append(

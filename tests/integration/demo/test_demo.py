@@ -9,7 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,15 @@ def bare_path(tmp_path: Path) -> str:
             (folder / name).symlink_to(program)
     assert all(shutil.which(name, path=str(folder)) is None for name in ("java", "psql", "rclone", "mvn"))
     return str(folder)
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder for temporary files. Root's Postgres has an account of its own, which has to get there."""
+    folder = Path(tempfile.mkdtemp(prefix="demo-test-", dir="/tmp"))  # noqa: S108
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def demo(bare_path: str, work: Path | None, *more: str, temporary: Path | None = None) -> subprocess.Popen[str]:
@@ -111,10 +122,8 @@ def test_a_region_is_lost_another_takes_over_and_the_first_comes_back(bare_path:
     [(signal.SIGINT, "starting an Airflow", 8), (signal.SIGTERM, "starting Postgres", 0)],
 )
 def test_ctrl_c_and_sigterm_end_everything(
-    bare_path: str, tmp_path: Path, number: signal.Signals, line: str, seconds: int
+    bare_path: str, temporary: Path, number: signal.Signals, line: str, seconds: int
 ) -> None:
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
     process = demo(bare_path, None, temporary=temporary)
     assert process.stderr
     assert any(line in said for said in process.stderr)

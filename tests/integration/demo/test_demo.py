@@ -40,7 +40,7 @@ def bare_path(tmp_path: Path) -> str:
 @pytest.fixture
 def temporary() -> Iterator[Path]:
     """A folder for temporary files. Root's Postgres has an account of its own, which has to get there."""
-    folder = Path(tempfile.mkdtemp(prefix="demo-test-", dir="/tmp"))  # noqa: S108
+    folder = Path(tempfile.mkdtemp(prefix="demo-test-", dir="/tmp"))
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)

@@ -81,9 +81,11 @@ def held_back(page: Page, path: str) -> list[Route]:
 
 
 def first(page: Page, waiting: list[Route]) -> Route:
-    """Return the first request that is held back; the view may show that it asks before the request is here."""
-    while not waiting:
-        page.wait_for_timeout(10)
+    """Wait for the first request that is held back: the view says that it waits before the request is here."""
+    for _ in range(int(_PATIENCE / 50)):
+        if waiting:
+            break
+        page.wait_for_timeout(50)
     return waiting[0]
 
 
@@ -305,9 +307,9 @@ def test_the_inspector_ignores_a_second_question_while_one_is_pending(page: Page
     page.keyboard.press("Enter")
     expect(page.get_by_role("button", name="Look up")).to_be_disabled()
     expect(page.get_by_text("Loading…")).to_be_visible()
-    assert len(waiting) == 1
     first(page, waiting).fulfill(status=500, body="not JSON")
     expect(page.get_by_role("alert")).to_have_text("Lookup failed! Unknown error")
+    assert len(waiting) == 1
 
 
 def test_the_inspector_in_chinese(page: Page) -> None:
@@ -343,9 +345,9 @@ def test_the_keyboard_reaches_navigation_and_content(page: Page) -> None:
     expect(page.locator("tbody tr")).to_have_count(3)
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "main"
+    page.wait_for_function("document.activeElement.id === 'main'")
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.id") == "region"
+    page.wait_for_function("document.activeElement.id === 'region'")
 
 
 def test_nothing_comes_from_elsewhere(page: Page, stage: tuple[Pages, str]) -> None:

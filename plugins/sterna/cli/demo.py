@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sterna.cli import exits
+from sterna.cli.ending import ended_by_sigterm
 from sterna.cli.options import AsJson
 from sterna.cli.output import Output
 from sterna.errors import UsageError
@@ -32,7 +33,8 @@ def demo(stay: Stay = False, work: Work = None, disaster: Disaster = False, as_j
     output = Output(as_json)
     if disaster and stay:
         raise UsageError("--stay and --disaster don't go together")
-    result = run_disaster(work, output.line) if disaster else run_demo(work, stay, output.line)
+    with ended_by_sigterm(once=True):
+        result = run_disaster(work, output.line) if disaster else run_demo(work, stay, output.line)
     output.result(result, "ok" if result.ok else "failed:\n" + "\n".join(f"  {line}" for line in result.failures))
     if not result.ok:
         raise typer.Exit(exits.UNEXPECTED)

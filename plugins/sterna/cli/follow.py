@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sterna.cli.context import credentials
+from sterna.cli.ending import ended_by_sigterm
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, RegionName, RegistryPath
 from sterna.cli.output import Output
 
@@ -59,7 +58,7 @@ def follow(
         if verbose:
             follower.progress = progress
         try:
-            with _ended_by_sigterm():
+            with ended_by_sigterm():
                 follower.run()
         except KeyboardInterrupt:
             progress("ended; the next sync goes on from here")
@@ -69,17 +68,3 @@ def _telling(output: Output) -> Callable[[Report], None]:
     from sterna.render.sync import publication_text
 
     return lambda report: output.result(report, publication_text(report))
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM interrupt what is under way, as Ctrl-C does: a container's end is no reason to wait for a copy."""
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

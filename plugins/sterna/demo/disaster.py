@@ -5,7 +5,6 @@ The first comes back.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -14,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sterna.demo import nyc
+from sterna.demo.folder import work_folder
 from sterna.edges.environment import environment
 from sterna.edges.nessie.catalog import NessieCatalog
 from sterna.edges.postgres.connection import connected
 from sterna.embedded.sites import Sites, sites
-from sterna.errors import NotPrimary, SternaError, UsageError
+from sterna.errors import NotPrimary, SternaError
 from sterna.ha.promote import plan_promotion, promote
 from sterna.ha.rejoin import fence_if_old, rejoin
 from sterna.ha.tables import plan_moves
@@ -62,16 +62,12 @@ def run_disaster(work: Path | None, say: Say) -> DisasterResult:
         say: called with each line of the story.
 
     Raises:
-        UsageError: the folder holds something.
+        UsageError: the folder holds something, or can't be made.
         SternaError: a part did not start, or a step failed.
     """
-    if work is not None and work.exists() and any(work.iterdir()):
-        raise UsageError(
-            f"{work} is not empty: the demo starts from nothing", hint="name a new folder, or remove this one"
-        )
     started, result = time.monotonic(), DisasterResult()
     with ExitStack() as stack:
-        folder = work or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sterna-disaster-")))
+        folder = stack.enter_context(work_folder(work, "sterna-disaster-"))
 
         def tell(text: str) -> None:
             say(f"[{time.monotonic() - started:6.1f} s] {text}")

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sterna.demo import nyc, uploads
+from sterna.demo.addresses import addresses
+from sterna.demo.folder import work_folder
+from sterna.demo.story import Listener, Story, follow_story
 from sterna.edges.environment import environment
 from sterna.edges.secrets import environment_secrets
 from sterna.embedded.airflow import Airflow
 from sterna.embedded.process import stop_all
 from sterna.embedded.spark import add_catalog, spark_environment, start_session
 from sterna.embedded.stack import Deployment, deployment
-from sterna.errors import SternaError, UsageError
+from sterna.embedded.valkey import start_valkey
+from sterna.errors import SternaError
 from sterna.replica.lag import measure_lag
 from sterna.replica.region import RegionContext, open_region
 from sterna.verify.structure import verify_structure
@@ -69,6 +71,7 @@ class DemoResult:
     ok: bool = False
     seconds: float = 0.0
     regions: list[RegionResult] = field(default_factory=list)
+    story: Story | None = None
     failures: list[str] = field(default_factory=list)
 
 
@@ -84,16 +87,12 @@ def run_demo(work: Path | None, stay: bool, say: Say) -> DemoResult:
         What was seen; `ok` when every check held.
 
     Raises:
-        UsageError: the folder holds something, an earlier demo's data for example.
+        UsageError: the folder holds something, an earlier demo's data for example, or can't be made.
     """
-    if work is not None and work.exists() and (not work.is_dir() or any(work.iterdir())):
-        raise UsageError(
-            f"{work} is not empty: the demo starts from nothing", hint="name a new folder, or remove this one"
-        )
     started = time.monotonic()
     result = DemoResult()
     with ExitStack() as stack:
-        folder = work or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sterna-demo-")))
+        folder = stack.enter_context(work_folder(work, "sterna-demo-"))
         clock = _clock(say, started)
         try:
             _play(stack, folder, stay, clock, result)
@@ -121,29 +120,28 @@ def _play(stack: ExitStack, folder: Path, stay: bool, say: Say, result: DemoResu
     say(f"starting Postgres, Nessie and an S3 endpoint a region, in {folder}")
     pool = ThreadPoolExecutor()
     stack.callback(pool.shutdown)
-    stage = stack.enter_context(deployment(folder, airflow=True, connect=True))
+    stage = stack.enter_context(deployment(folder, airflow=True))
     stack.enter_context(environment(stage.environment))
     contexts = {
         region: stack.enter_context(open_region(stage.registry, region, environment_secrets()))
         for region in stage.regions
     }
-    say("starting an Airflow and a Spark a region, and a Spark for the writers")
-    starting = {region: pool.submit(stage.start_airflow, region, _dags(folder)) for region in stage.regions}
-    sparks = [pool.submit(stage.start_spark, region) for region in stage.regions]
+    say("starting an Airflow a region, and a Spark for the writers")
+    store = start_valkey(folder / "valkey")
+    stack.callback(store.stop)
+    planned = uploads.uploads_in(stage, folder, store)
+    starting = _starting(pool, stage, folder, planned)
     spark = start_session(spark_environment(folder))
     stack.callback(spark.stop)
     _add_catalogs(spark, stage, contexts)
     airflows = {region: future.result() for region, future in starting.items()}
-    for future in sparks:
-        future.result()
     list(pool.map(lambda airflow: airflow.wait_for_dag(DAG), airflows.values()))
-    posted = stack.enter_context(uploads.gateways(stage, folder))
-    if stay:
-        _addresses(stage, airflows, say)
+    posted = stack.enter_context(uploads.gateways(stage, folder, planned))
+    listener = stack.enter_context(Listener(posted.urls["eu"]).listening())
     _write(spark, stage, say)
     uploads.post(posted, contexts, say)
-    answers = nyc.ask(spark, "main_us")
     lags = _wait(contexts, airflows, say)
+    answers = nyc.ask(spark, "main_us")
     replicas = {region: nyc.ask(spark, f"replica_{region}") for region in stage.regions}
     for region, context in contexts.items():
         result.regions.append(
@@ -151,9 +149,19 @@ def _play(stack: ExitStack, folder: Path, stay: bool, say: Say, result: DemoResu
         )
         _tell(result.regions[-1], say)
     result.failures += uploads.where_is_it(posted, spark, say)
+    result.story = follow_story(contexts["eu"], spark, posted, listener, airflows["eu"], say)
     _go_dark(spark, stage, answers, say, result.failures)
     if stay:
-        _addresses(stage, airflows, say)
+        addresses(stage, airflows, posted, say)
+
+
+def _starting(
+    pool: ThreadPoolExecutor, stage: Deployment, folder: Path, planned: uploads.Uploads
+) -> dict[str, Future[Airflow]]:
+    dags = _dags(folder)
+    return {
+        region: pool.submit(stage.start_airflow, region, dags, env=_pages(planned, region)) for region in stage.regions
+    }
 
 
 def _add_catalogs(spark: SparkSession, stage: Deployment, contexts: dict[str, RegionContext]) -> None:
@@ -285,23 +293,18 @@ def _go_dark(spark: SparkSession, stage: Deployment, answers: dict[str, Any], sa
     )
 
 
-def _addresses(stage: Deployment, airflows: dict[str, Airflow], say: Say) -> None:
-    say(f"Nessie       {stage.nessie.uri}")
-    for region, airflow in airflows.items():
-        say(f"Airflow {region}   {airflow.url}")
-        say(f"S3 {region}        {stage.endpoints[region].url}")
-    say(f"S3, all      {stage.wide.url}")
-    say(f"registry     {stage.registry}")
-
-
 def _dags(folder: Path) -> Path:
-    """Return the project's DAGs: those of the checkout, or from an installed wheel one file that makes the same DAG."""
-    checkout = Path(str(files("sterna"))).parents[1] / "dags"
-    if (checkout / "sterna_sync.py").exists():
-        return checkout
+    """Write the one DAG that this story needs: others of the project would do what the demo shows step by step."""
     dags = folder / "dags"
     dags.mkdir(exist_ok=True)
     (dags / "sterna_sync.py").write_text(
         "# an airflow dag\nfrom sterna.airflow.dags import sync_dag\n\ndag = sync_dag()\n"
     )
     return dags
+
+
+def _pages(planned: uploads.Uploads, region: str) -> dict[str, str]:
+    """Return what Airflow's pages are to know: the services file, and who tells figures and features."""
+    settings = {"SERVICES": str(planned.services)}
+    settings |= dict.fromkeys(("GATEWAY_URL", "FEATURE_SERVICE_URL"), planned.urls[region])
+    return {**{f"AIRFLOW__STERNA__{name}": value for name, value in settings.items()}, **planned.logins}

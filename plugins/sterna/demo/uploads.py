@@ -23,10 +23,13 @@ from sterna.errors import SternaError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from sterna.embedded.valkey import ValkeyServer
     from sterna.replica.region import RegionContext
 
 Say = Callable[[str], None]
 TABLE = "acme.uploads"
+VIEW = "user"  # as the pages' inspector asks
+QUERIES = {"uploads": {"sql": f"SELECT count(*) AS users, min(user_id) AS first, max(user_id) AS last FROM {TABLE}"}}  # noqa: S608
 FILES, ROWS = 12, 25
 _PATIENCE = 120.0
 _START = 90.0
@@ -49,28 +52,33 @@ class Uploads:
     drops: dict[str, list[str]] = field(default_factory=dict)
 
 
+def uploads_in(stage: Deployment, folder: Path, store: ValkeyServer) -> Uploads:
+    """Say what the gateways are to serve, and where: the services file, addresses, and logins."""
+    services, logins = _settings(stage, folder, store)
+    urls = {region: f"http://{LOOPBACK}:{free_port()}" for region in stage.regions}
+    return Uploads(services, urls, logins)
+
+
 @contextmanager
-def gateways(stage: Deployment, folder: Path) -> Iterator[Uploads]:
-    """Start a gateway a region.
+def gateways(stage: Deployment, folder: Path, uploads: Uploads) -> Iterator[Uploads]:
+    """Start a gateway a region, with all rooms that the services file configures.
 
     Raises:
         EngineError: one doesn't start.
     """
-    services, logins = _settings(stage, folder)
-    urls = {region: f"http://{LOOPBACK}:{free_port()}" for region in stage.regions}
     processes: list[Process] = []
     try:
-        for region, url in urls.items():
-            command = [sys.executable, "-m", "sterna.cli.main", "serve", "--region", region, "--only", "ingest"]
-            command += ["--registry", str(stage.registry), "--services", str(services)]
+        for region, url in uploads.urls.items():
+            command = [sys.executable, "-m", "sterna.cli.main", "serve", "--region", region]
+            command += ["--registry", str(stage.registry), "--services", str(uploads.services)]
             command += ["--port", url.rpartition(":")[2]]
-            environ = {**os.environ, **stage.environment, **logins}
+            environ = {**os.environ, **stage.environment, **uploads.logins}
             log = folder / f"gateway-{region}.log"
             processes.append(start_process(f"the gateway of {region}", command, log=log, env=environ))
-        for process, url in zip(processes, urls.values(), strict=True):
+        for process, url in zip(processes, uploads.urls.values(), strict=True):
             wait_until_ready(process, partial(_answers, url), timeout=_START)
-        with environment(logins):
-            yield Uploads(services, urls, logins)
+        with environment(uploads.logins):
+            yield uploads
     finally:
         for process in processes:
             process.stop()
@@ -83,7 +91,7 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _settings(stage: Deployment, folder: Path) -> tuple[Path, dict[str, str]]:
+def _settings(stage: Deployment, folder: Path, store: ValkeyServer) -> tuple[Path, dict[str, str]]:
     assert stage.postgres is not None
     regions, logins = {}, {}
     for region in stage.regions:
@@ -96,11 +104,27 @@ def _settings(stage: Deployment, folder: Path) -> tuple[Path, dict[str, str]]:
         }
         login = {"conn_type": "postgres", "login": database.user, "password": database.password}
         logins[f"AIRFLOW_CONN_INGEST_{region.upper()}"] = json.dumps(login)
-    tables = [{"match": "acme.*", "create": "auto", "rules": {"files": FILES}, "audit": ["count(id) = count(*)"]}]
+    tables = [{"match": "acme.*", "create": "auto", "rules": {"files": FILES}, "audit": ["count(user_id) = count(*)"]}]
     ingest = {"regions": regions, "tenants": {"acme": {"namespaces": ["acme"]}}, "tables": tables}
     services = folder / "sterna_services.yaml"
-    services.write_text(json.dumps({"ingest": ingest}))
+    services.write_text(json.dumps({"ingest": ingest, "queries": QUERIES, "features": _features(store)}))
+    logins["AIRFLOW_CONN_VALKEY_EU"] = json.dumps({"conn_type": "generic", "password": store.password})
     return services, logins
+
+
+def _features(store: ValkeyServer) -> dict[str, Any]:
+    view = {"name": VIEW, "entity": "user", "table": TABLE, "features": [*user_of(0)][1:], "unique": True}
+    return {
+        "online": {"eu": {"url": store.url, "credential_id": "valkey_eu"}},
+        "entities": [{"name": "user", "key": {"user_id": "long"}}],
+        "views": [view],
+    }
+
+
+def user_of(id: int) -> dict[str, Any]:
+    """Return what the demo posts of a user, the key first."""
+    city = ("Bergen", "Lagos", "Lima", "Shanghai")[id % 4]
+    return {"user_id": id, "age": 18 + id % 60, "city": city, "last_updated_ts": "2026-05-20T10:00:00.000Z"}
 
 
 def post(uploads: Uploads, contexts: Mapping[str, RegionContext], say: Say) -> None:
@@ -119,7 +143,7 @@ def post(uploads: Uploads, contexts: Mapping[str, RegionContext], say: Say) -> N
 
 
 def _post(client: httpx.Client, number: int) -> str:
-    rows = "".join(json.dumps({"id": number * ROWS + row, "file": number}) + "\n" for row in range(ROWS))
+    rows = "".join(json.dumps(user_of(number * ROWS + row)) + "\n" for row in range(ROWS))
     headers = {"Content-Type": "application/jsonl", "Idempotency-Key": f"demo-{number}"}
     answer = client.post(f"/v1/tables/{TABLE}/rows", content=rows, headers=headers)
     if answer.status_code != 201:
@@ -158,7 +182,7 @@ def where_is_it(uploads: Uploads, spark: SparkSession, say: Say) -> list[str]:
     expected = (len(regions), len(regions) * FILES * ROWS)
     for catalog in (f"main_{regions[0]}", *(f"replica_{region}" for region in regions)):
         (files,) = spark.sql(f"SELECT count(*) FROM {catalog}.{TABLE}.files").collect()  # noqa: S608
-        (rows,) = spark.sql(f"SELECT count(DISTINCT id) FROM {catalog}.{TABLE}").collect()  # noqa: S608
+        (rows,) = spark.sql(f"SELECT count(DISTINCT user_id) FROM {catalog}.{TABLE}").collect()  # noqa: S608
         say(f"    {catalog:12} {files[0]} files, {rows[0]} rows of {len(regions) * FILES} posted files")
         if (files[0], rows[0]) != expected:
             failures.append(f"{catalog}: {files[0]} files and {rows[0]} rows of {TABLE}, expected {expected}")

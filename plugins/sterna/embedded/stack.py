@@ -16,11 +16,10 @@ from rich.console import Console
 
 from sterna.embedded.access import Access
 from sterna.embedded.airflow import Airflow, create_airflow_database, start_airflow
-from sterna.embedded.connect import SparkConnect, start_spark_connect
 from sterna.embedded.jars import fetch_jars
 from sterna.embedded.nessie import Nessie, Warehouse, start_nessie
 from sterna.embedded.postgres import Database, Postgres, start_postgres
-from sterna.embedded.process import free_port, start_together
+from sterna.embedded.process import start_together
 from sterna.embedded.registry_file import bucket, catalog_credential, environment_of, new_keys, write_registry
 from sterna.embedded.s3 import Endpoint, start_s3, start_wide_s3
 from sterna.errors import EngineError
@@ -50,25 +49,12 @@ class Deployment:
     registry: Path
     environment: Mapping[str, str] = field(repr=False)
     postgres: Postgres | None
-    _spark_ports: Mapping[str, int] = field(repr=False)
     _airflow_tables: Database | None = field(repr=False)
     _stack: ExitStack = field(repr=False)
 
     def warehouse(self, region: str) -> str:
         """Return the URI below which tables that are born in a region are made."""
         return f"s3://{bucket(region)}/warehouse"
-
-    def start_spark(self, region: str) -> SparkConnect:
-        """Start a region's Spark Connect server; it is stopped with the deployment.
-
-        Raises:
-            EngineError: the deployment was started without `connect=True`, or the server did not start.
-        """
-        if region not in self._spark_ports:
-            raise EngineError("this deployment's registry names no Spark Connect", hint="start it with connect=True")
-        server = start_spark_connect(self.work, region, self._spark_ports[region])
-        self._stack.callback(server.stop)
-        return server
 
     def start_airflow(
         self,
@@ -111,7 +97,6 @@ def deployment(
     *,
     postgres: bool = True,
     airflow: bool = False,
-    connect: bool = False,
     count_requests: bool = False,
     access: Access | None = None,
     console: Console | None = None,
@@ -123,8 +108,6 @@ def deployment(
         regions: the regions' names.
         postgres: keep the catalog in Postgres; else in Nessie's memory, which starts sooner.
         airflow: prepare Airflow's tables, for `Deployment.start_airflow`; needs Postgres.
-        connect: let the registry name a Spark Connect server a region, for `Deployment.start_spark`; else each sync has
-            its own Spark.
         count_requests: let the regional endpoints count requests, see `Endpoint.requests`.
         access: whose tokens the catalog believes; the registry and the environment get each region's own. None: no
             authentication.
@@ -143,9 +126,8 @@ def deployment(
             stack.callback(server.stop)
         nessie, airflow_tables = _start_catalog(work, endpoints, server, access, airflow=airflow)
         stack.callback(nessie.stop)
-        ports = {region: free_port() for region in regions} if connect else {}
         catalogs = {region: _catalog(nessie, region if access else None) for region in regions}
-        registry = write_registry(work, catalogs, endpoints, ports)
+        registry = write_registry(work, catalogs, endpoints, {})
         yield Deployment(
             work=work,
             regions=tuple(regions),
@@ -155,7 +137,6 @@ def deployment(
             registry=registry,
             environment=environment_of(registry, endpoints, access),
             postgres=server,
-            _spark_ports=ports,
             _airflow_tables=airflow_tables,
             _stack=stack,
         )

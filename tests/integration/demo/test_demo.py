@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,9 +37,21 @@ def bare_path(tmp_path: Path) -> str:
     return str(folder)
 
 
-def demo(bare_path: str, work: Path, *more: str) -> subprocess.Popen[str]:
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder for temporary files. Root's Postgres has an account of its own, which has to get there."""
+    folder = Path(tempfile.mkdtemp(prefix="demo-test-", dir="/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def demo(bare_path: str, work: Path | None, *more: str, temporary: Path | None = None) -> subprocess.Popen[str]:
     environment = {**os.environ, "PATH": bare_path, "JAVA_HOME": ""}
-    command = [sys.executable, "-m", "sterna.cli.main", "demo", "--json", "--work", str(work), *more]
+    if temporary:
+        environment["TMPDIR"] = str(temporary)
+    command = [sys.executable, "-m", "sterna.cli.main", "demo", "--json", *more]
+    command += ["--work", str(work)] if work else []
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -82,6 +97,12 @@ def test_two_regions_replicate_and_one_answers_while_the_other_is_dark(bare_path
         assert f"{region}: 12 files posted became 1 on main" in told
         assert f"posted in {region}? published, batch 1 of 12 files; served in us since 2" in told
     assert told.count("2 files, 600 rows of 24 posted files") == 3
+    story = result["story"]
+    assert story["figure"] == {"users": "600", "first": "0", "last": "599"}
+    assert (story["feature"]["user_id"], story["feature"]["city"]) == ("123", "Shanghai")
+    assert re.fullmatch(r"[0-9a-f]{64}-\d+", story["event"])
+    assert int(story["snapshot"]) > 0
+    assert story["page"].endswith("/plugin/sterna")
     assert left_running(work) == []
 
 
@@ -96,18 +117,22 @@ def test_a_region_is_lost_another_takes_over_and_the_first_comes_back(bare_path:
     assert left_running(work) == []
 
 
-def test_ctrl_c_ends_everything(bare_path: str, tmp_path: Path) -> None:
-    work = tmp_path / "demo"
-    process = demo(bare_path, work)
+@pytest.mark.parametrize(
+    ("number", "line", "seconds"),
+    [(signal.SIGINT, "starting an Airflow", 8), (signal.SIGTERM, "starting Postgres", 0)],
+)
+def test_ctrl_c_and_sigterm_end_everything(
+    bare_path: str, temporary: Path, number: signal.Signals, line: str, seconds: int
+) -> None:
+    process = demo(bare_path, None, temporary=temporary)
     assert process.stderr
-    for line in process.stderr:
-        if "starting an Airflow" in line:
-            break
-    time.sleep(8)
-    os.kill(process.pid, signal.SIGINT)
+    assert any(line in said for said in process.stderr)
+    time.sleep(seconds)
+    os.kill(process.pid, number)
     process.communicate(timeout=180)
     assert process.returncode == 130
-    assert left_running(work) == []
+    assert left_running(temporary) == []
+    assert list(temporary.glob("sterna-*")) == []
 
 
 def test_a_folder_with_something_in_it_is_refused_before_anything_starts(bare_path: str, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from importlib import import_module
 from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +19,10 @@ from sterna.airflow.pages.source import Source
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
+_IMPORTED = (
+    *("sterna.replica.lag", "sterna.status.gather", "sterna.status.alarms", "sterna.status.lag_day"),
+    *("sterna.edges.postgres.epoch", "sterna.edges.stores.objects", "sterna.edges.services_file"),
+)
 _KINDS = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
 _HEADERS = [
     (b"content-security-policy", b"default-src 'self'; base-uri 'none'; frame-ancestors 'self'; object-src 'none'"),
@@ -48,6 +54,8 @@ def create_app(source: Source, guards: Guards, client: upstream.Client = upstrea
     # Documentation of the routes would be routes of its own, which nobody guards.
     app = FastAPI(dependencies=[Depends(guards.view)], docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(LookFailed, _failed)
+    # While the browser loads scripts: the first card would wait for these.
+    threading.Thread(target=_import_views, name="sterna-pages-imports", daemon=True).start()
     looks = Looks()
     _add_files(app)
     _add_views(app, source, looks)
@@ -75,6 +83,11 @@ class WithHeaders:
             await send(message)
 
         await self.app(scope, receive, sent)
+
+
+def _import_views() -> None:
+    for name in _IMPORTED:
+        import_module(name)
 
 
 def _failed(_: Request, error: Exception) -> Response:

@@ -1,0 +1,102 @@
+"""What `--stay` prints: addresses, keys of this machine's stores, and lines to copy."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from sterna.demo import nyc
+from sterna.demo.uploads import TABLE, Uploads
+from sterna.embedded.airflow import Airflow
+from sterna.embedded.registry_file import bucket
+from sterna.embedded.spark import spark_environment
+from sterna.embedded.stack import Deployment
+
+Say = Callable[[str], None]
+_TRINO = """\
+connector.name=iceberg
+iceberg.catalog.type=nessie
+iceberg.nessie-catalog.uri={nessie}
+iceberg.nessie-catalog.ref={branch}
+iceberg.nessie-catalog.default-warehouse-dir=s3://{bucket}/warehouse
+iceberg.security=read_only
+fs.native-s3.enabled=true
+s3.endpoint={s3}
+s3.region=us-east-1
+s3.path-style-access=true
+s3.aws-access-key={key}
+s3.aws-secret-key={secret}"""
+_SPARK = """\
+{pyspark} \\
+  --conf spark.sql.catalog.lake=org.apache.iceberg.spark.SparkCatalog \\
+  --conf spark.sql.catalog.lake.catalog-impl=org.apache.iceberg.nessie.NessieCatalog \\
+  --conf spark.sql.catalog.lake.uri={nessie} \\
+  --conf spark.sql.catalog.lake.ref={branch} \\
+  --conf spark.sql.catalog.lake.warehouse=s3://{bucket}/warehouse \\
+  --conf spark.sql.catalog.lake.io-impl=org.apache.iceberg.aws.s3.S3FileIO \\
+  --conf spark.sql.catalog.lake.s3.endpoint={s3} \\
+  --conf spark.sql.catalog.lake.s3.path-style-access=true"""
+_PYICEBERG = """\
+from pyiceberg.catalog import load_catalog
+catalog = load_catalog("eu", type="rest", uri="{iceberg}/{branch}", warehouse="eu", **{{
+    "s3.endpoint": "{s3}", "s3.access-key-id": "{key}", "s3.secret-access-key": "{secret}", "s3.region": "us-east-1"}})
+print(catalog.load_table("{table}").scan().to_arrow())"""
+
+
+def addresses(stage: Deployment, airflows: Mapping[str, Airflow], uploads: Uploads, say: Say) -> None:
+    """Print where everything is, and what to type."""
+    variables = _variables(stage, uploads)
+    say(f"Nessie       {stage.nessie.uri}")
+    for region, airflow in airflows.items():
+        endpoint = stage.endpoints[region]
+        say(f"Airflow {region}   {airflow.url}, its page {airflow.url}/plugin/sterna")
+        say(f"gateway {region}   {uploads.urls[region]}")
+        say(f"S3 {region}        {endpoint.url}, key {endpoint.access_key}, secret {endpoint.secret_key}")
+    say(f"S3, all      {stage.wide.url}, key {stage.wide.access_key}, secret {stage.wide.secret_key}")
+    say(f"registry     {stage.registry}")
+    say(f"services     {uploads.services}")
+    for title, text in _lines(stage, uploads, variables).items():
+        say(f"{title}:\n{text}\n")
+
+
+def _lines(stage: Deployment, uploads: Uploads, variables: Path) -> dict[str, str]:
+    endpoint, gateway = stage.endpoints["eu"], uploads.urls["eu"]
+    values = {
+        "nessie": stage.nessie.uri,
+        "pyspark": shlex.quote(str(Path(sysconfig.get_path("scripts")) / "pyspark")),
+        "iceberg": stage.nessie.uri.rpartition("/api/")[0] + "/iceberg",
+        "branch": "main_replica_eu",
+        "bucket": bucket("eu"),
+        "s3": endpoint.url,
+        "key": endpoint.access_key,
+        "secret": endpoint.secret_key,
+        "table": f"{nyc.NAMESPACE}.flights",
+    }
+    python = shlex.quote(sys.executable)
+    status = f"(. {shlex.quote(str(variables))}; {python} -m sterna.cli.main status --region eu)"
+    curl = (
+        f"curl -N '{gateway}/v1/events?tables={TABLE}'\ncurl '{gateway}/v1/tables'\ncurl '{gateway}/features/user/123'"
+    )
+    return {
+        "status of eu": status,
+        "events, tables and a user of eu": curl,
+        "eu in Trino (etc/catalog/lake.properties)": _TRINO.format(**values),
+        "eu in Spark": f"(. {shlex.quote(str(variables))}; {_SPARK.format(**values)})",
+        "eu in PyIceberg": _PYICEBERG.format(**values),
+    }
+
+
+def _variables(stage: Deployment, uploads: Uploads) -> Path:
+    """Write what commands need into a file that nobody else can read."""
+    endpoint = stage.endpoints["eu"]
+    keys = {"AWS_ACCESS_KEY_ID": endpoint.access_key, "AWS_SECRET_ACCESS_KEY": endpoint.secret_key}
+    more = {**keys, "AWS_REGION": "us-east-1", "STERNA_SERVICES": str(uploads.services)}
+    values = {**stage.environment, **uploads.logins, **spark_environment(stage.work), **more}
+    file = stage.work / "variables.sh"
+    with os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as opened:
+        opened.writelines(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
+    return file

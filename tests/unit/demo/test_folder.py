@@ -1,0 +1,84 @@
+"""The demo's folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from sterna.demo.folder import LOCK, work_folder
+from sterna.errors import UsageError
+
+_HOLDS = """\
+import sys, time
+from sterna.demo.folder import work_folder
+with work_folder(None, "sterna-demo-") as made:
+    print(made, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def aged(made: Path) -> None:
+    os.utime(made / LOCK, (0, 0))
+
+
+def test_a_temporary_one_goes_and_a_named_one_stays(temporary: Path) -> None:
+    with work_folder(None, "sterna-demo-") as made:
+        (made / "data").write_text("x")
+    assert list(temporary.iterdir()) == []
+    with work_folder(temporary / "mine", "sterna-demo-") as named:
+        (named / "data").write_text("x")
+    assert (temporary / "mine" / "data").exists()
+
+
+def test_what_a_killed_demo_left_goes_with_the_next_and_a_living_ones_stays(temporary: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _HOLDS], stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)}
+    )
+    assert process.stdout
+    left = Path(process.stdout.readline().strip())
+    aged(left)
+    with work_folder(None, "sterna-demo-"):
+        assert left.exists()
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    with work_folder(None, "sterna-demo-"):
+        assert not left.exists()
+
+
+def test_folders_of_others_stay(temporary: Path) -> None:
+    (temporary / "sterna-demo-notes").mkdir()
+    young = temporary / "sterna-demo-young"
+    young.mkdir()
+    (young / LOCK).touch()
+    with work_folder(None, "sterna-demo-"):
+        assert len(list(temporary.iterdir())) == 3
+
+
+def test_where_it_can_not_be_made_is_told(temporary: Path) -> None:
+    (temporary / "file").write_text("x")
+    with pytest.raises(UsageError, match="can't be made"), work_folder(temporary / "file" / "below", "sterna-demo-"):
+        pass
+    with pytest.raises(UsageError, match="not empty"), work_folder(temporary, "sterna-demo-"):
+        pass
+
+
+def test_a_full_disk_is_told_before_anything_starts(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**12, 10**12, 10**8))
+    with pytest.raises(UsageError, match=r"0\.1 GB free"), work_folder(None, "sterna-demo-"):
+        pass
+    assert list(temporary.iterdir()) == []

@@ -196,20 +196,28 @@ def test_beside_writers_no_append_fails_and_no_row_is_lost(space: World, version
     add_catalog(session, "main_us", space.stage.nessie.uri, "main", space.stage.warehouse("us"), space.stage.wide)
     stop, failed, count = threading.Event(), [], [0]
 
-    def delete(number: int) -> None:
-        """Whoever deletes rows of the very files that are being rewritten may have to try again."""
+    def certainly(text: str) -> None:
+        """Whoever deletes or changes rows of the very files that are being rewritten may have to try again."""
         try:
-            other.sql(f"DELETE FROM {table} WHERE id = {number}")
+            other.sql(text)
         except Exception as error:
             if "ValidationException" not in str(error):
                 raise
-            delete(number)
+            certainly(text)
+
+    def merge(number: int) -> None:
+        both = (
+            f"SELECT {number * 7 + 1} AS id, 0 AS part, 'merged' AS v UNION ALL SELECT {200_000 + number}, 0, 'merged'"
+        )
+        matched = "WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT *"
+        certainly(f"MERGE INTO {table} t USING ({both}) s ON t.id = s.id {matched}")
 
     def writer() -> None:
         while not stop.is_set():
             try:
                 add(other, table, 100_000 + count[0], 1)
-                delete(count[0] * 7)
+                certainly(f"DELETE FROM {table} WHERE id = {count[0] * 7}")
+                merge(count[0])
                 count[0] += 1
             except Exception as error:  # noqa: BLE001 - told below
                 failed.append(str(error)[:500])
@@ -226,12 +234,15 @@ def test_beside_writers_no_append_fails_and_no_row_is_lost(space: World, version
     assert not [table.failed for each in done for table in each.tables if table.failed]
     found = Counter(row[0] for row in space.sql(f"SELECT id FROM {table}"))
     gone = {number * 7 for number in range(count[0])}
-    wanted = {*range(8 * ROWS), *range(100_000, 100_000 + count[0])} - gone
+    merged = {200_000 + number for number in range(count[0])}
+    wanted = {*range(8 * ROWS), *range(100_000, 100_000 + count[0]), *merged} - gone
     assert found == Counter(wanted)
     # When the writer rests, what was left to do is done: fewer than five files of a partition aren't worth a rewrite.
     run(space, f"{SPACE}.beside{version}")
     assert len(files(space, table)) < 5
     assert Counter(row[0] for row in space.sql(f"SELECT id FROM {table}")) == Counter(wanted)
+    merged |= {number * 7 + 1 for number in range(count[0])}
+    assert {row[0] for row in space.sql(f"SELECT id FROM {table} WHERE v = 'merged'")} == merged
 
 
 def test_a_delete_between_look_and_commit_wins_and_a_kill_loses_nothing(space: World, monkeypatch: pytest.MonkeyPatch):

@@ -45,6 +45,8 @@ _CASES = {
     "flood": (),
     "capacity": (),
     "kpi": ("a figure of 10000000 rows", "1000 askers"),
+    "materialize": ("1000000 rows", "1000 changes in 1000000 rows"),
+    "online": ("one entity, p99", "100 entities at once", "4000 requests over 8 connections"),
     "verify": ("1000000 files",),
     "memory": ("1000000 files",),
 }

@@ -129,10 +129,12 @@ class Receiver:
         """Everything up to a commit is read from the tables, instead of being told.
 
         Raises:
-            Violation: there was no need: all that wasn't told is still kept.
+            Violation: there was no need: all that wasn't told is still kept; or it is no commit of the branch.
         """
         commits, at, older = self._commits(), cursor, False
         while at != self._complete:
+            if at not in commits:
+                raise Violation(f"events: announced before its commit: {cursor} is no commit of the branch")
             older = older or commits[at].commit_time <= self._store.now() - KEEP
             at = commits[at].parent
         if not older:

@@ -55,6 +55,7 @@ class SparkTable:
         require_jvm(spark)
         self.spark, self.name = spark, name
         self._load = load
+        self._append: tuple[int, Any] | None = None
 
     @classmethod
     def of_catalog(cls, spark: SparkSession, name: str) -> SparkTable:
@@ -179,13 +180,19 @@ class SparkTable:
         return DataFrame(dataset, self.spark)
 
     def _appended(self, base: JavaBase, staged: int, step: Step) -> Any:
-        """Return a snapshot that appends a staged one's files; nothing is committed (`SnapshotProducer.apply`)."""
-        append = self._table(base).newAppend().set("published-wap-id", step.id)
-        # As Iceberg's own cherry-pick has it: who expires what was staged knows by this that its files are in use.
-        append = append.set("source-snapshot-id", str(staged))
-        for file in base.metadata.snapshot(staged).addedDataFiles(base.operations.io()):
-            append = append.appendFile(file)
-        return append.apply()
+        """Return a snapshot that appends a staged one's files; nothing is committed (`SnapshotProducer.apply`).
+
+        The same append is applied again after each lost race: it keeps its manifest, so that only a manifest list is
+        written between a look and its commit, and a writer that never stops doesn't win for ever.
+        """
+        if self._append is None or self._append[0] != staged:
+            append = self._table(base).newFastAppend().set("published-wap-id", step.id)
+            # As Iceberg's cherry-pick has it: who expires what was staged knows by this that its files are in use.
+            append = append.set("source-snapshot-id", str(staged))
+            for file in base.metadata.snapshot(staged).addedDataFiles(base.operations.io()):
+                append = append.appendFile(file)
+            self._append = staged, append
+        return self._append[1].apply()
 
     def _table(self, base: JavaBase) -> Any:
         return jvm(self.spark).org.apache.iceberg.BaseTable(base.operations, self.name)

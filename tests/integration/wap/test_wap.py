@@ -142,6 +142,7 @@ def test_six_racers_publish_one_id_once(world: World, name: str) -> None:
 
 
 def test_beside_an_appender_that_never_stops(world: World, name: str) -> None:
+    world.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('commit.retry.num-retries'='30')")  # the appender's own
     table, stop = of(world, name), []
     other = world.spark.newSession()
     for key, value in world.spark.conf.getAll.items():

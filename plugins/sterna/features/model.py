@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -88,6 +89,11 @@ def value_key(view: str, id: str) -> str:
 
 def read_state(given: Sequence[bytes | None]) -> State:
     """Return a view's state from the fields of `FIELDS`."""
+    return _state(tuple(given))
+
+
+@lru_cache(maxsize=256)  # each answer looks at it, and it is another one with each run only
+def _state(given: tuple[bytes | None, ...]) -> State:
     text = {name: (value or b"").decode() for name, value in zip(FIELDS, given, strict=True)}
     columns = tuple(Column(*each) for each in json.loads(text["columns"] or "[]"))
     return State(

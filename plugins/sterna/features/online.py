@@ -180,7 +180,8 @@ class FeatureReader:
         pause: float = _PAUSE,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._features, self._store, self._source = features, store, source
+        self._store, self._source = store, source
+        self._digests = {view.name: view_digest(view, features.entity_of(view)) for view in features.views}
         self._pause, self._clock = pause, clock
         self._flights: dict[Any, asyncio.Task[SourceRows]] = {}
         self._places = asyncio.Semaphore(_SOURCE_AT_ONCE)
@@ -246,7 +247,7 @@ class FeatureReader:
         return {id: value.row for id, value in good.items() if value.row is not None or view.serve == "complete"}
 
     def _usable(self, view: View, state: State) -> bool:
-        return state.digest.partition("/")[0] == view_digest(view, self._features.entity_of(view))
+        return state.digest.partition("/")[0] == self._digests[view.name]
 
     async def _whole(self, view: View, state: State) -> bool:
         """Say whether what isn't in the store isn't in the table: asked after the look at the keys."""

@@ -34,6 +34,7 @@ _ERRORS = error_examples(
         403: "a rule keeps the table of this view from you",
         404: "User 123 not found.",
         410: "That snapshot, or that time's, is not kept here.",
+        413: "the body has more than 16,777,216 bytes",
         500: "Internal server error retrieving features.",
         503: "Feature service backend is unavailable.",
     }
@@ -48,7 +49,7 @@ ONE: dict[int | str, dict[str, Any]] = {
         _FLAT,
         {"user_id": "123", "age": 30, "city": "Shanghai", "last_updated_ts": "2023-10-27T10:00:00"},
     ),
-    **_ERRORS,
+    **{status: said for status, said in _ERRORS.items() if status != 413},
 }
 _MANY = {
     "type": "object",

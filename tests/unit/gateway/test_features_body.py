@@ -1,0 +1,87 @@
+"""What is asked of features: FastAPI describes these routes and doesn't run them, so each refusal is seen here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sterna.gateway.plain_route import LARGEST_BODY
+from sterna.services.load import parse_services
+from tests.support.gateway import Branch, Running, gateway
+
+FEATURES = {
+    "entities": [{"name": "user", "key": {"user_id": "long"}}],
+    "views": [{"name": "user", "entity": "user", "table": "ns.a", "features": ["age"], "unique": True}],
+    "services": [{"name": "all", "features": ["user.age"]}],
+}
+UNCLEAR = "the request can't be understood"
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    branch = Branch(tmp_path_factory.mktemp("features"))
+    branch.update("a")
+    services = parse_services(json.dumps({"version": 1, "features": FEATURES}), "s.yaml")
+    with gateway(branch, services, only=["features"]) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        (JSON, b""),
+        (JSON, b"{"),
+        (JSON, b"\xff\xfe\xfa"),
+        (JSON, b"[]"),
+        (JSON, b"7"),
+        (JSON, b"null"),
+        (JSON, b"[" * 100_000),
+        (JSON, b'{"service": ' + b"9" * 5_000 + b"}"),
+        ({"Content-Type": "text/plain"}, b"{}"),
+        ({"Content-Type": "application/xml"}, b"{}"),
+        ({}, b"{}"),
+    ],
+)
+def test_a_body_that_is_no_object_of_json_is_400(plain: Running, headers: dict[str, str], body: bytes) -> None:
+    answer = httpx.post(f"{plain.url}/v1/features", headers=headers, content=body)
+    assert (answer.status_code, answer.json()["error"]) == (400, UNCLEAR)
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON", "application/problem+json"])
+def test_json_by_its_other_names_is_read(plain: Running, kind: str) -> None:
+    answer = httpx.post(f"{plain.url}/v1/features", headers={"Content-Type": kind}, content=b'{"service": "none"}')
+    assert (answer.status_code, answer.json()["error"]) == (404, "There is no such service.")
+
+
+def test_a_body_that_is_too_large_is_413_before_it_is_held(plain: Running) -> None:
+    def endless() -> Iterator[bytes]:
+        for _ in range(LARGEST_BODY // 65_536 + 1):
+            yield b" " * 65_536
+
+    answer = httpx.post(f"{plain.url}/v1/features", headers=JSON, content=endless(), timeout=60)
+    assert answer.status_code == 413 and "more than" in answer.json()["error"]
+    largest = b'{"service": "none"}'.ljust(LARGEST_BODY)
+    assert httpx.post(f"{plain.url}/v1/features", headers=JSON, content=largest, timeout=60).status_code == 404
+
+
+def test_parameters_are_known_ones(plain: Running) -> None:
+    for ask in (httpx.get, httpx.post):
+        path = "/features/user/1" if ask is httpx.get else "/v1/features"
+        more = {} if ask is httpx.get else {"json": {"service": "all", "entities": [{"user_id": 1}]}}
+        for query, said in (("asof=1", "unknown parameter: asof"), ("as_of=soon", "as_of: expected")):
+            answer = ask(f"{plain.url}{path}?{query}", **more)
+            assert answer.status_code == 400 and answer.json()["error"].startswith(said)
+    assert httpx.put(f"{plain.url}/v1/features", json={}).status_code == 405
+
+
+def test_what_isn_t_run_by_fastapi_is_described_by_it(plain: Running) -> None:
+    paths = httpx.get(f"{plain.url}/openapi.json").json()["paths"]
+    asked = paths["/v1/features"]["post"]
+    assert asked["requestBody"]["content"]["application/json"]["schema"]["type"] == "object"
+    assert [each["name"] for each in asked["parameters"]] == ["as_of"] and "413" in asked["responses"]
+    assert {each["name"] for each in paths["/features/{view}/{id}"]["get"]["parameters"]} == {"view", "id", "as_of"}

@@ -25,6 +25,7 @@ _PLAIN = frozenset(
 )
 _WITH_SIZE = re.compile(r"decimal\([0-9]+, ?[0-9]+\)|fixed\[[0-9]+\]")
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -44,7 +45,7 @@ def refuse_types(columns: Sequence[Column], table: str) -> None:
 
 def row_bytes(row: Sequence[Any]) -> bytes:
     """Return a row as values hold it."""
-    return json.dumps(row, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return _JSON.encode(row).encode()
 
 
 def rows_of(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[tuple[Any, ...]]:

@@ -72,11 +72,13 @@ redis.call('HSET', KEYS[1], 'epoch', string.format('%.0f', epoch), 'refused', AR
 return epoch
 """
 
-# KEYS: a value's. ARGV: the epoch that counts. Only what older epochs left behind is taken: whoever sweeps may have
+# KEYS: values'. ARGV: the epoch that counts. Only what older epochs left behind is taken: whoever sweeps may have
 # slept, and what a newer epoch wrote meanwhile isn't there to be taken.
 TAKE = """
-local there = redis.call('GET', KEYS[1])
-local epoch = there and tonumber(string.match(there, '^%d+ (%d+) ') or '')
-if epoch and epoch >= tonumber(ARGV[1]) then return 0 end
-return redis.call('UNLINK', KEYS[1])
+local gone = 0
+for at = 1, #KEYS do
+  local epoch = tonumber(string.match(redis.call('GETRANGE', KEYS[at], 0, 63), '^%d+ (%d+) ') or '')
+  if not epoch or epoch < tonumber(ARGV[1]) then gone = gone + redis.call('UNLINK', KEYS[at]) end
+end
+return gone
 """

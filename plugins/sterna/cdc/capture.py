@@ -1,0 +1,162 @@
+"""Reads a source into its journal: whole transactions, each once, whoever reads and wherever he dies.
+
+What is durable in the journal is confirmed to the source, and nothing else. A reader begins behind the last drop.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from sterna.cdc.engine import Engine
+from sterna.cdc.gathering import Gatherer
+from sterna.cdc.journal import Drop, Epoch, Journal
+from sterna.cdc.postgres import Postgres
+from sterna.errors import Busy
+from sterna.services.cdc import CdcSource
+
+_MOST_ROWS = 100_000  # of one drop, but for larger transactions
+_IDLE = 60.0  # seconds after which it is written down how far the source is, though nothing changed
+_SLICE = 0.2
+
+
+@dataclass
+class Capture:
+    """One reader of one source.
+
+    Args:
+        source: its settings.
+        database: the source.
+        journal: where what was read is kept.
+        clock: seconds.
+    """
+
+    source: CdcSource
+    database: Postgres
+    journal: Journal
+    clock: Callable[[], float] = time.monotonic
+    _engine: Engine | None = None
+    _folder: Path | None = None
+    _gatherer: Gatherer | None = None
+    _epoch: Epoch = field(default_factory=lambda: Epoch(0))
+    _last: Drop | None = None
+    _since: float = 0.0
+    _written: float = 0.0
+
+    def step(self, seconds: float) -> int:
+        """Read for a while; return how many drops were made.
+
+        Raises:
+            SourceUnreachable: the engine ended, or the source doesn't answer.
+            UnfitSource, SlotLost, NeedsResync: it can't be followed.
+            Busy: somebody else reads it.
+            DatabaseUnreachable, DatabaseRefused, StoreUnreachable, StoreDenied: not now.
+        """
+        made, end = 0, self.clock() + seconds
+        try:
+            engine, gatherer = self._opened()
+            while self.clock() < end:
+                for said in engine.told(_SLICE):
+                    if "n" not in said:
+                        self._take(gatherer, said)
+                    elif not gatherer.is_open and self._is_due(gatherer, said):
+                        self._write(engine, gatherer, said)
+                        made += 1
+                    elif self.clock() >= end:
+                        break
+            return made
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the engine; what is in no drop is read again."""
+        if self._engine is not None:
+            self._engine.kill()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._engine = self._folder = self._gatherer = None
+
+    @property
+    def pid(self) -> int | None:
+        """The engine's process."""
+        return self._engine.pid if self._engine is not None else None
+
+    def _opened(self) -> tuple[Engine, Gatherer]:
+        if self._engine is not None and self._gatherer is not None:
+            return self._engine, self._gatherer
+        self._epoch, self._last = self._begun()
+        number, tables = self._epoch.number, self._epoch.tables
+        place = None
+        if self._last is not None and self._last.offset is not None and self._last.partition is not None:
+            self.database.slot(number)
+            place = self._last.partition, self._last.offset
+        placeholder = f"sterna-{secrets.token_hex(16)}"
+        self._folder = Path(tempfile.mkdtemp(prefix="sterna-cdc-"))
+        properties = self.database.properties(number, list(tables), placeholder)
+        self._engine = Engine(properties, place, self._folder)
+        known = self._last.known if self._last is not None else {}
+        self._gatherer = Gatherer(self._folder, placeholder, tables, self.database.refuse_filled, known)
+        self._since = self._written = self.clock()
+        return self._engine, self._gatherer
+
+    def _begun(self) -> tuple[Epoch, Drop | None]:
+        """Return the epoch to go on with; one whose first rows never were complete is begun anew, as the next."""
+        newest = self.journal.newest()
+        epoch = self.journal.epoch(newest) if newest else None
+        last = self.journal.last(newest) if epoch is not None else None
+        if epoch is not None and last is not None and last.offset is not None:
+            return epoch, last
+        made = Epoch(newest if newest and epoch is None else newest + 1, self.database.tables())
+        self.database.prepare(made.number, list(made.tables))
+        if not self.journal.begin(made):
+            raise Busy(f"somebody else begins to read the source {self.source.name}")
+        return made, None
+
+    def _take(self, gatherer: Gatherer, said: dict[str, Any]) -> None:
+        if not gatherer.rows:
+            self._since = self.clock()
+        gatherer.take(said)
+        if self._is_first() and gatherer.rows >= _MOST_ROWS and not gatherer.is_open:
+            self._add(gatherer, Drop(self._epoch.number, self._next()))
+
+    def _is_first(self) -> bool:
+        """Say whether the rows that the epoch begins with are still coming."""
+        return self._last is None or self._last.offset is None
+
+    def _is_due(self, gatherer: Gatherer, said: dict[str, Any]) -> bool:
+        if "snapshot" in said["offset"]:
+            return False  # the first rows are still coming
+        if self._is_first() or gatherer.rows >= _MOST_ROWS:
+            return True
+        now = self.clock()
+        if gatherer.rows:
+            return now - self._since >= self.source.every
+        return now - self._written >= _IDLE
+
+    def _write(self, engine: Engine, gatherer: Gatherer, said: dict[str, Any]) -> None:
+        first = self._is_first()
+        drop = Drop(self._epoch.number, self._next(), said["partition"], said["offset"], complete=first)
+        self._add(gatherer, drop)
+        engine.durable(said["n"])
+        self._written = self.clock()
+
+    def _add(self, gatherer: Gatherer, drop: Drop) -> None:
+        files = gatherer.cut()
+        tables = self.journal.write(drop.epoch, drop.number, files)
+        for _, path, _, _ in files:
+            path.unlink()
+        made = replace(drop, tables=tables, committed=gatherer.committed, known=gatherer.known)
+        # Looked at before each drop: who was asked to begin anew must not go on with the old epoch.
+        if self.journal.newest() != drop.epoch or not self.journal.add(made):
+            raise Busy(f"somebody else reads the source {self.source.name}, or it is to be read anew")
+        self._last = made
+
+    def _next(self) -> int:
+        return self._last.number + 1 if self._last is not None else 1

@@ -1,0 +1,115 @@
+"""A real Postgres is followed onto a real `main`: whole transactions, each change once, whatever is killed."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pytest
+
+from sterna.cdc.run import Followed, Ran, Runner, open_sources
+from sterna.embedded.postgres import Database, start_postgres
+from sterna.services.model import Services
+from tests.support.world import World
+
+_KINDS = """
+CREATE TABLE kinds (id bigint PRIMARY KEY, n numeric(12,3), u numeric, t text, ts timestamp, tz timestamptz, d date,
+  ti time, uu uuid, j jsonb, b bytea, bo boolean, r real, f float8, s smallint, i int, v varchar(9), ip inet, iv interval,
+  bi bit(3), mo money, xs int[], ts3 timestamptz(3));
+ALTER TABLE kinds REPLICA IDENTITY FULL;
+INSERT INTO kinds VALUES
+  (1, 1.100, 1.2300, 'é''\\', '2020-01-01 00:00:00.123456', '2020-01-01 00:00:00.123456+02', '1969-02-03', '12:13:14.5',
+   'a7fbb3a2-0e9c-4d65-9a52-0d5a2c9a6f01', '{"a": 1.10}', '\\x00ff', true, 1.5, 1e300, 1, 2, 'v', '10.0.0.1/8',
+   '1 day 2 sec', B'101', '12.34', '{1,null,3}', '1969-12-31 23:59:59.999+00'),
+  (2, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
+   null, null, null)
+"""
+
+
+@dataclass
+class Shop:
+    """A source, and what follows it."""
+
+    world: World
+    database: Database
+    services: Services
+    namespace: str
+    lines: list[str]
+
+    def sql(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.database.url(), autocommit=True) as connection:
+            found = connection.execute(text, values or None)  # type: ignore[call-overload]
+            return found.fetchall() if found.description else []
+
+    def followed(self) -> list[Followed]:
+        return open_sources(self.world.context("eu"), self.services)
+
+    def runner(self) -> Runner:
+        return Runner(self.followed(), self.lines.append)
+
+    def run(self, seconds: float = 8.0) -> Ran:
+        return self.runner().run(seconds)
+
+    def settled(self, table: str, order: str = "1", seconds: float = 8.0) -> None:
+        """Run, and see that a table has the source's rows."""
+        ran = self.run(seconds)
+        assert ran.failed == {}, self.lines
+        columns = [row[0] for row in self.world.sql(f"DESCRIBE {self.name(table)}") if row[0] in self.columns(table)]
+        source = self.sql(f"SELECT {', '.join(columns)} FROM {table} ORDER BY {order}")
+        assert self.rows(table, ", ".join(columns), order) == source, self.lines
+
+    def columns(self, table: str) -> list[str]:
+        asked = "SELECT column_name FROM information_schema.columns WHERE table_name = %s ORDER BY ordinal_position"
+        return [row[0] for row in self.sql(asked, table)]
+
+    def name(self, table: str) -> str:
+        return f"main_eu.{self.namespace}.{table}"
+
+    def rows(self, table: str, what: str = "*", order: str = "1") -> list[tuple[Any, ...]]:
+        self.world.sql(f"REFRESH TABLE {self.name(table)}")
+        return self.world.sql(f"SELECT {what} FROM {self.name(table)} ORDER BY {order}")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    settings = {"wal_level": "logical", "max_replication_slots": "20", "max_wal_senders": "20"}
+    started = start_postgres(tmp_path_factory.mktemp("source"), settings)
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def shop(world: World, server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    name = f"cdc_{uuid.uuid4().hex[:8]}"
+    database = server.create_database(name)
+    login = {"conn_type": "postgres", "login": database.user, "password": database.password}
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps(login))
+    with psycopg.connect(server.admin.url(), autocommit=True) as admin:
+        admin.execute(f"ALTER ROLE {name} REPLICATION")
+    source = {"name": name, "region": "eu", "hosts": [f"{database.host}:{database.port}"], "database": database.name}
+    source |= {"credential_id": "shop", "tables": ["public.*"], "into": name, "every": "1s", "spark": "local[2]"}
+    region = {"inbox": f"s3://eu-lake/inbox-{name}", "database": {"credential_id": "none", "hosts": ["127.0.0.1:1"]}}
+    ingest = {"regions": {"eu": region}, "tenants": {"acme": {"namespaces": ["acme"]}}, "tables": [{"match": "acme.*"}]}
+    services = Services.model_validate({"version": 1, "ingest": ingest, "cdc": {"sources": [source]}})
+    with world.namespace(name):
+        made = Shop(world, database, services, name, [])
+        yield made
+
+
+def test_every_kind_of_value_comes_exactly(shop: Shop) -> None:
+    shop.sql(_KINDS)
+    ran = shop.run(6)
+    assert ran.failed == {}, shop.lines
+    said = "id, n, u, t, ts, cast(tz AS STRING), d, ti, uu, j, b, bo, r, f, s, i, v, ip, iv, bi, mo, xs, cast(ts3 AS STRING)"
+    shop.world.spark.conf.set("spark.sql.session.timeZone", "UTC")
+    first, second = shop.rows("kinds", said)
+    assert [str(value) if not isinstance(value, (bytes, bytearray, list)) else value for value in first] == [], first
+    assert second[1:] == (None,) * 22

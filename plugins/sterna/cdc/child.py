@@ -42,7 +42,8 @@ class _Engine:
         import jpype
 
         self._out, self._lock = out, threading.Lock()
-        self._schemas: dict[int, tuple[int, Any]] = {}
+        self._schemas: dict[str, tuple[int, Any, int]] = {}
+        self._defined = 0
         self._unconfirmed: list[tuple[int, Any]] = []
         self._number = 0
         self._committer: Any = None
@@ -103,7 +104,7 @@ class _Engine:
         topic = str(record.topic())
         if record.value() is not None and not topic.startswith(BEAT):
             said = str(_text(self._json.fromConnectData(topic, record.valueSchema(), record.value())))
-            schema = "null" if topic.endswith(TRANSACTION) else str(self._schema(record.valueSchema()))
+            schema = "null" if topic.endswith(TRANSACTION) else str(self._schema(topic, record.valueSchema()))
             self._line(f'{{"topic":{json.dumps(topic)},"schema":{schema},"value":{said}}}')
         if topic.startswith(BEAT) or topic.endswith(TRANSACTION):
             self._number += 1
@@ -115,15 +116,19 @@ class _Engine:
             }
             self._tell({"n": self._number, "beat": topic.startswith(BEAT), **where})
 
-    def _schema(self, schema: Any) -> int:
+    def _schema(self, topic: str, schema: Any) -> int:
+        """Return a schema's number; one that is equal to the topic's last has the same."""
         import jpype
 
-        known = self._schemas.get(int(jpype.java.lang.System.identityHashCode(schema)))
-        if known is None or known[1] != schema:
-            known = len(self._schemas), schema
-            self._schemas[int(jpype.java.lang.System.identityHashCode(schema))] = known
-            self._line(f'{{"define":{known[0]},"fields":{self._json.asJsonSchema(schema).toString()}}}')
-        return known[0]
+        identity = int(jpype.java.lang.System.identityHashCode(schema))
+        known = self._schemas.get(topic)
+        if known is not None and (known[0] == identity or known[1].equals(schema)):
+            self._schemas[topic] = identity, schema, known[2]
+            return known[2]
+        self._defined += 1
+        self._schemas[topic] = identity, schema, self._defined
+        self._line(f'{{"define":{self._defined},"fields":{self._json.asJsonSchema(schema).toString()}}}')
+        return self._defined
 
     def _mapping(self, given: Any) -> dict[str, Any]:
         said = _text(self._json.fromConnectData("", None, given))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -104,7 +105,8 @@ class Engine:
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                stream.close()
+                with suppress(OSError):  # what it was told last found nobody
+                    stream.close()
 
     def _send(self, said: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None

@@ -23,7 +23,7 @@ from typing import Any
 
 from sterna.edges.stores.objects import Objects
 from sterna.edges.stores.writing import create, write_file
-from sterna.errors import BadDrop, ObjectMissing
+from sterna.errors import BadDrop, ObjectMissing, SternaError
 from sterna.ingest.columns import Column
 
 _VERSION = 1
@@ -138,12 +138,16 @@ class Journal:
         numbers = list(self._newest_first(epoch, after))[::-1]
         if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
             raise BadDrop("a drop is missing between others", file=f"{self._folder}/{epoch:06}")
-        return [self._drop(epoch, number) for number in numbers]
+        found = dict(self._objects.read_many([self._uri(epoch, number) for number in numbers]))
+        return [self._drop(epoch, number, found[self._uri(epoch, number)]) for number in numbers]
 
     def last(self, epoch: int) -> Drop | None:
         """Return an epoch's last drop."""
         number = next(self._newest_first(epoch), None)
-        return self._drop(epoch, number) if number is not None else None
+        if number is None:
+            return None
+        uri = self._uri(epoch, number)
+        return self._drop(epoch, number, self._objects.read(uri))
 
     def write(self, epoch: int, number: int, files: Sequence[File]) -> dict[str, tuple[Part, ...]]:
         """Write the rows of a drop, before the drop itself.
@@ -172,11 +176,11 @@ class Journal:
                     return
                 yield number
 
-    def _drop(self, epoch: int, number: int) -> Drop:
+    def _drop(self, epoch: int, number: int, said: bytes | SternaError) -> Drop:
+        if isinstance(said, SternaError):
+            raise said
         uri = self._uri(epoch, number)
-        told = self._read(uri)
-        if told is None:
-            raise BadDrop("a drop that was just there is gone", file=uri)
+        told = _parsed(uri, said)
         try:
             tables = {name: tuple(map(_part, parts)) for name, parts in told["tables"].items()}
             known = {name: tuple(map(_column, columns)) for name, columns in told["known"].items()}
@@ -190,14 +194,19 @@ class Journal:
 
     def _read(self, uri: str) -> dict[str, Any] | None:
         try:
-            told: dict[str, Any] = json.loads(self._objects.read(uri))
-            if told["version"] != _VERSION:
-                raise ValueError
-            return told
+            return _parsed(uri, self._objects.read(uri))
         except ObjectMissing:
             return None
-        except (ValueError, TypeError, KeyError):
-            raise BadDrop("this is no file of a source's journal, or another version's", file=uri) from None
+
+
+def _parsed(uri: str, said: bytes) -> dict[str, Any]:
+    try:
+        told: dict[str, Any] = json.loads(said)
+        if told["version"] != _VERSION:
+            raise ValueError
+        return told
+    except (ValueError, TypeError, KeyError):
+        raise BadDrop("this is no file of a source's journal, or another version's", file=uri) from None
 
 
 def _part(told: Mapping[str, Any]) -> Part:

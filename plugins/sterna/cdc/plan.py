@@ -85,15 +85,15 @@ def next_work(
         return None  # the first rows are still being read
     first = [drop for drop in later if drop.number <= complete]
     taken = _limited([drop for drop in (first or later) if table in drop.tables], table)
+    if first and not taken and fresh:  # it began without a row
+        first, taken = [], _limited([drop for drop in later if table in drop.tables], table)
     last = taken[-1].number if taken else 0
     if first:
         rest = any(table in drop.tables for drop in first if drop.number > last)
         end = last if rest else complete
         keys = None if rest or fresh else tuple(drop for drop in drops if drop.number <= complete)
-        if not taken and fresh:
-            return None
         return _work(channel, table, mark, epoch, end, taken, keys)
-    if not taken and len(later) < _FAR:
+    if not taken and (fresh or len(later) < _FAR):
         return None
     return _work(channel, table, mark, epoch, last or later[-1].number, taken, None)
 

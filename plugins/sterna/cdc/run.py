@@ -27,7 +27,7 @@ from sterna.wap.model import TableState
 from sterna.wap.state import read_state
 
 log = logging.getLogger(__name__)
-_TROUBLE = 15.0  # seconds before a source is tried again that failed
+_TROUBLE = 5.0  # seconds before a source is read again that failed
 _SLICE = 1.0
 _SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "8"}
 

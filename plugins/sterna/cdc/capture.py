@@ -47,7 +47,8 @@ class Capture:
     _epoch: Epoch = field(default_factory=lambda: Epoch(0))
     _last: Drop | None = None
     _since: float = 0.0
-    _written: float = 0.0
+    _last_write: float = 0.0
+    _place: dict[str, Any] | None = None
 
     def step(self, seconds: float) -> int:
         """Read for a while; return how many drops were made.
@@ -63,13 +64,15 @@ class Capture:
             engine, gatherer = self._opened()
             while self.clock() < end:
                 for said in engine.told(_SLICE):
-                    if "n" not in said:
+                    if "n" in said:
+                        self._place = said
+                    else:
                         self._take(gatherer, said)
-                    elif not gatherer.is_open and self._is_due(gatherer, said):
-                        self._write(engine, gatherer, said)
-                        made += 1
-                    elif self.clock() >= end:
+                        continue
+                    made += self._written(engine, gatherer)
+                    if self.clock() >= end:
                         break
+                made += self._written(engine, gatherer)
             return made
         except BaseException:
             self.close()
@@ -81,7 +84,7 @@ class Capture:
             self._engine.kill()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
-        self._engine = self._folder = self._gatherer = None
+        self._engine = self._folder = self._gatherer = self._place = None
 
     @property
     def pid(self) -> int | None:
@@ -103,7 +106,7 @@ class Capture:
         self._engine = Engine(properties, place, self._folder)
         known = self._last.known if self._last is not None else {}
         self._gatherer = Gatherer(self._folder, placeholder, tables, self.database.refuse_filled, known)
-        self._since = self._written = self.clock()
+        self._since = self._last_write = self.clock()
         return self._engine, self._gatherer
 
     def _begun(self) -> tuple[Epoch, Drop | None]:
@@ -138,14 +141,20 @@ class Capture:
         now = self.clock()
         if gatherer.rows:
             return now - self._since >= self.source.every
-        return now - self._written >= _IDLE
+        return now - self._last_write >= _IDLE
 
-    def _write(self, engine: Engine, gatherer: Gatherer, said: dict[str, Any]) -> None:
-        first = self._is_first()
-        drop = Drop(self._epoch.number, self._next(), said["partition"], said["offset"], complete=first)
-        self._add(gatherer, drop)
+    def _written(self, engine: Engine, gatherer: Gatherer) -> int:
+        """Make what was read durable if it is time to; return how many drops that made."""
+        said = self._place
+        if said is None or gatherer.is_open or not self._is_due(gatherer, said):
+            return 0
+        self._add(
+            gatherer,
+            Drop(self._epoch.number, self._next(), said["partition"], said["offset"], complete=self._is_first()),
+        )
         engine.durable(said["n"])
-        self._written = self.clock()
+        self._place, self._last_write = None, self.clock()
+        return 1
 
     def _add(self, gatherer: Gatherer, drop: Drop) -> None:
         files = gatherer.cut()

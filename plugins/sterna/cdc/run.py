@@ -127,6 +127,10 @@ class Runner:
         failed = {name: f"{type(error).__name__}: {error}" for name, error in self._failed.items()}
         return Ran(self._drops, self._steps, failed, codes[0] if codes else 0)
 
+    def stop(self) -> None:
+        """Let `run` come to its end now."""
+        self._over.set()
+
     def _read(self, followed: Followed) -> None:
         """Read one source, until the run is over or somebody has to look at it."""
         name = followed.source.name

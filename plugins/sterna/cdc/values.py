@@ -12,7 +12,7 @@ from typing import Any
 from sterna.errors import UnfitSource
 from sterna.ingest.columns import Column, Type
 
-UPDATED, DELETED = "last_updated_ts", "_deleted"
+UPDATED, DELETED = "last_updated_ts", "is_deleted"
 """Columns that sterna adds: when the source committed the row's last change, and whether it was deleted there."""
 _SOURCE = "__debezium.source.column."
 _PLAIN = {"int8": "int", "int16": "int", "int32": "int", "int64": "long", "float": "float", "double": "double"}

@@ -29,7 +29,7 @@ class CdcSource(StrictModel):
         sslmode: as libpq knows it.
         tables: which, as `schema.table` or `schema.*`; those that match when the source is read for the first time.
         into: the namespace on `main` that gets a table of the same name for each.
-        deletes: `hard`: a row that is deleted there goes here; `soft`: it stays, with `_deleted` true.
+        deletes: `hard`: a row that is deleted there goes here; `soft`: it stays, with `is_deleted` true.
         every: seconds after which what was read becomes durable, and the source may forget it.
         log_alarm: bytes of log that the source keeps for this reader, from where on that is an alarm.
         spark: the Spark master that applies changes; "": the region's.

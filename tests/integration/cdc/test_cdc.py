@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import random
 import threading
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -16,12 +18,16 @@ from typing import Any
 import psutil
 import psycopg
 import pytest
+from pyspark.errors import AnalysisException
 
 from sterna.cdc.run import Followed, Ran, Runner, open_sources
+from sterna.cdc.status import check, read_sources, resync
 from sterna.embedded.postgres import Database, start_postgres
+from sterna.errors import UnfitSource
 from sterna.services.model import Services
 from tests.support.world import World
 
+_PATIENCE = 90.0  # seconds
 _KINDS = """
 CREATE TABLE kinds (id bigint PRIMARY KEY, n numeric(12,3), u numeric, t text, ts timestamp, tz timestamptz, d date,
   ti time, uu uuid, j jsonb, b bytea, bo boolean, r real, f float8, s smallint, i int, v varchar(9), ip inet,
@@ -60,13 +66,43 @@ class Shop:
     def run(self, seconds: float = 8.0) -> Ran:
         return self.runner().run(seconds)
 
-    def settled(self, table: str, order: str = "1", seconds: float = 8.0) -> None:
-        """Run, and see that a table has the source's rows."""
-        ran = self.run(seconds)
-        assert ran.failed == {}, self.lines
-        columns = [row[0] for row in self.world.sql(f"DESCRIBE {self.name(table)}") if row[0] in self.columns(table)]
-        source = self.sql(f"SELECT {', '.join(columns)} FROM {table} ORDER BY {order}")
-        assert self.rows(table, ", ".join(columns), order) == source, self.lines
+    def settled(self, table: str, order: str = "1") -> None:
+        """Run until a table has the source's rows."""
+
+        def is_settled() -> bool:
+            columns = ", ".join(self.columns(table))
+            source = self.sql(f"SELECT {columns} FROM {table} ORDER BY {order}")
+            return self.rows(table, columns, order) == source
+
+        self.until(is_settled)
+
+    def until(self, done: Callable[[], bool]) -> Ran:
+        """Run until something is so, or something has failed."""
+        runner, reached = self.runner(), False
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(runner.run, _PATIENCE)
+            while not running.done() and not reached:
+                time.sleep(0.3)
+                with suppress(AnalysisException):  # the table isn't there yet
+                    reached = done()
+                if reached:
+                    runner.stop()
+        ran = running.result()
+        assert reached, (ran, self.lines)
+        assert ran.failed == {}
+        return ran
+
+    def fails(self) -> Ran:
+        """Run until something fails."""
+        runner = self.runner()
+        before = len(self.lines)
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(runner.run, _PATIENCE)
+            while not running.done():
+                time.sleep(0.2)
+                if any("has come up" not in line for line in self.lines[before:]):
+                    runner.stop()
+        return running.result()
 
     def columns(self, table: str) -> list[str]:
         asked = "SELECT column_name FROM information_schema.columns WHERE table_name = %s ORDER BY ordinal_position"
@@ -108,8 +144,7 @@ def shop(world: World, server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 def test_every_kind_of_value_comes_exactly(shop: Shop) -> None:
     shop.sql(_KINDS)
-    ran = shop.run(6)
-    assert ran.failed == {}, shop.lines
+    shop.until(lambda: len(shop.rows("kinds")) == 2)
     said = "id, n, u, t, ts, string(tz), d, ti, uu, j, b, bo, r, f, s, i, v, ip, iv, bi, mo, xs, string(ts3)"
     first, second = shop.rows("kinds", said)
     assert tuple(first) == (
@@ -185,9 +220,8 @@ def test_a_random_history_comes_whole_though_the_engine_is_killed(shop: Shop) ->
     finally:
         over.set()
         writer.join()
-    shop.lines.clear()
-    shop.settled("a", "id, part", seconds=12)
-    shop.settled("b", seconds=3)
+    shop.settled("a", "id, part")
+    shop.settled("b")
     assert killed
 
 
@@ -203,3 +237,91 @@ def _change(rng: random.Random) -> str:
     if kind < 0.98:
         return f"DELETE FROM a WHERE id = {one}"
     return "TRUNCATE a" if rng.random() < 0.2 else f"DELETE FROM a WHERE id > {one}"
+
+
+def test_columns_that_change_and_a_source_that_is_read_again(shop: Shop) -> None:
+    shop.sql("CREATE TABLE t (id int PRIMARY KEY, n int, v varchar(9))")
+    shop.sql("INSERT INTO t SELECT g, g, 'v' FROM generate_series(1, 9) g")
+    shop.sql("CREATE TABLE empty (id int PRIMARY KEY)")
+    shop.settled("t")
+    shop.sql("ALTER TABLE t ADD more text; UPDATE t SET more = 'm' WHERE id = 2; ALTER TABLE t ALTER n TYPE bigint")
+    shop.sql("UPDATE t SET n = 5000000000 WHERE id = 3; DELETE FROM t WHERE id = 4; INSERT INTO empty VALUES (1)")
+    shop.settled("t")
+    assert shop.rows("empty", "id") == [(1,)]
+    # A column that is gone stays, with what it had.
+    shop.sql("ALTER TABLE t DROP v; UPDATE t SET n = 1 WHERE id = 5; INSERT INTO t VALUES (77, 1, 'x')")
+    shop.settled("t")
+    assert shop.rows("t", "id, v")[-2:] == [(9, "v"), (77, None)]
+    # A new name can't be told from a column that is gone and another one that came.
+    shop.sql("ALTER TABLE t RENAME more TO other; UPDATE t SET n = 2 WHERE id = 5")
+    ran = shop.fails()
+    assert ran.exit_code == 6
+    (said,) = ran.failed.values()
+    assert said.startswith("NeedsResync: column more is gone and other is new")
+    shop.sql("DELETE FROM t WHERE id = 9; DELETE FROM empty")
+    before = shop.rows("t", "id")
+    resync(shop.followed()[0], act=False)
+    assert shop.followed()[0].journal.newest() == 1
+    resync(shop.followed()[0], act=True)
+    shop.settled("t")
+    assert shop.rows("empty", "id") == []
+    assert len(before) == len(shop.rows("t", "id")) + 1
+    # The value that rows which were there before have is told by no change.
+    shop.sql("ALTER TABLE t ADD filled int DEFAULT 7; UPDATE t SET n = 9 WHERE id = 5")
+    (said,) = shop.fails().failed.values()
+    assert said.startswith("NeedsResync: column filled was added with a value")
+
+
+def test_a_slot_that_is_gone_is_told(shop: Shop) -> None:
+    shop.sql("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    shop.settled("t")
+    shop.sql("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()")
+    shop.sql("INSERT INTO t VALUES (2)")
+    ran = shop.fails()
+    (said,) = ran.failed.values()
+    assert ran.exit_code == 6
+    assert said.startswith("SlotLost")
+    (status,) = read_sources(shop.followed())
+    assert (status.problem.partition(":")[0], status.exit_code) == ("SlotLost", 6)
+    resync(shop.followed()[0], act=True)
+    shop.settled("t")
+    (status,) = read_sources(shop.followed())
+    assert (status.problem, status.exit_code, status.epoch) == ("", 0, 2)
+    assert [(each.table, each.behind) for each in status.tables] == [("public.t", 0)]
+
+
+def test_rows_that_are_deleted_softly_stay(shop: Shop) -> None:
+    source = shop.services.cdc.sources[0].model_copy(update={"deletes": "soft"})
+    shop.services.cdc.sources[:] = [source]
+    shop.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t SELECT g, g FROM generate_series(1, 5) g")
+    shop.until(lambda: len(shop.rows("t")) == 5)
+    shop.sql("DELETE FROM t WHERE id = 1; DELETE FROM t WHERE id = 2; INSERT INTO t VALUES (2, 22)")
+    wanted = [(1, 1, True), (2, 22, False), (3, 3, False), (4, 4, False), (5, 5, False)]
+    shop.until(lambda: shop.rows("t", "id, n, is_deleted") == wanted)
+    shop.sql("TRUNCATE t; INSERT INTO t VALUES (5, 55)")
+    wanted = [(1, 1, True), (2, 22, True), (3, 3, True), (4, 4, True), (5, 55, False)]
+    shop.until(lambda: shop.rows("t", "id, n, is_deleted") == wanted)
+
+
+def test_what_can_not_be_followed_is_told_before_anything_is_made(shop: Shop) -> None:
+    for made, said in (
+        ("CREATE TABLE t (id int)", "without a primary key"),
+        ("CREATE TABLE t (id int PRIMARY KEY, xs int[])", "REPLICA IDENTITY FULL"),
+        ("CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id)", "partitioned"),
+        ("CREATE SCHEMA x; CREATE TABLE y (id int PRIMARY KEY)", "none of the tables"),
+    ):
+        shop.sql(made)
+        if "SCHEMA" in made:
+            shop.services.cdc.sources[:] = [shop.services.cdc.sources[0].model_copy(update={"tables": ["x.*"]})]
+        with pytest.raises(UnfitSource, match=said):
+            check(shop.followed()[0])
+        shop.sql("DROP TABLE IF EXISTS t")
+    assert shop.sql("SELECT * FROM pg_publication") == []
+
+
+def test_a_table_with_rows_of_others_is_left_alone(shop: Shop) -> None:
+    shop.sql("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    shop.world.sql(f"CREATE TABLE {shop.name('t')} USING iceberg AS SELECT 7 AS id")
+    ran = shop.fails()
+    assert "aren't those of source" in str(ran.failed)
+    assert shop.rows("t") == [(7,)]

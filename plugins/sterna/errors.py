@@ -67,6 +67,7 @@
     ├── CdcError                 a database's changes can't be followed
     │   ├── SourceUnreachable    the engine that reads them ended, or doesn't answer                 retry
     │   ├── UnfitSource          the database, a table or a value can't be followed as it is          stop
+    │   ├── LogKept              the database keeps more log for its reader than is healthy              stop
     │   ├── SlotLost             the database has forgotten changes that were not read yet           stop
     │   └── NeedsResync          what was changed there can't be told by changes of rows             stop
     ├── FeaturesError
@@ -629,7 +630,7 @@ class SourceUnreachable(CdcError):
     """The engine that reads a database's changes ended, or doesn't get an answer."""
 
     remedy = Remedy.RETRY
-    exit_code = 3
+    exit_code = 4
 
 
 class UnfitSource(CdcError):
@@ -642,6 +643,12 @@ class SlotLost(CdcError):
     """The database has forgotten changes that were not read yet: its slot is gone, or was invalidated."""
 
     exit_code = 6
+
+
+class LogKept(CdcError):
+    """A database keeps more log for its reader than it may before that is an alarm."""
+
+    exit_code = 5
 
 
 class NeedsResync(CdcError):

@@ -21,7 +21,7 @@ from sterna.cdc.postgres import Postgres
 from sterna.errors import Busy
 from sterna.services.cdc import CdcSource
 
-_MOST_ROWS = 100_000  # of one drop, but for larger transactions
+_MOST_ROWS, _MOST_BYTES = 100_000, 256 << 20  # of one drop, but for larger transactions
 _IDLE = 60.0  # seconds after which it is written down how far the source is, though nothing changed
 _SLICE = 0.2
 
@@ -126,7 +126,7 @@ class Capture:
         if not gatherer.rows:
             self._since = self.clock()
         gatherer.take(said)
-        if self._is_first() and gatherer.rows >= _MOST_ROWS and not gatherer.is_open:
+        if self._is_first() and _is_full(gatherer) and not gatherer.is_open:
             self._add(gatherer, Drop(self._epoch.number, self._next()))
 
     def _is_first(self) -> bool:
@@ -136,7 +136,7 @@ class Capture:
     def _is_due(self, gatherer: Gatherer, said: dict[str, Any]) -> bool:
         if "snapshot" in said["offset"]:
             return False  # the first rows are still coming
-        if self._is_first() or gatherer.rows >= _MOST_ROWS:
+        if self._is_first() or _is_full(gatherer):
             return True
         now = self.clock()
         if gatherer.rows:
@@ -169,3 +169,7 @@ class Capture:
 
     def _next(self) -> int:
         return self._last.number + 1 if self._last is not None else 1
+
+
+def _is_full(gatherer: Gatherer) -> bool:
+    return gatherer.rows >= _MOST_ROWS or gatherer.bytes >= _MOST_BYTES

@@ -8,6 +8,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,8 @@ from typing import Any
 from sterna.edges.java import find_java
 from sterna.errors import EngineError, SourceUnreachable
 
-_WAITING = 5_000  # lines that were read and not looked at: beyond, the engine waits
+_WAITING = 256  # lines that were read and not looked at: beyond, the engine waits. One may have megabytes
+_SILENCE = 600.0  # seconds: it tells each five that it is there, but for the time in which its first rows are asked for
 _LOG = "engine.log"
 _TAIL = 20_000
 
@@ -61,7 +63,7 @@ class Engine:
                 env=_environment(),
             )
         self._lines: queue.Queue[bytes | None] = queue.Queue(_WAITING)
-        self._over = False
+        self._over, self._heard = False, time.monotonic()
         threading.Thread(target=self._read, daemon=True).start()
         self._send(job)
 
@@ -86,13 +88,16 @@ class Engine:
             try:
                 line = self._lines.get(timeout=seconds)
             except queue.Empty:
+                if time.monotonic() - self._heard > _SILENCE:
+                    raise SourceUnreachable("the engine that reads the source has said nothing for long") from None
                 return
+            self._heard = time.monotonic()
             said: dict[str, Any] = json.loads(line) if line is not None else {"ended": "", "error": ""}
             if "ended" in said:
                 raise SourceUnreachable(
                     f"the engine that reads the source ended: {said['error'] or self._last_words()}"
                 )
-            yield said
+            yield {**said, "size": len(line or b"")}
 
     def durable(self, number: int) -> None:
         """Say that all up to a number is durable: the source may forget it."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SEQUENCE, OPERATION, ABSENT, COMMITTED = "_sterna_seq", "_sterna_op", "_sterna_absent", "_sterna_ts"
 """Columns of a drop's files beside the source's: the order, `u` for what the row is now, `d` for gone, `t` for all
 gone; columns whose values aren't told; and when the source committed it."""
-_ROWS = 5_000  # that are held before they go to a file
+_ROWS, _BYTES = 5_000, 16 << 20  # that are held before they go to a file
 _SHIFT = 36  # bits of a place in a drop
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -36,12 +36,14 @@ class _Table:
     path: Path
     schema: pa.Schema
     rows: list[list[Any]] = field(default_factory=list)
+    held: int = 0
     written: int = 0
     writer: pq.ParquetWriter | None = None
 
-    def add(self, row: list[Any]) -> None:
+    def add(self, row: list[Any], size: int) -> None:
         self.rows.append(row)
-        if len(self.rows) >= _ROWS:
+        self.held += size
+        if len(self.rows) >= _ROWS or self.held >= _BYTES:
             self.flush()
 
     def flush(self) -> None:
@@ -54,7 +56,7 @@ class _Table:
         arrays = [pa.array(values, kind.type) for values, kind in zip(columns, self.schema, strict=True)]
         self.writer.write_table(pa.Table.from_arrays(arrays, schema=self.schema))
         self.written += len(self.rows)
-        self.rows = []
+        self.rows, self.held = [], 0
 
     def close(self) -> None:
         self.flush()
@@ -89,7 +91,7 @@ class Gatherer:
         self._open: dict[str, _Table] = {}
         self._made = 0
         self.is_open = False
-        self.rows = 0
+        self.rows = self.bytes = 0
         self.committed = 0
 
     def take(self, said: Mapping[str, Any]) -> None:
@@ -104,7 +106,7 @@ class Gatherer:
         elif "topic" in said and said["schema"] is None:
             self._transaction(said["value"])
         elif "topic" in said:
-            self._change(said["schema"], said["value"])
+            self._change(said["schema"], said["value"], said["size"])
 
     def cut(self) -> list[File]:
         """End the drop; return table, file, rows and columns of each part, in the order in which they began."""
@@ -112,7 +114,8 @@ class Gatherer:
         for _, part in self._parts:
             part.close()
         made = [(name, part.path, part.written, _columns(part.columns)) for name, part in self._parts]
-        self._parts, self._open, self.rows = [], {}, 0
+        self._parts, self._open = [], {}
+        self.rows = self.bytes = 0
         return made
 
     def _define(self, number: int, fields: Mapping[str, Any]) -> None:
@@ -126,7 +129,7 @@ class Gatherer:
     def _transaction(self, told: Mapping[str, Any]) -> None:
         self.is_open = told["status"] == "BEGIN"
 
-    def _change(self, schema: int, told: Mapping[str, Any]) -> None:
+    def _change(self, schema: int, told: Mapping[str, Any], size: int) -> None:
         source, operation = told.get("source") or {}, str(told.get("op"))
         if operation == "m":  # a message: of our own heartbeat, or somebody else's
             return
@@ -137,8 +140,8 @@ class Gatherer:
             return
         self.committed = max(self.committed, int(source["ts_us"]))
         table = self._table(name, self._schemas[schema])
-        table.add(self._row(name, table, operation, told))
-        self.rows += 1
+        table.add(self._row(name, table, operation, told), size)
+        self.rows, self.bytes = self.rows + 1, self.bytes + size
 
     def _row(self, name: str, table: _Table, operation: str, told: Mapping[str, Any]) -> list[Any]:
         absent: list[str] = []

@@ -16,7 +16,7 @@ from sterna.cdc.journal import Drop, Epoch, Journal
 from sterna.cdc.plan import channel, next_work, position
 from sterna.cdc.postgres import Postgres
 from sterna.edges.spark.start import failures, is_connect, require_pyspark, start_classic
-from sterna.errors import EngineError, NeedsClassicSpark, Remedy, SternaError, UnfitSource, UsageError
+from sterna.errors import EngineError, LogKept, NeedsClassicSpark, Remedy, SternaError, UnfitSource, UsageError
 from sterna.ingest.near import NearCatalog
 from sterna.ingest.region import RegionIngest, open_ingest
 from sterna.registry.model import SOURCE_BRANCH
@@ -119,6 +119,9 @@ class Runner:
                     reader.join()
                 while self._apply(catalog):
                     pass
+            for each in self.followed:
+                if f"{each.source.name}: reading" not in self._failed:
+                    self._look_at_log(each)
         finally:
             self._over.set()
             for reader in readers:
@@ -193,6 +196,8 @@ class Runner:
         self, catalog: NearCatalog, followed: Followed, target: Target, epoch: Epoch | None, drops: Sequence[Drop]
     ) -> bool:
         assert epoch is not None
+        if refused := followed.ingest.refusal(target.key):
+            raise UnfitSource(refused, table=target.key)
         state = followed.state(target)
         mark = followed.mark(state)
         has_rows = state is not None and state.current is not None
@@ -211,6 +216,21 @@ class Runner:
             self._steps += 1
         self.say(f"{followed.source.name}: {target.key} has come up to {work.step.mark}, snapshot {outcome.snapshot}")
         return True
+
+    def _look_at_log(self, followed: Followed) -> None:
+        """Take note where the source keeps too much log: its disk is at stake."""
+        source, database = followed.source, Postgres(followed.source, followed.context.secrets)
+        try:
+            number = followed.journal.newest()
+            last = followed.journal.last(number) if number else None
+            kept = database.slot(number).kept if last is not None and last.offset is not None else 0
+            if kept > source.log_alarm:
+                said = f"the source keeps {kept} bytes of log for its reader, and log_alarm is {source.log_alarm}"
+                raise LogKept(said, hint="see LogKept in the run book")
+        except SternaError as error:
+            self._fail(f"{source.name}: log", error)
+        finally:
+            database.close()
 
     def _fail(self, what: str, error: SternaError) -> bool:
         """Take note of an error; say whether somebody has to look at it."""
@@ -231,18 +251,18 @@ def least(followed: Followed, epoch: Epoch) -> int:
 @contextmanager
 def _shop(followed: Sequence[Followed]) -> Iterator[NearCatalog]:
     first = followed[0]
-    master = first.source.spark or first.ingest.own.spark or first.context.region.spark
+    master = first.ingest.own.spark or first.context.region.spark
     if is_connect(master):
         raise NeedsClassicSpark(
             "change capture needs a classic Spark: through Spark Connect no mark is set in the commit",
-            hint="cdc.sources[].spark, such as local[2]",
+            hint=f"set ingest.regions.{first.context.region.name}.spark, such as local[2]",
         )
     require_pyspark()
     spark, owned = start_classic(master, "sterna-cdc", _SETTINGS)
     try:
         for name, value in _SETTINGS.items():
             spark.conf.set(name, value)
-        catalog = NearCatalog(spark, first.context, first.source.catalog_credential_id)
+        catalog = NearCatalog(spark, first.context, first.ingest.own.catalog_credential_id)
         catalog.show(CATALOG)
         yield catalog
     finally:

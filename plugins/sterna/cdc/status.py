@@ -9,7 +9,7 @@ from sterna.cdc.journal import Drop, Epoch
 from sterna.cdc.plan import channel, position
 from sterna.cdc.postgres import Postgres
 from sterna.cdc.run import Followed, least
-from sterna.errors import SternaError
+from sterna.errors import SternaError, UnfitSource
 
 _LATE = 5  # as the exit code for what waits for too long
 
@@ -105,9 +105,11 @@ def check(followed: Followed) -> Checked:
         tables = database.tables()
     finally:
         database.close()
-    return Checked(
-        followed.source.name, tuple((name, followed.target(name, key).key, key) for name, key in tables.items())
-    )
+    found = tuple((name, followed.target(name, key).key, key) for name, key in tables.items())
+    for _, into, _ in found:
+        if refused := followed.ingest.refusal(into):
+            raise UnfitSource(refused, table=into)
+    return Checked(followed.source.name, found)
 
 
 def resync(followed: Followed, *, act: bool) -> Resynced:

@@ -113,12 +113,11 @@ def _element(name: str, field: Mapping[str, Any], parameters: Mapping[str, str])
         return SourceColumn(Column(name, "string"), lambda given: base64.b64decode(given).decode(), False)
     if kind not in _PLAIN:
         raise UnfitSource(f"column {name} is of type {native or kind}, which isn't read", hint="leave its table out")
-    return SourceColumn(Column(name, _PLAIN[kind]), _as_it_is, False)
+    return SourceColumn(Column(name, _PLAIN[kind]), float if kind in ("float", "double") else _as_it_is, False)
 
 
 def _as_it_is(given: Any) -> Any:
-    # JSON has no NaN and no infinity: they come as words.
-    return float(given) if isinstance(given, str) and given in ("NaN", "Infinity", "-Infinity") else given
+    return given
 
 
 def _digits(parameters: Mapping[str, str]) -> tuple[int, int] | None:

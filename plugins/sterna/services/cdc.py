@@ -32,8 +32,6 @@ class CdcSource(StrictModel):
         deletes: `hard`: a row that is deleted there goes here; `soft`: it stays, with `is_deleted` true.
         every: seconds after which what was read becomes durable, and the source may forget it.
         log_alarm: bytes of log that the source keeps for this reader, from where on that is an alarm.
-        spark: the Spark master that applies changes; "": the region's.
-        catalog_credential_id: the connection that commits to `main`; None: the region's own.
     """
 
     name: SourceName
@@ -48,8 +46,6 @@ class CdcSource(StrictModel):
     deletes: Literal["hard", "soft"] = "hard"
     every: Duration = 5
     log_alarm: Size = 2 << 30
-    spark: str = ""
-    catalog_credential_id: Credential | None = None
 
     @field_validator("hosts")
     @classmethod
@@ -60,7 +56,7 @@ class CdcSource(StrictModel):
 
 
 def _section(value: Any) -> Any:
-    return {} if value is None else value
+    return {} if value is None or value == [] else value
 
 
 def _own_names(value: list[CdcSource]) -> list[CdcSource]:

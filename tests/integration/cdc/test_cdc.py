@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -20,14 +21,16 @@ import psycopg
 import pytest
 from pyspark.errors import AnalysisException
 
+from sterna.cdc import capture
 from sterna.cdc.run import Followed, Ran, Runner, open_sources
 from sterna.cdc.status import check, read_sources, resync
+from sterna.cli.main import main
 from sterna.embedded.postgres import Database, start_postgres
 from sterna.errors import UnfitSource
 from sterna.services.model import Services
 from tests.support.world import World
 
-_PATIENCE = 90.0  # seconds
+_PATIENCE = 180.0  # seconds
 _KINDS = """
 CREATE TABLE kinds (id bigint PRIMARY KEY, n numeric(12,3), u numeric, t text, ts timestamp, tz timestamptz, d date,
   ti time, uu uuid, j jsonb, b bytea, bo boolean, r real, f float8, s smallint, i int, v varchar(9), ip inet,
@@ -48,9 +51,12 @@ class Shop:
 
     world: World
     database: Database
-    services: Services
+    said: dict[str, Any]
     namespace: str
     lines: list[str]
+
+    def __post_init__(self) -> None:
+        self.services = Services.model_validate(self.said)
 
     def sql(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.database.url(), autocommit=True) as connection:
@@ -133,10 +139,11 @@ def shop(world: World, server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator
     with psycopg.connect(server.admin.url(), autocommit=True) as admin:
         admin.execute(f"ALTER ROLE {name} REPLICATION")
     source = {"name": name, "region": "eu", "hosts": [f"{database.host}:{database.port}"], "database": database.name}
-    source |= {"credential_id": "shop", "tables": ["public.*"], "into": name, "every": "1s", "spark": "local[2]"}
-    region = {"inbox": f"s3://eu-lake/inbox-{name}", "database": {"credential_id": "none", "hosts": ["127.0.0.1:1"]}}
+    source |= {"credential_id": "shop", "tables": ["public.*"], "into": name, "every": "1s"}
+    region = {"inbox": f"s3://eu-lake/inbox-{name}", "spark": "local[2]"}
+    region |= {"database": {"credential_id": "none", "hosts": ["127.0.0.1:1"]}}
     ingest = {"regions": {"eu": region}, "tenants": {"acme": {"namespaces": ["acme"]}}, "tables": [{"match": "acme.*"}]}
-    services = Services.model_validate({"version": 1, "ingest": ingest, "cdc": {"sources": [source]}})
+    services = {"version": 1, "ingest": ingest, "cdc": {"sources": [source]}}
     with world.namespace(name):
         made = Shop(world, database, services, name, [])
         yield made
@@ -325,3 +332,60 @@ def test_a_table_with_rows_of_others_is_left_alone(shop: Shop) -> None:
     ran = shop.fails()
     assert "aren't those of source" in str(ran.failed)
     assert shop.rows("t") == [(7,)]
+
+
+def test_a_source_that_is_idle_keeps_no_log(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others write to the same server all the time, and to this source nobody does."""
+    monkeypatch.setattr(capture, "_IDLE", 1.0)
+    shop.sql("CREATE TABLE t (id int PRIMARY KEY); CREATE SCHEMA other; CREATE TABLE other.o (v text)")
+    shop.until(lambda: read_sources(shop.followed())[0].drops > 0)
+    shop.sql("INSERT INTO other.o SELECT repeat(md5(g::text), 60) FROM generate_series(1, 20000) g")
+    before = read_sources(shop.followed())[0].kept
+    assert before is not None
+    assert before > 16 << 20
+    shop.services.cdc.sources[:] = [shop.services.cdc.sources[0].model_copy(update={"log_alarm": 1 << 20})]
+    (standing,) = read_sources(shop.followed())
+    assert (standing.alarm, standing.exit_code) == (True, 5)
+
+    def is_small() -> bool:
+        return (read_sources(shop.followed())[0].kept or 0) < 1 << 20
+
+    shop.until(is_small)
+
+
+def test_the_commands(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    services = tmp_path / "services.yaml"
+    services.write_text(json.dumps(shop.said))
+
+    def told(*arguments: str) -> tuple[int, Any]:
+        named = ["--region", "eu", "--registry", str(shop.world.stage.registry), "--services", str(services)]
+        try:
+            main(["cdc", *arguments, *named, "--json"])
+            code = 0
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        said = capsys.readouterr()
+        return code, json.loads(said.out or said.err.splitlines()[-1])
+
+    shop.sql("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'a')")
+    into = f"{shop.namespace}.t"
+    assert told("check") == (
+        0,
+        {"region": "eu", "sources": [{"name": shop.namespace, "tables": [["public.t", into, ["id"]]]}]},
+    )
+    code, status = told("status")
+    assert (code, status["sources"][0]["epoch"]) == (0, 0)
+    for _ in range(8):
+        code, ran = told("run", "--for", "6s")
+        assert (code, ran["failed"]) == (0, {})
+        if ran["steps"]:
+            break
+    assert shop.rows("t", "id, v") == [(1, "a")]
+    code, status = told("status")
+    (source,) = status["sources"]
+    (table,) = source["tables"]
+    assert (code, source["epoch"], source["alarm"], source["problem"]) == (0, 1, False, "")
+    assert table == {"table": "public.t", "into": into, "mark": f"1/{source['drops']}", "behind": 0}
+    assert told("resync", shop.namespace) == (0, {"name": shop.namespace, "epoch": 2, "asked": False})
+    code, refused = told("resync", "nobody")
+    assert (code, refused["error"]) == (2, "UsageError")

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,12 +34,14 @@ class Capture:
         source: its settings.
         database: the source.
         journal: where what was read is kept.
+        marked: returns the newest epoch that some tables on `main` have rows of; 0: none.
         clock: seconds.
     """
 
     source: CdcSource
     database: Postgres
     journal: Journal
+    marked: Callable[[Mapping[str, tuple[str, ...]]], int] = lambda tables: 0
     clock: Callable[[], float] = time.monotonic
     _engine: Engine | None = None
     _folder: Path | None = None
@@ -116,7 +118,9 @@ class Capture:
         last = self.journal.last(newest) if epoch is not None else None
         if epoch is not None and last is not None and last.offset is not None:
             return epoch, last
-        made = Epoch(newest if newest and epoch is None else newest + 1, self.database.tables())
+        tables = self.database.tables()
+        # Where the journal was lost, marks still speak of its epochs: their numbers must not come again.
+        made = Epoch(max(newest if newest and epoch is None else newest + 1, self.marked(tables) + 1), tables)
         self.database.prepare(made.number, list(made.tables))
         if not self.journal.begin(made):
             raise Busy(f"somebody else begins to read the source {self.source.name}")

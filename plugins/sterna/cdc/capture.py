@@ -106,8 +106,8 @@ class Capture:
         self._folder = Path(tempfile.mkdtemp(prefix="sterna-cdc-"))
         properties = self.database.properties(number, list(tables), placeholder)
         self._engine = Engine(properties, place, self._folder)
-        known = self._last.known if self._last is not None else {}
-        self._gatherer = Gatherer(self._folder, placeholder, tables, self.database.refuse_filled, known)
+        known, gone = (self._last.known, self._last.gone) if self._last is not None else ({}, {})
+        self._gatherer = Gatherer(self._folder, placeholder, tables, self.database.refuse_filled, known, gone)
         self._since = self._last_write = self.clock()
         return self._engine, self._gatherer
 
@@ -165,7 +165,9 @@ class Capture:
         tables = self.journal.write(drop.epoch, drop.number, files)
         for _, path, _, _ in files:
             path.unlink()
-        made = replace(drop, tables=tables, committed=gatherer.committed, known=gatherer.known)
+        made = replace(
+            drop, tables=tables, committed=gatherer.committed, known=dict(gatherer.known), gone=dict(gatherer.gone)
+        )
         # Looked at before each drop: who was asked to begin anew must not go on with the old epoch.
         if self.journal.newest() != drop.epoch or not self.journal.add(made):
             raise Busy(f"somebody else reads the source {self.source.name}, or it is to be read anew")

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,12 +34,14 @@ class Capture:
         source: its settings.
         database: the source.
         journal: where what was read is kept.
+        marked: returns the newest epoch that some tables on `main` have rows of; 0: none.
         clock: seconds.
     """
 
     source: CdcSource
     database: Postgres
     journal: Journal
+    marked: Callable[[Mapping[str, tuple[str, ...]]], int] = lambda tables: 0
     clock: Callable[[], float] = time.monotonic
     _engine: Engine | None = None
     _folder: Path | None = None
@@ -104,8 +106,8 @@ class Capture:
         self._folder = Path(tempfile.mkdtemp(prefix="sterna-cdc-"))
         properties = self.database.properties(number, list(tables), placeholder)
         self._engine = Engine(properties, place, self._folder)
-        known = self._last.known if self._last is not None else {}
-        self._gatherer = Gatherer(self._folder, placeholder, tables, self.database.refuse_filled, known)
+        known, gone = (self._last.known, self._last.gone) if self._last is not None else ({}, {})
+        self._gatherer = Gatherer(self._folder, placeholder, tables, self.database.refuse_filled, known, gone)
         self._since = self._last_write = self.clock()
         return self._engine, self._gatherer
 
@@ -116,7 +118,9 @@ class Capture:
         last = self.journal.last(newest) if epoch is not None else None
         if epoch is not None and last is not None and last.offset is not None:
             return epoch, last
-        made = Epoch(newest if newest and epoch is None else newest + 1, self.database.tables())
+        tables = self.database.tables()
+        # Where the journal was lost, marks still speak of its epochs: their numbers must not come again.
+        made = Epoch(max(newest if newest and epoch is None else newest + 1, self.marked(tables) + 1), tables)
         self.database.prepare(made.number, list(made.tables))
         if not self.journal.begin(made):
             raise Busy(f"somebody else begins to read the source {self.source.name}")
@@ -161,7 +165,9 @@ class Capture:
         tables = self.journal.write(drop.epoch, drop.number, files)
         for _, path, _, _ in files:
             path.unlink()
-        made = replace(drop, tables=tables, committed=gatherer.committed, known=gatherer.known)
+        made = replace(
+            drop, tables=tables, committed=gatherer.committed, known=dict(gatherer.known), gone=dict(gatherer.gone)
+        )
         # Looked at before each drop: who was asked to begin anew must not go on with the old epoch.
         if self.journal.newest() != drop.epoch or not self.journal.add(made):
             raise Busy(f"somebody else reads the source {self.source.name}, or it is to be read anew")

@@ -17,7 +17,7 @@ import threading
 from pathlib import Path
 from typing import Any, BinaryIO
 
-BEAT, TRANSACTION = "__debezium-heartbeat", ".transaction"
+BEAT = "__debezium-heartbeat"
 _OFFSETS = "offsets.dat"
 
 
@@ -59,6 +59,8 @@ class _Engine:
         if job["offset"] is not None:
             self._place(folder / _OFFSETS, [properties["name"], job["partition"]], job["offset"])
         self._properties = properties
+        # Not by its end: a table may have that name.
+        self._transactions = f"{properties['topic.prefix']}.transaction"
 
     def run(self) -> None:
         """Read until something fails."""
@@ -104,9 +106,9 @@ class _Engine:
         topic = str(record.topic())
         if record.value() is not None and not topic.startswith(BEAT):
             said = str(_text(self._json.fromConnectData(topic, record.valueSchema(), record.value())))
-            schema = "null" if topic.endswith(TRANSACTION) else str(self._schema(topic, record.valueSchema()))
+            schema = "null" if topic == self._transactions else str(self._schema(topic, record.valueSchema()))
             self._line(f'{{"topic":{json.dumps(topic)},"schema":{schema},"value":{said}}}')
-        if topic.startswith(BEAT) or topic.endswith(TRANSACTION):
+        if topic.startswith(BEAT) or topic == self._transactions:
             self._number += 1
             with self._lock:
                 self._unconfirmed.append((self._number, event))

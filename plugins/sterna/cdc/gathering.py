@@ -73,6 +73,7 @@ class Gatherer:
         tables: by `schema.table`, the columns of its key.
         filled: told of columns that were added; raises `NeedsResync` where that can't be followed.
         known: the columns of tables, by what stands in earlier drops.
+        gone: columns that they had before.
     """
 
     def __init__(
@@ -82,9 +83,10 @@ class Gatherer:
         tables: Mapping[str, Sequence[str]],
         filled: Callable[[str, Sequence[str]], None],
         known: Mapping[str, tuple[Column, ...]],
+        gone: Mapping[str, tuple[str, ...]],
     ) -> None:
         self._folder, self._placeholder, self._tables, self._filled = folder, placeholder, tables, filled
-        self.known = dict(known)
+        self.known, self.gone = dict(known), dict(gone)
         self._schemas: dict[int, tuple[SourceColumn, ...]] = {}
         self._problems: dict[int, SternaError] = {}
         self._parts: list[tuple[str, _Table]] = []
@@ -199,12 +201,24 @@ class Gatherer:
         if had - has and has - had:
             gone, new = sorted(had - has)[0], sorted(has - had)[0]
             raise NeedsResync(f"column {gone} is gone and {new} is new: it may be a new name", table=name, hint=hint)
+        _refuse_moved(name, [each.name for each in before if each.name in has], [each.name for each in columns])
+        if back := sorted((has - had) & set(self.gone.get(name, ()))):
+            raise NeedsResync(f"column {back[0]} was dropped and is there again, empty", table=name, hint=hint)
+        self.gone[name] = (*self.gone.get(name, ()), *sorted(had - has))
         try:
             evolution(before, columns, "widen")
         except BadDrop as error:
             raise NeedsResync(f"its columns have changed: {error.message}", table=name, hint=hint) from None
         if has - had:
             self._filled(name, sorted(has - had))
+
+
+def _refuse_moved(table: str, had: Sequence[str], has: Sequence[str]) -> None:
+    # A database keeps the order of columns: one that has another place has another one's name, or was made anew.
+    if list(had) != [each for each in has if each in set(had)]:
+        raise NeedsResync(
+            "columns have exchanged their names, or were made anew", table=table, hint="sterna cdc resync"
+        )
 
 
 def sequence(number: int, place: int) -> int:

@@ -62,6 +62,7 @@ class Drop:
         complete: the rows that the epoch begins with are complete with this drop.
         committed: when the source committed the last of it, microseconds since 1970; 0: unknown.
         known: by `schema.table`, the columns that each table had last.
+        gone: by `schema.table`, columns that it had before, and whose values are on `main` still.
     """
 
     epoch: int
@@ -72,6 +73,7 @@ class Drop:
     complete: bool = False
     committed: int = 0
     known: Mapping[str, tuple[Column, ...]] = field(default_factory=dict)
+    gone: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,8 @@ class Journal:
             tables = {name: tuple(map(_part, parts)) for name, parts in told["tables"].items()}
             known = {name: tuple(map(_column, columns)) for name, columns in told["known"].items()}
             place, offset = told["partition"], told["offset"]
-            return Drop(epoch, number, place, offset, tables, told["complete"], told["committed"], known)
+            gone = {name: tuple(columns) for name, columns in told["gone"].items()}
+            return Drop(epoch, number, place, offset, tables, told["complete"], told["committed"], known, gone)
         except (KeyError, TypeError):
             raise BadDrop("this is no drop of a source", file=uri) from None
 

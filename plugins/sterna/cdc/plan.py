@@ -73,6 +73,11 @@ def next_work(
         UnfitSource: the mark isn't the source's.
     """
     was_epoch, was = position(mark, channel.name)
+    if was_epoch > epoch:
+        raise NeedsResync(
+            f"{table} is at epoch {was_epoch} of {channel.name}, and the journal has none after {epoch}: it was lost",
+            hint=f"sterna cdc resync {channel.name}",
+        )
     begun = was if was_epoch == epoch else 0
     later = [drop for drop in drops if drop.number > begun]
     complete = next((drop.number for drop in drops if drop.complete), 0)

@@ -161,7 +161,7 @@ class Postgres:
             "publication.name": self.name(epoch),
             "publication.autocreate.mode": "disabled",
             "snapshot.mode": "initial",
-            "table.include.list": ",".join(each.replace(".", "\\.") for each in tables),
+            "table.include.list": ",".join(map(_pattern, tables)),
             # What is moved on for tables that aren't read, too: else the server would keep its log for them.
             "heartbeat.interval.ms": "5000",
             "heartbeat.action.query": "SELECT pg_logical_emit_message(false, 'sterna', '')",
@@ -208,6 +208,11 @@ def _refuse_unfit(table: str, kind: str, identity: str, key: Sequence[str], arra
             table=table,
             hint=f"ALTER TABLE {table} REPLICA IDENTITY FULL",
         )
+
+
+def _pattern(table: str) -> str:
+    """Return a regular expression of the engine's for one table; its list is cut at commas."""
+    return "".join(each if each.isalnum() or each == "_" else f"\\{each}" for each in table)
 
 
 def _quoted(table: str) -> str:

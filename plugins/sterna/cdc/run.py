@@ -139,7 +139,7 @@ class Runner:
         name = followed.source.name
         while not self._over.is_set():
             database = Postgres(followed.source, followed.context.secrets)
-            capture = Capture(followed.source, database, followed.journal)
+            capture = Capture(followed.source, database, followed.journal, lambda tables: newest_mark(followed, tables))
             try:
                 while not self._over.is_set():
                     made = capture.step(_SLICE)
@@ -242,10 +242,18 @@ class Runner:
 
 def least(followed: Followed, epoch: Epoch) -> int:
     """Return the number of the last drop of an epoch that is in every table."""
-    way = channel(followed.source.region, followed.source.name)
-    marks = [followed.mark(followed.state(followed.target(*each))) for each in epoch.tables.items()]
-    found = [position(mark, way.name) for mark in marks]
+    found = _positions(followed, epoch.tables)
     return min((place if begun == epoch.number else 0 for begun, place in found), default=0)
+
+
+def newest_mark(followed: Followed, tables: Mapping[str, Sequence[str]]) -> int:
+    """Return the newest epoch that some tables on `main` have rows of; 0: none."""
+    return max((epoch for epoch, _ in _positions(followed, tables)), default=0)
+
+
+def _positions(followed: Followed, tables: Mapping[str, Sequence[str]]) -> list[tuple[int, int]]:
+    marks = [followed.mark(followed.state(followed.target(*each))) for each in tables.items()]
+    return [position(mark, followed.source.name) for mark in marks]
 
 
 @contextmanager

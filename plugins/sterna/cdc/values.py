@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -49,6 +50,7 @@ def columns_of_schema(schema: Mapping[str, Any]) -> tuple[SourceColumn, ...]:
         UnfitSource: a column is of a kind that isn't read.
     """
     after = next(field for field in schema["fields"] if field["field"] == "after")
+    _refuse_names([field["field"] for field in after["fields"]])
     return tuple(_column(field) for field in after["fields"])
 
 
@@ -85,8 +87,18 @@ def absent_columns(columns: Sequence[SourceColumn], row: Mapping[str, Any], plac
         row: as JSON has it.
         placeholder: what the engine puts in their place.
     """
-    signs = (placeholder, base64.b64encode(placeholder.encode()).decode())
+    # As text, as bytes, and as an hstore has it.
+    pair = json.dumps({placeholder: placeholder}, separators=(",", ":"))
+    signs = (placeholder, base64.b64encode(placeholder.encode()).decode(), pair)
     return [each.column.name for each in columns if row.get(each.column.name) in signs]
+
+
+def _refuse_names(names: Sequence[str]) -> None:
+    for name in names:
+        if name.casefold() in (UPDATED, DELETED) or name.casefold().startswith("_sterna_"):
+            raise UnfitSource(f"it has a column {name}, and sterna has one of that name", hint="leave the table out")
+    if len({name.casefold() for name in names}) != len(names):
+        raise UnfitSource("two of its columns differ by case alone", hint="leave the table out")
 
 
 def _column(field: Mapping[str, Any]) -> SourceColumn:

@@ -375,6 +375,22 @@ def online(
     bench(rows, rounds, work, feast)
 
 
+@app.command(epilog="Example: python3 run.py bench cdc --seconds 60")
+def cdc(
+    rate: Annotated[int, typer.Option("--rate", min=100, help="Changes a second.")] = 2_000,
+    seconds: Annotated[float, typer.Option("--seconds", min=10, help="How long they come.")] = 120.0,
+    rows: Annotated[int, typer.Option("--rows", min=1_000, help="Rows in the source before.")] = 100_000,
+    work: Work = None,
+) -> None:
+    """Change capture: on main at most 90 s late (p99), at most 64 MiB of the source's log, and reads at most 1.5 times.
+
+    Beside it the same engine with PyIceberg's upsert, a commit each 5 s.
+    """
+    from bench.cdc import bench
+
+    bench(rate, seconds, rows, work)
+
+
 @app.command(epilog="Example: python3 run.py bench flood --minutes 1 --rounds 3")
 def flood(
     minutes: Annotated[float, typer.Option("--minutes", min=0.01, help="How long files come at the rate.")] = 10.0,

@@ -47,6 +47,7 @@ _CASES = {
     "kpi": ("a figure of 10000000 rows", "1000 askers"),
     "materialize": ("1000000 rows", "1000 changes in 1000000 rows"),
     "online": ("one entity, p99", "100 entities at once", "4000 requests over 8 connections"),
+    "cdc": ("2000 changes/s: lag, p99", "2000 changes/s: log kept", "2000 changes/s: reads"),
     "verify": ("1000000 files",),
     "memory": ("1000000 files",),
 }

@@ -64,6 +64,12 @@
     │   ├── TrackerContradicts   the tracker says of a batch what can't be true                      stop
     │   ├── TrackerLost          the inbox is in use, and the tracker isn't its own                  stop
     │   └── TrackerTooNew        a newer sterna has made the tracker's tables                        stop
+    ├── CdcError                 a database's changes can't be followed
+    │   ├── SourceUnreachable    the engine that reads them ended, or doesn't answer                 retry
+    │   ├── UnfitSource          the database, a table or a value can't be followed as it is          stop
+    │   ├── LogKept              the database keeps more log for its reader than is healthy              stop
+    │   ├── SlotLost             the database has forgotten changes that were not read yet           stop
+    │   └── NeedsResync          what was changed there can't be told by changes of rows             stop
     ├── FeaturesError
     │   ├── FeatureStoreUnreachable  the store of features doesn't answer, or isn't the primary      retry
     │   ├── FeatureStoreRefused  it understood and said no                                           stop
@@ -612,6 +618,43 @@ class MessagesGone(IngestError):
     """Messages that were not read yet are no longer in their topic, or it ends before what was read of it."""
 
     exit_code = 5
+
+
+class CdcError(SternaError):
+    """A database's changes can't be followed."""
+
+    has_lines = False
+
+
+class SourceUnreachable(CdcError):
+    """The engine that reads a database's changes ended, or doesn't get an answer."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
+
+
+class UnfitSource(CdcError):
+    """The database isn't set up for being followed, or has a table or a value that can't be."""
+
+    exit_code = 2
+
+
+class SlotLost(CdcError):
+    """The database has forgotten changes that were not read yet: its slot is gone, or was invalidated."""
+
+    exit_code = 6
+
+
+class LogKept(CdcError):
+    """A database keeps more log for its reader than it may before that is an alarm."""
+
+    exit_code = 5
+
+
+class NeedsResync(CdcError):
+    """What happened to a table can't be told by changes of rows: it has to be read again from its database."""
+
+    exit_code = 6
 
 
 class ReplicaBroken(SternaError):

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
+from playwright.sync_api import Browser, BrowserContext, expect
 from pyspark.sql import SparkSession
 
 from sterna.edges.rclone.transfer import find_rclone
@@ -23,10 +25,12 @@ from sterna.embedded.airflow import Airflow
 from sterna.embedded.spark import add_catalog, spark_environment, start_session
 from sterna.embedded.stack import Deployment, deployment
 from sterna.replica.region import RegionContext, open_region
+from tests.support.pages import chromium
 
 DAG = "sterna_sync"
 _DAGS = Path(__file__).parents[2] / "dags"
 _PATIENCE = 240.0
+_SHOWN = 60_000.0  # milliseconds for a browser: eu's Airflow has work to do beside
 _ENDED = ("success", "failed")
 # A user's own DAG: it runs when the table is fresh in eu.
 _CONSUMER = """\
@@ -192,6 +196,24 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             "eu", _dags(folder), env={**_environment(folder, stage), **logins, **with_iceberg}
         )
         yield World(stage, spark, airflow, folder, logins)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=_SHOWN)
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def signed_in(browser: Browser, world: World) -> Iterator[BrowserContext]:
+    """A browser's session in eu's Airflow."""
+    context = browser.new_context(locale="en-GB", base_url=world.airflow.url)
+    context.set_default_timeout(_SHOWN)
+    found = httpx.get(f"{world.airflow.url}/auth/token", trust_env=False).raise_for_status().json()
+    context.add_cookies([{"name": "_token", "value": found["access_token"], "url": world.airflow.url}])
+    yield context
+    context.close()
 
 
 def _dags(folder: Path) -> Path:

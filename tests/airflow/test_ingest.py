@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from playwright.sync_api import BrowserContext, Page, expect
+
 from sterna.edges.services_file import read_services
 from sterna.ingest.inbox import Sent
 from sterna.ingest.model import Format, Lane, State, channel_name
@@ -15,7 +17,7 @@ from tests.airflow.conftest import World
 INGEST = "sterna_ingest"
 
 
-def test_what_was_taken_in_is_on_main_after_a_run(world: World, tmp_path: Path) -> None:
+def test_what_was_taken_in_is_on_main_after_a_run(world: World, tmp_path: Path, signed_in: BrowserContext) -> None:
     world.airflow.wait_for_dag(INGEST)
     world.sql("CREATE NAMESPACE IF NOT EXISTS dag_eu.posted")
     world.sql("CREATE TABLE dag_eu.posted.rows (id BIGINT, name STRING) USING iceberg")
@@ -31,6 +33,11 @@ def test_what_was_taken_in_is_on_main_after_a_run(world: World, tmp_path: Path) 
             digest = hashlib.sha256(content).hexdigest()
             sent = Sent(lane, f"key-{number}", "", Format.JSON_LINES, path, len(content), 1, digest)
             taken.append(room.take(sent)[0])
+        page = signed_in.new_page()
+        _ask(page, taken[0].id)
+        expect(page.locator(".card .facts")).to_contain_text("buffered")
+        waiting = page.get_by_role("region", name="Backlog", exact=True)
+        expect(waiting.get_by_role("row").filter(has_text="posted.rows")).to_contain_text("3")
         world.airflow.patch(f"/dags/{INGEST}", {"is_paused": False})
         run = world.airflow.post(f"/dags/{INGEST}/dagRuns", {"logical_date": None})["dag_run_id"]
         try:
@@ -44,11 +51,24 @@ def test_what_was_taken_in_is_on_main_after_a_run(world: World, tmp_path: Path) 
         for drop in taken:
             found = ingest.tracker.drop(drop.id)
             assert found is not None and found.state is State.PUBLISHED
+        _ask(page, taken[0].id)
+        expect(page.locator(".card .facts")).to_contain_text("published")
+        batches = page.get_by_role("region", name="Batches", exact=True)
+        expect(batches.get_by_role("row").filter(has_text="posted.rows")).to_contain_text("published")
+        expect(page.get_by_text("Nothing waits")).to_be_visible()
     finally:
         world.airflow.patch(f"/dags/{INGEST}", {"is_paused": True})
         room.stop()
         world.sql("DROP TABLE dag_eu.posted.rows")
         world.sql("DROP NAMESPACE dag_eu.posted")
+
+
+def _ask(page: Page, upload: str) -> None:
+    """Ask the page where an upload is."""
+    page.goto("/sterna/#/ingest")
+    page.reload()
+    page.get_by_label("Where is my upload?").fill(upload)
+    page.keyboard.press("Enter")
 
 
 def _state(world: World, run: str) -> str:

@@ -3,39 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
-import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.airflow.conftest import DAG, World
-from tests.support.pages import chromium
-
-_PATIENCE = 60_000.0  # milliseconds: eu's Airflow has work to do beside
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
-
-
-@pytest.fixture
-def signed_in(browser: Browser, world: World) -> Iterator[BrowserContext]:
-    context = browser.new_context(locale="en-GB", base_url=world.airflow.url)
-    context.set_default_timeout(_PATIENCE)
-    found = httpx.get(f"{world.airflow.url}/auth/token", trust_env=False).raise_for_status().json()
-    context.add_cookies([{"name": "_token", "value": found["access_token"], "url": world.airflow.url}])
-    yield context
-    context.close()
 
 
 @pytest.fixture
 def page(signed_in: BrowserContext, world: World) -> Page:
     """A page, once eu has published something."""
     world.wait_for_publication(set())
-    expect.set_options(timeout=_PATIENCE)
     return signed_in.new_page()
 
 
@@ -68,3 +46,22 @@ def test_a_commit_comes_as_an_event(page: Page, world: World) -> None:
     ]
     expect(page.locator(".facts").first).to_contain_text(str(snapshot))
     expect(page.locator(".facts").first).to_contain_text("shop.orders")
+
+
+def test_a_sync_is_seen_while_it_copies(page: Page, world: World) -> None:
+    before = world.wait_until_idle()
+    world.sql("INSERT INTO dag_us.shop.orders VALUES (9002, 'slow')")
+    with world.hanging_copy():
+        page.goto("/sterna/#/runs")
+        card = page.locator(".card[data-run]").filter(has=page.get_by_role("heading", name=DAG))
+        expect(card).to_have_count(1)
+        expect(card).to_contain_text(re.compile(r"0 B / [1-9]"))
+        expect(card.locator("li").filter(has_text="copy")).to_contain_text("running")
+        page.set_viewport_size({"width": 400, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        run = card.get_attribute("data-run")
+        assert run not in before
+    row = page.get_by_role("row").filter(has_text=str(run))
+    expect(row).to_contain_text("success")
+    expect(page.locator(f".card[data-run='{run}']")).to_have_count(0)
+    assert world.sql("SELECT name FROM dag_replica.shop.orders WHERE id = 9002") == [("slow",)]

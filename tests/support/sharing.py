@@ -29,6 +29,7 @@ GROUPS: dict[str, Sequence[str]] = {
         "integration/wap/",
         "integration/flows/",
         "integration/features/",
+        "integration/cdc/",
         "integration/ingest/test_worker.py",
         "integration/ingest/test_adding.py",
     ),

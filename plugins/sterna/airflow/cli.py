@@ -11,6 +11,7 @@ from sterna.airflow.settings import SECTION
 COMMANDS = (
     "capacity",
     "catalog",
+    "cdc",
     "changes",
     "demo",
     "events",

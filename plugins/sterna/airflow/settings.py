@@ -104,6 +104,12 @@ OPTIONS = {
     "ingest_linger": Option("For how long a worker of ingestion looks for more batches.", default="9m"),
     "ingest_workers": Option("How many workers of ingestion work at once.", "integer", "1"),
     "ingest_timeout": Option("Seconds that a worker of ingestion may take beyond that.", "integer", "3600"),
+    "cdc_schedule": Option(
+        "Cron expression (UTC) of the runs of the DAG sterna_cdc, which linger in between; empty: by hand alone.",
+        default="*/10 * * * *",
+    ),
+    "cdc_linger": Option("For how long a run of sterna_cdc follows databases.", default="9m"),
+    "cdc_timeout": Option("Seconds that a run of sterna_cdc may take beyond that.", "integer", "3600"),
     "flows_sources": Option(
         "Tables whose news start the DAG sterna_flows, with commas between them; empty: whatever becomes fresh in the "
         "region.",

@@ -10,6 +10,7 @@ import typer
 from sterna.cli import exits
 from sterna.cli.capacity import capacity_app
 from sterna.cli.catalog import catalog_app
+from sterna.cli.cdc import cdc_app
 from sterna.cli.changes import changes_app
 from sterna.cli.context import finder
 from sterna.cli.demo import demo_app
@@ -55,6 +56,7 @@ app.add_typer(upkeep_app, name="upkeep")
 app.add_typer(features_app, name="features")
 ingest_app.add_typer(ingest_work_app)
 app.add_typer(ingest_app, name="ingest")
+app.add_typer(cdc_app, name="cdc")
 app.add_typer(flow_app, name="flow")
 
 

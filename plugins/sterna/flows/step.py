@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from sterna.errors import MarkMoved, TableMoved
+from sterna.errors import MarkMoved
 from sterna.flows.decide import Idle, Work, by_sql
 from sterna.flows.look import look, next_step
 from sterna.flows.shop import Bench, FlowShop
 from sterna.flows.write import Writing
 from sterna.replica.region import RegionContext
 from sterna.services.flows import Flow
-from sterna.wap.decide import Published, decide
-from sterna.wap.model import Step
-from sterna.wap.protocol import LOOKS, Look, Outcome, put
-from sterna.wap.spark import JavaBase
+from sterna.wap.protocol import Look, Outcome, put
+from sterna.wap.spark import JavaBase, move_mark
 
 _PLANS = 5
 """How often a step is planned anew, where another region was first each time."""
@@ -87,24 +85,10 @@ def _done(bench: Bench, flow: Flow, sql: str, work: Work, before: Callable[[str]
     writing = Writing(bench, flow, sql)
     planned = writing.planned(work)
     if sum(planned.files) == 0:
-        return _move_mark(bench, work.step)
+        return move_mark(bench.table, work.step)
 
     def stage(at: Look[JavaBase]) -> None:
         before("stage")
         writing.stage(at, work, planned)
 
     return put(bench.table, work.step, stage, lambda at, snapshot: before("publish"))
-
-
-def _move_mark(bench: Bench, step: Step) -> Outcome:
-    """Move the mark where no row changed, as after a compaction: no snapshot is made of nothing."""
-    for number in range(1, LOOKS + 1):
-        at = bench.table.look()
-        if isinstance(decide(at.state, step), Published):
-            return Outcome(None, "", False, number, 0)
-        try:
-            bench.table.set_mark(at, step.channel, step.mark)
-        except TableMoved:
-            continue
-        return Outcome(None, "", True, number, 0)
-    raise TableMoved("the table was changed by others each time", table=bench.table.name)

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sterna.edges.spark.main_tables import show_in_sql
 from sterna.edges.spark.start import failures, summary
 from sterna.errors import EngineError, TableMoved
 from sterna.ingest.columns import Column, Evolution, Type, columns_of, decimal
@@ -55,13 +56,29 @@ class NearCatalog:
         name = self._identifier(key)
         return SparkTable(self.spark, key, lambda: self._catalog.loadTable(name))
 
-    def create(self, key: str, columns: Sequence[Column], location: str) -> None:
+    def has(self, key: str) -> bool:
+        """Say whether `main` has a table."""
+        with java_errors(key):
+            return bool(self._catalog.tableExists(self._identifier(key)))
+
+    def show(self, name: str) -> None:
+        """Let the session's SQL name the tables of `main`.
+
+        Args:
+            name: what SQL calls the catalog; not used in the session before.
+        """
+        show_in_sql(self.spark, name, self._catalog)
+
+    def create(
+        self, key: str, columns: Sequence[Column], location: str, properties: Mapping[str, str] | None = None
+    ) -> None:
         """Make a table, and the namespaces that it needs; one that is there by now is as well.
 
         Args:
             key: its dotted key.
             columns: its columns.
             location: the URI below which it is to lie.
+            properties: more of its properties.
         """
         iceberg = jvm(self.spark).org.apache.iceberg
         schema = iceberg.SchemaParser.fromJson(json.dumps(_schema(columns)))
@@ -69,7 +86,11 @@ class NearCatalog:
         try:
             self._make_namespaces(key)
             self._catalog.createTable(
-                identifier, schema, iceberg.PartitionSpec.unpartitioned(), location, self._map(_STAGED)
+                identifier,
+                schema,
+                iceberg.PartitionSpec.unpartitioned(),
+                location,
+                self._map({**_STAGED, **(properties or {})}),
             )
         except failures() as error:
             if "AlreadyExistsException" not in str(error):

@@ -17,7 +17,7 @@ from sterna.strict_yaml import StrictModel
 # A dot would make the name of a channel ambiguous, and what begins with "_" below an inbox is sterna's own.
 TENANT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _URI = re.compile(r"[a-z][a-z0-9]{0,15}://[^?#\\]{1,900}")
-_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}:[0-9]{1,5}")
+HOST = re.compile(r"[A-Za-z0-9._-]{1,253}:[0-9]{1,5}")
 _LARGEST_NUMBER = 1_000_000_000
 
 Count = Annotated[int, Field(ge=1, le=_LARGEST_NUMBER)]
@@ -44,7 +44,7 @@ class TrackerDatabase(StrictModel):
     @field_validator("hosts")
     @classmethod
     def _spelled(cls, value: list[str]) -> list[str]:
-        if any(not _HOST.fullmatch(each) for each in value):
+        if any(not HOST.fullmatch(each) for each in value):
             raise ValueError("expected hosts such as db.example.com:5432")
         return value
 

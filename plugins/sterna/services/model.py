@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from sterna.services.cdc import Cdc, CdcSection
 from sterna.services.features import FeaturesSection
 from sterna.services.flows import Flows
 from sterna.services.ingest import IngestSection
@@ -32,6 +33,7 @@ class Services(StrictModel):
         queries: queries that have a name.
         features: what is kept for online reads.
         ingest: what comes in from outside.
+        cdc: databases whose changes become rows.
         flows: tables made from changes of others.
         upkeep: how tables on `main` are kept in shape.
     """
@@ -42,6 +44,7 @@ class Services(StrictModel):
     queries: Annotated[NamedQueries | None, BeforeValidator(section)] = None
     features: FeaturesSection = None
     ingest: IngestSection = None
+    cdc: CdcSection = Field(default_factory=Cdc)
     flows: Flows = ()
     upkeep: UpkeepSection = None
 

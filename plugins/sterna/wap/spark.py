@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.edges.spark.start import failures, require_iceberg, require_pyspark, summary
 from sterna.errors import CatalogDenied, CatalogStateUnknown, EngineError, NotStaged, TableGone, TableMoved
-from sterna.wap.decide import Append, FastForward, marks
+from sterna.wap.decide import Append, FastForward, Published, decide, marks
 from sterna.wap.model import Channel, Step, TableState
-from sterna.wap.protocol import Change, Landed, Look, refuse_unstageable
+from sterna.wap.protocol import LOOKS, Change, Landed, Look, Outcome, refuse_unstageable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -196,6 +196,29 @@ class SparkTable:
 
     def _table(self, base: JavaBase) -> Any:
         return jvm(self.spark).org.apache.iceberg.BaseTable(base.operations, self.name)
+
+
+def move_mark(table: SparkTable, step: Step) -> Outcome:
+    """Move a channel's mark where a step changes no row, as after a compaction: no snapshot is made of nothing.
+
+    Args:
+        table: the table.
+        step: the step.
+
+    Raises:
+        TableMoved: the table was changed by others each time.
+        Rewound, OutOfTurn, MarkMoved: as `decide`.
+    """
+    for number in range(1, LOOKS + 1):
+        at = table.look()
+        if isinstance(decide(at.state, step), Published):
+            return Outcome(None, "", False, number, 0)
+        try:
+            table.set_mark(at, step.channel, step.mark)
+        except TableMoved:
+            continue
+        return Outcome(None, "", True, number, 0)
+    raise TableMoved("the table was changed by others each time", table=table.name)
 
 
 def require_jvm(spark: SparkSession) -> None:

@@ -46,6 +46,7 @@ def test_whatever_takes_yes_takes_dry_run() -> None:
         "repair",
         "gc",
         "collect",
+        "cdc resync",
         "flow rebuild",
         "upkeep run",
         "ingest add",

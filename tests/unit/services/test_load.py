@@ -25,7 +25,7 @@ def refused(text: str) -> list[str]:
 
 
 def test_the_sections_are_those_of_the_rooms() -> None:
-    assert SECTIONS == ("readers", "outlets", "queries", "features", "ingest", "flows", "upkeep")
+    assert SECTIONS == ("readers", "outlets", "queries", "features", "ingest", "cdc", "flows", "upkeep")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,10 @@
+"""Follow databases, for this Airflow's region.
+
+Paused until somebody wants it. Without `cdc` in the services file it does nothing.
+"""
+
+from __future__ import annotations
+
+from sterna.airflow.cdc_operator import cdc_dag
+
+dag = cdc_dag()

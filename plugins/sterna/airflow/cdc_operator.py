@@ -1,0 +1,123 @@
+"""Change capture as an operator that lingers, and its DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG
+
+from sterna.airflow.base import SternaOperator
+from sterna.airflow.dags import common_settings
+from sterna.airflow.settings import lingering, seconds, text
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context as TaskContext
+
+_DOC = """\
+### Follow databases, for region `{region}`
+
+What happens to their rows happens to tables on `main`: whole transactions, each change once. The run goes on for
+`[sterna] cdc_linger`, with the reading engine and Spark warm.
+
+Which databases says section `cdc` of the services file. Without one for this region the task is skipped.
+
+**When it fails**: a source waits for somebody. Its reason stands in the log, and in `sterna cdc status`. The others
+have gone on. What to do stands in docs/operations.md, *By what you see*.
+"""
+
+
+class SternaCdcOperator(SternaOperator):
+    """Follow the region's sources for a while; return how many steps were published.
+
+    Args:
+        sources: names of sources; none: all of the region's.
+        linger: for how long.
+        services: path of the services file; None for `[sterna] services`.
+        kwargs: see `SternaOperator`.
+    """
+
+    template_fields = (*SternaOperator.template_fields, "services")
+
+    def __init__(
+        self,
+        *,
+        sources: Sequence[str] = (),
+        linger: timedelta = timedelta(minutes=1),
+        services: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.sources = tuple(sources)
+        self.linger = linger
+        self.services = services
+        self._runner: Any = None
+
+    def execute(self, context: TaskContext) -> int:
+        """Follow, and tell of each step."""
+        from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+        from sterna.cdc.run import Runner, open_sources
+        from sterna.edges.services_file import read_services
+
+        region, services = self.open(), read_services(self.services or text("services"))
+        if not any(each.region == region.region.name for each in services.cdc.sources):
+            raise AirflowSkipException("the services file has no source in cdc.sources for this region")
+        self._runner = Runner(open_sources(region, services, self.sources), self.say)
+        ran = self._runner.run(self.linger.total_seconds())
+        if ran.failed:
+            name, reason = next(iter(ran.failed.items()))
+            raise AirflowFailException(f"{len(ran.failed)} failed; {name}: {reason}")
+        return int(ran.steps)
+
+    def on_kill(self) -> None:
+        """Let what is under way come to its end."""
+        if self._runner is not None:
+            self._runner.stop()
+
+
+def cdc_dag(
+    *,
+    region: str | None = None,
+    registry: str | None = None,
+    services: str | None = None,
+    dag_id: str = "sterna_cdc",
+    sources: Sequence[str] = (),
+    linger: str | None = None,
+    **kwargs: Any,
+) -> DAG:
+    """Return a DAG whose task follows databases, again and again.
+
+    Args:
+        region: name of the region; None for `[sterna] region`.
+        registry: path of the registry; None for `[sterna] registry`.
+        services: path of the services file; None for `[sterna] services`.
+        dag_id: the DAG's id.
+        sources: names of sources; none: all of the region's.
+        linger: for how long a run follows, such as `10m`; None for `[sterna] cdc_linger`.
+        kwargs: see `DAG`; they go before what is set here.
+
+    Raises:
+        UsageError: a setting is missing or wrong.
+    """
+    region, registry = region or text("region"), registry or text("registry")
+    stay = lingering(text("cdc_linger") if linger is None else linger)
+    settings: dict[str, Any] = {
+        "description": f"Follow databases, for region {region}",
+        "doc_md": _DOC.format(region=region),
+        "schedule": text("cdc_schedule") or None,
+        "is_paused_upon_creation": True,
+        **common_settings(),
+    }
+    with DAG(dag_id, **{**settings, **kwargs}) as dag:
+        SternaCdcOperator(
+            task_id="follow",
+            region=region,
+            registry=registry,
+            services=services,
+            sources=sources,
+            linger=stay,
+            execution_timeout=stay + seconds("cdc_timeout"),
+        )
+    return dag

@@ -1,0 +1,181 @@
+"""Reads a source into its journal: whole transactions, each once, whoever reads and wherever he dies.
+
+What is durable in the journal is confirmed to the source, and nothing else. A reader begins behind the last drop.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from sterna.cdc.engine import Engine
+from sterna.cdc.gathering import Gatherer
+from sterna.cdc.journal import Drop, Epoch, Journal
+from sterna.cdc.postgres import Postgres
+from sterna.errors import Busy
+from sterna.services.cdc import CdcSource
+
+_MOST_ROWS, _MOST_BYTES = 100_000, 256 << 20  # of one drop, but for larger transactions
+_IDLE = 60.0  # seconds after which it is written down how far the source is, though nothing changed
+_SLICE = 0.2
+
+
+@dataclass
+class Capture:
+    """One reader of one source.
+
+    Args:
+        source: its settings.
+        database: the source.
+        journal: where what was read is kept.
+        marked: returns the newest epoch that some tables on `main` have rows of; 0: none.
+        clock: seconds.
+    """
+
+    source: CdcSource
+    database: Postgres
+    journal: Journal
+    marked: Callable[[Mapping[str, tuple[str, ...]]], int] = lambda tables: 0
+    clock: Callable[[], float] = time.monotonic
+    _engine: Engine | None = None
+    _folder: Path | None = None
+    _gatherer: Gatherer | None = None
+    _epoch: Epoch = field(default_factory=lambda: Epoch(0))
+    _last: Drop | None = None
+    _since: float = 0.0
+    _last_write: float = 0.0
+    _place: dict[str, Any] | None = None
+
+    def step(self, seconds: float) -> int:
+        """Read for a while; return how many drops were made.
+
+        Raises:
+            SourceUnreachable: the engine ended, or the source doesn't answer.
+            UnfitSource, SlotLost, NeedsResync: it can't be followed.
+            Busy: somebody else reads it.
+            DatabaseUnreachable, DatabaseRefused, StoreUnreachable, StoreDenied: not now.
+        """
+        made, end = 0, self.clock() + seconds
+        try:
+            engine, gatherer = self._opened()
+            while self.clock() < end:
+                for said in engine.told(_SLICE):
+                    if "n" in said:
+                        self._place = said
+                    else:
+                        self._take(gatherer, said)
+                        continue
+                    made += self._written(engine, gatherer)
+                    if self.clock() >= end:
+                        break
+                made += self._written(engine, gatherer)
+            return made
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the engine; what is in no drop is read again."""
+        if self._engine is not None:
+            self._engine.kill()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._engine = self._folder = self._gatherer = self._place = None
+
+    @property
+    def pid(self) -> int | None:
+        """The engine's process."""
+        return self._engine.pid if self._engine is not None else None
+
+    def _opened(self) -> tuple[Engine, Gatherer]:
+        if self._engine is not None and self._gatherer is not None:
+            return self._engine, self._gatherer
+        self._epoch, self._last = self._begun()
+        number, tables = self._epoch.number, self._epoch.tables
+        place = None
+        if self._last is not None and self._last.offset is not None and self._last.partition is not None:
+            self.database.slot(number)
+            place = self._last.partition, self._last.offset
+        placeholder = f"sterna-{secrets.token_hex(16)}"
+        self._folder = Path(tempfile.mkdtemp(prefix="sterna-cdc-"))
+        properties = self.database.properties(number, list(tables), placeholder)
+        self._engine = Engine(properties, place, self._folder)
+        known, gone = (self._last.known, self._last.gone) if self._last is not None else ({}, {})
+        self._gatherer = Gatherer(self._folder, placeholder, tables, self.database.refuse_filled, known, gone)
+        self._since = self._last_write = self.clock()
+        return self._engine, self._gatherer
+
+    def _begun(self) -> tuple[Epoch, Drop | None]:
+        """Return the epoch to go on with; one whose first rows never were complete is begun anew, as the next."""
+        newest = self.journal.newest()
+        epoch = self.journal.epoch(newest) if newest else None
+        last = self.journal.last(newest) if epoch is not None else None
+        if epoch is not None and last is not None and last.offset is not None:
+            return epoch, last
+        tables = self.database.tables()
+        # Where the journal was lost, marks still speak of its epochs: their numbers must not come again.
+        made = Epoch(max(newest if newest and epoch is None else newest + 1, self.marked(tables) + 1), tables)
+        self.database.prepare(made.number, list(made.tables))
+        if not self.journal.begin(made):
+            raise Busy(f"somebody else begins to read the source {self.source.name}")
+        return made, None
+
+    def _take(self, gatherer: Gatherer, said: dict[str, Any]) -> None:
+        if not gatherer.rows:
+            self._since = self.clock()
+        gatherer.take(said)
+        if self._is_first() and _is_full(gatherer) and not gatherer.is_open:
+            self._add(gatherer, Drop(self._epoch.number, self._next()))
+
+    def _is_first(self) -> bool:
+        """Say whether the rows that the epoch begins with are still coming."""
+        return self._last is None or self._last.offset is None
+
+    def _is_due(self, gatherer: Gatherer, said: dict[str, Any]) -> bool:
+        if "snapshot" in said["offset"]:
+            return False  # the first rows are still coming
+        if self._is_first() or _is_full(gatherer):
+            return True
+        now = self.clock()
+        if gatherer.rows:
+            return now - self._since >= self.source.every
+        return now - self._last_write >= _IDLE
+
+    def _written(self, engine: Engine, gatherer: Gatherer) -> int:
+        """Make what was read durable if it is time to; return how many drops that made."""
+        said = self._place
+        if said is None or gatherer.is_open or not self._is_due(gatherer, said):
+            return 0
+        self._add(
+            gatherer,
+            Drop(self._epoch.number, self._next(), said["partition"], said["offset"], complete=self._is_first()),
+        )
+        engine.durable(said["n"])
+        self._place, self._last_write = None, self.clock()
+        return 1
+
+    def _add(self, gatherer: Gatherer, drop: Drop) -> None:
+        files = gatherer.cut()
+        tables = self.journal.write(drop.epoch, drop.number, files)
+        for _, path, _, _ in files:
+            path.unlink()
+        made = replace(
+            drop, tables=tables, committed=gatherer.committed, known=dict(gatherer.known), gone=dict(gatherer.gone)
+        )
+        # Looked at before each drop: who was asked to begin anew must not go on with the old epoch.
+        if self.journal.newest() != drop.epoch or not self.journal.add(made):
+            raise Busy(f"somebody else reads the source {self.source.name}, or it is to be read anew")
+        self._last = made
+
+    def _next(self) -> int:
+        return self._last.number + 1 if self._last is not None else 1
+
+
+def _is_full(gatherer: Gatherer) -> bool:
+    return gatherer.rows >= _MOST_ROWS or gatherer.bytes >= _MOST_BYTES

@@ -1,0 +1,235 @@
+"""From what the engine tells to the files of a drop: rows of whole transactions, by table, on this machine's disk.
+
+A drop is cut where no transaction is open. Rows go to files as they come, so that a giant transaction needs no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sterna.cdc.journal import File
+from sterna.cdc.values import SourceColumn, absent_columns, columns_of_schema, read_row
+from sterna.errors import BadDrop, NeedsResync, SternaError, UnfitSource
+from sterna.ingest.columns import Column, arrow_type, evolution
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+SEQUENCE, OPERATION, ABSENT, COMMITTED = "_sterna_seq", "_sterna_op", "_sterna_absent", "_sterna_ts"
+"""Columns of a drop's files beside the source's: the order, `u` for what the row is now, `d` for gone, `t` for all
+gone; columns whose values aren't told; and when the source committed it."""
+_ROWS, _BYTES = 5_000, 16 << 20  # that are held before they go to a file
+_SHIFT = 36  # bits of a place in a drop
+_START = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class _Table:
+    """A table's rows that are in no drop yet."""
+
+    columns: tuple[SourceColumn, ...]
+    path: Path
+    schema: pa.Schema
+    rows: list[list[Any]] = field(default_factory=list)
+    held: int = 0
+    written: int = 0
+    writer: pq.ParquetWriter | None = None
+
+    def add(self, row: list[Any], size: int) -> None:
+        self.rows.append(row)
+        self.held += size
+        if len(self.rows) >= _ROWS or self.held >= _BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if self.writer is None:
+            self.writer = pq.ParquetWriter(self.path, self.schema, compression="zstd")
+        columns = list(zip(*self.rows, strict=True)) or [()] * len(self.schema)
+        arrays = [pa.array(values, kind.type) for values, kind in zip(columns, self.schema, strict=True)]
+        self.writer.write_table(pa.Table.from_arrays(arrays, schema=self.schema))
+        self.written += len(self.rows)
+        self.rows, self.held = [], 0
+
+    def close(self) -> None:
+        self.flush()
+        assert self.writer is not None
+        self.writer.close()
+
+
+class Gatherer:
+    """Takes what the engine tells, until a drop is cut.
+
+    Args:
+        folder: where files are made.
+        placeholder: what stands for a value that isn't told.
+        tables: by `schema.table`, the columns of its key.
+        filled: told of columns that were added; raises `NeedsResync` where that can't be followed.
+        known: the columns of tables, by what stands in earlier drops.
+        gone: columns that they had before.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        placeholder: str,
+        tables: Mapping[str, Sequence[str]],
+        filled: Callable[[str, Sequence[str]], None],
+        known: Mapping[str, tuple[Column, ...]],
+        gone: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        self._folder, self._placeholder, self._tables, self._filled = folder, placeholder, tables, filled
+        self.known, self.gone = dict(known), dict(gone)
+        self._schemas: dict[int, tuple[SourceColumn, ...]] = {}
+        self._problems: dict[int, SternaError] = {}
+        self._parts: list[tuple[str, _Table]] = []
+        self._open: dict[str, _Table] = {}
+        self._made = 0
+        self.is_open = False
+        self.rows = self.bytes = 0
+        self.committed = 0
+
+    def take(self, said: Mapping[str, Any]) -> None:
+        """Take a line of the engine's.
+
+        Raises:
+            UnfitSource: a column or a value can't be followed.
+            NeedsResync: what happened can't be told by changes of rows.
+        """
+        if "define" in said:
+            self._define(said["define"], said["fields"])
+        elif "topic" in said and said["schema"] is None:
+            self._transaction(said["value"])
+        elif "topic" in said:
+            self._change(said["schema"], said["value"], said["size"])
+
+    def cut(self) -> list[File]:
+        """End the drop; return table, file, rows and columns of each part, in the order in which they began."""
+        assert not self.is_open
+        for _, part in self._parts:
+            part.close()
+        made = [(name, part.path, part.written, _columns(part.columns)) for name, part in self._parts]
+        self._parts, self._open = [], {}
+        self.rows = self.bytes = 0
+        return made
+
+    def _define(self, number: int, fields: Mapping[str, Any]) -> None:
+        if not any(field["field"] == "after" for field in fields.get("fields", ())):
+            return
+        try:
+            self._schemas[number] = columns_of_schema(fields)
+        except UnfitSource as error:
+            self._problems[number] = error  # the first row of it says which table it is of
+
+    def _transaction(self, told: Mapping[str, Any]) -> None:
+        self.is_open = told["status"] == "BEGIN"
+
+    def _change(self, schema: int, told: Mapping[str, Any], size: int) -> None:
+        source, operation = told.get("source") or {}, str(told.get("op"))
+        if operation == "m":  # a message: of our own heartbeat, or somebody else's
+            return
+        name = f"{source['schema']}.{source['table']}"
+        if problem := self._problems.get(schema):
+            raise UnfitSource(problem.message, table=name, hint=problem.hint)
+        if name not in self._tables:
+            return
+        self.committed = max(self.committed, int(source["ts_us"]))
+        table = self._table(name, self._schemas[schema])
+        table.add(self._row(name, table, operation, told), size)
+        self.rows, self.bytes = self.rows + 1, self.bytes + size
+
+    def _row(self, name: str, table: _Table, operation: str, told: Mapping[str, Any]) -> list[Any]:
+        absent: list[str] = []
+        if operation == "t":
+            values: list[Any] = [None] * len(table.columns)
+        elif operation == "d":
+            values = self._values(name, table, told["before"], self._beyond_key(name, table))
+        else:
+            absent = absent_columns(table.columns, told["after"], self._placeholder)
+            if absent and operation != "u":
+                raise NeedsResync(
+                    f"a row got another key, and its {absent[0]} isn't told", table=name, hint="sterna cdc resync"
+                )
+            values = self._values(name, table, told["after"], absent)
+        self._made += 1
+        said = {"c": "u", "r": "u", "u": "u"}.get(operation, operation)
+        when = _START + timedelta(microseconds=int(told["source"]["ts_us"]))
+        return [*values, self._made, said, absent, when]
+
+    def _values(self, name: str, table: _Table, row: Mapping[str, Any], absent: Sequence[str]) -> list[Any]:
+        try:
+            return read_row(table.columns, row, dict.fromkeys(absent))
+        except UnfitSource as error:
+            raise UnfitSource(error.message, table=name, hint=error.hint) from None
+
+    def _beyond_key(self, name: str, table: _Table) -> list[str]:
+        key = self._tables[name]
+        return [each.column.name for each in table.columns if each.column.name not in key]
+
+    def _table(self, name: str, columns: tuple[SourceColumn, ...]) -> _Table:
+        found = self._open.get(name)
+        if found is not None and found.columns is columns:
+            return found
+        self._refuse_change(name, _columns(columns))
+        import pyarrow as pa
+
+        fields = [pa.field(each.column.name, arrow_type(each.column.type)) for each in columns]
+        extra = [pa.field(SEQUENCE, pa.int64()), pa.field(OPERATION, pa.string())]
+        extra += [pa.field(ABSENT, pa.list_(pa.string())), pa.field(COMMITTED, pa.timestamp("us", "UTC"))]
+        path = self._folder / f"{len(self._parts)}-{self._made}.parquet"
+        made = _Table(columns, path, pa.schema([*fields, *extra]))
+        self._open[name] = made
+        self._parts.append((name, made))
+        return made
+
+    def _refuse_change(self, name: str, columns: tuple[Column, ...]) -> None:
+        """See that what became of a table's columns can be followed: some more, some gone, or wider ones."""
+        before, self.known[name] = self.known.get(name), columns
+        if before is None or before == columns:
+            return
+        had, has = {each.name for each in before}, {each.name for each in columns}
+        hint = "sterna cdc resync"
+        if missing := [each for each in self._tables[name] if each not in has]:
+            raise NeedsResync(f"column {missing[0]} of its key is gone, or has another name", table=name, hint=hint)
+        if had - has and has - had:
+            gone, new = sorted(had - has)[0], sorted(has - had)[0]
+            raise NeedsResync(f"column {gone} is gone and {new} is new: it may be a new name", table=name, hint=hint)
+        _refuse_moved(name, [each.name for each in before if each.name in has], [each.name for each in columns])
+        if back := sorted((has - had) & set(self.gone.get(name, ()))):
+            raise NeedsResync(f"column {back[0]} was dropped and is there again, empty", table=name, hint=hint)
+        self.gone[name] = (*self.gone.get(name, ()), *sorted(had - has))
+        try:
+            evolution(before, columns, "widen")
+        except BadDrop as error:
+            raise NeedsResync(f"its columns have changed: {error.message}", table=name, hint=hint) from None
+        if has - had:
+            self._filled(name, sorted(has - had))
+
+
+def _refuse_moved(table: str, had: Sequence[str], has: Sequence[str]) -> None:
+    # A database keeps the order of columns: one that has another place has another one's name, or was made anew.
+    if list(had) != [each for each in has if each in set(had)]:
+        raise NeedsResync(
+            "columns have exchanged their names, or were made anew", table=table, hint="sterna cdc resync"
+        )
+
+
+def sequence(number: int, place: int) -> int:
+    """Return a row's place among all rows of an epoch.
+
+    Args:
+        number: its drop's.
+        place: in that.
+    """
+    return (number << _SHIFT) + place
+
+
+def _columns(columns: Sequence[SourceColumn]) -> tuple[Column, ...]:
+    return tuple(each.column for each in columns)

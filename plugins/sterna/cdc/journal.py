@@ -1,0 +1,224 @@
+"""The journal: what was read of a source, in the region's inbox, before the source may forget it.
+
+<inbox>/_cdc/<source>/<epoch>/begin.json          the tables of an epoch, which begins with all of their rows
+<inbox>/_cdc/<source>/<epoch>/asked.json          that it is to be begun
+<inbox>/_cdc/<source>/<epoch>/<down>.json         a drop: whole transactions, and where the next one begins
+<inbox>/_cdc/<source>/<epoch>/<down>-<id>.parquet rows of one table in it
+
+<down> is what a drop's number lacks to 10^12: so the newest is listed first, however many there are.
+
+A drop is made by its own file, created only if absent, after its rows: of two readers one makes it. An epoch is one
+reading of the source from its rows on; `resync` begins the next.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sterna.edges.stores.objects import Objects
+from sterna.edges.stores.writing import create, write_file
+from sterna.errors import BadDrop, ObjectMissing, SternaError
+from sterna.ingest.columns import Column
+
+_VERSION = 1
+_NUMBER = re.compile(r"([0-9]{12})\.json")
+_EPOCH = re.compile(r"[0-9]{6}")
+_TOP = 10**12
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of one table, of one schema.
+
+    Args:
+        uri: the Parquet file.
+        rows: how many.
+        bytes: its size.
+        columns: the source's.
+    """
+
+    uri: str
+    rows: int
+    bytes: int
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Whole transactions, or some of the rows that an epoch begins with.
+
+    Args:
+        epoch: which.
+        number: from 1.
+        partition: as the engine calls the source.
+        offset: where the engine goes on behind it; None: it can't, the epoch's first rows aren't complete.
+        tables: by `schema.table`, what it has, in the order in which it happened.
+        complete: the rows that the epoch begins with are complete with this drop.
+        committed: when the source committed the last of it, microseconds since 1970; 0: unknown.
+        known: by `schema.table`, the columns that each table had last.
+        gone: by `schema.table`, columns that it had before, and whose values are on `main` still.
+    """
+
+    epoch: int
+    number: int
+    partition: Mapping[str, Any] | None = None
+    offset: Mapping[str, Any] | None = None
+    tables: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    complete: bool = False
+    committed: int = 0
+    known: Mapping[str, tuple[Column, ...]] = field(default_factory=dict)
+    gone: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One reading of a source, from all rows on.
+
+    Args:
+        number: from 1.
+        tables: by `schema.table`, the columns of its key.
+    """
+
+    number: int
+    tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+File = tuple[str, Path, int, tuple[Column, ...]]
+"""Of a table, a file with rows, how many, and their columns."""
+
+
+class Journal:
+    """What was read of a source.
+
+    Args:
+        objects: the stores.
+        inbox: the region's inbox.
+        source: the source's name.
+    """
+
+    def __init__(self, objects: Objects, inbox: str, source: str) -> None:
+        self._objects, self._folder = objects, f"{inbox}/_cdc/{source}"
+
+    def newest(self) -> int:
+        """Return the number of the newest epoch; 0: there is none."""
+        found = [name for name in self._objects.folders(self._folder) if _EPOCH.fullmatch(name)]
+        return max(map(int, found), default=0)
+
+    def epoch(self, number: int) -> Epoch | None:
+        """Return an epoch; None: nobody has begun to read it.
+
+        Raises:
+            BadDrop: its file was changed.
+        """
+        told = self._read(f"{self._folder}/{number:06}/begin.json")
+        return None if told is None else Epoch(number, {name: tuple(key) for name, key in told["tables"].items()})
+
+    def ask(self, number: int) -> None:
+        """Ask for an epoch to be begun by whoever reads the source."""
+        create(self._objects, f"{self._folder}/{number:06}/asked.json", _text({}))
+
+    def begin(self, epoch: Epoch) -> bool:
+        """Write down what an epoch has; say whether nobody did before."""
+        return create(self._objects, f"{self._folder}/{epoch.number:06}/begin.json", _text({"tables": epoch.tables}))
+
+    def drops(self, epoch: int, after: int = 0) -> list[Drop]:
+        """Return an epoch's drops in their order.
+
+        Args:
+            epoch: which.
+            after: behind this number.
+
+        Raises:
+            BadDrop: one was changed, or one is missing.
+        """
+        numbers = list(self._newest_first(epoch, after))[::-1]
+        if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+            raise BadDrop("a drop is missing between others", file=f"{self._folder}/{epoch:06}")
+        found = dict(self._objects.read_many([self._uri(epoch, number) for number in numbers]))
+        return [self._drop(epoch, number, found[self._uri(epoch, number)]) for number in numbers]
+
+    def last(self, epoch: int) -> Drop | None:
+        """Return an epoch's last drop."""
+        number = next(self._newest_first(epoch), None)
+        if number is None:
+            return None
+        uri = self._uri(epoch, number)
+        return self._drop(epoch, number, self._objects.read(uri))
+
+    def write(self, epoch: int, number: int, files: Sequence[File]) -> dict[str, tuple[Part, ...]]:
+        """Write the rows of a drop, before the drop itself.
+
+        Args:
+            epoch: which.
+            number: the drop's.
+            files: table, file, rows and columns of each part.
+        """
+        made: dict[str, tuple[Part, ...]] = {}
+        for table, path, rows, columns in files:
+            uri = f"{self._uri(epoch, number).removesuffix('.json')}-{uuid.uuid4().hex}.parquet"
+            write_file(self._objects, uri, path)
+            made[table] = (*made.get(table, ()), Part(uri, rows, path.stat().st_size, columns))
+        return made
+
+    def add(self, drop: Drop) -> bool:
+        """Make a drop; say whether nobody else has made another one of its number."""
+        return create(self._objects, self._uri(drop.epoch, drop.number), _text(asdict(drop)))
+
+    def _newest_first(self, epoch: int, after: int = 0) -> Iterator[int]:
+        for uri, _, _ in self._objects.list(f"{self._folder}/{epoch:06}"):
+            if found := _NUMBER.fullmatch(uri.rpartition("/")[2]):
+                number = _TOP - int(found[1])
+                if number <= after:
+                    return
+                yield number
+
+    def _drop(self, epoch: int, number: int, said: bytes | SternaError) -> Drop:
+        if isinstance(said, SternaError):
+            raise said
+        uri = self._uri(epoch, number)
+        told = _parsed(uri, said)
+        try:
+            tables = {name: tuple(map(_part, parts)) for name, parts in told["tables"].items()}
+            known = {name: tuple(map(_column, columns)) for name, columns in told["known"].items()}
+            place, offset = told["partition"], told["offset"]
+            gone = {name: tuple(columns) for name, columns in told["gone"].items()}
+            return Drop(epoch, number, place, offset, tables, told["complete"], told["committed"], known, gone)
+        except (KeyError, TypeError):
+            raise BadDrop("this is no drop of a source", file=uri) from None
+
+    def _uri(self, epoch: int, number: int) -> str:
+        return f"{self._folder}/{epoch:06}/{_TOP - number:012}.json"
+
+    def _read(self, uri: str) -> dict[str, Any] | None:
+        try:
+            return _parsed(uri, self._objects.read(uri))
+        except ObjectMissing:
+            return None
+
+
+def _parsed(uri: str, said: bytes) -> dict[str, Any]:
+    try:
+        told: dict[str, Any] = json.loads(said)
+        if told["version"] != _VERSION:
+            raise ValueError
+        return told
+    except (ValueError, TypeError, KeyError):
+        raise BadDrop("this is no file of a source's journal, or another version's", file=uri) from None
+
+
+def _part(told: Mapping[str, Any]) -> Part:
+    return Part(told["uri"], told["rows"], told["bytes"], tuple(map(_column, told["columns"])))
+
+
+def _column(told: Mapping[str, Any]) -> Column:
+    return Column(told["name"], told["type"], told["required"])
+
+
+def _text(told: Mapping[str, Any]) -> bytes:
+    return json.dumps({"version": _VERSION, **told}, sort_keys=True, default=dict).encode() + b"\n"

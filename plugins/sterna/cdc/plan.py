@@ -1,0 +1,127 @@
+"""Which drops of a source's journal come into a table next; pure.
+
+A table's mark is `<epoch>/<number>` of the last drop that is in it. The first drops of an epoch hold all rows; once
+they are in, rows that none of them has are taken away: so a table that is read again is as its source, whatever it was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sterna.cdc.journal import Drop, Part
+from sterna.errors import NeedsResync, UnfitSource
+from sterna.wap.model import Channel, Step
+
+MOST_BYTES = 64 << 20
+"""Of Parquet, that one step brings into a table; but for one drop that has more."""
+_FAR = 500
+"""Drops without a row of a table, after which its mark follows all the same: older drops are needed no longer."""
+_MARK = re.compile(r"([1-9][0-9]{0,5})/([0-9]{1,12})")
+
+
+@dataclass(frozen=True)
+class Work:
+    """A step of one table.
+
+    Args:
+        step: as `wap` knows it.
+        drops: what comes in, in its order.
+        keys: drops that, with these, hold all rows of the table: what they don't have goes. None: nothing goes.
+    """
+
+    step: Step
+    drops: tuple[Drop, ...]
+    keys: tuple[Drop, ...] | None = None
+
+
+def channel(region: str, source: str) -> Channel:
+    """Return the channel of a source on each of its tables."""
+    return Channel(region, "cdc", source)
+
+
+def position(mark: str, source: str) -> tuple[int, int]:
+    """Return epoch and number that a mark says; zeros for none.
+
+    Raises:
+        UnfitSource: nothing that a source has written.
+    """
+    if not mark:
+        return 0, 0
+    found = _MARK.fullmatch(mark)
+    if found is None:
+        raise UnfitSource(f"the mark {mark!r} is none of source {source}")
+    return int(found[1]), int(found[2])
+
+
+def next_work(
+    channel: Channel, table: str, mark: str, epoch: int, drops: Sequence[Drop], *, fresh: bool = False
+) -> Work | None:
+    """Return a table's next step; None: there is none.
+
+    Args:
+        channel: the source's.
+        table: its `schema.table`.
+        mark: what the target's mark says.
+        epoch: the newest.
+        drops: of that epoch, all that are not in every table, in their order.
+        fresh: the target has no rows: nothing can have to go.
+
+    Raises:
+        NeedsResync: drops that the table lacks are gone from the journal.
+        UnfitSource: the mark isn't the source's.
+    """
+    was_epoch, was = position(mark, channel.name)
+    if was_epoch > epoch:
+        raise NeedsResync(
+            f"{table} is at epoch {was_epoch} of {channel.name}, and the journal has none after {epoch}: it was lost",
+            hint=f"sterna cdc resync {channel.name}",
+        )
+    begun = was if was_epoch == epoch else 0
+    later = [drop for drop in drops if drop.number > begun]
+    complete = next((drop.number for drop in drops if drop.complete), 0)
+    if later and later[0].number != begun + 1:
+        raise NeedsResync(
+            f"drop {begun + 1} of epoch {epoch} is gone from the journal of {channel.name}, and {table} lacks it",
+            hint=f"sterna cdc resync {channel.name}",
+        )
+    if not begun and not complete:
+        return None  # the first rows are still being read
+    first = [drop for drop in later if drop.number <= complete]
+    taken = _limited([drop for drop in (first or later) if table in drop.tables], table)
+    if first and not taken and fresh:  # it began without a row
+        first, taken = [], _limited([drop for drop in later if table in drop.tables], table)
+    last = taken[-1].number if taken else 0
+    if first:
+        rest = any(table in drop.tables for drop in first if drop.number > last)
+        end = last if rest else complete
+        keys = None if rest or fresh else tuple(drop for drop in drops if drop.number <= complete)
+        return _work(channel, table, mark, epoch, end, taken, keys)
+    if not taken and (fresh or len(later) < _FAR):
+        return None
+    return _work(channel, table, mark, epoch, last or later[-1].number, taken, None)
+
+
+def _work(
+    channel: Channel, table: str, mark: str, epoch: int, end: int, taken: list[Drop], keys: tuple[Drop, ...] | None
+) -> Work:
+    became = f"{epoch}/{end}"
+    id = f"{channel}/{table}/{mark.replace('/', '.') or '0'}-{became.replace('/', '.')}"
+    return Work(Step(id, channel, became, mark, numbered=False, rereads=True), tuple(taken), keys)
+
+
+def _limited(drops: Sequence[Drop], table: str) -> list[Drop]:
+    taken: list[Drop] = []
+    size = 0
+    for drop in drops:
+        size += sum(part.bytes for part in drop.tables[table])
+        if taken and size > MOST_BYTES:
+            break
+        taken.append(drop)
+    return taken
+
+
+def parts(drops: Sequence[Drop], table: str) -> list[tuple[int, Part]]:
+    """Return a table's files of some drops, each with its drop's number."""
+    return [(drop.number, part) for drop in drops for part in drop.tables.get(table, ())]

@@ -1,0 +1,219 @@
+"""A Postgres that is followed: what the engine needs there, made and looked at.
+
+Each epoch has a publication and a slot of its own. A publication is never altered: the server decodes older changes by
+it, too. The slot is made by the engine, with the snapshot that the first rows are read from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import LiteralString
+
+from sterna.edges.postgres.pool import PostgresPool, ServiceDatabase
+from sterna.edges.secrets import Secrets
+from sterna.errors import NeedsResync, SlotLost, UnfitSource
+from sterna.services.cdc import CdcSource
+
+_TABLES: LiteralString = """
+SELECT n.nspname, c.relname, c.relkind::text, c.relreplident::text,
+  coalesce((SELECT array_agg(a.attname::text ORDER BY k.place) FROM pg_index i
+    CROSS JOIN LATERAL unnest(i.indkey::int[]) WITH ORDINALITY k (attnum, place)
+    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+    WHERE i.indrelid = c.oid AND i.indisprimary), '{}') AS key,
+  coalesce((SELECT array_agg(a.attname::text) FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND t.typcategory = 'A'), '{}') AS arrays
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname !~ '^(pg_|information_schema$)'
+ORDER BY 1, 2"""
+_SLOT: LiteralString = """
+SELECT active, coalesce(wal_status, 'lost') = 'lost', pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint
+FROM pg_replication_slots WHERE slot_name = %s"""
+_DEFAULTS: LiteralString = """
+SELECT attname::text FROM pg_attribute WHERE attrelid = %s::regclass AND attname = ANY(%s) AND NOT attisdropped
+AND (atthasdef OR atthasmissing OR attidentity <> '' OR attgenerated <> '')"""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A slot.
+
+    Args:
+        active: whether somebody reads through it.
+        kept: bytes of log that the server keeps for it.
+    """
+
+    active: bool
+    kept: int
+
+
+class Postgres:
+    """One source.
+
+    Args:
+        source: its settings.
+        secrets: finds its credential.
+    """
+
+    def __init__(self, source: CdcSource, secrets: Secrets) -> None:
+        self._source, self._secrets = source, secrets
+        what = f"the source {source.name}"
+        database = ServiceDatabase(
+            what, tuple(source.hosts), source.database, source.credential_id, source.sslmode, timeout=60.0
+        )
+        self._pool = PostgresPool(database, secrets)
+
+    def tables(self) -> dict[str, tuple[str, ...]]:
+        """Return the tables that the settings name, each with the columns of its key.
+
+        Raises:
+            UnfitSource: the server, or one of them, can't be followed.
+            DatabaseUnreachable, DatabaseRefused, CredentialError: as the pool.
+        """
+        with self._pool.connection() as connection:
+            level = connection.execute("SHOW wal_level").fetchone()
+            if level is None or level[0] != "logical":
+                raise UnfitSource(f"{self._pool.database} has wal_level {level and level[0]}, and needs logical")
+            rows = connection.execute(_TABLES).fetchall()
+        found = [row for row in rows if any(fnmatchcase(f"{row[0]}.{row[1]}", each) for each in self._source.tables)]
+        if not found:
+            raise UnfitSource(f"{self._pool.database} has none of the tables {', '.join(self._source.tables)}")
+        for schema, table, kind, identity, key, arrays in found:
+            _refuse_unfit(f"{schema}.{table}", kind, identity, key, arrays)
+        names = [table for _, table, *_ in found]
+        if twice := sorted({each for each in names if names.count(each) > 1}):
+            raise UnfitSource(f"two schemas have a table {twice[0]}, and both would go into {self._source.into}")
+        return {f"{schema}.{table}": tuple(key) for schema, table, _, _, key, _ in found}
+
+    def prepare(self, epoch: int, tables: Sequence[str]) -> None:
+        """Make an epoch's publication, and take away what earlier epochs, or an earlier try, left.
+
+        Raises:
+            DatabaseUnreachable, DatabaseRefused: as the pool; the latter where a slot is in use, or a right is missing.
+        """
+        from psycopg.sql import SQL, Identifier
+
+        self.forget()
+        named = SQL(", ").join(Identifier(*each.split(".", 1)) for each in tables)
+        with self._pool.connection() as connection:
+            connection.execute(SQL("CREATE PUBLICATION {} FOR TABLE {}").format(Identifier(self.name(epoch)), named))
+
+    def forget(self) -> None:
+        """Take away every slot and publication of the source."""
+        from psycopg.sql import SQL, Identifier
+
+        pattern = f"^sterna_{self._source.name}_[0-9]+$"
+        with self._pool.connection() as connection:
+            slots = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name ~ %s"
+            connection.execute(f"{slots} AND database = current_database()", [pattern])
+            found = connection.execute("SELECT pubname FROM pg_publication WHERE pubname ~ %s", [pattern]).fetchall()
+            for (name,) in found:
+                connection.execute(SQL("DROP PUBLICATION {}").format(Identifier(name)))
+
+    def slot(self, epoch: int) -> Slot:
+        """Return an epoch's slot.
+
+        Raises:
+            SlotLost: there is none any more, or the server has invalidated it.
+        """
+        with self._pool.connection() as connection:
+            found = connection.execute(_SLOT, [self.name(epoch)]).fetchone()
+        if found is None or found[1]:
+            said = "has no slot" if found is None else "has invalidated the slot"
+            raise SlotLost(
+                f"{self._pool.database} {said} {self.name(epoch)}: changes that were not read are gone",
+                hint=f"sterna cdc resync {self._source.name}",
+            )
+        return Slot(bool(found[0]), int(found[2] or 0))
+
+    def refuse_filled(self, table: str, added: Sequence[str]) -> None:
+        """See that columns which were added have no value in the rows that were there before.
+
+        Raises:
+            NeedsResync: they may have: no change tells of it.
+        """
+        with self._pool.connection() as connection:
+            found = connection.execute(_DEFAULTS, [_quoted(table), list(added)]).fetchall()
+        if found:
+            raise NeedsResync(
+                f"column {found[0][0]} was added with a value for the rows that were there, which no change tells",
+                table=table,
+                hint=f"sterna cdc resync {self._source.name}",
+            )
+
+    def properties(self, epoch: int, tables: Sequence[str], placeholder: str) -> dict[str, str]:
+        """Return the engine's settings; secret."""
+        host, _, port = self._source.hosts[0].rpartition(":")
+        credential = self._secrets(self._source.credential_id)
+        return {
+            "name": self._source.name,
+            "topic.prefix": self._source.name,
+            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+            "database.hostname": host,
+            "database.port": port,
+            "database.user": credential.login,
+            "database.password": credential.password,
+            "database.dbname": self._source.database,
+            "database.sslmode": self._source.sslmode,
+            "plugin.name": "pgoutput",
+            "slot.name": self.name(epoch),
+            "publication.name": self.name(epoch),
+            "publication.autocreate.mode": "disabled",
+            "snapshot.mode": "initial",
+            "table.include.list": ",".join(map(_pattern, tables)),
+            # What is moved on for tables that aren't read, too: else the server would keep its log for them.
+            "heartbeat.interval.ms": "5000",
+            "heartbeat.action.query": "SELECT pg_logical_emit_message(false, 'sterna', '')",
+            "unavailable.value.placeholder": placeholder,
+            **_EXACTLY,
+        }
+
+    def name(self, epoch: int) -> str:
+        """Return the name of an epoch's slot and publication."""
+        return f"sterna_{self._source.name}_{epoch}"
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._pool.close()
+
+
+_EXACTLY: Mapping[str, str] = {
+    "decimal.handling.mode": "string",
+    "time.precision.mode": "microseconds",
+    "interval.handling.mode": "string",
+    "hstore.handling.mode": "json",
+    "binary.handling.mode": "bytes",
+    "include.unknown.datatypes": "true",
+    "column.propagate.source.type": ".*",
+    "provide.transaction.metadata": "true",
+    "tombstones.on.delete": "false",
+    "skipped.operations": "none",
+    "errors.max.retries": "0",
+    "poll.interval.ms": "100",
+}
+
+
+def _refuse_unfit(table: str, kind: str, identity: str, key: Sequence[str], arrays: Sequence[str]) -> None:
+    if kind == "p":
+        raise UnfitSource("a partitioned table isn't read yet", table=table, hint="leave it out of `tables`")
+    if not key:
+        raise UnfitSource("a table without a primary key can't be followed", table=table, hint="give it one")
+    if identity not in ("d", "f"):
+        raise UnfitSource("its replica identity is neither the primary key nor the row", table=table)
+    if arrays and identity != "f":
+        # A long array that was not changed comes as another one, or as none.
+        raise UnfitSource(
+            f"it has an array, {arrays[0]}, whose unchanged values aren't told",
+            table=table,
+            hint=f"ALTER TABLE {table} REPLICA IDENTITY FULL",
+        )
+
+
+def _pattern(table: str) -> str:
+    """Return a regular expression of the engine's for one table; its list is cut at commas."""
+    return "".join(each if each.isalnum() or each == "_" else f"\\{each}" for each in table)
+
+
+def _quoted(table: str) -> str:
+    return ".".join('"' + part.replace('"', '""') + '"' for part in table.split(".", 1))

@@ -1,0 +1,300 @@
+"""The sources of a region: each is read all the time, and what was read is applied, table by table, in turns."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from sterna.catalog.model import ICEBERG_TABLE, parse_key
+from sterna.cdc.apply import CATALOG, Target, apply
+from sterna.cdc.capture import Capture
+from sterna.cdc.journal import Drop, Epoch, Journal
+from sterna.cdc.plan import channel, next_work, position
+from sterna.cdc.postgres import Postgres
+from sterna.edges.spark.start import failures, is_connect, require_pyspark, start_classic
+from sterna.errors import EngineError, LogKept, NeedsClassicSpark, Remedy, SternaError, UnfitSource, UsageError
+from sterna.ingest.near import NearCatalog
+from sterna.ingest.region import RegionIngest, open_ingest
+from sterna.registry.model import SOURCE_BRANCH
+from sterna.replica.region import RegionContext
+from sterna.services.cdc import CdcSource
+from sterna.services.model import Services
+from sterna.wap.model import TableState
+from sterna.wap.state import read_state
+
+log = logging.getLogger(__name__)
+_TROUBLE = 5.0  # seconds before a source is read again that failed
+_SLICE = 1.0
+_SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "8"}
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A source with all that is needed of its region.
+
+    Args:
+        context: the region.
+        ingest: its inbox.
+        source: the source's settings.
+        journal: what was read of it.
+    """
+
+    context: RegionContext
+    ingest: RegionIngest
+    source: CdcSource
+    journal: Journal
+
+    def target(self, name: str, key: Sequence[str]) -> Target:
+        """Return a table of the source as it is on `main`."""
+        dotted = f"{self.source.into}.{name.partition('.')[2]}"
+        prefix = self.context.mapping.locate(f"{self.ingest.own.inbox}/x").location.prefix
+        location = f"{prefix}/tables/{dotted.replace('.', '/')}"
+        return Target(name, dotted, tuple(key), self.source.deletes == "soft", location)
+
+    def state(self, target: Target) -> TableState | None:
+        """Return what `main` says of a table; None: it isn't there."""
+        primary, key = self.context.primary, parse_key(target.key)
+        found = primary.contents(SOURCE_BRANCH, primary.reference(SOURCE_BRANCH).hash, [key]).get(key)
+        if found is None or found.kind != ICEBERG_TABLE or not found.metadata_location:
+            return None
+        return read_state(self.context, target.key, found.metadata_location)
+
+    def mark(self, state: TableState | None) -> str:
+        """Return how far a table is."""
+        return state.properties.get(channel(self.source.region, self.source.name).mark, "") if state else ""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What was done.
+
+    Args:
+        drops: that were made.
+        steps: that were published.
+        failed: what went wrong last, by source.
+        exit_code: what a command ends with.
+    """
+
+    drops: int
+    steps: int
+    failed: Mapping[str, str]
+    exit_code: int = 0
+
+
+@dataclass
+class Runner:
+    """Follows sources.
+
+    Args:
+        followed: which.
+        say: called with lines for people.
+    """
+
+    followed: Sequence[Followed]
+    say: Callable[[str], object]
+    _drops: int = 0
+    _steps: int = 0
+    _failed: dict[str, SternaError] = field(default_factory=dict)
+    _journals: dict[str, tuple[int, list[Drop]]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, seconds: float) -> Ran:
+        """Read and apply for some seconds; at the end what is in the journal is in its tables, where nothing fails."""
+        readers = [threading.Thread(target=self._read, args=(each,), daemon=True) for each in self.followed]
+        end = time.monotonic() + seconds
+        try:
+            for reader in readers:
+                reader.start()
+            with _shop(self.followed) as catalog:
+                while time.monotonic() < end and not self._over.is_set():
+                    if not self._apply(catalog):
+                        self._over.wait(min(_SLICE, max(0.0, end - time.monotonic())))
+                self._over.set()
+                for reader in readers:
+                    reader.join()
+                while self._apply(catalog):
+                    pass
+            for each in self.followed:
+                if f"{each.source.name}: reading" not in self._failed:
+                    self._look_at_log(each)
+        finally:
+            self._over.set()
+            for reader in readers:
+                reader.join()
+        codes = [error.exit_code for error in self._failed.values()]
+        failed = {name: f"{type(error).__name__}: {error}" for name, error in self._failed.items()}
+        return Ran(self._drops, self._steps, failed, codes[0] if codes else 0)
+
+    def stop(self) -> None:
+        """Let `run` come to its end now."""
+        self._over.set()
+
+    def _read(self, followed: Followed) -> None:
+        """Read one source, until the run is over or somebody has to look at it."""
+        name = followed.source.name
+        while not self._over.is_set():
+            database = Postgres(followed.source, followed.context.secrets)
+            capture = Capture(followed.source, database, followed.journal, lambda tables: newest_mark(followed, tables))
+            try:
+                while not self._over.is_set():
+                    made = capture.step(_SLICE)
+                    self._failed.pop(f"{name}: reading", None)
+                    if made:
+                        with self._lock:
+                            self._drops += made
+            except SternaError as error:
+                if self._fail(f"{name}: reading", error):
+                    return
+            except Exception as error:
+                log.exception("source %s can't be read", name)
+                self._fail(f"{name}: reading", EngineError(f"nobody foresaw this: {type(error).__name__}; see the log"))
+                return
+            finally:
+                capture.close()
+                database.close()
+            self._over.wait(_TROUBLE)
+
+    def _apply(self, catalog: NearCatalog) -> bool:
+        """Take one step for each table that has one; say whether there was any."""
+        return sum(self._apply_source(catalog, each) for each in self.followed) > 0
+
+    def _apply_source(self, catalog: NearCatalog, followed: Followed) -> bool:
+        name, did = followed.source.name, False
+        try:
+            epoch, drops = self._newest(followed)
+            for table, key in epoch.tables.items() if epoch else ():
+                try:
+                    did |= self._step(catalog, followed, followed.target(table, key), epoch, drops)
+                    self._failed.pop(f"{name}: {table}", None)
+                except SternaError as error:  # it ends no other table
+                    self._fail(f"{name}: {table}", error)
+            self._failed.pop(f"{name}: applying", None)
+        except SternaError as error:
+            self._fail(f"{name}: applying", error)
+        return did
+
+    def _newest(self, followed: Followed) -> tuple[Epoch | None, list[Drop]]:
+        """Return a source's newest epoch that was begun, and its drops that aren't in every table."""
+        number = followed.journal.newest()
+        epoch = followed.journal.epoch(number) if number else None
+        if epoch is None:
+            return None, []
+        began, known = self._journals.get(followed.source.name, (0, []))
+        if began != number:
+            known = []
+        after = known[-1].number if known else least(followed, epoch)
+        known = [*known, *followed.journal.drops(number, after)]
+        self._journals[followed.source.name] = number, known
+        return epoch, known
+
+    def _step(
+        self, catalog: NearCatalog, followed: Followed, target: Target, epoch: Epoch | None, drops: Sequence[Drop]
+    ) -> bool:
+        assert epoch is not None
+        if refused := followed.ingest.refusal(target.key):
+            raise UnfitSource(refused, table=target.key)
+        state = followed.state(target)
+        mark = followed.mark(state)
+        has_rows = state is not None and state.current is not None
+        if has_rows and not mark:
+            raise UnfitSource(
+                f"the table has rows, and they aren't those of source {followed.source.name}",
+                table=target.key,
+                hint="name another namespace, or drop the table",
+            )
+        way = channel(followed.source.region, followed.source.name)
+        work = next_work(way, target.name, mark, epoch.number, drops, fresh=not has_rows)
+        if work is None:
+            return False
+        outcome = apply(catalog, followed.ingest.objects, target, work)
+        with self._lock:
+            self._steps += 1
+        self.say(f"{followed.source.name}: {target.key} has come up to {work.step.mark}, snapshot {outcome.snapshot}")
+        return True
+
+    def _look_at_log(self, followed: Followed) -> None:
+        """Take note where the source keeps too much log: its disk is at stake."""
+        source, database = followed.source, Postgres(followed.source, followed.context.secrets)
+        try:
+            number = followed.journal.newest()
+            last = followed.journal.last(number) if number else None
+            kept = database.slot(number).kept if last is not None and last.offset is not None else 0
+            if kept > source.log_alarm:
+                said = f"the source keeps {kept} bytes of log for its reader, and log_alarm is {source.log_alarm}"
+                raise LogKept(said, hint="see LogKept in the run book")
+        except SternaError as error:
+            self._fail(f"{source.name}: log", error)
+        finally:
+            database.close()
+
+    def _fail(self, what: str, error: SternaError) -> bool:
+        """Take note of an error; say whether somebody has to look at it."""
+        if str(self._failed.get(what)) != str(error):
+            self.say(f"{what}: {type(error).__name__}: {error}")
+        self._failed[what] = error
+        return error.remedy is not Remedy.RETRY
+
+
+def least(followed: Followed, epoch: Epoch) -> int:
+    """Return the number of the last drop of an epoch that is in every table."""
+    found = _positions(followed, epoch.tables)
+    return min((place if begun == epoch.number else 0 for begun, place in found), default=0)
+
+
+def newest_mark(followed: Followed, tables: Mapping[str, Sequence[str]]) -> int:
+    """Return the newest epoch that some tables on `main` have rows of; 0: none."""
+    return max((epoch for epoch, _ in _positions(followed, tables)), default=0)
+
+
+def _positions(followed: Followed, tables: Mapping[str, Sequence[str]]) -> list[tuple[int, int]]:
+    marks = [followed.mark(followed.state(followed.target(*each))) for each in tables.items()]
+    return [position(mark, followed.source.name) for mark in marks]
+
+
+@contextmanager
+def _shop(followed: Sequence[Followed]) -> Iterator[NearCatalog]:
+    first = followed[0]
+    master = first.ingest.own.spark or first.context.region.spark
+    if is_connect(master):
+        raise NeedsClassicSpark(
+            "change capture needs a classic Spark: through Spark Connect no mark is set in the commit",
+            hint=f"set ingest.regions.{first.context.region.name}.spark, such as local[2]",
+        )
+    require_pyspark()
+    spark, owned = start_classic(master, "sterna-cdc", _SETTINGS)
+    try:
+        for name, value in _SETTINGS.items():
+            spark.conf.set(name, value)
+        catalog = NearCatalog(spark, first.context, first.ingest.own.catalog_credential_id)
+        catalog.show(CATALOG)
+        yield catalog
+    finally:
+        if owned:
+            with suppress(*failures()):
+                spark.stop()
+
+
+def open_sources(context: RegionContext, services: Services, names: Sequence[str] = ()) -> list[Followed]:
+    """Return a region's sources.
+
+    Args:
+        context: the region.
+        services: the services file.
+        names: which; all without any.
+
+    Raises:
+        UsageError: there is none, or no inbox for what is read.
+    """
+    mine = [each for each in services.cdc.sources if each.region == context.region.name]
+    if not mine:
+        raise UsageError(f"the services file has no source in cdc.sources for {context.region.name}")
+    if unknown := sorted(set(names) - {each.name for each in mine}):
+        raise UsageError(f"no source {unknown[0]} in {context.region.name}: {', '.join(each.name for each in mine)}")
+    ingest = open_ingest(context, services)
+    chosen = [each for each in mine if not names or each.name in names]
+    return [Followed(context, ingest, each, Journal(ingest.objects, ingest.own.inbox, each.name)) for each in chosen]

@@ -1,0 +1,168 @@
+"""How sources stand, what they would be followed with, and reading one again from its rows on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sterna.cdc.journal import Drop, Epoch
+from sterna.cdc.plan import channel, position
+from sterna.cdc.postgres import Postgres
+from sterna.cdc.run import Followed, least
+from sterna.errors import SternaError, UnfitSource
+
+_LATE = 5  # as the exit code for what waits for too long
+
+
+@dataclass(frozen=True)
+class TableStanding:
+    """How a table stands.
+
+    Args:
+        table: its `schema.table`.
+        into: its key on `main`.
+        mark: how far it is, as `<epoch>/<number>`; "": not begun.
+        behind: drops of the newest epoch that aren't in it.
+    """
+
+    table: str
+    into: str
+    mark: str
+    behind: int
+
+
+@dataclass(frozen=True)
+class SourceStanding:
+    """How a source stands.
+
+    Args:
+        name: its name.
+        epoch: the newest reading; 0: none was begun.
+        drops: of that, in the journal.
+        committed: when the source committed the last of them, microseconds since 1970; 0: nothing yet.
+        kept: bytes of log that the source keeps for the reader; None: that isn't known.
+        alarm: whether that is more than `log_alarm`.
+        tables: each of them.
+        new: tables of the source that match the settings, and come with the next reading.
+        problem: why it isn't followed; "": it is.
+        exit_code: what a command ends with.
+    """
+
+    name: str
+    epoch: int = 0
+    drops: int = 0
+    committed: int = 0
+    kept: int | None = None
+    alarm: bool = False
+    tables: tuple[TableStanding, ...] = ()
+    new: tuple[str, ...] = ()
+    problem: str = ""
+    exit_code: int = 0
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A source that can be followed.
+
+    Args:
+        name: its name.
+        tables: by `schema.table`, where it goes, and the columns of its key.
+    """
+
+    name: str
+    tables: tuple[tuple[str, str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Resynced:
+    """A source that is to be read again.
+
+    Args:
+        name: its name.
+        epoch: the next reading.
+        asked: whether it was asked for; False: a dry run.
+    """
+
+    name: str
+    epoch: int
+    asked: bool
+
+
+def read_sources(followed: Sequence[Followed]) -> list[SourceStanding]:
+    """Return how sources stand; what one doesn't tell keeps none of the others from being told."""
+    return [_standing(each) for each in followed]
+
+
+def check(followed: Followed) -> Checked:
+    """See whether a source can be followed; changes nothing.
+
+    Raises:
+        UnfitSource: it can't.
+        DatabaseUnreachable, DatabaseRefused, CredentialError: it can't be asked.
+    """
+    database = Postgres(followed.source, followed.context.secrets)
+    try:
+        tables = database.tables()
+    finally:
+        database.close()
+    found = tuple((name, followed.target(name, key).key, key) for name, key in tables.items())
+    for _, into, _ in found:
+        if refused := followed.ingest.refusal(into):
+            raise UnfitSource(refused, table=into)
+    return Checked(followed.source.name, found)
+
+
+def resync(followed: Followed, *, act: bool) -> Resynced:
+    """Let a source be read again from its rows on, by whoever reads it next.
+
+    Args:
+        followed: the source.
+        act: do so; else it is only told.
+
+    Raises:
+        StoreError: the inbox doesn't answer.
+    """
+    newest = followed.journal.newest()
+    begun = newest == 0 or followed.journal.epoch(newest) is not None
+    number = newest + 1 if begun else newest
+    if act:
+        followed.journal.ask(number)
+    return Resynced(followed.source.name, number, act)
+
+
+def _standing(followed: Followed) -> SourceStanding:
+    name = followed.source.name
+    try:
+        number = followed.journal.newest()
+        epoch = followed.journal.epoch(number) if number else None
+        last = followed.journal.last(number) if epoch is not None else None
+        tables = _tables(followed, epoch, last)
+    except SternaError as error:
+        return SourceStanding(name, problem=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
+    told = SourceStanding(name, number, last.number if last else 0, last.committed if last else 0, tables=tables)
+    database = Postgres(followed.source, followed.context.secrets)
+    try:
+        there = set(database.tables())
+        new = tuple(sorted(there - set(epoch.tables))) if epoch is not None else ()
+        kept = database.slot(number).kept if last is not None and last.offset is not None else None
+    except SternaError as error:
+        return replace(told, problem=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
+    finally:
+        database.close()
+    alarm = kept is not None and kept > followed.source.log_alarm
+    return replace(told, kept=kept, alarm=alarm, new=new, exit_code=_LATE if alarm else 0)
+
+
+def _tables(followed: Followed, epoch: Epoch | None, last: Drop | None) -> tuple[TableStanding, ...]:
+    if epoch is None:
+        return ()
+    way, found = channel(followed.source.region, followed.source.name), []
+    drops = followed.journal.drops(epoch.number, least(followed, epoch)) if last is not None else []
+    for name, key in epoch.tables.items():
+        target = followed.target(name, key)
+        mark = followed.mark(followed.state(target))
+        began, number = position(mark, way.name)
+        after = number if began == epoch.number else 0
+        behind = sum(1 for drop in drops if drop.number > after and name in drop.tables)
+        found.append(TableStanding(name, target.key, mark, behind))
+    return tuple(found)

@@ -1,0 +1,176 @@
+"""Columns and values of a database as Iceberg and Arrow have them: exactly, or as text; pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from sterna.errors import UnfitSource
+from sterna.ingest.columns import Column, Type
+
+UPDATED, DELETED = "last_updated_ts", "is_deleted"
+"""Columns that sterna adds: when the source committed the row's last change, and whether it was deleted there."""
+_SOURCE = "__debezium.source.column."
+_PLAIN = {"int8": "int", "int16": "int", "int32": "int", "int64": "long", "float": "float", "double": "double"}
+_PLAIN |= {"boolean": "boolean", "string": "string"}
+_TIMES = {"io.debezium.time.Date": "date", "io.debezium.time.MicroTimestamp": "timestamp"}
+_TIMES |= {"io.debezium.time.ZonedTimestamp": "timestamptz", "io.debezium.time.MicroTime": "string"}
+_BITS = ("BYTEA", "BIT", "VARBIT")
+_EPOCH, _DAY = datetime(1970, 1, 1), date(1970, 1, 1)
+_MOST_DIGITS = 38
+
+
+@dataclass(frozen=True)
+class SourceColumn:
+    """A column as changes bring it.
+
+    Args:
+        column: as the table on `main` has it.
+        read: makes a value of what JSON has; None stays None.
+        array: whether a value that was not changed may come as another one.
+    """
+
+    column: Column
+    read: Callable[[Any], Any]
+    array: bool
+
+
+def columns_of_schema(schema: Mapping[str, Any]) -> tuple[SourceColumn, ...]:
+    """Return the columns of a change's schema, as the engine describes it (Kafka Connect's JSON).
+
+    Args:
+        schema: of the whole change: `before`, `after`, `source`, …
+
+    Raises:
+        UnfitSource: a column is of a kind that isn't read.
+    """
+    after = next(field for field in schema["fields"] if field["field"] == "after")
+    _refuse_names([field["field"] for field in after["fields"]])
+    return tuple(_column(field) for field in after["fields"])
+
+
+def read_row(columns: Sequence[SourceColumn], row: Mapping[str, Any], absent: Mapping[str, Any]) -> list[Any]:
+    """Return a row's values in the columns' order.
+
+    Args:
+        columns: of its schema.
+        row: as JSON has it.
+        absent: columns that weren't told; their values are None.
+
+    Raises:
+        UnfitSource: a value has no place in its column's type.
+    """
+    values = []
+    for each in columns:
+        name = each.column.name
+        given = None if name in absent else row.get(name)
+        try:
+            values.append(None if given is None else each.read(given))
+        except (ValueError, OverflowError, InvalidOperation, TypeError):
+            raise UnfitSource(
+                f"a value of column {name} has no place in {each.column.type}: infinity, NaN, or a far year",
+                hint="see UnfitSource in the run book",
+            ) from None
+    return values
+
+
+def absent_columns(columns: Sequence[SourceColumn], row: Mapping[str, Any], placeholder: str) -> list[str]:
+    """Return the columns of which a change doesn't tell the value, since it is long and was not changed.
+
+    Args:
+        columns: of its schema.
+        row: as JSON has it.
+        placeholder: what the engine puts in their place.
+    """
+    # As text, as bytes, and as an hstore has it.
+    pair = json.dumps({placeholder: placeholder}, separators=(",", ":"))
+    signs = (placeholder, base64.b64encode(placeholder.encode()).decode(), pair)
+    return [each.column.name for each in columns if row.get(each.column.name) in signs]
+
+
+def _refuse_names(names: Sequence[str]) -> None:
+    for name in names:
+        if name.casefold() in (UPDATED, DELETED) or name.casefold().startswith("_sterna_"):
+            raise UnfitSource(f"it has a column {name}, and sterna has one of that name", hint="leave the table out")
+    if len({name.casefold() for name in names}) != len(names):
+        raise UnfitSource("two of its columns differ by case alone", hint="leave the table out")
+
+
+def _column(field: Mapping[str, Any]) -> SourceColumn:
+    name, parameters = field["field"], field.get("parameters") or {}
+    if field["type"] == "array":
+        element = _element(name, field["items"], parameters)
+        read = element.read
+        type: Type = {"type": "list", "element": element.column.type}
+        return SourceColumn(Column(name, type), lambda given: [None if v is None else read(v) for v in given], True)
+    return _element(name, field, parameters)
+
+
+def _element(name: str, field: Mapping[str, Any], parameters: Mapping[str, str]) -> SourceColumn:
+    kind, meaning = field["type"], field.get("name") or ""
+    native = parameters.get(f"{_SOURCE}type", "").upper()
+    if meaning in _TIMES:
+        return SourceColumn(Column(name, _TIMES[meaning]), _TIME_READERS[meaning], False)
+    if kind == "string" and native == "NUMERIC" and (digits := _digits(parameters)):
+        precision, scale = digits
+        return SourceColumn(Column(name, f"decimal({precision}, {scale})"), _decimal_reader(scale), False)
+    if kind == "bytes" and native.lstrip("_") in _BITS:
+        return SourceColumn(Column(name, "binary"), base64.b64decode, False)
+    if kind == "bytes":  # a type that the engine doesn't know, in its text form
+        return SourceColumn(Column(name, "string"), lambda given: base64.b64decode(given).decode(), False)
+    if kind not in _PLAIN:
+        raise UnfitSource(f"column {name} is of type {native or kind}, which isn't read", hint="leave its table out")
+    return SourceColumn(Column(name, _PLAIN[kind]), float if kind in ("float", "double") else _as_it_is, False)
+
+
+def _as_it_is(given: Any) -> Any:
+    return given
+
+
+def _digits(parameters: Mapping[str, str]) -> tuple[int, int] | None:
+    """Return precision and scale where the database limits them, within what Iceberg has."""
+    precision, scale = parameters.get(f"{_SOURCE}length", "0"), parameters.get(f"{_SOURCE}scale", "0")
+    if not 0 < int(precision) <= _MOST_DIGITS or not 0 <= int(scale) <= int(precision):
+        return None
+    return int(precision), int(scale)
+
+
+def _decimal_reader(scale: int) -> Callable[[Any], Decimal]:
+    step = Decimal(1).scaleb(-scale)
+
+    def read(given: Any) -> Decimal:
+        value = Decimal(given)
+        if not value.is_finite() or value != (fixed := _quantized(value, step)):
+            raise ValueError
+        return fixed
+
+    return read
+
+
+def _quantized(value: Decimal, step: Decimal) -> Decimal:
+    from decimal import Context
+
+    return value.quantize(step, context=Context(prec=_MOST_DIGITS + 1))
+
+
+def _zoned(given: str) -> datetime:
+    return datetime.fromisoformat(given.replace("Z", "+00:00")).astimezone(UTC)
+
+
+def _time(given: int) -> str:
+    seconds, micros = divmod(given, 1_000_000)
+    text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{text}.{micros:06}" if micros else text
+
+
+_TIME_READERS: dict[str, Callable[[Any], Any]] = {
+    "io.debezium.time.Date": lambda days: _DAY + timedelta(days=days),
+    "io.debezium.time.MicroTimestamp": lambda micros: _EPOCH + timedelta(microseconds=micros),
+    "io.debezium.time.ZonedTimestamp": _zoned,
+    "io.debezium.time.MicroTime": _time,
+}

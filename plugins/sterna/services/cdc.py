@@ -1,0 +1,82 @@
+"""The section `cdc` of the services file: databases whose changes become rows on `main` (docs/cdc.md)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, field_validator
+
+from sterna.services.ingest import HOST, Namespace
+from sterna.services.values import Duration, Size
+from sterna.strict_yaml import StrictModel
+
+Credential = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,250}$")]
+# Of a publication and of a slot, too: short enough for "sterna_" and an epoch around it.
+SourceName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+TablePattern = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]{1,63}\.([A-Za-z0-9_]{1,63}|\*)$")]
+
+
+class CdcSource(StrictModel):
+    """A database that is followed, in one region.
+
+    Args:
+        name: names its slot, its publication, its journal and its channel.
+        region: where its changes are read, and kept until they are on `main`.
+        kind: what it is.
+        hosts: each as `host:port`; the one that takes writes is meant.
+        database: its name there.
+        credential_id: the Airflow connection with the login that reads changes.
+        sslmode: as libpq knows it.
+        tables: which, as `schema.table` or `schema.*`; those that match when the source is read for the first time.
+        into: the namespace on `main` that gets a table of the same name for each.
+        deletes: `hard`: a row that is deleted there goes here; `soft`: it stays, with `is_deleted` true.
+        every: seconds after which what was read becomes durable, and the source may forget it.
+        log_alarm: bytes of log that the source keeps for this reader, from where on that is an alarm.
+    """
+
+    name: SourceName
+    region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+    kind: Literal["postgres"] = "postgres"
+    hosts: Annotated[list[str], Field(min_length=1)]
+    database: Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f]{1,63}$")]
+    credential_id: Credential
+    sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = "prefer"
+    tables: Annotated[list[TablePattern], Field(min_length=1)]
+    into: Namespace
+    deletes: Literal["hard", "soft"] = "hard"
+    every: Duration = 5
+    log_alarm: Size = 2 << 30
+
+    @field_validator("hosts")
+    @classmethod
+    def _spelled(cls, value: list[str]) -> list[str]:
+        if any(not HOST.fullmatch(each) for each in value):
+            raise ValueError("expected hosts such as db.example.com:5432")
+        return value
+
+
+def _section(value: Any) -> Any:
+    return {} if value is None or value == [] else value
+
+
+def _own_names(value: list[CdcSource]) -> list[CdcSource]:
+    for what, said in (("name", [each.name for each in value]), ("into", [each.into for each in value])):
+        if twice := sorted({each for each in said if said.count(each) > 1}):
+            raise ValueError(f"{what} {twice[0]} stands twice: a source has its own name and its own namespace")
+    return value
+
+
+class Cdc(StrictModel):
+    """Databases that are followed.
+
+    Args:
+        sources: each of them.
+    """
+
+    sources: Annotated[list[CdcSource], AfterValidator(_own_names)] = Field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.sources)
+
+
+CdcSection = Annotated[Cdc, BeforeValidator(_section)]

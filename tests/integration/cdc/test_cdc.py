@@ -1,0 +1,391 @@
+"""A real Postgres is followed onto a real `main`: whole transactions, each change once, whatever is killed."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pytest
+from pyspark.errors import AnalysisException
+
+from sterna.cdc import capture
+from sterna.cdc.run import Followed, Ran, Runner, open_sources
+from sterna.cdc.status import check, read_sources, resync
+from sterna.cli.main import main
+from sterna.embedded.postgres import Database, start_postgres
+from sterna.errors import UnfitSource
+from sterna.services.model import Services
+from tests.support.world import World
+
+_PATIENCE = 180.0  # seconds
+_KINDS = """
+CREATE TABLE kinds (id bigint PRIMARY KEY, n numeric(12,3), u numeric, t text, ts timestamp, tz timestamptz, d date,
+  ti time, uu uuid, j jsonb, b bytea, bo boolean, r real, f float8, s smallint, i int, v varchar(9), ip inet,
+  iv interval, bi bit(3), mo money, xs int[], ts3 timestamptz(3));
+ALTER TABLE kinds REPLICA IDENTITY FULL;
+INSERT INTO kinds VALUES
+  (1, 1.100, 1.2300, 'é''\\', '2020-01-01 00:00:00.123456', '2020-01-01 00:00:00.123456+02', '1969-02-03', '12:13:14.5',
+   'a7fbb3a2-0e9c-4d65-9a52-0d5a2c9a6f01', '{"a": 1.10}', '\\x00ff', true, 1.5, 1e300, 1, 2, 'v', '10.0.0.1/8',
+   '1 day 2 sec', B'101', '12.34', '{1,null,3}', '1969-12-31 23:59:59.999+00'),
+  (2, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null,
+   null, null, null)
+"""
+
+
+@dataclass
+class Shop:
+    """A source, and what follows it."""
+
+    world: World
+    database: Database
+    said: dict[str, Any]
+    namespace: str
+    lines: list[str]
+
+    def __post_init__(self) -> None:
+        self.services = Services.model_validate(self.said)
+
+    def sql(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.database.url(), autocommit=True) as connection:
+            found = connection.execute(text, values or None)  # type: ignore[call-overload]
+            return found.fetchall() if found.description else []
+
+    def followed(self) -> list[Followed]:
+        return open_sources(self.world.context("eu"), self.services)
+
+    def runner(self) -> Runner:
+        return Runner(self.followed(), self.lines.append)
+
+    def run(self, seconds: float = 8.0) -> Ran:
+        return self.runner().run(seconds)
+
+    def settled(self, table: str, order: str = "1") -> None:
+        """Run until a table has the source's rows."""
+
+        def is_settled() -> bool:
+            columns = ", ".join(self.columns(table))
+            source = self.sql(f"SELECT {columns} FROM {table} ORDER BY {order}")
+            return self.rows(table, columns, order) == source
+
+        self.until(is_settled)
+
+    def until(self, done: Callable[[], bool]) -> Ran:
+        """Run until something is so, or something has failed."""
+        runner, reached = self.runner(), False
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(runner.run, _PATIENCE)
+            while not running.done() and not reached:
+                time.sleep(0.3)
+                with suppress(AnalysisException):  # the table isn't there yet
+                    reached = done()
+                if reached:
+                    runner.stop()
+        ran = running.result()
+        assert reached, (ran, self.lines)
+        assert ran.failed == {}
+        return ran
+
+    def fails(self) -> Ran:
+        """Run until something fails."""
+        runner = self.runner()
+        before = len(self.lines)
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(runner.run, _PATIENCE)
+            while not running.done():
+                time.sleep(0.2)
+                if any("has come up" not in line for line in self.lines[before:]):
+                    runner.stop()
+        return running.result()
+
+    def columns(self, table: str) -> list[str]:
+        asked = "SELECT column_name FROM information_schema.columns WHERE table_name = %s ORDER BY ordinal_position"
+        return [row[0] for row in self.sql(asked, table)]
+
+    def name(self, table: str) -> str:
+        return f"main_eu.{self.namespace}.{table}"
+
+    def rows(self, table: str, what: str = "*", order: str = "1") -> list[tuple[Any, ...]]:
+        self.world.sql(f"REFRESH TABLE {self.name(table)}")
+        return self.world.sql(f"SELECT {what} FROM {self.name(table)} ORDER BY {order}")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    settings = {"wal_level": "logical", "max_replication_slots": "20", "max_wal_senders": "20"}
+    started = start_postgres(tmp_path_factory.mktemp("source"), settings)
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def shop(world: World, server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    name = f"cdc_{uuid.uuid4().hex[:8]}"
+    database = server.create_database(name)
+    login = {"conn_type": "postgres", "login": database.user, "password": database.password}
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps(login))
+    with psycopg.connect(server.admin.url(), autocommit=True) as admin:
+        admin.execute(f"ALTER ROLE {name} REPLICATION")
+    source = {"name": name, "region": "eu", "hosts": [f"{database.host}:{database.port}"], "database": database.name}
+    source |= {"credential_id": "shop", "tables": ["public.*"], "into": name, "every": "1s"}
+    region = {"inbox": f"s3://eu-lake/inbox-{name}", "spark": "local[2]"}
+    region |= {"database": {"credential_id": "none", "hosts": ["127.0.0.1:1"]}}
+    ingest = {"regions": {"eu": region}, "tenants": {"acme": {"namespaces": ["acme"]}}, "tables": [{"match": "acme.*"}]}
+    services = {"version": 1, "ingest": ingest, "cdc": {"sources": [source]}}
+    with world.namespace(name):
+        made = Shop(world, database, services, name, [])
+        yield made
+
+
+def test_every_kind_of_value_comes_exactly(shop: Shop) -> None:
+    shop.sql(_KINDS)
+    shop.until(lambda: len(shop.rows("kinds")) == 2)
+    said = "id, n, u, t, ts, string(tz), d, ti, uu, j, b, bo, r, f, s, i, v, ip, iv, bi, mo, xs, string(ts3)"
+    first, second = shop.rows("kinds", said)
+    assert tuple(first) == (
+        1,
+        Decimal("1.100"),
+        "1.2300",
+        "é'\\",
+        datetime(2020, 1, 1, 0, 0, 0, 123456),
+        "2019-12-31 22:00:00.123456",
+        date(1969, 2, 3),
+        "12:13:14.500000",
+        "a7fbb3a2-0e9c-4d65-9a52-0d5a2c9a6f01",
+        '{"a": 1.10}',
+        b"\x00\xff",
+        True,
+        1.5,
+        1e300,
+        1,
+        2,
+        "v",
+        "10.0.0.1/8",
+        "P0Y0M1DT0H0M2S",
+        b"\x05",
+        "12.34",
+        [1, None, 3],
+        "1969-12-31 23:59:59.999",
+    )
+    kinds = {row[0]: row[1] for row in shop.world.sql(f"DESCRIBE {shop.name('kinds')}")}
+    told = {
+        "n": "decimal(12,3)",
+        "ts": "timestamp_ntz",
+        "tz": "timestamp",
+        "d": "date",
+        "b": "binary",
+        "xs": "array<int>",
+    }
+    assert {name: kinds[name] for name in told} == told
+    assert second[1:] == (None,) * 22
+
+
+def test_a_random_history_comes_whole_though_the_engine_is_killed(shop: Shop) -> None:
+    """Two tables that each transaction changes together; long values that aren't told; keys that change; truncation."""
+    shop.sql("CREATE TABLE a (id int, part int, n int, t text, PRIMARY KEY (id, part))")
+    shop.sql("ALTER TABLE a ALTER t SET STORAGE EXTERNAL")
+    shop.sql("CREATE TABLE b (id int PRIMARY KEY, n int)")
+    shop.sql("INSERT INTO a SELECT g, 0, g, repeat('x', 9000) FROM generate_series(1, 300) g")
+    rng, over = random.Random(7), threading.Event()
+
+    def write() -> None:
+        with psycopg.connect(shop.database.url(), autocommit=True) as connection:
+            while not over.wait(0.01):
+                with connection.transaction(force_rollback=rng.random() < 0.1):
+                    for _ in range(rng.randrange(1, 20)):
+                        connection.execute(_change(rng))
+                    connection.execute(
+                        "INSERT INTO b SELECT 0, count(*) FROM a ON CONFLICT (id) DO UPDATE SET n = excluded.n"
+                    )
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    killed = 0
+    try:
+        for _ in range(3):
+            reader = threading.Thread(target=shop.run, args=(9,))
+            reader.start()
+            while reader.is_alive():
+                reader.join(3.0)
+                for child in psutil.Process().children(recursive=True):
+                    with suppress(psutil.Error):
+                        if "sterna.cdc.child" in child.cmdline() and rng.random() < 0.4:
+                            child.kill()
+                            killed += 1
+    finally:
+        over.set()
+        writer.join()
+    shop.settled("a", "id, part")
+    shop.settled("b")
+    assert killed
+
+
+def _change(rng: random.Random) -> str:
+    one, kind = rng.randrange(400), rng.random()
+    if kind < 0.35:
+        row = f"({one}, {rng.randrange(3)}, 1, repeat('y', {rng.choice([1, 9000])}))"
+        return f"INSERT INTO a VALUES {row} ON CONFLICT DO NOTHING"
+    if kind < 0.7:
+        return f"UPDATE a SET n = n + {rng.randrange(9)} WHERE id = {one}"
+    if kind < 0.8:
+        return f"UPDATE a SET t = 'short', part = part + 10 WHERE id = {one}"
+    if kind < 0.98:
+        return f"DELETE FROM a WHERE id = {one}"
+    return "TRUNCATE a" if rng.random() < 0.2 else f"DELETE FROM a WHERE id > {one}"
+
+
+def test_columns_that_change_and_a_source_that_is_read_again(shop: Shop) -> None:
+    shop.sql("CREATE TABLE t (id int PRIMARY KEY, n int, v varchar(9))")
+    shop.sql("INSERT INTO t SELECT g, g, 'v' FROM generate_series(1, 9) g")
+    shop.sql("CREATE TABLE empty (id int PRIMARY KEY)")
+    shop.settled("t")
+    shop.sql("ALTER TABLE t ADD more text; UPDATE t SET more = 'm' WHERE id = 2; ALTER TABLE t ALTER n TYPE bigint")
+    shop.sql("UPDATE t SET n = 5000000000 WHERE id = 3; DELETE FROM t WHERE id = 4; INSERT INTO empty VALUES (1)")
+    shop.settled("t")
+    assert shop.rows("empty", "id") == [(1,)]
+    # A column that is gone stays, with what it had.
+    shop.sql("ALTER TABLE t DROP v; UPDATE t SET n = 1 WHERE id = 5; INSERT INTO t VALUES (77, 1, 'x')")
+    shop.settled("t")
+    assert shop.rows("t", "id, v")[-2:] == [(9, "v"), (77, None)]
+    # A new name can't be told from a column that is gone and another one that came.
+    shop.sql("ALTER TABLE t RENAME more TO other; UPDATE t SET n = 2 WHERE id = 5")
+    ran = shop.fails()
+    assert ran.exit_code == 6
+    (said,) = ran.failed.values()
+    assert said.startswith("NeedsResync: column more is gone and other is new")
+    shop.sql("DELETE FROM t WHERE id = 9; DELETE FROM empty")
+    before = shop.rows("t", "id")
+    resync(shop.followed()[0], act=False)
+    assert shop.followed()[0].journal.newest() == 1
+    resync(shop.followed()[0], act=True)
+    shop.settled("t")
+    assert shop.rows("empty", "id") == []
+    assert len(before) == len(shop.rows("t", "id")) + 1
+    # The value that rows which were there before have is told by no change.
+    shop.sql("ALTER TABLE t ADD filled int DEFAULT 7; UPDATE t SET n = 9 WHERE id = 5")
+    (said,) = shop.fails().failed.values()
+    assert said.startswith("NeedsResync: column filled was added with a value")
+
+
+def test_a_slot_that_is_gone_is_told(shop: Shop) -> None:
+    shop.sql("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    shop.settled("t")
+    shop.sql("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()")
+    shop.sql("INSERT INTO t VALUES (2)")
+    ran = shop.fails()
+    (said,) = ran.failed.values()
+    assert ran.exit_code == 6
+    assert said.startswith("SlotLost")
+    (status,) = read_sources(shop.followed())
+    assert (status.problem.partition(":")[0], status.exit_code) == ("SlotLost", 6)
+    resync(shop.followed()[0], act=True)
+    shop.settled("t")
+    (status,) = read_sources(shop.followed())
+    assert (status.problem, status.exit_code, status.epoch) == ("", 0, 2)
+    assert [(each.table, each.behind) for each in status.tables] == [("public.t", 0)]
+
+
+def test_rows_that_are_deleted_softly_stay(shop: Shop) -> None:
+    source = shop.services.cdc.sources[0].model_copy(update={"deletes": "soft"})
+    shop.services.cdc.sources[:] = [source]
+    shop.sql("CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t SELECT g, g FROM generate_series(1, 5) g")
+    shop.until(lambda: len(shop.rows("t")) == 5)
+    shop.sql("DELETE FROM t WHERE id = 1; DELETE FROM t WHERE id = 2; INSERT INTO t VALUES (2, 22)")
+    wanted = [(1, 1, True), (2, 22, False), (3, 3, False), (4, 4, False), (5, 5, False)]
+    shop.until(lambda: shop.rows("t", "id, n, is_deleted") == wanted)
+    shop.sql("TRUNCATE t; INSERT INTO t VALUES (5, 55)")
+    wanted = [(1, 1, True), (2, 22, True), (3, 3, True), (4, 4, True), (5, 55, False)]
+    shop.until(lambda: shop.rows("t", "id, n, is_deleted") == wanted)
+
+
+def test_what_can_not_be_followed_is_told_before_anything_is_made(shop: Shop) -> None:
+    for made, said in (
+        ("CREATE TABLE t (id int)", "without a primary key"),
+        ("CREATE TABLE t (id int PRIMARY KEY, xs int[])", "REPLICA IDENTITY FULL"),
+        ("CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id)", "partitioned"),
+        ("CREATE SCHEMA x; CREATE TABLE y (id int PRIMARY KEY)", "none of the tables"),
+    ):
+        shop.sql(made)
+        if "SCHEMA" in made:
+            shop.services.cdc.sources[:] = [shop.services.cdc.sources[0].model_copy(update={"tables": ["x.*"]})]
+        with pytest.raises(UnfitSource, match=said):
+            check(shop.followed()[0])
+        shop.sql("DROP TABLE IF EXISTS t")
+    assert shop.sql("SELECT * FROM pg_publication") == []
+
+
+def test_a_table_with_rows_of_others_is_left_alone(shop: Shop) -> None:
+    shop.sql("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    shop.world.sql(f"CREATE TABLE {shop.name('t')} USING iceberg AS SELECT 7 AS id")
+    ran = shop.fails()
+    assert "aren't those of source" in str(ran.failed)
+    assert shop.rows("t") == [(7,)]
+
+
+def test_a_source_that_is_idle_keeps_no_log(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others write to the same server all the time, and to this source nobody does."""
+    monkeypatch.setattr(capture, "_IDLE", 1.0)
+    shop.sql("CREATE TABLE t (id int PRIMARY KEY); CREATE SCHEMA other; CREATE TABLE other.o (v text)")
+    shop.until(lambda: read_sources(shop.followed())[0].drops > 0)
+    shop.sql("INSERT INTO other.o SELECT repeat(md5(g::text), 60) FROM generate_series(1, 20000) g")
+    before = read_sources(shop.followed())[0].kept
+    assert before is not None
+    assert before > 16 << 20
+    shop.services.cdc.sources[:] = [shop.services.cdc.sources[0].model_copy(update={"log_alarm": 1 << 20})]
+    (standing,) = read_sources(shop.followed())
+    assert (standing.alarm, standing.exit_code) == (True, 5)
+
+    def is_small() -> bool:
+        return (read_sources(shop.followed())[0].kept or 0) < 1 << 20
+
+    shop.until(is_small)
+
+
+def test_the_commands(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    services = tmp_path / "services.yaml"
+    services.write_text(json.dumps(shop.said))
+
+    def told(*arguments: str) -> tuple[int, Any]:
+        named = ["--region", "eu", "--registry", str(shop.world.stage.registry), "--services", str(services)]
+        try:
+            main(["cdc", *arguments, *named, "--json"])
+            code = 0
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        said = capsys.readouterr()
+        return code, json.loads(said.out or said.err.splitlines()[-1])
+
+    shop.sql("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'a')")
+    into = f"{shop.namespace}.t"
+    assert told("check") == (
+        0,
+        {"region": "eu", "sources": [{"name": shop.namespace, "tables": [["public.t", into, ["id"]]]}]},
+    )
+    code, status = told("status")
+    assert (code, status["sources"][0]["epoch"]) == (0, 0)
+    for _ in range(8):
+        code, ran = told("run", "--for", "6s")
+        assert (code, ran["failed"]) == (0, {})
+        if ran["steps"]:
+            break
+    assert shop.rows("t", "id, v") == [(1, "a")]
+    code, status = told("status")
+    (source,) = status["sources"]
+    (table,) = source["tables"]
+    assert (code, source["epoch"], source["alarm"], source["problem"]) == (0, 1, False, "")
+    assert table == {"table": "public.t", "into": into, "mark": f"1/{source['drops']}", "behind": 0}
+    assert told("resync", shop.namespace) == (0, {"name": shop.namespace, "epoch": 2, "asked": False})
+    code, refused = told("resync", "nobody")
+    assert (code, refused["error"]) == (2, "UsageError")

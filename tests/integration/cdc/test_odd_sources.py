@@ -1,0 +1,44 @@
+"""A real Postgres with tables of odd names and values, and a journal that is lost."""
+
+from __future__ import annotations
+
+from tests.integration.cdc.test_cdc import Shop, server, shop
+
+__all__ = ["server", "shop"]
+
+
+def test_tables_of_odd_names_and_values_that_are_not_told_come_as_they_are(shop: Shop) -> None:
+    shop.sql("CREATE TABLE transaction (id int PRIMARY KEY, n int)")
+    shop.sql('CREATE TABLE "a$b" (id int PRIMARY KEY, n int)')
+    shop.sql("CREATE TABLE long (id int PRIMARY KEY, n int, u numeric, j json, ba bytea)")
+    for each in ("u", "j", "ba"):
+        shop.sql(f"ALTER TABLE long ALTER {each} SET STORAGE EXTERNAL")
+    shop.sql("CREATE TABLE void (id int PRIMARY KEY, n int)")
+    shop.sql('INSERT INTO transaction VALUES (1, 1); INSERT INTO "a$b" VALUES (1, 1)')
+    values = "repeat('9', 20000)::numeric, to_json(repeat('x', 9000)), decode(repeat('ff', 9000), 'hex')"
+    shop.sql(f"INSERT INTO long SELECT 1, 1, {values}")
+    shop.settled("transaction")
+    shop.sql("INSERT INTO transaction VALUES (2, 2); UPDATE transaction SET n = 7 WHERE id = 1")
+    shop.sql('INSERT INTO "a$b" VALUES (2, 2); UPDATE "a$b" SET n = 7 WHERE id = 1')
+    shop.sql("UPDATE long SET n = 2; INSERT INTO void VALUES (1, 1)")
+    shop.settled("void")  # what was changed last: the others are there with it
+    assert [tuple(row) for row in shop.rows("transaction", "id, n")] == [(1, 7), (2, 2)]
+    odd = f"main_eu.{shop.namespace}.`a$b`"
+    found = shop.world.sql(f"SELECT id, n FROM {odd} ORDER BY id")
+    shop.world.sql(f"DROP TABLE {odd}")  # what cleans up behind a test quotes no names
+    assert [tuple(row) for row in found] == [(1, 7), (2, 2)]
+    told = shop.rows("long", "n, length(u), length(j), length(ba)")
+    assert [tuple(row) for row in told] == [(2, 20000, 9002, 9000)]
+
+
+def test_what_was_read_into_a_journal_that_is_lost_is_read_again(shop: Shop) -> None:
+    shop.sql("CREATE TABLE a (id int PRIMARY KEY, n int); INSERT INTO a SELECT g, g FROM generate_series(1, 9) g")
+    shop.settled("a")
+    shop.sql("DELETE FROM a WHERE id < 3; UPDATE a SET n = 100 WHERE id = 5")
+    ingest = shop.services.ingest
+    assert ingest is not None
+    region = ingest.regions["eu"]
+    anew = region.model_copy(update={"inbox": f"{region.inbox}-anew"})  # as one whose store came back empty
+    told = ingest.model_copy(update={"regions": {"eu": anew}})
+    shop.services = shop.services.model_copy(update={"ingest": told})
+    shop.settled("a")

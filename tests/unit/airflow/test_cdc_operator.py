@@ -1,0 +1,72 @@
+"""Change capture as a task: what the DAG looks like, and what the task says and does."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from sterna.airflow.cdc_operator import SternaCdcOperator, cdc_dag
+from sterna.cdc.run import Ran
+
+SERVICES = """\
+version: 1
+cdc:
+  sources:
+    - {name: shop, region: eu, hosts: ["h:5432"], database: shop, credential_id: s, tables: [public.*], into: acme.shop}
+"""
+
+
+def test_the_dag_s_shape() -> None:
+    dag = cdc_dag(region="eu", registry="/r.yaml", linger="2m")
+    assert dag.is_paused_upon_creation
+    assert dag.max_active_runs == 1
+    (task,) = dag.tasks
+    assert (task.linger, task.execution_timeout) == (timedelta(minutes=2), timedelta(minutes=62))
+
+
+@pytest.fixture
+def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaCdcOperator:
+    (tmp_path / "services.yaml").write_text(SERVICES)
+    made = SternaCdcOperator(task_id="follow", services=str(tmp_path / "services.yaml"), linger=timedelta(minutes=1))
+    region = SimpleNamespace(region=SimpleNamespace(name="eu"))
+    monkeypatch.setattr(SternaCdcOperator, "open", lambda self: region)
+    monkeypatch.setattr("sterna.cdc.run.open_sources", lambda context, services, names: [services.cdc.sources[0].name])
+    return made
+
+
+def played(monkeypatch: pytest.MonkeyPatch, ran: Ran) -> list[Any]:
+    given: list[Any] = []
+
+    class Played:
+        def __init__(self, followed: Any, say: Any) -> None:
+            given.append(followed)
+
+        def run(self, seconds: float) -> Ran:
+            given.append(seconds)
+            return ran
+
+    monkeypatch.setattr("sterna.cdc.run.Runner", Played)
+    return given
+
+
+def test_a_task_follows_and_counts(task: SternaCdcOperator, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = played(monkeypatch, Ran(3, 2, {}))
+    assert task.execute({}) == 2  # type: ignore[typeddict-item]
+    assert given == [["shop"], 60.0]
+
+
+def test_what_fails_is_told(task: SternaCdcOperator, monkeypatch: pytest.MonkeyPatch) -> None:
+    played(monkeypatch, Ran(3, 2, {"shop: reading": "SlotLost: it is gone"}, 6))
+    with pytest.raises(AirflowFailException, match="shop: reading: SlotLost"):
+        task.execute({})  # type: ignore[typeddict-item]
+
+
+def test_without_a_source_here_it_is_off(task: SternaCdcOperator, tmp_path: Path) -> None:
+    (tmp_path / "services.yaml").write_text(SERVICES.replace("region: eu", "region: us"))
+    with pytest.raises(AirflowSkipException):
+        task.execute({})  # type: ignore[typeddict-item]

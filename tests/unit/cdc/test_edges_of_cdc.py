@@ -1,0 +1,102 @@
+"""What a source may do that no change of a row tells; each of these once gave other rows than the source's."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.cdc.gathering import Gatherer
+from sterna.cdc.journal import Drop, Part
+from sterna.cdc.plan import channel, next_work
+from sterna.cdc.postgres import _pattern
+from sterna.cdc.values import DELETED, UPDATED, absent_columns, columns_of_schema
+from sterna.errors import NeedsResync, UnfitSource
+from sterna.ingest.columns import Column
+
+_TABLE = "public.t"
+_CHANNEL = channel("eu", "shop")
+
+
+def _fields(*names: str) -> dict[str, Any]:
+    return {"fields": [{"field": "after", "fields": [{"field": each, "type": "int32"} for each in names]}]}
+
+
+def _gatherer(folder: Path, known: Any = None, gone: Any = None) -> Gatherer:
+    return Gatherer(folder, "absent", {_TABLE: ("id",)}, lambda table, added: None, known or {}, gone or {})
+
+
+def _tell(gatherer: Gatherer, number: int, *names: str) -> None:
+    gatherer.take({"define": number, "fields": _fields(*names)})
+    source = {"schema": "public", "table": "t", "ts_us": 1}
+    row = {"op": "c", "before": None, "after": dict.fromkeys(names, number), "source": source}
+    gatherer.take({"topic": "shop.public.t", "schema": number, "value": row, "size": 1})
+
+
+@pytest.mark.parametrize(
+    ("layouts", "said"),
+    [
+        ([("id", "a", "b"), ("id", "a"), ("id", "a", "b")], "dropped and is there again"),
+        ([("id", "a", "b"), ("id", "b", "a")], "exchanged"),
+        ([("id", "a", "b", "c"), ("id", "a", "c", "b")], "made anew"),
+        ([("id", "a"), ("id", "z")], "may be a new name"),
+    ],
+)
+def test_columns_that_are_other_ones_under_a_known_name_are_refused(
+    tmp_path: Path, layouts: list[tuple[str, ...]], said: str
+) -> None:
+    gatherer = _gatherer(tmp_path)
+    for number, layout in enumerate(layouts[:-1]):
+        _tell(gatherer, number, *layout)
+    with pytest.raises(NeedsResync, match=said):
+        _tell(gatherer, len(layouts), *layouts[-1])
+
+
+def test_columns_that_go_and_others_that_come_are_followed(tmp_path: Path) -> None:
+    gatherer = _gatherer(tmp_path)
+    for number, layout in enumerate([("id", "a", "b"), ("id", "b"), ("id", "b", "c")]):
+        _tell(gatherer, number, *layout)
+    assert [name for name, _, _, _ in gatherer.cut()] == [_TABLE] * 3
+    assert gatherer.gone == {_TABLE: ("a",)}
+
+
+def test_a_reader_that_begins_anew_knows_which_columns_were_dropped(tmp_path: Path) -> None:
+    first = _gatherer(tmp_path)
+    _tell(first, 0, "id", "a", "b")
+    _tell(first, 1, "id", "a")
+    second = _gatherer(tmp_path, first.known, first.gone)
+    with pytest.raises(NeedsResync, match="b was dropped"):
+        _tell(second, 0, "id", "a", "b")
+
+
+def test_a_mark_of_an_epoch_that_the_journal_has_not_is_refused() -> None:
+    part = (Part("s3://lake/1.parquet", 1, 1, (Column("id", "int"),)),)
+    drops = [Drop(1, number, tables={_TABLE: part}, complete=number == 1) for number in (1, 2, 3)]
+    with pytest.raises(NeedsResync, match="it was lost"):
+        next_work(_CHANNEL, _TABLE, "2/7", 1, drops)
+    assert next_work(_CHANNEL, _TABLE, "1/1", 1, drops) is not None
+
+
+@pytest.mark.parametrize("name", ["public.a$b", "public.a,b", "public.a+(b)", "Public.Ünder_1", "public.a b"])
+def test_a_tables_pattern_matches_it_alone(name: str) -> None:
+    pattern = _pattern(name)
+    assert re.fullmatch(pattern, name)
+    assert not re.fullmatch(pattern, name.replace(".", "x"))
+    assert not re.search(r"(?<!\\),", pattern)
+
+
+@pytest.mark.parametrize("name", [UPDATED, DELETED, "_sterna_seq", UPDATED.upper(), "ID"])
+def test_columns_that_sterna_has_itself_are_refused(name: str) -> None:
+    with pytest.raises(UnfitSource):
+        columns_of_schema(_fields("id", name))
+
+
+def test_a_value_that_is_not_told_is_known_in_each_form() -> None:
+    columns = columns_of_schema(
+        {"fields": [{"field": "after", "fields": [{"field": each, "type": "string"} for each in ("t", "h", "o")]}]}
+    )
+    row = {"t": "absent", "h": json.dumps({"absent": "absent"}, separators=(",", ":")), "o": "other"}
+    assert absent_columns(columns, row, "absent") == ["t", "h"]

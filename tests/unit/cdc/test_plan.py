@@ -1,0 +1,80 @@
+"""Which drops come into a table next."""
+
+from __future__ import annotations
+
+import pytest
+
+from sterna.cdc.journal import Drop, Part
+from sterna.cdc.plan import MOST_BYTES, channel, next_work, position
+from sterna.errors import NeedsResync, UnfitSource
+
+WAY = channel("eu", "shop")
+
+
+def drop(number: int, *tables: str, complete: bool = False, bytes: int = 10, epoch: int = 1) -> Drop:
+    parts = {table: (Part(f"s3://x/{number}", 1, bytes, ()),) for table in tables}
+    return Drop(epoch, number, tables=parts, complete=complete)
+
+
+def told(mark: str, drops: list[Drop], *, epoch: int = 1, fresh: bool = False, table: str = "a") -> tuple[object, ...]:
+    work = next_work(WAY, table, mark, epoch, drops, fresh=fresh)
+    if work is None:
+        return ()
+    keys = None if work.keys is None else [each.number for each in work.keys]
+    return work.step.after, work.step.mark, [each.number for each in work.drops], keys
+
+
+FIRST = [drop(1, "a"), drop(2, "a", "b", complete=True), drop(3, "b"), drop(4, "a")]
+
+
+def test_nothing_comes_before_the_first_rows_are_complete() -> None:
+    assert told("", [drop(1, "a")], fresh=True) == ()
+    assert told("1/9", [drop(1, "a", epoch=2)], epoch=2) == ()
+
+
+def test_first_all_rows_and_then_what_changed() -> None:
+    assert told("", FIRST, fresh=True) == ("", "1/2", [1, 2], None)
+    assert told("1/2", FIRST) == ("1/2", "1/4", [4], None)
+    assert told("1/4", FIRST) == ()
+
+
+def test_a_table_that_is_read_again_loses_what_the_source_has_not() -> None:
+    assert told("1/9", FIRST, epoch=2) == ("1/9", "2/2", [1, 2], [1, 2])
+    # One that has no row any more.
+    assert told("1/9", FIRST, epoch=2, table="c") == ("1/9", "2/2", [], [1, 2])
+
+
+def test_many_rows_come_in_several_steps_and_only_the_last_takes_away() -> None:
+    large = [drop(1, "a", bytes=MOST_BYTES), drop(2, "a", bytes=MOST_BYTES), drop(3, complete=True)]
+    assert told("1/9", large, epoch=2) == ("1/9", "2/1", [1], None)
+    assert told("2/1", large, epoch=2) == ("2/1", "2/3", [2], [1, 2, 3])
+
+
+def test_a_table_that_began_without_a_row_comes_with_its_first() -> None:
+    drops = [drop(1, complete=True), drop(2, "b"), drop(3, "a")]
+    assert told("", drops[:2], fresh=True) == ()
+    assert told("", drops, fresh=True) == ("", "1/3", [3], None)
+
+
+def test_a_mark_follows_though_nothing_comes() -> None:
+    drops = [drop(1, "a", complete=True), *(drop(number, "b") for number in range(2, 502))]
+    assert told("1/1", drops) == ("1/1", "1/501", [], None)
+    assert told("1/1", drops[:-1]) == ()
+
+
+def test_a_drop_that_is_gone_is_told() -> None:
+    with pytest.raises(NeedsResync, match="drop 2 of epoch 1 is gone"):
+        told("1/1", FIRST[2:])
+
+
+def test_a_step_of_other_drops_is_another_step() -> None:
+    one, other = (next_work(WAY, "a", mark, 1, FIRST) for mark in ("1/2", "1/3"))
+    assert one is not None
+    assert other is not None
+    assert one.step.id != other.step.id
+
+
+def test_marks() -> None:
+    assert (position("", "shop"), position("12/345", "shop")) == ((0, 0), (12, 345))
+    with pytest.raises(UnfitSource):
+        position("12", "shop")

@@ -101,6 +101,8 @@ class Capture:
         place = None
         if self._last is not None and self._last.offset is not None and self._last.partition is not None:
             self.database.slot(number)
+            self.database.refuse_remade(number, list(tables))
+            self.database.forget_others(number)
             place = self._last.partition, self._last.offset
         placeholder = f"sterna-{secrets.token_hex(16)}"
         self._folder = Path(tempfile.mkdtemp(prefix="sterna-cdc-"))

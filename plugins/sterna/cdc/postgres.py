@@ -30,6 +30,10 @@ ORDER BY 1, 2"""
 _SLOT: LiteralString = """
 SELECT active, coalesce(wal_status, 'lost') = 'lost', pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint
 FROM pg_replication_slots WHERE slot_name = %s"""
+_DROP_OTHERS: LiteralString = """
+SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
+WHERE slot_name ~ %s AND slot_name <> %s AND database = current_database() AND NOT active"""
+_PUBLISHED: LiteralString = "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s"
 _DEFAULTS: LiteralString = """
 SELECT attname::text FROM pg_attribute WHERE attrelid = %s::regclass AND attname = ANY(%s) AND NOT attisdropped
 AND (atthasdef OR atthasmissing OR attidentity <> '' OR attgenerated <> '')"""
@@ -110,6 +114,26 @@ class Postgres:
             found = connection.execute("SELECT pubname FROM pg_publication WHERE pubname ~ %s", [pattern]).fetchall()
             for (name,) in found:
                 connection.execute(SQL("DROP PUBLICATION {}").format(Identifier(name)))
+
+    def forget_others(self, epoch: int) -> None:
+        """Take away slots that another epoch's reader has left: nobody would ever read them."""
+        with self._pool.connection() as connection:
+            connection.execute(_DROP_OTHERS, [f"^sterna_{self._source.name}_[0-9]+$", self.name(epoch)])
+
+    def refuse_remade(self, epoch: int, tables: Sequence[str]) -> None:
+        """See that each table is still the one that the epoch's publication has.
+
+        Raises:
+            NeedsResync: one was dropped, or made anew: no change of it would come.
+        """
+        with self._pool.connection() as connection:
+            found = connection.execute(_PUBLISHED, [self.name(epoch)]).fetchall()
+        if gone := sorted(set(tables) - {row[0] for row in found}):
+            raise NeedsResync(
+                "the table was dropped, or made anew, in the source: none of its changes comes any more",
+                table=gone[0],
+                hint=f"sterna cdc resync {self._source.name}",
+            )
 
     def slot(self, epoch: int) -> Slot:
         """Return an epoch's slot.

@@ -29,6 +29,7 @@ from sterna.wap.state import read_state
 log = logging.getLogger(__name__)
 _TROUBLE = 5.0  # seconds before a source is read again that failed
 _SLICE = 1.0
+_KNOWN = 1_000  # drops that are remembered before it is looked which of them are in all tables
 _SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "8"}
 
 
@@ -187,6 +188,9 @@ class Runner:
         began, known = self._journals.get(followed.source.name, (0, []))
         if began != number:
             known = []
+        if len(known) > _KNOWN:
+            begun = least(followed, epoch)
+            known = [drop for drop in known if drop.number > begun]
         after = known[-1].number if known else least(followed, epoch)
         known = [*known, *followed.journal.drops(number, after)]
         self._journals[followed.source.name] = number, known

@@ -145,6 +145,8 @@ def _standing(followed: Followed) -> SourceStanding:
         there = set(database.tables())
         new = tuple(sorted(there - set(epoch.tables))) if epoch is not None else ()
         kept = database.slot(number).kept if last is not None and last.offset is not None else None
+        if epoch is not None and kept is not None:
+            database.refuse_remade(number, list(epoch.tables))
     except SternaError as error:
         return replace(told, problem=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
     finally:

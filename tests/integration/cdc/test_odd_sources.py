@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sterna.cdc.status import read_sources, resync
 from tests.integration.cdc.test_cdc import Shop, server, shop
 
 __all__ = ["server", "shop"]
@@ -41,4 +42,16 @@ def test_what_was_read_into_a_journal_that_is_lost_is_read_again(shop: Shop) -> 
     anew = region.model_copy(update={"inbox": f"{region.inbox}-anew"})  # as one whose store came back empty
     told = ingest.model_copy(update={"regions": {"eu": anew}})
     shop.services = shop.services.model_copy(update={"ingest": told})
+    shop.settled("a")
+
+
+def test_a_table_that_is_made_anew_is_told(shop: Shop) -> None:
+    shop.sql("CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1)")
+    shop.settled("a")
+    shop.sql("DROP TABLE a; CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (2)")
+    (said,) = shop.fails().failed.values()
+    assert said.startswith("NeedsResync: the table was dropped, or made anew")
+    (status,) = read_sources(shop.followed())
+    assert status.problem.startswith("NeedsResync")
+    resync(shop.followed()[0], act=True)
     shop.settled("a")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from bench.common import Result, report, rounded
+from bench.common import Result, percentile, report, rounded
 from bench.flood import some_file
 from bench.intake import Door, check_rows, gateways, make_table, waited, working
 from bench.regions import Pair, pair, say
@@ -22,7 +22,7 @@ from bench.writer import NAMESPACE
 
 RATE, BYTES = 8.1, 17.4e6  # files and bytes a second: 700,000 files and 1.5 TB a day
 GOAL = 60.0
-_DLT = "1.16.0"
+_DLT = "1.31.0"
 _TABLES = 7
 _AGE = 5
 _ROW = 16
@@ -36,7 +36,7 @@ def bench(minutes: float, share: float, work: Path | None, env: Path) -> None:
     rules = {f"{NAMESPACE}.day_*": {"files": 500, "age": f"{_AGE}s"}}
     with pair(work, postgres=True) as world, gateways(world, rules=rules) as doors:
         with working(world, doors["eu"]):
-            ours, written = _ours(world, doors["eu"], files, rows)
+            ours, written, told = _ours(world, doors["eu"], files, rows)
         theirs = _theirs(world.stage.work / "dlt", python, files, rows)
     details = {
         "of": "the oldest file of each batch: durable until on main; of dlt a file: due until in a local folder",
@@ -44,6 +44,7 @@ def bench(minutes: float, share: float, work: Path | None, env: Path) -> None:
         "files on main": written,
         "megabytes a second": rounded(RATE * rows * _ROW / 1e6),
         "sterna, p50": rounded(median(ours)),
+        "sterna, acknowledged, p99": rounded(percentile(told, 0.99)),
         "dlt loaded": f"{theirs['loaded']} of {files} files",
         "dlt, p50": rounded(median(theirs["late"])),
     }
@@ -62,14 +63,14 @@ def environment(folder: Path) -> Path:
     return python
 
 
-def _ours(world: Pair, door: Door, files: int, rows: int) -> tuple[list[float], int]:
-    """Send the files; return for how long each batch waited, and how many files are on `main`."""
+def _ours(world: Pair, door: Door, files: int, rows: int) -> tuple[list[float], int, list[float]]:
+    """Send the files; return for how long each batch waited, how many files are on `main`, and the acknowledgements."""
     made = {place % _TABLES: 0 for place in range(_TABLES)}
     schema = pq.read_schema(io.BytesIO(some_file(0, 1)))
     for table in made:
         make_table(world, _name(table), schema)
 
-    async def send() -> None:
+    async def send() -> list[float]:
         began, sending = time.monotonic(), []
         for place in range(files):
             await asyncio.sleep(max(began + place / RATE - time.monotonic(), 0.0))
@@ -77,14 +78,14 @@ def _ours(world: Pair, door: Door, files: int, rows: int) -> tuple[list[float], 
             content = await asyncio.to_thread(some_file, number, rows)
             sending.append(asyncio.create_task(door.send(_name(table), [(f"{table}-{number}", content)])))
             made[table] += 1
-        await asyncio.gather(*sending)
+        return [seconds for found, _ in await asyncio.gather(*sending) for seconds in found]
 
     began = time.monotonic()
-    asyncio.run(send())
+    told = asyncio.run(send())
     say(f"{files} files in {time.monotonic() - began:.0f} s")
     batches = [batch for table, count in made.items() for batch in door.published(_name(table), count, _PATIENCE)]
     written = sum(check_rows(world, _name(table), count * rows) for table, count in made.items())
-    return waited(batches), written
+    return waited(batches), written, told
 
 
 def _theirs(folder: Path, python: Path, files: int, rows: int) -> dict[str, Any]:

@@ -394,7 +394,7 @@ def flood(
 
 @app.command(epilog="Example: python3 run.py bench day --minutes 1 --share 0.25")
 def day(
-    minutes: Annotated[float, typer.Option("--minutes", min=0.05, help="How long files come at the rate.")] = 2.0,
+    minutes: Annotated[float, typer.Option("--minutes", min=0.05, help="How long files come at the rate.")] = 1.0,
     share: Annotated[float, typer.Option("--share", min=0.001, max=1.0, help="Of a day's bytes.")] = 0.25,
     work: Work = None,
     dlt: Annotated[

@@ -46,7 +46,7 @@ _CASES = {
         "backlog at 56 files of 16 KiB a second, 2 min",
         "files into one at 56 files of 16 KiB a second, 2 min",
     ),
-    "day": ("backlog at 8.1 files a second over 7 tables, 0.25 of a day's bytes, 2 min",),
+    "day": ("backlog at 8.1 files a second over 7 tables, 0.25 of a day's bytes, 1 min",),
     "commits": (
         "60 a minute from one region, 1 min, p99",
         "30 a minute from each of two regions, 1 min, p99",

@@ -65,6 +65,7 @@ _CHANGED = [1, 20, 100]
 _RATES = [5.0, 20.0, 0.0]
 _LOADS = list(Loads)
 _FEAST = Path.home() / ".cache" / "sterna" / "feast"
+_DLT = Path.home() / ".cache" / "sterna" / "dlt"
 
 
 @app.command(epilog="Example: python3 run.py bench localize --entries 100000 --rounds 3")
@@ -393,15 +394,68 @@ def cdc(
 
 @app.command(epilog="Example: python3 run.py bench flood --minutes 1 --rounds 3")
 def flood(
-    minutes: Annotated[float, typer.Option("--minutes", min=0.01, help="How long files come at the rate.")] = 10.0,
+    minutes: Annotated[float, typer.Option("--minutes", min=0.01, help="How long files come at the rate.")] = 2.0,
     rate: Annotated[float, typer.Option("--rate", min=1.0, help="Files a second.")] = 56.0,
     rounds: Rounds = 3,
     work: Work = None,
 ) -> None:
-    """Small files into one table, until they are acknowledged, against a PyIceberg append a file."""
+    """Small files into one table, acknowledged and put on main by a worker, against a PyIceberg append a file.
+
+    Goals: a backlog of at most 60 s, and at least 50 files into one.
+    """
     from bench.flood import bench
 
     bench(minutes, rate, rounds, work)
+
+
+@app.command(epilog="Example: python3 run.py bench day --minutes 1 --share 0.25")
+def day(
+    minutes: Annotated[float, typer.Option("--minutes", min=0.05, help="How long files come at the rate.")] = 1.0,
+    share: Annotated[float, typer.Option("--share", min=0.001, max=1.0, help="Of a day's bytes.")] = 0.25,
+    work: Work = None,
+    dlt: Annotated[
+        Path, typer.Option("--dlt", help="The rival's Python environment; made where it isn't there.")
+    ] = _DLT,
+) -> None:
+    """700,000 files and 1.5 TB a day over 7 tables, its bytes scaled to this machine, against dlt.
+
+    Goal: it keeps up, with a backlog of at most 60 s.
+    """
+    from bench.day import bench
+
+    bench(minutes, share, work, dlt)
+
+
+@app.command(epilog="Example: python3 run.py bench commits --minutes 0.5")
+def commits(
+    minutes: Annotated[float, typer.Option("--minutes", min=0.05, help="How long batches come, in each case.")] = 1.0,
+    work: Work = None,
+) -> None:
+    """60 batches a minute from one region, then 30 from each of two, into one table, against Sparks that append.
+
+    Goal: none fails, none is lost, and p99 from durable to on main is at most 5 s.
+    """
+    from bench.commits import bench
+
+    bench(minutes, work)
+
+
+@app.command(epilog="Example: python3 run.py bench arrive --rows 5")
+def arrive(
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Rows, one after the other.")] = 30, work: Work = None
+) -> None:
+    """One row, from accepted in us to on main to served in eu. Goals: 5 s, and 1 s more with sterna follow (p50)."""
+    from bench.arrive import bench
+
+    bench(rows, work)
+
+
+@app.command(epilog="Example: python3 run.py bench workers --rounds 1")
+def workers(rounds: Rounds = 3, work: Work = None) -> None:
+    """The same backlog with one and with two consolidating workers. Goal: at least 1.7 times as fast."""
+    from bench.workers import bench
+
+    bench(rounds, work)
 
 
 @app.command(epilog="Example: python3 run.py bench notify --clients 50 --commits 3")

@@ -42,7 +42,17 @@ _CASES = {
     "notify": ("1000 clients", "1000 clients, against nchan", "main to 1000 clients, with follow", "10000 clients"),
     "resume": ("1000 clients, 1000 events",),
     "outlet": (),
-    "flood": (),
+    "flood": (
+        "backlog at 56 files of 16 KiB a second, 2 min",
+        "files into one at 56 files of 16 KiB a second, 2 min",
+    ),
+    "day": ("backlog at 8.1 files a second over 7 tables, 0.25 of a day's bytes, 1 min",),
+    "commits": (
+        "60 a minute from one region, 1 min, p99",
+        "30 a minute from each of two regions, 1 min, p99",
+    ),
+    "arrive": ("accepted, until on main, p50", "on main, until eu serves it, with follow, p50"),
+    "workers": ("20 batches of 100 files of 16 KiB, 4 tables",),
     "capacity": (),
     "kpi": ("a figure of 10000000 rows", "1000 askers"),
     "materialize": ("1000000 rows", "1000 changes in 1000000 rows"),

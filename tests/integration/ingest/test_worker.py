@@ -255,6 +255,46 @@ def test_bad_input_is_dead_lettered_or_rejected_and_delays_nobody(room: Room) ->
     assert mark == ["5"]
 
 
+def parquet(columns: dict[str, Any], **options: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink, **options)
+    return sink.getvalue().to_pybytes()
+
+
+FILE = parquet({"id": list(range(100, 200))}, compression="none")
+BAD = {
+    "can't be read": FILE[:-20],
+    "magic bytes not found": b"XXXX" + FILE[4:-4] + b"XXXX",
+    "no JSON": b'{"id": 1',
+    "column 'id' is string, and the table has long": parquet({"id": ["a text"]}),
+    "more than 1048576 bytes": parquet({"id": [1], "part": ["x" * 10_000_000]}, compression="none"),
+}
+
+
+def test_no_class_of_bad_input_delays_another_tenant(room: Room) -> None:
+    """What is bad in one tenant's drops, though a gateway has let it in, is told; the other's are all published."""
+    zeta = {**room.shop.settings.tenants, "zeta": room.shop.settings.tenants["acme"]}
+    room.shop = replace(room.shop, settings=room.shop.settings.model_copy(update={"tenants": zeta}))
+    create(room, "id BIGINT, part STRING", table="plain")
+    create(room, "id BIGINT", table="others")
+    theirs = lane(room.key("others"), tenant="zeta")
+    for number, content in enumerate(BAD.values()):
+        sent = room.door.sent(content, to=lane(room.key("plain"), channel=f"c{number}"))
+        room.door.box.take(replace(sent, format=Format.JSON_LINES if content[:1] == b"{" else Format.PARQUET, rows=1))
+        room.door.drop(b'{"id": %d}\n' % number, to=theirs)
+        room.close()
+    done = room.work()
+    bad = {int(room.batch(each.batch).lane.channel[-1]): each for each in done if each.table == room.key("plain")}
+    for number, reason in enumerate(BAD):
+        assert bad[number].state is State.REJECTED and reason in bad[number].reason, (reason, bad[number])
+        dead = room.shop.objects.read(dead_uri(room.shop.inbox, room.batch(bad[number].batch)))
+        assert reason in pq.read_table(pa.BufferReader(dead)).to_pylist()[0]["error"]
+    good = [each for each in done if each.table == room.key("others")]
+    assert [each.state for each in good] == [State.PUBLISHED] * len(BAD)
+    assert room.rows("id", "others") == [(number,) for number in range(len(BAD))]
+    assert room.rows("id", "plain") == []
+
+
 class Strike(BaseException):
     """A worker dies here."""
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sterna.ingest import reading_apart
 from sterna.ingest.columns import Column
 from sterna.ingest.reading import DEAD, GOOD, DropFile, ReadJob, ReadReport, read_drops
 from sterna.ingest.reading_apart import ReadLimits, read_apart
@@ -248,6 +252,38 @@ def test_what_ends_the_process_is_refused_and_the_others_are_read(
     report = read_apart(folder.job(), folder.path)
     assert (report.rows, report.bad) == (1, 1)
     assert "died of signal 6" in report.first
+
+
+def test_the_next_process_waits_beforehand_and_reads_once(folder: Folder) -> None:
+    folder.json({"id": 1})
+    read_apart(folder.job(), folder.path)
+    first = reading_apart._SPARE._made
+    read_apart(folder.job(), folder.path)
+    second = reading_apart._SPARE._made
+    assert first and second and first[1].returncode is not None and second[1].poll() is None
+    # One that died while it waited costs nothing.
+    second[1].kill()
+    second[1].wait()
+    assert read_apart(folder.job(), folder.path).rows == 1
+
+
+def test_a_process_that_waits_ends_with_a_worker_that_was_killed(folder: Folder) -> None:
+    folder.json({"id": 1})
+    code = f"""
+import time
+from pathlib import Path
+from sterna.ingest import reading_apart
+from sterna.ingest.reading import DropFile, ReadJob
+drop = DropFile("d0", {str(folder.path / "d0")!r}, "json", 1)
+reading_apart.read_apart(ReadJob((), "add", 1000, (drop,)), Path({str(folder.path)!r}))
+print(reading_apart._SPARE._made[1].pid, flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        waits = psutil.Process(int(worker.stdout.readline()))
+        worker.kill()
+    waits.wait(30)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,61 @@
+"""The same backlog worked off by one and by two consolidating workers."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from bench.common import Result, alternate, report
+from bench.flood import some_file
+from bench.intake import Door, check_rows, gateways, make_table, working
+from bench.regions import Pair, pair, say
+from bench.writer import NAMESPACE
+from sterna.ingest.closing import close_due
+
+GOAL = 1.7
+_TABLES, _CHANNELS, _FILES = 4, 5, 100
+_ROWS = 1024
+_NEVER = {"files": 100_000, "bytes": "100GiB", "age": "24h"}
+_PATIENCE = 600.0
+
+
+def bench(rounds: int, work: Path | None) -> None:
+    """Work the backlog off so often, in turn."""
+    with pair(work, postgres=True) as world, gateways(world, rules={f"{NAMESPACE}.work_*": _NEVER}) as doors:
+        numbers = count()
+
+        def run(workers: int) -> Callable[[], float]:
+            return lambda: _work_off(world, doors["eu"], workers, next(numbers))
+
+        sides = alternate({"two workers": run(2), "one worker": run(1)}, rounds, say, warm_up=0)
+    batches = _TABLES * _CHANNELS
+    case = f"{batches} batches of {_FILES} files of 16 KiB, {_TABLES} tables"
+    report(Result("workers", case, GOAL, "at least", "times", sides))
+
+
+def _work_off(world: Pair, door: Door, workers: int, number: int) -> float:
+    """Let a backlog come, close it at once, and return the seconds until all of it is on `main`."""
+    tables = [f"{NAMESPACE}.work_{number}_{table}" for table in range(_TABLES)]
+    files = [some_file(place, _ROWS) for place in range(_CHANNELS * _FILES)]
+    for table in tables:
+        make_table(world, table, pq.read_schema(io.BytesIO(files[0])))
+    with working(world, door, workers, memory="1g"):
+        for table in tables:
+            for channel in range(_CHANNELS):
+                some = range(channel * _FILES, (channel + 1) * _FILES)
+                content = [(f"{table}-{place}", files[place]) for place in some]
+                asyncio.run(door.send(table, content, channel=f"c{channel}"))
+        began = time.monotonic()
+        close_due(door.ingest.pool, door.ingest.rules, asked=True)
+        for table in tables:
+            assert len(door.published(table, len(files), _PATIENCE)) == _CHANNELS
+        seconds = time.monotonic() - began
+    for table in tables:
+        check_rows(world, table, len(files) * _ROWS)
+    return seconds

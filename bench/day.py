@@ -49,7 +49,7 @@ def bench(minutes: float, share: float, work: Path | None, env: Path) -> None:
         "dlt, p50": rounded(median(theirs["late"])),
     }
     sides = {"sterna, at most": (max(ours),), "dlt, at most": (max(theirs["late"]),)}
-    case = f"backlog at {RATE:g} files a second over {_TABLES} tables, {share:g} of a day's bytes, {minutes:g} min"
+    case = f"backlog at {RATE:g} files a second, {_TABLES} tables, {share:g} of a day's bytes, {minutes:g} min"
     report(Result("day", case, GOAL, "at most", "s", sides, max(ours), details))
 
 

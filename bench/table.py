@@ -43,10 +43,10 @@ _CASES = {
     "resume": ("1000 clients, 1000 events",),
     "outlet": (),
     "flood": (
-        "backlog at 56 files of 16 KiB a second, 2 min",
-        "files into one at 56 files of 16 KiB a second, 2 min",
+        "backlog at 56 16 KiB files a second, 2 min",
+        "files into one at 56 16 KiB files a second, 2 min",
     ),
-    "day": ("backlog at 8.1 files a second over 7 tables, 0.25 of a day's bytes, 1 min",),
+    "day": ("backlog at 8.1 files a second, 7 tables, 0.25 of a day's bytes, 1 min",),
     "commits": (
         "60 a minute from one region, 1 min, p99",
         "30 a minute from each of two regions, 1 min, p99",
@@ -96,6 +96,6 @@ def _sides(line: dict[str, Any] | None) -> list[str]:
     if line is None:
         return []
     unit = "MiB" if line["unit"] == "MiB" else "s"
-    where = f"{line['at']}, {line['cores']} cores, {line['rounds']} rounds, sterna {line['versions']['sterna']}"
+    where = f"{line['at']}, {line['cores']} cores, {line['rounds']} rounds, {line['versions']['sterna']}"
     sides = (f"  * {side}: {values['median']:g} {unit}" for side, values in line["sides"].items())
     return [f"* {line['case']} ({where})", *sides]

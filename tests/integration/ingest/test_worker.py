@@ -271,7 +271,7 @@ BAD = {
 }
 
 
-def test_no_class_of_bad_input_delays_another_tenant(room: Room) -> None:
+def test_no_bad_input_delays_another_tenant(room: Room) -> None:
     """What is bad in one tenant's drops, though a gateway has let it in, is told; the other's are all published."""
     zeta = {**room.shop.settings.tenants, "zeta": room.shop.settings.tenants["acme"]}
     room.shop = replace(room.shop, settings=room.shop.settings.model_copy(update={"tenants": zeta}))

@@ -6,6 +6,7 @@ it, too. The slot is made by the engine, with the snapshot that the first rows a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -13,7 +14,7 @@ from typing import LiteralString
 
 from sterna.edges.postgres.pool import PostgresPool, ServiceDatabase
 from sterna.edges.secrets import Secrets
-from sterna.errors import NeedsResync, SlotLost, UnfitSource
+from sterna.errors import Busy, NeedsResync, SlotLost, UnfitSource
 from sterna.services.cdc import CdcSource
 
 _TABLES: LiteralString = """
@@ -33,10 +34,14 @@ FROM pg_replication_slots WHERE slot_name = %s"""
 _DROP_OTHERS: LiteralString = """
 SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
 WHERE slot_name ~ %s AND slot_name <> %s AND database = current_database() AND NOT active"""
+_SLOTS: LiteralString = """
+SELECT slot_name FROM pg_replication_slots WHERE slot_name ~ %s AND database = current_database()"""
 _PUBLISHED: LiteralString = "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s"
 _DEFAULTS: LiteralString = """
 SELECT attname::text FROM pg_attribute WHERE attrelid = %s::regclass AND attname = ANY(%s) AND NOT attisdropped
 AND (atthasdef OR atthasmissing OR attidentity <> '' OR attgenerated <> '')"""
+
+_TRIES = 20  # seconds
 
 
 @dataclass(frozen=True)
@@ -104,13 +109,24 @@ class Postgres:
             connection.execute(SQL("CREATE PUBLICATION {} FOR TABLE {}").format(Identifier(self.name(epoch)), named))
 
     def forget(self) -> None:
-        """Take away every slot and publication of the source."""
+        """Take away every slot and publication of the source.
+
+        Raises:
+            Busy: somebody reads through a slot of it.
+        """
         from psycopg.sql import SQL, Identifier
 
         pattern = f"^sterna_{self._source.name}_[0-9]+$"
         with self._pool.connection() as connection:
-            slots = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name ~ %s"
-            connection.execute(f"{slots} AND database = current_database()", [pattern])
+            # The server notices a little later that an engine was killed.
+            for _ in range(_TRIES):
+                connection.execute(_DROP_OTHERS, [pattern, ""])
+                left = connection.execute(_SLOTS, [pattern]).fetchone()
+                if left is None:
+                    break
+                time.sleep(1.0)
+            else:
+                raise Busy(f"somebody reads the source {self._source.name} through a slot of sterna's")
             found = connection.execute("SELECT pubname FROM pg_publication WHERE pubname ~ %s", [pattern]).fetchall()
             for (name,) in found:
                 connection.execute(SQL("DROP PUBLICATION {}").format(Identifier(name)))

@@ -55,3 +55,19 @@ def test_a_table_that_is_made_anew_is_told(shop: Shop) -> None:
     assert status.problem.startswith("NeedsResync")
     resync(shop.followed()[0], act=True)
     shop.settled("a")
+
+
+def test_a_source_is_read_again_beside_its_reader(shop: Shop) -> None:
+    """Asked for while somebody follows it; and one that somebody else reads through its slot is left to him."""
+    shop.sql("CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1)")
+    asked: list[int] = []
+
+    def is_read_again() -> bool:
+        if shop.rows("a", "id") == [(1,)] and not asked:
+            asked.append(resync(shop.followed()[0], act=True).epoch)
+            shop.sql("INSERT INTO a VALUES (2)")
+        return bool(asked) and shop.followed()[0].journal.newest() == 2 and shop.rows("a", "id") == [(1,), (2,)]
+
+    ran = shop.until(is_read_again)
+    assert ran.exit_code == 0
+    assert asked == [2]

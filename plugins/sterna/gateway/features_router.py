@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Query, Request
 from starlette.responses import Response
 
-from sterna.errors import Remedy, SnapshotGone, SternaError
+from sterna.errors import OutOfTime, Remedy, SnapshotGone, SternaError
 from sterna.features.model import entity_id, shown
 from sterna.features.online import AsOf, How, Told
 from sterna.gateway import features_examples as examples
@@ -137,7 +137,7 @@ class FeaturesRouter:
         try:
             told = await self._room.reader.read(view, ids, as_of)
         except SternaError as error:
-            passes = error.remedy is Remedy.RETRY
+            passes = error.remedy is Remedy.RETRY or isinstance(error, OutOfTime)
             level = logging.WARNING if passes or isinstance(error, SnapshotGone) else logging.ERROR
             _LOG.log(
                 level, "view %s: %s: %s", view.name, type(error).__name__, error, extra={FIELDS: {"request_id": number}}

@@ -10,6 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from sterna.errors import OutOfTime
+from sterna.gateway.features_source import ReplicaRows
 from sterna.gateway.plain_route import LARGEST_BODY
 from sterna.services.load import parse_services
 from tests.support.gateway import Branch, Running, gateway
@@ -86,6 +88,15 @@ def test_what_isn_t_run_by_fastapi_is_described_by_it(plain: Running) -> None:
     assert asked["requestBody"]["content"]["application/json"]["schema"]["type"] == "object"
     assert [each["name"] for each in asked["parameters"]] == ["as_of"] and "413" in asked["responses"]
     assert {each["name"] for each in paths["/features/{view}/{id}"]["get"]["parameters"]} == {"view", "id", "as_of"}
+
+
+def test_a_replica_that_takes_too_long_is_unavailable(plain: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*given: object) -> None:
+        raise OutOfTime("it ran for more than 20 s")
+
+    monkeypatch.setattr(ReplicaRows, "_read", slow)
+    answer = httpx.get(f"{plain.url}/features/user/1")
+    assert (answer.status_code, answer.json()["detail"]) == (503, "Feature service backend is unavailable.")
 
 
 def test_nothing_of_a_body_is_read_for_who_has_no_token(tmp_path: Path) -> None:

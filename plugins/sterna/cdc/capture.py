@@ -51,6 +51,8 @@ class Capture:
     _since: float = 0.0
     _last_write: float = 0.0
     _place: dict[str, Any] | None = None
+    is_heard: bool = False
+    """Whether the engine has told anything since it was started."""
 
     def step(self, seconds: float) -> int:
         """Read for a while; return how many drops were made.
@@ -66,6 +68,7 @@ class Capture:
             engine, gatherer = self._opened()
             while self.clock() < end:
                 for said in engine.told(_SLICE):
+                    self.is_heard = True
                     if "n" in said:
                         self._place = said
                     else:
@@ -87,6 +90,12 @@ class Capture:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._engine = self._folder = self._gatherer = self._place = None
+        self.is_heard = False
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether the rows that an epoch begins with are being read: whoever is ended meanwhile begins anew."""
+        return self._engine is not None and self._is_first()
 
     @property
     def pid(self) -> int | None:
@@ -132,6 +141,8 @@ class Capture:
         if not gatherer.rows:
             self._since = self.clock()
         gatherer.take(said)
+        if said.get("schema", "") is None:  # its own place is told next: with the last one the drop would have too much
+            self._place = None
         if self._is_first() and _is_full(gatherer) and not gatherer.is_open:
             self._add(gatherer, Drop(self._epoch.number, self._next()))
 
@@ -167,9 +178,8 @@ class Capture:
         tables = self.journal.write(drop.epoch, drop.number, files)
         for _, path, _, _ in files:
             path.unlink()
-        made = replace(
-            drop, tables=tables, committed=gatherer.committed, known=dict(gatherer.known), gone=dict(gatherer.gone)
-        )
+        known, gone, keys = dict(gatherer.known), dict(gatherer.gone), self._epoch.tables
+        made = replace(drop, tables=tables, committed=gatherer.committed, known=known, gone=gone, keys=keys)
         # Looked at before each drop: who was asked to begin anew must not go on with the old epoch.
         if self.journal.newest() != drop.epoch or not self.journal.add(made):
             raise Busy(f"somebody else reads the source {self.source.name}, or it is to be read anew")

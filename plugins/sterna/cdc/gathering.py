@@ -158,10 +158,22 @@ class Gatherer:
                     f"a row got another key, and its {absent[0]} isn't told", table=name, hint="sterna cdc resync"
                 )
             values = self._values(name, table, told["after"], absent)
+        if operation != "t":
+            self._refuse_no_key(name, table, values)
         self._made += 1
         said = {"c": "u", "r": "u", "u": "u"}.get(operation, operation)
         when = _START + timedelta(microseconds=int(told["source"]["ts_us"]))
         return [*values, self._made, said, absent, when]
+
+    def _refuse_no_key(self, name: str, table: _Table, values: Sequence[Any]) -> None:
+        # A key that is long and wasn't changed, or a row's that is told by other columns than the key's.
+        for each, value in zip(table.columns, values, strict=False):
+            if value is None and each.column.name in self._tables[name]:
+                raise UnfitSource(
+                    f"a change doesn't tell column {each.column.name} of the key",
+                    table=name,
+                    hint=f"ALTER TABLE {name} REPLICA IDENTITY FULL, then sterna cdc resync",
+                )
 
     def _values(self, name: str, table: _Table, row: Mapping[str, Any], absent: Sequence[str]) -> list[Any]:
         try:

@@ -63,6 +63,7 @@ class Drop:
         committed: when the source committed the last of it, microseconds since 1970; 0: unknown.
         known: by `schema.table`, the columns that each table had last.
         gone: by `schema.table`, columns that it had before, and whose values are on `main` still.
+        keys: by `schema.table`, the columns of its key: as the epoch's, whose file may be deleted with old drops.
     """
 
     epoch: int
@@ -74,6 +75,7 @@ class Drop:
     committed: int = 0
     known: Mapping[str, tuple[Column, ...]] = field(default_factory=dict)
     gone: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,10 @@ class Journal:
             BadDrop: its file was changed.
         """
         told = self._read(f"{self._folder}/{number:06}/begin.json")
-        return None if told is None else Epoch(number, {name: tuple(key) for name, key in told["tables"].items()})
+        if told is not None:
+            return Epoch(number, _keys(told["tables"]))
+        last = self.last(number)  # the store deletes what is old, and an epoch may go on for years
+        return Epoch(number, last.keys) if last is not None and last.keys else None
 
     def ask(self, number: int) -> None:
         """Ask for an epoch to be begun by whoever reads the source."""
@@ -171,12 +176,21 @@ class Journal:
         return create(self._objects, self._uri(drop.epoch, drop.number), _text(asdict(drop)))
 
     def _newest_first(self, epoch: int, after: int = 0) -> Iterator[int]:
+        listed = self._numbers(epoch)
+        for number in listed if self._is_listed_in_order() else sorted(listed, reverse=True):
+            if number <= after:
+                return
+            yield number
+
+    def _numbers(self, epoch: int) -> Iterator[int]:
         for uri, _, _ in self._objects.list(f"{self._folder}/{epoch:06}"):
             if found := _NUMBER.fullmatch(uri.rpartition("/")[2]):
-                number = _TOP - int(found[1])
-                if number <= after:
-                    return
-                yield number
+                yield _TOP - int(found[1])
+
+    def _is_listed_in_order(self) -> bool:
+        """Say whether the store lists by key, as folders on disk and directory buckets of S3 don't."""
+        location = self._objects.mapping.locate(f"{self._folder}/x").location
+        return location.remote.type != "local" and not location.prefix.split("/")[2].endswith("--x-s3")
 
     def _drop(self, epoch: int, number: int, said: bytes | SternaError) -> Drop:
         if isinstance(said, SternaError):
@@ -188,7 +202,8 @@ class Journal:
             known = {name: tuple(map(_column, columns)) for name, columns in told["known"].items()}
             place, offset = told["partition"], told["offset"]
             gone = {name: tuple(columns) for name, columns in told["gone"].items()}
-            return Drop(epoch, number, place, offset, tables, told["complete"], told["committed"], known, gone)
+            state = known, gone, _keys(told["keys"])
+            return Drop(epoch, number, place, offset, tables, told["complete"], told["committed"], *state)
         except (KeyError, TypeError):
             raise BadDrop("this is no drop of a source", file=uri) from None
 
@@ -210,6 +225,10 @@ def _parsed(uri: str, said: bytes) -> dict[str, Any]:
         return told
     except (ValueError, TypeError, KeyError):
         raise BadDrop("this is no file of a source's journal, or another version's", file=uri) from None
+
+
+def _keys(told: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(key) for name, key in told.items()}
 
 
 def _part(told: Mapping[str, Any]) -> Part:

@@ -103,9 +103,13 @@ class Runner:
     _journals: dict[str, tuple[int, list[Drop]]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _over: threading.Event = field(default_factory=threading.Event)
+    _stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self, seconds: float) -> Ran:
-        """Read and apply for some seconds; at the end what is in the journal is in its tables, where nothing fails."""
+        """Read and apply for some seconds; at the end what is in the journal is in its tables, where nothing fails.
+
+        Rows that a reading begins with are read to their end, however long that takes: who ends it begins anew.
+        """
         readers = [threading.Thread(target=self._read, args=(each,), daemon=True) for each in self.followed]
         end = time.monotonic() + seconds
         try:
@@ -124,7 +128,7 @@ class Runner:
                 if f"{each.source.name}: reading" not in self._failed:
                     self._look_at_log(each)
         finally:
-            self._over.set()
+            self.stop()
             for reader in readers:
                 reader.join()
         codes = [error.exit_code for error in self._failed.values()]
@@ -133,6 +137,7 @@ class Runner:
 
     def stop(self) -> None:
         """Let `run` come to its end now."""
+        self._stopped.set()
         self._over.set()
 
     def _read(self, followed: Followed) -> None:
@@ -142,9 +147,10 @@ class Runner:
             database = Postgres(followed.source, followed.context.secrets)
             capture = Capture(followed.source, database, followed.journal, lambda tables: newest_mark(followed, tables))
             try:
-                while not self._over.is_set():
+                while not self._over.is_set() or (capture.is_beginning and not self._stopped.is_set()):
                     made = capture.step(_SLICE)
-                    self._failed.pop(f"{name}: reading", None)
+                    if capture.is_heard:  # an engine that only starts, and then ends again, is no better than none
+                        self._failed.pop(f"{name}: reading", None)
                     if made:
                         with self._lock:
                             self._drops += made
@@ -189,10 +195,11 @@ class Runner:
         if began != number:
             known = []
         if len(known) > _KNOWN:
-            begun = least(followed, epoch)
-            known = [drop for drop in known if drop.number > begun]
+            known = _needed(known, least(followed, epoch))
         after = known[-1].number if known else least(followed, epoch)
         known = [*known, *followed.journal.drops(number, after)]
+        if known and known[0].number > 1 and any(drop.complete for drop in known):
+            known = followed.journal.drops(number)  # some table has a part of its first rows
         self._journals[followed.source.name] = number, known
         return epoch, known
 
@@ -242,6 +249,15 @@ class Runner:
             self.say(f"{what}: {type(error).__name__}: {error}")
         self._failed[what] = error
         return error.remedy is not Remedy.RETRY
+
+
+def _needed(known: list[Drop], begun: int) -> list[Drop]:
+    """Return the drops that are still needed when all tables have come up to one of them.
+
+    Those with the first rows are needed all, until every table has all of them: what they don't have goes.
+    """
+    complete = next((drop.number for drop in known if drop.complete), 0)
+    return known if begun < complete else [drop for drop in known if drop.number > begun]
 
 
 def least(followed: Followed, epoch: Epoch) -> int:

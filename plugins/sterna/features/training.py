@@ -157,7 +157,8 @@ def _placed(asked: DataFrame, spark: SparkSession, table: str) -> tuple[DataFram
         return asked.where("false").withColumn(_NUMBER, f.lit(0)), []
     oldest_first = line[::-1]
     earliest = asked.agg(f.min(f.unix_millis(_AT))).collect()[0][0]
-    if loaded.snapshot(oldest_first[0][0]).parentId() is not None and (earliest or 0) < oldest_first[0][1]:
+    is_cut = loaded.snapshot(oldest_first[0][0]).parentId() is not None
+    if is_cut and earliest is not None and earliest < oldest_first[0][1]:
         raise LabelTooOld(
             f"a label is for {_shown(earliest)}, and the history that is kept begins at {_shown(oldest_first[0][1])}",
             table=table,

@@ -6,8 +6,8 @@ What FastAPI does between a request and its endpoint, for any endpoint there mig
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar
 
 from fastapi.routing import APIRoute
 from starlette.requests import Request
@@ -24,6 +24,9 @@ _UNCLEAR = "the request can't be understood"
 class PlainRoute(APIRoute):
     """A route whose endpoint takes the request, texts of its path, `as_of`, and with POST the object `asked`."""
 
+    admit: ClassVar[Callable[[Request], Awaitable[object]] | None] = None
+    """Refuses who may not ask, before anything of a body is read."""
+
     def __init__(self, path: str, endpoint: Callable[..., Any], **settings: Any) -> None:
         super().__init__(path, endpoint, **settings)
 
@@ -31,12 +34,23 @@ class PlainRoute(APIRoute):
             given: dict[str, Any] = dict(request.path_params)
             if request.scope["query_string"]:
                 given["as_of"] = request.query_params.get("as_of", "")
+            if self.admit is not None:
+                await self.admit(request)
             if request.method == "POST":
                 given["asked"] = await read_object(request)
             answer: Response = await endpoint(request, **given)
             return answer
 
         self.app = request_response(run)
+
+
+def admitting(admit: Callable[[Request], Awaitable[object]]) -> type[PlainRoute]:
+    """Return the class of routes that ask somebody before they read a request's body.
+
+    Args:
+        admit: raises `RefusedRequest` for who may not ask.
+    """
+    return type("AdmittingRoute", (PlainRoute,), {"admit": staticmethod(admit)})
 
 
 async def read_object(request: Request) -> dict[str, Any]:

@@ -315,6 +315,10 @@ def test_what_can_not_be_followed_is_told_before_anything_is_made(shop: Shop) ->
         ("CREATE TABLE t (id int)", "without a primary key"),
         ("CREATE TABLE t (id int PRIMARY KEY, xs int[])", "REPLICA IDENTITY FULL"),
         ("CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id)", "partitioned"),
+        ("CREATE TABLE t (id int PRIMARY KEY, v bit varying)", "bits, v, .*REPLICA IDENTITY FULL"),
+        ("CREATE TABLE t (id int PRIMARY KEY DEFERRABLE)", "deferrable"),
+        ("CREATE TABLE t (id int PRIMARY KEY, n int GENERATED ALWAYS AS (id + 1) STORED)", "generated column, n"),
+        ("CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE s (PRIMARY KEY (id)) INHERITS (t)", "inherit"),
         ("CREATE SCHEMA x; CREATE TABLE y (id int PRIMARY KEY)", "none of the tables"),
     ):
         shop.sql(made)
@@ -322,7 +326,7 @@ def test_what_can_not_be_followed_is_told_before_anything_is_made(shop: Shop) ->
             shop.services.cdc.sources[:] = [shop.services.cdc.sources[0].model_copy(update={"tables": ["x.*"]})]
         with pytest.raises(UnfitSource, match=said):
             check(shop.followed()[0])
-        shop.sql("DROP TABLE IF EXISTS t")
+        shop.sql("DROP TABLE IF EXISTS t CASCADE")
     assert shop.sql("SELECT * FROM pg_publication") == []
 
 

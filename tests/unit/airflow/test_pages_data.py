@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sterna.airflow.pages.app import create_app
 from sterna.catalog.model import Put, namespace_content
 from sterna.edges.brokers.message import Message
 from sterna.errors import CatalogUnreachable
+from sterna.gc.hold import hold
 from sterna.outlets.letters import bury, dead_files
 from sterna.registry.credential import Credential
 from sterna.status.alarms import AlarmLimits
@@ -132,6 +134,19 @@ def test_tables_are_searched_sorted_and_paged(client: TestClient, world: World) 
     (row,) = client.get("/api/tables/eu", params={"search": "customers"}).json()["rows"]
     assert (row["files"], row["snapshot"]) == (1, "1")
     assert row["bytes"] > 0
+
+
+def test_a_table_tells_its_last_events_and_the_holds_that_show_it(client: TestClient, world: World) -> None:
+    held = hold(world.context(), world.catalog.reference("main_replica_eu").hash, timedelta(days=1))
+    world.commit(items=world.write("items"), fresh=world.write("fresh"))
+    run(world)
+    found = client.get("/api/tables/eu/one", params={"key": "ns.items"}).json()
+    told = [(each["type"], each["table"]) for each in found["events"]]
+    assert told == 2 * [("sterna.table.updated", "ns.items")]
+    assert found["events"][0]["at"] > found["events"][1]["at"]
+    assert found["holds"] == [{"until": held.until, "snapshot": "1"}]
+    assert client.get("/api/tables/eu/one", params={"key": "ns.fresh"}).json()["holds"] == []
+    assert client.get("/api/tables/eu/one", params={"key": "no.such"}).json() == {"events": [], "holds": []}
 
 
 def test_the_plan_is_the_commands_own(client: TestClient, world: World) -> None:

@@ -64,6 +64,7 @@ export function open(place) {
 
   async function measure(event) {
     const mine = (turn += 1);
+    figure.setAttribute("aria-busy", "true");
     try {
       const found = await ask("api/kpi", { at: event.id });
       if (mine !== turn || left) return;
@@ -71,6 +72,8 @@ export function open(place) {
       else show(figure, Object.entries(found.kpi ?? {}).map(([name, value]) => el("span", { class: "kpi" }, String(value), el("small", {}, ` ${name}`))));
     } catch (error) {
       if (mine === turn && !left) show(figure, el("small", {}, error.message));
+    } finally {
+      if (mine === turn) figure.removeAttribute("aria-busy");
     }
   }
 

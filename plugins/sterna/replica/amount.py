@@ -1,0 +1,43 @@
+"""Lines that tell how far something is."""
+
+from __future__ import annotations
+
+import time
+from typing import Self
+
+from sterna.replica.region import Progress
+
+LOG_SECONDS = 10.0
+"""Between two such lines of a log."""
+
+
+class Amount(str):
+    """A line that tells how far something is: where people see it move, it takes the place of the one before.
+
+    Attributes:
+        share: how much of it is done, from 0 to 1.
+    """
+
+    __slots__ = ("share",)
+    share: float
+
+    def __new__(cls, line: str, share: float) -> Self:
+        """Make one of a line and a share."""
+        made = super().__new__(cls, line)
+        made.share = share
+        return made
+
+
+def seldom(show: Progress, seconds: float = LOG_SECONDS) -> Progress:
+    """Return what shows lines in a log: of those that tell how far something is, one in so many seconds."""
+    due = time.monotonic() + seconds
+
+    def told(line: str) -> None:
+        nonlocal due
+        if isinstance(line, Amount):
+            if time.monotonic() < due:
+                return
+            due = time.monotonic() + seconds
+        show(line)
+
+    return told

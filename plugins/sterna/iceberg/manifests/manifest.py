@@ -62,15 +62,15 @@ class ScannedManifest:
 
 
 def scan_manifest(
-    data: bytes, uri: str, *, content: Callable[[str], str], limits: Limits = DEFAULT_LIMITS
+    data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS, *, content: Callable[[str], str]
 ) -> ScannedManifest | None:
     """Read a manifest's entries and make its localized copy, inflating and walking it once.
 
     Args:
         data: the manifest's bytes.
         uri: its URI, for errors.
-        content: maps the URI of a content file.
         limits: of the region.
+        content: maps the URI of a content file.
 
     Returns:
         Both, or None where the mapping alone doesn't tell what the manifest becomes: it has position deletes, or

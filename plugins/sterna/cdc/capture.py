@@ -178,8 +178,9 @@ class Capture:
         tables = self.journal.write(drop.epoch, drop.number, files)
         for _, path, _, _ in files:
             path.unlink()
-        known, gone, keys = dict(gatherer.known), dict(gatherer.gone), self._epoch.tables
-        made = replace(drop, tables=tables, committed=gatherer.committed, known=known, gone=gone, keys=keys)
+        made = replace(
+            drop, tables=tables, committed=gatherer.committed, known=dict(gatherer.known), gone=dict(gatherer.gone)
+        )
         # Looked at before each drop: who was asked to begin anew must not go on with the old epoch.
         if self.journal.newest() != drop.epoch or not self.journal.add(made):
             raise Busy(f"somebody else reads the source {self.source.name}, or it is to be read anew")

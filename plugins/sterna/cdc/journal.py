@@ -1,9 +1,11 @@
 """The journal: what was read of a source, in the region's inbox, before the source may forget it.
 
-<inbox>/_cdc/<source>/<epoch>/begin.json          the tables of an epoch, which begins with all of their rows
-<inbox>/_cdc/<source>/<epoch>/asked.json          that it is to be begun
-<inbox>/_cdc/<source>/<epoch>/<down>.json         a drop: whole transactions, and where the next one begins
-<inbox>/_cdc/<source>/<epoch>/<down>-<id>.parquet rows of one table in it
+<inbox>/_cdc/sources/<source>/<epoch>/begin.json          the tables of an epoch, which begins with all of their rows
+<inbox>/_cdc/sources/<source>/<epoch>/asked.json          that it is to be begun
+<inbox>/_cdc/drops/<source>/<epoch>/<down>.json           a drop: whole transactions, and where the next one begins
+<inbox>/_cdc/drops/<source>/<epoch>/<down>-<id>.parquet   rows of one table in it
+
+Drops may be deleted when they are old, by a rule of the store's; what stands below `sources` may not.
 
 <down> is what a drop's number lacks to 10^12: so the newest is listed first, however many there are.
 
@@ -63,7 +65,6 @@ class Drop:
         committed: when the source committed the last of it, microseconds since 1970; 0: unknown.
         known: by `schema.table`, the columns that each table had last.
         gone: by `schema.table`, columns that it had before, and whose values are on `main` still.
-        keys: by `schema.table`, the columns of its key: as the epoch's, whose file may be deleted with old drops.
     """
 
     epoch: int
@@ -75,7 +76,6 @@ class Drop:
     committed: int = 0
     known: Mapping[str, tuple[Column, ...]] = field(default_factory=dict)
     gone: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,8 @@ class Journal:
     """
 
     def __init__(self, objects: Objects, inbox: str, source: str) -> None:
-        self._objects, self._folder = objects, f"{inbox}/_cdc/{source}"
+        self._objects, self._folder = objects, f"{inbox}/_cdc/sources/{source}"
+        self._drops = f"{inbox}/_cdc/drops/{source}"
 
     def newest(self) -> int:
         """Return the number of the newest epoch; 0: there is none."""
@@ -119,10 +120,7 @@ class Journal:
             BadDrop: its file was changed.
         """
         told = self._read(f"{self._folder}/{number:06}/begin.json")
-        if told is not None:
-            return Epoch(number, _keys(told["tables"]))
-        last = self.last(number)  # the store deletes what is old, and an epoch may go on for years
-        return Epoch(number, last.keys) if last is not None and last.keys else None
+        return None if told is None else Epoch(number, {name: tuple(key) for name, key in told["tables"].items()})
 
     def ask(self, number: int) -> None:
         """Ask for an epoch to be begun by whoever reads the source."""
@@ -144,9 +142,16 @@ class Journal:
         """
         numbers = list(self._newest_first(epoch, after))[::-1]
         if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
-            raise BadDrop("a drop is missing between others", file=f"{self._folder}/{epoch:06}")
+            raise BadDrop("a drop is missing between others", file=f"{self._drops}/{epoch:06}")
         found = dict(self._objects.read_many([self._uri(epoch, number) for number in numbers]))
         return [self._drop(epoch, number, found[self._uri(epoch, number)]) for number in numbers]
+
+    def drop(self, epoch: int, number: int) -> Drop | None:
+        """Return one drop of an epoch; None: it isn't there."""
+        try:
+            return self._drop(epoch, number, self._objects.read(self._uri(epoch, number)))
+        except ObjectMissing:
+            return None
 
     def last(self, epoch: int) -> Drop | None:
         """Return an epoch's last drop."""
@@ -183,7 +188,7 @@ class Journal:
             yield number
 
     def _numbers(self, epoch: int) -> Iterator[int]:
-        for uri, _, _ in self._objects.list(f"{self._folder}/{epoch:06}"):
+        for uri, _, _ in self._objects.list(f"{self._drops}/{epoch:06}"):
             if found := _NUMBER.fullmatch(uri.rpartition("/")[2]):
                 yield _TOP - int(found[1])
 
@@ -202,13 +207,12 @@ class Journal:
             known = {name: tuple(map(_column, columns)) for name, columns in told["known"].items()}
             place, offset = told["partition"], told["offset"]
             gone = {name: tuple(columns) for name, columns in told["gone"].items()}
-            state = known, gone, _keys(told["keys"])
-            return Drop(epoch, number, place, offset, tables, told["complete"], told["committed"], *state)
+            return Drop(epoch, number, place, offset, tables, told["complete"], told["committed"], known, gone)
         except (KeyError, TypeError):
             raise BadDrop("this is no drop of a source", file=uri) from None
 
     def _uri(self, epoch: int, number: int) -> str:
-        return f"{self._folder}/{epoch:06}/{_TOP - number:012}.json"
+        return f"{self._drops}/{epoch:06}/{_TOP - number:012}.json"
 
     def _read(self, uri: str) -> dict[str, Any] | None:
         try:
@@ -225,10 +229,6 @@ def _parsed(uri: str, said: bytes) -> dict[str, Any]:
         return told
     except (ValueError, TypeError, KeyError):
         raise BadDrop("this is no file of a source's journal, or another version's", file=uri) from None
-
-
-def _keys(told: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    return {name: tuple(key) for name, key in told.items()}
 
 
 def _part(told: Mapping[str, Any]) -> Part:

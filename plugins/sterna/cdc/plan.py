@@ -65,8 +65,8 @@ def next_work(
         table: its `schema.table`.
         mark: what the target's mark says.
         epoch: the newest.
-        drops: of that epoch, all that are not in every table, in their order; with the first of them, as long as one
-            table lacks some of the rows that the epoch begins with.
+        drops: of that epoch, all that are not in every table, in their order, and the one before them; all from the
+            first on, as long as one table lacks some of the rows that the epoch begins with.
         fresh: the target has no rows: nothing can have to go.
 
     Raises:
@@ -80,6 +80,8 @@ def next_work(
             hint=f"sterna cdc resync {channel.name}",
         )
     begun = was if was_epoch == epoch else 0
+    if not mark and drops and drops[0].number > 1 and table not in drops[0].known:
+        begun = drops[0].number  # it had no row until then
     later = [drop for drop in drops if drop.number > begun]
     complete = next((drop.number for drop in drops if drop.complete), 0)
     if later and later[0].number != begun + 1:

@@ -196,9 +196,10 @@ class Runner:
             known = []
         if len(known) > _KNOWN:
             known = _needed(known, least(followed, epoch))
-        after = known[-1].number if known else least(followed, epoch)
+        # With the last one that is in every table: it tells which tables had no row until then.
+        after = known[-1].number if known else max(0, least(followed, epoch) - 1)
         known = [*known, *followed.journal.drops(number, after)]
-        if known and known[0].number > 1 and any(drop.complete for drop in known):
+        if known and known[0].number > 1 and any(drop.complete for drop in known[1:]):
             known = followed.journal.drops(number)  # some table has a part of its first rows
         self._journals[followed.source.name] = number, known
         return epoch, known
@@ -251,24 +252,27 @@ class Runner:
         return error.remedy is not Remedy.RETRY
 
 
+def least(followed: Followed, epoch: Epoch) -> int:
+    """Return the number of the last drop of an epoch that is in every table; one without a row yet lacks none."""
+    found = dict(zip(epoch.tables, _positions(followed, epoch.tables), strict=True))
+    nothing = [name for name, place in found.items() if place == (0, 0)]
+    begun = min((number if of == epoch.number else 0 for of, number in found.values() if of), default=0)
+    last = followed.journal.drop(epoch.number, begun) if begun and nothing else None
+    return 0 if nothing and (last is None or any(name in last.known for name in nothing)) else begun
+
+
+def newest_mark(followed: Followed, tables: Mapping[str, Sequence[str]]) -> int:
+    """Return the newest epoch that some tables on `main` have rows of; 0: none."""
+    return max((epoch for epoch, _ in _positions(followed, tables)), default=0)
+
+
 def _needed(known: list[Drop], begun: int) -> list[Drop]:
     """Return the drops that are still needed when all tables have come up to one of them.
 
     Those with the first rows are needed all, until every table has all of them: what they don't have goes.
     """
     complete = next((drop.number for drop in known if drop.complete), 0)
-    return known if begun < complete else [drop for drop in known if drop.number > begun]
-
-
-def least(followed: Followed, epoch: Epoch) -> int:
-    """Return the number of the last drop of an epoch that is in every table."""
-    found = _positions(followed, epoch.tables)
-    return min((place if begun == epoch.number else 0 for begun, place in found), default=0)
-
-
-def newest_mark(followed: Followed, tables: Mapping[str, Sequence[str]]) -> int:
-    """Return the newest epoch that some tables on `main` have rows of; 0: none."""
-    return max((epoch for epoch, _ in _positions(followed, tables)), default=0)
+    return known if begun < complete else [drop for drop in known if drop.number >= begun]
 
 
 def _positions(followed: Followed, tables: Mapping[str, Sequence[str]]) -> list[tuple[int, int]]:

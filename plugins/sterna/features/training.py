@@ -120,7 +120,7 @@ def _known(asked: DataFrame, service: TrainingService, view: View, entity: Entit
     # What was deleted again, or replaced, by the label's time adds up to nothing.
     there = joined.groupBy(_LABEL, _AT, *rows).agg(f.sum(_SIGN).alias(_SIGN)).where(f.col(_SIGN) > 0)
     order: list[Column] = [f.col("v0").desc()] if view.event_time else []
-    order += [f.col(name).cast("string").desc_nulls_last() for name in rows]
+    order += [f.col(name).desc_nulls_last() for name in rows]
     turn = f.row_number().over(Window.partitionBy(_LABEL).orderBy(*order))
     newest = there.withColumn(_TURN, turn).where(f.col(_TURN) == 1)
     if moment is not None and view.max_age is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from fastapi.routing import APIRoute
 from starlette.requests import Request
@@ -24,9 +24,6 @@ _UNCLEAR = "the request can't be understood"
 class PlainRoute(APIRoute):
     """A route whose endpoint takes the request, texts of its path, `as_of`, and with POST the object `asked`."""
 
-    admit: ClassVar[Callable[[Request], Awaitable[object]] | None] = None
-    """Refuses who may not ask, before anything of a body is read."""
-
     def __init__(self, path: str, endpoint: Callable[..., Any], **settings: Any) -> None:
         super().__init__(path, endpoint, **settings)
 
@@ -34,14 +31,16 @@ class PlainRoute(APIRoute):
             given: dict[str, Any] = dict(request.path_params)
             if request.scope["query_string"]:
                 given["as_of"] = request.query_params.get("as_of", "")
-            if self.admit is not None:
-                await self.admit(request)
+            await self.admit(request)
             if request.method == "POST":
                 given["asked"] = await read_object(request)
             answer: Response = await endpoint(request, **given)
             return answer
 
         self.app = request_response(run)
+
+    async def admit(self, request: Request) -> None:
+        """Refuse who may not ask, before anything of a body is read."""
 
 
 def admitting(admit: Callable[[Request], Awaitable[object]]) -> type[PlainRoute]:
@@ -50,7 +49,12 @@ def admitting(admit: Callable[[Request], Awaitable[object]]) -> type[PlainRoute]
     Args:
         admit: raises `RefusedRequest` for who may not ask.
     """
-    return type("AdmittingRoute", (PlainRoute,), {"admit": staticmethod(admit)})
+
+    class Admitting(PlainRoute):
+        async def admit(self, request: Request) -> None:
+            await admit(request)
+
+    return Admitting
 
 
 async def read_object(request: Request) -> dict[str, Any]:

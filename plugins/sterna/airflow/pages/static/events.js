@@ -58,7 +58,7 @@ export function open(place) {
     told.length = Math.min(told.length, MOST);
     show(last, facts([[t("lastTable"), event.table], [t("snapshot"), event.snapshot || "–"], [t("at"), moment(event.at)]]));
     show(list, grid([t("at"), t("table"), t("what"), t("snapshot")], told.map((each) => el("tr", {}, el("td", {}, moment(each.at)),
-      el("th", { scope: "row", class: "name" }, each.table), el("td", {}, each.type), el("td", { class: "name" }, each.snapshot || "–"))), { label: t("events") }));
+      el("th", { scope: "row", class: "name" }, each.table), el("td", {}, each.type), el("td", { class: "id" }, each.snapshot || "–"))), { label: t("events") }));
     measure(event);
   }
 

@@ -89,7 +89,7 @@ def mark_done(context: RegionContext, run: str, plan: Plan, number: int) -> None
     """Say that all files of a batch are here. Whether anybody hears it doesn't matter to the copy."""
     if len(plan.batches) > 1:
         with suppress(SternaError):
-            context.objects.overwrite(f"{run}/{COPIED}{number}", b"{}")
+            context.objects.write_new(f"{run}/{COPIED}{number}", b"{}")
 
 
 def duration(seconds: float) -> str:

@@ -16,15 +16,17 @@ class Amount(str):
 
     Attributes:
         share: how much of it is done, from 0 to 1.
+        step: a part of it is done: no log leaves that out.
     """
 
-    __slots__ = ("share",)
+    __slots__ = ("share", "step")
     share: float
+    step: bool
 
-    def __new__(cls, line: str, share: float) -> Self:
-        """Make one of a line and a share."""
+    def __new__(cls, line: str, share: float, *, step: bool = False) -> Self:
+        """Make one of a line, a share, and whether a part is done."""
         made = super().__new__(cls, line)
-        made.share = share
+        made.share, made.step = share, step
         return made
 
 
@@ -35,7 +37,7 @@ def seldom(show: Progress, seconds: float = LOG_SECONDS) -> Progress:
     def told(line: str) -> None:
         nonlocal due
         if isinstance(line, Amount):
-            if time.monotonic() < due:
+            if time.monotonic() < due and not line.step:
                 return
             due = time.monotonic() + seconds
         show(line)

@@ -36,7 +36,9 @@ def begin(context: RegionContext, plan: Plan, files: pa.Table | None) -> None:
     """Say which tables a plan of the large lane brings, and how much of each is to be copied in which batches."""
     needed = listing.batches_by_table(files) if files is not None else {}
     groups = groups_of(plan.together, plan.actions, plan.relaxed)
-    batches = {name: sorted(set().union(*(needed.get(each, ()) for each in group))) for group in groups for name in group}
+    batches = {
+        name: sorted(set().union(*(needed.get(each, ()) for each in group))) for group in groups for name in group
+    }
     tables = tuple(replace(item, batches=tuple(batches.get(item.key, ()))) for item in _tables(plan))
     begin_round(context, plan.run_id, tables)
 

@@ -159,7 +159,7 @@ def copy(
         return report
     mark_done(context, run, made, batch)
     whole = read_whole(context, run, made).with_batch(batch)
-    progress(str(whole.amount(batch)))
+    progress(whole.amount(batch))
     return replace(report, here=lanes.brought_by(context, made, batch, whole.done) if made.lane else ())
 
 

@@ -59,8 +59,10 @@ class Whole:
         rate = (cost - own) / self.seconds if done and self.seconds else own / seconds if seconds else 0.0
         left = f", about {duration((all - cost) / rate)} left" if rate and cost < all else ""
         part = f"batch {number + 1} of {len(self.batches)}, {len(done)} done: " if len(self.batches) > 1 else ""
-        line = f"{part}{files:,} of {count:,} files, {sized(size)} of {sized(total)} are here, {cost * 100 // all} %{left}"
-        return Amount(line, cost / all)
+        line = (
+            f"{part}{files:,} of {count:,} files, {sized(size)} of {sized(total)} are here, {cost * 100 // all} %{left}"
+        )
+        return Amount(line, cost / all, step=now is None)
 
 
 def read_whole(context: RegionContext, run: str, plan: Plan) -> Whole:
@@ -76,7 +78,9 @@ def read_whole(context: RegionContext, run: str, plan: Plan) -> Whole:
         if not marks:
             context.objects.write_new(f"{run}/{COPIED}{_BEGUN}", b"{}")
         whole = replace(
-            whole, done=frozenset(int(name) for name in marks if name.isdecimal()), seconds=_seconds(list(marks.values()))
+            whole,
+            done=frozenset(int(name) for name in marks if name.isdecimal()),
+            seconds=_seconds(list(marks.values())),
         )
     return whole
 
@@ -85,7 +89,7 @@ def mark_done(context: RegionContext, run: str, plan: Plan, number: int) -> None
     """Say that all files of a batch are here. Whether anybody hears it doesn't matter to the copy."""
     if len(plan.batches) > 1:
         with suppress(SternaError):
-            context.objects.overwrite(f"{run}/{COPIED}{number}", b"{}")
+            context.objects.write_new(f"{run}/{COPIED}{number}", b"{}")
 
 
 def duration(seconds: float) -> str:

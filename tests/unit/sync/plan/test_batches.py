@@ -155,5 +155,6 @@ def test_each_batch_has_its_rows_in_their_order(chunks: list[list[int]]) -> None
     rows = [(f"s3://lake/{at}-{place}", batch) for at, chunk in enumerate(chunks) for place, batch in enumerate(chunk)]
     found = {batch: mine.column("source").to_pylist() for batch, mine in listing.by_batch(listing.joined(parts))}
     assert found == {
-        number: [source for source, batch in rows if batch == number] for number in {each for _, each in rows} - {-1, -2}
+        number: [source for source, batch in rows if batch == number]
+        for number in {each for _, each in rows} - {-1, -2}
     }

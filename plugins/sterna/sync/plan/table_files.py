@@ -14,7 +14,6 @@ from sterna.registry.model import inside
 from sterna.replica import file_list as listing
 from sterna.replica.editions import edition_at
 from sterna.replica.file_list import (
-    CONTENT,
     DELETE_MANIFEST,
     INLINE_MANIFEST,
     MANIFEST,

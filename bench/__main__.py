@@ -376,6 +376,51 @@ def online(
     bench(rows, rounds, work, feast)
 
 
+@app.command(epilog="Example: python3 run.py bench training --labels 100000 --rounds 1")
+def training(
+    labels: Annotated[int, typer.Option("--labels", min=100, help="Labels; a tenth as many users.")] = 1_000_000,
+    rounds: Rounds = 3,
+    work: Work = None,
+    feast: Annotated[
+        Path, typer.Option("--feast", help="The rival's Python environment; made where it isn't there.")
+    ] = _FEAST,
+) -> None:
+    """What was known at labels' times, against Feast's historical retrieval. Goal: equal answers, at least as fast."""
+    from bench.training import bench
+
+    bench(labels, rounds, work, feast)
+
+
+@app.command(epilog="Example: python3 run.py bench fresh --commits 10 --airflow 0")
+def fresh(
+    commits: Annotated[int, typer.Option("--commits", min=0, help="Commits with sterna follow; 0: none.")] = 20,
+    airflow: Annotated[int, typer.Option("--airflow", min=0, help="Commits through Airflow; 0: none.")] = 20,
+    work: Work = None,
+) -> None:
+    """A commit on main in us until eu's gateway tells it online. Goals: 3 s with sterna follow, 10 s through Airflow
+    (p50).
+    """
+    from bench.fresh import bench
+
+    bench(commits, airflow, work)
+
+
+@app.command(epilog="Example: python3 run.py bench layers --minutes 2")
+def layers(
+    rate: Annotated[int, typer.Option("--rate", min=1, help="Rows a second.")] = 2_000,
+    every: Annotated[float, typer.Option("--every", min=1.0, help="Seconds between two commits.")] = 30.0,
+    minutes: Annotated[float, typer.Option("--minutes", min=0.5, help="For how long, each side.")] = 10.0,
+    work: Work = None,
+) -> None:
+    """Three layers over a replica, beside Spark's readStream on main. Goal: the third is at most 120 s late (p99).
+
+    It has to equal the recomputation.
+    """
+    from bench.layers import bench
+
+    bench(rate, every, minutes, work)
+
+
 @app.command(epilog="Example: python3 run.py bench cdc --seconds 60")
 def cdc(
     rate: Annotated[int, typer.Option("--rate", min=100, help="Changes a second.")] = 2_000,

@@ -58,6 +58,27 @@ from sterna.airflow.dags import sync_dag
 # an airflow dag
 dag = sync_dag(dag_id="lingering", lanes=True, linger="45s", is_paused_upon_creation=True)
 """
+# Three layers, for a DAG that stays paused until a test wants it.
+_FLOWS = [
+    {
+        "name": "dwd",
+        "from": "layers.ods",
+        "into": "layers.dwd",
+        "mode": "append",
+        "sql": "SELECT id, day, lower(user) AS user FROM changes WHERE user IS NOT NULL",
+        "every": "1s",
+        "spark": "local[1]",
+    },
+    {
+        "name": "dws",
+        "from": "layers.dwd",
+        "into": "layers.dws",
+        "mode": "replace(day)",
+        "sql": "SELECT day, count(*) AS pv, count(DISTINCT user) AS uv FROM changes GROUP BY day",
+        "every": "1s",
+        "spark": "local[1]",
+    },
+]
 # rclone, but for copies while a file named "broken" or "hangs" lies beside it: the one fails, the other ends and
 # doesn't say so.
 _RCLONE = """\
@@ -236,7 +257,7 @@ def _ingestion(folder: Path, stage: Deployment) -> dict[str, str]:
         "tenants": {"posted": {"namespaces": ["posted"]}},
         "tables": [{"match": "posted.*", "rules": {"files": 3}}],
     }
-    (folder / "services.yaml").write_text(json.dumps({"ingest": ingest}))
+    (folder / "services.yaml").write_text(json.dumps({"ingest": ingest, "flows": _FLOWS}))
     login = {"conn_type": "postgres", "login": database.user, "password": database.password}
     return {"AIRFLOW_CONN_INGEST_EU": json.dumps(login)}
 

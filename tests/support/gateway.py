@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 import time
@@ -117,7 +116,7 @@ def gateway(
         following=following,
         run_query=run_query,
     )
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
+    thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
 
     def end() -> None:

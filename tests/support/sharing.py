@@ -42,6 +42,7 @@ GROUPS: dict[str, Sequence[str]] = {
         "airflow/test_pages.py",
         "airflow/test_pages_locked.py",
         "airflow/test_ingest.py",
+        "airflow/test_layers.py",
     ),
     "pair": ("faults/",),
     "two sites": ("ha/",),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import Annotated
 
@@ -68,4 +67,4 @@ def serve(
         )  # opened, not asked: a credential that is missing is said at once, a dark catalog waited for
         server = make_server(context, read, options, parse_duration("--keep", keep), only=rooms)
         set_up()
-        asyncio.run(server.serve())
+        server.run()

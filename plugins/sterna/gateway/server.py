@@ -12,8 +12,6 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from sterna.errors import UsageError
 from sterna.events.tail import BranchTail, TailOptions
@@ -21,6 +19,7 @@ from sterna.feed.log import EventLog
 from sterna.gateway.app import create_app
 from sterna.gateway.features_room import open_features
 from sterna.gateway.gateway import LOOPBACK, Gateway, ServeOptions
+from sterna.gateway.protocols import http_protocol, websocket_protocol
 from sterna.gateway.rooms import Rooms
 from sterna.gateway.tokens import verifier
 from sterna.ingest.region import open_ingest
@@ -34,7 +33,6 @@ from sterna.replica.region import RegionContext
 from sterna.services.model import Services
 
 log = logging.getLogger(__name__)
-_MOST_HEADERS = 16 * 1024
 _LARGEST_MESSAGE = 16 * 1024  # of a WebSocket's client, which has nothing to say
 _FAREWELL_SECONDS = 0.2  # in which streams say that they end; WebSockets are closed after that
 _LOOKED_THROUGH = 20_000  # commits that a cursor may be behind
@@ -130,13 +128,12 @@ def _config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
         app,
         host=options.host,
         port=options.port,
-        http=_http(options),
-        ws=_websocket(options),
+        http=http_protocol(options),
+        ws=websocket_protocol(options),
         ws_max_size=_LARGEST_MESSAGE,
         ws_ping_interval=options.heartbeat,
         ws_ping_timeout=options.patience,
         ws_per_message_deflate=False,  # tens of KiB a connection, for messages of less than one
-        h11_max_incomplete_event_size=_MOST_HEADERS,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -144,76 +141,3 @@ def _config(app: FastAPI, options: ServeOptions) -> uvicorn.Config:
         lifespan="on",
         backlog=4096,
     )
-
-
-def _http(options: ServeOptions) -> Any:
-    class Http(_Patient, H11Protocol):
-        patience = options.patience
-        _waiting: asyncio.TimerHandle | None = None
-        _upgraded = False
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._await_headers()
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            cycle: Any = self.cycle
-            if cycle is None or cycle.response_complete:
-                self._await_headers()
-            else:
-                self._no_more_waiting()
-
-        def handle_websocket_upgrade(self, event: Any) -> None:
-            self._no_more_waiting()
-            self._upgraded = True
-            super().handle_websocket_upgrade(event)
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._no_more_waiting()
-            super().connection_lost(exc)
-
-        def _await_headers(self) -> None:
-            # Whoever sends headers a byte at a time, or none at all, keeps a connection from others.
-            if self._waiting is None and not self._upgraded:
-                self._waiting = self.loop.call_later(options.headers, self.transport.abort)
-
-        def _no_more_waiting(self) -> None:
-            if self._waiting is not None:
-                self._waiting.cancel()
-                self._waiting = None
-
-    return Http
-
-
-def _websocket(options: ServeOptions) -> Any:
-    class WebSocket(_Patient, WebSocketsSansIOProtocol):
-        patience = options.patience
-
-    return WebSocket
-
-
-class _Patient:
-    """A protocol that cuts a client off which takes nothing for too long."""
-
-    patience: float
-    _blocked: asyncio.TimerHandle | None = None
-
-    def pause_writing(self) -> None:
-        """The client doesn't take what was sent."""
-        super().pause_writing()  # type: ignore[misc]
-        transport: Any = self.transport  # type: ignore[attr-defined]
-        self._blocked = asyncio.get_running_loop().call_later(self.patience, transport.abort)
-
-    def resume_writing(self) -> None:
-        """It takes it again."""
-        if self._blocked is not None:
-            self._blocked.cancel()
-            self._blocked = None
-        super().resume_writing()  # type: ignore[misc]
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
-        if self._blocked is not None:
-            self._blocked.cancel()
-        super().connection_lost(exc)  # type: ignore[misc]

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sterna.edges.spark.staged_changes import load_by_name
 from sterna.edges.spark.start import failures, require_iceberg, require_pyspark, summary
 from sterna.errors import CatalogDenied, CatalogStateUnknown, EngineError, NotStaged, TableGone, TableMoved
 from sterna.wap.decide import Append, FastForward, Published, decide, marks
@@ -66,8 +67,7 @@ class SparkTable:
             name: catalog, namespace and table, with dots.
         """
         require_jvm(spark)
-        util = jvm(spark).org.apache.iceberg.spark.Spark3Util
-        return cls(spark, name, lambda: util.loadIcebergTable(spark._jsparkSession, name))
+        return cls(spark, name, lambda: load_by_name(spark, name))
 
     def look(self) -> Look[JavaBase]:
         """Return the table's metadata as it is now (`TableOperations.refresh`, `TableMetadataParser.toJson`)."""

@@ -28,7 +28,7 @@ def gateway(shop: Shop, **more: Any) -> Iterator[tuple[httpx.Client, GatewayServ
         server = make_server(
             context, shop.services, ServeOptions(port=0), timedelta(days=7), only=["features"], environment={}, **more
         )
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
+        thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         deadline = time.monotonic() + 60
         while not server.started:

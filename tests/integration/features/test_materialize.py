@@ -66,6 +66,14 @@ def test_changes_are_followed(shop: Shop) -> None:
     assert (made.how, made.why) == ("full", "the view, its table or a column's type is another one")
     assert renamed.rows("user")["1"][1] == "Pudong" and "2" not in renamed.rows("user")
 
+    # Another key under the old name: no rows of it are taken for those of the old one.
+    sql(f"ALTER TABLE {table} DROP COLUMN user_id")
+    sql(f"ALTER TABLE {table} ADD COLUMN user_id STRING")
+    sql(f"INSERT INTO {table} (user_id, age) VALUES ('1', 1)")
+    sync()
+    with pytest.raises(UnfitView, match="the key user_id is a string, and entity user says long"):
+        renamed.fill("user")
+
 
 def test_the_newest_row_counts(shop: Shop) -> None:
     table, sql = f"main_us.{shop.features.by_name['seen'].table}", shop.world.sql

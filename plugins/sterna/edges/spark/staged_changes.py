@@ -73,6 +73,19 @@ class Staged:
         return frame  # type: ignore[no-any-return]
 
 
+def load_by_name(spark: SparkSession, table: str) -> Any:
+    """Return a table of one of a classic session's catalogs; raises what py4j does.
+
+    Args:
+        spark: the session.
+        table: its name in SQL.
+    """
+    java: Any = spark
+    # A catalog that wasn't used yet is looked for in the settings of the thread's active session, whosever it is.
+    java._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(java._jsparkSession)
+    return java._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(java._jsparkSession, table)
+
+
 def load_named(spark: SparkSession, table: str) -> Any:
     """Return a table of one of the session's catalogs, as Iceberg's own object in the JVM.
 
@@ -86,7 +99,7 @@ def load_named(spark: SparkSession, table: str) -> Any:
     """
     java = _java(spark, table)
     try:
-        return java._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(java._jsparkSession, table)
+        return load_by_name(java, table)
     except failures() as error:
         raise UsageError(f"can't read the table: {summary(error)}", table=table) from None
 

@@ -121,7 +121,7 @@ def _settings(url: str, credential_id: str | None, secrets: Secrets, timeout: fl
 
 def _opened(server: Any, sentinel: Any, address: StoreAddress, settings: dict[str, Any]) -> Any:
     if address.master:
-        # The sentinels are asked with the same login: it is theirs, too, or they ask for none.
+        # The sentinels are asked without a login: one that nobody asks for is an error.
         own = {name: value for name, value in settings.items() if name not in ("username", "password")}
         return sentinel(list(address.hosts), sentinel_kwargs=own, **settings).master_for(
             address.master, db=address.database

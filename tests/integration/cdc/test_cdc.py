@@ -33,7 +33,7 @@ from tests.support.world import World
 _PATIENCE = 180.0  # seconds
 _KINDS = """
 CREATE TABLE kinds (id bigint PRIMARY KEY, n numeric(12,3), u numeric, t text, ts timestamp, tz timestamptz, d date,
-  ti time, uu uuid, j jsonb, b bytea, bo boolean, r real, f float8, s smallint, i int, v varchar(9), ip inet,
+  ti time, uu uuid, j jsonb, b bytea, bo boolean, r real, f float8, s smallint, i int DEFAULT 5, v varchar(9), ip inet,
   iv interval, bi bit(3), mo money, xs int[], ts3 timestamptz(3));
 ALTER TABLE kinds REPLICA IDENTITY FULL;
 INSERT INTO kinds VALUES
@@ -201,13 +201,13 @@ def test_a_random_history_comes_whole_though_the_engine_is_killed(shop: Shop) ->
     rng = random.Random(7)
 
     def write() -> None:
-        with psycopg.connect(shop.database.url(), autocommit=True) as connection:
-            with connection.transaction(force_rollback=rng.random() < 0.1):
-                for _ in range(rng.randrange(1, 20)):
-                    connection.execute(change(rng, "INSERT INTO a VALUES {} ON CONFLICT DO NOTHING"))
-                connection.execute(
-                    "INSERT INTO b SELECT 0, count(*) FROM a ON CONFLICT (id) DO UPDATE SET n = excluded.n"
-                )
+        with (
+            psycopg.connect(shop.database.url(), autocommit=True) as connection,
+            connection.transaction(force_rollback=rng.random() < 0.1),
+        ):
+            for _ in range(rng.randrange(1, 20)):
+                connection.execute(change(rng, "INSERT INTO a VALUES {} ON CONFLICT DO NOTHING"))
+            connection.execute("INSERT INTO b SELECT 0, count(*) FROM a ON CONFLICT (id) DO UPDATE SET n = excluded.n")
 
     killed_in_the_middle(shop, write, rng)
 

@@ -18,7 +18,7 @@ from sterna.cdc.database import Database
 from sterna.cdc.engine import Engine
 from sterna.cdc.gathering import Gatherer
 from sterna.cdc.journal import Drop, Epoch, Journal
-from sterna.errors import Busy, SourceUnreachable
+from sterna.errors import Busy, NeedsResync, ObjectMissing, SourceUnreachable
 from sterna.services.cdc import CdcSource
 
 _MOST_ROWS, _MOST_BYTES = 100_000, 256 << 20  # of one drop, but for larger transactions
@@ -119,7 +119,14 @@ class Capture:
         return self._engine, self._gatherer
 
     def _told_before(self, last: Drop) -> tuple[Any, Any, Any]:
-        return last.known, last.gone, self.journal.layouts(last)
+        try:
+            return last.known, last.gone, self.journal.layouts(last)
+        except ObjectMissing:
+            raise NeedsResync(
+                f"the journal of {self.source.name} has lost what its tables are like",
+                file=last.layouts,
+                hint=f"sterna cdc resync {self.source.name}",
+            ) from None
 
     def _begun(self) -> tuple[Epoch, Drop | None]:
         """Return the epoch to go on with; one whose first rows never were complete is begun anew, as the next."""

@@ -141,7 +141,8 @@ class Gatherer:
         self.is_open = False  # it ended whatever was open, and itself
 
     def _transaction(self, told: Mapping[str, Any]) -> None:
-        self.is_open = told["status"] == "BEGIN"
+        # In a binary log each statement begins as a transaction does, and no end of it is told: there rows open one.
+        self.is_open = told["status"] == "BEGIN" and not self.layouts
 
     def _change(self, schema: int, told: Mapping[str, Any], size: int) -> None:
         source, operation = told.get("source") or {}, str(told.get("op"))
@@ -154,8 +155,8 @@ class Gatherer:
             return
         self.committed = max(self.committed, int(source["ts_us"]))
         table = self._table(name, self._schemas[schema])
-        if operation == "t" and self.layouts:
-            self.is_open = False  # a statement, too
+        if self.layouts:
+            self.is_open = operation in ("c", "u", "d")
         table.add(self._row(name, table, operation, told), size)
         self.rows, self.bytes = self.rows + 1, self.bytes + size
 

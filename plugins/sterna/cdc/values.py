@@ -149,7 +149,9 @@ def _element(name: str, field: Mapping[str, Any], parameters: Mapping[str, str])
         return SourceColumn(Column(name, f"decimal({precision}, {scale})"), _decimal_reader(scale), False)
     if meaning == "io.debezium.data.Enum" and "\\" in (allowed := parameters.get("allowed", "")):
         if "\\" in allowed.replace("\\,", ","):
-            raise UnfitSource(f"an option of column {name} has a backslash, which isn't read", hint="leave its table out")
+            raise UnfitSource(
+                f"an option of column {name} has a backslash, which isn't read", hint="leave its table out"
+            )
         # The log's values have a comma so, and the first rows' have it plain.
         return SourceColumn(Column(name, "string"), lambda given: given.replace("\\,", ","), False)
     if kind == "bytes" and native.lstrip("_") in _BYTES:

@@ -46,7 +46,7 @@ def fetch(as_json: AsJson = False) -> None:
     from sterna.embedded.jars import fetch_jars
 
     paths = fetch_jars(mariadb_connector())
-    Output(as_json).result({"jars": paths}, f"{len(paths)} jars are in {paths[0].parent}")
+    Output(as_json).result({"jars": [str(path) for path in paths]}, f"{len(paths)} jars are in {paths[0].parent}")
 
 
 @cdc_app.command("run", epilog="Example: sterna cdc run --region eu --for 10m")

@@ -28,7 +28,11 @@ SELECT t.TABLE_SCHEMA, t.TABLE_NAME, t.TABLE_TYPE, coalesce(t.ENGINE, ''),
   (SELECT group_concat(s.COLUMN_NAME ORDER BY s.SEQ_IN_INDEX SEPARATOR '\\n') FROM information_schema.STATISTICS s
     WHERE s.TABLE_SCHEMA = t.TABLE_SCHEMA AND s.TABLE_NAME = t.TABLE_NAME AND s.INDEX_NAME = 'PRIMARY'),
   (SELECT group_concat(c.COLUMN_NAME SEPARATOR '\\n') FROM information_schema.COLUMNS c
-    WHERE c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME AND c.EXTRA LIKE 'VIRTUAL%')
+    WHERE c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME AND c.EXTRA LIKE 'VIRTUAL%'),
+  (SELECT group_concat(c.COLUMN_NAME, ' ', c.DATA_TYPE SEPARATOR '\\n') FROM information_schema.COLUMNS c
+    WHERE c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME AND c.DATA_TYPE IN ('uuid', 'inet4', 'inet6',
+      'vector', 'xmltype', 'geometry', 'point', 'linestring', 'polygon', 'multipoint', 'multilinestring',
+      'multipolygon', 'geometrycollection', 'geomcollection'))
 FROM information_schema.TABLES t
 WHERE t.TABLE_SCHEMA NOT IN ('mysql', 'information_schema', 'performance_schema', 'sys') AND t.TABLE_TYPE <> 'VIEW'
 ORDER BY 1, 2"""
@@ -75,9 +79,10 @@ class Binlog:
                 f"{self._server.server} has none of the tables {', '.join(wanted)}, or shows none to this login",
                 hint="GRANT SELECT on them",
             )
-        for database, table, kind, engine, key, virtual in rows:
+        for database, table, kind, engine, key, virtual, unread in rows:
             (made,) = self._server.rows(f"SHOW CREATE TABLE {_quoted(database)}.{_quoted(table)}")
-            _refuse_unfit(f"{database}.{table}", kind, engine, key, virtual, str(made[1]))
+            _refuse_unfit(f"{database}.{table}", kind, engine, key, str(made[1]))
+            _refuse_columns(f"{database}.{table}", virtual, unread)
         self._refuse_filtered({row[0] for row in rows})
         names = [row[1] for row in rows]
         if twice := sorted({each for each in names if names.count(each) > 1}):
@@ -162,6 +167,11 @@ class Binlog:
 
     def refuse_words(self, words: str) -> None:
         """See that what the engine said at its end isn't that reading can't go on (`Database`)."""
+        if "couldn't be parsed" in words:
+            raise UnfitSource(
+                f"a statement of {self._server.server} isn't understood: {words}",
+                hint=f"leave its table out, then {self._resync}",
+            )
         if _STATEMENT.search(words):
             raise NeedsResync(
                 f"the log of {self._server.server} has a change as a statement, without its rows",
@@ -288,23 +298,28 @@ def _is_named(wanted: Sequence[str], row: Sequence[Any]) -> bool:
     return row[2] != "SEQUENCE" and any(fnmatchcase(f"{row[0]}.{row[1]}", each) for each in wanted)
 
 
-def _refuse_unfit(table: str, kind: str, engine: str, key: str | None, virtual: str | None, made: str) -> None:
+def _refuse_unfit(table: str, kind: str, engine: str, key: str | None, made: str) -> None:
     if kind != "BASE TABLE":
         raise UnfitSource(f"a table that is {kind.lower()} isn't read", table=table, hint="leave it out of `tables`")
     if engine != "InnoDB":
         raise UnfitSource(f"a table of engine {engine} has no transactions", table=table, hint="ENGINE = InnoDB")
     if not key:
         raise UnfitSource("a table without a primary key can't be followed", table=table, hint="give it one")
-    if virtual:
-        raise UnfitSource(
-            f"the log doesn't tell its virtual column {virtual.split()[0]}", table=table, hint="let it be STORED"
-        )
     if _CASCADES.search(made):
         raise UnfitSource(
             "a foreign key changes its rows when others change (CASCADE, SET NULL), and the log doesn't tell that",
             table=table,
             hint="let the key be ON DELETE RESTRICT, or leave the table out of `tables`",
         )
+
+
+def _refuse_columns(table: str, virtual: str | None, unread: str | None) -> None:
+    if virtual:
+        name = virtual.split("\n")[0]
+        raise UnfitSource(f"the log doesn't tell its virtual column {name}", table=table, hint="let it be STORED")
+    if unread:
+        name, _, kind = unread.split("\n")[0].rpartition(" ")
+        raise UnfitSource(f"column {name} is of type {kind}, which isn't read", table=table, hint="leave the table out")
 
 
 def _place(name: str) -> int:

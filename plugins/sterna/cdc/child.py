@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 BEAT = "__debezium-heartbeat"
 _OFFSETS = "offsets.dat"
+_MOST_REASONS = 8
 
 
 def main() -> None:
@@ -81,7 +82,7 @@ class _Engine:
 
     def handle(self, success: bool, message: Any, error: Any) -> None:
         """Take the engine's last words (`CompletionCallback`)."""
-        self._tell({"ended": str(message or ""), "error": str(error.getMessage() or error) if error else ""})
+        self._tell({"ended": str(message or ""), "error": _reasons(error)})
 
     def handleBatch(self, records: Any, committer: Any) -> None:
         """Pass changes on (`ChangeConsumer`)."""
@@ -162,6 +163,17 @@ class _Engine:
 def _class_path(shipped: Sequence[str], own: Sequence[str]) -> list[str]:
     """Return the jars to run: those of another version of the engine go before, and instead of, the package's."""
     return [*own, *(each for each in shipped if not (own and Path(each).name.startswith("debezium-")))]
+
+
+def _reasons(error: Any) -> str:
+    """Return what an error and those behind it say: the outermost often says nothing."""
+    said: list[str] = []
+    while error is not None and len(said) < _MOST_REASONS:
+        words = str(error.getMessage() or error.getClass().getSimpleName())
+        if not any(words in each for each in said):
+            said.append(words)
+        error = error.getCause()
+    return "; ".join(said)
 
 
 def _text(data: Any) -> str:

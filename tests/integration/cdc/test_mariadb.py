@@ -237,6 +237,7 @@ def test_what_can_not_be_followed_is_told(shop: MariaShop) -> None:
         ("CREATE TABLE t (id int)", "without a primary key"),
         ("CREATE TABLE t (id int PRIMARY KEY) ENGINE = MyISAM", "no transactions"),
         ("CREATE TABLE t (id int PRIMARY KEY, v int AS (id + 1) VIRTUAL)", "virtual column v"),
+        ("CREATE TABLE t (id int PRIMARY KEY, u uuid)", "column u is of type uuid, which isn't read"),
         ("CREATE TABLE t (id int PRIMARY KEY) WITH SYSTEM VERSIONING", "system versioned"),
         (
             "CREATE TABLE t (id int PRIMARY KEY, q int, FOREIGN KEY (q) REFERENCES p (id) ON DELETE CASCADE)",

@@ -150,7 +150,6 @@ class Binlog:
             "database.include.list": ",".join(map(_pattern, databases)),
             "table.include.list": ",".join(map(_pattern, tables)),
             "schema.history.internal.file.filename": str(folder / _HISTORY),
-            "connect.keep.alive": "false",  # whoever answers next may be another server: it is looked at first
             **_EXACTLY,
         }
 
@@ -270,6 +269,9 @@ _EXACTLY: Mapping[str, str] = {
     "errors.max.retries": "0",
     "poll.interval.ms": "100",
     "heartbeat.interval.ms": "2000",
+    # Else it is silent where nothing happens, and stays so when the server is started anew. That it may come back to
+    # another server is seen before the next drop.
+    "connect.keep.alive.interval.ms": "5000",
 }
 
 

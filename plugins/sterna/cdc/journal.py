@@ -2,6 +2,7 @@
 
 <inbox>/_cdc/sources/<source>/<epoch>/begin.json          the tables of an epoch, which begins with all of their rows
 <inbox>/_cdc/sources/<source>/<epoch>/asked.json          that it is to be begun
+<inbox>/_cdc/sources/<source>/<epoch>/layouts-<id>.json   what tables are like, where the source doesn't tell
 <inbox>/_cdc/drops/<source>/<epoch>/<down>.json           a drop: whole transactions, and where the next one begins
 <inbox>/_cdc/drops/<source>/<epoch>/<down>-<id>.parquet   rows of one table in it
 
@@ -65,6 +66,8 @@ class Drop:
         committed: when the source committed the last of it, microseconds since 1970; 0: unknown.
         known: by `schema.table`, the columns that each table had last.
         gone: by `schema.table`, columns that it had before, and whose values are on `main` still.
+        origin: which log the offset is in, where its name alone doesn't tell.
+        layouts: where it stands what tables are like there; "": the source tells.
     """
 
     epoch: int
@@ -76,6 +79,8 @@ class Drop:
     committed: int = 0
     known: Mapping[str, tuple[Column, ...]] = field(default_factory=dict)
     gone: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    layouts: str = ""
 
 
 @dataclass(frozen=True)
@@ -176,6 +181,24 @@ class Journal:
             made[table] = (*made.get(table, ()), Part(uri, rows, path.stat().st_size, columns))
         return made
 
+    def write_layouts(self, epoch: int, layouts: Mapping[str, Any]) -> str:
+        """Write down what tables are like; return where it stands."""
+        uri = f"{self._folder}/{epoch:06}/layouts-{uuid.uuid4().hex}.json"
+        create(self._objects, uri, _text({"layouts": layouts}))
+        return uri
+
+    def layouts(self, drop: Drop) -> dict[str, Any]:
+        """Return what tables were like at a drop's end.
+
+        Raises:
+            BadDrop: the file was changed.
+            ObjectMissing: it is gone.
+        """
+        if not drop.layouts:
+            return {}
+        found: dict[str, Any] = _parsed(drop.layouts, self._objects.read(drop.layouts))["layouts"]
+        return found
+
     def add(self, drop: Drop) -> bool:
         """Make a drop; say whether nobody else has made another one of its number."""
         return create(self._objects, self._uri(drop.epoch, drop.number), _text(asdict(drop)))
@@ -207,7 +230,8 @@ class Journal:
             known = {name: tuple(map(_column, columns)) for name, columns in told["known"].items()}
             place, offset = told["partition"], told["offset"]
             gone = {name: tuple(columns) for name, columns in told["gone"].items()}
-            return Drop(epoch, number, place, offset, tables, told["complete"], told["committed"], known, gone)
+            more = told["origin"], told["layouts"]
+            return Drop(epoch, number, place, offset, tables, told["complete"], told["committed"], known, gone, *more)
         except (KeyError, TypeError):
             raise BadDrop("this is no drop of a source", file=uri) from None
 

@@ -10,8 +10,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import LiteralString
+from pathlib import Path
+from typing import Any, LiteralString
 
+from sterna.cdc.database import Log
+from sterna.cdc.journal import Drop
 from sterna.edges.postgres.pool import PostgresPool, ServiceDatabase
 from sterna.edges.secrets import Secrets
 from sterna.errors import Busy, NeedsResync, SlotLost, UnfitSource
@@ -137,6 +140,16 @@ class Postgres:
             for (name,) in found:
                 connection.execute(SQL("DROP PUBLICATION {}").format(Identifier(name)))
 
+    def refuse_lost(self, last: Drop, tables: Sequence[str]) -> None:
+        """See that reading can go on behind a drop (`Database`)."""
+        self.slot(last.epoch)
+        self.refuse_remade(last.epoch, tables)
+        self.forget_others(last.epoch)
+
+    def log(self, last: Drop) -> Log:
+        """Return what the server keeps for the reader (`Database`)."""
+        return Log(self.slot(last.epoch).kept)
+
     def forget_others(self, epoch: int) -> None:
         """Take away slots that another epoch's reader has left: nobody would ever read them."""
         with self._pool.connection() as connection:
@@ -188,7 +201,21 @@ class Postgres:
                 hint=f"sterna cdc resync {self._source.name}",
             )
 
-    def properties(self, epoch: int, tables: Sequence[str], placeholder: str) -> dict[str, str]:
+    def jars(self) -> Sequence[Path]:
+        """Return nothing: the engine's package has all (`Database`)."""
+        return ()
+
+    def remember(self, folder: Path, layouts: Mapping[str, Any], offset: Mapping[str, Any]) -> None:
+        """Do nothing: the log tells what tables were like (`Database`)."""
+
+    def origin(self, offset: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+        """Return nothing: the slot knows its log (`Database`)."""
+        return {}
+
+    def refuse_words(self, words: str) -> None:
+        """Let everything be tried again (`Database`)."""
+
+    def properties(self, epoch: int, tables: Sequence[str], placeholder: str, folder: Path) -> dict[str, str]:
         """Return the engine's settings; secret."""
         host, _, port = self._source.hosts[0].rpartition(":")
         credential = self._secrets(self._source.credential_id)

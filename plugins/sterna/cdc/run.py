@@ -12,11 +12,21 @@ from dataclasses import dataclass, field
 from sterna.catalog.model import ICEBERG_TABLE, parse_key
 from sterna.cdc.apply import CATALOG, Target, apply
 from sterna.cdc.capture import Capture
+from sterna.cdc.database import Database, Log
 from sterna.cdc.journal import Drop, Epoch, Journal
+from sterna.cdc.kinds import open_database
 from sterna.cdc.plan import channel, next_work, position
-from sterna.cdc.postgres import Postgres
 from sterna.edges.spark.start import failures, is_connect, require_pyspark, start_classic
-from sterna.errors import EngineError, LogKept, NeedsClassicSpark, Remedy, SternaError, UnfitSource, UsageError
+from sterna.errors import (
+    EngineError,
+    LogKept,
+    NeedsClassicSpark,
+    PurgeNear,
+    Remedy,
+    SternaError,
+    UnfitSource,
+    UsageError,
+)
 from sterna.ingest.near import NearCatalog
 from sterna.ingest.region import RegionIngest, open_ingest
 from sterna.registry.model import SOURCE_BRANCH
@@ -48,6 +58,10 @@ class Followed:
     ingest: RegionIngest
     source: CdcSource
     journal: Journal
+
+    def database(self) -> Database:
+        """Return the source itself; whoever takes it closes it."""
+        return open_database(self.source, self.context.secrets)
 
     def target(self, name: str, key: Sequence[str]) -> Target:
         """Return a table of the source as it is on `main`."""
@@ -144,7 +158,7 @@ class Runner:
         """Read one source, until the run is over or somebody has to look at it."""
         name = followed.source.name
         while not self._over.is_set():
-            database = Postgres(followed.source, followed.context.secrets)
+            database = followed.database()
             capture = Capture(followed.source, database, followed.journal, lambda tables: newest_mark(followed, tables))
             try:
                 while not self._over.is_set() or (capture.is_beginning and not self._stopped.is_set()):
@@ -231,14 +245,12 @@ class Runner:
 
     def _look_at_log(self, followed: Followed) -> None:
         """Take note where the source keeps too much log: its disk is at stake."""
-        source, database = followed.source, Postgres(followed.source, followed.context.secrets)
+        source, database = followed.source, followed.database()
         try:
             number = followed.journal.newest()
             last = followed.journal.last(number) if number else None
-            kept = database.slot(number).kept if last is not None and last.offset is not None else 0
-            if kept > source.log_alarm:
-                said = f"the source keeps {kept} bytes of log for its reader, and log_alarm is {source.log_alarm}"
-                raise LogKept(said, hint="see LogKept in the run book")
+            if last is not None and last.offset is not None:
+                refuse_alarm(source, database.log(last))
         except SternaError as error:
             self._fail(f"{source.name}: log", error)
         finally:
@@ -250,6 +262,20 @@ class Runner:
             self.say(f"{what}: {type(error).__name__}: {error}")
         self._failed[what] = error
         return error.remedy is not Remedy.RETRY
+
+
+def refuse_alarm(source: CdcSource, log: Log) -> None:
+    """See that a source neither keeps too much log that was not read, nor is about to purge it.
+
+    Raises:
+        LogKept, PurgeNear: it does.
+    """
+    if log.left is not None and log.left < source.purge_alarm:
+        said = f"the source purges log that was not read in {max(0, int(log.left))} s, and purge_alarm is"
+        raise PurgeNear(f"{said} {source.purge_alarm} s", hint="see PurgeNear in the run book")
+    if log.kept > source.log_alarm:
+        said = f"the source keeps {log.kept} bytes of log for its reader, and log_alarm is {source.log_alarm}"
+        raise LogKept(said, hint="see LogKept in the run book")
 
 
 def least(followed: Followed, epoch: Epoch) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -49,7 +48,7 @@ def heart_of(context: RegionContext, plan: Plan, batch: int, rows: pa.Table) -> 
     return Heart(context, plan.run_id, batch, sizes)
 
 
-def brought_by(context: RegionContext, plan: Plan, number: int, done: Collection[int]) -> tuple[str, ...]:
+def brought_by(context: RegionContext, plan: Plan, number: int, done: frozenset[int]) -> tuple[str, ...]:
     """Return the tables whose files are all here since a batch is, while others are left; and say so.
 
     The small lane then looks at them, and publishes them: they don't wait for the rest of the round.

@@ -128,7 +128,7 @@ class _Side:
         with self.followed() as followed, tempfile.TemporaryDirectory() as folder:
             database = Postgres(followed.source, followed.context.secrets)
             database.prepare(1, ["public.t"])
-            properties = database.properties(1, ["public.t"], f"x-{secrets.token_hex(8)}")
+            properties = database.properties(1, ["public.t"], f"x-{secrets.token_hex(8)}", Path(folder))
             with Engine(properties, None, Path(folder)) as engine:
                 upserts = _Upserts(self._table(), engine)
                 running = threading.Thread(target=upserts.run)

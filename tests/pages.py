@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from sterna.catalog.model import Put
 from sterna.errors import CatalogUnreachable
@@ -21,6 +26,70 @@ from tests.support.small_world import World, make_world, run, with_third_region
 
 _WINDOW = {"width": 1180, "height": 800}
 _SOURCES = ("orders", "items", "customers", "payments", "returns", "stores", "suppliers", "visits")
+
+
+def _outlets() -> dict[str, Any]:
+    given = {"position": "c63c6a6571f2aa", "kept": True, "events": 0, "age": 0.0, "dead": 0}
+    pager = {"name": "pager", "kind": "webhook", **given, "events": 3, "age": 41.0, "dead": 2}
+    return {"outlets": [{"name": "lake_events", "kind": "kafka", **given}, pager], "unknown": []}
+
+
+def _runs(now: datetime) -> dict[str, Any]:
+    def run_of(dag: str, minutes: float, state: str, seconds: float) -> dict[str, Any]:
+        begun = now - timedelta(minutes=minutes)
+        end = None if state == "running" else (begun + timedelta(seconds=seconds)).isoformat()
+        name = f"asset_triggered__{begun:%Y-%m-%dT%H:%M:%S}+00:00"
+        times = {"run_after": begun.isoformat(), "start_date": begun.isoformat(), "end_date": end}
+        return {"dag_id": dag, "dag_run_id": name, "state": state, **times}
+
+    listed = [run_of("sterna_sync", 1.5 + 9.0 * at, "success" if at else "running", 11.0 + at) for at in range(5)]
+    listed.insert(3, run_of("sterna_gc", 20.0, "success", 48.0))
+    begun = (now - timedelta(seconds=70)).isoformat()
+    copies = [
+        {"task_id": "copy", "map_index": at, "state": "success" if at < 3 else "running", "start_date": begun}
+        for at in range(5)
+    ]
+    tasks = [{"task_id": "plan", "map_index": -1, "state": "success", "start_date": begun}, *copies]
+    return {
+        "**/api/v2/dags?*": {"dags": [{"dag_id": "sterna_sync"}]},
+        "**/dagRuns?*": {"dag_runs": listed},
+        "**/taskInstances?*": {"task_instances": tasks},
+        "**/xcomEntries/*": {"value": [{"bytes": 734_003_200 + 50_000_000 * at} for at in range(5)]},
+    }
+
+
+def _ingest(now: datetime) -> dict[str, Any]:
+    def batch(number: int, table: str, state: str, reason: str = "") -> dict[str, Any]:
+        lane = {"tenant": table.partition(".")[0], "table": table, "channel": "eu", "partition": ""}
+        closed = (now - timedelta(minutes=3 * (9 - number))).isoformat()
+        commit = "d7dfcf4c69c5" if state == "published" else ""
+        size = {"rows": 1_200 * number, "bytes": 310_000 * number, "snapshot": None, "commit": commit}
+        return {"lane": lane, "number": number, "state": state, "reason": reason, "closed": closed, **size}
+
+    bad = "acme.visits has no column named colour, and may not get one"
+    batches = [batch(8, "acme.uploads", "staged"), batch(7, "beta.scans", "published")]
+    batches += [batch(6, "acme.visits", "rejected", bad), batch(5, "acme.uploads", "published")]
+    waiting = {"tenant": "acme", "table": "acme.uploads", "buffered": 14, "waiting": 1, "bytes": 229_376, "age": 4.0}
+    tenants = [
+        {"name": "acme", "backlog": 229_376, "day": 4_812_000_000},
+        {"name": "beta", "backlog": 0, "day": 91_000_000},
+    ]
+    told = {"configured": True, "begun": True, "states": ["closed", "staged", "published", "rejected"]}
+    more = {"batches": batches, "tenants": tenants, "tables": [{**waiting, "alarm": False, "reason": ""}]}
+    return {"**/api/ingest": told | more}
+
+
+_NOW = datetime.now(UTC)
+OTHERS: dict[str, dict[str, Any]] = {
+    "events": {
+        "**/api/outlets": _outlets(),
+        "**/api/kpi*": {"configured": True, "kpi": {"total_revenue": "1284.50"}},
+    },
+    "runs": _runs(_NOW),
+    "ingest": _ingest(_NOW),
+    "inspector": {"**/api/features/123": {"age": 30, "city": "Shanghai", "last_updated_ts": "2026-05-20T10:00:00Z"}},
+}
+"""By view, what the servers would answer that a picture of it has no need of: Airflow, a tracker, brokers, a store."""
 
 
 def main() -> None:
@@ -40,6 +109,8 @@ def main() -> None:
             picture(browser, url, "regions", "light", folder / "regions.png")
             picture(browser, url, "regions", "dark", folder / "regions-dark.png")
             picture(browser, url, "tables", "light", folder / "tables.png")
+            for view, told in OTHERS.items():
+                picture(browser, url, view, "light", folder / f"{view}.png", told=told)
 
 
 def measure(tables: int) -> None:
@@ -90,14 +161,43 @@ def a_day(folder: Path) -> World:
     return world
 
 
-def picture(browser: Browser, url: str, view: str, look: str, file: Path) -> None:
-    """Take one picture."""
+def picture(
+    browser: Browser,
+    url: str,
+    view: str,
+    look: str,
+    file: Path,
+    *,
+    told: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Take one picture.
+
+    Args:
+        browser: takes it.
+        url: where the pages are.
+        view: which of them.
+        look: `light` or `dark`.
+        file: where the picture goes.
+        told: by path, what servers that aren't here would answer.
+    """
     context = browser.new_context(locale="en-GB", viewport=_WINDOW, color_scheme=look)  # type: ignore[arg-type]
     page = context.new_page()
+    for path, body in told.items():
+        page.route(path, partial(_answered, body=json.dumps(body)))
     page.goto(f"{url}/#/{view}")
+    if view == "inspector":
+        page.get_by_label("User ID").fill("123")
+        page.keyboard.press("Enter")
+    if view == "events":
+        expect(page.get_by_test_id("connection")).to_contain_text("Listening", timeout=30_000)
     expect(page.get_by_text("Loading…")).to_have_count(0, timeout=30_000)
+    expect(page.locator("[aria-busy=true]")).to_have_count(0, timeout=30_000)
     page.screenshot(path=file)
     context.close()
+
+
+def _answered(route: Route, body: str) -> None:
+    route.fulfill(body=body, content_type="application/json")
 
 
 if __name__ == "__main__":

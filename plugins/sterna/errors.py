@@ -68,7 +68,9 @@
     │   ├── SourceUnreachable    the engine that reads them ended, or doesn't answer                 retry
     │   ├── UnfitSource          the database, a table or a value can't be followed as it is          stop
     │   ├── LogKept              the database keeps more log for its reader than is healthy              stop
+    │   ├── PurgeNear            the database is about to purge log that was not read                stop
     │   ├── SlotLost             the database has forgotten changes that were not read yet           stop
+    │   ├── PositionLost         the database's log isn't the one that was read, or has lost a part  stop
     │   └── NeedsResync          what was changed there can't be told by changes of rows             stop
     ├── FeaturesError
     │   ├── FeatureStoreUnreachable  the store of features doesn't answer, or isn't the primary      retry
@@ -643,6 +645,18 @@ class SlotLost(CdcError):
     """The database has forgotten changes that were not read yet: its slot is gone, or was invalidated."""
 
     exit_code = 6
+
+
+class PositionLost(CdcError):
+    """A database's log hasn't got the place up to which it was read: purged, begun anew, or another server's."""
+
+    exit_code = 6
+
+
+class PurgeNear(CdcError):
+    """A database is about to purge log that was not read yet."""
+
+    exit_code = 5
 
 
 class LogKept(CdcError):

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
 from playwright.sync_api import Browser, Page, Route, expect
 
 from sterna.edges.brokers.message import Message
 from sterna.errors import CatalogUnreachable
+from sterna.gc.hold import hold
 from sterna.outlets.letters import bury
 from sterna.status.alarms import AlarmLimits
 from tests.support.pages import Pages, chromium, page_app, served
@@ -117,6 +121,54 @@ def test_a_dark_region_is_dark_and_not_red(page: Page, pages: Pages) -> None:
     expect(page.locator(".badge.red")).to_have_count(0)
 
 
+STATUS = {
+    "region": "eu",
+    "watermark": "",
+    "lag_seconds": 900.0,
+    "source_hash": "c" * 64,
+    "shared": False,
+    "primary": "us",
+    "epoch": 3,
+    "last_commit": "2026-01-01T00:00:00Z",
+    "last_run": "run-1",
+    "cut_off": "the primary us does not answer",
+    "unread_held": "the list of held tables can't be read",
+    "alarms": [{"kind": "cut off", "text": "for 20 min"}],
+    "stored": {"evidence": {"files": 1, "bytes": 2048}, "garbage": {"files": 1, "bytes": 5 << 20}},
+    "transit": [{"held": {"key": "ns.huge"}, "lag_seconds": 60.0, "bytes_left": 7 << 30, "under_way": True}],
+    "held": [
+        {"held": {"key": f"ns.t{at}", "since": "", "reason": ODD, "file": "s3://x"}, "do": "wait"} for at in range(25)
+    ],
+    "unseen": ["the store of us"],
+    "day": [],
+}
+
+
+def test_a_region_that_is_cut_off_and_being_seeded_says_all_it_knows(page: Page) -> None:
+    answer(page, "**/api/regions/eu", STATUS)
+    page.goto("/")
+    card = page.get_by_role("region", name="eu")
+    expect(card.get_by_text("at most 15 min")).to_be_visible()
+    for text in (
+        "the primary us does not answer",
+        "us, epoch 3",
+        "cut off",
+        "being seeded",
+        "2.0 KiB",
+        "5.0 MiB",
+        "1 tables, 7.0 GiB left",
+        "the list of held tables can't be read",
+        "Not looked at: the store of us",
+        "No commit in the last day",
+    ):
+        expect(card.get_by_text(text).first).to_be_attached()
+    expect(card.locator(".badge.red")).to_have_text("needs a person")
+    card.get_by_text("Held tables: 25").click()
+    expect(card.get_by_text("and 5 more")).to_be_visible()
+    page.set_viewport_size({"width": 400, "height": 800})
+    assert fits(page)
+
+
 def test_regions_that_cannot_be_listed(page: Page) -> None:
     answer(page, "**/api/regions", {"error": "can't read the registry"}, 503)
     page.goto("/")
@@ -147,6 +199,47 @@ def test_tables_by_mouse_and_keyboard(page: Page) -> None:
     expect(page.get_by_text("No table has that in its name.")).to_be_visible()
     page.get_by_role("button", name="What would the next sync do?").click()
     expect(page.get_by_text(re.compile("^The next sync "))).to_be_visible()
+
+
+def test_every_state_of_a_table_and_its_pages(page: Page) -> None:
+    states = ("served", "behind", "held", "transit", "missing", "gone")
+    said = {"served": "served", "behind": "behind", "held": "held", "transit": "in transit"}
+    said |= {"missing": "not here yet", "gone": "gone from main"}
+    rows = [{"key": f"ns.{state}", "state": state, "lag": None, "snapshot": "", "held": None} for state in states]
+    told = {"region": "eu", "total": 120, "size": 50, "counts": dict.fromkeys(states, 1), "rows": rows}
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/api/tables/" in request.url else None)
+    for at in (0, 1, 2):
+        answer(page, f"**/api/tables/eu?*page={at}*", told | {"page": at})
+    page.goto("/#/tables")
+    for state in states:
+        expect(page.get_by_role("row").filter(has_text=f"ns.{state}")).to_contain_text(said[state])
+    expect(page.get_by_text("Page 1 of 3, 120 tables")).to_be_visible()
+    expect(page.get_by_role("button", name="Previous")).to_be_disabled()
+    page.get_by_role("button", name="Next", exact=True).click()
+    page.get_by_text("Page 2 of 3, 120 tables").wait_for()
+    page.get_by_role("button", name="Next", exact=True).click()
+    expect(page.get_by_text("Page 3 of 3, 120 tables")).to_be_visible()
+    expect(page.get_by_role("button", name="Next", exact=True)).to_be_disabled()
+    assert len(asked) == 3
+
+
+def test_a_table_shows_its_events_and_holds_when_somebody_asks(page: Page, world: World) -> None:
+    hold(world.context(), world.catalog.reference("main_replica_eu").hash, timedelta(days=1))
+    page.goto("/#/tables")
+    row = page.get_by_role("row").filter(has_text="ns.orders")
+    row.locator("summary").focus()
+    page.keyboard.press("Enter")
+    expect(row).to_contain_text("updated")
+    expect(row).to_contain_text("Snapshot 1 is held until")
+    other = page.get_by_role("row").filter(has_text=ODD)
+    answer(page, "**/api/tables/eu/one*", {"events": [], "holds": []})
+    other.locator("summary", has_text="Show").click()
+    expect(other).to_contain_text("No event in the last week.")
+    expect(other).to_contain_text("No hold keeps it.")
+    answer(page, "**/api/tables/eu/one*", {"error": "Nessie does not answer"}, 503)
+    page.get_by_role("row").filter(has_text="ns.items").locator("summary").click()
+    expect(page.get_by_role("alert")).to_have_text("Nessie does not answer")
 
 
 def test_tables_empty_and_failing(page: Page) -> None:
@@ -186,6 +279,47 @@ def test_an_event_comes_live_and_brings_its_figure(page: Page, world: World) -> 
     expect(page.locator("tbody tr").filter(has_text="ns.items")).to_have_count(1)
     expect(page.locator(".facts").first).to_contain_text("ns.items")
     expect(page.get_by_test_id("kpi")).to_contain_text(ODD)
+
+
+def test_a_figure_that_is_on_its_way_is_a_placeholder(page: Page) -> None:
+    waiting = held_back(page, "**/api/kpi*")
+    page.goto("/#/events")
+    figure = page.get_by_test_id("kpi")
+    asked = first(page, waiting)
+    expect(figure).to_have_attribute("aria-busy", "true")
+    expect(figure).to_have_css("color", "rgba(0, 0, 0, 0)")
+    asked.fulfill(status=502, body='{"statusMessage": "no figure now"}')
+    expect(figure).to_have_text("no figure now")
+    expect(figure).not_to_have_attribute("aria-busy", "true")
+
+
+def test_outlets_say_what_is_wrong_with_them(page: Page) -> None:
+    def outlet(name: str, **more: object) -> dict[str, object]:
+        given = {
+            "name": name,
+            "kind": "webhook",
+            "position": "a" * 64,
+            "kept": True,
+            "events": 2,
+            "age": 60.0,
+            "dead": 0,
+        }
+        return given | more
+
+    named = [outlet("pager"), outlet("new", position=""), outlet("late", kept=False)]
+    answer(page, "**/api/outlets", {"outlets": named, "unknown": [outlet("old")]})
+    page.goto("/#/events")
+    said = {
+        "pager": "2 events",
+        "new": "not begun",
+        "late": "the log has it no more",
+        "old": "not in the services file",
+    }
+    for name, text in said.items():
+        expect(page.get_by_role("row").filter(has=page.get_by_role("rowheader", name=name))).to_contain_text(text)
+    answer(page, "**/api/outlets", {"error": "the primary does not answer"}, 503)
+    page.reload()
+    expect(page.get_by_role("alert")).to_have_text("the primary does not answer")
 
 
 def test_the_figure_waits(page: Page) -> None:
@@ -240,6 +374,22 @@ def test_ingest(page: Page) -> None:
     page.get_by_label("Where is my upload?").fill("abc")
     page.keyboard.press("Enter")
     expect(page.locator(".card .facts")).to_contain_text("rejected")
+    channel = {"table": "acme.events", "drops": 3, "accepted": "41", "settled": ""}
+    drop = {"state": "buffered", "lane": lane, "accepted": "2026-01-01T00:00:00+00:00", "rows": 2, "bytes": 9}
+    for found, text in (
+        ({"found": "channel", "channels": [channel]}, "41"),
+        ({"found": "drop", "drop": drop, "batch": None}, "none yet"),
+        ({"found": ""}, "Nothing here has that id."),
+    ):
+        answer(page, "**/api/ingest/find*", found)
+        page.get_by_role("button", name="Find").click()
+        expect(page.locator(".card")).to_contain_text(text)
+    answer(page, "**/api/ingest?*", {"configured": True, "begun": False})
+    page.locator("#tenant").select_option("acme")
+    expect(page.get_by_text("Nothing came in yet.")).to_be_visible()
+    answer(page, "**/api/ingest", told | {"tables": []})
+    page.reload()
+    expect(page.get_by_text("Nothing waits.")).to_be_visible()
     answer(page, "**/api/ingest?*", {"error": "the tracker does not answer"}, 503)
     page.locator("#state").select_option("rejected")
     expect(page.get_by_text("the tracker does not answer")).to_be_visible()
@@ -286,6 +436,29 @@ def test_the_inspector_finds_a_user(page: Page) -> None:
     expect(shown).to_contain_text("30")
     expect(shown).to_contain_text("Shanghai")
     assert len(asked) == 1
+
+
+def test_the_inspector_and_the_service_behind_it(page: Page, pages: Pages) -> None:
+    service = FastAPI()
+
+    @service.get("/features/user/{user}")
+    def features(user: int) -> Any:
+        return FOUND if user == 123 else JSONResponse({"detail": "unknown"}, 404)
+
+    page.goto("/#/inspector")
+    page.get_by_label("User ID").fill("123")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_have_text("Lookup failed! Feature service URL is not configured")
+    with served(service) as url:
+        pages.settings["feature_service_url"] = url
+        page.keyboard.press("Enter")
+        expect(page.get_by_test_id("features-display")).to_contain_text("Shanghai")
+        page.get_by_label("User ID").fill("404")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_have_text("Lookup failed! Failed to fetch features for user 404.")
+    page.get_by_label("User ID").fill("abc")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_have_text("Lookup failed! Invalid user ID format")
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,11 @@ class Objects:
     def fetching(self, run: str) -> Objects:
         return Objects(self.store, self.mapping, self.turn, run)
 
+    def passing(self) -> Objects:
+        made = copy(self)
+        made._run = ""
+        return made
+
     def ask_again(self) -> None:
         """No store is silent here for longer than a call."""
 

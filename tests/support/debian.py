@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.embedded.jars import cache_folder
+from sterna.edges.jars import cache_folder
 
 
 def unpacked(*packages: str) -> Path:

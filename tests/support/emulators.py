@@ -26,7 +26,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from sterna.embedded.jars import cache_folder
+from sterna.edges.jars import cache_folder
 from sterna.embedded.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
 from tests.support.gcs_gate import TOKEN
 

@@ -22,7 +22,11 @@ from sterna.edges.spark import code as spark_code
 from sterna.edges.spark.session import Session, close_session, map_items, open_session
 from sterna.edges.spark.start import require_iceberg
 from sterna.errors import EngineError
+from sterna.sync.options import SyncOptions
+from sterna.sync.run import sync
+from sterna.verify.structure import verify_structure
 from tests.support import spark_jobs
+from tests.support.small_world import make_world, with_registry
 
 CANARY = "canary-5d1f"
 CONNECTION = json.dumps(
@@ -45,6 +49,7 @@ def main(master: str, folder: Path, ui: str) -> dict[str, Any]:
         found |= _secrets(session, ui)
         found |= _failures(session)
         found["cancelled"] = _cancelled(session, folder)
+        found["whole sync"] = _synced(master, folder)
         found["after"] = map_items(session, spark_jobs.upper, ["still there"])
         if not session.connect:
             found["reused"] = _reused(master, session)
@@ -174,6 +179,19 @@ def _cancelled(session: Session, folder: Path) -> dict[str, Any]:
         interrupted = True
     map_items(session, spark_jobs.process, ["2"])
     return {"interrupted": interrupted, "items": len(items), "started": len(list(marks.iterdir()))}
+
+
+def _synced(master: str, folder: Path) -> list[str]:
+    """Bring two tables to another region, and localize all that is theirs on the same Spark; return what was told."""
+    world = make_world(folder / "world")
+    regions = [{**each, "spark": master, "localize": "spark"} for each in world.registry.model_dump()["regions"]]
+    world = with_registry(world, regions=regions)
+    world.commit(a=[world.write("a") for _ in range(4)][-1], b=world.write("b"))
+    lines: list[str] = []
+    report = sync(world.context(), SyncOptions(), lines.append)
+    assert set(report.published) == {"ns", "ns.a", "ns.b"}, report
+    assert verify_structure(world.context()).findings == ()
+    return lines
 
 
 def _reused(master: str, session: Session) -> dict[str, Any]:

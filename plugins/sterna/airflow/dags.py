@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param, XComArg
 
-from sterna.airflow.assets import main_asset, transit_asset
+from sterna.airflow.assets import announcements, main_asset, transit_asset
 from sterna.airflow.operators import (
     RUN,
     SternaAnnounceOperator,
@@ -56,7 +56,8 @@ The sync leaves them out, as *in transit*, so that all others are published mean
 | task | what it does |
 |---|---|
 | plan | lists what the tables in transit lack here |
-| copy | copies the files that lie in other regions, a task a batch, and proves each of them present |
+| copy | copies the files that lie in other regions, and proves each present; when all of a table are here, a run of \
+the sync publishes it |
 | localize | writes this region's own copy of every file that holds paths |
 | arrive | ends the round, and starts a run of the sync, which publishes what is here |
 
@@ -282,6 +283,7 @@ def _brought(options: dict[str, Any] | str, last: Any, name: str, common: dict[s
         run=run,
         map_index_template=SternaCopyOperator.label_template,
         max_active_tis_per_dagrun=int(number("copy_slots")),
+        outlets=[announcements()],
         execution_timeout=seconds("copy_timeout"),
         **common,
     ).expand(batch=plan.output)

@@ -1,7 +1,7 @@
 """The stages of a sync as operators: thin, so that users' own DAGs can string them together as well.
 
-    plan → copy (one task a batch) → localize → publish → announce → linger, where that is asked for
-    plan → copy (one task a batch) → localize → arrive                  the large lane, which publishes nothing
+    plan → copy (a task a share of the batches) → localize → publish → announce → linger, where that is asked for
+    plan → copy (a task a share of the batches) → localize → arrive     the large lane, which publishes nothing
 
 XComs carry the URI of the run's folder, batch numbers and counts; the plan and its list of files stay in that folder.
 """
@@ -9,7 +9,9 @@ XComs carry the URI of the run's folder, batch numbers and counts; the plan and 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import SkipMixin
@@ -23,6 +25,7 @@ from sterna.airflow.base import SternaOperator as SternaOperator
 from sterna.airflow.gc_operator import SternaGcOperator as SternaGcOperator
 from sterna.airflow.lag_operator import SternaLagOperator as SternaLagOperator
 from sterna.airflow.metrics import record_sync
+from sterna.airflow.settings import most_mapped
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
@@ -35,6 +38,8 @@ _COPY_AGAIN = "no table of this run has all of its files: clear the run, or wait
 
 class SternaPlanOperator(SternaOperator, SkipMixin):
     """Plan a sync, explain it in the log, and return its copy batches, to map `SternaCopyOperator` over.
+
+    Each is an item; where there are more than Airflow maps over (`[core] max_map_length`), neighbours are one.
 
     The XCom `run` is the URI of the run's folder. When there is nothing to do, and in a dry run, the sterna tasks
     behind this one are skipped; after nothing to do `SternaAnnounceOperator` still runs. The large lane is started,
@@ -57,6 +62,7 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
         """Plan, explain, and skip what has nothing to do."""
         from sterna.render.plan import plan_text
         from sterna.sync import stages
+        from sterna.sync.plan.batches import shares
 
         region = self.open()
         options, dry_run = read_options(self.options)
@@ -74,10 +80,7 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
         if dry_run:
             self._skip_stages(context, dry_run)
         context["ti"].xcom_push(RUN, planned.run)
-        return [
-            {"number": batch.number, "origin": batch.origin, "files": batch.files, "bytes": batch.bytes}
-            for batch in planned.batches
-        ]
+        return [asdict(share) for share in shares(planned.batches, most_mapped())]
 
     def _skip_stages(self, context: TaskContext, dry_run: bool) -> None:
         stages: tuple[type, ...] = (SternaCopyOperator, SternaLocalizeOperator, SternaPublishOperator)
@@ -89,11 +92,13 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
 
 
 class SternaCopyOperator(SternaOperator):
-    """Copy one batch of foreign files and prove each of them present; return the counts.
+    """Copy batches of foreign files, one after the other, and prove each file present; return the counts.
+
+    Where the large lane has brought all files of a table, it updates the asset of `main`: a sync publishes it.
 
     Args:
         run: URI of the run's folder.
-        batch: one of the batches that the plan returned.
+        batch: one of the items that the plan returned.
         kwargs: see `SternaOperator`.
     """
 
@@ -101,23 +106,39 @@ class SternaCopyOperator(SternaOperator):
     label_template = "{{ task.label }}"
 
     def __init__(self, *, run: str, batch: Mapping[str, Any], **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**{**announcing({}), **kwargs})
         self.run = run
         self.batch = batch
 
     @property
     def label(self) -> str:
-        """The batch in a few words, such as `us-lake 120 files 3.1 GB`."""
-        return f"{self.batch['origin']} {self.batch['files']} files {_size(self.batch['bytes'])}"
+        """The batches in a few words, such as `us-lake 120 files 3.1 GB`."""
+        from sterna.sync.whole import sized
+
+        return f"{self.batch['origin']} {self.batch['files']} files {sized(self.batch['bytes'])}"
 
     def execute(self, context: TaskContext) -> str:
-        """Copy the batch."""
+        """Copy the batches."""
         from sterna.replica import run_folder
+        from sterna.replica.amount import seldom
+        from sterna.replica.records import StageReport
         from sterna.sync import stages
+        from sterna.sync.copy import DEFAULT_DEADLINE
+        from sterna.sync.sizes import Dark
 
         # rclone gets the task's own deadline, so that it is ended in an orderly way.
-        limit: Any = {"deadline": self.execution_timeout.total_seconds()} if self.execution_timeout else {}
-        return run_folder.to_json(stages.copy(self.open(), self.run, self.batch["number"], self.say, **limit))
+        limit = self.execution_timeout.total_seconds() if self.execution_timeout else DEFAULT_DEADLINE
+        end, region, copied, dark = time.monotonic() + limit, self.open(), StageReport(), Dark()
+        first, say = self.batch["number"], seldom(self.say)
+        for number in range(first, self.batch.get("last", first) + 1):
+            left = max(end - time.monotonic(), 0.0)
+            copied += stages.copy(region, self.run, number, say, deadline=left, dark=dark)
+        if copied.here and announcements() in self.outlets:
+            self.say(f"all files of {', '.join(copied.here)} are here: the next sync publishes that")
+            context["outlet_events"][announcements()].add(
+                main_asset(region.region.name), extra={"reason": "tables in transit are here"}
+            )
+        return run_folder.to_json(copied)
 
 
 class SternaLocalizeOperator(SternaOperator):
@@ -237,12 +258,13 @@ class SternaSyncOperator(SternaOperator):
     def execute(self, context: TaskContext) -> dict[str, Any]:
         """Run all stages, again while there is more to do."""
         from sterna.errors import UsageError
+        from sterna.replica.amount import seldom
         from sterna.sync.run import sync
 
         options, dry_run = read_options(self.options)
         if dry_run:
             raise UsageError("dry_run is not for this operator, which syncs", hint="use SternaPlanOperator")
-        report = sync(self.open(), options, self.say)
+        report = sync(self.open(), options, seldom(self.say))
         record_sync(report)
         return in_short(report)
 
@@ -308,11 +330,3 @@ def _operator(task: Any) -> type:
     # A mapped task stands for its operator without being one.
     kind: type = task.operator_class if task.is_mapped else type(task)
     return kind
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"

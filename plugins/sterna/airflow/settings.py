@@ -178,6 +178,13 @@ def number(name: str) -> float:
         raise UsageError(f"[{SECTION}] {name} in Airflow's configuration is {value!r}: expected a number") from None
 
 
+def most_mapped() -> int:
+    """Return over how many items Airflow maps a task, at most."""
+    from airflow.sdk import conf
+
+    return max(1, conf.getint("core", "max_map_length", fallback=1024))
+
+
 def seconds(name: str) -> timedelta:
     """Return an option's value, a number of seconds.
 

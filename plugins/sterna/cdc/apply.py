@@ -117,7 +117,9 @@ def _merge(catalog: NearCatalog, look: Look[JavaBase], objects: Objects, target:
     if (truncated := _last_truncation(rows)) is not None:
         import pyarrow.compute as pc
 
-        rows, cleared = rows.filter(pc.greater(rows[SEQUENCE], truncated)), True
+        kept = rows.filter(pc.greater(rows[SEQUENCE], truncated))
+        # What is left of nothing has no type for Spark.
+        rows, cleared = kept if kept.num_rows else rows.schema.empty_table(), True
     names = [name for name in rows.column_names if not name.startswith("_sterna_") and name not in target.columns]
     frame = _folded(spark.createDataFrame(rows), target.columns, names)
     if work.keys is not None and truncated is None:

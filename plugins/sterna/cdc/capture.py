@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from sterna.cdc.database import Database
 from sterna.cdc.engine import Engine
 from sterna.cdc.gathering import Gatherer
 from sterna.cdc.journal import Drop, Epoch, Journal
-from sterna.cdc.postgres import Postgres
-from sterna.errors import Busy
+from sterna.errors import Busy, NeedsResync, ObjectMissing, SourceUnreachable
 from sterna.services.cdc import CdcSource
 
 _MOST_ROWS, _MOST_BYTES = 100_000, 256 << 20  # of one drop, but for larger transactions
@@ -39,7 +39,7 @@ class Capture:
     """
 
     source: CdcSource
-    database: Postgres
+    database: Database
     journal: Journal
     marked: Callable[[Mapping[str, tuple[str, ...]]], int] = lambda tables: 0
     clock: Callable[[], float] = time.monotonic
@@ -51,13 +51,15 @@ class Capture:
     _since: float = 0.0
     _last_write: float = 0.0
     _place: dict[str, Any] | None = None
+    is_heard: bool = False
+    """Whether the engine has told anything since it was started."""
 
     def step(self, seconds: float) -> int:
         """Read for a while; return how many drops were made.
 
         Raises:
             SourceUnreachable: the engine ended, or the source doesn't answer.
-            UnfitSource, SlotLost, NeedsResync: it can't be followed.
+            UnfitSource, SlotLost, PositionLost, NeedsResync: it can't be followed.
             Busy: somebody else reads it.
             DatabaseUnreachable, DatabaseRefused, StoreUnreachable, StoreDenied: not now.
         """
@@ -66,9 +68,11 @@ class Capture:
             engine, gatherer = self._opened()
             while self.clock() < end:
                 for said in engine.told(_SLICE):
+                    self.is_heard = True
                     if "n" in said:
                         self._place = said
                     else:
+                        self._place = None  # it is before what comes now
                         self._take(gatherer, said)
                         continue
                     made += self._written(engine, gatherer)
@@ -76,6 +80,10 @@ class Capture:
                         break
                 made += self._written(engine, gatherer)
             return made
+        except SourceUnreachable as error:
+            self.close()
+            self.database.refuse_words(error.message)
+            raise
         except BaseException:
             self.close()
             raise
@@ -87,6 +95,12 @@ class Capture:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._engine = self._folder = self._gatherer = self._place = None
+        self.is_heard = False
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether the rows that an epoch begins with are being read: whoever is ended meanwhile begins anew."""
+        return self._engine is not None and self._is_first()
 
     @property
     def pid(self) -> int | None:
@@ -100,18 +114,28 @@ class Capture:
         number, tables = self._epoch.number, self._epoch.tables
         place = None
         if self._last is not None and self._last.offset is not None and self._last.partition is not None:
-            self.database.slot(number)
-            self.database.refuse_remade(number, list(tables))
-            self.database.forget_others(number)
+            self.database.refuse_lost(self._last, list(tables))
             place = self._last.partition, self._last.offset
         placeholder = f"sterna-{secrets.token_hex(16)}"
         self._folder = Path(tempfile.mkdtemp(prefix="sterna-cdc-"))
-        properties = self.database.properties(number, list(tables), placeholder)
-        self._engine = Engine(properties, place, self._folder)
-        known, gone = (self._last.known, self._last.gone) if self._last is not None else ({}, {})
-        self._gatherer = Gatherer(self._folder, placeholder, tables, self.database.refuse_filled, known, gone)
+        properties = self.database.properties(number, list(tables), placeholder, self._folder)
+        known, gone, layouts = ({}, {}, {}) if self._last is None else self._told_before(self._last)
+        if place is not None:
+            self.database.remember(self._folder, layouts, place[1])
+        self._engine = Engine(properties, place, self._folder, self.database.jars())
+        self._gatherer = Gatherer(self._folder, placeholder, tables, self.database.refuse_filled, known, gone, layouts)
         self._since = self._last_write = self.clock()
         return self._engine, self._gatherer
+
+    def _told_before(self, last: Drop) -> tuple[Any, Any, Any]:
+        try:
+            return last.known, last.gone, self.journal.layouts(last)
+        except ObjectMissing:
+            raise NeedsResync(
+                f"the journal of {self.source.name} has lost what its tables are like",
+                file=last.layouts,
+                hint=f"sterna cdc resync {self.source.name}",
+            ) from None
 
     def _begun(self) -> tuple[Epoch, Drop | None]:
         """Return the epoch to go on with; one whose first rows never were complete is begun anew, as the next."""
@@ -132,6 +156,8 @@ class Capture:
         if not gatherer.rows:
             self._since = self.clock()
         gatherer.take(said)
+        if said.get("schema", "") is None:  # its own place is told next: with the last one the drop would have too much
+            self._place = None
         if self._is_first() and _is_full(gatherer) and not gatherer.is_open:
             self._add(gatherer, Drop(self._epoch.number, self._next()))
 
@@ -170,10 +196,21 @@ class Capture:
         made = replace(
             drop, tables=tables, committed=gatherer.committed, known=dict(gatherer.known), gone=dict(gatherer.gone)
         )
+        if drop.offset is not None:
+            made = replace(made, **self._whereabouts(gatherer, drop.offset))
         # Looked at before each drop: who was asked to begin anew must not go on with the old epoch.
         if self.journal.newest() != drop.epoch or not self.journal.add(made):
             raise Busy(f"somebody else reads the source {self.source.name}, or it is to be read anew")
         self._last = made
+
+    def _whereabouts(self, gatherer: Gatherer, offset: Mapping[str, Any]) -> dict[str, Any]:
+        """Return which log a place is in, and where it stands what tables are like there."""
+        last = self._last
+        layouts = last.layouts if last is not None else ""
+        if gatherer.layouts and (gatherer.has_other_layouts or not layouts):
+            layouts = self.journal.write_layouts(self._epoch.number, gatherer.layouts)
+            gatherer.has_other_layouts = False
+        return {"layouts": layouts, "origin": self.database.origin(offset, last.origin if last is not None else {})}
 
     def _next(self) -> int:
         return self._last.number + 1 if self._last is not None else 1

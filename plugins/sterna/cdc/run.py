@@ -12,11 +12,21 @@ from dataclasses import dataclass, field
 from sterna.catalog.model import ICEBERG_TABLE, parse_key
 from sterna.cdc.apply import CATALOG, Target, apply
 from sterna.cdc.capture import Capture
+from sterna.cdc.database import Database, Log
 from sterna.cdc.journal import Drop, Epoch, Journal
+from sterna.cdc.kinds import open_database
 from sterna.cdc.plan import channel, next_work, position
-from sterna.cdc.postgres import Postgres
 from sterna.edges.spark.start import failures, is_connect, require_pyspark, start_classic
-from sterna.errors import EngineError, LogKept, NeedsClassicSpark, Remedy, SternaError, UnfitSource, UsageError
+from sterna.errors import (
+    EngineError,
+    LogKept,
+    NeedsClassicSpark,
+    PurgeNear,
+    Remedy,
+    SternaError,
+    UnfitSource,
+    UsageError,
+)
 from sterna.ingest.near import NearCatalog
 from sterna.ingest.region import RegionIngest, open_ingest
 from sterna.registry.model import SOURCE_BRANCH
@@ -48,6 +58,10 @@ class Followed:
     ingest: RegionIngest
     source: CdcSource
     journal: Journal
+
+    def database(self) -> Database:
+        """Return the source itself; whoever takes it closes it."""
+        return open_database(self.source, self.context.secrets)
 
     def target(self, name: str, key: Sequence[str]) -> Target:
         """Return a table of the source as it is on `main`."""
@@ -103,9 +117,13 @@ class Runner:
     _journals: dict[str, tuple[int, list[Drop]]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _over: threading.Event = field(default_factory=threading.Event)
+    _stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self, seconds: float) -> Ran:
-        """Read and apply for some seconds; at the end what is in the journal is in its tables, where nothing fails."""
+        """Read and apply for some seconds; at the end what is in the journal is in its tables, where nothing fails.
+
+        Rows that a reading begins with are read to their end, however long that takes: who ends it begins anew.
+        """
         readers = [threading.Thread(target=self._read, args=(each,), daemon=True) for each in self.followed]
         end = time.monotonic() + seconds
         try:
@@ -124,7 +142,7 @@ class Runner:
                 if f"{each.source.name}: reading" not in self._failed:
                     self._look_at_log(each)
         finally:
-            self._over.set()
+            self.stop()
             for reader in readers:
                 reader.join()
         codes = [error.exit_code for error in self._failed.values()]
@@ -133,18 +151,20 @@ class Runner:
 
     def stop(self) -> None:
         """Let `run` come to its end now."""
+        self._stopped.set()
         self._over.set()
 
     def _read(self, followed: Followed) -> None:
         """Read one source, until the run is over or somebody has to look at it."""
         name = followed.source.name
         while not self._over.is_set():
-            database = Postgres(followed.source, followed.context.secrets)
+            database = followed.database()
             capture = Capture(followed.source, database, followed.journal, lambda tables: newest_mark(followed, tables))
             try:
-                while not self._over.is_set():
+                while not self._over.is_set() or (capture.is_beginning and not self._stopped.is_set()):
                     made = capture.step(_SLICE)
-                    self._failed.pop(f"{name}: reading", None)
+                    if capture.is_heard:  # an engine that only starts, and then ends again, is no better than none
+                        self._failed.pop(f"{name}: reading", None)
                     if made:
                         with self._lock:
                             self._drops += made
@@ -189,10 +209,12 @@ class Runner:
         if began != number:
             known = []
         if len(known) > _KNOWN:
-            begun = least(followed, epoch)
-            known = [drop for drop in known if drop.number > begun]
-        after = known[-1].number if known else least(followed, epoch)
+            known = _needed(known, least(followed, epoch))
+        # With the last one that is in every table: it tells which tables had no row until then.
+        after = known[-1].number if known else max(0, least(followed, epoch) - 1)
         known = [*known, *followed.journal.drops(number, after)]
+        if known and known[0].number > 1 and any(drop.complete for drop in known[1:]):
+            known = followed.journal.drops(number)  # some table has a part of its first rows
         self._journals[followed.source.name] = number, known
         return epoch, known
 
@@ -223,14 +245,12 @@ class Runner:
 
     def _look_at_log(self, followed: Followed) -> None:
         """Take note where the source keeps too much log: its disk is at stake."""
-        source, database = followed.source, Postgres(followed.source, followed.context.secrets)
+        source, database = followed.source, followed.database()
         try:
             number = followed.journal.newest()
             last = followed.journal.last(number) if number else None
-            kept = database.slot(number).kept if last is not None and last.offset is not None else 0
-            if kept > source.log_alarm:
-                said = f"the source keeps {kept} bytes of log for its reader, and log_alarm is {source.log_alarm}"
-                raise LogKept(said, hint="see LogKept in the run book")
+            if last is not None and last.offset is not None:
+                refuse_alarm(source, database.log(last))
         except SternaError as error:
             self._fail(f"{source.name}: log", error)
         finally:
@@ -244,15 +264,41 @@ class Runner:
         return error.remedy is not Remedy.RETRY
 
 
+def refuse_alarm(source: CdcSource, log: Log) -> None:
+    """See that a source neither keeps too much log that was not read, nor is about to purge it.
+
+    Raises:
+        LogKept, PurgeNear: it does.
+    """
+    if log.left is not None and log.left < source.purge_alarm:
+        said = f"the source purges log that was not read in {max(0, int(log.left))} s, and purge_alarm is"
+        raise PurgeNear(f"{said} {source.purge_alarm} s", hint="see PurgeNear in the run book")
+    if log.kept > source.log_alarm:
+        said = f"the source keeps {log.kept} bytes of log for its reader, and log_alarm is {source.log_alarm}"
+        raise LogKept(said, hint="see LogKept in the run book")
+
+
 def least(followed: Followed, epoch: Epoch) -> int:
-    """Return the number of the last drop of an epoch that is in every table."""
-    found = _positions(followed, epoch.tables)
-    return min((place if begun == epoch.number else 0 for begun, place in found), default=0)
+    """Return the number of the last drop of an epoch that is in every table; one without a row yet lacks none."""
+    found = dict(zip(epoch.tables, _positions(followed, epoch.tables), strict=True))
+    nothing = [name for name, place in found.items() if place == (0, 0)]
+    begun = min((number if of == epoch.number else 0 for of, number in found.values() if of), default=0)
+    last = followed.journal.drop(epoch.number, begun) if begun and nothing else None
+    return 0 if nothing and (last is None or any(name in last.known for name in nothing)) else begun
 
 
 def newest_mark(followed: Followed, tables: Mapping[str, Sequence[str]]) -> int:
     """Return the newest epoch that some tables on `main` have rows of; 0: none."""
     return max((epoch for epoch, _ in _positions(followed, tables)), default=0)
+
+
+def _needed(known: list[Drop], begun: int) -> list[Drop]:
+    """Return the drops that are still needed when all tables have come up to one of them.
+
+    Those with the first rows are needed all, until every table has all of them: what they don't have goes.
+    """
+    complete = next((drop.number for drop in known if drop.complete), 0)
+    return known if begun < complete else [drop for drop in known if drop.number >= begun]
 
 
 def _positions(followed: Followed, tables: Mapping[str, Sequence[str]]) -> list[tuple[int, int]]:

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 
 from sterna.cdc.journal import Drop, Epoch
 from sterna.cdc.plan import channel, position
-from sterna.cdc.postgres import Postgres
-from sterna.cdc.run import Followed, least
-from sterna.errors import SternaError, UnfitSource
+from sterna.cdc.run import Followed, least, refuse_alarm
+from sterna.errors import LogKept, PurgeNear, SternaError, UnfitSource
 
-_LATE = 5  # as the exit code for what waits for too long
+_ALARMS: dict[type[SternaError], str] = {LogKept: "log_alarm", PurgeNear: "purge_alarm"}
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,8 @@ class SourceStanding:
         drops: of that, in the journal.
         committed: when the source committed the last of them, microseconds since 1970; 0: nothing yet.
         kept: bytes of log that the source keeps for the reader; None: that isn't known.
-        alarm: whether that is more than `log_alarm`.
+        left: seconds until the source purges log that was not read; None: it isn't near.
+        alarm: which limit isn't kept, `log_alarm` or `purge_alarm`; "": none.
         tables: each of them.
         new: tables of the source that match the settings, and come with the next reading.
         problem: why it isn't followed; "": it is.
@@ -53,7 +53,8 @@ class SourceStanding:
     drops: int = 0
     committed: int = 0
     kept: int | None = None
-    alarm: bool = False
+    left: int | None = None
+    alarm: str = ""
     tables: tuple[TableStanding, ...] = ()
     new: tuple[str, ...] = ()
     problem: str = ""
@@ -100,9 +101,10 @@ def check(followed: Followed) -> Checked:
         UnfitSource: it can't.
         DatabaseUnreachable, DatabaseRefused, CredentialError: it can't be asked.
     """
-    database = Postgres(followed.source, followed.context.secrets)
+    database = followed.database()
     try:
         tables = database.tables()
+        database.jars()
     finally:
         database.close()
     found = tuple((name, followed.target(name, key).key, key) for name, key in tables.items())
@@ -140,19 +142,27 @@ def _standing(followed: Followed) -> SourceStanding:
     except SternaError as error:
         return SourceStanding(name, problem=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
     told = SourceStanding(name, number, last.number if last else 0, last.committed if last else 0, tables=tables)
-    database = Postgres(followed.source, followed.context.secrets)
+    database = followed.database()
     try:
         there = set(database.tables())
         new = tuple(sorted(there - set(epoch.tables))) if epoch is not None else ()
-        kept = database.slot(number).kept if last is not None and last.offset is not None else None
-        if epoch is not None and kept is not None:
+        log = None
+        if epoch is not None and last is not None and last.offset is not None:
+            log = database.log(last)
             database.refuse_remade(number, list(epoch.tables))
     except SternaError as error:
         return replace(told, problem=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
     finally:
         database.close()
-    alarm = kept is not None and kept > followed.source.log_alarm
-    return replace(told, kept=kept, alarm=alarm, new=new, exit_code=_LATE if alarm else 0)
+    told = replace(told, new=new)
+    if log is None:
+        return told
+    told = replace(told, kept=log.kept, left=None if log.left is None else int(log.left))
+    try:
+        refuse_alarm(followed.source, log)
+    except (LogKept, PurgeNear) as error:
+        return replace(told, alarm=_ALARMS[type(error)], exit_code=error.exit_code)
+    return told
 
 
 def _tables(followed: Followed, epoch: Epoch | None, last: Drop | None) -> tuple[TableStanding, ...]:

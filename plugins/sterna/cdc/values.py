@@ -20,9 +20,15 @@ _PLAIN = {"int8": "int", "int16": "int", "int32": "int", "int64": "long", "float
 _PLAIN |= {"boolean": "boolean", "string": "string"}
 _TIMES = {"io.debezium.time.Date": "date", "io.debezium.time.MicroTimestamp": "timestamp"}
 _TIMES |= {"io.debezium.time.ZonedTimestamp": "timestamptz", "io.debezium.time.MicroTime": "string"}
-_BITS = ("BYTEA", "BIT", "VARBIT")
+_TIMES |= {"io.debezium.time.Timestamp": "timestamp"}
+_BYTES = ("BYTEA", "BIT", "VARBIT", "BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")
+_NUMBERS = ("NUMERIC", "DECIMAL", "DEC", "FIXED")
+_LARGE = "org.apache.kafka.connect.data.Decimal"  # a BIGINT UNSIGNED
+_MYSQL = ("io.debezium.connector.mariadb.Source", "io.debezium.connector.mysql.Source")
+_ZERO = "1970-01-01T00:00:00Z"
 _EPOCH, _DAY = datetime(1970, 1, 1), date(1970, 1, 1)
 _MOST_DIGITS = 38
+_DIGITS = "10"  # a MySQL's, where a statement says none; a Postgres always says how many
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,8 @@ def columns_of_schema(schema: Mapping[str, Any]) -> tuple[SourceColumn, ...]:
     """
     after = next(field for field in schema["fields"] if field["field"] == "after")
     _refuse_names([field["field"] for field in after["fields"]])
-    return tuple(_column(field) for field in after["fields"])
+    zeros = any(field.get("name") in _MYSQL for field in schema["fields"])
+    return tuple(_column(field, zeros=zeros) for field in after["fields"])
 
 
 def read_row(columns: Sequence[SourceColumn], row: Mapping[str, Any], absent: Mapping[str, Any]) -> list[Any]:
@@ -101,14 +108,33 @@ def _refuse_names(names: Sequence[str]) -> None:
         raise UnfitSource("two of its columns differ by case alone", hint="leave the table out")
 
 
-def _column(field: Mapping[str, Any]) -> SourceColumn:
+def _column(field: Mapping[str, Any], *, zeros: bool) -> SourceColumn:
     name, parameters = field["field"], field.get("parameters") or {}
     if field["type"] == "array":
         element = _element(name, field["items"], parameters)
         read = element.read
         type: Type = {"type": "list", "element": element.column.type}
         return SourceColumn(Column(name, type), lambda given: [None if v is None else read(v) for v in given], True)
-    return _element(name, field, parameters)
+    found = _element(name, field, parameters)
+    if zeros and field.get("name") in _TIMES and not field.get("optional"):
+        return SourceColumn(found.column, _certain(name, field["name"], found.read), False)
+    return found
+
+
+def _certain(name: str, meaning: str, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a reader of a column that can't be null: there a MySQL's zero dates come as the beginning of 1970."""
+
+    def certain(given: Any) -> Any:
+        if given == _ZERO:  # no other TIMESTAMP comes as this: the first is a second later
+            return None
+        if given == 0 and meaning != "io.debezium.time.MicroTime":
+            raise UnfitSource(
+                f"a value of column {name} is 0000-00-00, or 1970-01-01: that isn't told apart",
+                hint="let the column be null: ALTER TABLE … MODIFY, then sterna cdc resync",
+            )
+        return read(given)
+
+    return certain
 
 
 def _element(name: str, field: Mapping[str, Any], parameters: Mapping[str, str]) -> SourceColumn:
@@ -116,10 +142,19 @@ def _element(name: str, field: Mapping[str, Any], parameters: Mapping[str, str])
     native = parameters.get(f"{_SOURCE}type", "").upper()
     if meaning in _TIMES:
         return SourceColumn(Column(name, _TIMES[meaning]), _TIME_READERS[meaning], False)
-    if kind == "string" and native == "NUMERIC" and (digits := _digits(parameters)):
+    if meaning == _LARGE:
+        return SourceColumn(Column(name, "decimal(20, 0)"), _large, False)
+    if kind == "string" and native.partition(" ")[0] in _NUMBERS and (digits := _digits(parameters)):
         precision, scale = digits
         return SourceColumn(Column(name, f"decimal({precision}, {scale})"), _decimal_reader(scale), False)
-    if kind == "bytes" and native.lstrip("_") in _BITS:
+    if meaning == "io.debezium.data.Enum" and "\\" in (allowed := parameters.get("allowed", "")):
+        if "\\" in allowed.replace("\\,", ","):
+            raise UnfitSource(
+                f"an option of column {name} has a backslash, which isn't read", hint="leave its table out"
+            )
+        # The log's values have a comma so, and the first rows' have it plain.
+        return SourceColumn(Column(name, "string"), lambda given: given.replace("\\,", ","), False)
+    if kind == "bytes" and native.lstrip("_") in _BYTES:
         return SourceColumn(Column(name, "binary"), base64.b64decode, False)
     if kind == "bytes":  # a type that the engine doesn't know, in its text form
         return SourceColumn(Column(name, "string"), lambda given: base64.b64decode(given).decode(), False)
@@ -134,7 +169,7 @@ def _as_it_is(given: Any) -> Any:
 
 def _digits(parameters: Mapping[str, str]) -> tuple[int, int] | None:
     """Return precision and scale where the database limits them, within what Iceberg has."""
-    precision, scale = parameters.get(f"{_SOURCE}length", "0"), parameters.get(f"{_SOURCE}scale", "0")
+    precision, scale = parameters.get(f"{_SOURCE}length", _DIGITS), parameters.get(f"{_SOURCE}scale", "0")
     if not 0 < int(precision) <= _MOST_DIGITS or not 0 <= int(scale) <= int(precision):
         return None
     return int(precision), int(scale)
@@ -158,18 +193,23 @@ def _quantized(value: Decimal, step: Decimal) -> Decimal:
     return value.quantize(step, context=Context(prec=_MOST_DIGITS + 1))
 
 
+def _large(given: str) -> Decimal:
+    return Decimal(int.from_bytes(base64.b64decode(given), "big", signed=True))
+
+
 def _zoned(given: str) -> datetime:
     return datetime.fromisoformat(given.replace("Z", "+00:00")).astimezone(UTC)
 
 
 def _time(given: int) -> str:
-    seconds, micros = divmod(given, 1_000_000)
-    text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    seconds, micros = divmod(abs(given), 1_000_000)
+    text = f"{'-' if given < 0 else ''}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     return f"{text}.{micros:06}" if micros else text
 
 
 _TIME_READERS: dict[str, Callable[[Any], Any]] = {
     "io.debezium.time.Date": lambda days: _DAY + timedelta(days=days),
+    "io.debezium.time.Timestamp": lambda millis: _EPOCH + timedelta(milliseconds=millis),
     "io.debezium.time.MicroTimestamp": lambda micros: _EPOCH + timedelta(microseconds=micros),
     "io.debezium.time.ZonedTimestamp": _zoned,
     "io.debezium.time.MicroTime": _time,

@@ -77,7 +77,8 @@ def main(argv: Sequence[str] | None = None, secrets: Secrets | None = None) -> N
         sys.exit(error.exit_code)
     except SystemExit as ended:
         if ended.code == exits.INTERRUPTED:
-            sys.stderr.write("interrupted; a later run resumes\n")
+            demo = arguments[:1] == ["demo"]
+            sys.stderr.write(f"interrupted; {'all that it started has ended' if demo else 'a later run resumes'}\n")
         raise
     finally:
         finder.reset(before)

@@ -13,9 +13,23 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Column
 
 from sterna.errors import SternaError, printable, printable_lines
 from sterna.render.plain import plain
+from sterna.replica.amount import Amount, seldom
+
+
+class _Bar(BarColumn):
+    """A bar that shows while something is begun and not done."""
+
+    def render(self, task: Task) -> ProgressBar:
+        """Return the bar, of no width before and after."""
+        bar = super().render(task)
+        bar.width = self.bar_width if 0 < task.completed < 1 else 0
+        return bar
 
 
 class Output:
@@ -44,16 +58,23 @@ class Output:
 
     @contextmanager
     def progress(self, title: str) -> Iterator[Callable[[str], None]]:
-        """Show progress: on a terminal a moving line with the last news under the finished ones, else plain lines."""
+        """Show progress: on a terminal a moving line with the last news under the finished ones, and a bar where that
+        tells how far something is; else plain lines.
+        """
         if not self._err.is_terminal:
-            yield lambda text: self._err.print(printable_lines(text), markup=False)
+            yield seldom(lambda text: self._err.print(printable_lines(text), markup=False))
             return
-        with self._err.status(title) as status:
+        news = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis"))
+        with Progress(SpinnerColumn(), _Bar(bar_width=30), news, console=self._err, transient=True) as moving:
+            task = moving.add_task(escape(title), total=1.0, visible=True)
 
             def show(text: str) -> None:
-                text = printable_lines(text)
-                status.update(escape(f"{title}: {text}"))
-                self._err.print(f"[dim]{escape(text)}[/dim]")
+                line = printable_lines(text)
+                moving.update(task, description=escape(f"{title}: {line}"))
+                if isinstance(text, Amount):
+                    moving.update(task, completed=text.share)
+                else:
+                    self._err.print(f"[dim]{escape(line)}[/dim]")
 
             yield show
 

@@ -47,8 +47,16 @@ catalog = load_catalog("eu", type="rest", uri="{iceberg}/{branch}", warehouse="e
 print(catalog.load_table("{table}").scan().to_arrow())"""
 
 
-def addresses(stage: Deployment, airflows: Mapping[str, Airflow], uploads: Uploads, say: Say) -> None:
-    """Print where everything is, and what to type."""
+def addresses(stage: Deployment, airflows: Mapping[str, Airflow], uploads: Uploads, begin: str, say: Say) -> None:
+    """Print where everything is, and what to type.
+
+    Args:
+        stage: the catalog and the stores.
+        airflows: by region.
+        uploads: the gateways.
+        begin: the cursor before the first event.
+        say: called with each line.
+    """
     variables = _variables(stage, uploads)
     say(f"Nessie       {stage.nessie.uri}")
     for region, airflow in airflows.items():
@@ -59,11 +67,11 @@ def addresses(stage: Deployment, airflows: Mapping[str, Airflow], uploads: Uploa
     say(f"S3, all      {stage.wide.url}, key {stage.wide.access_key}, secret {stage.wide.secret_key}")
     say(f"registry     {stage.registry}")
     say(f"services     {uploads.services}")
-    for title, text in _lines(stage, uploads, variables).items():
+    for title, text in _lines(stage, uploads, begin, variables).items():
         say(f"{title}:\n{text}\n")
 
 
-def _lines(stage: Deployment, uploads: Uploads, variables: Path) -> dict[str, str]:
+def _lines(stage: Deployment, uploads: Uploads, begin: str, variables: Path) -> dict[str, str]:
     endpoint, gateway = stage.endpoints["eu"], uploads.urls["eu"]
     values = {
         "nessie": stage.nessie.uri,
@@ -79,7 +87,8 @@ def _lines(stage: Deployment, uploads: Uploads, variables: Path) -> dict[str, st
     python = shlex.quote(sys.executable)
     status = f"(. {shlex.quote(str(variables))}; {python} -m sterna.cli.main status --region eu)"
     curl = (
-        f"curl -N '{gateway}/v1/events?tables={TABLE}'\ncurl '{gateway}/v1/tables'\ncurl '{gateway}/features/user/123'"
+        f"curl -N '{gateway}/v1/events?tables={TABLE}&after={begin}'\n"
+        f"curl '{gateway}/v1/tables'\ncurl '{gateway}/features/user/123'"
     )
     return {
         "status of eu": status,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from sterna.embedded.process import remove_folder
 from sterna.errors import UsageError
 
 LOCK = "demo.lock"
@@ -57,7 +58,7 @@ def _made(stack: ExitStack, work: Path | None, prefix: str) -> Path:
     for earlier in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         _remove_if_dead(earlier)
     folder = Path(tempfile.mkdtemp(prefix=prefix))
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    stack.callback(remove_folder, folder)
     return folder
 
 
@@ -79,6 +80,6 @@ def _remove_if_dead(folder: Path) -> None:
             return
         lock = _locked(folder / LOCK)
         try:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
         finally:
             os.close(lock)

@@ -152,7 +152,7 @@ def _play(stack: ExitStack, folder: Path, stay: bool, say: Say, result: DemoResu
     result.story = follow_story(contexts["eu"], spark, posted, listener, airflows["eu"], say)
     _go_dark(spark, stage, answers, say, result.failures)
     if stay:
-        addresses(stage, airflows, posted, say)
+        addresses(stage, airflows, posted, contexts["eu"].catalog.no_ancestor(), say)
 
 
 def _starting(

@@ -10,12 +10,12 @@ import signal
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 
+from sterna.edges.jars import pinned_jars
 from sterna.edges.java import find_java
 from sterna.embedded.certificate import ServerCertificate, make_certificate
-from sterna.embedded.jars import Jar, fetch_jars
+from sterna.embedded.jars import fetch_jars
 from sterna.embedded.process import LOOPBACK, Process, start_process, wait_until_ready
 
 USER = "sterna"
@@ -106,13 +106,6 @@ def java_command(jars: str, main: str, *arguments: object, memory: str, options:
     Raises:
         EngineError: no Java fits, or a jar can't be fetched.
     """
-    paths = os.pathsep.join(str(path) for path in fetch_jars(pinned_jars(jars)))
+    paths = os.pathsep.join(str(path) for path in fetch_jars(pinned_jars("sterna.embedded", jars)))
     java = [str(find_java().executable), f"-Xmx{memory}", *_JVM_OPTIONS, *options, "-cp", paths, main]
     return [*java, *(str(each) for each in arguments)]
-
-
-def pinned_jars(name: str) -> tuple[Jar, ...]:
-    """Return the jars that a list names, a line each: group, artifact, version, bytes and SHA-256."""
-    lines = (files("sterna.embedded") / name).read_text().splitlines()
-    rows = [line.split() for line in lines if line and not line.startswith("#")]
-    return tuple(Jar(group, artifact, version, int(size), digest) for group, artifact, version, size, digest in rows)

@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
@@ -18,6 +17,7 @@ from xml.sax.saxutils import quoteattr
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from sterna.edges.jars import Jar, cache_folder
 from sterna.edges.java import find_java
 from sterna.embedded.java import network_options
 from sterna.embedded.process import Process, start_process
@@ -25,32 +25,6 @@ from sterna.errors import EngineError
 
 _DEADLINE_SECONDS = 3600.0
 _PROGRESS_SECONDS = 0.2
-
-
-@dataclass(frozen=True)
-class Jar:
-    """One file of a Maven repository.
-
-    Args:
-        organisation: the coordinate's group.
-        name: the coordinate's artifact.
-        revision: the coordinate's version.
-        size: its length in bytes.
-        sha256: its digest in hex: what runs here is what was tested, whichever mirror it came from.
-        classifier: the coordinate's classifier, or "".
-    """
-
-    organisation: str
-    name: str
-    revision: str
-    size: int
-    sha256: str
-    classifier: str = ""
-
-    @property
-    def file_name(self) -> str:
-        """Its name in the repository and in the cache."""
-        return f"{self.name}-{self.revision}{'-' if self.classifier else ''}{self.classifier}.jar"
 
 
 NESSIE = Jar(
@@ -76,13 +50,6 @@ ICEBERG_AWS = Jar(
     "dd7e49ffa4ac9b215bed846581991259e3aec9bb2fa08d6cec029c46cd66d957",
 )
 ALL_JARS = (NESSIE, ICEBERG_SPARK, ICEBERG_AWS)
-
-
-def cache_folder() -> Path:
-    """Return the folder for what is downloaded once: STERNA_CACHE, else `sterna` in the user's cache folder."""
-    if os.environ.get("STERNA_CACHE"):
-        return Path(os.environ["STERNA_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sterna"
 
 
 def fetch_jars(jars: Iterable[Jar] = ALL_JARS, *, console: Console | None = None) -> list[Path]:

@@ -29,7 +29,7 @@ from sterna.embedded.postgres import (
     readable_binaries,
     unprivileged_account,
 )
-from sterna.embedded.process import LOOPBACK, Process, free_port, start_process
+from sterna.embedded.process import LOOPBACK, Process, free_port, remove_folder, start_process
 from sterna.errors import EngineError
 
 _START_SECONDS = 120.0
@@ -177,7 +177,7 @@ class Cluster:
         for member in self.members:
             (member.folder / "pgpass").unlink(missing_ok=True)
         for folder in self.temporary:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
 
 
 def start_cluster(work: Path) -> Cluster:
@@ -195,7 +195,7 @@ def start_cluster(work: Path) -> Cluster:
     temporary = (home,) if home.parent != work else ()
     with ExitStack() as stack:
         for folder in temporary:
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            stack.callback(remove_folder, folder)
         setup = _prepare(work, home, account)
         voter = setup.launch(_VOTER)
         stack.callback(voter.stop)

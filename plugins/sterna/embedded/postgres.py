@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
-from sterna.embedded.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
+from sterna.embedded.process import LOOPBACK, Process, free_port, remove_folder, start_process, wait_until_ready
 from sterna.errors import EngineError
 
 _START_SECONDS = 120.0
@@ -137,7 +137,7 @@ class Postgres:
         """End the server; its data stays where it is in the work folder."""
         self.process.stop()
         for folder in self.temporary:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
 
 
 def create_database(admin: Database, name: str) -> Database:
@@ -193,7 +193,7 @@ def start_postgres(work: Path, settings: Mapping[str, str] | None = None) -> Pos
         process = serve()
     except BaseException:
         for each in temporary:
-            shutil.rmtree(each, ignore_errors=True)
+            remove_folder(each)
         raise
     return Postgres(admin, process, folder, temporary, _serve=serve)
 

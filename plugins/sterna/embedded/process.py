@@ -163,6 +163,21 @@ def stop_all() -> None:
         list(pool.map(Process.stop, list(_started)))
 
 
+def remove_folder(folder: Path, patience: float = 10.0) -> None:
+    """Remove a folder, though what was just killed in it may write a moment longer.
+
+    Args:
+        folder: what goes; it may be gone already.
+        patience: seconds to try again. What then stays is left.
+    """
+    end = time.monotonic() + patience
+    while folder.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        if time.monotonic() > end:
+            return
+        time.sleep(_POLL_SECONDS)
+
+
 def wait_until_ready(process: Process, ready: Callable[[], bool], *, timeout: float) -> None:
     """Wait until a child answers; stop it when it does not.
 

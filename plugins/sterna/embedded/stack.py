@@ -19,7 +19,7 @@ from sterna.embedded.airflow import Airflow, create_airflow_database, start_airf
 from sterna.embedded.jars import fetch_jars
 from sterna.embedded.nessie import Nessie, Warehouse, start_nessie
 from sterna.embedded.postgres import Database, Postgres, start_postgres
-from sterna.embedded.process import start_together
+from sterna.embedded.process import start_together, stop_all
 from sterna.embedded.registry_file import bucket, catalog_credential, environment_of, new_keys, write_registry
 from sterna.embedded.s3 import Endpoint, start_s3, start_wide_s3
 from sterna.errors import EngineError
@@ -162,9 +162,12 @@ def _start_catalog(
     warehouses = [Warehouse(region, bucket(region), "warehouse", endpoint) for region, endpoint in endpoints.items()]
     with ThreadPoolExecutor(max_workers=1) as pool:
         tables = pool.submit(create_airflow_database, server, work) if server and airflow else None
-        nessie = start_nessie(
-            work, database=server.create_database("nessie") if server else None, warehouses=warehouses, access=access
-        )
+        try:
+            database = server.create_database("nessie") if server else None
+            nessie = start_nessie(work, database=database, warehouses=warehouses, access=access)
+        except KeyboardInterrupt:
+            stop_all()  # else Airflow's tables would be waited for
+            raise
     try:
         return nessie, tables.result() if tables else None
     except BaseException:

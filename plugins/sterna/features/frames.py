@@ -80,8 +80,8 @@ class Frames:
             frame = frame.where(f.crc32(self._column(self._key).cast("string")) % sample == 0)
         if not self._view.unique:
             newest = [f.col(_quoted(str(self._view.event_time))).desc_nulls_last()]
-            # Of several that are as new, always the same one.
-            newest += [self._column(each).cast("string").desc_nulls_last() for each in self._columns]
+            # Of several that are as new, always the same one, and the one that the replica tells.
+            newest += [self._column(each).desc_nulls_last() for each in self._columns]
             turn = f.row_number().over(Window.partitionBy(self._column(self._key)).orderBy(*newest))
             frame = frame.withColumn(_TURN, turn).where(f.col(_TURN) == 1)
         # The change itself, though all are inserts: Spark finds a key that is none while it makes this text.

@@ -16,6 +16,7 @@ from sterna.features.frames import Frames
 from sterna.features.model import Column, State, digest_of
 from sterna.features.store import FeatureStore, Run
 from sterna.replica.region import RegionContext
+from sterna.replica.view_position import write_view_position
 from sterna.services.features import Entity, Features, View
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def materialize(
         NotAKey: the view says `unique`, and its key isn't.
         UsageError: there is no such table in the replica.
         FeaturesError, EngineError: the store or Spark doesn't do it.
+        StoreError: the region's object store doesn't take the note of how far the view is.
     """
     if refusal := context.registry.refusal(view.table, context.region.name):
         return Materialized(view.name, "refused", refusal, gone=store.refuse(view.name, refusal))
@@ -111,13 +113,19 @@ def materialize(
     if not why and state.snapshot == target[0] and state.pending is None:
         return Materialized(view.name, "same", snapshot=target[0])
     with telling_of(context, view):
-        if not why:
-            try:
-                return _by_changes(spark, store, subject, state)
-            except (Gap, NotAnAncestor) as error:
-                why = error.message
-                state = store.state(view.name)
-        return _whole(spark, store, subject, state, why)
+        made = _filled(spark, store, subject, state, why)
+    write_view_position(context, view.name, view.table, target[0])
+    return made
+
+
+def _filled(spark: SparkSession, store: FeatureStore, subject: Subject, state: State, why: str) -> Materialized:
+    if not why:
+        try:
+            return _by_changes(spark, store, subject, state)
+        except (Gap, NotAnAncestor) as error:
+            why = error.message
+            state = store.state(subject.view.name)
+    return _whole(spark, store, subject, state, why)
 
 
 def look(context: RegionContext, spark: SparkSession, features: Features, view: View) -> Subject | None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from sterna.edges.secrets import Secrets
 from sterna.edges.valkey.store import open_async_store, telling
-from sterna.errors import CredentialError, FeaturesError, FeatureStoreUnreachable, Remedy, SternaError
+from sterna.errors import CredentialError, FeaturesError, FeatureStoreUnreachable, QueueFull, Remedy, SternaError
 from sterna.features import scripts
 from sterna.features.codec import row_bytes
 from sterna.features.model import (
@@ -31,6 +31,7 @@ from sterna.services.features import Features, Online, View
 
 _DARK_SECONDS = 1.0  # for which a store that didn't answer isn't asked again
 _SOURCE_AT_ONCE = 4
+_SOURCE_MOST = 200  # questions that are asked or wait; those beyond would be answered when nobody waits any more
 _TRIES, _PAUSE = 3, 2.0
 _T = TypeVar("_T")
 
@@ -201,6 +202,7 @@ class FeatureReader:
             as_of: a time in the past.
 
         Raises:
+            QueueFull: too many questions wait for the replica.
             SternaError: the replica doesn't say, at the last of three tries.
         """
         told = await self._past(view, ids, as_of) if as_of else await self._now(view, ids)
@@ -258,6 +260,8 @@ class FeatureReader:
     async def _from_source(self, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
         key = (view.name, tuple(ids), as_of)
         if key not in self._flights:
+            if len(self._flights) >= _SOURCE_MOST:
+                raise QueueFull(f"{_SOURCE_MOST} questions wait for the replica already")
             task = asyncio.create_task(self._asked(view, ids, as_of))
             self._flights[key] = task
             task.add_done_callback(lambda _: self._flights.pop(key, None))

@@ -120,7 +120,7 @@ def _known(asked: DataFrame, service: TrainingService, view: View, entity: Entit
     # What was deleted again, or replaced, by the label's time adds up to nothing.
     there = joined.groupBy(_LABEL, _AT, *rows).agg(f.sum(_SIGN).alias(_SIGN)).where(f.col(_SIGN) > 0)
     order: list[Column] = [f.col("v0").desc()] if view.event_time else []
-    order += [f.col(name).cast("string").desc_nulls_last() for name in rows]
+    order += [f.col(name).desc_nulls_last() for name in rows]
     turn = f.row_number().over(Window.partitionBy(_LABEL).orderBy(*order))
     newest = there.withColumn(_TURN, turn).where(f.col(_TURN) == 1)
     if moment is not None and view.max_age is not None:
@@ -157,7 +157,8 @@ def _placed(asked: DataFrame, spark: SparkSession, table: str) -> tuple[DataFram
         return asked.where("false").withColumn(_NUMBER, f.lit(0)), []
     oldest_first = line[::-1]
     earliest = asked.agg(f.min(f.unix_millis(_AT))).collect()[0][0]
-    if loaded.snapshot(oldest_first[0][0]).parentId() is not None and (earliest or 0) < oldest_first[0][1]:
+    is_cut = loaded.snapshot(oldest_first[0][0]).parentId() is not None
+    if is_cut and earliest is not None and earliest < oldest_first[0][1]:
         raise LabelTooOld(
             f"a label is for {_shown(earliest)}, and the history that is kept begins at {_shown(oldest_first[0][1])}",
             table=table,

@@ -14,15 +14,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Query, Request
 from starlette.responses import Response
 
-from sterna.errors import Remedy, SnapshotGone, SternaError
+from sterna.errors import OutOfTime, Remedy, SnapshotGone, SternaError
 from sterna.features.model import entity_id, shown
 from sterna.features.online import AsOf, How, Told
 from sterna.gateway import features_examples as examples
 from sterna.gateway.features_room import FeaturesRoom
 from sterna.gateway.gateway import Gateway
 from sterna.gateway.logs import FIELDS
-from sterna.gateway.plain_route import PlainRoute
+from sterna.gateway.plain_route import admitting
 from sterna.gateway.replies import RefusedRequest
+from sterna.gateway.tokens import Reader
 from sterna.services.features import Entity, FeatureService, View
 
 _LOG = logging.getLogger("sterna.features")
@@ -51,7 +52,7 @@ class FeaturesRouter:
 
     def __init__(self, gateway: Gateway, room: FeaturesRoom) -> None:
         self._gateway, self._room = gateway, room
-        self.router = APIRouter(tags=["features"], route_class=PlainRoute)
+        self.router = APIRouter(tags=["features"], route_class=admitting(self._admit))
         self.router.get("/features/{view}/{id}", responses=examples.ONE)(self.one)
         self.router.post("/v1/features", responses=examples.MANY)(self.many)
 
@@ -66,7 +67,7 @@ class FeaturesRouter:
 
         Whole numbers of 64 bits and decimals are text, and so are times and what JSON has no number for.
         """
-        roles = await self._roles(request, {"as_of"})
+        roles = self._roles(request, {"as_of"})
         found, past = self._view(view, roles), _as_of(as_of)
         entity = self._room.features.entity_of(found)
         key = _id(entity, id)
@@ -84,7 +85,7 @@ class FeaturesRouter:
         as_of: _AsOf = "",
     ) -> Response:
         """Tell a service's features of many entities. An entity without a row has nulls."""
-        roles = await self._roles(request, {"as_of"})
+        roles = self._roles(request, {"as_of"})
         service, past = self._service(asked), _as_of(as_of)
         columns = [tuple(name.split(".", 1)) for name in service.features]
         views = [self._view(name, roles) for name in dict.fromkeys(view for view, _ in columns)]
@@ -105,8 +106,11 @@ class FeaturesRouter:
         found = [any(each.rows[id] is not None for each in told) for id in ids]
         return _answer({"rows": rows, "found": found, "snapshots": snapshots}, _headers(told))
 
-    async def _roles(self, request: Request, known: Collection[str]) -> Collection[str]:
-        reader = await self._gateway.reader(request)
+    async def _admit(self, request: Request) -> None:
+        request.scope["state"]["reader"] = await self._gateway.reader(request)
+
+    def _roles(self, request: Request, known: Collection[str]) -> Collection[str]:
+        reader: Reader = request.scope["state"]["reader"]
         if request.scope["query_string"] and (unknown := [each for each in request.query_params if each not in known]):
             shown_name = unknown[0] if re.fullmatch(r"[A-Za-z0-9_.-]{1,40}", unknown[0]) else "(not shown)"
             raise RefusedRequest(400, f"unknown parameter: {shown_name}")
@@ -133,7 +137,7 @@ class FeaturesRouter:
         try:
             told = await self._room.reader.read(view, ids, as_of)
         except SternaError as error:
-            passes = error.remedy is Remedy.RETRY
+            passes = error.remedy is Remedy.RETRY or isinstance(error, OutOfTime)
             level = logging.WARNING if passes or isinstance(error, SnapshotGone) else logging.ERROR
             _LOG.log(
                 level, "view %s: %s: %s", view.name, type(error).__name__, error, extra={FIELDS: {"request_id": number}}

@@ -155,9 +155,11 @@ def _sql(view: View, entity: Entity, table: Key, count: int) -> str:
     columns = "".join(f", {_quoted(name)} AS c{at}" for at, name in enumerate(view.columns))
     name = ".".join(map(_quoted, table))
     ids = ", ".join(f"$p{number}" for number in range(count))
-    order = f"{_quoted(view.event_time)} DESC NULLS LAST" if view.event_time else "1"
-    newest = f"row_number() OVER (PARTITION BY {key} ORDER BY {order})"
-    return f"SELECT {key} AS k{columns} FROM {name} WHERE {key} IN ({ids}) QUALIFY {newest} = 1"  # noqa: S608
+    # Of several that are as new the one that a store holds: see `sterna.features.frames`.
+    newest = (view.event_time, *view.columns) if view.event_time else ()
+    order = ", ".join(f"{_quoted(each)} DESC NULLS LAST" for each in newest) or "1"
+    turn = f"row_number() OVER (PARTITION BY {key} ORDER BY {order})"
+    return f"SELECT {key} AS k{columns} FROM {name} WHERE {key} IN ({ids}) QUALIFY {turn} = 1"  # noqa: S608
 
 
 def _quoted(name: str) -> str:

@@ -125,6 +125,8 @@ def _of_ingest(room: IngestRoom) -> Iterator[str]:
     yield from _labelled(name.format("batches_total"), "counter", "Batches that were closed.", "rule", counts.closed)
     yield from _single(name.format("listed_total"), "counter", "Drops found in listed folders.", counts.listed)
     yield from _single(name.format("topics_total"), "counter", "Drops made of topics' messages.", counts.messages)
+    stopped = "Partitions of topics that somebody has to look at."
+    yield from _single(name.format("topic_partitions_stopped"), "gauge", stopped, room.stopped)
     yield from _single(name.format("failures_total"), "counter", "Times that nothing answered.", counts.failures)
     yield from _single(name.format("up"), "gauge", "Whether inbox and tracker answer.", int(not room.problem))
     yield from _single(name.format("under_way"), "gauge", "Uploads that are under way.", room.under_way)

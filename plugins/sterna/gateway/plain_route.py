@@ -6,7 +6,7 @@ What FastAPI does between a request and its endpoint, for any endpoint there mig
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi.routing import APIRoute
@@ -31,12 +31,30 @@ class PlainRoute(APIRoute):
             given: dict[str, Any] = dict(request.path_params)
             if request.scope["query_string"]:
                 given["as_of"] = request.query_params.get("as_of", "")
+            await self.admit(request)
             if request.method == "POST":
                 given["asked"] = await read_object(request)
             answer: Response = await endpoint(request, **given)
             return answer
 
         self.app = request_response(run)
+
+    async def admit(self, request: Request) -> None:
+        """Refuse who may not ask, before anything of a body is read."""
+
+
+def admitting(admit: Callable[[Request], Awaitable[object]]) -> type[PlainRoute]:
+    """Return the class of routes that ask somebody before they read a request's body.
+
+    Args:
+        admit: raises `RefusedRequest` for who may not ask.
+    """
+
+    class Admitting(PlainRoute):
+        async def admit(self, request: Request) -> None:
+            await admit(request)
+
+    return Admitting
 
 
 async def read_object(request: Request) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from sterna.replica.run_folder import is_working
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_EVIDENCE = ("runs", "collect", "transit", "planning", "sweep")
+_EVIDENCE = ("runs", "collect", "transit", "planning", "sweep", "features")
 FILE, EVIDENCE, LETTER, STRANGE = "file", "evidence", "letter", "strange"
 
 
@@ -81,8 +81,9 @@ class Rules:
 
         What the stages of a run hand on to one another has had its time after `grace`.
         """
-        if uri.startswith(f"{self.mapping.region.replica_root}/_sterna/sweep/"):
-            return False  # a sweep knows which of its records it needs
+        root = self.mapping.region.replica_root
+        if uri.startswith((f"{root}/_sterna/sweep/", f"{root}/_sterna/features/")):
+            return False  # a sweep knows which of its records it needs; a view may stand still for long
         if self.working(uri):
             return modified <= self.now - min(self.grace, self.keep)
         is_pass = uri.startswith(f"{self.mapping.region.replica_root}/_sterna/collect/")

@@ -83,15 +83,18 @@ def hold(
 
 def end_holds(context: RegionContext, now: datetime, progress: Callable[[str], None], seen: Mapping[str, str]) -> None:
     """Take away those of some references that are tags of this region's holds and are over."""
-    pattern = re.compile(rf"{_PREFIX}{re.escape(context.region.name)}-(\d{{8}}T\d{{6}}Z)-[0-9a-f]{{12}}")
     for name, hash in seen.items():
-        match = pattern.fullmatch(name)
-        if match is None:
-            continue
-        if datetime.strptime(match[1], _UNTIL).replace(tzinfo=UTC) <= now:
+        until = held_until(context.region.name, name)
+        if until is not None and until <= now:
             with suppress(CatalogConflict):  # somebody moved it: it isn't ours any more
                 writer(context).delete_tag(name, hash)
                 progress(f"{name} is over")
+
+
+def held_until(region: str, tag: str) -> datetime | None:
+    """Return until when a tag holds a commit of a region; None where it is no hold of that region."""
+    match = re.fullmatch(rf"{_PREFIX}{re.escape(region)}-(\d{{8}}T\d{{6}}Z)-[0-9a-f]{{12}}", tag)
+    return None if match is None else datetime.strptime(match[1], _UNTIL).replace(tzinfo=UTC)
 
 
 def _refuse_unknown(context: RegionContext, cursor: str) -> None:

@@ -36,11 +36,13 @@ class PartitionField:
         column: its source; "": one that isn't a column of the table's top.
         transform: as the spec writes it.
         type: the source's.
+        has_default: rows of files without the column have a value in it.
     """
 
     column: str
     transform: str
     type: Type
+    has_default: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ class TableShape:
         fields = []
         for field in spec["fields"]:
             source = top.get(field["source-id"], {"name": "", "type": "string"})
-            fields.append(PartitionField(source["name"], field["transform"], source["type"]))
+            default = source.get("initial-default") is not None
+            fields.append(PartitionField(source["name"], field["transform"], source["type"], default))
         return cls(schema, tuple(fields))
 
 
@@ -230,6 +233,8 @@ def _of_field(file: Any, field: PartitionField) -> str:
     if not field.column:
         raise Unsupported("the table is partitioned by a field within a column: where its rows lie isn't proven")
     if field.column not in file.schema_arrow.names:
+        if field.has_default:
+            raise Unsupported(f"it lacks column {field.column!r}, which has a default: its partition isn't proven")
         return NULL
     found: set[Any] = set()
     for batch in file.iter_batches(columns=[field.column]):

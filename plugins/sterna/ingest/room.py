@@ -84,14 +84,19 @@ class IngestRoom:
                 threading.Thread(target=self._list, args=(folder,), name="sterna-ingest-listed", daemon=True)
             )
 
-        for topic in ingest.topics:
-            reader = reader_of(ingest, topic, self.take, self.usage)
+        self._readers = [reader_of(ingest, topic, self.take, self.usage) for topic in ingest.topics]
+        for reader in self._readers:
             self._threads.append(
                 threading.Thread(target=self._follow, args=(reader,), name="sterna-ingest-topic", daemon=True)
             )
 
         if ingest.context is not None:
             self._threads.append(threading.Thread(target=self._serve, name="sterna-ingest-served", daemon=True))
+
+    @property
+    def stopped(self) -> int:
+        """How many partitions of topics this gateway would read, and can't until somebody mends it."""
+        return sum(len(reader.problems) for reader in self._readers)
 
     def start(self) -> None:
         """Begin to close batches."""

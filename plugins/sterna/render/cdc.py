@@ -34,7 +34,8 @@ def status_text(found: Sequence[SourceStanding]) -> str:
     lines = []
     for each in found:
         kept = "" if each.kept is None else f", the source keeps {each.kept} bytes of log"
-        alarm = " — more than log_alarm" if each.alarm else ""
+        kept += "" if each.left is None else f", and purges the first of it in {max(0, each.left)} s"
+        alarm = f" — beyond {each.alarm}" if each.alarm else ""
         read = f"reading {each.epoch}, {each.drops} drops, up to {_time(each.committed)}" if each.epoch else "not begun"
         lines.append(f"{each.name}: {read}{kept}{alarm}")
         lines += [f"  {t.table} → {t.into}: {_behind(t.behind, t.mark)}" for t in each.tables]

@@ -112,11 +112,33 @@ def to_localize(files: pa.Table, *roles: str) -> pa.Table:
 
 def by_batch(files: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     """Yield the number and the rows of each batch to be copied."""
-    import pyarrow.compute as pc
+    import numpy as np
+    import pyarrow as pa
 
-    for batch in sorted(number for number in files.column("batch").unique().to_pylist() if number >= 0):
-        # One after the other: together they would be another copy of all rows.
-        yield batch, files.filter(pc.equal(files.column("batch"), batch))
+    chunks = files.to_batches()
+    starts = np.cumsum([0, *(len(chunk) for chunk in chunks)])
+    numbers = files.column("batch").to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    found, places = np.unique(numbers[order], return_index=True)
+    bounds = [*places.tolist(), len(order)]
+    # One batch after the other: together they would be another copy of all rows. And each from the chunks that have
+    # rows of it: a look at all rows for each of thousands of batches would take longer than the plan.
+    for batch, first, last in zip(found.tolist(), bounds, bounds[1:], strict=False):
+        if batch < 0:
+            continue
+        rows = order[first:last]
+        ends = np.searchsorted(rows, starts)
+        parts = [
+            chunk.take(pa.array(rows[begin:end] - start))
+            for chunk, start, begin, end in zip(chunks, starts, ends, ends[1:], strict=False)
+            if end > begin
+        ]
+        yield batch, pa.Table.from_batches(parts, files.schema).combine_chunks()
+
+
+def with_batches(files: pa.Table, numbers: pa.Array) -> pa.Table:
+    """Return rows with other numbers of batches."""
+    return files.set_column(files.schema.get_field_index("batch"), schema().field("batch"), numbers)
 
 
 def copied_by_table(files: pa.Table) -> dict[str, tuple[int, int]]:
@@ -130,6 +152,15 @@ def copied_by_table(files: pa.Table) -> dict[str, tuple[int, int]]:
     halves = pa.table({"table": chosen.column("table"), "low": low, "high": high})
     rows = halves.group_by("table").aggregate([("low", "count"), ("low", "sum"), ("high", "sum")]).to_pylist()
     return {row["table"]: (row["low_count"], (row["high_sum"] << 32) + row["low_sum"]) for row in rows}
+
+
+def batches_by_table(files: pa.Table) -> dict[str, list[int]]:
+    """Return, by table, the numbers of the batches that have files for it."""
+    import pyarrow.compute as pc
+
+    chosen = files.select(["table", "batch"]).filter(pc.greater_equal(files.column("batch"), 0))
+    pairs = chosen.group_by(["table", "batch"]).aggregate([]).group_by("table").aggregate([("batch", "list")])
+    return {row["table"]: row["batch_list"] for row in pairs.to_pylist()}
 
 
 def stretches(texts: pa.ChunkedArray, order: pa.Array) -> Iterator[tuple[Any, pa.StringArray, pa.BooleanArray]]:

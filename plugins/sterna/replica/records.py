@@ -161,6 +161,7 @@ class StageReport:
         failed: one entry a table.
         missing: how many files are not in place because of these failures.
         run_id: the run that it is about; "" where an older version wrote it.
+        here: key names whose files are all here now, while the large lane still copies others.
     """
 
     files: int = 0
@@ -169,6 +170,7 @@ class StageReport:
     failed: tuple[TableFailure, ...] = ()
     missing: int = 0
     run_id: str = ""
+    here: tuple[str, ...] = ()
 
     def __add__(self, other: StageReport) -> StageReport:
         """Add up two reports; of each table the first failure is kept."""
@@ -180,6 +182,7 @@ class StageReport:
             tuple(failed.values()),
             self.missing + other.missing,
             self.run_id or other.run_id,
+            tuple(dict.fromkeys((*self.here, *other.here))),
         )
 
 

@@ -32,12 +32,14 @@ class RegionContext:
         region: this region.
         secrets: finds a credential by its id.
         ports: its connections.
+        run: URI of the folder of the run that it is opened for; "" where nothing may be written down.
     """
 
     registry: Registry
     region: Region
     secrets: Secrets
     ports: Ports = field(repr=False, compare=False)
+    run: str = ""
 
     @classmethod
     def of(cls, registry: Registry, region: Region, secrets: Secrets) -> RegionContext:
@@ -74,7 +76,11 @@ class RegionContext:
 
     def fetching(self, run: str) -> RegionContext:
         """Return this region with stores that keep, below a run's folder, what they read of other regions."""
-        return replace(self, ports=self.ports.with_objects(self.objects.fetching(run)))
+        return replace(self, ports=self.ports.with_objects(self.objects.fetching(run)), run=run)
+
+    def passing(self) -> RegionContext:
+        """Return this region with stores that keep nothing of what they read."""
+        return replace(self, ports=self.ports.with_objects(self.objects.passing()))
 
     def watched(self, large: Callable[[str, int], None]) -> RegionContext:
         """Return this region with stores that tell somebody before a large file is read or parsed (see `Objects`)."""

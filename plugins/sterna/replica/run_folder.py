@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CHILDREN = "children-"
 """How the names of files begin that tell workers what a table's other files have become."""
+COPIED = "copied/"
+"""How the names of the marks begin that a run's copy batches leave."""
 _AT_ONCE = 5_000
 _PLAIN_BYTES = 100_000  # a longer plan or report is compressed
 _UNPACKED_BYTES = 1 << 30
@@ -140,7 +142,7 @@ def _write_files(context: RegionContext, uri: str, files: pa.Table) -> None:
 
 def is_working(path: str) -> bool:
     """Tell by its path below a run's folder whether a file is only handed on from stage to stage."""
-    return path.startswith(("fetched/", CHILDREN))
+    return path.startswith(("fetched/", CHILDREN, COPIED))
 
 
 def drop_working(context: RegionContext, run: str) -> None:

@@ -6,6 +6,7 @@ here is found by looking, and deleting it loses nothing.
 
     round.json           the newest round: its tables, and what it could not bring, once it is over
     <run id>/<n>.json    how far copy batch n of that round is
+    <run id>/here-…      a table's files are all here: it need not wait for the round's others
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sterna.errors import ObjectMissing, SternaError
-from sterna.registry.model import Region
+from sterna.registry.model import Region, digest
 from sterna.replica.held import Held
 from sterna.replica.records import TableFailure
 from sterna.replica.region import RegionContext
@@ -41,11 +42,13 @@ class Moving:
         key: key name.
         since: that of its entry at the replica's head, which tells this time in transit from earlier ones.
         bytes: what was to be copied as the round began.
+        batches: the numbers of the copy batches that have files for it, or for what moves together with it.
     """
 
     key: str
     since: str
     bytes: int
+    batches: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,16 +89,23 @@ class Transit:
         at: when it was last heard of, None where it isn't known.
         fresh: it is at work, for all that is known.
         left: by key name, how many bytes of it are left to be copied, where that was asked for.
+        marks: names of what the round has written.
     """
 
     round: Round
     at: datetime | None = None
     fresh: bool = False
     left: dict[str, int] = field(default_factory=dict)
+    marks: frozenset[str] = frozenset()
 
     def is_at(self, item: Held) -> bool:
         """Tell whether a key in transit is being copied right now."""
-        return self.fresh and item.in_transit and self.round.began_with(item) is not None
+        under_way = self.fresh and self.round.began_with(item) is not None
+        return under_way and item.in_transit and not self.is_here(item.key)
+
+    def is_here(self, key: str) -> bool:
+        """Tell whether the round has brought all files of a key, and of what moves together with it."""
+        return _here(key) in self.marks
 
 
 def read_transit(objects: Objects, region: Region, *, counts: bool = False) -> Transit | None:
@@ -118,7 +128,8 @@ def read_transit(objects: Objects, region: Region, *, counts: bool = False) -> T
     beats = {uri: modified for uri, _, modified in objects.list(f"{_folder(region)}/{found.run_id}")}
     at = max(beats.values(), default=None)
     fresh = not found.over and at is not None and (datetime.now(UTC) - at).total_seconds() < FRESH_SECONDS
-    return Transit(found, at, fresh, _left(objects, found, beats) if counts else {})
+    marks = frozenset(uri.rpartition("/")[2] for uri in beats)
+    return Transit(found, at, fresh, _left(objects, found, beats) if counts else {}, marks)
 
 
 def begin_round(context: RegionContext, run_id: str, tables: tuple[Moving, ...]) -> None:
@@ -130,6 +141,12 @@ def begin_round(context: RegionContext, run_id: str, tables: tuple[Moving, ...])
 def end_round(context: RegionContext, ended: Round) -> None:
     """Say that a round is over, and what it could not bring."""
     _save(context, _ROUND, replace(ended, over=True))
+
+
+def mark_here(context: RegionContext, run_id: str, keys: Iterable[str]) -> None:
+    """Say that a round has brought all files of some keys."""
+    for key in keys:
+        _save(context, f"{run_id}/{_here(key)}", {})
 
 
 @dataclass
@@ -166,6 +183,10 @@ def _left(objects: Objects, found: Round, beats: Iterable[str]) -> dict[str, int
             here = from_json(dict[str, int], data) if isinstance(data, bytes) else {}
             left = {name: max(0, size - here.get(name, 0)) for name, size in left.items()}
     return left
+
+
+def _here(key: str) -> str:
+    return f"here-{digest([key])}.json"
 
 
 def _save(context: RegionContext, name: str, value: object) -> None:

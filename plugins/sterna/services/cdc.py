@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
 from sterna.services.ingest import HOST, Namespace
 from sterna.services.values import Duration, Size
@@ -23,22 +23,24 @@ class CdcSource(StrictModel):
         name: names its slot, its publication, its journal and its channel.
         region: where its changes are read, and kept until they are on `main`.
         kind: what it is.
-        hosts: each as `host:port`; the one that takes writes is meant.
-        database: its name there.
+        hosts: each as `host:port`; the one that takes writes is meant. A MariaDB or MySQL has one.
+        database: its name there; a MariaDB or MySQL has it in `tables`.
         credential_id: the Airflow connection with the login that reads changes.
         sslmode: as libpq knows it.
-        tables: which, as `schema.table` or `schema.*`; those that match when the source is read for the first time.
+        tables: which, as `schema.table` or `schema.*` (a MariaDB or MySQL: `database.table`); those that match when the
+            source is read for the first time.
         into: the namespace on `main` that gets a table of the same name for each.
         deletes: `hard`: a row that is deleted there goes here; `soft`: it stays, with `is_deleted` true.
         every: seconds after which what was read becomes durable, and the source may forget it.
         log_alarm: bytes of log that the source keeps for this reader, from where on that is an alarm.
+        purge_alarm: seconds before a MariaDB or MySQL purges log that was not read, from where on that is an alarm.
     """
 
     name: SourceName
     region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
-    kind: Literal["postgres"] = "postgres"
+    kind: Literal["postgres", "mariadb", "mysql"] = "postgres"
     hosts: Annotated[list[str], Field(min_length=1)]
-    database: Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f]{1,63}$")]
+    database: Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f]{1,63}$")] = ""
     credential_id: Credential
     sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = "prefer"
     tables: Annotated[list[TablePattern], Field(min_length=1)]
@@ -46,6 +48,7 @@ class CdcSource(StrictModel):
     deletes: Literal["hard", "soft"] = "hard"
     every: Duration = 5
     log_alarm: Size = 2 << 30
+    purge_alarm: Duration = 86_400
 
     @field_validator("hosts")
     @classmethod
@@ -53,6 +56,18 @@ class CdcSource(StrictModel):
         if any(not HOST.fullmatch(each) for each in value):
             raise ValueError("expected hosts such as db.example.com:5432")
         return value
+
+    @model_validator(mode="after")
+    def _fitting(self) -> CdcSource:
+        if self.kind == "postgres":
+            if not self.database:
+                raise ValueError("a source of kind postgres needs a database")
+            return self
+        if self.database:
+            raise ValueError(f"a source of kind {self.kind} has no `database`: name it in tables, such as shop.*")
+        if len(self.hosts) > 1:
+            raise ValueError(f"a source of kind {self.kind} has one host: each server has positions of its own")
+        return self
 
 
 def _section(value: Any) -> Any:

@@ -50,12 +50,12 @@ class Services(StrictModel):
 
     @model_validator(mode="after")
     def _upkeep_knows_the_others(self) -> Services:
-        # What flows go on from, and what views reproduce, is theirs to say and upkeep's to keep.
+        # What flows and views go on from, and what views reproduce, is theirs to say and upkeep's to keep.
         if self.upkeep is not None:
             kept = dict(self.upkeep.reproduce)
             for table, seconds in (self.features.reproduced() if self.features else {}).items():
                 kept[table] = max(kept.get(table, 0), seconds)
-            upkeep = self.upkeep.beside(self.flows).model_copy(update={"reproduce": kept})
+            upkeep = self.upkeep.beside(self.flows, self.features).model_copy(update={"reproduce": kept})
             object.__setattr__(self, "upkeep", upkeep)  # the model is frozen for everybody else
         return self
 

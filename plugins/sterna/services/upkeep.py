@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
+from sterna.services.features import Features
 from sterna.services.flows import Flow
 from sterna.services.readers import Pattern
 from sterna.services.values import Duration, Size
@@ -71,18 +72,24 @@ class Upkeep(StrictModel):
     reproduce: dict[str, Duration] = Field(default_factory=dict)
     spark: str = ""
     credential_id: str | None = None
-    # The section `flows` of the same file: whatever lets snapshots go has to know who follows them.
+    # The sections `flows` and `features` of the same file: whatever lets snapshots go has to know who follows them.
     _flows: tuple[Flow, ...] = PrivateAttr(())
+    _features: Features | None = PrivateAttr(None)
 
     @property
     def flows(self) -> tuple[Flow, ...]:
         """The flows of the same file."""
         return self._flows
 
-    def beside(self, flows: tuple[Flow, ...]) -> Upkeep:
-        """Return the section as it stands beside these flows."""
+    @property
+    def features(self) -> Features | None:
+        """The section `features` of the same file."""
+        return self._features
+
+    def beside(self, flows: tuple[Flow, ...], features: Features | None = None) -> Upkeep:
+        """Return the section as it stands beside these flows and features."""
         copy = self.model_copy()
-        copy._flows = flows
+        copy._flows, copy._features = flows, features
         return copy
 
 

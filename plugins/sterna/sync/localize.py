@@ -63,6 +63,7 @@ _LENGTHS_OF = {role: _CHILDREN[role] for role in (DELETE_MANIFEST, MANIFEST_LIST
 _CHILDREN_INLINE = 2_000
 _REFUSED = f'{{"error": ["{StoreDenied.__name__}"'  # how such an answer of `work` begins
 _HERE_AT_ONCE = 8
+_MANY = 16  # files, of which one listing tells more than a request each
 
 Children = dict[str, tuple[str, int]]
 
@@ -120,6 +121,8 @@ def localize_files(
     function = partial(work, context.registry.model_dump_json(), context.region.name)
     for role in LOCALIZE_ORDER:
         rows = [row for row in listing.to_localize(files, role).to_pylist() if row["table"] not in results.failed]
+        if anew is None:
+            rows = _left(context.objects, role, rows, results)
         if not rows:
             continue
         counts = Counter(row["table"] for row in rows)
@@ -150,6 +153,21 @@ def localize_files(
         for row, answer in zip(rows, answers, strict=True):
             results.take(role, row, json.loads(answer))
     return StageReport(results.files, results.bytes, results.new, tuple(results.failed.values()))
+
+
+def _left(objects: Objects, role: str, rows: list[dict[str, Any]], results: _Results) -> list[dict[str, Any]]:
+    """Return those of many files that aren't there yet: the plan wrote manifests, and an earlier run others.
+
+    A look at each goes with its work, where they are few.
+    """
+    if len(rows) <= _MANY:
+        return rows
+    sizes = objects.sizes({row["target"] for row in rows})
+    for row in rows:
+        there = sizes[row["target"]]
+        if there is not None:
+            results.take(role, row, {"uri": row["target"], "length": there, "new": False})
+    return [row for row in rows if sizes[row["target"]] is None]
 
 
 class _Results:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial, reduce
 
 from sterna.replica.records import Report, StageReport
 from sterna.replica.region import Progress, RegionContext
@@ -28,8 +30,8 @@ def sync(
 ) -> Report:
     """Run all stages in this process, again while the plan says that there is more to do.
 
-    What is large comes last: the small lane publishes the others first, then the large lane copies, and a last pass
-    publishes what it brought. Meanwhile another sync may publish small ones.
+    What is large comes last: the small lane publishes the others first, then the large lane copies. When all files of
+    a table are here, the small lane publishes it, and the copy goes on. Meanwhile another sync may publish small ones.
 
     Args:
         context: the region.
@@ -63,14 +65,20 @@ def _both_lanes(context: RegionContext, options: SyncOptions, progress: Progress
     total = _whole(context, replace(options, lane="small"), progress, engine)
     left = any(item.bytes for item in (*total.transit, *total.held))  # what it could not bring once it tries again
     later = replace(options, everything=False, reassert=False, reseed_from="")  # that was done
+
+    def publish(reports: list[Report]) -> None:
+        reports.append(_whole(context, replace(later, lane="small"), progress, engine))
+
     for _ in range(_ROUNDS_PER_SYNC):
         if not left or _left_to_another(context, progress):
             break
         for item in total.transit:
             progress(item.line)
-        brought = _once(context, replace(later, lane="large"), progress, engine)
+        rounds: list[Report] = []
+        brought = _once(context, replace(later, lane="large"), progress, engine, partial(publish, rounds))
+        publish(rounds)
         total = replace(_summed(brought, total), outcome=total.outcome)
-        total = _summed(total, _whole(context, replace(later, lane="small"), progress, engine))
+        total = reduce(_summed, rounds, total)
         left = bool(total.transit) and brought.outcome != "idle"
     return total
 
@@ -87,15 +95,26 @@ def _left_to_another(context: RegionContext, progress: Progress) -> bool:
     return False
 
 
-def _once(context: RegionContext, options: SyncOptions, progress: Progress, engine: Engine) -> Report:
+def _once(
+    context: RegionContext,
+    options: SyncOptions,
+    progress: Progress,
+    engine: Engine,
+    arrived: Callable[[], None] = lambda: None,
+) -> Report:
     started = time.monotonic()
     planned = stages.plan(context, options, progress)
-    report = planned.report or carry_out(context, planned, options, progress, engine)
+    report = planned.report or carry_out(context, planned, options, progress, engine, arrived)
     return report if planned.report else replace(report, seconds=time.monotonic() - started)
 
 
 def carry_out(
-    context: RegionContext, planned: stages.Planned, options: SyncOptions, progress: Progress, engine: Engine
+    context: RegionContext,
+    planned: stages.Planned,
+    options: SyncOptions,
+    progress: Progress,
+    engine: Engine,
+    arrived: Callable[[], None] = lambda: None,
 ) -> Report:
     """Do what a plan says: copy, localize, and publish or, in the large lane, end the round.
 
@@ -105,6 +124,7 @@ def carry_out(
         options: what the plan was made for.
         progress: called with lines for people.
         engine: where to localize what is too much to be localized here.
+        arrived: called when all files of some tables are here, while the large lane still has others to copy.
     """
     copied, dark = StageReport(), Dark()
     for batch in planned.batches:
@@ -112,7 +132,10 @@ def carry_out(
             f"copying batch {batch.number + 1} of {len(planned.batches)} from {batch.origin}: {batch.files} files, "
             f"{batch.bytes} bytes"
         )
-        copied += stages.copy(context, planned.run, batch.number, progress, dark=dark)
+        report = stages.copy(context, planned.run, batch.number, progress, dark=dark)
+        copied += report
+        if report.here:
+            arrived()
     localized = stages.localize(context, planned.run, copied, progress, engine)
     last = stages.arrive if options.lane == "large" else stages.publish
     return last(context, planned.run, copied, localized, progress)

@@ -33,6 +33,7 @@ from sterna.sync.proof import not_localized
 from sterna.sync.publish import changes_nothing, publish_plan, settle_plan
 from sterna.sync.reassert import reassert
 from sterna.sync.sizes import Dark
+from sterna.sync.whole import Whole, mark_done, read_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,7 +102,7 @@ def plan(context: RegionContext, options: SyncOptions, progress: Progress, refus
         return Planned("", (), left=left)
     run = run_folder.save_plan(context, made, files)
     if made.lane:
-        lanes.begin(context, made)
+        lanes.begin(context, made, files)
     return Planned(run, made.batches, explained=explain(context, made, files))
 
 
@@ -132,6 +133,7 @@ def copy(
         UsageError: the registry changed since the plan.
     """
     made = _plan_of(context, run)
+    whole = read_whole(context, run, made)
     columns = ("table", "source", "target", "size")
     files = run_folder.load_files(context, run, batch=batch)
     rows = files.select(columns).to_pylist()
@@ -141,7 +143,7 @@ def copy(
         context.mapping,
         context.secrets,
         context.objects,
-        progress=_lines(progress, heart),
+        progress=_lines(progress, whole, batch, heart),
         deadline=deadline,
         dark=dark,
     )
@@ -153,7 +155,12 @@ def copy(
     if heart:
         heart.beat(1.0, now=True)
     _raise_when_nobody_goes_on(made, report)
-    return report
+    if report.failed:
+        return report
+    mark_done(context, run, made, batch)
+    whole = read_whole(context, run, made).with_batch(batch)
+    progress(whole.amount(batch))
+    return replace(report, here=lanes.brought_by(context, made, batch, whole.done) if made.lane else ())
 
 
 def localize(
@@ -168,7 +175,8 @@ def localize(
     """
     made = _plan_of(context, run)
     _raise_when_nobody_goes_on(made, copied)
-    files = listing.without_tables(run_folder.load_files(context, run), [item.table for item in copied.failed])
+    left_out = [item.table for item in copied.failed] + (lanes.are_here(context, made) if made.lane else [])
+    files = listing.without_tables(run_folder.load_files(context, run), left_out)
     with engine_or_spark(context, progress, engine) as used:
         report = localize_files(context, run, files, used, progress)
     report = replace(report, run_id=run_folder.run_id_of(run))
@@ -365,9 +373,11 @@ def _idle_report(context: RegionContext, made: Plan, seconds: float) -> Report:
     )
 
 
-def _lines(progress: Progress, heart: Heart | None) -> Callable[[CopyProgress], None]:
+def _lines(progress: Progress, whole: Whole, batch: int, heart: Heart | None) -> Callable[[CopyProgress], None]:
+    began = time.monotonic()
+
     def told(state: CopyProgress) -> None:
-        progress(str(state))
+        progress(whole.amount(batch, state, time.monotonic() - began))
         if heart:
             heart.beat(state.bytes / max(state.bytes_total, 1))
 

@@ -78,17 +78,32 @@ class RegionFacts:
 
 @dataclass(frozen=True)
 class Followed:
-    """How far a flow has come in the table that it follows, as the mark on its target says.
+    """How far a flow or a view of features has come in the table that it follows.
 
     Args:
         key: the table's key name.
         snapshot: the snapshot up to which it has come: what came since is read from there.
-        flow: the flow's name.
+        who: the flow's name, or the view's and its region's.
     """
 
     key: str
     snapshot: int
-    flow: str
+    who: str
+
+
+@dataclass(frozen=True)
+class Untold:
+    """A view of features of which nobody can tell how far it is.
+
+    Args:
+        key: its table's key name.
+        region: its region.
+        reason: why, for people.
+    """
+
+    key: str
+    region: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -105,7 +120,8 @@ class Facts:
         references: all other branches and tags, and what this region's own copy of the catalog shows.
         regions: all regions.
         epoch: the epoch; "" where the regions share one catalog.
-        followed: how far each flow has come.
+        followed: how far each flow and each view of features has come.
+        untold: views of features of which that isn't known.
     """
 
     now: datetime
@@ -117,3 +133,4 @@ class Facts:
     regions: tuple[RegionFacts, ...] = field(default=())
     epoch: str = ""
     followed: tuple[Followed, ...] = ()
+    untold: tuple[Untold, ...] = ()

@@ -12,14 +12,15 @@ from datetime import datetime, timedelta
 from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Commit, Content, Key, Put, Reference, key_name
 from sterna.catalog.reader import CatalogReader
 from sterna.edges.postgres.epoch import find_epoch
-from sterna.errors import Busy, ReferenceNotFound
+from sterna.errors import Busy, CredentialError, ReferenceNotFound, StoreError
 from sterna.registry.model import SOURCE_BRANCH, Region, Registry
 from sterna.replica.head import Head, read_head
 from sterna.replica.held import held_since
 from sterna.replica.held_list import read_list
 from sterna.replica.region import RegionContext
+from sterna.replica.view_position import read_view_position
 from sterna.services.upkeep import Upkeep
-from sterna.upkeep.facts import Facts, Followed, MainCommit, RegionFacts, ShowingReference, Shown
+from sterna.upkeep.facts import Facts, Followed, MainCommit, RegionFacts, ShowingReference, Shown, Untold
 from sterna.wap.model import flow_channel
 from sterna.wap.state import read_state
 
@@ -80,6 +81,7 @@ def gather(context: RegionContext, settings: Upkeep, now: datetime) -> tuple[Fac
     counted = [region for region in regions if region.name not in settings.without]
     commits, base = _history(context.primary, head, counted)
     keys = {shown.key for shown in (*main, *base, *(shown for commit in commits for shown in commit.put))}
+    viewed, untold = _views(context, settings)
     refuse_other_epoch(context, epoch)
     return Facts(
         now=now,
@@ -90,7 +92,8 @@ def gather(context: RegionContext, settings: Upkeep, now: datetime) -> tuple[Fac
         references=tuple(each for each in found if each.name != SOURCE_BRANCH),
         regions=tuple(replace(each, refused=_refused(context.registry, each.name, keys)) for each in regions),
         epoch=epoch,
-        followed=_followed(context, settings, main),
+        followed=(*_followed(context, settings, main), *viewed),
+        untold=untold,
     ), references
 
 
@@ -112,6 +115,28 @@ def _followed(context: RegionContext, settings: Upkeep, main: Iterable[Shown]) -
         if snapshot.isdigit():
             found.append(Followed(flow.source, int(snapshot), flow.name))
     return tuple(found)
+
+
+def _views(context: RegionContext, settings: Upkeep) -> tuple[tuple[Followed, ...], tuple[Untold, ...]]:
+    """Return how far the views of features are in each region that has a store of them, and those that nobody tells of.
+
+    A view that was never filled begins with all rows, and needs nothing.
+    """
+    features, found, untold = settings.features, list[Followed](), list[Untold]()
+    regions = [each for each in context.registry.regions if each.name not in settings.without]
+    for region in regions if features else ():
+        for view in features.views if features and region.name in features.online else ():
+            if context.registry.refusal(view.table, region.name):
+                continue
+            try:
+                snapshot = read_view_position(context.objects, region.replica_root, view.name, view.table)
+            except (StoreError, CredentialError) as error:
+                reason = f"how far its view {view.name} of features is can't be read: {error.message}"
+                untold.append(Untold(view.table, region.name, reason))
+                continue
+            if snapshot is not None:
+                found.append(Followed(view.table, snapshot, f"{region.name}/{view.name}"))
+    return tuple(found), tuple(untold)
 
 
 class References:

@@ -7,7 +7,7 @@ such entry reaches it, whatever snapshot it is of.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -70,13 +70,15 @@ class Horizon:
 
     Args:
         needed: by version, why.
-        since: snapshots that `main` showed since the oldest watermark, and those from which a flow goes on.
+        since: snapshots that `main` showed since the oldest watermark, and those from which a flow or a view goes on.
         blocks: what upkeep has to wait for.
+        waits: what expiry of single tables has to wait for, by key.
     """
 
     needed: Mapping[Shown, Need]
     since: frozenset[int]
     blocks: tuple[Block, ...]
+    waits: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
 
     @property
     def snapshots(self) -> dict[int, Need]:
@@ -89,7 +91,7 @@ class Horizon:
 
     def blocks_of(self, key: str) -> tuple[Block, ...]:
         """Return what keeps one table waiting."""
-        return tuple(block for block in self.blocks if key not in block.spares)
+        return (*(block for block in self.blocks if key not in block.spares), *self.waits.get(key, ()))
 
 
 def horizon(facts: Facts, *, patience: timedelta, without: Collection[str] = ()) -> Horizon:
@@ -123,7 +125,7 @@ def horizon(facts: Facts, *, patience: timedelta, without: Collection[str] = ())
     for region in facts.regions:
         for shown in region.heads:
             needed.setdefault(shown, Need(Why.HEAD, region.name, region.name))
-    return Horizon(needed, since, tuple(blocks))
+    return Horizon(needed, since, tuple(blocks), _waits(facts, without))
 
 
 def removable(
@@ -160,6 +162,14 @@ def removable(
         if item.snapshot_id not in stays and item.timestamp_ms < (day if dict(item.marks).get(PRICE_MARK) else young)
     ]
     return tuple(item.snapshot_id for item in sorted(gone, key=lambda item: item.timestamp_ms))
+
+
+def _waits(facts: Facts, without: Collection[str]) -> dict[str, tuple[Block, ...]]:
+    waits: dict[str, tuple[Block, ...]] = {}
+    for each in facts.untold:
+        if each.region not in without:
+            waits[each.key] = (*waits.get(each.key, ()), Block(each.region, each.reason))
+    return waits
 
 
 def _reproduced(metadata: TableMetadata, line: list[int], since: datetime | None) -> set[int]:

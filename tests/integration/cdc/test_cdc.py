@@ -33,7 +33,7 @@ from tests.support.world import World
 _PATIENCE = 180.0  # seconds
 _KINDS = """
 CREATE TABLE kinds (id bigint PRIMARY KEY, n numeric(12,3), u numeric, t text, ts timestamp, tz timestamptz, d date,
-  ti time, uu uuid, j jsonb, b bytea, bo boolean, r real, f float8, s smallint, i int, v varchar(9), ip inet,
+  ti time, uu uuid, j jsonb, b bytea, bo boolean, r real, f float8, s smallint, i int DEFAULT 5, v varchar(9), ip inet,
   iv interval, bi bit(3), mo money, xs int[], ts3 timestamptz(3));
 ALTER TABLE kinds REPLICA IDENTITY FULL;
 INSERT INTO kinds VALUES
@@ -198,19 +198,29 @@ def test_a_random_history_comes_whole_though_the_engine_is_killed(shop: Shop) ->
     shop.sql("ALTER TABLE a ALTER t SET STORAGE EXTERNAL")
     shop.sql("CREATE TABLE b (id int PRIMARY KEY, n int)")
     shop.sql("INSERT INTO a SELECT g, 0, g, repeat('x', 9000) FROM generate_series(1, 300) g")
-    rng, over = random.Random(7), threading.Event()
+    rng = random.Random(7)
 
     def write() -> None:
-        with psycopg.connect(shop.database.url(), autocommit=True) as connection:
-            while not over.wait(0.01):
-                with connection.transaction(force_rollback=rng.random() < 0.1):
-                    for _ in range(rng.randrange(1, 20)):
-                        connection.execute(_change(rng))
-                    connection.execute(
-                        "INSERT INTO b SELECT 0, count(*) FROM a ON CONFLICT (id) DO UPDATE SET n = excluded.n"
-                    )
+        with (
+            psycopg.connect(shop.database.url(), autocommit=True) as connection,
+            connection.transaction(force_rollback=rng.random() < 0.1),
+        ):
+            for _ in range(rng.randrange(1, 20)):
+                connection.execute(change(rng, "INSERT INTO a VALUES {} ON CONFLICT DO NOTHING"))
+            connection.execute("INSERT INTO b SELECT 0, count(*) FROM a ON CONFLICT (id) DO UPDATE SET n = excluded.n")
 
-    writer = threading.Thread(target=write)
+    killed_in_the_middle(shop, write, rng)
+
+
+def killed_in_the_middle(shop: Shop, write: Callable[[], None], rng: random.Random) -> None:
+    """Follow while somebody writes and the engine is killed; see that the tables `a` and `b` come whole."""
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.wait(0.01):
+            write()
+
+    writer = threading.Thread(target=go_on)
     writer.start()
     killed = 0
     try:
@@ -232,15 +242,15 @@ def test_a_random_history_comes_whole_though_the_engine_is_killed(shop: Shop) ->
     assert killed
 
 
-def _change(rng: random.Random) -> str:
+def change(rng: random.Random, insert: str, move: str = "UPDATE a SET") -> str:
+    """Return a statement that changes table `a`, as the database's kind spells it."""
     one, kind = rng.randrange(400), rng.random()
     if kind < 0.35:
-        row = f"({one}, {rng.randrange(3)}, 1, repeat('y', {rng.choice([1, 9000])}))"
-        return f"INSERT INTO a VALUES {row} ON CONFLICT DO NOTHING"
+        return insert.format(f"({one}, {rng.randrange(3)}, 1, repeat('y', {rng.choice([1, 9000])}))")
     if kind < 0.7:
         return f"UPDATE a SET n = n + {rng.randrange(9)} WHERE id = {one}"
     if kind < 0.8:
-        return f"UPDATE a SET t = 'short', part = part + 10 WHERE id = {one}"
+        return f"{move} t = 'short', part = part + 10 WHERE id = {one}"
     if kind < 0.98:
         return f"DELETE FROM a WHERE id = {one}"
     return "TRUNCATE a" if rng.random() < 0.2 else f"DELETE FROM a WHERE id > {one}"
@@ -315,6 +325,10 @@ def test_what_can_not_be_followed_is_told_before_anything_is_made(shop: Shop) ->
         ("CREATE TABLE t (id int)", "without a primary key"),
         ("CREATE TABLE t (id int PRIMARY KEY, xs int[])", "REPLICA IDENTITY FULL"),
         ("CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id)", "partitioned"),
+        ("CREATE TABLE t (id int PRIMARY KEY, v bit varying)", "bits, v, .*REPLICA IDENTITY FULL"),
+        ("CREATE TABLE t (id int PRIMARY KEY DEFERRABLE)", "deferrable"),
+        ("CREATE TABLE t (id int PRIMARY KEY, n int GENERATED ALWAYS AS (id + 1) STORED)", "generated column, n"),
+        ("CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE s (PRIMARY KEY (id)) INHERITS (t)", "inherit"),
         ("CREATE SCHEMA x; CREATE TABLE y (id int PRIMARY KEY)", "none of the tables"),
     ):
         shop.sql(made)
@@ -322,7 +336,7 @@ def test_what_can_not_be_followed_is_told_before_anything_is_made(shop: Shop) ->
             shop.services.cdc.sources[:] = [shop.services.cdc.sources[0].model_copy(update={"tables": ["x.*"]})]
         with pytest.raises(UnfitSource, match=said):
             check(shop.followed()[0])
-        shop.sql("DROP TABLE IF EXISTS t")
+        shop.sql("DROP TABLE IF EXISTS t CASCADE")
     assert shop.sql("SELECT * FROM pg_publication") == []
 
 
@@ -345,7 +359,7 @@ def test_a_source_that_is_idle_keeps_no_log(shop: Shop, monkeypatch: pytest.Monk
     assert before > 16 << 20
     shop.services.cdc.sources[:] = [shop.services.cdc.sources[0].model_copy(update={"log_alarm": 1 << 20})]
     (standing,) = read_sources(shop.followed())
-    assert (standing.alarm, standing.exit_code) == (True, 5)
+    assert (standing.alarm, standing.exit_code) == ("log_alarm", 5)
 
     def is_small() -> bool:
         return (read_sources(shop.followed())[0].kept or 0) < 1 << 20
@@ -375,8 +389,8 @@ def test_the_commands(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[
     )
     code, status = told("status")
     assert (code, status["sources"][0]["epoch"]) == (0, 0)
-    for _ in range(8):
-        code, ran = told("run", "--for", "6s")
+    for seconds in (6, 12, 24, 48, 96):  # a machine that is busy starts Debezium slowly
+        code, ran = told("run", "--for", f"{seconds}s")
         assert (code, ran["failed"]) == (0, {})
         if ran["steps"]:
             break
@@ -384,7 +398,7 @@ def test_the_commands(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[
     code, status = told("status")
     (source,) = status["sources"]
     (table,) = source["tables"]
-    assert (code, source["epoch"], source["alarm"], source["problem"]) == (0, 1, False, "")
+    assert (code, source["epoch"], source["alarm"], source["problem"]) == (0, 1, "", "")
     assert table == {"table": "public.t", "into": into, "mark": f"1/{source['drops']}", "behind": 0}
     assert told("resync", shop.namespace) == (0, {"name": shop.namespace, "epoch": 2, "asked": False})
     code, refused = told("resync", "nobody")

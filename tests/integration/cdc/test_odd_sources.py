@@ -14,6 +14,9 @@ def test_tables_of_odd_names_and_values_that_are_not_told_come_as_they_are(shop:
     shop.sql("CREATE TABLE long (id int PRIMARY KEY, n int, u numeric, j json, ba bytea)")
     for each in ("u", "j", "ba"):
         shop.sql(f"ALTER TABLE long ALTER {each} SET STORAGE EXTERNAL")
+    shop.sql("CREATE TABLE bits (id int PRIMARY KEY DEFERRABLE, n int, v bit varying)")
+    shop.sql("ALTER TABLE bits ALTER v SET STORAGE EXTERNAL; ALTER TABLE bits REPLICA IDENTITY FULL")
+    shop.sql("INSERT INTO bits SELECT 1, 1, repeat('01', 40000)::bit varying")
     shop.sql("CREATE TABLE void (id int PRIMARY KEY, n int)")
     shop.sql('INSERT INTO transaction VALUES (1, 1); INSERT INTO "a$b" VALUES (1, 1)')
     values = "repeat('9', 20000)::numeric, to_json(repeat('x', 9000)), decode(repeat('ff', 9000), 'hex')"
@@ -21,7 +24,7 @@ def test_tables_of_odd_names_and_values_that_are_not_told_come_as_they_are(shop:
     shop.settled("transaction")
     shop.sql("INSERT INTO transaction VALUES (2, 2); UPDATE transaction SET n = 7 WHERE id = 1")
     shop.sql('INSERT INTO "a$b" VALUES (2, 2); UPDATE "a$b" SET n = 7 WHERE id = 1')
-    shop.sql("UPDATE long SET n = 2; INSERT INTO void VALUES (1, 1)")
+    shop.sql("UPDATE long SET n = 2; UPDATE bits SET n = 2; INSERT INTO void VALUES (1, 1)")
     shop.settled("void")  # what was changed last: the others are there with it
     assert [tuple(row) for row in shop.rows("transaction", "id, n")] == [(1, 7), (2, 2)]
     odd = f"main_eu.{shop.namespace}.`a$b`"
@@ -30,6 +33,7 @@ def test_tables_of_odd_names_and_values_that_are_not_told_come_as_they_are(shop:
     assert [tuple(row) for row in found] == [(1, 7), (2, 2)]
     told = shop.rows("long", "n, length(u), length(j), length(ba)")
     assert [tuple(row) for row in told] == [(2, 20000, 9002, 9000)]
+    assert [tuple(row) for row in shop.rows("bits", "n, length(v)")] == [(2, 10000)]
 
 
 def test_what_was_read_into_a_journal_that_is_lost_is_read_again(shop: Shop) -> None:

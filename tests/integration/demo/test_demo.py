@@ -129,8 +129,9 @@ def test_ctrl_c_and_sigterm_end_everything(
     assert any(line in said for said in process.stderr)
     time.sleep(seconds)
     os.kill(process.pid, number)
-    process.communicate(timeout=180)
+    _, told = process.communicate(timeout=180)
     assert process.returncode == 130
+    assert told.endswith("interrupted; all that it started has ended\n"), told
     assert left_running(temporary) == []
     assert list(temporary.glob("sterna-*")) == []
 

@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import re
 import shutil
+import socket
 import subprocess
 import sys
+import sysconfig
 import threading
 import urllib.request
+import venv
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -120,10 +127,29 @@ def test_a_driver_without_iceberg_is_named(outcome: Outcome) -> None:
     assert said in outcome.found.get("bare", said)  # asked on a classic Spark, whose driver runs here
 
 
+def test_a_whole_sync_localizes_on_its_workers(outcome: Outcome) -> None:
+    told = [line for line in outcome.found["whole sync"] if line.startswith("localizing")]
+    assert [line.split()[2] for line in told] == ["manifest", "manifest-list", "metadata"]
+    assert all(" on Spark: " in line for line in told)
+
+
 def test_what_workers_lack_is_named(outcome: Outcome) -> None:
     assert "no-such-package" in (
         outcome.found["unfit"] or "no-such-package"
     )  # asked on Connect, where opening again is cheap
+
+
+def test_workers_whose_python_is_not_fit_are_named_with_the_remedy(outcome: Outcome) -> None:
+    """Asked on the standalone cluster, whose workers start the Python that the application names."""
+    if "pythons" not in outcome.found:
+        return
+    lacking, without_arrow, nowhere = outcome.found["pythons"]
+    host, number = socket.gethostname(), platform.python_version()
+    assert f"{host} ({outcome.found['lacking']}, Python {number}) lacks cramjam, isal" in lacking
+    assert f"{outcome.found['lacking']} -m pip install cramjam=={version('cramjam')} isal=={version('isal')}" in lacking
+    assert f"{host} ({outcome.found['without arrow']}, Python {number}) lacks pyarrow" in without_arrow
+    assert re.search(r"on 127\.0\.0\.1 have no Python at /nowhere/python3", nowhere)
+    assert "PYSPARK_PYTHON" in nowhere
 
 
 @pytest.mark.parametrize("master", ["sc://{place}/;token=hidden", "spark://{place}"])
@@ -247,24 +273,18 @@ def _on_connect(folder: Path, stack: ExitStack) -> dict[str, Any]:
 
 
 def _on_standalone(folder: Path, stack: ExitStack) -> dict[str, Any]:
-    port, master_ui, worker_ui, ui = free_port(), free_port(), free_port(), free_port()
+    """A master and two workers, each a process of its own with one core."""
+    port, master_ui, ui = free_port(), free_port(), free_port()
     master = f"spark://{LOOPBACK}:{port}"
     start = [_spark_program("spark-class"), "org.apache.spark.deploy.master.Master", "--host", LOOPBACK]
     server = _start("Spark master", [*start, "--port", str(port), "--webui-port", str(master_ui)], folder, stack)
     wait_until_ready(server, lambda: _answers(master_ui), timeout=120)
-    start = [
-        _spark_program("spark-class"),
-        "org.apache.spark.deploy.worker.Worker",
-        "--host",
-        LOOPBACK,
-        "--cores",
-        "2",
-        "--memory",
-        "1g",
-    ]
-    start += ["--webui-port", str(worker_ui), "--work-dir", str(folder / "work"), master]
-    worker = _start("Spark worker", start, folder, stack)
-    wait_until_ready(worker, lambda: _answers(worker_ui), timeout=120)
+    start = [_spark_program("spark-class"), "org.apache.spark.deploy.worker.Worker", "--host", LOOPBACK]
+    start += ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work")]
+    for name in ("first", "second"):
+        worker_ui = free_port()
+        worker = _start(f"Spark worker, {name}", [*start, "--webui-port", str(worker_ui), master], folder, stack)
+        wait_until_ready(worker, partial(_answers, worker_ui), timeout=120)
     settings = {
         "spark.ui.port": str(ui),
         "spark.driver.host": LOOPBACK,
@@ -273,7 +293,44 @@ def _on_standalone(folder: Path, stack: ExitStack) -> dict[str, Any]:
     }
     found = _run_child(master, folder, f"http://{LOOPBACK}:{ui}", settings, {"PYSPARK_PYTHON": sys.executable})
     assert not [path for path in (folder / "work").rglob("std*") if CANARY in path.read_text()]
-    return found
+    assert len({path.parent.name for path in (folder / "work").rglob("stderr")}) == 2, "an executor a worker"
+    pythons = {
+        "lacking": python_without(folder / "lacking", "cramjam", "isal"),
+        "without arrow": python_without(folder / "without-arrow", "pyarrow"),
+    }
+    unfit = _errors(master, folder, settings, [*pythons.values(), "/nowhere/python3"])
+    return {**found, **pythons, "pythons": unfit}
+
+
+def _errors(master: str, folder: Path, settings: dict[str, str], pythons: list[str]) -> list[str]:
+    """What a session says that each of some Pythons is named for, one application after the other."""
+    code = """
+import json, os, sys
+from sterna.edges.spark.session import open_session
+from sterna.errors import EngineError
+
+master, settings, *pythons = sys.argv[1:]
+for python in pythons:
+    os.environ["PYSPARK_PYTHON"] = python
+    try:
+        open_session(master, settings=json.loads(settings))
+    except EngineError as error:
+        print(json.dumps(str(error)))
+"""
+    command = [sys.executable, "-c", code, master, json.dumps(settings), *pythons]
+    answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=400)
+    assert answer.returncode == 0, answer.stderr[-4000:]
+    return [json.loads(line) for line in answer.stdout.splitlines()]
+
+
+def python_without(folder: Path, *packages: str) -> str:
+    """Make a Python environment that has what this one has, but for some packages; return its program."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    (target,) = folder.glob("lib/python*/site-packages")
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if not path.name.lower().startswith(packages) and not (target / path.name).exists():
+            (target / path.name).symlink_to(path)
+    return str(folder / "bin" / "python")
 
 
 def _run_child(

@@ -23,7 +23,8 @@ import pyarrow.fs as pafs
 import pytest
 from botocore.exceptions import ClientError
 
-from sterna.embedded.jars import Jar, fetch_jars
+from sterna.edges.jars import Jar
+from sterna.embedded.jars import fetch_jars
 from sterna.embedded.postgres import start_postgres
 from sterna.embedded.process import start_process, start_together, wait_until_ready
 from sterna.embedded.s3 import CLIENT_ENVIRONMENT, Endpoint, start_s3, start_wide_s3

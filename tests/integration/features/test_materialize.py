@@ -6,6 +6,7 @@ import pytest
 
 from sterna.errors import FeaturesMoved, FeatureStoreFull, FeatureStoreUnreachable, NotAKey, UnfitView
 from sterna.features.model import entity_id
+from sterna.replica.view_position import read_view_position
 from tests.integration.features.conftest import Shop
 
 TS = "TIMESTAMP_NTZ'2026-03-29 02:30:00.000001'"
@@ -45,6 +46,9 @@ def test_changes_are_followed(shop: Shop) -> None:
     sync()
     made = shop.fill("user")
     assert (made.how, made.rows, made.gone) == ("changes", 3, 1)
+    with shop.context() as context:  # what upkeep goes by
+        root, name = context.region.replica_root, shop.features.by_name["user"].table
+        assert read_view_position(context.objects, root, "user", name) == made.snapshot
     rows = shop.rows("user")
     assert rows["1"][1] == "Pudong" and rows["2"] is None and rows["5"][0] == 50 and "6" not in rows
     assert rows[str(big)][:2] == [33, "again"]

@@ -283,6 +283,10 @@ def test_messages_that_are_gone_unread_are_told(opened: Opened, broker: KafkaRec
     reader.close()
     assert "3 offsets are gone unread" in reader.problems[0]
     assert numbers(ingest) == [0]
+    room = IngestRoom(ingest)  # whose numbers say so for as long as it is so
+    (mine,) = room._readers
+    until(mine, lambda: room.stopped == 1)
+    mine.close()
     renamed = opened(topic, name="clicks2", begin={0: 4})
     reader = reading(renamed)
     until(reader, lambda: len(drops(renamed)) == 2)

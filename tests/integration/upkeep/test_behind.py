@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sterna.edges.secrets import environment_secrets
-from sterna.errors import UpkeepBlocked, UsageError
+from sterna.errors import StoreDenied, UpkeepBlocked, UsageError
 from sterna.gc.hold import hold
 from sterna.replica.region import open_region
 from sterna.services.upkeep import Upkeep
@@ -29,17 +29,22 @@ from tests.support.world import World
 AGO = 3 * 86_400.0
 SOON = timedelta(hours=2)  # after which what was written now is older than `keep`
 TABLE = "main_us.behind.t"
+SWEEPER, LOGIN = "sweeper", "AIRFLOW_CONN_SWEEPER"
 
 
 @pytest.fixture
-def region(world: World, tmp_path: Path) -> Iterator[OwnRegion]:
-    """A region of the test's own, and a table of us of which it has the first three snapshots."""
+def region(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnRegion]:
+    """A region of the test's own, and a table of us of which it has the first three snapshots. Who may delete its files
+    has a credential of its own.
+    """
     with world.namespace("behind"):
         own = own_region(world, tmp_path, "behind")
         own.registry["policies"] = [{"tables": ["behind.**"]}, {"tables": ["**"], "replicate": False}]
         folder = f"s3://us-lake/{own.name}"
         lake = next(each for each in own.registry["locations"] if each["region"] == "us")
-        own.registry["locations"].append({**lake, "id": f"swept-{own.name}", "prefix": folder, "sweep": True})
+        sweep = {"sweep": True, "sweep_credential_id": SWEEPER}
+        own.registry["locations"].append({**lake, "id": f"swept-{own.name}", "prefix": folder, **sweep})
+        monkeypatch.setenv(LOGIN, os.environ[f"AIRFLOW_CONN_{lake['credential_id'].upper()}"])
         world.sql(
             f"CREATE TABLE {TABLE} (id BIGINT) USING iceberg LOCATION '{folder}/t' "
             "TBLPROPERTIES ('gc.enabled'='false', 'write.delete.mode'='copy-on-write')"
@@ -171,7 +176,7 @@ def test_a_writer_that_is_faster_is_looked_at_again(region: OwnRegion) -> None:
     assert world.sql(f"SELECT count(*) FROM {TABLE}") == [(7,)]
 
 
-def test_a_sweep_deletes_exactly_the_garbage_in_two_passes(region: OwnRegion) -> None:
+def test_a_sweep_deletes_exactly_the_garbage_in_two_passes(region: OwnRegion, monkeypatch: pytest.MonkeyPatch) -> None:
     world = region.world
     forgotten(region)
     world.sql(f"DELETE FROM {TABLE} WHERE id < 2")
@@ -188,6 +193,12 @@ def test_a_sweep_deletes_exactly_the_garbage_in_two_passes(region: OwnRegion) ->
     assert files(region) == before
     with region.context() as context:
         held = hold(context, context.primary.reference(region.branch).hash, timedelta(days=400))
+    login = os.environ[LOGIN]
+    monkeypatch.setenv(LOGIN, json.dumps({**json.loads(login), "password": "another"}))
+    with pytest.raises(StoreDenied):
+        swept(region)
+    assert files(region) == before, "who may only read and write deletes nothing"
+    monkeypatch.setenv(LOGIN, login)
     done = swept(region)
     assert (done.failed, done.deleted) == (0, done.garbage)
     gone = before - files(region)

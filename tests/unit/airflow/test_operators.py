@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,9 +10,11 @@ from airflow.sdk import ExceptionRetryPolicy
 from airflow.sdk.exceptions import AirflowFailException
 
 from sterna.airflow import operators
+from sterna.airflow.assets import announcements, main_asset
 from sterna.airflow.operators import (
     SternaCopyOperator,
     SternaLocalizeOperator,
+    SternaPlanOperator,
     SternaSyncOperator,
     add_up,
     in_short,
@@ -169,3 +172,35 @@ def test_localizing_what_no_copy_brought_says_at_once_what_to_do(
         return
     report = stages.publish(context, made.run, add_up(copied), add_up([task.execute({})]), quiet)
     assert (report.published, [item.key for item in report.held]) == (("ns.b",), ["ns.a"])
+
+
+def test_one_task_copies_its_share_of_the_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow maps over few items here: neighbouring batches go together, and the counts cover all of them."""
+    from sterna.replica.run_folder import from_json
+
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "2")
+    world = make_world(tmp_path)
+    world.commit(**{name: world.write(name) for name in "abcde"})
+    context = world.context()
+    monkeypatch.setattr(operators.SternaOperator, "open", lambda self: context)
+    pushed: dict[str, str] = {}
+    task = SternaPlanOperator(task_id="plan", options={"files_per_batch": 1})
+    items = task.execute({"ti": SimpleNamespace(xcom_push=pushed.__setitem__)})
+    assert [(item["number"], item["last"]) for item in items] == [(0, 1), (2, 4)]
+    copied = [SternaCopyOperator(task_id="copy", run=pushed["run"], batch=item).execute({}) for item in items]
+    assert [from_json(StageReport, each).files for each in copied] == [2, 3]
+    localized = SternaLocalizeOperator(task_id="localize", run=pushed["run"], copied=copied).execute({})
+    report = stages.publish(context, pushed["run"], add_up(copied), add_up([localized]), quiet)
+    assert len(report.published) == 6
+
+
+def test_a_copy_that_makes_a_table_whole_starts_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    region = SimpleNamespace(region=SimpleNamespace(name="eu"))
+    monkeypatch.setattr(operators.SternaOperator, "open", lambda self: region)
+    monkeypatch.setattr(stages, "copy", lambda *_, **more: StageReport(1, here=("shop.orders",)))
+    events: list[tuple[Any, Any]] = []
+    outlet = SimpleNamespace(add=lambda asset, extra: events.append((asset, extra)))
+    task = SternaCopyOperator(task_id="copy", run="r", batch=BATCH)
+    task.execute({"outlet_events": {announcements(): outlet}})
+    assert events == [(main_asset("eu"), {"reason": "tables in transit are here"})]
+    SternaCopyOperator(task_id="copy", run="r", batch=BATCH, outlets=[]).execute({})

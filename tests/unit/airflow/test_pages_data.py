@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ from fastapi.testclient import TestClient
 
 from sterna.airflow.pages import upstream
 from sterna.airflow.pages.app import create_app
+from sterna.catalog.model import Put, namespace_content
 from sterna.edges.brokers.message import Message
 from sterna.errors import CatalogUnreachable
+from sterna.gc.hold import hold
 from sterna.outlets.letters import bury, dead_files
 from sterna.registry.credential import Credential
 from sterna.status.alarms import AlarmLimits
@@ -85,6 +89,21 @@ def test_red_is_what_the_alert_would_tell(client: TestClient, pages: Pages) -> N
     assert [alarm["kind"] for alarm in client.get("/api/regions/eu").json()["alarms"]] == ["held"]
 
 
+def test_whom_upkeep_waits_for_is_an_alarm_here_as_it_is_in_the_alert(client: TestClient, pages: Pages) -> None:
+    world, path = pages.world, "/api/regions/eu"
+    run(world, "us")
+    world.catalog.commit_as("somebody", "main_replica_us", [Put(("x",), namespace_content(("x",)))])
+    assert client.get(path).json()["alarms"] == []  # nobody has configured any
+    pages.services = "version: 1\nupkeep: {tables: [{match: ['**']}]}\n"
+    with TestClient(create_app(pages.source, OPEN)) as anew:
+        (alarm,) = anew.get(path).json()["alarms"]
+    assert alarm["kind"] == "upkeep"
+    assert "waits for us" in alarm["text"]
+    pages.services = "version: 1\nupkeep: {tables: 7}\n"
+    with TestClient(create_app(pages.source, OPEN)) as anew:
+        assert "upkeep.tables" in anew.get(path).json()["unseen"][-1]
+
+
 def test_a_dark_region_has_a_card_and_the_others_theirs(client: TestClient, pages: Pages) -> None:
     pages.dark["us"] = CatalogUnreachable("Nessie does not answer")
     dark = client.get("/api/regions/us").json()
@@ -117,6 +136,19 @@ def test_tables_are_searched_sorted_and_paged(client: TestClient, world: World) 
     assert row["bytes"] > 0
 
 
+def test_a_table_tells_its_last_events_and_the_holds_that_show_it(client: TestClient, world: World) -> None:
+    held = hold(world.context(), world.catalog.reference("main_replica_eu").hash, timedelta(days=1))
+    world.commit(items=world.write("items"), fresh=world.write("fresh"))
+    run(world)
+    found = client.get("/api/tables/eu/one", params={"key": "ns.items"}).json()
+    told = [(each["type"], each["table"]) for each in found["events"]]
+    assert told == 2 * [("sterna.table.updated", "ns.items")]
+    assert found["events"][0]["at"] > found["events"][1]["at"]
+    assert found["holds"] == [{"until": held.until, "snapshot": "1"}]
+    assert client.get("/api/tables/eu/one", params={"key": "ns.fresh"}).json()["holds"] == []
+    assert client.get("/api/tables/eu/one", params={"key": "no.such"}).json() == {"events": [], "holds": []}
+
+
 def test_the_plan_is_the_commands_own(client: TestClient, world: World) -> None:
     assert client.get("/api/plan").json()["idle"] is True
 
@@ -146,6 +178,21 @@ def test_the_figure_is_the_gateways(client: TestClient, pages: Pages) -> None:
     assert client.get("/api/kpi", params={"at": "a-1"}).json() == {"configured": False}
     pages.settings["gateway_url"] = "http://gateway"
     assert client.get("/api/kpi", params={"at": "a-1"}).json()["kpi"] == {"total_revenue": 12.5}
+
+
+def test_a_slow_vault_keeps_nobody_else_waiting(client: TestClient, pages: Pages) -> None:
+    asked: list[bool] = []
+
+    def vault(id: str) -> Credential:
+        with pytest.raises(RuntimeError):  # no event loop waits for it
+            asyncio.get_running_loop()
+        asked.append(True)
+        return Credential(id, "", "a-token")
+
+    pages.secrets, pages.settings["gateway_url"] = vault, "http://gateway"
+    pages.settings["gateway_credential_id"] = "gateway"
+    assert client.get("/api/kpi", params={"at": "a-2"}).json()["kpi"] == {"total_revenue": 12.5}
+    assert asked == [True]
 
 
 def test_ingestion_that_nobody_configured_is_no_error(client: TestClient) -> None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from sterna.cdc.capture import Capture
 from sterna.cdc.gathering import Gatherer
-from sterna.cdc.journal import Drop, Part
+from sterna.cdc.journal import Drop, Epoch, Journal, Part
 from sterna.cdc.plan import channel, next_work
 from sterna.cdc.postgres import _pattern
 from sterna.cdc.values import DELETED, UPDATED, absent_columns, columns_of_schema
 from sterna.errors import NeedsResync, UnfitSource
 from sterna.ingest.columns import Column
+from sterna.services.cdc import CdcSource
+from tests.support.small_world import make_world
 
 _TABLE = "public.t"
 _CHANNEL = channel("eu", "shop")
@@ -100,3 +106,62 @@ def test_a_value_that_is_not_told_is_known_in_each_form() -> None:
     )
     row = {"t": "absent", "h": json.dumps({"absent": "absent"}, separators=(",", ":")), "o": "other"}
     assert absent_columns(columns, row, "absent") == ["t", "h"]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"op": "u", "after": {"id": "absent", "a": "x"}, "before": None},
+        {"op": "d", "after": None, "before": {"id": None, "a": None}},
+    ],
+)
+def test_a_change_that_does_not_tell_its_key_is_refused(tmp_path: Path, row: dict[str, Any]) -> None:
+    """A long key that wasn't changed, or a deletion that is told by other columns: which row is it?"""
+    gatherer = _gatherer(tmp_path)
+    fields = [{"field": each, "type": "string"} for each in ("id", "a")]
+    gatherer.take({"define": 0, "fields": {"fields": [{"field": "after", "fields": fields}]}})
+    source = {"schema": "public", "table": "t", "ts_us": 1}
+    with pytest.raises(UnfitSource, match="doesn't tell column id of the key"):
+        gatherer.take({"topic": "shop.public.t", "schema": 0, "value": {**row, "source": source}, "size": 1})
+
+
+@dataclass
+class Pipe:
+    """An engine that tells what it is given, some lines at each look."""
+
+    looks: list[list[dict[str, Any]]]
+    durable_up_to: int = 0
+
+    def told(self, seconds: float) -> Iterator[dict[str, Any]]:
+        yield from self.looks.pop(0) if self.looks else ()
+
+    def durable(self, number: int) -> None:
+        self.durable_up_to = number
+
+    def kill(self) -> None:
+        pass
+
+
+def test_a_drop_goes_on_behind_its_last_transaction(tmp_path: Path) -> None:
+    """The end of a transaction and its place are two lines: between them the place is an older one's."""
+    world = make_world(tmp_path)
+    source = CdcSource(
+        name="shop", region="eu", hosts=["d:1"], database="d", credential_id="c", tables=["a.*"], into="a", every="1s"
+    )
+    journal = Journal(world.context().objects, f"file://{tmp_path}/eu/lake/inbox", "shop")
+    assert journal.begin(Epoch(1, {_TABLE: ("id",)}))
+    begin, end = ({"topic": "shop.transaction", "schema": None, "value": {"status": each}} for each in ("BEGIN", "END"))
+    change = {"op": "c", "before": None, "after": {"id": 1}, "source": {"schema": "public", "table": "t", "ts_us": 1}}
+    row = {"topic": "shop.public.t", "schema": 0, "value": change, "size": 1}
+    places = [{"n": number, "partition": {}, "offset": {"lsn": number}} for number in (1, 2, 3)]
+    opened: list[dict[str, Any]] = [places[0], {"define": 0, "fields": _fields("id")}, begin, places[1], row, end]
+    engine = Pipe([opened, [], [places[2]]])
+    seconds = itertools.count()
+    reader = Capture(source, cast(Any, None), journal, clock=lambda: float(next(seconds)))
+    reader._engine, reader._gatherer = cast(Any, engine), _gatherer(tmp_path)
+    reader._epoch, reader._last = journal.epoch(1) or Epoch(0), Drop(1, 0, {}, {"lsn": 0})
+    while engine.looks:
+        reader.step(9.0)
+    (drop,) = [each for each in journal.drops(1) if each.tables]
+    assert drop.offset == {"lsn": 3}
+    assert engine.durable_up_to == 3

@@ -56,6 +56,28 @@ MONEY = column("n", "string", native="NUMERIC", length="10", scale="2")
         ),
         (column("n", "int64", "io.debezium.time.MicroTime"), "string", 43_994_500_000, "12:13:14.500000"),
         (column("n", "bytes", native="BYTEA"), "binary", "AP8=", b"\x00\xff"),
+        (column("n", "bytes", native="VARBINARY"), "binary", "AP8=", b"\x00\xff"),
+        (
+            column("n", "bytes", "org.apache.kafka.connect.data.Decimal", native="BIGINT UNSIGNED"),
+            "decimal(20, 0)",
+            "AP//////////",
+            Decimal(2**64 - 1),
+        ),
+        (column("n", "string", native="DECIMAL UNSIGNED"), "decimal(10, 0)", "7", Decimal(7)),
+        (column("n", "string", native="DECIMAL", length="65", scale="2"), "string", "1.20", "1.20"),
+        (
+            column("n", "int64", "io.debezium.time.Timestamp"),
+            "timestamp",
+            -1,
+            datetime(1969, 12, 31, 23, 59, 59, 999000),
+        ),
+        (column("n", "int64", "io.debezium.time.MicroTime"), "string", -3_020_398_500_000, "-838:59:58.500000"),
+        (
+            column("n", "string", "io.debezium.data.Enum") | {"parameters": {"allowed": "a,b\\, c"}},
+            "string",
+            "b\\, c",
+            "b, c",
+        ),
         (column("n", "bytes", native="LTREE"), "string", "YS5i", "a.b"),
     ],
 )
@@ -92,6 +114,29 @@ def test_a_list() -> None:
 def test_what_is_not_read_is_told() -> None:
     with pytest.raises(UnfitSource, match="POINT"):
         columns_of_schema(schema(column("n", "struct", native="POINT")))
+
+
+def test_zero_dates_are_not_taken_for_others() -> None:
+    fields = [
+        column("d", "int32", "io.debezium.time.Date") | {"optional": False},
+        column("n", "int32", "io.debezium.time.Date") | {"optional": True},
+        column("t", "string", "io.debezium.time.ZonedTimestamp") | {"optional": False},
+    ]
+    made = schema(*fields)
+    made["fields"].append({"field": "source", "fields": [], "name": "io.debezium.connector.mariadb.Source"})
+    columns = columns_of_schema(made)
+    zero = "1970-01-01T00:00:00Z"
+    assert read_row(columns, {"d": 1, "n": 0, "t": zero}, {}) == [date(1970, 1, 2), date(1970, 1, 1), None]
+    with pytest.raises(UnfitSource, match="column d is 0000-00-00, or 1970-01-01"):
+        read_row(columns, {"d": 0, "n": 1, "t": zero}, {})
+    # A Postgres has no such dates.
+    assert read_row(columns_of_schema(schema(*fields)), {"d": 0, "n": 0, "t": zero}, {})[0] == date(1970, 1, 1)
+
+
+def test_an_option_with_a_backslash_is_told() -> None:
+    given = column("e", "string", "io.debezium.data.Enum") | {"parameters": {"allowed": "a\\b,c"}}
+    with pytest.raises(UnfitSource, match="backslash"):
+        columns_of_schema(schema(given))
 
 
 def test_what_was_not_told() -> None:

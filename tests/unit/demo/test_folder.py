@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sterna.demo.folder import LOCK, work_folder
+from sterna.embedded.process import remove_folder
 from sterna.errors import UsageError
 
 _HOLDS = """\
@@ -22,6 +23,17 @@ from sterna.demo.folder import work_folder
 with work_folder(None, "sterna-demo-") as made:
     print(made, flush=True)
     time.sleep(600)
+"""
+
+_WRITES = """\
+import sys, time
+print("writes", flush=True)
+end = time.monotonic() + 2
+while time.monotonic() < end:
+    try:
+        open(sys.argv[1] + f"/{time.monotonic()}", "w").close()
+    except FileNotFoundError:
+        break
 """
 
 
@@ -82,3 +94,16 @@ def test_a_full_disk_is_told_before_anything_starts(temporary: Path, monkeypatch
     with pytest.raises(UsageError, match=r"0\.1 GB free"), work_folder(None, "sterna-demo-"):
         pass
     assert list(temporary.iterdir()) == []
+
+
+def test_a_folder_goes_though_what_was_killed_in_it_writes_a_moment_longer(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for number in range(2000):  # so that a file is written between a look and the removal
+        (folder / f"{number}").touch()
+    writer = subprocess.Popen([sys.executable, "-c", _WRITES, folder], stdout=subprocess.PIPE)
+    assert writer.stdout
+    assert writer.stdout.readline() == b"writes\n"
+    remove_folder(folder, patience=60)
+    assert writer.wait() == 0
+    assert not folder.exists()

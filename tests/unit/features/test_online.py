@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sterna.errors import CatalogUnreachable, QueryFailed, StoreUnreachable
+from sterna.errors import CatalogUnreachable, QueryFailed, QueueFull, StoreUnreachable
 from sterna.features.online import AsOf, FeatureReader, How, SourceRows
 from sterna.services.features import Features, View
 from sterna.services.load import parse_services
@@ -72,6 +72,23 @@ def test_who_asks_the_same_waits_for_one_answer_and_four_run_at_once() -> None:
     replica = Replica()
     read(replica, [str(id) for id in range(20)])
     assert (replica.asked, replica.most) == (20, 4)
+
+
+def test_no_more_wait_than_are_answered_in_time() -> None:
+    """With a dark store each request asks the replica: a queue without an end would outlive those who wait in it."""
+    features, replica = section(), Replica()
+    reader = FeatureReader(features, None, replica, pause=0.0)
+
+    async def run() -> list[Any]:
+        asked = [asyncio.create_task(reader.read(features.views[0], [str(id)])) for id in (*range(1, 301), 1)]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        replica.go.set()
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    told = asyncio.run(run())
+    assert [isinstance(each, QueueFull) for each in told] == [False] * 200 + [True] * 100 + [False]
+    assert (replica.asked, replica.most) == (200, 4)
 
 
 def test_errors_that_pass_are_tried_three_times_and_others_once() -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import httpx
 import pytest
 
+from sterna.errors import OutOfTime
+from sterna.gateway.features_source import ReplicaRows
 from sterna.gateway.plain_route import LARGEST_BODY
 from sterna.services.load import parse_services
 from tests.support.gateway import Branch, Running, gateway
@@ -84,3 +88,32 @@ def test_what_isn_t_run_by_fastapi_is_described_by_it(plain: Running) -> None:
     assert asked["requestBody"]["content"]["application/json"]["schema"]["type"] == "object"
     assert [each["name"] for each in asked["parameters"]] == ["as_of"] and "413" in asked["responses"]
     assert {each["name"] for each in paths["/features/{view}/{id}"]["get"]["parameters"]} == {"view", "id", "as_of"}
+
+
+def test_a_replica_that_takes_too_long_is_unavailable(plain: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*given: object) -> None:
+        raise OutOfTime("it ran for more than 20 s")
+
+    monkeypatch.setattr(ReplicaRows, "_read", slow)
+    answer = httpx.get(f"{plain.url}/features/user/1")
+    assert (answer.status_code, answer.json()["detail"]) == (503, "Feature service backend is unavailable.")
+
+
+def test_nothing_of_a_body_is_read_for_who_has_no_token(tmp_path: Path) -> None:
+    branch = Branch(tmp_path)
+    branch.update("a")
+    services = parse_services(json.dumps({"version": 1, "features": FEATURES}), "s.yaml")
+    keys = {"QUARKUS_OIDC_AUTH_SERVER_URL": "http://127.0.0.1:1"}
+
+    def endless() -> Iterator[bytes]:
+        for _ in range(LARGEST_BODY // 65_536 + 1):
+            yield b" " * 65_536
+
+    with gateway(branch, services, keys, only=["features"]) as running:
+        for body in (b"{", endless()):
+            with suppress(httpx.WriteError):  # it is told while it still sends
+                assert httpx.post(f"{running.url}/v1/features", headers=JSON, content=body).status_code == 401
+        counted = httpx.get(f"{running.url}/metrics").text
+    assert 'status="401"' in counted
+    assert 'status="400"' not in counted
+    assert 'status="413"' not in counted

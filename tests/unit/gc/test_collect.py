@@ -11,6 +11,7 @@ import pytest
 from sterna.edges.stores.objects import Objects
 from sterna.errors import ReplicaBroken, StoreUnreachable, UsageError
 from sterna.replica.head import read_head
+from sterna.replica.view_position import read_view_position, write_view_position
 from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
@@ -140,10 +141,13 @@ def test_old_runs_and_records_go_and_needed_ones_stay(world: World):
     rewritten(world)
     runs = evidence(world, "runs")
     assert len(runs) == 3
+    write_view_position(world.context(), "user", "ns.a", 1)
     clean(world)
     clean(world, MUCH_LATER)
     assert not [path for path in (world.folder / "eu/replica/_sterna/runs").rglob("*") if path.is_file()]
     assert len(evidence(world, "collect")) == 2
+    where = world.context()
+    assert read_view_position(where.objects, where.region.replica_root, "user", "ns.a") == 1, "however old it is"
 
 
 @pytest.mark.parametrize("kind", ["metadata.json", "snap-", "m0.avro"])

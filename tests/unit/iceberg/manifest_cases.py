@@ -109,6 +109,19 @@ def manifests(draw: Callable[..., Any], version: int, codec: str) -> tuple[bytes
     return file(records), file([localized_record(record) for record in records])
 
 
+@st.composite
+def data_manifests(draw: Callable[..., Any], version: int, codec: str) -> bytes:
+    """A manifest whose entries name nothing but their own files."""
+    records = draw(st.lists(entries(version), max_size=5))
+    for record in records:
+        file = record["data_file"]
+        if file["file_format"] == "PUFFIN":
+            file |= {"file_format": "PARQUET", "content_offset": None, "content_size_in_bytes": None}
+        file |= {"content": 0, "referenced_data_file": None} if version > 1 else {}
+    schema = manifest_schema(version)
+    return avro_file(schema, records, codec, draw(st.integers(1, 5)), format_version=str(version))
+
+
 def localized_record(record: dict[str, Any]) -> dict[str, Any]:
     """What localizing makes of an entry, said once more and apart from the code that does it."""
     record = copy.deepcopy(record)

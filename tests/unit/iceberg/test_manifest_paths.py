@@ -5,6 +5,7 @@ Plain walk, compiled walk, whole records.
 
 import random
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,13 +14,15 @@ from hypothesis import strategies as st
 from sterna.iceberg.avro import container as avro
 from sterna.iceberg.avro import locate
 from sterna.iceberg.avro.container import open_container
-from sterna.iceberg.avro.program import compile_schema
+from sterna.iceberg.avro.program import NotWalkable, compile_schema
 from sterna.iceberg.manifests import records as manifest_records
 from sterna.iceberg.manifests import spans as manifest_spans
 from sterna.iceberg.manifests.fields import DATA_FILE, ENTRY_WANTS
+from sterna.iceberg.manifests.manifest import localize_manifest, read_entries, scan_manifest
 from tests.unit.iceberg.avro_files import CODECS, decode
-from tests.unit.iceberg.manifest_cases import MAPPING, manifests
+from tests.unit.iceberg.manifest_cases import MAPPING, data_manifests, manifests
 
+DATA_FILES = st.tuples(st.sampled_from([1, 2, 3]), st.sampled_from(CODECS)).flatmap(lambda kind: data_manifests(*kind))
 FILES = (
     st.tuples(st.sampled_from([1, 2, 3]), st.sampled_from(CODECS))
     .flatmap(lambda kind: manifests(*kind))
@@ -49,6 +52,31 @@ def test_the_walk_and_the_general_path_agree(walked: None, data: bytes):
         assert decode(fast)[0] == decode(data)[0]
     quick = [row for columns in manifest_spans.columns(container) for row in rows(columns)]
     assert quick == [row for columns in manifest_records.columns(container) for row in rows(columns)]
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+@given(FILES | DATA_FILES)
+def test_one_walk_gives_what_reading_and_localizing_give(walked: None, data: bytes):
+    scanned = scan_manifest(data, "uri", content=MAPPING.content)
+    entries = read_entries(data, "uri")
+    if scanned is None:
+        found = [row for columns in manifest_spans.columns(open_container(data, "uri")) for row in rows(columns)]
+        assert any(content.as_py() == 1 or refers.as_py() for _, content, *_, refers in found)
+        return
+    paths = entries.column("file_path").to_pylist()
+    assert scanned.entries.select(entries.column_names).to_pylist() == entries.to_pylist()
+    assert scanned.entries.column("target").to_pylist() == [MAPPING.content(path) for path in paths]
+    mapping = {"content": MAPPING.content, "deletes": {}, "mapped": MAPPING.mapped}
+    assert scanned.localized == localize_manifest(data, "uri", **mapping)
+    with patch.object(manifest_spans, "_compile", side_effect=NotWalkable):
+        general = scan_manifest(data, "uri", content=MAPPING.content)
+    assert general is not None
+    assert general.entries.to_pylist() == scanned.entries.to_pylist()
+    assert (general.localized is None) == (scanned.localized is None)
+    if general.localized is not None and scanned.localized is not None:
+        assert decode(general.localized) == decode(scanned.localized)
 
 
 @settings(

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sterna.errors import Unsupported
+from sterna.ingest.file_proof import TableShape, prove_file
 from sterna.ingest.partition_values import NULL, murmur3, partition_text
+from tests.support.small_world import make_world
 
 NOON = datetime(2017, 11, 16, 22, 31, 8, tzinfo=UTC)
 BEFORE = datetime(1969, 12, 31, 23, 30, tzinfo=UTC)
@@ -83,3 +88,25 @@ def test_other_transforms(value: Any, transform: str, type: str, expected: str) 
 def test_what_isn_t_one_partition_or_can_t_be_told_is_refused(values: list[Any], transform: str, type: str) -> None:
     with pytest.raises(Unsupported, match="column 'c'"):
         partition_text(values, transform, type, "c")
+
+
+@pytest.mark.parametrize("default", [None, "eu"])
+def test_a_file_without_the_partitions_column_lies_where_its_rows_are_read(tmp_path: Path, default: Any) -> None:
+    """In a table of format 3 a column that a file lacks may have a value in all of its rows."""
+    world = make_world(tmp_path)
+    path = tmp_path / "eu" / "lake" / "a.parquet"
+    pq.write_table(pa.table({"id": pa.array([1], pa.int64())}), path)
+    part = {"id": 2, "name": "part", "required": False, "type": "string"} | (
+        {"initial-default": default} if default else {}
+    )
+    fields = [{"id": 1, "name": "id", "required": False, "type": "long"}, part]
+    spec = {"spec-id": 0, "fields": [{"source-id": 2, "field-id": 1000, "name": "part", "transform": "identity"}]}
+    schema = {"schema-id": 0, "type": "struct", "fields": fields}
+    shape = TableShape.of(
+        {"schemas": [schema], "current-schema-id": 0, "partition-specs": [spec], "default-spec-id": 0}
+    )
+    if default is None:
+        assert prove_file(world.context().objects, f"file://{path}", shape).partition == (NULL,)
+    else:
+        with pytest.raises(Unsupported, match="which has a default"):
+            prove_file(world.context().objects, f"file://{path}", shape)

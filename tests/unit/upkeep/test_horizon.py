@@ -11,7 +11,7 @@ from sterna.catalog.model import ICEBERG_TABLE
 from sterna.iceberg.metadata.history import log_start
 from sterna.iceberg.metadata.model import Snapshot, TableMetadata
 from sterna.replica.held import IN_TRANSIT, Held
-from sterna.upkeep.facts import Facts, Followed, MainCommit, RegionFacts, ShowingReference, Shown
+from sterna.upkeep.facts import Facts, Followed, MainCommit, RegionFacts, ShowingReference, Shown, Untold
 from sterna.upkeep.horizon import Horizon, Why, horizon, removable
 from sterna.upkeep.model import PRICE_MARK
 from sterna.wap.decide import is_rewound
@@ -81,6 +81,10 @@ ROWS = {
     "a flow goes on from it, and needs the way since": (
         replace(FACTS, followed=(Followed("a", 2, "dwd"),)),
         {2, 3, 4, 5},
+    ),
+    "a view of features goes on from it, and needs the way since": (
+        replace(FACTS, followed=(Followed("a", 3, "eu/user"),)),
+        {3, 4, 5},
     ),
     "another table is held": (replace(FACTS, regions=(region(held=(replace(held(), key="b"),)),)), {5}),
     "a region that isn't entitled": (
@@ -200,6 +204,14 @@ def test_a_silent_region_is_an_alarm_and_blocks_until_it_is_left_out() -> None:
     assert removable(metadata(), left_out, keep=KEEP, now=NOW) == (1, 2, 3, 4)
     idle = replace(older, regions=(region(), region("us")))
     assert found(idle).blocks == (), "nobody is silent who shows all that there is"
+
+
+def test_a_view_of_which_nobody_can_tell_how_far_it_is_keeps_its_table_alone() -> None:
+    facts = replace(FACTS, untold=(Untold("a", "eu", "its store is dark"),))
+    horizon_ = found(facts)
+    assert [(block.region, block.reason) for block in horizon_.blocks_of("a")] == [("eu", "its store is dark")]
+    assert (horizon_.blocks_of("b"), horizon_.blocks) == ((), ())
+    assert found(facts, without=["eu"]).blocks_of("a") == ()
 
 
 def test_what_files_are_needed_for_is_said() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def orphan(world: World, path: str = "a/data/orphan.parquet") -> Path:
     return made
 
 
-def swept(world: World, now: datetime = LATER, *, delete: bool = True, **more: Any) -> Swept:
+def swept(world: World, now: datetime | None = LATER, *, delete: bool = True, **more: Any) -> Swept:
     given = {"tables": [{"match": ["**"]}], "without": ["us"], "heads": "1h", "grace": "24h", **more}
     return sweep(world.context("us"), Upkeep.model_validate(given), delete=delete, now=now)
 
@@ -79,6 +79,16 @@ def test_one_pass_is_not_enough_and_neither_is_age_alone(world: World) -> None:
     orphan(world, "a/data/younger.parquet")
     found = swept(world, LATER)
     assert found.deleted.files == 1 and found.left.files == 1, "no earlier pass knew the younger one"
+
+
+def test_a_clock_that_is_fast_makes_nothing_older(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fast(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return datetime.now(tz) + timedelta(days=2)
+
+    monkeypatch.setattr(sweeping, "datetime", Fast)
+    assert [swept(world, None).deleted.files for _ in range(2)] == [0, 0], "files have their age by the store's clock"
 
 
 def test_what_is_dropped_goes_once_no_region_and_no_tag_shows_it(world: World) -> None:

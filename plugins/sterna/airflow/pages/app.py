@@ -11,7 +11,7 @@ from fastapi import Depends, FastAPI, Header, HTTPException, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from sterna.airflow.pages import events, ingest, regions, tables, upstream
+from sterna.airflow.pages import events, ingest, one_table, regions, tables, upstream
 from sterna.airflow.pages.access import Guards, refuse_other_sites
 from sterna.airflow.pages.shared import LookFailed, Looks
 from sterna.airflow.pages.source import Source
@@ -133,6 +133,11 @@ def _add_views(app: FastAPI, source: Source, looks: Looks) -> None:
     ) -> Response:
         asked = (region, search, sort, page, size)
         return _fresh(await looks.look(("tables", *asked), lambda: tables.table_page(source, *asked)))
+
+    @app.get("/api/tables/{region}/one")
+    async def one(region: str, key: Annotated[str, Query(min_length=1, max_length=2000)]) -> Response:
+        asked = (region, key)
+        return _fresh(await looks.look(("one", *asked), lambda: one_table.one_table(source, *asked)))
 
     @app.get("/api/plan")
     async def plan() -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
@@ -149,22 +149,21 @@ def _after(log: EventLog, place: Cursor, head: str) -> list[Event]:
 
 
 def _told(event: Event) -> bytes:
-    return b"".join(_lines(event))
+    return f"id: {event.id}\n".encode() + _frame("told", shown_event(event))
 
 
-def _lines(event: Event) -> Iterator[bytes]:
+def shown_event(event: Event) -> dict[str, str]:
+    """Return what a page shows of an event; the snapshot is text, since JavaScript's numbers can't hold it."""
     envelope = json.loads(event.text)
     body = envelope.get("data", {})
     snapshot = body.get("new_snapshot_id")
-    told = {
+    return {
         "id": event.id,
         "type": event.type,
         "table": event.table,
         "snapshot": "" if snapshot is None else str(snapshot),
         "at": envelope.get("time", ""),
     }
-    yield f"id: {event.id}\n".encode()
-    yield _frame("told", told)
 
 
 def _frame(name: str, facts: dict[str, Any]) -> bytes:

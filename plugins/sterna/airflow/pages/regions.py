@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sterna.airflow.pages.source import Source
-from sterna.errors import CatalogError, CredentialError, printable
+from sterna.errors import CatalogError, CredentialError, ServicesError, printable
 from sterna.render.plain import plain
 
 if TYPE_CHECKING:
@@ -38,7 +39,13 @@ def _card(source: Source, context: RegionContext) -> dict[str, Any]:
     from sterna.status.alarms import alarms
     from sterna.status.gather import watch_status
 
-    status = watch_status(context)
+    upkeep, unread = None, ""
+    try:
+        upkeep = source.services().upkeep
+    except ServicesError as error:  # it hides nothing else
+        unread = printable(f"whom upkeep waits for: {error}")
+    status = watch_status(context, upkeep=upkeep)
+    status = replace(status, unseen=(*status.unseen, unread)) if unread else status
     raised = alarms(status, source.limits())
     card: dict[str, Any] = plain(status)
     looked = context.without_primary() if status.cut_off else context

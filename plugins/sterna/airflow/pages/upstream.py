@@ -64,7 +64,8 @@ async def figure(at: str, address: str, credential: str, secrets: Secrets, clien
     if not address:
         return JSONResponse({"configured": False})
     try:
-        token = secrets(credential).password if credential else ""
+        # A connection may be asked of Airflow's database, or of a vault: the others are answered meanwhile.
+        token = (await asyncio.to_thread(secrets, credential)).password if credential else ""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         async with asyncio.timeout(_KPI_SECONDS), client(_KPI_SECONDS) as http:
             answer = await http.get(f"{address.rstrip('/')}/kpi", params={"at": at}, headers=headers)

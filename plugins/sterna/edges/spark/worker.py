@@ -86,8 +86,8 @@ def redact(text: str, environment: Mapping[str, str]) -> str:
 
 
 def report_function(packages: tuple[str, ...]) -> Callable[[], str]:
-    """Return a function that reports, as JSON, what is installed where it runs: host, missing packages, digest of
-    sterna's sources.
+    """Return a function that reports, as JSON, what is installed where it runs: host, Python and its version, missing
+    packages, digest of sterna's sources and where they are.
 
     It is nested so that Spark pickles it by value: the workers may not have sterna at all. It does not import sterna
     either, because a worker that has imported one version would keep it after another one is shipped.
@@ -101,15 +101,27 @@ def report_function(packages: tuple[str, ...]) -> Callable[[], str]:
         import importlib.util
         import json
         import pathlib
+        import platform
         import socket
+        import sys
+        import zipfile
 
         found = importlib.util.find_spec("sterna")
+        folder = next(iter(found.submodule_search_locations or [""]), "") if found else ""
+        archive = pathlib.Path(folder).parent
+        if archive.is_file():  # what was sent is imported from its zip
+            with zipfile.ZipFile(archive) as packed:
+                inside = {name.partition("/")[2]: packed.read(name) for name in packed.namelist()}
+        else:
+            paths = pathlib.Path(folder).rglob("*.py") if folder else []
+            inside = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
         digest = hashlib.sha256()
-        for folder in (found.submodule_search_locations or []) if found else []:
-            for path in sorted(pathlib.Path(folder).rglob("*.py")):
-                digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
+        for name in sorted(inside):
+            if name.endswith(".py"):
+                digest.update(f"{name}\n".encode() + inside[name])
+        about = {"host": socket.gethostname(), "python": sys.executable, "version": platform.python_version()}
         missing = [name for name in packages if importlib.util.find_spec(name) is None]
-        return json.dumps({"host": socket.gethostname(), "missing": missing, "sources": digest.hexdigest()})
+        return json.dumps({**about, "missing": missing, "sources": digest.hexdigest(), "place": folder})
 
     return report
 

@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -84,6 +85,10 @@ class Objects:
     def fetching(self, run: str) -> Objects:
         """Return the same objects, but that what they read of other regions is kept below a run's folder."""
         return _FetchingObjects(self, run)
+
+    def passing(self) -> Objects:
+        """Return the same objects, which keep nothing of what they read."""
+        return self
 
     def ask_again(self) -> None:
         """Let stores that kept silent be asked at once: another sync begins, and they may answer by now."""
@@ -410,6 +415,12 @@ class _FetchingObjects(Objects):
         self._objects = objects
         self._run = run
 
+    def passing(self) -> Objects:
+        """Return the same objects, which keep nothing of what they read."""
+        made = copy(self)
+        made._run = ""
+        return made
+
     def open(self, location: Location) -> OpenStore:
         """Return a location's store; see `Objects.open`."""
         return self._objects.open(location)
@@ -417,7 +428,7 @@ class _FetchingObjects(Objects):
     def read(self, uri: str, *, limit: int | None = None) -> bytes:
         """Return an object's content; see `Objects.read`."""
         data = super().read(uri, limit=limit)
-        if not self.mapping.is_local(uri):
+        if self._run and not self.mapping.is_local(uri):
             self.write_new(fetched_uri(self._run, uri), data, looked=True)
         return data
 

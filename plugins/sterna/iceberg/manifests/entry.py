@@ -50,6 +50,11 @@ class Columns:
     has_offset: pa.BooleanArray
     refers: pa.BooleanArray
 
+    @property
+    def name_others(self) -> bool:
+        """Whether an entry is of position deletes, or refers to another file: then more than its own path changes."""
+        return bool(self.refers.true_count) or POSITION_DELETES in self.content.unique().to_pylist()
+
     def check(self, uri: str) -> None:
         """Refuse what this version does not localize; see `check_entry`."""
         columns = (self.status, self.content, self.file_format, self.encrypted, self.has_offset, self.refers)
@@ -62,6 +67,23 @@ class Columns:
         )
         for kind in seen:
             check_entry(uri, *kind)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What one walk over a manifest gives.
+
+    Args:
+        groups: the entries, some at a time, and where this region reads the file of each.
+        localized: the localized manifest, None when nothing changes.
+    """
+
+    groups: list[tuple[Columns, list[str]]]
+    localized: bytes | None
+
+
+class NamesOthers(Exception):
+    """A manifest can't be localized by the mapping alone: its entries name what other files have become."""
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,15 @@ that `spans` does not know. Source of the fields: Iceberg specification, "Manife
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sterna.iceberg.avro.container import Container
 from sterna.iceberg.avro.program import NotWalkable
 from sterna.iceberg.files import Written
 from sterna.iceberg.manifests import spans
-from sterna.iceberg.manifests.entry import Columns, UriMapping
+from sterna.iceberg.manifests.entry import Columns, NamesOthers, Scan, UriMapping
 from sterna.iceberg.manifests.header import open_iceberg
 from sterna.limits import DEFAULT_LIMITS, Limits
 
@@ -39,24 +40,56 @@ def read_entries(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> pyar
         OverLimit: the file is larger than the limits allow, or holds more.
         BrokenMetadata: the file does not parse, or contradicts itself.
     """
+    container = open_iceberg(data, uri, "manifest", limits)
+    found = []
+    for columns in _columns(container):
+        columns.check(uri)
+        found.append(columns)
+    return _table(found)
+
+
+@dataclass(frozen=True)
+class ScannedManifest:
+    """What one walk over a manifest gives: what `read_entries` and `localize_manifest` say of it.
+
+    Args:
+        entries: as `read_entries` has them, and in a column `target` where this region reads the file of each.
+        localized: the localized copy, or None when nothing changes and so the manifest keeps its URI.
+    """
+
+    entries: pyarrow.Table
+    localized: bytes | None
+
+
+def scan_manifest(
+    data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS, *, content: Callable[[str], str]
+) -> ScannedManifest | None:
+    """Read a manifest's entries and make its localized copy, inflating and walking it once.
+
+    Args:
+        data: the manifest's bytes.
+        uri: its URI, for errors.
+        limits: of the region.
+        content: maps the URI of a content file.
+
+    Returns:
+        Both, or None where the mapping alone doesn't tell what the manifest becomes: it has position deletes, or
+        entries that refer to other files.
+
+    Raises:
+        Unsupported, OverLimit, BrokenMetadata: as `read_entries`.
+    """
     import pyarrow as pa
 
     container = open_iceberg(data, uri, "manifest", limits)
-    texts, numbers = pa.string(), pa.int64()
-    schema = pa.schema(
-        [
-            ("status", numbers),
-            ("content", numbers),
-            ("file_path", texts),
-            ("file_format", texts),
-            ("file_size", numbers),
-        ]
+    try:
+        found = _scan(container, content)
+    except NamesOthers:
+        return None
+    targets = pa.chunked_array([pa.array(targets, pa.string()) for _, targets in found.groups], pa.string())
+    return ScannedManifest(
+        _table([columns for columns, _ in found.groups]).append_column("target", targets), found.localized
     )
-    batches = []
-    for columns in _columns(container):
-        columns.check(uri)
-        batches.append(pa.record_batch([getattr(columns, name) for name in schema.names], schema=schema))
-    return pa.Table.from_batches(batches, schema=schema)
 
 
 def localize_manifest(
@@ -93,6 +126,25 @@ def localize_manifest(
         from sterna.iceberg.manifests import records
 
         return records.localize(container, mapping)
+
+
+def _scan(container: Container, content: Callable[[str], str]) -> Scan:
+    try:
+        return spans.scan(container, content)
+    except NotWalkable:
+        from sterna.iceberg.manifests import records
+
+        return records.scan(container, content)
+
+
+def _table(found: Sequence[Columns]) -> pyarrow.Table:
+    import pyarrow as pa
+
+    texts, numbers = pa.string(), pa.int64()
+    kinds = {"status": numbers, "content": numbers, "file_path": texts, "file_format": texts, "file_size": numbers}
+    schema = pa.schema(list(kinds.items()))
+    batches = [pa.record_batch([getattr(columns, name) for name in kinds], schema=schema) for columns in found]
+    return pa.Table.from_batches(batches, schema=schema)
 
 
 def _columns(container: Container) -> Iterator[Columns]:

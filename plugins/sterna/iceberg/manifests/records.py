@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from sterna.iceberg.avro.container import Container
 from sterna.iceberg.avro.records import Record, field_names, nullable_fields, records
 from sterna.iceberg.avro.rewrite import rewrite_records
 from sterna.iceberg.manifests import fields as ids
-from sterna.iceberg.manifests.entry import Columns, Entry, UriMapping, change
+from sterna.iceberg.manifests.entry import Columns, Entry, NamesOthers, Scan, UriMapping, change
 
 _NAMES: Final = {want.id: want.names[0] for want in (*ids.FILE_WANTS, *ids.DELETE_WANTS)}
 _TOP_NAMES: Final = {ids.STATUS: "status", ids.DATA_FILE: "data_file"}
@@ -60,6 +60,21 @@ def localize(container: Container, mapping: UriMapping) -> bytes | None:
     for found in columns(container):
         found.check(container.uri)
     return rewrite_records(container, lambda record: _edit(container, fields, record, mapping))
+
+
+def scan(container: Container, content: Callable[[str], str]) -> Scan:
+    """Read the entries, and localize them.
+
+    Raises:
+        Unsupported, BrokenMetadata: as `manifest.scan_manifest`.
+    """
+    groups = []
+    for found in columns(container):
+        found.check(container.uri)
+        if found.name_others:
+            raise NamesOthers
+        groups.append((found, [content(path) for path in found.file_path.to_pylist()]))
+    return Scan(groups, localize(container, UriMapping(content, {}, content)))
 
 
 def _entry(fields: _Fields, record: Record, data_file: Record) -> Entry:

@@ -13,7 +13,7 @@ from sterna.iceberg.avro.program import Program, Want, compile_schema
 from sterna.iceberg.avro.splice import Splice, rewrite, string_bytes
 from sterna.iceberg.files import MIB
 from sterna.iceberg.manifests import fields as ids
-from sterna.iceberg.manifests.entry import Change, Columns, Entry, UriMapping, change
+from sterna.iceberg.manifests.entry import Change, Columns, Entry, NamesOthers, Scan, UriMapping, change
 from sterna.iceberg.manifests.values import IntMap, check_int_map, null_or_empty, read_int_map
 
 if TYPE_CHECKING:
@@ -46,21 +46,52 @@ def localize(container: Container, mapping: UriMapping) -> bytes | None:
         NotWalkable: the schema is one for `records`.
         Unsupported, BrokenMetadata: as `manifest.localize_manifest`.
     """
-    program = _compile(container, (*ids.FILE_WANTS, *ids.DELETE_WANTS))
-    for number in _BOUNDS:
-        if number in program.types:
-            check_int_map(program.types[number])
+    program = _compile_all(container)
     empty = {number: null_or_empty(program.types[number]) for number in _LAYOUT if number in program.types}
 
     def splices(group: Group) -> list[Splice]:
         located = locate(program, group, container)
         found = _read(container, group, located)
         found.check(container.uri)
-        if ids.POSITION_DELETES not in found.content.unique().to_pylist() and not found.refers.true_count:
-            return _path_splices(located, found.file_path.to_pylist(), mapping.content)
-        return _EntrySplices(container, group, program, located, empty).all(found, mapping)
+        if found.name_others:
+            return _EntrySplices(container, group, program, located, empty).all(found, mapping)
+        paths = found.file_path.to_pylist()
+        return _path_splices(located, paths, [mapping.content(path) for path in paths])
 
     return rewrite(container, splices)
+
+
+def scan(container: Container, content: Callable[[str], str]) -> Scan:
+    """Read the entries and localize them in one walk.
+
+    Raises:
+        NotWalkable: the schema is one for `records`.
+        Unsupported, BrokenMetadata: as `manifest.scan_manifest`.
+    """
+    _compile_all(container)  # what localizing would refuse is refused here
+    program = _compile(container, ids.FILE_WANTS)
+    groups: list[tuple[Columns, list[str]]] = []
+
+    def splices(group: Group) -> list[Splice]:
+        located = locate(program, group, container)
+        found = _read(container, group, located)
+        found.check(container.uri)
+        if found.name_others:
+            raise NamesOthers
+        paths = found.file_path.to_pylist()
+        targets = [content(path) for path in paths]
+        groups.append((found, targets))
+        return _path_splices(located, paths, targets)
+
+    return Scan(groups, rewrite(container, splices))
+
+
+def _compile_all(container: Container) -> Program:
+    program = _compile(container, (*ids.FILE_WANTS, *ids.DELETE_WANTS))
+    for number in _BOUNDS:
+        if number in program.types:
+            check_int_map(program.types[number])
+    return program
 
 
 def _compile(container: Container, wants: tuple[Want, ...]) -> Program:
@@ -119,14 +150,14 @@ def _strings(container: Container, group: Group, located: Located, number: int) 
         raise container.broken(f"field {number} of an entry is not UTF-8") from None
 
 
-def _path_splices(located: Located, paths: list[str], content: Callable[[str], str]) -> list[Splice]:
+def _path_splices(located: Located, paths: list[str], targets: list[str]) -> list[Splice]:
     """The fast way, for manifests whose entries name nothing but their own file."""
-    found: list[Splice] = []
-    for start, end, path in zip(located.column(ids.FILE_PATH, 0), located.column(ids.FILE_PATH, 2), paths, strict=True):
-        new = content(path)
-        if new != path:
-            found.append((start, end, string_bytes(new)))
-    return found
+    starts, ends = (located.column(ids.FILE_PATH, part) for part in (0, 2))
+    return [
+        (start, end, string_bytes(new))
+        for start, end, path, new in zip(starts, ends, paths, targets, strict=True)
+        if new != path
+    ]
 
 
 @dataclass(frozen=True)

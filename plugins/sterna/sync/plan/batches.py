@@ -1,26 +1,28 @@
-"""Cutting the files that are to be copied into batches, each of which one task sends."""
+"""Cutting the files that are to be copied into batches, and batches into shares, each of which one task sends."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sterna.registry.mapping import Mapping
-from sterna.replica.file_list import stretches
+from sterna.replica.file_list import copied_by_table, stretches, with_batches
 from sterna.replica.records import Batch
 from sterna.sync.options import SyncOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MOST_BATCHES = 64
+# Each has a list of its own beside the plan, and a line in it: 50 million files at 5,000 a batch.
+MOST_BATCHES = 10_000
 # What a file costs beyond its bytes: four requests, in bytes that pass meanwhile.
-_FILE_COST = 256 * 1024
+FILE_COST = 256 * 1024
 
 
 def cut(
-    files: pa.Table, mapping: Mapping, options: SyncOptions, most: int = _MOST_BATCHES
+    files: pa.Table, mapping: Mapping, options: SyncOptions, most: int = MOST_BATCHES
 ) -> tuple[pa.Array, tuple[Batch, ...]]:
     """Cut files into batches of one origin each, about equal in bytes and count; the same files always give the
     same batches.
@@ -54,13 +56,91 @@ def cut(
     for (origin, span), count in zip(starts, counts, strict=True):
         dealt = _deal(sizes[span], once[span], count)
         numbers[span] = dealt + len(batches)
-        first = len(batches)
-        for number in range(int(dealt[-1]) + 1):
-            mine = once[span] & (dealt == number)
-            batches.append(Batch(first + number, origin, int(mine.sum()), _total(sizes[span][mine])))
+        ends = np.searchsorted(dealt, range(int(dealt[-1]) + 2)) + span.start
+        for place in map(slice, ends[:-1], ends[1:]):
+            mine = once[place]
+            batches.append(Batch(len(batches), origin, int(mine.sum()), _total(sizes[place][mine])))
     found = np.empty(len(order), np.int32)
     found[order.to_numpy()] = numbers
     return pa.array(found), tuple(batches)
+
+
+def smallest_first(
+    files: pa.Table, numbers: pa.Array, batches: tuple[Batch, ...]
+) -> tuple[pa.Array, tuple[Batch, ...]]:
+    """Number batches anew, so that those come first that tables need of which little is to be copied: they are whole
+    while a larger one is still on its way.
+
+    Args:
+        files: what to copy.
+        numbers: the number of each row's batch.
+        batches: the batches.
+
+    Returns:
+        The new numbers, and the batches in their order.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    sizes = {name: size for name, (_, size) in copied_by_table(with_batches(files, numbers)).items()}
+    rows = pa.table({"batch": numbers, "table": files.column("table")}).group_by(["batch", "table"]).aggregate([])
+    least: dict[int, int] = {}
+    for number, name in zip(*(rows.column(name).to_pylist() for name in ("batch", "table")), strict=True):
+        least[number] = min(least.get(number, sizes[name]), sizes[name])
+    order = sorted(range(len(batches)), key=lambda number: (least[number], number))
+    places = np.empty(len(order), np.int32)
+    places[order] = np.arange(len(order), dtype=np.int32)
+    return pa.array(places[numbers.to_numpy()]), tuple(
+        replace(batches[number], number=place) for place, number in enumerate(order)
+    )
+
+
+@dataclass(frozen=True)
+class Share:
+    """Batches that one task copies, one after the other.
+
+    Args:
+        number: of its first batch.
+        last: of its last batch.
+        origin: ids of the locations that the files come from, with commas between them.
+        files: how many.
+        bytes: how many, all together.
+    """
+
+    number: int
+    last: int
+    origin: str
+    files: int
+    bytes: int
+
+
+def shares(batches: Sequence[Batch], most: int) -> tuple[Share, ...]:
+    """Deal batches out to tasks: one each where there are no more than that, else neighbours together, of about equal
+    cost.
+
+    Args:
+        batches: in the order of their numbers.
+        most: no more shares than this.
+    """
+    if len(batches) <= most:
+        return tuple(_share([batch]) for batch in batches)
+    costs = [batch.bytes + FILE_COST * batch.files + 1 for batch in batches]
+    total, before = sum(costs), 0
+    dealt: dict[int, list[Batch]] = {}
+    for batch, cost in zip(batches, costs, strict=True):
+        dealt.setdefault((2 * before + cost) * most // (2 * total), []).append(batch)
+        before += cost
+    return tuple(map(_share, dealt.values()))
+
+
+def _share(batches: list[Batch]) -> Share:
+    return Share(
+        number=batches[0].number,
+        last=batches[-1].number,
+        origin=",".join(dict.fromkeys(batch.origin for batch in batches)),
+        files=sum(batch.files for batch in batches),
+        bytes=sum(batch.bytes for batch in batches),
+    )
 
 
 def _total(sizes: Any) -> int:
@@ -127,7 +207,7 @@ def _deal(sizes: Any, once: Any, count: int) -> Any:
     """
     import numpy as np
 
-    costs = np.where(once, sizes.astype(np.float64) + _FILE_COST, 0.0)
+    costs = np.where(once, sizes.astype(np.float64) + FILE_COST, 0.0)
     middles = np.cumsum(costs) - costs / 2
     stretches = np.minimum((middles / costs.sum() * count).astype(np.int64), count - 1)
     # A target's further rows cost nothing, and go with its first one.

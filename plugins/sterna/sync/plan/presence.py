@@ -18,7 +18,7 @@ from sterna.replica.region import RegionContext
 from sterna.sync.blame import fault_of
 from sterna.sync.copy import CopyFile
 from sterna.sync.options import SyncOptions
-from sterna.sync.plan.batches import cut
+from sterna.sync.plan.batches import cut, smallest_first
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -189,7 +189,8 @@ def to_copy(listed: Listed, mapping: Mapping, options: SyncOptions) -> tuple[pa.
         wanted = pc.is_in(content.column("target"), content.filter(wanted).column("target").unique()).combine_chunks()
     left = content if pc.all(wanted).as_py() else content.filter(wanted)
     numbers, batches = cut(left, mapping, options)
+    if options.lane == "large":
+        numbers, batches = smallest_first(left, numbers, batches)
     missing = sum(batch.files for batch in batches)
     marks = pc.replace_with_mask(pa.repeat(pa.scalar(PROVEN, pa.int32()), content.num_rows), wanted, numbers)
-    marked = content.set_column(content.schema.get_field_index("batch"), "batch", marks)
-    return listing.joined([listed.localized, marked]), batches, listed.targets - missing
+    return listing.joined([listed.localized, listing.with_batches(content, marks)]), batches, listed.targets - missing

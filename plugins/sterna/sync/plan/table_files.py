@@ -14,17 +14,16 @@ from sterna.registry.model import inside
 from sterna.replica import file_list as listing
 from sterna.replica.editions import edition_at
 from sterna.replica.file_list import (
-    CONTENT,
     DELETE_MANIFEST,
     INLINE_MANIFEST,
     MANIFEST,
     MANIFEST_LIST,
     METADATA,
-    POSITION_DELETE,
     PROVEN,
     VIEW_METADATA,
 )
 from sterna.replica.region import RegionContext
+from sterna.sync.plan.one_pass import DELETED, content_rows, read_manifests
 from sterna.sync.plan.reading import parsed, read_files
 
 if TYPE_CHECKING:
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
 
     from sterna.iceberg.manifests.manifest_list import ManifestFile
     from sterna.iceberg.metadata.table import Snapshot, TableMetadata
-
-_DELETED = 2  # manifest entry status
-_POSITION_DELETES = 1  # content of a data_file
 
 
 class ReplicaLost(Exception):
@@ -88,13 +84,10 @@ def table_files(
         listing.rows(table, METADATA, [(uri, target, -1)]),
         *_proven(table, metadata, reached, known),
         *_new(context, table, lists, inline, manifests, edition),
-        _content(context, table, _statistics(context, metadata, here), local),
+        content_rows(context, table, _statistics(context, metadata, here), local),
     ]
     lengths = {path: -1 for path in inline if path not in known} | {item.path: item.length for item in manifests}
-    for path, data in read_files(context, lengths):
-        if lengths[path] not in (-1, len(data)):
-            raise SizeDiffers(f"the manifest has {len(data)} bytes, its list says {lengths[path]}", file=path)
-        parts += _entries(context, table, path, data, local, edition)
+    parts += read_manifests(context, table, lengths, local, edition)
     files = listing.joined(parts)
     _none_below(context, uri, files, local)
     if prove:
@@ -124,7 +117,7 @@ def reached_content(context: RegionContext, here: TableMetadata, targets: set[st
         manifests |= {item.path for item in _read_lists(context, sorted(lists))}
         for uri, data in read_files(context, dict.fromkeys(sorted(manifests), -1)):
             entries = parsed(context, uri, data, read_entries)
-            live = entries.filter(pc.not_equal(entries.column("status"), _DELETED)).column("file_path")
+            live = entries.filter(pc.not_equal(entries.column("status"), DELETED)).column("file_path")
             found |= set(live.filter(pc.is_in(live, wanted)).to_pylist())
     except TableError:
         return targets
@@ -246,48 +239,6 @@ def _read_lists(context: RegionContext, uris: Sequence[str]) -> Iterable[Manifes
 
     for uri, data in read_files(context, dict.fromkeys(uris, -1)):
         yield from parsed(context, uri, data, read_manifest_list)
-
-
-def _entries(
-    context: RegionContext, table: str, uri: str, data: bytes, local: dict[str, int], edition: Edition
-) -> list[pa.Table]:
-    """Return the rows of one manifest's live entries; content files that are local go into `local` with their sizes."""
-    import pyarrow.compute as pc
-
-    from sterna.iceberg.manifests.manifest import read_entries
-
-    entries = parsed(context, uri, data, read_entries)
-    live = entries.filter(pc.not_equal(entries.column("status"), _DELETED))
-    deletes = pc.equal(live.column("content"), _POSITION_DELETES)
-    position = live.filter(deletes).select(["file_path", "file_size"]).to_pylist()
-    named = [
-        (row["file_path"], context.mapping.localized(row["file_path"], edition), row["file_size"]) for row in position
-    ]
-    return [
-        _content(context, table, live.filter(pc.invert(deletes)), local),
-        listing.rows(table, POSITION_DELETE, named),
-    ]
-
-
-def _content(context: RegionContext, table: str, files: pa.Table, local: dict[str, int]) -> pa.Table:
-    """Return rows of the foreign ones among some content files (columns file_path and file_size).
-
-    Local ones stay and go into `local`.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    parts = []
-    for some in files.to_batches():
-        paths, sizes = some.column("file_path"), some.column("file_size")
-        targets = pa.array([context.mapping.content(path) for path in paths.to_pylist()], pa.string())
-        foreign = pc.not_equal(paths, targets)
-        if not pc.all(foreign).as_py():
-            stay = pc.invert(foreign)
-            local.update(zip(paths.filter(stay).to_pylist(), sizes.filter(stay).to_pylist(), strict=True))
-            paths, targets, sizes = (each.filter(foreign) for each in (paths, targets, sizes))
-        parts.append(listing.columns(table, CONTENT, paths, targets, sizes, batch=0))
-    return listing.joined(parts)
 
 
 def _statistics(context: RegionContext, metadata: TableMetadata, here: TableMetadata | None) -> pa.Table:

@@ -1,6 +1,7 @@
 """How files to copy are cut into batches."""
 
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 from hypothesis import given
@@ -10,7 +11,7 @@ from sterna.replica import file_list as listing
 from sterna.replica.file_list import CONTENT
 from sterna.replica.records import Batch
 from sterna.sync.options import SyncOptions
-from sterna.sync.plan.batches import cut
+from sterna.sync.plan.batches import MOST_BATCHES, Share, cut, shares, smallest_first
 from tests.unit.registry import samples
 
 MAPPING = samples.mapping(samples.location("lake", "s3://lake"), samples.location("old", "s3://lake-old"))
@@ -30,12 +31,15 @@ ROWS = st.lists(
 )
 
 
-def made(rows: list[Row], most: int = 64, **options: int) -> tuple[dict[Row, int], tuple[Batch, ...]]:
-    """The number of each row, and the batches."""
-    table = listing.joined(
+def listed(rows: list[Row]) -> pa.Table:
+    return listing.joined(
         [listing.rows(name, CONTENT, [(source, MAPPING.replica(source), size)], 0) for name, source, size in rows]
     )
-    numbers, batches = cut(table, MAPPING, SyncOptions(**options), most)
+
+
+def made(rows: list[Row], most: int = 64, **options: int) -> tuple[dict[Row, int], tuple[Batch, ...]]:
+    """The number of each row, and the batches."""
+    numbers, batches = cut(listed(rows), MAPPING, SyncOptions(**options), most)
     assert numbers.type == pa.int32()
     return dict(zip(rows, numbers.to_pylist(), strict=True)), batches
 
@@ -90,7 +94,67 @@ def test_one_huge_file_leaves_no_empty_batch() -> None:
     assert all(batch.files for batch in batches)
 
 
-def test_there_are_never_many_batches() -> None:
-    _, batches = made([("t", f"s3://lake/{number}", 1 << 20) for number in range(3000)], files_per_batch=1)
-    assert len(batches) == 64
+def test_there_are_as_many_as_there_is_to_do_up_to_a_bound() -> None:
+    rows = [("t", f"s3://lake/{number}", 1 << 20) for number in range(3000)]
+    assert len(made(rows, MOST_BATCHES, files_per_batch=1)[1]) == 3000
+    assert len(made(rows, 64, files_per_batch=1)[1]) == 64
     assert made([])[1] == ()
+
+
+@given(ROWS)
+def test_batches_of_small_tables_come_first(rows: list[Row]) -> None:
+    table = listed(rows)
+    before, batches = cut(table, MAPPING, SyncOptions(files_per_batch=3))
+    after, ordered = smallest_first(table, before, batches)
+    assert [batch.number for batch in ordered] == list(range(len(batches)))
+    renamed = dict(zip(before.to_pylist(), after.to_pylist(), strict=True))
+    assert [renamed[number] for number in before.to_pylist()] == after.to_pylist()
+    assert {replace(batch, number=renamed[batch.number]) for batch in batches} == set(ordered)
+    sizes = {name: sum(size for table, _, size in rows if table == name) for name in "tu"}
+    least = [
+        min(sizes[row[0]] for row, number in zip(rows, after.to_pylist(), strict=True) if number == batch.number)
+        for batch in ordered
+    ]
+    assert least == sorted(least)
+
+
+BATCHES = st.lists(st.tuples(st.sampled_from(["lake", "old"]), st.integers(1, 5000), st.integers(0, 1 << 50)))
+
+
+@given(BATCHES, st.integers(1, 20))
+def test_every_batch_is_in_one_share(given: list[tuple[str, int, int]], most: int) -> None:
+    batches = [Batch(number, *each) for number, each in enumerate(given)]
+    dealt = shares(batches, most)
+    assert len(dealt) <= most
+    numbers = [number for share in dealt for number in range(share.number, share.last + 1)]
+    assert numbers == list(range(len(batches)))
+    for share in dealt:
+        mine = batches[share.number : share.last + 1]
+        assert share.files == sum(batch.files for batch in mine)
+        assert share.bytes == sum(batch.bytes for batch in mine)
+        assert set(share.origin.split(",")) == {batch.origin for batch in mine}
+    if len(batches) <= most:
+        assert all(share.number == share.last for share in dealt)
+
+
+def test_shares_are_balanced() -> None:
+    batches = [Batch(number, "lake", 10, 1 << 20) for number in range(2500)]
+    assert {share.last - share.number + 1 for share in shares(batches, 1000)} == {2, 3}
+    assert shares(batches[:1], 1000) == (Share(0, 0, "lake", 10, 1 << 20),)
+
+
+@given(st.lists(st.lists(st.integers(-2, 5), min_size=1, max_size=6), max_size=6))
+def test_each_batch_has_its_rows_in_their_order(chunks: list[list[int]]) -> None:
+    parts = [
+        listing.with_batches(
+            listing.rows("t", CONTENT, [(f"s3://lake/{at}-{place}", "", 1) for place in range(len(chunk))]),
+            pa.array(chunk, pa.int32()),
+        )
+        for at, chunk in enumerate(chunks)
+    ]
+    rows = [(f"s3://lake/{at}-{place}", batch) for at, chunk in enumerate(chunks) for place, batch in enumerate(chunk)]
+    found = {batch: mine.column("source").to_pylist() for batch, mine in listing.by_batch(listing.joined(parts))}
+    assert found == {
+        number: [source for source, batch in rows if batch == number]
+        for number in {each for _, each in rows} - {-1, -2}
+    }

@@ -58,12 +58,13 @@ export function open(place) {
     told.length = Math.min(told.length, MOST);
     show(last, facts([[t("lastTable"), event.table], [t("snapshot"), event.snapshot || "–"], [t("at"), moment(event.at)]]));
     show(list, grid([t("at"), t("table"), t("what"), t("snapshot")], told.map((each) => el("tr", {}, el("td", {}, moment(each.at)),
-      el("th", { scope: "row", class: "name" }, each.table), el("td", {}, each.type), el("td", { class: "name" }, each.snapshot || "–"))), { label: t("events") }));
+      el("th", { scope: "row", class: "name" }, each.table), el("td", {}, each.type), el("td", { class: "id" }, each.snapshot || "–"))), { label: t("events") }));
     measure(event);
   }
 
   async function measure(event) {
     const mine = (turn += 1);
+    figure.setAttribute("aria-busy", "true");
     try {
       const found = await ask("api/kpi", { at: event.id });
       if (mine !== turn || left) return;
@@ -71,6 +72,8 @@ export function open(place) {
       else show(figure, Object.entries(found.kpi ?? {}).map(([name, value]) => el("span", { class: "kpi" }, String(value), el("small", {}, ` ${name}`))));
     } catch (error) {
       if (mine === turn && !left) show(figure, el("small", {}, error.message));
+    } finally {
+      if (mine === turn) figure.removeAttribute("aria-busy");
     }
   }
 

@@ -68,7 +68,7 @@ export function open(place) {
   function drawn(found) {
     if (!found.total) return [note("empty", state.search ? t("noneFound") : t("noTables"))];
     const heads = [head("table", "name"), head("state", "state"), el("th", { scope: "col" }, t("snapshot")), head("lag", "lag"),
-      el("th", { scope: "col", class: "figure" }, t("files")), el("th", { scope: "col", class: "figure" }, t("bytes")), el("th", { scope: "col" }, t("next"))];
+      el("th", { scope: "col", class: "figure" }, t("files")), el("th", { scope: "col", class: "figure" }, t("bytes")), el("th", { scope: "col" }, t("next")), el("th", { scope: "col" }, t("aboutTable"))];
     const summary = Object.entries(found.counts).filter(([, value]) => value).map(([name, value]) => badge(COLORS[name], `${t(`state_${name}`)} ${count(value)}`));
     return [el("p", { class: "counts" }, ...summary), grid(heads, found.rows.map(line), { label: t("tables") }), pages(found)];
   }
@@ -77,8 +77,25 @@ export function open(place) {
     const why = item.held ? el("details", {}, el("summary", {}, t("why")), el("p", {}, item.held.reason), item.held.file ? el("p", { class: "name" }, item.held.file) : null,
       el("p", { class: "quiet" }, `${t("since")} ${item.held.since ? moment(item.held.since) : t("unknown")}`)) : null;
     return el("tr", {}, el("th", { scope: "row", class: "name" }, item.key), el("td", {}, badge(COLORS[item.state], t(`state_${item.state}`)), why),
-      el("td", { class: "name" }, item.snapshot || "–"), el("td", {}, seconds(item.lag)), el("td", { class: "figure" }, count(item.files)),
-      el("td", { class: "figure", title: item.unread ?? null }, size(item.bytes)), el("td", {}, next(item)));
+      el("td", { class: "id" }, item.snapshot || "–"), el("td", {}, seconds(item.lag)), el("td", { class: "figure" }, count(item.files)),
+      el("td", { class: "figure", title: item.unread ?? null }, size(item.bytes)), el("td", {}, next(item)), el("td", {}, more(item)));
+  }
+
+  // What happened to a table, and who holds it, is looked up when somebody asks.
+  function more(item) {
+    const inside = el("div", {});
+    const region = state.region;
+    const opened = async () => {
+      if (!details.open || inside.childNodes.length) return;
+      show(inside, note("loading", t("loading")));
+      try {
+        show(inside, told(await ask(`api/tables/${encodeURIComponent(region)}/one`, { key: item.key })));
+      } catch (error) {
+        show(inside, note("error", error.message));
+      }
+    };
+    const details = el("details", { ontoggle: opened }, el("summary", {}, t("show")), inside);
+    return details;
   }
 
   function next(item) {
@@ -93,6 +110,13 @@ export function open(place) {
     const turn = () => go({ sort: up ? `-${name}` : name, page: 0 });
     return el("th", { scope: "col", "aria-sort": up ? "ascending" : down ? "descending" : "none" },
       el("button", { type: "button", class: "sort", onclick: turn }, t(label), up ? " ↑" : down ? " ↓" : ""));
+  }
+
+  function told({ events, holds }) {
+    return [events.length ? el("ul", { class: "held" }, ...events.map((each) => el("li", {}, moment(each.at), el("br"), each.type.replace("sterna.table.", ""), each.snapshot ? ` ${each.snapshot}` : "")))
+      : el("p", { class: "quiet" }, t("noEvents")),
+    holds.length ? el("ul", { class: "held" }, ...holds.map((each) => el("li", {}, t("heldUntil", { snapshot: each.snapshot || "–", until: moment(each.until) }))))
+      : el("p", { class: "quiet" }, t("noHolds"))];
   }
 
   function pages(found) {

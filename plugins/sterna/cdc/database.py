@@ -1,0 +1,101 @@
+"""What a reader needs of a source's database, whatever its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from sterna.cdc.journal import Drop
+
+
+@dataclass(frozen=True)
+class Log:
+    """What a source has of the changes that weren't read.
+
+    Args:
+        kept: bytes of log behind the position.
+        left: seconds until the source purges the first of it; None: not while it is kept so, or at no set time.
+    """
+
+    kept: int
+    left: float | None = None
+
+
+class Database(Protocol):
+    """One source."""
+
+    def tables(self) -> dict[str, tuple[str, ...]]:
+        """Return the tables that the settings name, each with the columns of its key.
+
+        Raises:
+            UnfitSource: the server, or one of them, can't be followed.
+            DatabaseUnreachable, DatabaseRefused, CredentialError: it can't be asked.
+        """
+
+    def prepare(self, epoch: int, tables: Sequence[str]) -> None:
+        """Make what an epoch needs at the source, and take away what earlier ones left."""
+
+    def refuse_lost(self, last: Drop, tables: Sequence[str]) -> None:
+        """See that reading can go on behind a drop.
+
+        Raises:
+            SlotLost, PositionLost: the source has forgotten what comes behind it.
+            NeedsResync: a table isn't the one that was read.
+        """
+
+    def refuse_remade(self, epoch: int, tables: Sequence[str]) -> None:
+        """See that each table is still the one that an epoch began with.
+
+        Raises:
+            NeedsResync: one was dropped, or made anew.
+        """
+
+    def log(self, last: Drop) -> Log:
+        """Return what the source has behind a drop.
+
+        Raises:
+            SlotLost, PositionLost: it has forgotten that.
+        """
+
+    def properties(self, epoch: int, tables: Sequence[str], placeholder: str, folder: Path) -> dict[str, str]:
+        """Return the engine's settings; secret."""
+
+    def jars(self) -> Sequence[Path]:
+        """Return the jars of the engine, where they aren't those of its package.
+
+        Raises:
+            EngineError: they aren't on this machine.
+        """
+
+    def remember(self, folder: Path, layouts: Mapping[str, Any], offset: Mapping[str, Any]) -> None:
+        """Write down for the engine what tables were like at a place, where the source doesn't tell."""
+
+    def origin(self, offset: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+        """Return which log a place is in, so that the same place in another one is known.
+
+        Args:
+            offset: the place.
+            before: what was returned for the place before; {}: there was none.
+
+        Raises:
+            PositionLost: it is another one, between the two.
+        """
+
+    def refuse_filled(self, table: str, added: Sequence[str]) -> None:
+        """See that columns which were added have no value in the rows that were there before.
+
+        Raises:
+            NeedsResync: they may have: no change tells of it.
+        """
+
+    def refuse_words(self, words: str) -> None:
+        """See that what the engine said at its end isn't that reading can't go on.
+
+        Raises:
+            PositionLost, NeedsResync, UnfitSource: it is.
+        """
+
+    def close(self) -> None:
+        """Close the connections."""

@@ -1,0 +1,34 @@
+"""What the engine says at its end: whether somebody has to look, or it is only started anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from sterna.cdc.binlog import Binlog
+from sterna.edges.secrets import environment_secrets
+from sterna.errors import NeedsResync, PositionLost, SternaError, UnfitSource
+from sterna.services.cdc import CdcSource
+
+_SAID = {"name": "shop", "region": "eu", "kind": "mariadb", "hosts": ["db:3306"], "credential_id": "shop"}
+SHOP = Binlog(CdcSource.model_validate({**_SAID, "tables": ["s.*"], "into": "a"}), environment_secrets())
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("Error code: 1236; Could not find GTID state requested by slave in any binlog files", PositionLost),
+        ("starting at binlog.000001, but this is no longer available on the server", PositionLost),
+        ("Received DML 'update t' for processing, binlog contains statement or mixed events", NeedsResync),
+        ("DDL statement couldn't be parsed: 'CREATE TABLE purged (u uuid)'", UnfitSource),
+    ],
+)
+def test_words_that_somebody_has_to_look_at(words: str, kind: type[SternaError]) -> None:
+    with pytest.raises(kind):
+        SHOP.refuse_words(words)
+
+
+@pytest.mark.parametrize(
+    "words", ["Communications link failure", "1236; A slave with the same server_uuid/server_id has connected"]
+)
+def test_words_after_which_it_is_tried_again(words: str) -> None:
+    SHOP.refuse_words(words)

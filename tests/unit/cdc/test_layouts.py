@@ -1,0 +1,130 @@
+"""Statements of a MariaDB or MySQL: what is followed, and what rows alone don't tell."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sterna.cdc.layouts import PREAMBLE, changed, history, refuse_untold
+from sterna.errors import NeedsResync, UnfitSource
+
+TABLES = {"shop.t": ("id",), "shop.other": ("id",)}
+
+
+def column(name: str, type: str, *, optional: bool = True, **more: Any) -> dict[str, Any]:
+    return {"name": name, "typeName": type, "optional": optional, "charsetName": None, **more}
+
+
+def table(*columns: dict[str, Any], key: tuple[str, ...] = ("id",)) -> dict[str, Any]:
+    return {"defaultCharsetName": "utf8mb4", "primaryKeyColumnNames": list(key), "columns": list(columns)}
+
+
+ID = column("id", "INT", optional=False)
+V = column("v", "VARCHAR", length=9, charsetName="utf8mb4")
+
+
+def told(ddl: str, kind: str, layout: Any, *, first: bool = False, name: str = "t") -> dict[str, Any]:
+    changes = [{"type": kind, "id": f'"shop"."{name}"', "table": layout}] if kind else []
+    return {
+        "ddl": ddl,
+        "databaseName": "shop",
+        "tableChanges": changes,
+        "source": {"snapshot": "true" if first else ""},
+    }
+
+
+def begun(*columns: dict[str, Any]) -> dict[str, Any]:
+    said = {"ddl": "SET x=latin1", "databaseName": "", "tableChanges": [], "source": {"snapshot": "true"}}
+    layouts = changed({}, TABLES, said)
+    layouts = changed(layouts, TABLES, told("DROP TABLE IF EXISTS t", "DROP", None, first=True))
+    layouts = changed(layouts, TABLES, told("CREATE TABLE t", "CREATE", table(ID, *columns), first=True))
+    return changed(layouts, TABLES, told("CREATE TABLE alien", "CREATE", table(ID), first=True, name="alien"))
+
+
+def test_what_the_first_statements_say_is_kept_and_comes_back_as_the_engines_own_history() -> None:
+    layouts = begun(V)
+    assert set(layouts) == {PREAMBLE, "shop.t"}
+    offset = {"file": "binlog.000002", "pos": 7, "gtids": "0-1-2", "event": 3, "row": 1, "transaction_id": "0-1-3"}
+    first, second = [json.loads(line) for line in history("s", layouts, offset).splitlines()]
+    assert (first["ddl"], first["position"]) == ("SET x=latin1", {"file": "binlog.000002", "pos": 7, "gtids": "0-1-2"})
+    (change,) = second["tableChanges"]
+    assert (change["type"], change["id"], second["source"]) == ("CREATE", '"shop"."t"', {"server": "s"})
+    assert [each["hasDefaultValue"] for each in change["table"]["columns"]] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("statement", "columns"),
+    [
+        ("ALTER TABLE t ADD more INT", (V, column("more", "INT"))),
+        ("ALTER TABLE t DROP v", ()),
+        ("ALTER TABLE t MODIFY v TEXT", (column("v", "TEXT", charsetName="utf8mb4"),)),
+        ("ALTER TABLE t CHANGE `v` v VARCHAR(99)", (V | {"length": 99},)),
+        ("ALTER TABLE t RENAME INDEX a TO b", (V,)),
+        ("ALTER TABLE t COMMENT 'please rename to; drop partition'", (V,)),
+        ("ALTER TABLE t /* rename */ ENGINE = InnoDB", (V,)),
+    ],
+)
+def test_statements_that_are_followed(statement: str, columns: tuple[dict[str, Any], ...]) -> None:
+    layouts = changed(begun(V), TABLES, told(statement, "ALTER", table(ID, *columns)))
+    assert [each["name"] for each in layouts["shop.t"]["columns"]] == ["id", *(each["name"] for each in columns)]
+
+
+N = column("n", "DECIMAL", length=10, scale=2)
+E = column("e", "ENUM", enumValues=["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("statement", "had", "has", "said"),
+    [
+        ("ALTER TABLE t CHANGE v w VARCHAR(9)", (V,), (V | {"name": "w"},), "column v has got another name"),
+        ("ALTER TABLE t RENAME COLUMN v TO w", (V,), (V | {"name": "w"},), "another name"),
+        ("ALTER TABLE t ADD w INT DEFAULT 7", (), (column("w", "INT", defaultValueExpression="7"),), "added with"),
+        ("ALTER TABLE t ADD w INT NOT NULL", (), (column("w", "INT", optional=False),), "added with a value"),
+        ("ALTER TABLE t MODIFY v VARCHAR(3)", (V,), (V | {"length": 3},), "column v has become varchar"),
+        ("ALTER TABLE t MODIFY v INT", (V,), (column("v", "INT"),), "column v has become int"),
+        ("ALTER TABLE t MODIFY v …", (V,), (V | {"charsetName": "latin1"},), "column v has become"),
+        ("ALTER TABLE t MODIFY v … NOT NULL", (V,), (V | {"optional": False},), "column v has become"),
+        ("ALTER TABLE t MODIFY n DECIMAL(10,1)", (N,), (N | {"scale": 1},), "column n has become"),
+        ("ALTER TABLE t MODIFY n …", (N,), (N | {"typeName": "DECIMAL UNSIGNED"},), "column n has become"),
+        ("ALTER TABLE t MODIFY e ENUM('b','a')", (E,), (E | {"enumValues": ["b", "a"]},), "column e has become"),
+        ("ALTER TABLE t CONVERT TO CHARACTER SET latin1", (V,), (V,), "rows that the log doesn't name"),
+        ("ALTER TABLE t TRUNCATE PARTITION p0", (V,), (V,), "rows that the log doesn't name"),
+        ("ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE u", (V,), (V,), "rows that the log doesn't name"),
+    ],
+)
+def test_statements_that_rows_do_not_tell(statement: str, had: Any, has: Any, said: str) -> None:
+    with pytest.raises(NeedsResync, match=said):
+        changed(begun(*had), TABLES, told(statement, "ALTER", table(ID, *has)))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        told("DROP TABLE t", "DROP", None),
+        told("CREATE OR REPLACE TABLE t", "CREATE", table(ID)),
+        told("RENAME TABLE t TO u", "ALTER", table(ID), name="u"),
+        told("DROP DATABASE shop", "", None),
+        told("ALTER TABLE t DROP PRIMARY KEY", "ALTER", table(ID, key=("v",))),
+    ],
+)
+def test_a_table_that_is_another_one_is_told(said: dict[str, Any]) -> None:
+    with pytest.raises(NeedsResync):
+        changed(begun(V), TABLES, said)
+
+
+def test_statements_about_others_change_nothing() -> None:
+    layouts = begun(V)
+    for said in (told("DROP TABLE alien", "DROP", None, name="alien"), told("RENAME TABLE tt TO uu", "", None)):
+        assert changed(layouts, TABLES, said) == layouts
+    assert changed(layouts, TABLES, told("DROP DATABASE x", "", None) | {"databaseName": "x"}) == layouts
+
+
+def test_a_column_that_the_engine_leaves_out_is_told() -> None:
+    layout = table(ID, column("u", "UUID"))
+    refuse_untold("shop.t", layout, ["id", "u"])
+    with pytest.raises(UnfitSource, match="column u is of type uuid, which isn't read"):
+        refuse_untold("shop.t", layout, ["id"])
+    with pytest.raises(NeedsResync):
+        refuse_untold("shop.t", layout, ["id", "u", "w"])

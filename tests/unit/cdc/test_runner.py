@@ -1,0 +1,184 @@
+"""What a runner brings into tables next, and what it says of a source that isn't read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from sterna.cdc import run
+from sterna.cdc.apply import Target
+from sterna.cdc.journal import Drop, Epoch, Journal, Part
+from sterna.cdc.plan import MOST_BYTES, channel, next_work
+from sterna.cdc.run import Followed, Runner, least
+from sterna.errors import NeedsResync, SourceUnreachable
+from sterna.ingest.columns import Column
+from sterna.services.cdc import CdcSource
+from sterna.wap.model import TableState
+from tests.support.small_world import World, make_world
+
+_SOURCE = CdcSource(
+    name="shop", region="eu", hosts=["db:1"], database="d", credential_id="c", tables=["public.*"], into="acme.shop"
+)
+_WAY = channel("eu", "shop")
+
+
+@dataclass(frozen=True)
+class Marked(Followed):
+    """A source whose tables on `main` have marks, and nothing else."""
+
+    marks: Mapping[str, str] = field(default_factory=dict)
+
+    def target(self, name: str, key: Any) -> Target:
+        return Target(name, name, tuple(key), False, "")
+
+    def state(self, target: Target) -> TableState:
+        return TableState((), None, {_WAY.mark: self.marks[target.name]})
+
+
+def marked(world: World, journal: Journal, marks: Mapping[str, str]) -> Marked:
+    return Marked(world.context(), cast(Any, None), _SOURCE, journal, marks)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return make_world(tmp_path)
+
+
+def journal_of(world: World, drops: int, complete: int, size: int = MOST_BYTES) -> Journal:
+    journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
+    keys = {"public.a": ("id",)}
+    assert journal.begin(Epoch(1, keys))
+    for number in range(1, drops + 1):
+        parts = {"public.a": (Part(f"s3://x/{number}", 1, size, ()),)}
+        assert journal.add(Drop(1, number, {}, {}, parts, complete=number == complete))
+    return journal
+
+
+@pytest.mark.parametrize("known", [1_000, 0])
+def test_a_runner_that_begins_amid_the_first_rows_takes_none_of_them_away(
+    world: World, monkeypatch: pytest.MonkeyPatch, known: int
+) -> None:
+    """The last of several steps takes away what no first drop has: so it has to know all of them."""
+    monkeypatch.setattr(run, "_KNOWN", known)
+    journal, runner = journal_of(world, 4, complete=3), Runner([], lambda line: None)
+    for mark in ("1/1", "1/2"):
+        epoch, drops = runner._newest(marked(world, journal, {"public.a": mark}))
+        assert epoch is not None
+    work = next_work(_WAY, "public.a", "1/2", 1, drops)
+    assert work is not None
+    assert work.keys is not None
+    assert [drop.number for drop in work.keys] == [1, 2, 3]
+    _, drops = runner._newest(marked(world, journal, {"public.a": "1/3"}))
+    assert [drop.number for drop in drops] == ([3, 4] if not known else [1, 2, 3, 4])
+
+
+def test_a_table_that_never_had_a_row_needs_no_old_drop(world: World) -> None:
+    """Else each run would read all drops there ever were, and miss those that the store has deleted."""
+    journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
+    keys, columns = {"public.a": ("id",), "public.void": ("id",)}, (Column("id", "int"),)
+    assert journal.begin(Epoch(1, keys))
+    known = {"public.a": columns}
+    for number in range(1, 8):
+        tables = ("public.a",) if number < 7 else ("public.a", "public.void")
+        known |= dict.fromkeys(tables, columns)
+        parts = {table: (Part(f"s3://x/{number}", 1, 1, columns),) for table in tables}
+        assert journal.add(Drop(1, number, {}, {}, parts, complete=number == 1, known=dict(known)))
+    for old in range(1, 5):
+        name = f"{10**12 - old:012}.json"
+        (world.folder / "eu" / "lake" / "inbox" / "_cdc" / "drops" / "shop" / "000001" / name).unlink()
+    followed = marked(world, journal, {"public.a": "1/6", "public.void": ""})
+    assert least(followed, Epoch(1, keys)) == 6
+    _, drops = Runner([], lambda line: None)._newest(followed)
+    assert [drop.number for drop in drops] == [6, 7]
+    work = next_work(_WAY, "public.void", "", 1, drops, fresh=True)
+    assert work is not None
+    assert (work.step.after, work.step.mark, [drop.number for drop in work.drops]) == ("", "1/7", [7])
+    # One that had rows and is gone from `main` lacks them.
+    with pytest.raises(NeedsResync, match="drop 1 of epoch 1 is gone"):
+        next_work(_WAY, "public.a", "", 1, drops, fresh=True)
+    assert least(marked(world, journal, {"public.a": "", "public.void": "1/7"}), Epoch(1, keys)) == 0
+
+
+def test_without_all_first_drops_nothing_is_taken_away(world: World) -> None:
+    drops = journal_of(world, 3, complete=3).drops(1, after=1)
+    with pytest.raises(NeedsResync, match="drop 1 of epoch 1"):
+        next_work(_WAY, "public.a", "1/2", 1, drops)
+
+
+def test_drops_are_in_their_order_whatever_the_store_lists_first(world: World) -> None:
+    journal = journal_of(world, 30, complete=3)
+    assert [drop.number for drop in journal.drops(1)] == list(range(1, 31))
+    last = journal.last(1)
+    assert last is not None
+    assert last.number == 30
+
+
+def test_an_epoch_is_known_though_the_store_has_deleted_what_is_old(world: World) -> None:
+    journal = journal_of(world, 2, complete=1)
+    (world.folder / "eu" / "lake" / "inbox" / "_cdc" / "drops" / "shop" / "000001" / "999999999999.json").unlink()
+    assert journal.epoch(1) == Epoch(1, {"public.a": ("id",)})
+    assert [drop.number for drop in journal.drops(1, after=1)] == [2]
+
+
+@dataclass
+class Scripted:
+    """A reader whose engine starts and then ends, or reads first rows for some steps."""
+
+    ends: bool
+    runner: Runner
+    over: int = 0
+    steps: int = 0
+    failed: list[bool] = field(default_factory=list)
+    is_heard: bool = False
+    is_beginning: bool = False
+
+    def __call__(self, *given: Any) -> Scripted:
+        return self
+
+    def step(self, seconds: float) -> int:
+        self.steps += 1
+        self.failed.append(bool(self.runner._failed))
+        if self.steps == 30:
+            self.runner.stop()
+        if self.ends and self.steps % 3 == 0:
+            raise SourceUnreachable("the engine that reads the source ended: no slot is free")
+        if not self.ends:
+            self.runner._over.set()  # its time is over at once
+            self.is_heard, self.is_beginning = True, self.steps < self.over
+        return 0
+
+    def close(self) -> None:
+        pass
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, **said: Any) -> Scripted:
+    capture = Scripted(runner=Runner([], lambda line: None), **said)
+    monkeypatch.setattr(run, "Capture", capture)
+    monkeypatch.setattr(run, "_TROUBLE", 0.0)
+    return capture
+
+
+def test_an_engine_that_starts_and_ends_again_is_told_all_the_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capture = scripted(monkeypatch, ends=True)
+    capture.runner._read(marked(world, cast(Any, None), {}))
+    assert capture.failed == [False] * 3 + [True] * 27
+    assert list(capture.runner._failed) == ["shop: reading"]
+
+
+def test_first_rows_are_read_to_their_end_though_the_time_is_over(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who ends before begins anew: a source that takes longer than a run would never come."""
+    capture = scripted(monkeypatch, ends=False, over=20)
+    capture.runner._read(marked(world, cast(Any, None), {}))
+    assert capture.steps == 20
+    capture.steps, capture.over = 0, 100
+    capture.runner._over.clear()
+    capture.runner._read(marked(world, cast(Any, None), {}))
+    assert capture.steps == 30  # it was stopped

@@ -1,0 +1,218 @@
+"""A copy of many batches: how far all of it is, what a kill in the middle costs, and tables that are whole before it
+ends.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+
+from sterna.errors import StoreDenied
+from sterna.replica.amount import Amount, seldom
+from sterna.replica.records import Batch, StageReport
+from sterna.replica.run_folder import load_files
+from sterna.replica.transit import read_transit
+from sterna.sync import stages
+from sterna.sync.copy import CopyProgress
+from sterna.sync.options import SyncOptions
+from sterna.sync.run import sync
+from sterna.sync.whole import Whole, duration
+from sterna.verify.structure import verify_structure
+from tests.support.small_world import World, here, quiet
+from tests.unit.sync.test_lanes import LARGE, SMALL, moving, small, with_lanes
+
+ROUND = SyncOptions(lane="large", files_per_batch=1)
+
+# Another process: it copies all batches of a run, and tells of each that is done.
+_COPY = """
+import sys
+from sterna.errors import CredentialError
+from sterna.registry.model import Registry
+from sterna.replica.region import RegionContext
+from sterna.sync import stages
+
+def no_secrets(name):
+    raise CredentialError(name)
+
+registry = Registry.model_validate_json(sys.stdin.read())
+context = RegionContext.of(registry, registry.region("eu"), no_secrets)
+for number in range(int(sys.argv[2])):
+    stages.copy(context, sys.argv[1], number, lambda line: None)
+    print(number, flush=True)
+"""
+
+
+@pytest.fixture
+def two(world: World) -> World:
+    """A table that is large, and one that is larger, of three files; both in transit."""
+    world = with_lanes(world)
+    world.commit(aaa=[world.write("aaa", LARGE) for _ in range(3)][-1])
+    world.commit(zzz=world.write("zzz", LARGE))
+    small(world)
+    assert set(moving(world)) == {"ns.aaa", "ns.zzz"}
+    return world
+
+
+def test_a_table_is_published_while_a_larger_one_is_still_on_its_way(two: World):
+    planned = stages.plan(two.context(), ROUND, quiet)
+    assert [batch.files for batch in planned.batches] == [1, 1, 1, 1]
+    copied = stages.copy(two.context(), planned.run, 0, quiet)
+    assert copied.here == ("ns.zzz",), "what is small comes first"
+    report = small(two)
+    assert (report.published, report.copied.sent) == (("ns.zzz",), 0)
+    assert set(moving(two)) == {"ns.aaa"}
+    for batch in planned.batches[1:]:
+        copied += stages.copy(two.context(), planned.run, batch.number, quiet)
+    assert copied.here == ("ns.zzz",), "of the last one the end of the round tells"
+    localized = stages.localize(two.context(), planned.run, copied, quiet, here)
+    files = load_files(two.context(), planned.run).column("table").to_pylist()
+    assert localized.files == files.count("ns.aaa") < len(files), "the small lane has localized the other"
+    stages.arrive(two.context(), planned.run, copied, localized, quiet)
+    assert small(two).published == ("ns.aaa",)
+    assert verify_structure(two.context()).findings == ()
+
+
+def test_a_sync_of_everything_publishes_each_table_as_soon_as_it_is_here(two: World):
+    lines: list[str] = []
+    report = sync(two.context(), SyncOptions(files_per_batch=1), lines.append, engine=here)
+    assert set(report.published) == {"ns.aaa", "ns.zzz"}
+    assert (report.held, report.transit) == ((), ())
+    told = [line.partition(":")[0] for line in lines if line.startswith(("published", "copied", "copying"))]
+    copying = [f"copying batch {number} of 4 from us-lake" for number in range(1, 5)]
+    assert told == [copying[0], "published", *copying[1:], "copied", "published"]
+    assert verify_structure(two.context()).findings == ()
+
+
+def test_what_moves_together_is_whole_together(world: World):
+    world = with_lanes(world)
+    world.commit(a=world.write("a"))
+    small(world)
+    world.commit(x=world.write("x", LARGE), y=[world.write("y", LARGE) for _ in range(2)][-1])
+    world.commit(z=[world.write("z", LARGE) for _ in range(5)][-1])
+    small(world)
+    planned = stages.plan(world.context(), ROUND, quiet)
+    reports = [stages.copy(world.context(), planned.run, number, quiet) for number in range(3)]
+    assert [report.here for report in reports] == [(), (), ("ns.x", "ns.y")]
+    assert set(small(world).published) == {"ns.x", "ns.y"}
+
+
+def test_a_table_that_could_not_be_brought_is_not_whole(two: World):
+    planned = stages.plan(two.context(), ROUND, quiet)
+    (data,) = (two.folder / "us/lake/zzz").rglob("*.parquet")
+    data.unlink()
+    assert stages.copy(two.context(), planned.run, 0, quiet).here == ()
+    assert stages.copy(two.context(), planned.run, 1, quiet).here == ()
+    assert set(moving(two)) == {"ns.aaa", "ns.zzz"}
+
+
+def test_a_table_that_is_whole_and_grew_much_meanwhile_stays_in_transit(two: World):
+    planned = stages.plan(two.context(), ROUND, quiet)
+    assert stages.copy(two.context(), planned.run, 0, quiet).here == ("ns.zzz",)
+    two.commit(zzz=two.write("zzz", LARGE))
+    assert small(two).published == ()
+    assert set(moving(two)) == {"ns.aaa", "ns.zzz"}
+    found = read_transit(two.context().objects, two.context().region)
+    assert found is not None
+    assert [found.is_at(item) for item in moving(two).values()] == [True, False]
+
+
+def test_each_batch_tells_how_far_all_of_them_are(two: World):
+    planned = stages.plan(two.context(), ROUND, quiet)
+    told: list[Amount] = []
+    for batch in planned.batches:
+        stages.copy(two.context(), planned.run, batch.number, lambda line: told.append(line))  # type: ignore[arg-type]
+    steps = [line for line in told if line.step]
+    assert [re.findall(r"batch (\d) of 4, (\d) done: (\d) of 4 files", line) for line in steps] == [
+        [(str(number), str(number), str(number))] for number in range(1, 5)
+    ]
+    shares = [line.share for line in told]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
+def test_marks_that_can_not_be_written_stop_no_copy(two: World):
+    planned = stages.plan(two.context(), ROUND, quiet)
+    with (
+        patch("sterna.edges.stores.objects.Objects.overwrite", side_effect=StoreDenied("no")),
+        patch("sterna.edges.stores.objects.Objects.list", side_effect=StoreDenied("no")),
+    ):
+        reports = [stages.copy(two.context(), planned.run, batch.number, quiet) for batch in planned.batches]
+    assert sum(report.files for report in reports) == 4
+
+
+def test_a_run_of_one_batch_leaves_no_marks(world: World):
+    world.commit(a=world.write("a"))
+    planned = stages.plan(world.context(), SyncOptions(), quiet)
+    stages.copy(world.context(), planned.run, 0, quiet)
+    assert not list((world.folder / "eu/replica/_sterna/runs").rglob("copied"))
+
+
+def test_a_killed_copy_of_many_batches_sends_nothing_again_that_arrived(two: World):
+    planned = stages.plan(two.context(), ROUND, quiet)
+    command = [sys.executable, "-c", _COPY, planned.run, "4"]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdin and child.stdout
+    child.stdin.write(two.registry.model_dump_json())
+    child.stdin.close()
+    while child.stdout.readline().strip() != "1":
+        assert child.poll() is None
+    child.kill()
+    child.wait()
+    child.stdout.close()
+    root = two.folder / "eu/replica/us-lake"
+    sizes = {row["target"]: row["size"] for number in range(4) for row in _rows(two, planned.run, number)}
+    arrived = {path: path.stat() for path in root.rglob("*.parquet") if path.stat().st_size == sizes[path.as_uri()]}
+    assert len(arrived) >= 2
+    copied = sum((stages.copy(two.context(), planned.run, number, quiet) for number in range(4)), StageReport())
+    assert (copied.files, copied.failed) == (4, ())
+    assert copied.sent == sum(sizes.values()) - sum(found.st_size for found in arrived.values())
+    assert all(path.stat().st_mtime_ns == found.st_mtime_ns for path, found in arrived.items())
+    localized = stages.localize(two.context(), planned.run, copied, quiet, here)
+    stages.arrive(two.context(), planned.run, copied, localized, quiet)
+    assert set(sync(two.context(), SMALL, quiet, engine=here).published) == {"ns.aaa", "ns.zzz"}
+
+
+def _rows(world: World, run: str, number: int) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = load_files(world.context(), run, batch=number).to_pylist()
+    return rows
+
+
+def test_how_long_the_rest_takes_is_told_by_all_tasks_together():
+    batches = tuple(Batch(number, "us-lake", 100, 1_000_000_000) for number in range(4))
+    whole = Whole(batches)
+    now = CopyProgress(50, 500_000_000, 100, 1_000_000_000)
+    assert whole.amount(0) == "batch 1 of 4, 0 done: 0 of 400 files, 0 B of 4 GB are here, 0 %"
+    assert whole.amount(0, now, 60.0).endswith("50 of 400 files, 500 MB of 4 GB are here, 12 %, about 7 min left")
+    # Two other tasks were done within 100 s: 20 MB a second.
+    others = replace(whole, done=frozenset({1, 2}), seconds=100.0)
+    assert others.amount(0, now, 60.0).endswith(
+        "2 done: 250 of 400 files, 2.5 GB of 4 GB are here, 62 %, about 1 min 15 s left"
+    )
+    assert others.with_batch(0).with_batch(3).amount(3).endswith("4 GB of 4 GB are here, 100 %")
+    alone = Whole(batches[:1]).amount(0, now, 60.0)
+    assert alone == "50 of 100 files, 500 MB of 1 GB are here, 50 %, about 1 min left"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "1 s"), (59.9, "59 s"), (60, "1 min"), (7_800, "2 h 10 min"), (90_000, "1 d 1 h"), (10**9, "11574 d 1 h")],
+)
+def test_durations_are_for_people(seconds: float, text: str):
+    assert duration(seconds) == text
+
+
+def test_a_log_shows_how_far_it_is_now_and_then_and_each_step(monkeypatch: pytest.MonkeyPatch):
+    clock = [0.0]
+    monkeypatch.setattr("sterna.replica.amount.time.monotonic", lambda: clock[0])
+    shown: list[str] = []
+    show = seldom(shown.append, 10.0)
+    for second in range(30):
+        clock[0] = float(second)
+        show(Amount(f"at {second}", 0.5, step=second == 25))
+    show("a line")
+    assert shown == ["at 10", "at 20", "at 25", "a line"]

@@ -1,0 +1,90 @@
+"""How far views of features are is gathered from every region that has a store of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.edges.stores.objects import Objects
+from sterna.errors import StoreUnreachable
+from sterna.replica.view_position import write_view_position
+from sterna.services.load import parse_services
+from sterna.services.upkeep import Upkeep
+from sterna.upkeep.expire import expire
+from sterna.upkeep.facts import Followed
+from sterna.upkeep.gather import gather
+from tests.support.small_world import World, make_world, run, with_registry
+
+SERVICES = """
+version: 1
+upkeep: {tables: [{match: ["**"], keep: 1s}], without: [us], heads: 1s}
+features:
+  online: {eu: {url: "valkey://127.0.0.1:1", credential_id: store}}
+  entities: [{name: user, key: {id: long}}]
+  views: [{name: user, entity: user, table: ns.users, features: [age], unique: true}]
+"""
+LATER = datetime.now(UTC) + timedelta(hours=1)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A table of three snapshots, all of which eu has."""
+    made = make_world(tmp_path)
+    for _ in range(3):
+        made.commit(users=made.write("users"))
+        run(made)
+    return made
+
+
+def settings(**more: Any) -> Upkeep:
+    section = parse_services(SERVICES, "s.yaml").upkeep
+    assert section is not None
+    return section.model_copy(update=more)
+
+
+def snapshots(world: World) -> list[int]:
+    return [each.snapshot_id for each in world.writer.load_table(("ns", "users")).metadata.snapshots]
+
+
+def expired(world: World, **more: Any) -> set[int]:
+    (table,) = expire(world.context("us"), settings(**more), now=LATER).tables
+    return set(table.expired)
+
+
+def test_what_a_view_goes_on_from_is_kept_and_all_since(world: World) -> None:
+    first, second, third = snapshots(world)
+    assert expired(world) == {first, second}, "it was never filled, and begins with all rows"
+    write_view_position(world.context(), "user", "ns.users", second)
+    facts, _ = gather(world.context("us"), settings(), LATER)
+    assert facts.followed == (Followed("ns.users", second, "eu/user"),)
+    assert expired(world) == {first}
+    write_view_position(world.context(), "user", "ns.users", third)
+    assert expired(world) == {first, second}
+
+
+def test_what_says_nothing_keeps_nothing(world: World) -> None:
+    first = snapshots(world)[0]
+    write_view_position(world.context(), "user", "ns.people", first)
+    assert gather(world.context("us"), settings(), LATER)[0].followed == ()
+    write_view_position(world.context(), "user", "ns.users", first)
+    assert expired(world, without=["us", "eu"]) != set(), "a region that is left out"
+    refused = with_registry(world, policies=[{"tables": ["ns.users"], "replicate": False}])
+    assert gather(refused.context("us"), settings(), LATER)[0].followed == ()
+
+
+def test_a_region_that_cannot_be_asked_keeps_its_views_tables(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_view_position(world.context(), "user", "ns.users", snapshots(world)[2])
+    real = Objects.read
+
+    def dark(self: Objects, uri: str, **options: Any) -> bytes:
+        if "/_sterna/features/" in uri:
+            raise StoreUnreachable("eu's store does not answer", file=uri)
+        return real(self, uri, **options)
+
+    monkeypatch.setattr(Objects, "read", dark)
+    (table,) = expire(world.context("us"), settings(), now=LATER).tables
+    assert table.expired == ()
+    assert table.problem == "eu: how far its view user of features is can't be read: eu's store does not answer"

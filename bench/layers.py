@@ -24,7 +24,7 @@ from sterna.embedded.spark import spark_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 GOAL = 120.0
 _LOOK = 0.5

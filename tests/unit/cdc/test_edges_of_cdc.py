@@ -16,8 +16,9 @@ from sterna.cdc.capture import Capture
 from sterna.cdc.gathering import Gatherer
 from sterna.cdc.journal import Drop, Epoch, Journal, Part
 from sterna.cdc.plan import channel, next_work
-from sterna.cdc.postgres import _pattern
+from sterna.cdc.postgres import Postgres, _pattern
 from sterna.cdc.values import DELETED, UPDATED, absent_columns, columns_of_schema
+from sterna.edges.secrets import environment_secrets
 from sterna.errors import NeedsResync, UnfitSource
 from sterna.ingest.columns import Column
 from sterna.services.cdc import CdcSource
@@ -157,7 +158,7 @@ def test_a_drop_goes_on_behind_its_last_transaction(tmp_path: Path) -> None:
     opened: list[dict[str, Any]] = [places[0], {"define": 0, "fields": _fields("id")}, begin, places[1], row, end]
     engine = Pipe([opened, [], [places[2]]])
     seconds = itertools.count()
-    reader = Capture(source, cast(Any, None), journal, clock=lambda: float(next(seconds)))
+    reader = Capture(source, Postgres(source, environment_secrets({})), journal, clock=lambda: float(next(seconds)))
     reader._engine, reader._gatherer = cast(Any, engine), _gatherer(tmp_path)
     reader._epoch, reader._last = journal.epoch(1) or Epoch(0), Drop(1, 0, {}, {"lsn": 0})
     while engine.looks:

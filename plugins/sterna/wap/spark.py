@@ -67,13 +67,19 @@ class SparkTable:
         """
         require_jvm(spark)
         util = jvm(spark).org.apache.iceberg.spark.Spark3Util
-        return cls(spark, name, lambda: util.loadIcebergTable(spark._jsparkSession, name))
+
+        def load() -> Any:
+            table = util.loadIcebergTable(spark._jsparkSession, name)
+            table.refresh()  # a session's catalog remembers tables
+            return table
+
+        return cls(spark, name, load)
 
     def look(self) -> Look[JavaBase]:
-        """Return the table's metadata as it is now (`TableOperations.refresh`, `TableMetadataParser.toJson`)."""
+        """Return the table's metadata as it is now (`TableOperations.current`, `TableMetadataParser.toJson`)."""
         with java_errors(self.name):
             operations = self._load().operations()
-            metadata = operations.refresh()
+            metadata = operations.current()
             if metadata is None:
                 raise TableGone("the table is gone", table=self.name)
             told = json.loads(jvm(self.spark).org.apache.iceberg.TableMetadataParser.toJson(metadata))

@@ -126,15 +126,14 @@ def _ours(world: Pair, server: str) -> Iterator[_Side]:
     topic = {"name": "clicks", "region": "eu", "servers": [server], "tls": False, "into": _OURS, "every": f"{_EVERY}s"}
     rules = {_OURS: {"age": f"{_EVERY}s"}}
     with gateways(world, rules=rules, topics=[topic]) as doors, ExitStack() as again:
-        door = again.enter_context(_worker(world, doors["eu"]))
+        again.enter_context(_worker(world, doors["eu"]))
 
         def kill() -> None:
             for process in psutil.Process().children():
                 if "sterna.cli.main" in process.cmdline():
                     for each in (*process.children(recursive=True), process):
                         each.kill()
-            again.enter_context(gateway(world, "eu"))
-            again.enter_context(_worker(world, door))
+            again.enter_context(_worker(world, again.enter_context(gateway(world, "eu"))))
 
         yield _Side(_OURS, "clicks", kill)
 

@@ -503,6 +503,20 @@ def workers(rounds: Rounds = 3, work: Work = None) -> None:
     bench(rounds, work)
 
 
+@app.command(epilog="Example: python3 run.py bench kafka --rows 20000")
+def kafka(
+    rows: Annotated[int, typer.Option("--rows", min=1_000, help="Messages that come at once.")] = 200_000,
+    work: Work = None,
+) -> None:
+    """Messages of a Kafka until on main, against Iceberg's sink for Kafka Connect; then with a kill of each.
+
+    Goals: at least as many rows a second, a tenth of its files at most, and no row lost or there twice.
+    """
+    from bench.kafka import bench
+
+    bench(rows, work)
+
+
 @app.command(epilog="Example: python3 run.py bench notify --clients 50 --commits 3")
 def notify(
     clients: Annotated[int, typer.Option("--clients", min=1, help="Clients that wait, of each kind.")] = 1_000,

@@ -107,7 +107,10 @@ class Door:
 
 @contextmanager
 def gateways(
-    world: Pair, regions: Sequence[str] = ("eu",), rules: Mapping[str, Any] | None = None
+    world: Pair,
+    regions: Sequence[str] = ("eu",),
+    rules: Mapping[str, Any] | None = None,
+    topics: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[dict[str, Door]]:
     """Run `sterna serve --only ingest` for some regions, each with a tracker of its own.
 
@@ -115,6 +118,7 @@ def gateways(
         world: where.
         regions: which.
         rules: by table, when its drops become a batch; the others close at once.
+        topics: of a Kafka, that are read.
     """
     where, logins = {}, {}
     for region in regions:
@@ -125,10 +129,11 @@ def gateways(
         "regions": where,
         "tenants": {NAMESPACE: {"namespaces": [NAMESPACE], "limits": _LIMITS}},
         "tables": tables,
+        "topics": list(topics),
     }
     services_of(world).write_text(yaml.safe_dump({"ingest": settings}))
     with environment(logins), ExitStack() as stack:
-        yield {region: stack.enter_context(_gateway(world, region)) for region in regions}
+        yield {region: stack.enter_context(gateway(world, region)) for region in regions}
 
 
 @contextmanager
@@ -198,8 +203,9 @@ def _tracker(world: Pair, region: str) -> tuple[dict[str, Any], str]:
 
 
 @contextmanager
-def _gateway(world: Pair, region: str) -> Iterator[Door]:
-    log = world.stage.work / f"serve-{region}.log"
+def gateway(world: Pair, region: str) -> Iterator[Door]:
+    """Run `sterna serve --only ingest` for a region, by the services file that there is."""
+    log = world.stage.work / f"serve-{region}-{time.time_ns()}.log"
     command = [sys.executable, "-m", "sterna.cli.main", "serve", "--region", region, "--only", "ingest", "--port", "0"]
     command += ["--registry", str(world.stage.registry), "--services", str(services_of(world))]
     with _process(command, log), open_region(world.stage.registry, region, environment_secrets()) as context:

@@ -52,6 +52,7 @@ _CASES = {
         "30 a minute from each of two regions, 1 min, p99",
     ),
     "arrive": ("accepted, until on main, p50", "on main, until eu serves it, with follow, p50"),
+    "kafka": ("200000 rows", "files of 200000 rows"),
     "workers": ("20 batches of 100 files of 16 KiB, 4 tables",),
     "capacity": (),
     "kpi": ("a figure of 10000000 rows", "1000 askers"),

@@ -14,14 +14,16 @@ from sterna.ingest.columns import holds
 from sterna.ingest.gather import Rows, gathered, keep_dead
 from sterna.ingest.inbox import write_batch_file, write_rejected_file
 from sterna.ingest.lease import kept
-from sterna.ingest.model import Batch, State
+from sterna.ingest.model import Batch, Drop, State
 from sterna.ingest.near import NearCatalog
 from sterna.ingest.order import channel_of, step_of, told_by
 from sterna.ingest.places import rejected_uri
 from sterna.ingest.ports import WorkQueue
+from sterna.ingest.reading_apart import ReadLimits
 from sterna.registry.mapping import Mapping
 from sterna.services.ingest import Ingest, IngestTable
 from sterna.wap.audit import audit
+from sterna.wap.decide import is_staged
 from sterna.wap.model import Step
 from sterna.wap.protocol import Look, Outcome, put, stage_ahead
 from sterna.wap.spark import JavaBase, SparkTable
@@ -53,6 +55,12 @@ class Shop:
     objects: Objects = field(repr=False)
     queue: WorkQueue = field(repr=False)
     catalog: NearCatalog = field(repr=False)
+
+    @property
+    def reading(self) -> ReadLimits:
+        """What reading a batch may cost."""
+        own = self.settings.regions[self.mapping.region.name]
+        return ReadLimits(own.read_memory, own.read_time)
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,14 @@ class Consolidated:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class _Written:
+    """Data files that are in no snapshot yet, and the look that they were written for."""
+
+    look: Look[JavaBase]
+    files: list[Any]
+
+
 def consolidate(shop: Shop, batch: Batch, worker: str) -> Consolidated:
     """Put a batch on `main`, or reject it; done again by anybody it comes to the same.
 
@@ -102,55 +118,98 @@ def consolidate(shop: Shop, batch: Batch, worker: str) -> Consolidated:
         TableGone: there is no such table, and it may not be made.
         TableMoved, CatalogStateUnknown, EngineError, StoreUnreachable: not now.
     """
-    with _Work(shop, batch, worker) as work:
-        return work.do()
+    with Consolidation(shop, batch, worker) as work:
+        return work.prepare() or work.publish()
 
 
-class _Work:
+class Consolidation:
+    """One batch on its way, in two halves: the next batch may be prepared while this one is published.
+
+    Args:
+        shop: where.
+        batch: the batch, which the worker has.
+        worker: who he is.
+    """
+
     def __init__(self, shop: Shop, batch: Batch, worker: str) -> None:
-        self._shop, self._batch, self._worker = shop, batch, worker
-        self._table: SparkTable = shop.catalog.table(batch.lane.table)
+        self._shop, self.batch, self._worker = shop, batch, worker
         self._stack = ExitStack()
+        self._table: SparkTable
+        self._drops: list[Drop] = []
         self._rows: Rows | None = None
+        self._written: _Written | None = None
         self._files = 0
 
-    def __enter__(self) -> _Work:
+    def __enter__(self) -> Consolidation:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take away what was made on this machine."""
         self._stack.close()
 
-    def do(self) -> Consolidated:
-        batch, shop = self._batch, self._shop
+    def prepare(self) -> Consolidated | None:
+        """Write a batch down, read it, and write its data files; nothing of the table changes but its columns.
+
+        It doesn't matter what of the channel is on `main`. One that is staged or published already isn't read again.
+
+        Returns:
+            What became of it where it is rejected; None: it is to be published.
+
+        Raises:
+            SternaError: as `consolidate`.
+        """
+        batch, shop = self.batch, self._shop
+        self._table = shop.catalog.table(batch.lane.table)
         self._drops = list(shop.queue.drops_of(batch.id))
         look = self._look()
         write_batch_file(shop.objects, shop.inbox, batch, self._drops, self._mark(look))
         if self._is_rejected():
             return self._reject("rejected before")
         try:
-            outcome = self._put(look)
+            look = look or self._made()
+            if not is_staged(look.state, self._any_step()):
+                self._written = self._write(look)
         except BatchRejected as error:
-            # Whoever has it no more may say so of one that another has published: then it would come a second time.
-            shop.queue.renew(batch.id, self._worker, LEASE)
-            write_rejected_file(shop.objects, shop.inbox, batch, str(error), datetime.now(UTC))
-            return self._reject(str(error))
+            return self._refuse(error)
+        return None
+
+    def publish(self) -> Consolidated:
+        """Stage a batch that is prepared, audit it, publish it, and settle it.
+
+        Raises:
+            SternaError: as `consolidate`.
+        """
+        batch = self.batch
+        try:
+            outcome = self._put()
+        except BatchRejected as error:
+            return self._refuse(error)
         if not outcome.mine and self._is_rejected():
             raise Rewound(f"batch {batch.id} was rejected, and is on main", table=batch.lane.table)
-        shop.queue.mark_published(batch.id, outcome.snapshot or 0, outcome.commit)
+        self._shop.queue.mark_published(batch.id, outcome.snapshot or 0, outcome.commit)
         return self._told(State.PUBLISHED, snapshot=outcome.snapshot, commit=outcome.commit)
 
-    def _put(self, look: Look[JavaBase] | None) -> Outcome:
-        queue, lane = self._shop.queue, self._batch.lane
-        look = look or self._made()
+    def _put(self) -> Outcome:
+        look = self._table.look()
         try:
             step = self._step(look)
         except OutOfTurn:
-            stage_ahead(self._table, self._any_step(), self._stage)
+            stage_ahead(look, self._any_step(), self._stage)
             raise
-        stage_ahead(self._table, step, self._stage)
+        stage_ahead(look, step, self._stage)
         # One publisher a table and region: a hint, which spares those who would lose the work of losing.
-        with queue.publishing(lane.table):
+        with self._shop.queue.publishing(self.batch.lane.table):
             return put(self._table, step, self._stage, self._audit)
+
+    def _refuse(self, error: BatchRejected) -> Consolidated:
+        shop = self._shop
+        # Whoever has it no more may say so of one that another has published: then it would come a second time.
+        shop.queue.renew(self.batch.id, self._worker, LEASE)
+        write_rejected_file(shop.objects, shop.inbox, self.batch, str(error), datetime.now(UTC))
+        return self._reject(str(error))
 
     def _look(self) -> Look[JavaBase] | None:
         try:
@@ -159,15 +218,15 @@ class _Work:
             return None
 
     def _mark(self, look: Look[JavaBase] | None) -> int:
-        mark = look.state.properties.get(channel_of(self._batch).mark, "") if look else ""
+        mark = look.state.properties.get(channel_of(self.batch).mark, "") if look else ""
         return int(mark) if mark.isdigit() else 0
 
     def _made(self) -> Look[JavaBase]:
         """Make the table, of the batch's columns."""
-        key = self._batch.lane.table
+        key = self.batch.lane.table
         if self._rule().create != "auto":
             raise TableGone("there is no such table, and `create` says that it is declared", table=key)
-        step_of(self._batch, None, self._told_by())  # one that was dropped isn't made anew
+        step_of(self.batch, None, self._told_by())  # one that was dropped isn't made anew
         rows = self._gather(())
         if not rows.report.columns:
             raise BatchRejected(f"there is no row to make a table of; the first: {rows.report.first}")
@@ -179,7 +238,13 @@ class _Work:
         return look
 
     def _stage(self, look: Look[JavaBase]) -> None:
-        key, catalog = self._batch.lane.table, self._shop.catalog
+        # Once: what was staged and can't be published is written anew, for the table as it is by then.
+        written, self._written = self._written or self._write(look), None
+        self._table.stage_files(written.look, self._any_step(), written.files)
+
+    def _write(self, look: Look[JavaBase]) -> _Written:
+        """Write the data files, for the table as it was looked at, or as it becomes for their columns."""
+        key, catalog = self.batch.lane.table, self._shop.catalog
         for _ in range(_READINGS):
             rows = self._gather(catalog.columns(look))
             more = rows.report.evolution
@@ -195,30 +260,29 @@ class _Work:
         folder = self._folder(look)
         files: list[Any] = []
         for some in rows.slices(columns):
-            self._shop.queue.renew(self._batch.id, self._worker, LEASE)
+            self._shop.queue.renew(self.batch.id, self._worker, LEASE)
             files += catalog.write(look, some, folder) if some.num_rows else []
         self._files = len(files)
-        self._table.stage_files(look, self._any_step(), files)
+        return _Written(look, files)
 
     def _audit(self, look: Look[JavaBase], snapshot: int) -> None:
-        self._shop.queue.mark_staged(self._batch.id, self._worker, snapshot)
+        self._shop.queue.mark_staged(self.batch.id, self._worker, snapshot)
         if self._is_rejected():
-            raise BatchRejected("rejected before", table=self._batch.lane.table)
+            raise BatchRejected("rejected before", table=self.batch.lane.table)
         rules = self._rule().audit
         if rules:
-            audit(self._table.rows(look, snapshot), rules, self._batch.lane.table)
-        self._shop.queue.renew(self._batch.id, self._worker, LEASE)
+            audit(self._table.rows(look, snapshot), rules, self.batch.lane.table)
+        self._shop.queue.renew(self.batch.id, self._worker, LEASE)
 
     def _gather(self, columns: Any) -> Rows:
         if self._rows is None:
-            limits = self._shop.settings.tenants[self._batch.lane.tenant].limits
+            limits = self._shop.settings.tenants[self.batch.lane.tenant].limits
             evolve = self._rule().evolve if columns else "add"
             shop = self._shop
-            with kept(lambda: shop.queue.renew(self._batch.id, self._worker, LEASE), LEASE / 4):
-                self._rows = self._stack.enter_context(
-                    gathered(shop.objects, self._batch, self._drops, columns, evolve=evolve, longest=limits.line)
-                )
-            keep_dead(shop.objects, shop.inbox, self._batch, self._rows, self._rule().max_bad)
+            with kept(lambda: shop.queue.renew(self.batch.id, self._worker, LEASE), LEASE / 4):
+                rows = gathered(shop.objects, self.batch, self._drops, columns, evolve, limits.line, shop.reading)
+                self._rows = self._stack.enter_context(rows)
+            keep_dead(shop.objects, shop.inbox, self.batch, self._rows, self._rule().max_bad)
         return self._rows
 
     def _folder(self, look: Look[JavaBase]) -> str:
@@ -228,36 +292,36 @@ class _Work:
         if mapping.locate(f"{home}/x").location.region == mapping.region.name:
             return ""
         prefix = mapping.locate(f"{self._shop.inbox}/x").location.prefix
-        return f"{prefix}/near/{self._batch.lane.table}-{str(metadata.uuid())[:_TABLE_UUID]}"
+        return f"{prefix}/near/{self.batch.lane.table}-{str(metadata.uuid())[:_TABLE_UUID]}"
 
     def _step(self, look: Look[JavaBase]) -> Step:
-        return step_of(self._batch, look.state, self._told_by())
+        return step_of(self.batch, look.state, self._told_by())
 
     def _any_step(self) -> Step:
         """Return the step by its id alone: what is staged doesn't depend on what comes before."""
-        return Step(self._batch.id, channel_of(self._batch), str(self._batch.number))
+        return Step(self.batch.id, channel_of(self.batch), str(self.batch.number))
 
     def _told_by(self) -> Any:
-        lane = self._batch.lane
+        lane = self.batch.lane
         lowest = self._shop.queue.next_number(lane.table, lane.channel)
-        return told_by(self._shop.objects, self._shop.inbox, self._batch, lowest)
+        return told_by(self._shop.objects, self._shop.inbox, self.batch, lowest)
 
     def _rule(self) -> IngestTable:
-        rule = self._shop.table(self._batch.lane.table)
+        rule = self._shop.table(self.batch.lane.table)
         if rule is None:
-            raise ServicesError("there is no rule for the table any more", table=self._batch.lane.table)
+            raise ServicesError("there is no rule for the table any more", table=self.batch.lane.table)
         return rule
 
     def _is_rejected(self) -> bool:
-        uri = rejected_uri(self._shop.inbox, self._batch.lane, self._batch.number)
+        uri = rejected_uri(self._shop.inbox, self.batch.lane, self.batch.number)
         return self._shop.objects.size(uri) is not None
 
     def _reject(self, reason: str) -> Consolidated:
-        self._shop.queue.mark_rejected(self._batch.id, reason)
+        self._shop.queue.mark_rejected(self.batch.id, reason)
         return self._told(State.REJECTED, reason=reason)
 
     def _told(self, state: State, **more: Any) -> Consolidated:
-        report, batch = self._rows.report if self._rows else None, self._batch
+        report, batch = self._rows.report if self._rows else None, self.batch
         return Consolidated(
             batch.id,
             batch.lane.table,

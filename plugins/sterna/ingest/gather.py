@@ -67,7 +67,6 @@ def gathered(
     batch: Batch,
     drops: Sequence[Drop],
     columns: Sequence[Column],
-    *,
     evolve: str,
     longest: int,
     limits: ReadLimits | None = None,

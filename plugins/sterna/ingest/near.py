@@ -124,7 +124,8 @@ class NearCatalog:
     def columns(self, look: Look[JavaBase]) -> tuple[Column, ...]:
         """Return the columns of a table that was looked at."""
         with java_errors(""):
-            return columns_of(json.loads(self._parser().toJson(look.base.metadata)))
+            schema = jvm(self.spark).org.apache.iceberg.SchemaParser.toJson(look.base.metadata.schema())
+        return columns_of({"schema": json.loads(schema)})
 
     def write(self, look: Look[JavaBase], rows: pa.Table, folder: str) -> list[Any]:
         """Write rows as few data files in a folder, sorted and partitioned as their table is; return the files.

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
 import json
-import os
-import subprocess
-import sys
+import signal
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 from sterna.errors import EngineError
 from sterna.ingest.columns import Column, Evolution
 from sterna.ingest.reading import AT, JOB, REPORT, DropFile, ReadJob, ReadReport
+from sterna.ingest.reading_forked import ERRORS, Forks
 
 
 @dataclass(frozen=True)
@@ -63,101 +60,21 @@ def _refused(drop: DropFile, died: str) -> DropFile:
 
 def _run(folder: Path, limits: ReadLimits) -> str | None:
     """Return how the process ended that wasn't to end so."""
-    process = _SPARE.take()
-    try:
-        early = process.communicate(json.dumps([str(folder), limits.memory]), limits.seconds)[1]
-    except subprocess.TimeoutExpired:
-        return f"took more than {limits.seconds:g} s"
-    finally:
-        process.kill()
-        process.wait()
-        _SPARE.make()
-    if process.returncode == 0:
+    code = _FORKS.run(folder, limits.memory, limits.seconds)
+    if code == 0:
         return None
-    if process.returncode < 0:
-        return f"died of signal {-process.returncode}"
-    errors = folder / "errors"
-    lines = (errors.read_text(errors="replace") if errors.exists() else early).strip().splitlines()
+    if code == -signal.SIGALRM:
+        return f"took more than {limits.seconds:g} s"
+    if code < 0:
+        return f"died of signal {-code}"
+    errors = folder / ERRORS
+    lines = errors.read_text(errors="replace").strip().splitlines() if errors.exists() else []
     if lines and "MemoryError" in lines[-1]:
         return "needed more memory than it may have"
-    raise EngineError(f"the process that reads drops failed: {lines[-1][:300] if lines else process.returncode}")
+    raise EngineError(f"the process that reads drops failed: {lines[-1][:300] if lines else code}")
 
 
-class _Spare:
-    """The next process that reads, which has imported what it needs before it is told of a batch.
-
-    Each reads for one batch. One that is needed no more ends with whoever made it, since its input ends.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._made: tuple[str, subprocess.Popen[str]] | None = None  # and what it was made for
-        atexit.register(self.end)
-
-    def take(self) -> subprocess.Popen[str]:
-        with self._lock:
-            made, self._made = self._made, None
-        if made is not None and made[0] == _made_for() and made[1].poll() is None:
-            return made[1]
-        _end(made)
-        return _start()
-
-    def make(self) -> None:
-        with self._lock:
-            if self._made is None:
-                self._made = _made_for(), _start()
-
-    def end(self) -> None:
-        with self._lock:
-            made, self._made = self._made, None
-        _end(made)
-
-
-def _end(made: tuple[str, subprocess.Popen[str]] | None) -> None:
-    if made is not None and made[0].startswith(f"{os.getpid()} "):
-        made[1].kill()
-        made[1].communicate()
-
-
-def _made_for() -> str:
-    """Return who may use a process: whoever is forked has his own."""
-    return f"{os.getpid()} {_path()}"
-
-
-def _path() -> str:
-    return os.pathsep.join(filter(None, sys.path))
-
-
-def _start() -> subprocess.Popen[str]:
-    environ = {**os.environ, "PYTHONPATH": _path(), "OMP_NUM_THREADS": "1"}
-    environ |= {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # the others reserve more than they use
-    command = [sys.executable, "-c", _CHILD]
-    return subprocess.Popen(
-        command,
-        env=environ,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C is for the worker, who ends it
-    )
-
-
-_SPARE = _Spare()
-_CHILD = """
-import json, os, resource, sys
-from pathlib import Path
-import pyarrow.compute, pyarrow.parquet
-from sterna.ingest.reading import main
-told = sys.stdin.read()
-if told:
-    folder, memory = json.loads(told)
-    errors = os.open(os.path.join(folder, "errors"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(errors, 1)
-    os.dup2(errors, 2)
-    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-    main(Path(folder))
-"""
+_FORKS = Forks()
 
 
 def _report(told: dict[str, Any]) -> ReadReport:

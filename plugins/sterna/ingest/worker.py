@@ -1,4 +1,8 @@
-"""A worker: takes closed batches, one after another, until there are none, or for a while."""
+"""A worker: takes closed batches, one after another, until there are none, or for a while.
+
+While one batch is published the next one is prepared: read, and written as data files. They are published in the order
+in which they were taken, by one thread.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,13 @@ import socket
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
 from sterna.errors import EngineError, LeaseLost, OutOfTurn, Remedy, SternaError
-from sterna.ingest.consolidate import LEASE, Consolidated, Shop, consolidate
+from sterna.ingest.consolidate import LEASE, Consolidated, Consolidation, Shop
 from sterna.ingest.model import Batch
 
 log = logging.getLogger(__name__)
@@ -67,6 +73,8 @@ class Worker:
         self._failed: dict[str, str] = {}
         self._stopped: dict[str, str] = {}
         self._again: set[str] = set()
+        self._mine: dict[str, Consolidation] = {}
+        self._published: tuple[Consolidation, Future[Consolidated]] | None = None
         self._rng = Random()  # noqa: S311 - spreads waiting
 
     def run(self, seconds: float | None = None, *, once: bool = False) -> Worked:
@@ -80,14 +88,27 @@ class Worker:
             DatabaseUnreachable, DatabaseRefused: the tracker doesn't answer; a worker that lingers waits for it.
         """
         end = self._clock() + (_ONCE_SECONDS if once else float("inf") if seconds is None else seconds)
-        while True:
-            worked = self._round(once=once)
-            if self._clock() >= end or (once and not worked and not self._again):
-                return Worked(tuple(self._settled), dict(self._failed), tuple(self._stopped.values()))
-            if not worked:
-                self._sleep(_IDLE)
+        try:
+            with ThreadPoolExecutor(1, thread_name_prefix="sterna-ingest-publisher") as publisher:
+                while True:
+                    worked = self._round(publisher, once=once)
+                    if self._clock() >= end or (once and not worked and not self._again):
+                        break
+                    if not worked:
+                        self._sleep(_IDLE)
+                self._finish()
+        except BaseException:
+            # Whatever ends this process: the next worker needn't wait for the lease.
+            with suppress(SternaError):
+                for id in self._mine:
+                    self._shop.queue.give_back(id, self.name, "the worker was ended")
+            raise
+        finally:
+            for work in self._mine.values():
+                work.close()
+        return Worked(tuple(self._settled), dict(self._failed), tuple(self._stopped.values()))
 
-    def _round(self, *, once: bool) -> bool:
+    def _round(self, publisher: ThreadPoolExecutor, *, once: bool) -> bool:
         try:
             self._close()
             batch = self._shop.queue.take(self.name, LEASE)
@@ -97,31 +118,50 @@ class Worker:
             self._say(str(error))
             return False
         if batch is None:
-            return False
-        self._work(batch)
+            return self._finish()
+        self._again.discard(batch.id)
+        work = self._mine[batch.id] = Consolidation(self._shop, batch, self.name)
+        prepared = self._half(work, work.prepare)
+        self._finish()
+        if prepared:
+            self._published = work, publisher.submit(work.publish)
         return True
 
-    def _work(self, batch: Batch) -> None:
-        self._again.discard(batch.id)
+    def _finish(self) -> bool:
+        """Wait until the batch that is being published is; say whether there was one."""
+        if self._published is None:
+            return False
+        work, future = self._published
+        self._half(work, future.result)
+        self._published = None
+        return True
+
+    def _half(self, work: Consolidation, do: Callable[[], Consolidated | None]) -> bool:
+        """Do half of the work on a batch; say whether it goes on: it is not settled, given back, or somebody else's."""
+        batch = work.batch
         try:
-            done = consolidate(self._shop, batch, self.name)
+            done = do()
         except LeaseLost:
-            return  # somebody else has it, and does all of it
+            pass  # somebody else has it, and does all of it
         except SternaError as error:
             self._give_back(batch, error)
         except Exception as error:
             # Nobody foresaw it, and it may be what one tenant sent: it must not end the work for all, each time anew.
             log.exception("batch %s failed", batch.id)
             self._give_back(batch, EngineError(f"nobody foresaw this: {type(error).__name__}; the log has more"))
-        except BaseException:
-            # Whatever ends this process: the next worker needn't wait for the lease.
-            self._shop.queue.give_back(batch.id, self.name, "the worker was ended")
-            raise
         else:
-            self._failed.pop(batch.id, None)
-            self._stopped.pop(batch.id, None)
-            self._settled.append(done)
-            self._done(done)
+            if done is None:
+                return True
+            self._settle(batch, done)
+        del self._mine[batch.id]
+        work.close()
+        return False
+
+    def _settle(self, batch: Batch, done: Consolidated) -> None:
+        self._failed.pop(batch.id, None)
+        self._stopped.pop(batch.id, None)
+        self._settled.append(done)
+        self._done(done)
 
     def _give_back(self, batch: Batch, error: SternaError) -> None:
         wait = self._wait(batch, error)

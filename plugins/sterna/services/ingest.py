@@ -84,6 +84,8 @@ class IngestRegion(StrictModel):
         database: the tracker's.
         timeout: seconds that the inbox's store may stay silent.
         listed: folders in which others put files.
+        read_memory: bytes that the process may take that reads a batch's drops.
+        read_time: seconds that it may take.
     """
 
     inbox: Prefix
@@ -92,6 +94,8 @@ class IngestRegion(StrictModel):
     database: TrackerDatabase
     timeout: Annotated[float, Field(gt=0, le=600)] = 10.0
     listed: list[ListedPrefix] = Field(default_factory=list)
+    read_memory: Annotated[Size, Field(ge=256 << 20)] = 3 << 30
+    read_time: Duration = 900
 
 
 class TenantLimits(StrictModel):

@@ -194,11 +194,11 @@ def refuse_unstageable(properties: Mapping[str, str], name: str) -> None:
         )
 
 
-def stage_ahead(table: WapTable[Base], step: Step, stage: Callable[[Look[Base]], None]) -> bool:
+def stage_ahead(look: Look[Base], step: Step, stage: Callable[[Look[Base]], None]) -> bool:
     """Stage a step that is neither staged nor published, before its turn to be published has come; say whether.
 
     Args:
-        table: the table.
+        look: at the table, just now.
         step: a numbered step; what it goes after doesn't matter.
         stage: as in `put`.
 
@@ -206,7 +206,6 @@ def stage_ahead(table: WapTable[Base], step: Step, stage: Callable[[Look[Base]],
         Rewound: the table isn't what the marks say.
         TableGone: there is no such table.
     """
-    look = table.look()
     if is_staged(look.state, step):
         return False
     stage(look)

@@ -67,13 +67,19 @@ class SparkTable:
             name: catalog, namespace and table, with dots.
         """
         require_jvm(spark)
-        return cls(spark, name, lambda: load_by_name(spark, name))
+
+        def load() -> Any:
+            table = load_by_name(spark, name)
+            table.refresh()  # a session's catalog remembers tables
+            return table
+
+        return cls(spark, name, load)
 
     def look(self) -> Look[JavaBase]:
-        """Return the table's metadata as it is now (`TableOperations.refresh`, `TableMetadataParser.toJson`)."""
+        """Return the table's metadata as it is now (`TableOperations.current`, `TableMetadataParser.toJson`)."""
         with java_errors(self.name):
             operations = self._load().operations()
-            metadata = operations.refresh()
+            metadata = operations.current()
             if metadata is None:
                 raise TableGone("the table is gone", table=self.name)
             told = json.loads(jvm(self.spark).org.apache.iceberg.TableMetadataParser.toJson(metadata))

@@ -6,8 +6,10 @@ import json
 import secrets
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sterna.embedded.postgres import Postgres
-from sterna.errors import CatalogStateUnknown, LeaseLost, UsageError
+from sterna.errors import CatalogStateUnknown, LeaseLost, OutOfTurn, UsageError
 from sterna.ingest import consolidate as consolidating
+from sterna.ingest.columns import Column, Evolution
 from sterna.ingest.consolidate import Consolidated, Shop, consolidate
 from sterna.ingest.gather import dead_uri
 from sterna.ingest.marks import TableMarks
@@ -217,6 +220,24 @@ def test_drops_from_before_and_after_a_column_was_widened(room: Room) -> None:
     assert room.rows() == sent[::2]
 
 
+def test_a_column_that_several_add_at_once_is_one(room: Room) -> None:
+    create(room, "id BIGINT")
+    spark = room.world.spark
+    with room.world.context("us") as us:
+        catalogs = [NearCatalog(spark.newSession(), each) for each in (us, room.context, us, room.context)]
+        more = Evolution((Column("more", "long"),), ())
+        with ThreadPoolExecutor(len(catalogs)) as regions:
+            list(regions.map(lambda catalog: catalog.evolve(room.key(), more), catalogs))
+    assert [each.name for each in room.shop.catalog.columns(room.shop.catalog.table(room.key()).look())] == [
+        "id",
+        "more",
+    ]
+    room.send({"id": 1, "more": 2})
+    room.close()
+    room.work()
+    assert room.rows("id, more") == [(1, 2)]
+
+
 def test_bad_input_is_dead_lettered_or_rejected_and_delays_nobody(room: Room) -> None:
     create(room, "id BIGINT, part STRING")
     create(room, "id BIGINT", table="u")
@@ -234,7 +255,8 @@ def test_bad_input_is_dead_lettered_or_rejected_and_delays_nobody(room: Room) ->
     room.close()
     room.send({"id": 1}, table="u")
     room.close()
-    done = room.work()
+    # One that is rejected while it is read is settled while the one before it is published.
+    done = sorted(room.work(), key=lambda each: (each.table, each.number))
     assert [(each.table, each.number, each.state, each.bad) for each in done if each.table == room.key()] == [
         (room.key(), 1, State.PUBLISHED, 1),
         (room.key(), 2, State.PUBLISHED, 1),
@@ -332,6 +354,54 @@ def test_a_worker_that_dies_anywhere_costs_nothing(room: Room, where: str, monke
     assert room.rows("id") == [(1,), (2,)]
     assert room.batch(closed.id).state is State.PUBLISHED
     assert room.shop.objects.size(batch_uri(room.shop.inbox, closed.lane, closed.number)) is not None
+
+
+@pytest.mark.parametrize(("where", "time"), [("write", 2), ("stage_files", 1), ("commit", 1), ("commit", 2)])
+def test_a_worker_that_dies_between_one_batch_and_the_next_costs_nothing(
+    room: Room, where: str, time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second batch is prepared while the first is published: whichever of the two it dies in."""
+    create(room)
+    for number in range(3):
+        room.send({"id": number})
+        room.close()
+    owner: Any = NearCatalog if where == "write" else SparkTable
+    real, calls = getattr(owner, where), count(1)
+
+    def dying(*args: Any, **more: Any) -> Any:
+        result = real(*args, **more)
+        if next(calls) == time:
+            raise Strike
+        return result
+
+    monkeypatch.setattr(owner, where, dying)
+    with pytest.raises(Strike):
+        room.work()
+    assert {each.state for each in room.door.tracker.batches()} & {State.CLOSED, State.STAGED}
+    room.work()
+    assert room.rows("id") == [(0,), (1,), (2,)]
+    assert {each.state for each in room.door.tracker.batches()} == {State.PUBLISHED}
+
+
+def test_one_that_is_staged_is_published_after_the_one_before_it_was_rejected(room: Room) -> None:
+    create(room)
+    room.send({"id": -1})
+    (first,) = room.close()
+    room.send({"id": 1})
+    (second,) = room.close()
+    queue = room.door.queue
+    assert queue.take("slow", 900) == replace(room.batch(first.id), worker="slow")
+    quick = queue.take("quick", 900)
+    assert quick is not None
+    with pytest.raises(OutOfTurn):
+        consolidate(room.shop, quick, "quick")
+    assert room.rows("id") == []
+    for worker, batch in (("quick", second), ("slow", first)):
+        queue.give_back(batch.id, worker, "")
+    assert [(each.number, each.state, each.files) for each in room.work()] == [
+        (1, State.REJECTED, 1), (2, State.PUBLISHED, 0),
+    ]  # fmt: skip
+    assert room.rows("id") == [(1,)]
 
 
 def test_a_zombie_finds_its_batch_published(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:

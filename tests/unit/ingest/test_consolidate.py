@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from sterna.errors import BatchRejected, LeaseLost
-from sterna.ingest import consolidate as consolidating
 from sterna.ingest.columns import Column, Evolution
-from sterna.ingest.consolidate import consolidate
+from sterna.ingest.consolidate import Consolidation, Shop, consolidate
 from sterna.ingest.gather import gathered
 from sterna.ingest.model import Batch, Drop, Format, Lane, State
 from sterna.ingest.places import rejected_uri
+from sterna.ingest.reading_apart import ReadLimits
+from sterna.services.ingest import Ingest
 from tests.support.stores import Stores, file_stores
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -40,8 +41,8 @@ def test_whoever_has_a_batch_no_more_doesn_t_reject_it(stores: Stores, monkeypat
     def refuse(*_: object) -> None:
         raise BatchRejected("no")
 
-    monkeypatch.setattr(consolidating._Work, "_put", refuse)
-    monkeypatch.setattr(consolidating._Work, "_look", lambda _: None)
+    monkeypatch.setattr(Consolidation, "_made", refuse)
+    monkeypatch.setattr(Consolidation, "_look", lambda _: None)
     shop: Any = SimpleNamespace(
         objects=stores.objects,
         inbox=f"{stores.eu}/inbox",
@@ -65,8 +66,8 @@ def test_rows_are_read_anew_where_their_columns_are_others_by_now(monkeypatch: p
             self._rows.slices = lambda given: [SimpleNamespace(num_rows=1, columns=given)]
         return self._rows
 
-    monkeypatch.setattr(consolidating._Work, "_gather", gather)
-    monkeypatch.setattr(consolidating._Work, "_folder", lambda *_: "")
+    monkeypatch.setattr(Consolidation, "_gather", gather)
+    monkeypatch.setattr(Consolidation, "_folder", lambda *_: "")
     table = SimpleNamespace(stage_files=lambda *_: None)
     catalog = SimpleNamespace(
         table=lambda key: table,
@@ -74,8 +75,20 @@ def test_rows_are_read_anew_where_their_columns_are_others_by_now(monkeypatch: p
         write=lambda look, some, folder: written.append(some.columns) or [],
     )
     shop: Any = SimpleNamespace(catalog=catalog, queue=SimpleNamespace(renew=lambda *_: None))
-    consolidating._Work(shop, BATCH, "w")._stage(SimpleNamespace())  # type: ignore[arg-type]
+    work = Consolidation(shop, BATCH, "w")
+    work._table = table  # type: ignore[assignment]
+    work._stage(SimpleNamespace())  # type: ignore[arg-type]
     assert (read, written) == ([before, after], [after])
+
+
+def test_a_batch_is_read_within_its_region_s_limits(stores: Stores) -> None:
+    database = {"credential_id": "ingest_eu"}
+    own = {"inbox": "s3://eu-lake/inbox", "database": database, "read_memory": "1GiB", "read_time": "60s"}
+    settings = Ingest.model_validate(
+        {"regions": {"eu": own}, "tenants": {"acme": {"namespaces": ["acme"]}}, "tables": [{"match": "**"}]}
+    )
+    shop: Any = SimpleNamespace(settings=settings, mapping=stores.mapping)
+    assert Shop.reading.fget(shop) == ReadLimits(memory=1 << 30, seconds=60)  # type: ignore[attr-defined]
 
 
 def test_a_file_over_the_limit_of_metadata_files_is_read_all_the_same(stores: Stores) -> None:

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 
 from sterna.ingest import reading_apart
 from sterna.ingest.columns import Column
-from sterna.ingest.reading import DEAD, GOOD, DropFile, ReadJob, ReadReport, read_drops
+from sterna.ingest.reading import DEAD, GOOD, JOB, DropFile, ReadJob, ReadReport, read_drops
 from sterna.ingest.reading_apart import ReadLimits, read_apart
 
 TABLE = (Column("id", "long", True), Column("name", "string"), Column("amount", "decimal(10, 2)"))
@@ -239,14 +240,7 @@ def test_a_bomb_is_refused_and_the_others_are_read(folder: Folder) -> None:
 def test_what_ends_the_process_is_refused_and_the_others_are_read(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    hook = tmp_path / "site"
-    hook.mkdir()
-    (hook / "sitecustomize.py").write_text(
-        "import os, sterna.ingest.reading as r\n"
-        "real = r._schema\n"
-        "r._schema = lambda drop: os.abort() if drop.id == 'd1' else real(drop)\n"
-    )
-    monkeypatch.syspath_prepend(str(hook))
+    _hook(monkeypatch, tmp_path, "os.abort() if drop.id == 'd1' else real(drop)")
     folder.json({"id": 1})
     folder.parquet(id=[5])
     report = read_apart(folder.job(), folder.path)
@@ -254,17 +248,42 @@ def test_what_ends_the_process_is_refused_and_the_others_are_read(
     assert "died of signal 6" in report.first
 
 
-def test_the_next_process_waits_beforehand_and_reads_once(folder: Folder) -> None:
-    folder.json({"id": 1})
-    read_apart(folder.job(), folder.path)
-    first = reading_apart._SPARE._made
-    read_apart(folder.job(), folder.path)
-    second = reading_apart._SPARE._made
-    assert first and second and first[1].returncode is not None and second[1].poll() is None
+def _hook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, instead: str) -> None:
+    """Let readers do something else where they look at a file's schema."""
+    hook = tmp_path / "site"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(
+        f"import os, time, sterna.ingest.reading as r\nreal = r._schema\nr._schema = lambda drop: {instead}\n"
+    )
+    monkeypatch.syspath_prepend(str(hook))
+
+
+def test_each_batch_has_a_process_of_its_own_forked_from_one_that_is_kept(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    _hook(
+        monkeypatch, tmp_path, f"open({str(pids)!r}, 'a').write(f'{{os.getpid()}} {{os.getppid()}}\\n') and real(drop)"
+    )
+    folder.parquet(id=[5])
+    for _ in range(2):
+        assert read_apart(folder.job(), folder.path).rows == 1
+    kept = reading_apart._FORKS._kept
+    assert kept is not None
+    readers = [line.split() for line in dict.fromkeys(pids.read_text().splitlines())]
+    assert [parent for _, parent in readers] == [str(kept[1].pid)] * 2
+    assert readers[0] != readers[1]
     # One that died while it waited costs nothing.
-    second[1].kill()
-    second[1].wait()
+    kept[1].kill()
+    kept[1].wait()
     assert read_apart(folder.job(), folder.path).rows == 1
+
+
+def test_one_that_reads_for_too_long_is_ended(folder: Folder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _hook(monkeypatch, tmp_path, "time.sleep(600)")
+    folder.parquet(id=[5])
+    (folder.path / JOB).write_text(json.dumps(asdict(folder.job())))
+    assert reading_apart._run(folder.path, ReadLimits(seconds=1.0)) == "took more than 1 s"
 
 
 def test_a_process_that_waits_ends_with_a_worker_that_was_killed(folder: Folder) -> None:
@@ -276,7 +295,7 @@ from sterna.ingest import reading_apart
 from sterna.ingest.reading import DropFile, ReadJob
 drop = DropFile("d0", {str(folder.path / "d0")!r}, "json", 1)
 reading_apart.read_apart(ReadJob((), "add", 1000, (drop,)), Path({str(folder.path)!r}))
-print(reading_apart._SPARE._made[1].pid, flush=True)
+print(reading_apart._FORKS._kept[1].pid, flush=True)
 time.sleep(60)
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as worker:

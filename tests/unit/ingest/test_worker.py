@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -50,19 +51,40 @@ class Queue:
 
 
 class Played:
-    """A worker whose batches end as they are told to."""
+    """A worker whose batches end as they are told to: where they are prepared (`early`), or published (`ends`)."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, queue: Queue, *ends: Any) -> None:
-        self.queue, self.ends = queue, list(ends)
+        self.queue, self.ends, self.early = queue, list(ends), list[Any]()
         self.done: list[str] = []
+        self.steps: list[str] = []
 
-        def consolidate(shop: Any, each: Batch, name: str) -> Consolidated:
-            end = self.ends.pop(0) if self.ends else None
-            if isinstance(end, BaseException):
-                raise end
-            return Consolidated(each.id, each.lane.table, each.number, State.PUBLISHED)
+        played = self
 
-        monkeypatch.setattr(working, "consolidate", consolidate)
+        class Consolidation:
+            """Ends while it is prepared or published, as it is told to."""
+
+            def __init__(self, shop: Any, each: Batch, name: str) -> None:
+                self.batch = each
+
+            def prepare(self) -> Consolidated | None:
+                played.steps.append(f"prepare {self.batch.id}")
+                return self._ended(played.early)
+
+            def publish(self) -> Consolidated:
+                played.steps.append(f"publish {self.batch.id}")
+                done = Consolidated(self.batch.id, self.batch.lane.table, self.batch.number, State.PUBLISHED)
+                return self._ended(played.ends) or done
+
+            def _ended(self, ends: list[Any]) -> Consolidated | None:
+                end = ends.pop(0) if ends else None
+                if isinstance(end, BaseException):
+                    raise end
+                return end(self) if callable(end) else end
+
+            def close(self) -> None:
+                played.steps.append(f"close {self.batch.id}")
+
+        monkeypatch.setattr(working, "Consolidation", Consolidation)
         shop: Any = type("Shop", (), {"queue": queue})()
         self.worker = Worker(
             shop, lambda it: self.done.append(it.batch), lambda _: None, sleep=queue.sleep, clock=lambda: queue.now
@@ -118,11 +140,42 @@ def test_what_nobody_foresaw_of_one_batch_ends_no_worker(play: Play) -> None:
     assert "KeyError" in worked.failed["b1"] and "secret" not in worked.failed["b1"]
 
 
-def test_whatever_ends_it_gives_its_batch_back(play: Play) -> None:
-    played = play(Queue(batch(1)), KeyboardInterrupt())
+@pytest.mark.parametrize("where", ["early", "ends"])
+def test_whatever_ends_it_gives_its_batches_back(play: Play, where: str) -> None:
+    played = play(Queue(batch(1), batch(2)))
+    getattr(played, where)[:] = [None, KeyboardInterrupt()] if where == "early" else [KeyboardInterrupt()]
     with pytest.raises(KeyboardInterrupt):
         played.worker.run()
-    assert played.queue.given_back == [("b1", "the worker was ended", 0.0)]
+    # One is published in the end, by its thread: for the tracker it is settled, and nothing is taken back of it.
+    assert sorted(played.queue.given_back) == [(f"b{number}", "the worker was ended", 0.0) for number in (1, 2)]
+    assert sorted(step for step in played.steps if "close" in step) == ["close b1", "close b2"]
+
+
+def test_the_next_batch_is_prepared_while_one_is_published(play: Play) -> None:
+    played = play(Queue(batch(1), batch(2), batch(3)))
+    going = threading.Event()
+
+    def publish(work: Any) -> None:
+        assert going.wait(60), "the next one isn't prepared meanwhile"
+
+    def prepare(work: Any) -> None:
+        assert "publish b2" not in played.steps
+        going.set()
+
+    played.ends, played.early = [publish], [None, prepare]
+    assert played.worker.run(once=True).failed == {}
+    assert played.done == ["b1", "b2", "b3"]
+    assert [step for step in played.steps if "publish" in step] == ["publish b1", "publish b2", "publish b3"]
+
+
+def test_one_that_is_rejected_while_it_is_prepared_holds_up_nobody(play: Play) -> None:
+    played = play(Queue(batch(1), batch(2), batch(3)))
+    played.early = [None, Consolidated("b2", "acme.t", 2, State.REJECTED, reason="bad")]
+    worked = played.worker.run(once=True)
+    assert sorted((each.batch, each.state) for each in worked.done) == [
+        ("b1", State.PUBLISHED), ("b2", State.REJECTED), ("b3", State.PUBLISHED),
+    ]  # fmt: skip
+    assert "publish b2" not in played.steps
 
 
 def test_a_dark_tracker_is_waited_for_by_one_that_lingers(play: Play) -> None:

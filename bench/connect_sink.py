@@ -18,7 +18,8 @@ import httpx
 from bench.regions import Pair
 from bench.writer import properties
 from sterna.edges.java import find_java
-from sterna.embedded.jars import ICEBERG_AWS, Jar, fetch_jars
+from sterna.edges.jars import Jar
+from sterna.embedded.jars import ICEBERG_AWS, fetch_jars
 from sterna.embedded.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
 
 _JARS = Path(__file__).with_name("connect.jars")

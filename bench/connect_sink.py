@@ -17,8 +17,8 @@ import httpx
 
 from bench.regions import Pair
 from bench.writer import properties
-from sterna.edges.java import find_java
 from sterna.edges.jars import Jar
+from sterna.edges.java import find_java
 from sterna.embedded.jars import ICEBERG_AWS, fetch_jars
 from sterna.embedded.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
 

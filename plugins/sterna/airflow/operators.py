@@ -120,7 +120,7 @@ class SternaCopyOperator(SternaOperator):
     def execute(self, context: TaskContext) -> str:
         """Copy the batches."""
         from sterna.replica import run_folder
-        from sterna.replica.amount import seldom
+        from sterna.replica.how_far import seldom
         from sterna.replica.records import StageReport
         from sterna.sync import stages
         from sterna.sync.copy import DEFAULT_DEADLINE
@@ -258,7 +258,7 @@ class SternaSyncOperator(SternaOperator):
     def execute(self, context: TaskContext) -> dict[str, Any]:
         """Run all stages, again while there is more to do."""
         from sterna.errors import UsageError
-        from sterna.replica.amount import seldom
+        from sterna.replica.how_far import seldom
         from sterna.sync.run import sync
 
         options, dry_run = read_options(self.options)

@@ -19,7 +19,7 @@ from rich.table import Column
 
 from sterna.errors import SternaError, printable, printable_lines
 from sterna.render.plain import plain
-from sterna.replica.amount import Amount, seldom
+from sterna.replica.how_far import HowFar, seldom
 
 
 class _Bar(BarColumn):
@@ -71,7 +71,7 @@ class Output:
             def show(text: str) -> None:
                 line = printable_lines(text)
                 moving.update(task, description=escape(f"{title}: {line}"))
-                if isinstance(text, Amount):
+                if isinstance(text, HowFar):
                     moving.update(task, completed=text.share)
                 else:
                     self._err.print(f"[dim]{escape(line)}[/dim]")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from sterna.errors import SternaError
-from sterna.replica.amount import Amount
+from sterna.replica.how_far import HowFar
 from sterna.replica.records import Batch, Plan
 from sterna.replica.region import RegionContext
 from sterna.replica.run_folder import COPIED
@@ -40,7 +40,7 @@ class Whole:
         """Return the same with one batch more that is done."""
         return replace(self, done=self.done | {number})
 
-    def amount(self, number: int, now: CopyProgress | None = None, seconds: float = 0.0) -> Amount:
+    def amount(self, number: int, now: CopyProgress | None = None, seconds: float = 0.0) -> HowFar:
         """Return how far all is, for people.
 
         Args:
@@ -62,7 +62,7 @@ class Whole:
         line = (
             f"{part}{files:,} of {count:,} files, {sized(size)} of {sized(total)} are here, {cost * 100 // all} %{left}"
         )
-        return Amount(line, cost / all, step=now is None)
+        return HowFar(line, cost / all, step=now is None)
 
 
 def read_whole(context: RegionContext, run: str, plan: Plan) -> Whole:

@@ -236,7 +236,9 @@ class Stages:
             return Planned("", (), Report("run-1", "eu", "h", "idle", "r", lag_seconds=0.0, large=self.large))
         return Planned(RUN, tuple(Batch(number, "us-lake", 10, 1000) for number in range(self.batches)))
 
-    def copy(self, context: object, run: str, batch: int, progress: Any, *, deadline: float) -> StageReport:
+    def copy(
+        self, context: object, run: str, batch: int, progress: Any, *, deadline: float, dark: object
+    ) -> StageReport:
         assert deadline > 0
         self.calls.append(("copy", run, batch))
         if self.failing.get(batch):

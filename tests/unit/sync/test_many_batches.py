@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from sterna.errors import StoreDenied
-from sterna.replica.amount import Amount, seldom
+from sterna.replica.how_far import HowFar, seldom
 from sterna.replica.records import Batch, StageReport
 from sterna.replica.run_folder import load_files
 from sterna.replica.transit import read_transit
@@ -123,7 +123,7 @@ def test_a_table_that_is_whole_and_grew_much_meanwhile_stays_in_transit(two: Wor
 
 def test_each_batch_tells_how_far_all_of_them_are(two: World):
     planned = stages.plan(two.context(), ROUND, quiet)
-    told: list[Amount] = []
+    told: list[HowFar] = []
     for batch in planned.batches:
         stages.copy(two.context(), planned.run, batch.number, lambda line: told.append(line))  # type: ignore[arg-type]
     steps = [line for line in told if line.step]
@@ -208,11 +208,11 @@ def test_durations_are_for_people(seconds: float, text: str):
 
 def test_a_log_shows_how_far_it_is_now_and_then_and_each_step(monkeypatch: pytest.MonkeyPatch):
     clock = [0.0]
-    monkeypatch.setattr("sterna.replica.amount.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("sterna.replica.how_far.time.monotonic", lambda: clock[0])
     shown: list[str] = []
     show = seldom(shown.append, 10.0)
     for second in range(30):
         clock[0] = float(second)
-        show(Amount(f"at {second}", 0.5, step=second == 25))
+        show(HowFar(f"at {second}", 0.5, step=second == 25))
     show("a line")
     assert shown == ["at 10", "at 20", "at 25", "a line"]

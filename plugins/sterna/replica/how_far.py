@@ -11,7 +11,7 @@ LOG_SECONDS = 10.0
 """Between two such lines of a log."""
 
 
-class Amount(str):
+class HowFar(str):
     """A line that tells how far something is: where people see it move, it takes the place of the one before.
 
     Attributes:
@@ -36,7 +36,7 @@ def seldom(show: Progress, seconds: float = LOG_SECONDS) -> Progress:
 
     def told(line: str) -> None:
         nonlocal due
-        if isinstance(line, Amount):
+        if isinstance(line, HowFar):
             if time.monotonic() < due and not line.step:
                 return
             due = time.monotonic() + seconds

@@ -116,7 +116,7 @@ def _probe(environment: dict[str, str]) -> dict[str, Any]:
 def _assert_loaded_once(found: dict[str, Any], root: Path) -> None:
     assert found["plugin_errors"] == {}
     assert found["dag_errors"] == {}
-    names = ("features", "flows", "gc", "ingest", "lag_alert", "large", "promote", "sync", "upkeep")
+    names = ("cdc", "features", "flows", "gc", "ingest", "lag_alert", "large", "promote", "sync", "upkeep")
     assert found["dags"] == [f"sterna_{name}" for name in names]
     assert [name for name, _ in found["plugins"]] == ["sterna"]
     modules = {

@@ -72,7 +72,11 @@ def test_nothing_behind_what_is_refused_is_taken_before_it(kafka: KafkaReceiver)
     made = sending(kafka, "gap")
     messages = [message(number, filling=letters(12_000)) for number in range(300)]
     large = message(999, filling=letters(1_600_000))
-    sent = made.send([*messages[:100], large, *messages[100:]])
+    all_of_them = [*messages[:100], large, *messages[100:]]
+    sent = made.send(all_of_them)
+    if "_GAPLESS_GUARANTEE" in str(sent.problem):  # what was under way beside it failed first: it is sent on from there
+        again = made.send(all_of_them[sent.count :])
+        sent = replace(again, count=sent.count + again.count)
     assert isinstance(sent.problem, EventRefused) and "MSG_SIZE_TOO_LARGE" in str(sent.problem)
     numbers = [each.data["number"] for each in kafka.got("gap")]
     assert numbers == list(range(len(numbers))) and sent.count <= len(numbers) <= 100

@@ -98,7 +98,8 @@ def _theirs(folder: Path, python: Path, files: int, rows: int) -> dict[str, Any]
     job = {"folder": str(come), "order": order, "rate": RATE, "into": str(folder / "into"), "every": _AGE}
     job["up"] = files / RATE * 2
     told = subprocess.run(
-        [python, Path(__file__).with_name("dlt_child.py")],
+        # -P: beside that file lie some that are named as the standard library's.
+        [python, "-P", Path(__file__).with_name("dlt_child.py")],
         input=json.dumps(job),
         stdout=subprocess.PIPE,
         text=True,

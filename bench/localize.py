@@ -55,6 +55,7 @@ def localize(world: Regions, context: RegionContext, table: BigTable, engine: En
     """Run sterna's stage once, over a plan of a whole table; return its seconds."""
     options = SyncOptions(tables=(key_name(table.key),))
     planned = stages.plan(context, options, lambda line: None)
+    world.remove(f"{context.region.replica_root}/_localized")  # which the plan wrote
     started = time.monotonic()
     done = stages.localize(context, planned.run, StageReport(), lambda line: None, engine)
     seconds = time.monotonic() - started

@@ -89,7 +89,7 @@ def _left_to_another(context: RegionContext, progress: Progress) -> bool:
 
 def _once(context: RegionContext, options: SyncOptions, progress: Progress, engine: Engine) -> Report:
     started = time.monotonic()
-    planned = stages.plan(context, options, progress)
+    planned = stages.plan(context, options, progress, engine=engine)
     report = planned.report or carry_out(context, planned, options, progress, engine)
     return report if planned.report else replace(report, seconds=time.monotonic() - started)
 

@@ -86,7 +86,7 @@ def scale(
     per_manifest: PerManifest = 1000,
     work: Work = None,
 ) -> None:
-    """All metadata of a first seed against Iceberg's rewrite_table_path, on one Spark. Goal: at least 7 times as fast."""
+    """All metadata of a first seed against Iceberg's rewrite_table_path, on one Spark. Goal: at least 7 times."""
     from bench.scale import bench
 
     bench(entries, rounds, cores, per_manifest, work)

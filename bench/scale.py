@@ -7,7 +7,7 @@ list what is to be copied. No data file exists: publish is told that all were co
 from __future__ import annotations
 
 import time
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from statistics import median
 
@@ -76,7 +76,7 @@ def seed(context: RegionContext, key: Key, entries: int, engine: Engine) -> list
     done = stages.publish(context, planned.run, copied, localized, say)
     times.append(time.monotonic())
     assert key_name(key) in done.published, done
-    return [after - before for before, after in zip(times, times[1:], strict=False)]
+    return [after - before for before, after in pairwise(times)]
 
 
 def _commit_again(world: Regions, table: BigTable, number: int) -> Key:

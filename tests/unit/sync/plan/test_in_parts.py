@@ -174,7 +174,7 @@ def test_a_part_that_is_harmed_ends_the_plan_and_no_file_is_left_out(many: World
             harm(parts(many)[0])
         return [function(item) for item in items]
 
-    with pytest.raises(EngineError, match="gone or damaged .*: a later run makes it anew"):
+    with pytest.raises(EngineError, match=r"gone or damaged .*: a later run makes it anew"):
         plan(many, harming)
     assert brought(many).copied.files == FILES + 1
     assert closed(many)

@@ -90,6 +90,7 @@ class Foresight:
         catalog.commit_as("writer", "main", [Put(("planted",), namespace_content(("planted",)))])
         _plant(catalog, store, _WELL, _made(changes))
         spoil = _POISONS[self._looks % len(_POISONS)]
+        changes.large = 0.0  # what only localizing finds would be found by the large lane
         _plant(catalog, store, _POISONED, _made(changes), spoil)
         region = self._region(catalog, store)
         try:

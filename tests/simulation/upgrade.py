@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 from sterna.errors import CatalogConflict, ReferenceNotFound
 from sterna.iceberg import LOCALIZER_VERSION
+from sterna.iceberg.manifests import manifest
 from sterna.registry.edition import Edition
 from sterna.replica.head import COLLECTING_SECONDS
 from sterna.sync.options import SyncOptions
@@ -101,9 +104,20 @@ class Upgraded(World):
         self.asking = self._asker()
 
 
-def manifests_copied_as_they_are() -> AbstractContextManager[object]:
+@contextmanager
+def manifests_copied_as_they_are() -> Iterator[None]:
     """What they name stays in the other region, and their lengths stay what they were."""
-    return patch("sterna.iceberg.manifests.manifest.localize_manifest", lambda *_, **__: None)
+    real = manifest.scan_manifest
+
+    def scan_manifest(*given: Any, **options: Any) -> manifest.ScannedManifest | None:
+        found = real(*given, **options)
+        return found and replace(found, localized=None)
+
+    with (
+        patch.object(manifest, "scan_manifest", scan_manifest),
+        patch.object(manifest, "localize_manifest", lambda *_, **__: None),
+    ):
+        yield
 
 
 def editions_share_their_places() -> AbstractContextManager[object]:

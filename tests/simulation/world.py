@@ -374,6 +374,7 @@ class World:
                 patch("sterna.replica.run_folder.uuid", SimpleNamespace(uuid4=self._uuid)),
                 patch("sterna.sync.plan.make.ThreadPoolExecutor", Serial),
                 patch("sterna.sync.localize.ThreadPoolExecutor", Serial),
+                patch("sterna.sync.plan.one_pass.ThreadPoolExecutor", Serial),
                 patch("sterna.sync.copy.copy_files", self._copy_files),
                 # In every other seed the list of what is held stands beside the replica, however short.
                 # And in one of five what a commit tells does.
@@ -402,7 +403,7 @@ class World:
 class Serial:
     """A pool that does everything at once, in the thread that asks: whose turn it is stays with the seed."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, **_: str) -> None:
         pass
 
     def __enter__(self) -> Serial:

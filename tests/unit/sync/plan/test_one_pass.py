@@ -1,0 +1,131 @@
+"""A plan that is made for a run reads each new manifest once, and leaves the localized one where it belongs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.edges.stores.objects import Objects
+from sterna.errors import StoreUnreachable
+from sterna.replica.records import Report, StageReport
+from sterna.sync import localize, stages
+from sterna.sync.options import SyncOptions
+from sterna.sync.plan import one_pass
+from sterna.verify.structure import verify_structure
+from tests.support.small_world import World, here, planned, quiet, run
+from tests.unit.sync.test_wrong_localizer import RIGHT, committed, deep, rows
+
+MANY = 20
+
+
+def counted(found: Counter[str], name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def call(self: Objects, uri: str, *given: Any, **options: Any) -> Any:
+        found[f"{name} {uri.rpartition('/')[2]}"] += 1
+        return real(self, uri, *given, **options)
+
+    return call
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each object is read or written, by its name."""
+    found: Counter[str] = Counter()
+    for name in ("read", "write_new"):
+        monkeypatch.setattr(Objects, name, counted(found, name, getattr(Objects, name)))
+    return found
+
+
+def replica_files(world: World, pattern: str) -> set[Path]:
+    return set((world.folder / "eu/replica").rglob(pattern))
+
+
+def finished(world: World, made: stages.Planned) -> Report:
+    context = world.context()
+    copies = (stages.copy(context, made.run, batch.number, quiet) for batch in made.batches)
+    copied = sum(copies, StageReport())
+    localized = stages.localize(context, made.run, copied, quiet, here)
+    return stages.publish(context, made.run, copied, localized, quiet)
+
+
+def closed(world: World) -> bool:
+    return verify_structure(world.context()).findings == ()
+
+
+def test_a_manifest_is_read_and_written_once_in_a_whole_sync(world: World, asked: Counter[str]) -> None:
+    world.commit(a=world.write("a"))
+    assert run(world).published
+    (manifest,) = (path.name for path in (world.folder / "us/lake/a/metadata").glob("*-m0.avro"))
+    assert (asked[f"read {manifest}"], asked[f"write_new {manifest}"]) == (1, 1)
+    assert closed(world)
+
+
+def test_the_localized_manifest_stands_there_before_its_data(world: World) -> None:
+    world.commit(a=world.write("a"))
+    made = stages.plan(world.context(), SyncOptions(), quiet)
+    (manifest,) = replica_files(world, "*-m0.avro")
+    assert "_localized" in manifest.parts
+    assert not replica_files(world, "*.parquet") - replica_files(world, "_sterna/**/*.parquet")
+    written = manifest.read_bytes(), manifest.stat().st_mtime_ns
+    assert finished(world, made).outcome == "published"
+    assert written == (manifest.read_bytes(), manifest.stat().st_mtime_ns)
+    assert closed(world)
+
+
+def test_it_is_what_the_localize_stage_would_have_made(world: World) -> None:
+    world.commit(a=world.write("a"))
+    made = stages.plan(world.context(), SyncOptions(), quiet)
+    (manifest,) = replica_files(world, "*-m0.avro")
+    early = manifest.read_bytes()
+    manifest.unlink()
+    assert finished(world, made).outcome == "published", "it is read at its source, and made anew"
+    assert manifest.read_bytes() == early
+    assert closed(world)
+
+
+def test_a_plan_that_only_shows_writes_nothing(world: World) -> None:
+    world.commit(a=world.write("a"))
+    assert planned(world).batches
+    assert replica_files(world, "*") == set()
+
+
+def test_manifests_with_deletes_wait_for_what_these_become(world: World) -> None:
+    committed(world, "a")
+    made = stages.plan(world.context(), SyncOptions(), quiet)
+    assert {path.name for path in replica_files(world, "m-*.avro")} == {"m-data.avro"}
+    assert finished(world, made).outcome == "published"
+    assert rows(world, "a") == RIGHT
+    assert deep(world) == ()
+
+
+@pytest.mark.parametrize("many", [one_pass._MANY, 3])
+def test_what_a_killed_plan_wrote_is_taken_over(world: World, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+    for module in (one_pass, localize):
+        monkeypatch.setattr(module, "_MANY", many)
+    for _ in range(MANY):
+        location = world.write("a")
+    world.commit(a=location)
+    stages.plan(world.context(), SyncOptions(), quiet)
+    written = {path: path.stat().st_mtime_ns for path in replica_files(world, "*-m0.avro")}
+    assert len(written) == MANY
+    for path in sorted(written)[: MANY // 2]:
+        path.unlink()
+        del written[path]
+    report = run(world)
+    assert (report.outcome, report.localized.files) == ("published", 2 * MANY + 1)
+    assert len(replica_files(world, "*-m0.avro")) == MANY
+    assert {path: path.stat().st_mtime_ns for path in written} == written
+    assert closed(world)
+
+
+def test_a_store_that_takes_nothing_ends_the_plan(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Objects, uri: str, *_: Any, **__: Any) -> int:
+        raise StoreUnreachable("takes nothing", file=uri)
+
+    world.commit(a=world.write("a"))
+    monkeypatch.setattr(Objects, "write_new", full)
+    with pytest.raises(StoreUnreachable):
+        stages.plan(world.context(), SyncOptions(), quiet)

@@ -49,10 +49,10 @@ def cut(
     sizes = files.column("size").take(order).to_numpy()
     targets = _Sorted(files.column("target"), order)
     once = targets.first_of_each()
-    starts = _origin_starts(targets, _Sorted(files.column("source"), order), mapping)
+    starts = origin_starts(files, order, mapping)
     numbers = np.empty(len(order), np.int64)
     batches: list[Batch] = []
-    counts = _counts([(_total(sizes[span][once[span]]), int(once[span].sum())) for _, span in starts], options, most)
+    counts = counts_of([(_total(sizes[span][once[span]]), int(once[span].sum())) for _, span in starts], options, most)
     for (origin, span), count in zip(starts, counts, strict=True):
         dealt = _deal(sizes[span], once[span], count)
         numbers[span] = dealt + len(batches)
@@ -174,11 +174,15 @@ class _Sorted:
         return np.concatenate([first for _, _, first in stretches(self.texts, self.order)])
 
 
-def _origin_starts(targets: _Sorted, sources: _Sorted, mapping: Mapping) -> list[tuple[str, slice]]:
+def origin_starts(files: pa.Table, order: pa.Array, mapping: Mapping) -> list[tuple[str, slice]]:
     """Return the location id of each origin, and where its targets stand.
 
-    They are sorted, and lie in a folder of their own.
+    Args:
+        files: as in `sterna.replica.file_list`.
+        order: their rows, sorted by targets; those of an origin lie in a folder of their own.
+        mapping: the region's.
     """
+    targets, sources = (_Sorted(files.column(name), order) for name in ("target", "source"))
     root = f"{mapping.region.replica_root}/"
     found, start = [], 0
     while start < len(targets):
@@ -192,8 +196,14 @@ def _origin_starts(targets: _Sorted, sources: _Sorted, mapping: Mapping) -> list
     return found
 
 
-def _counts(loads: list[tuple[int, int]], options: SyncOptions, most: int) -> list[int]:
-    """Return how many batches each origin gets: one, and of what is left in proportion to its bytes and files."""
+def counts_of(loads: list[tuple[int, int]], options: SyncOptions, most: int) -> list[int]:
+    """Return how many batches each origin gets: one, and of what is left in proportion to its bytes and files.
+
+    Args:
+        loads: bytes and files of each.
+        options: how much a batch should carry.
+        most: no more batches than this, but one an origin.
+    """
     wanted = [
         max(1, -(-size // options.bytes_per_batch), -(-files // options.files_per_batch)) for size, files in loads
     ]

@@ -52,7 +52,7 @@ def cut(
     starts = origin_starts(files, order, mapping)
     numbers = np.empty(len(order), np.int64)
     batches: list[Batch] = []
-    counts = counts_of([(_total(sizes[span][once[span]]), int(once[span].sum())) for _, span in starts], options, most)
+    counts = _counts([(_total(sizes[span][once[span]]), int(once[span].sum())) for _, span in starts], options, most)
     for (origin, span), count in zip(starts, counts, strict=True):
         dealt = _deal(sizes[span], once[span], count)
         numbers[span] = dealt + len(batches)
@@ -196,14 +196,8 @@ def origin_starts(files: pa.Table, order: pa.Array, mapping: Mapping) -> list[tu
     return found
 
 
-def counts_of(loads: list[tuple[int, int]], options: SyncOptions, most: int) -> list[int]:
-    """Return how many batches each origin gets: one, and of what is left in proportion to its bytes and files.
-
-    Args:
-        loads: bytes and files of each.
-        options: how much a batch should carry.
-        most: no more batches than this, but one an origin.
-    """
+def _counts(loads: list[tuple[int, int]], options: SyncOptions, most: int) -> list[int]:
+    """Return how many batches each origin gets: one, and of what is left in proportion to its bytes and files."""
     wanted = [
         max(1, -(-size // options.bytes_per_batch), -(-files // options.files_per_batch)) for size, files in loads
     ]

@@ -5,10 +5,11 @@ Two passes, in each of which an item of work is a function of what it is given:
 1. Over the manifests. An item reads some of them (`sterna.sync.plan.one_pass`), and writes what they list, sorted, into
    a part of the list below the run's folder.
 2. Over stretches of targets. An item reads what all parts have of a stretch, each file once, looks which are here, and
-   writes the others down as the list of one copy batch.
+   writes the others down as lists of copy batches.
 
 This process knows of each part where it begins and ends, and of each thousand files the last. Parts and lists are named
-by their content: whoever does an item twice, or at once with somebody else, leaves what was left before.
+by their content: whoever does an item twice, or at once with somebody else, leaves what was left before. Each row of a
+part is counted when it is written and when it is read: a part that lost some is no smaller list.
 
 A table that somebody reads here is listed in the plan's own process: what is damaged of it has to be told.
 """
@@ -18,13 +19,14 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sterna.edges.stores.ranges import ObjectReader
 from sterna.errors import EngineError, SternaError, StoreDenied, StoreUnreachable
+from sterna.registry.model import inside
 from sterna.replica import file_list as listing
 from sterna.replica.editions import edition_at
 from sterna.replica.file_list import CONTENT, POSITION_DELETE
@@ -36,7 +38,7 @@ from sterna.sync.blame import fault_of
 from sterna.sync.copy import CopyFile
 from sterna.sync.engine import Engine
 from sterna.sync.options import SyncOptions
-from sterna.sync.plan.batches import counts_of, cut, origin_starts
+from sterna.sync.plan.batches import MOST_BATCHES, cut, origin_starts
 from sterna.sync.plan.one_pass import none_below, prove_local, read_manifests
 from sterna.sync.plan.presence import PartsFound, look_up
 from sterna.sync.working import answered, deal, error_of, objects_of
@@ -54,9 +56,9 @@ a KiB a file, and is done with fewer before Spark would be.
 _GROUP_MANIFESTS = 64
 _GROUP_BYTES = 64 << 20
 _CUT_ROWS = 1_000
-_BATCHES = 64
-_BATCH_ROWS = 200_000  # that a process has in memory at once
-_FILE_COST = 256 * 1024  # of a file beyond its bytes, as for all batches
+_STRETCHES = 16  # at least, where each has work for a whole batch: many tasks are spread over the cores
+_STRETCH_ROWS = 200_000  # that a process has in memory at once
+_FAILURES = 2  # of the engine, with other tables each: then it is the engine itself
 _WRONG_KEPT = 100  # files of a wrong size, of each stretch: nobody reads the table, so each is like the others
 
 
@@ -81,14 +83,14 @@ class _Part:
 
 @dataclass
 class _Listed:
-    """A table's list: by origin, its parts, and their cuts: the last target of some files, how many, their bytes."""
+    """A table's list: by origin, its parts, and their cuts: the last target of some files, and how many they are."""
 
     parts: dict[str, list[_Part]] = field(default_factory=lambda: defaultdict(list))
-    cuts: dict[str, list[tuple[str, int, int]]] = field(default_factory=lambda: defaultdict(list))
+    cuts: dict[str, list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
 
-    def load(self, origin: str) -> tuple[int, int]:
-        cuts = self.cuts[origin]
-        return sum(size for _, _, size in cuts), sum(rows for _, rows, _ in cuts)
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for parts in self.parts.values() for part in parts)
 
 
 class Dealing:
@@ -103,6 +105,7 @@ class Dealing:
     def __init__(self, context: RegionContext, engine: Engine, progress: Progress) -> None:
         self._context, self._engine, self._progress = context, engine, progress
         self._one_job = threading.Lock()  # a session runs one call at a time
+        self._failures: list[EngineError] = []
         self._listed: dict[str, _Listed] = {}
         self._found: dict[str, PartsFound] = {}
 
@@ -125,7 +128,8 @@ class Dealing:
 
         Raises:
             TableError: one is gone, broken or unsupported, or a local file isn't what its metadata says.
-            EngineError, StoreError: the engine or the region's own store can't be used.
+            EngineError: the engine failed: it can't be used, or its workers die of this table.
+            StoreError: the region's own store can't be used.
         """
         largest = max(manifests, key=manifests.__getitem__)
         with context.objects.room_for(largest, 2 * manifests[largest]):
@@ -138,7 +142,7 @@ class Dealing:
             position += [(row[0], row[1], row[2]) for row in answer["position"]]
             for found in answer["parts"]:
                 listed.parts[found["origin"]].append(_Part(**found["part"]))
-                listed.cuts[found["origin"]] += [(last, rows, size) for last, rows, size in found["cuts"]]
+                listed.cuts[found["origin"]] += [(last, rows) for last, rows in found["cuts"]]
         self._listed[table] = listed
         return listing.rows(table, POSITION_DELETE, position)
 
@@ -151,9 +155,9 @@ class Dealing:
             What was found of each that is listed in parts; by key name, the faults of those that can't be looked up.
 
         Raises:
-            EngineError, StoreError: the engine or the region's own store can't be used.
+            StoreError: the region's own store can't be used.
         """
-        found, faults = [], {}
+        found, faults = list[PartsFound](), dict[str, SternaError]()
         for table in tables:
             if table not in self._listed:
                 continue
@@ -161,37 +165,51 @@ class Dealing:
                 if table not in self._found:
                     self._found[table] = self._look_up(table, options)
                 found.append(self._found[table])
+            except EngineError as error:
+                faults[table] = error
             except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
                 faults[table] = fault_of(error, self._context.mapping, "looking for its files", "", table)
         return tuple(found), faults
 
     def _look_up(self, table: str, options: SyncOptions) -> PartsFound:
         listed = self._listed[table]
-        origins = sorted(listed.parts)
-        loads = [listed.load(origin) for origin in origins]
-        counts = counts_of(loads, options, _BATCHES)
-        items = []
-        for origin, (_, rows), count in zip(origins, loads, counts, strict=True):
-            for low, high in _stretches(listed.cuts[origin], max(count, -(-rows // _BATCH_ROWS))):
+        limit = min(_STRETCH_ROWS, max(listed.rows // _STRETCHES, options.files_per_batch))
+        given = {"table": table, "run": self._context.run, "carries": [options.bytes_per_batch, options.files_per_batch]}
+        items: list[dict[str, Any]] = []
+        for origin in sorted(listed.parts):
+            for low, high in _stretches(listed.cuts[origin], limit):
                 parts = [asdict(part) for part in listed.parts[origin] if _meet(part, low, high)]
-                items.append({"table": table, "run": self._context.run, "low": low, "high": high, "parts": parts})
-                items[-1]["origin"] = origin
-        batches, targets, wrong = [], 0, []
-        for item, answer in zip(items, self._answers(stretch_work, items, f"look up {table}", table), strict=True):
-            targets += answer["targets"]
+                if parts:
+                    items.append({**given, "origin": origin, "low": low, "high": high, "parts": parts})
+        most = max(1, MOST_BATCHES // max(1, len(self._listed) * len(items)))
+        batches, targets, read, wrong = list[Batch](), 0, 0, list[CopyFile]()
+        answers = self._answers(stretch_work, [{**item, "most": most} for item in items], f"look up {table}", table)
+        for item, answer in zip(items, answers, strict=True):
+            targets, read = targets + answer["targets"], read + answer["rows"]
             wrong += [CopyFile(**file) for file in answer["wrong"]]
-            if answer["files"]:
-                batches.append(Batch(0, str(item["origin"]), answer["files"], answer["bytes"], table, answer["listed"]))
+            for name, files, size in answer["batches"]:
+                batches.append(Batch(0, item["origin"], files, size, table, name))
+        if read != listed.rows:
+            raise _lost(f"{self._context.run}/{PARTS}", f"{listed.rows} files were listed, {read} found")
         return PartsFound(table, tuple(batches), targets, tuple(wrong))
 
     def _answers(self, work: Any, items: list[dict[str, Any]], label: str, table: str) -> Iterator[dict[str, Any]]:
         function = partial(work, self._context.registry.model_dump_json(), self._context.region.name)
         with self._one_job:
-            answers = deal(self._engine, function, [json.dumps(item) for item in items], label) if items else []
+            answers = self._dealt(function, [json.dumps(item) for item in items], label) if items else []
         for answer in map(json.loads, answers):
             if error := error_of(answer, table):
                 raise error
             yield answer
+
+    def _dealt(self, function: Callable[[str], str], requests: list[str], label: str) -> list[str]:
+        if len(self._failures) >= _FAILURES:
+            raise EngineError(self._failures[-1].message)
+        try:
+            return deal(self._engine, function, requests, label)
+        except EngineError as error:
+            self._failures.append(error)
+            raise
 
 
 def _groups(manifests: Mapping[str, int]) -> Iterator[list[tuple[str, int]]]:
@@ -204,19 +222,19 @@ def _groups(manifests: Mapping[str, int]) -> Iterator[list[tuple[str, int]]]:
     yield group
 
 
-def _stretches(cuts: list[tuple[str, int, int]], count: int) -> Iterator[tuple[str, str]]:
-    """Yield stretches of targets, about equal in cost: behind the first and up to the last of each; "" is without end.
+def _stretches(cuts: list[tuple[str, int]], limit: int) -> Iterator[tuple[str, str]]:
+    """Yield stretches of targets: behind the first and up to the last of each; "" is without end.
 
     Args:
-        cuts: the last targets of some files, how many these are, and their bytes.
-        count: at most how many stretches.
+        cuts: the last targets of some files, and how many these are.
+        limit: about how many files a stretch has.
     """
-    total = sum(size + rows * _FILE_COST for _, rows, size in cuts)
-    bounds, cost = [""], 0
-    for last, rows, size in sorted(cuts):
-        cost += size + rows * _FILE_COST
-        if len(bounds) < count and cost * count >= total * len(bounds) and last != bounds[-1]:
+    bounds, rows = [""], 0
+    for last, count in sorted(cuts):
+        rows += count
+        if rows >= limit and last != bounds[-1]:
             bounds.append(last)
+            rows = 0
     yield from zip(bounds, [*bounds[1:], ""], strict=True)
 
 
@@ -247,7 +265,7 @@ def stretch_work(registry: str, region: str, request: str) -> str:
         registry, region, request: as in `scan_work`.
 
     Returns:
-        JSON with the name of the list, and counts; or with error: class name, message and file.
+        JSON with names and counts of lists, and counts of all; or with error: class name, message and file.
     """
     item, objects = json.loads(request), objects_of(registry, region)
     work = partial(_look_up_stretch, _opened(objects, item["run"]), item)
@@ -282,32 +300,35 @@ def _scan(context: RegionContext, item: dict[str, Any]) -> dict[str, Any]:
 
 def _written(context: RegionContext, rows: pa.Table) -> dict[str, Any]:
     name, size = write_part(context, PARTS, rows)
-    targets, sizes = rows.column("target"), rows.column("size")
-    cuts = []
-    for at in range(0, len(targets), _CUT_ROWS):
-        some = sizes.slice(at, _CUT_ROWS).to_pylist()
-        cuts.append((targets[at + len(some) - 1].as_py(), len(some), sum(some)))
-    part = _Part(name, size, len(targets), targets[0].as_py(), targets[-1].as_py())
+    targets, count = rows.column("target"), rows.num_rows
+    ends = [*range(_CUT_ROWS, count, _CUT_ROWS), count]
+    cuts = [(targets[end - 1].as_py(), end - start) for start, end in zip([0, *ends], ends, strict=False)]
+    part = _Part(name, size, count, targets[0].as_py(), targets[-1].as_py())
     return {"part": asdict(part), "cuts": cuts}
 
 
 def _look_up_stretch(context: RegionContext, item: dict[str, Any]) -> dict[str, Any]:
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     parts = [_read(context, _Part(**part), item["low"], item["high"]) for part in item["parts"]]
     content = listing.distinct(listing.joined(parts))
     content = content.take(pc.sort_indices(content.column("target")))
-    listed = look_up(context, content)
-    left = listed.content.filter(listed.wanted())
-    _, batches = cut(left, context.mapping, SyncOptions(), most=1)
-    name = write_part(context, LISTED, pa.table(left))[0] if left.num_rows else ""
+    found = look_up(context, content)
+    left = found.content.filter(found.wanted())
+    size, files = item["carries"]
+    options = SyncOptions(bytes_per_batch=size, files_per_batch=files)
+    numbers, batches = cut(left, context.mapping, options, item["most"])
+    lists = [
+        (write_part(context, LISTED, rows)[0], batches[number].files, batches[number].bytes)
+        for number, rows in listing.by_batch(listing.with_batches(left, numbers))
+    ]
+    root = context.region.replica_root
+    wrong = sorted(found.wrong(), key=lambda file: inside(file.target, root))  # originals first
     return {
-        "listed": name,
-        "files": sum(batch.files for batch in batches),
-        "bytes": sum(batch.bytes for batch in batches),
-        "targets": listed.targets,
-        "wrong": [asdict(file) for file in listed.wrong()[:_WRONG_KEPT]],
+        "batches": lists,
+        "targets": found.targets,
+        "rows": sum(part.num_rows for part in parts),
+        "wrong": [asdict(file) for file in wrong[:_WRONG_KEPT]],
     }
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sterna.catalog.model import ICEBERG_VIEW, Content
 from sterna.errors import (
     Damaged,
+    EngineError,
     NotResident,
     OverLimit,
     PlanKilled,
@@ -86,10 +87,11 @@ def make_plan(
     head, seen = begun.head, begun.seen
     dealing = Dealing(context, engine, progress) if engine and context.run else None
     settled, found, since = _what_goes_on(context, begun.chosen, begun.blamed, head, seen, options, run_id, dealing)
+    line = found.line if found else ""
     if found and options.leaves_large(context.region):
         settled, found = _small_ones(context, settled, found, since, seen, options, begun.large)
     if found:
-        progress(found.line)
+        progress(line)
     settled = replace(settled, held=_carried(settled.held, head, seen))
     plan = _written(context, options, run_id or new_run_id(), begun, settled, found, since)
     return plan, found.files if found else None
@@ -296,7 +298,10 @@ def _tables(
         except ReadLater:
             return None
         except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
-            fault = fault_of(error, context.mapping, "reading its metadata", action.source, action.key)
+            dealt = isinstance(error, EngineError)  # whose workers may have died of this table: the others go on
+            fault = error if dealt else fault_of(
+                error, context.mapping, "reading its metadata", action.source, action.key
+            )
             outages.take(fault, context.objects)
             return action, held_entry(action.key, head, seen, _own_fault(context, fault))
 

@@ -98,11 +98,9 @@ def plan(
         options = replace(options, everything=True)
     run_id = run_folder.new_run_id()
     keeping = context.fetching(run_folder.run_uri(context, run_id))
-    deals = refuses is _takes_all and context.region.localize != "here"
     with engine_or_spark(context, progress, engine) as used:
-        made, files = _when_nothing_is_deleted(
-            lambda: make_plan(keeping, options, progress, run_id, used if deals else None), progress
-        )
+        dealt = used if _deals(context, refuses) else None
+        made, files = _when_nothing_is_deleted(lambda: make_plan(keeping, options, progress, run_id, dealt), progress)
     progress(summarize(made))
     if made.idle:
         for item in made.held:
@@ -297,6 +295,11 @@ def summarize(made: Plan) -> str:
         f"{made.left} left, "
         f"{len(made.held)} held; {files} files, {size} bytes to copy in {len(made.batches)} batches"
     )
+
+
+def _deals(context: RegionContext, refuses: Refuses) -> bool:
+    """Tell whether Spark may list files: not for who leaves large plans to others, nor where the registry says so."""
+    return refuses is _takes_all and context.region.localize != "here"
 
 
 def _when_nothing_is_deleted(make: Callable[[], T], progress: Progress) -> T:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -12,6 +14,7 @@ import pytest
 from sterna.errors import EngineError, UsageError
 from sterna.replica import run_folder
 from sterna.replica.records import Report, StageReport
+from sterna.replica.transit import read_transit
 from sterna.sync import stages
 from sterna.sync.engine import Engine
 from sterna.sync.options import SyncOptions
@@ -19,7 +22,8 @@ from sterna.sync.plan import in_parts
 from sterna.sync.plan.make import make_plan
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
-from tests.support.small_world import World, here, quiet, with_third_region, written_elsewhere
+from tests.support.cleaning import START, clean
+from tests.support.small_world import World, here, quiet, with_registry, with_third_region, written_elsewhere
 
 FILES = 9
 OPTIONS = SyncOptions(files_per_batch=2)
@@ -139,17 +143,63 @@ def test_items_that_are_done_twice_at_once_give_the_same(many: World) -> None:
     assert closed(many)
 
 
-@pytest.mark.parametrize("label", ["list", "look up"])
-def test_workers_that_die_end_the_plan_and_the_next_one_goes_on(many: World, label: str) -> None:
-    def dying(function: Work, items: Sequence[str], named: str) -> Iterable[str]:
+def dying_at(label: str, error: BaseException) -> Engine:
+    """Workers that die when half of the items are done."""
+
+    def engine(function: Work, items: Sequence[str], named: str) -> Iterable[str]:
         done = [function(item) for item in items[: len(items) // 2 if named.startswith(label) else None]]
         if len(done) < len(items):
-            raise EngineError("a worker died", hint="a later run resumes")
+            raise error
         return done
 
-    with pytest.raises(EngineError):
-        plan(many, dying)
-    assert brought(many).held == ()
+    return engine
+
+
+DIED = EngineError("a worker died", hint="a later run resumes")
+
+
+@pytest.mark.parametrize("label", ["list", "look up"])
+def test_workers_that_die_hold_the_table_alone_and_the_next_sync_goes_on(many: World, label: str) -> None:
+    report = brought(many, dying_at(label, DIED))
+    assert [(item.key, item.kind, item.reason) for item in report.held] == [("ns.a", "EngineError", "a worker died")]
+    assert set(report.published) == {"ns", "ns.b"}
+    assert closed(many)
+    assert brought(many).published == ("ns.a",)
+    assert closed(many)
+
+
+def test_an_engine_that_fails_is_an_error_where_nothing_else_goes_on(many: World) -> None:
+    brought(many, dying_at("list", DIED))
+    with pytest.raises(EngineError, match="a worker died"):
+        plan(many, dying_at("list", DIED))
+
+
+def test_an_engine_that_fails_for_two_tables_is_not_asked_for_a_third(many: World) -> None:
+    asked: list[str] = []
+
+    def failing(function: Work, items: Sequence[str], label: str) -> Iterable[str]:
+        asked.append(label)
+        raise EngineError("nobody answers")
+
+    for name in ("c", "d", "e"):
+        for _ in range(FILES):
+            location = many.write(name)
+        many.commit(**{name: location})
+    made = plan(many, failing)
+    assert len(asked) == 2
+    assert {action.key for action in made.explained.actions if action.files} == {"ns.b"}
+
+
+@pytest.mark.parametrize("label", ["list", "look up"])
+def test_a_plan_that_is_killed_leaves_what_the_next_one_and_the_clean_up_take(many: World, label: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        plan(many, dying_at(label, KeyboardInterrupt()))
+    assert parts(many)
+    assert brought(many).copied.files == FILES + 1
+    assert closed(many)
+    clean(many, START + timedelta(days=1))
+    clean(many, START + timedelta(days=3))
+    assert parts(many) == []
     assert closed(many)
 
 
@@ -167,16 +217,26 @@ def changed(path: Path) -> None:
     path.write_bytes(bytes(data))
 
 
-@pytest.mark.parametrize("harm", [lost, cut, changed])
-def test_a_part_that_is_harmed_ends_the_plan_and_no_file_is_left_out(many: World, harm: Callable[[Path], None]) -> None:
+def misleading(path: Path) -> None:
+    """Let its footer say that none of its rows are among those that are looked for; its pages stay as they were."""
+    path.write_bytes(path.read_bytes().replace(b"file:", b"aile:"))
+
+
+@pytest.mark.parametrize("harm", [lost, cut, changed, misleading])
+def test_a_part_that_is_harmed_holds_its_table_and_no_file_is_left_out(
+    many: World, harm: Callable[[Path], None]
+) -> None:
     def harming(function: Work, items: Sequence[str], label: str) -> Iterable[str]:
-        if label.startswith("look up"):
-            harm(parts(many)[0])
+        for part in parts(many) if label.startswith("look up") else ():
+            harm(part)
         return [function(item) for item in items]
 
-    with pytest.raises(EngineError, match=r"gone or damaged .*: a later run makes it anew"):
-        plan(many, harming)
-    assert brought(many).copied.files == FILES + 1
+    report = brought(many, harming)
+    (held,) = report.held
+    assert (held.key, held.kind, "/parts/" in held.file) == ("ns.a", "EngineError", True)
+    assert "gone or damaged" in held.reason
+    assert set(report.published) == {"ns", "ns.b"}
+    assert brought(many).copied.files == FILES
     assert closed(many)
 
 
@@ -215,3 +275,49 @@ def test_a_table_that_somebody_reads_is_listed_by_the_plan_itself(many: World) -
     assert len(made.batches) > 1
     assert parts(many) == []
     assert all(not batch.listed for batch in made.batches)
+
+
+def test_a_stretch_of_many_files_gives_several_batches(many: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_parts, "_STRETCHES", 1)
+    wanted, labels = expected(many), dict[str, int]()
+
+    def counting(function: Work, items: Sequence[str], label: str) -> Iterable[str]:
+        labels[label] = len(items)
+        return [function(item) for item in items]
+
+    made = plan(many, counting)
+    assert labels["look up ns.a"] == 1
+    assert len([batch for batch in made.batches if batch.table]) == -(-FILES // 2)
+    assert listed(many, made) == wanted
+    assert brought(many).held == ()
+
+
+def test_the_large_lane_publishes_it_when_all_its_batches_are_here(many: World) -> None:
+    regions = [{**region.model_dump(), "large_copy": 1} for region in many.registry.regions]
+    world = with_registry(many, regions=regions)
+    lines: list[str] = []
+    report = sync(world.context(), OPTIONS, lines.append, engine=here)
+    assert (set(report.published), report.held, report.transit) == ({"ns", "ns.a", "ns.b"}, (), ())
+    made = [line for line in lines if "in parts" in line]
+    assert len(made) >= 2
+    assert closed(world)
+
+
+def test_a_round_of_the_large_lane_names_the_batches_of_a_table_in_parts(many: World) -> None:
+    regions = [{**region.model_dump(), "large_copy": 1} for region in many.registry.regions]
+    world = with_registry(many, regions=regions)
+    context = world.context()
+    sync(context, replace(OPTIONS, lane="small"), quiet, engine=here)
+    made = stages.plan(context, replace(OPTIONS, lane="large"), quiet, engine=here)
+    moving = read_transit(context.objects, context.region)
+    assert moving
+    of_a = tuple(batch.number for batch in made.batches if batch.table == "ns.a")
+    assert {item.key: item.batches for item in moving.round.tables} == {"ns.a": of_a, "ns.b": (0,)}
+    reports = [stages.copy(context, made.run, number, quiet) for number in range(len(made.batches) - 1)]
+    assert [report.here for report in reports] == [("ns.b",), *[()] * (len(reports) - 1)]
+
+
+def test_who_leaves_large_plans_to_others_deals_nothing_out(many: World) -> None:
+    made = stages.plan(many.context(), OPTIONS, quiet, lambda *_: "too large", engine=dying_at("", DIED))
+    assert made.left == "too large"
+    assert parts(many) == []

@@ -24,7 +24,9 @@ def all_in_parts() -> Iterator[None]:
         yield
 
 
-def _dealt(self: in_parts.Dealing, function: Callable[[str], str], requests: list[str], label: str) -> list[str]:
+def _dealt(
+    self: in_parts.Dealing, function: Callable[[str], str], requests: list[str], label: str, table: str
+) -> list[str]:
     """Do what workers do, with the stores of whoever plans: they die with it."""
     assert isinstance(function, partial)
     work: Any = in_parts._scan if function.func is in_parts.scan_work else in_parts._look_up_stretch
@@ -32,6 +34,6 @@ def _dealt(self: in_parts.Dealing, function: Callable[[str], str], requests: lis
     for item in map(json.loads, requests):
         for _ in range(2):
             done = partial(work, in_parts._opened(context.objects, context.run), item)
-            answer = answered(done, label, "", item["table"])
+            answer = answered(done, label, "", table)
         answers.append(answer)
     return answers

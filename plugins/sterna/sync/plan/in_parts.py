@@ -25,7 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sterna.edges.stores.ranges import ObjectReader
-from sterna.errors import EngineError, SternaError, StoreDenied, StoreUnreachable
+from sterna.errors import CredentialError, EngineError, SternaError, StoreDenied, StoreUnreachable
 from sterna.registry.model import inside
 from sterna.replica import file_list as listing
 from sterna.replica.editions import edition_at
@@ -174,7 +174,11 @@ class Dealing:
     def _look_up(self, table: str, options: SyncOptions) -> PartsFound:
         listed = self._listed[table]
         limit = min(_STRETCH_ROWS, max(listed.rows // _STRETCHES, options.files_per_batch))
-        given = {"table": table, "run": self._context.run, "carries": [options.bytes_per_batch, options.files_per_batch]}
+        given = {
+            "table": table,
+            "run": self._context.run,
+            "carries": [options.bytes_per_batch, options.files_per_batch],
+        }
         items: list[dict[str, Any]] = []
         for origin in sorted(listed.parts):
             for low, high in _stretches(listed.cuts[origin], limit):
@@ -196,20 +200,21 @@ class Dealing:
     def _answers(self, work: Any, items: list[dict[str, Any]], label: str, table: str) -> Iterator[dict[str, Any]]:
         function = partial(work, self._context.registry.model_dump_json(), self._context.region.name)
         with self._one_job:
-            answers = self._dealt(function, [json.dumps(item) for item in items], label) if items else []
+            answers = self._dealt(function, [json.dumps(item) for item in items], label, table) if items else []
         for answer in map(json.loads, answers):
             if error := error_of(answer, table):
                 raise error
             yield answer
 
-    def _dealt(self, function: Callable[[str], str], requests: list[str], label: str) -> list[str]:
+    def _dealt(self, function: Callable[[str], str], requests: list[str], label: str, table: str) -> list[str]:
         if len(self._failures) >= _FAILURES:
-            raise EngineError(self._failures[-1].message)
+            raise EngineError(self._failures[-1].message, table=table)
         try:
             return deal(self._engine, function, requests, label)
-        except EngineError as error:
-            self._failures.append(error)
-            raise
+        except (EngineError, CredentialError) as error:  # workers get all credentials, other tables' as well
+            failure = EngineError(f"its files can't be listed in parts: {error.message}", table=table)
+            self._failures.append(failure)
+            raise failure from error
 
 
 def _groups(manifests: Mapping[str, int]) -> Iterator[list[tuple[str, int]]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from sterna.errors import EngineError, UsageError
+from sterna.errors import CredentialError, EngineError, UsageError
 from sterna.replica import run_folder
 from sterna.replica.records import Report, StageReport
 from sterna.replica.transit import read_transit
@@ -161,11 +161,18 @@ DIED = EngineError("a worker died", hint="a later run resumes")
 @pytest.mark.parametrize("label", ["list", "look up"])
 def test_workers_that_die_hold_the_table_alone_and_the_next_sync_goes_on(many: World, label: str) -> None:
     report = brought(many, dying_at(label, DIED))
-    assert [(item.key, item.kind, item.reason) for item in report.held] == [("ns.a", "EngineError", "a worker died")]
+    assert [(item.key, item.kind) for item in report.held] == [("ns.a", "EngineError")]
+    assert report.held[0].reason == "its files can't be listed in parts: a worker died"
     assert set(report.published) == {"ns", "ns.b"}
     assert closed(many)
     assert brought(many).published == ("ns.a",)
     assert closed(many)
+
+
+def test_a_credential_that_workers_would_need_for_other_tables_holds_the_table_alone(many: World) -> None:
+    report = brought(many, dying_at("list", CredentialError("there is no connection `elsewhere`")))
+    assert [(item.key, item.kind) for item in report.held] == [("ns.a", "EngineError")]
+    assert set(report.published) == {"ns", "ns.b"}
 
 
 def test_an_engine_that_fails_is_an_error_where_nothing_else_goes_on(many: World) -> None:

@@ -71,10 +71,10 @@ class _Found:
 
 def _measured(world: Pair, server: str, side: _Side, rows: int) -> _Found:
     """Send rows and wait for them; then send more, kill the side, and count what is there once."""
-    _send(server, side.topic, range(1))
-    _wait(world, side.table, 1)
+    _send(server, side.topic, range(_PARTITIONS))  # the sink commits nothing before each of its tasks had a message
+    _wait(world, side.table, _PARTITIONS)
     began = time.monotonic()
-    _send(server, side.topic, range(1, rows))
+    _send(server, side.topic, range(_PARTITIONS, rows))
     _wait(world, side.table, rows)
     seconds, files = time.monotonic() - began, on_main(world, side.table)[1]
     say(f"{side.table}: {rows} rows in {seconds:.1f} s, {files} files")

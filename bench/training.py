@@ -8,7 +8,6 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,17 +15,14 @@ import pyarrow.parquet as pq
 
 from bench.common import Result, alternate, report
 from bench.feast import Feast, environment, repository
-from bench.regions import Regions, regions, say
-from bench.writer import NAMESPACE, open_writer
+from bench.regions import MAIN, Regions, regions, say
+from bench.writer import NAMESPACE
 from sterna.embedded.spark import add_catalog
 from sterna.embedded.valkey import start_valkey
 from sterna.features import TrainingService, training_set
 from sterna.services.load import parse_services
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table
 
 GOAL = 1.0
 _NAMES = ["f0", "f1", "d0", "s0"]
@@ -81,14 +77,14 @@ class _History:
     @classmethod
     def make(cls, world: Regions, users: int) -> _History:
         """Commit rows of half of the users, a few times, and sync eu."""
-        writer, rng = open_writer(world), np.random.default_rng(1)
-        writer.create_namespace_if_not_exists(NAMESPACE)
-        table: Table | None = None
+        rng, name = np.random.default_rng(1), f"{MAIN}.{NAMESPACE}.history"
+        world.spark.sql(f"CREATE NAMESPACE {MAIN}.{NAMESPACE}")
         parts, ends = [], []
         for number in range(_COMMITS):
             rows = _rows(rng.choice(users, users // 2, replace=False), number)
-            table = table or writer.create_table(f"{NAMESPACE}.history", rows.schema)
-            table.append(rows)
+            # By Spark: Nessie's Iceberg REST, which PyIceberg writes through, keeps no snapshot but the current one.
+            arriving = world.spark.createDataFrame(rows).writeTo(name)
+            arriving.append() if number else arriving.using("iceberg").create()
             parts.append(rows)
             ends.append(_now())
             time.sleep(0.2)  # room for labels
@@ -104,6 +100,9 @@ class _History:
         places = rng.integers(0, len(self.gaps), count)
         begins, ends = (np.array(side)[places] for side in zip(*self.gaps, strict=True))
         times = begins + (rng.random(count) * (ends - begins)).astype(np.int64)
+        # Feast answers one of two labels of the same user and moment, and leaves the other one out.
+        users, times = np.unique(np.stack([users, times]), axis=1)
+        count = len(users)
         moments = pa.array(times, pa.int64()).cast(pa.timestamp("us", "UTC"))
         return pa.table({"user_id": users, "event_timestamp": moments, "label": np.arange(count)})
 
@@ -148,7 +147,7 @@ def _measure(world: Regions, feast: Feast, asked: Path, labels: int, rounds: int
         return float(said.split()[-1])
 
     sides = alternate({"sterna": ours, "Feast's historical retrieval": theirs}, rounds, say)
-    known, left = _same(folder, labels)
+    known, left = _same(folder, pq.read_metadata(asked).num_rows)
     details = {"labels with features": known, "labels that Feast leaves out": left, "commits": _COMMITS}
     report(Result("training", f"{labels} labels", GOAL, "at least", "times", sides, details=details))
 

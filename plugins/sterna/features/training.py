@@ -157,8 +157,7 @@ def _placed(asked: DataFrame, spark: SparkSession, table: str) -> tuple[DataFram
         return asked.where("false").withColumn(_NUMBER, f.lit(0)), []
     oldest_first = line[::-1]
     earliest = asked.agg(f.min(f.unix_millis(_AT))).collect()[0][0]
-    is_cut = loaded.snapshot(oldest_first[0][0]).parentId() is not None
-    if is_cut and earliest is not None and earliest < oldest_first[0][1]:
+    if earliest is not None and earliest < oldest_first[0][1] and _had_rows_before(loaded, oldest_first[0][0]):
         raise LabelTooOld(
             f"a label is for {_shown(earliest)}, and the history that is kept begins at {_shown(oldest_first[0][1])}",
             table=table,
@@ -175,6 +174,24 @@ def _placed(asked: DataFrame, spark: SparkSession, table: str) -> tuple[DataFram
         return placed, []
     numbered = placed.join(f.broadcast(turns), f.col(_NUMBER) == f.col("n")).drop("n", _NUMBER)
     return numbered.withColumnRenamed("turn", _NUMBER), [oldest_first[n][0] for n in used]
+
+
+def _had_rows_before(loaded: Any, oldest: int) -> bool:
+    """Return whether a table may have had rows before the oldest snapshot of its line.
+
+    Its parent tells it. A table that was replaced names none, nor does what Nessie's Iceberg REST keeps, which is the
+    current snapshot alone: there the log, the counts and the sequence number tell.
+    """
+    first = loaded.snapshot(oldest)
+    if first.parentId() is not None or any(each.timestampMillis() < first.timestampMillis() for each in loaded.history()):
+        return True
+    told = first.summary()
+    counts = [(told.get(f"total-{kind}-files"), told.get(f"added-{kind}-files") or "0") for kind in ("data", "delete")]
+    if any(total is not None and total != added for total, added in counts):
+        return True
+    # A batch that was staged before this snapshot, and rejected, took a number and no rows.
+    number = first.sequenceNumber()
+    return number > 1 and sum(each.sequenceNumber() < number for each in loaded.snapshots()) < number - 1
 
 
 def _events(spark: SparkSession, table: str, steps: Sequence[int], entity: Entity, view: View) -> DataFrame | None:

@@ -125,7 +125,9 @@ def is_rewound(state: TableState, channel: Channel) -> bool:
     if not state.line or int(id) in {snapshot.id for snapshot in state.snapshots}:
         return True
     oldest = state.line[-1]
-    return oldest.parent is None or 0 < oldest.sequence <= int(sequence)
+    # Nessie's Iceberg REST keeps the current snapshot alone, without its parent: that isn't a table that begins anew.
+    begins = oldest.parent is None and not oldest.builds
+    return begins or 0 < oldest.sequence <= int(sequence)
 
 
 def _refuse_rewound(state: TableState, channel: Channel) -> None:

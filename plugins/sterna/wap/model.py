@@ -106,6 +106,7 @@ class SnapshotState:
         operation: what it did: `append`, `overwrite`, …
         wap_id: the id that it was staged under, "" for none.
         published: the id of what was staged elsewhere and is published in it, "" for none.
+        builds: it kept or took away files of a snapshot before it, as its summary counts.
     """
 
     id: int
@@ -114,6 +115,7 @@ class SnapshotState:
     operation: str = "append"
     wap_id: str = ""
     published: str = ""
+    builds: bool = False
 
 
 @dataclass(frozen=True)
@@ -171,4 +173,13 @@ def _snapshot(told: Mapping[str, object]) -> SnapshotState:
         str(summary.get("operation", "")),
         str(summary.get("wap.id", "")),
         str(summary.get("published-wap-id", "")),
+        _builds(summary),
+    )
+
+
+def _builds(summary: Mapping[str, object]) -> bool:
+    counts = (("data-files", "deleted-data-files"), ("delete-files", "removed-delete-files"))
+    return any(
+        summary.get(f"total-{kind}") not in (None, summary.get(f"added-{kind}", "0")) or summary.get(gone, "0") != "0"
+        for kind, gone in counts
     )

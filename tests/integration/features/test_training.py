@@ -6,10 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from sterna.errors import LabelTooOld, UsageError
 from sterna.features import TrainingService, training_set
 from tests.integration.features.conftest import Shop
+from tests.support.world import pyiceberg_properties
 
 TS = "TIMESTAMP_NTZ'2023-10-27 10:00:00'"
 
@@ -76,3 +78,29 @@ def test_what_was_known_then(shop: Shop) -> None:
     assert training_set(labels.where("false"), service).collect() == []  # none is too old
     with pytest.raises(UsageError, match="no column event_timestamp"):
         training_set(labels.drop("event_timestamp"), service)
+
+
+def test_a_history_that_catalog_or_replacement_cut_is_not_told_as_nothing(shop: Shop) -> None:
+    """Nessie's Iceberg REST keeps the current snapshot alone and no parent; a table that is made anew names none."""
+    table, sql = shop.features.by_name["user"].table, shop.world.sql
+    clicks = shop.features.by_name["seen"].table
+    before = datetime.now(UTC)
+    sql(f"INSERT INTO main_us.{clicks} VALUES (1, 'first', current_timestamp())")
+    sql(f"INSERT INTO main_us.{table} VALUES (1, 10, 'a', 1.10, {TS})")
+    stage = shop.world.stage
+    settings = pyiceberg_properties(stage.endpoints["us"])
+    rest = load_catalog("rest", type="rest", uri=f"{stage.nessie.iceberg_uri}/main", warehouse="us", **settings)
+    written = rest.load_table(table)
+    written.append(written.scan().to_arrow())
+    shop.world.sync()
+    service = TrainingService(shop.features, shop.features.services[0], "replica_eu")
+    shop.world.spark.conf.set("spark.sql.session.timeZone", "UTC")
+    labels = shop.world.spark.createDataFrame([(1, before)], "user_id LONG, event_timestamp TIMESTAMP")
+    with pytest.raises(LabelTooOld, match="the history that is kept begins at"):
+        training_set(labels, service)
+
+    sql(f"CREATE OR REPLACE TABLE main_us.{table} USING iceberg AS SELECT * FROM main_us.{table} LIMIT 1")
+    shop.world.sync()
+    shop.world.spark.sql(f"REFRESH TABLE replica_eu.{table}")
+    with pytest.raises(LabelTooOld, match="the history that is kept begins at"):
+        training_set(labels, service)

@@ -108,6 +108,9 @@ def test_values() -> None:
         # The table was replaced: its history begins anew.
         (table(snapshot(5, None), current=5, **{CHANNEL.place: "2/2"}), True),
         (table(current=None, **{CHANNEL.place: "2/2"}), True),
+        # Nessie's REST keeps one snapshot and no parent: behind the mark all is well, before it something is lost.
+        (table(snapshot(5, None, builds=True), current=5, **{CHANNEL.place: "2/2"}), False),
+        (table(snapshot(5, None, builds=True), current=5, **{CHANNEL.place: "6/6"}), True),
         # Format 1 has no sequence numbers: what can't be told isn't claimed.
         (TableState((SnapshotState(3, 2),), 3, {CHANNEL.place: "2/0"}, 1), False),
         (table(FIRST, current=1), False),
@@ -153,3 +156,19 @@ def test_metadata_is_read() -> None:
     assert state.line == (SnapshotState(7, None, 1, "append", "x"),)
     assert state.snapshots[1] == SnapshotState(8, 7, 0, "overwrite")
     assert TableState.of({"format-version": 1, "current-snapshot-id": -1}).current is None
+
+
+@pytest.mark.parametrize(
+    ("summary", "builds"),
+    [
+        ({}, False),
+        ({"added-data-files": "2", "total-data-files": "2", "total-delete-files": "0"}, False),
+        ({"added-data-files": "1", "total-data-files": "2"}, True),
+        ({"deleted-data-files": "1", "added-data-files": "2", "total-data-files": "2"}, True),
+        ({"added-data-files": "1", "total-data-files": "1", "total-delete-files": "3"}, True),
+        ({"removed-delete-files": "1", "total-data-files": "0", "total-delete-files": "0"}, True),
+    ],
+)
+def test_a_summary_tells_whether_something_was_there_before(summary: dict[str, str], builds: bool) -> None:
+    told = {"format-version": 2, "snapshots": [{"snapshot-id": 7, "summary": summary}]}
+    assert TableState.of(told).snapshots[0].builds is builds

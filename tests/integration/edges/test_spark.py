@@ -141,7 +141,7 @@ def test_a_table_is_listed_in_parts_though_a_worker_is_killed(outcome: Outcome) 
     assert found == {
         "published": ["ns", "ns.a", "ns.b"],
         "copied": 8,
-        "labels": ["list ns.a", "look up ns.a"],
+        "labels": ["list files", "look up files"],
         "killed": 1,
     }
 

@@ -138,7 +138,7 @@ class Dealing:
         given = {"table": table, "uri": uri, "target": target, "run": self._context.run}
         items = [{**given, "manifests": group} for group in _groups(manifests)]
         listed, position = _Listed(), []
-        for answer in self._answers(scan_work, items, f"list {table}", table):
+        for answer in self._answers(scan_work, items, "list files", table):
             position += [(row[0], row[1], row[2]) for row in answer["position"]]
             for found in answer["parts"]:
                 listed.parts[found["origin"]].append(_Part(**found["part"]))
@@ -187,7 +187,7 @@ class Dealing:
                     items.append({**given, "origin": origin, "low": low, "high": high, "parts": parts})
         most = max(1, MOST_BATCHES // max(1, len(self._listed) * len(items)))
         batches, targets, read, wrong = list[Batch](), 0, 0, list[CopyFile]()
-        answers = self._answers(stretch_work, [{**item, "most": most} for item in items], f"look up {table}", table)
+        answers = self._answers(stretch_work, [{**item, "most": most} for item in items], "look up files", table)
         for item, answer in zip(items, answers, strict=True):
             targets, read = targets + answer["targets"], read + answer["rows"]
             wrong += [CopyFile(**file) for file in answer["wrong"]]

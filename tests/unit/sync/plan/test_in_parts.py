@@ -293,7 +293,7 @@ def test_a_stretch_of_many_files_gives_several_batches(many: World, monkeypatch:
         return [function(item) for item in items]
 
     made = plan(many, counting)
-    assert labels["look up ns.a"] == 1
+    assert labels["look up files"] == 1
     assert len([batch for batch in made.batches if batch.table]) == -(-FILES // 2)
     assert listed(many, made) == wanted
     assert brought(many).held == ()

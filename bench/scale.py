@@ -23,20 +23,31 @@ from sterna.sync.engine import Engine, spark_engine
 from sterna.sync.options import SyncOptions
 
 GOAL = 7.0
+_MOST = 1024.0  # MiB of each process of sterna's
+_OURS = ("driver", "worker")
 _STAGES = ("plan", "localize", "publish")
 
 
-def bench(entries: list[int], rounds: int, cores: int, per_manifest: int, work: Path | None) -> None:
-    """Measure tables of these many entries."""
+def bench(entries: list[int], rounds: int, cores: int, per_manifest: int, work: Path | None, *, alone: bool) -> None:
+    """Measure tables of these many entries.
+
+    Args:
+        entries: how many, a table each.
+        rounds: how often.
+        cores: of Spark.
+        per_manifest: entries of a manifest.
+        work: a folder for everything; None: a temporary one.
+        alone: without the rival and without a warm-up, for what would take hours; the goal is memory then.
+    """
     with regions(work, cores=cores) as world:
         for number in entries:
             started = time.monotonic()
             table = build_table(world, number, per_manifest=per_manifest)
             say(f"a table of {number} entries, built in {time.monotonic() - started:.1f} s")
-            measure(world, table, rounds)
+            measure(world, table, rounds, alone=alone)
 
 
-def measure(world: Regions, table: BigTable, rounds: int) -> None:
+def measure(world: Regions, table: BigTable, rounds: int, *, alone: bool) -> None:
     """Measure one table and report it."""
     numbers = count()
     taken: dict[str, list[float]] = {name: [] for name in _STAGES}
@@ -53,13 +64,19 @@ def measure(world: Regions, table: BigTable, rounds: int) -> None:
             world.remove(context.region.replica_root)
             return sum(seconds)
 
-        found = alternate({"sterna": ours, "rewrite_table_path": rival(world, table)}, rounds, say)
+        sides = {"sterna": ours} if alone else {"sterna": ours, "rewrite_table_path": rival(world, table)}
+        found = alternate(sides, rounds, say, warm_up=0 if alone else 1)
     details = {
         "microseconds an entry": {side: round(median(all_) / table.entries * 1e6, 1) for side, all_ in found.items()},
         "manifests": len(table.manifests()),
         "stages, seconds": {name: rounded(median(each[-rounds:])) for name, each in taken.items()},
         "peak MiB": {kind: round(peak) for kind, peak in sorted(peaks.items())},
     }
+    if alone:
+        memory = {kind: (peaks[kind],) for kind in _OURS}
+        most, case = max(peaks[kind] for kind in _OURS), f"{table.entries} entries, alone"
+        report(Result("scale", case, _MOST, "at most", "MiB", memory, measured=most, details=details))
+        return
     report(Result("scale", f"{table.entries} entries", GOAL, "at least", "times", found, details=details))
 
 

@@ -520,7 +520,7 @@ def workers(rounds: Rounds = 3, work: Work = None) -> None:
 
 @app.command(epilog="Example: python3 run.py bench kafka --rows 20000")
 def kafka(
-    rows: Annotated[int, typer.Option("--rows", min=1_000, help="Messages that come at once.")] = 200_000,
+    rows: Annotated[int, typer.Option("--rows", min=1_000, help="Messages that come at once.")] = 1_000_000,
     work: Work = None,
 ) -> None:
     """Messages of a Kafka until on main, against Iceberg's sink for Kafka Connect; then with a kill of each.

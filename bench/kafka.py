@@ -123,7 +123,7 @@ def _broker(world: Pair) -> Iterator[Broker]:
 
 @contextmanager
 def _ours(world: Pair, server: str) -> Iterator[_Side]:
-    topic = {"name": "clicks", "region": "eu", "servers": [server], "tls": False, "into": _OURS, "every": f"{_EVERY}s"}
+    topic = {"name": "clicks", "region": "eu", "servers": [server], "tls": False, "into": _OURS, "every": "1s"}
     rules = {_OURS: {"age": f"{_EVERY}s"}}
     with gateways(world, rules=rules, topics=[topic]) as doors, ExitStack() as again:
         again.enter_context(_worker(world, doors["eu"]))

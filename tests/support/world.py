@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
@@ -138,6 +139,11 @@ class World:
         for row in self.sql(f"SHOW TABLES IN main_us.{name}"):
             self.sql(f"DROP TABLE main_us.{name}.{row[1]}")
         self.sql(f"DROP NAMESPACE main_us.{name}")
+
+    def rest(self) -> Catalog:
+        """PyIceberg's view of `main`, by Nessie's Iceberg REST: a commit leaves one snapshot, without its parent."""
+        uri, settings = f"{self.stage.nessie.iceberg_uri}/main", pyiceberg_properties(self.stage.endpoints["us"])
+        return load_catalog("rest", type="rest", uri=uri, warehouse="us", **settings)
 
     def replica(self, region: str = "eu") -> dict[str, Content]:
         branch = f"main_replica_{region}"

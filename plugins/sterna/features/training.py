@@ -12,6 +12,7 @@ from sterna.changes import CHANGE, between
 from sterna.edges.services_file import read_services
 from sterna.edges.spark.staged_changes import load_named, snapshots_of
 from sterna.errors import LabelTooOld, UsageError
+from sterna.iceberg.metadata.history import builds_on_another
 from sterna.services.features import Entity, Features, FeatureService, View
 
 if TYPE_CHECKING:
@@ -183,11 +184,8 @@ def _had_rows_before(loaded: Any, oldest: int) -> bool:
     current snapshot alone: there the log, the counts and the sequence number tell.
     """
     first = loaded.snapshot(oldest)
-    if first.parentId() is not None or any(each.timestampMillis() < first.timestampMillis() for each in loaded.history()):
-        return True
-    told = first.summary()
-    counts = [(told.get(f"total-{kind}-files"), told.get(f"added-{kind}-files") or "0") for kind in ("data", "delete")]
-    if any(total is not None and total != added for total, added in counts):
+    replaced = any(each.timestampMillis() < first.timestampMillis() for each in loaded.history())
+    if replaced or first.parentId() is not None or builds_on_another(dict(first.summary())):
         return True
     # A batch that was staged before this snapshot, and rejected, took a number and no rows.
     number = first.sequenceNumber()

@@ -14,6 +14,7 @@ from sterna.catalog.model import ICEBERG_TABLE, Key, key_name, parse_key
 from sterna.edges.secrets import connection_environment
 from sterna.errors import NoSuchQuery, SnapshotGone
 from sterna.features.online import AsOf, SourceRows
+from sterna.iceberg.metadata.model import Snapshot, TableMetadata
 from sterna.query.children import QueryChildren
 from sterna.query.from_spark import FromSpark
 from sterna.query.job import Job, PinnedTable
@@ -34,7 +35,7 @@ _KEPT = 100  # tables' histories
 class _History:
     current: int | None
     line: tuple[tuple[int, int], ...]  # newest first, with times
-    whole: bool  # its oldest snapshot has no parent
+    whole: bool  # nothing was before its oldest snapshot
 
     def at(self, moment: int) -> int | None:
         return next((id for id, time in self.line if time <= moment), None)
@@ -109,7 +110,7 @@ class ReplicaRows:
             metadata = read_table_metadata(self._context.objects.read(uri), uri)
             known = {each.snapshot_id: each for each in metadata.snapshots}
             line = current_line(metadata)
-            whole = not line or known[line[-1]].parent_id is None
+            whole = not line or _begins(metadata, known[line[-1]])
             times = tuple((id, known[id].timestamp_ms) for id in line)
             found = self._known[uri] = _History(metadata.current_snapshot_id, times, whole)
             while len(self._known) > _KEPT:
@@ -131,6 +132,11 @@ class ReplicaRows:
             stores=self._context.objects.spec(),
             credentials=connection_environment(credentials, self._context.secrets),
         )
+
+
+def _begins(metadata: TableMetadata, oldest: Snapshot) -> bool:
+    replaced = metadata.snapshot_log[:1] not in ((), (oldest.snapshot_id,))
+    return oldest.parent_id is None and not oldest.builds and not replaced
 
 
 def _wanted(history: _History, as_of: AsOf | None, view: View) -> int | None:

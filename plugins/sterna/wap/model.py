@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sterna.errors import UsageError
+from sterna.iceberg.metadata.history import builds_on_another
 
 _PART = re.compile(r"[A-Za-z0-9_-]+")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
@@ -173,13 +174,5 @@ def _snapshot(told: Mapping[str, object]) -> SnapshotState:
         str(summary.get("operation", "")),
         str(summary.get("wap.id", "")),
         str(summary.get("published-wap-id", "")),
-        _builds(summary),
-    )
-
-
-def _builds(summary: Mapping[str, object]) -> bool:
-    counts = (("data-files", "deleted-data-files"), ("delete-files", "removed-delete-files"))
-    return any(
-        summary.get(f"total-{kind}") not in (None, summary.get(f"added-{kind}", "0")) or summary.get(gone, "0") != "0"
-        for kind, gone in counts
+        builds_on_another(summary),
     )

@@ -137,6 +137,12 @@ def test_many_entities_and_a_cache(shop: Shop) -> None:
             {"service": "pricing", "entities": [{"user_id": 1}], "more": 1},
         ):
             assert client.post("/v1/features", json=wrong).status_code == 400
+        # Before the first commit nobody was known. A commit through REST leaves one snapshot, and so nobody knows.
+        assert told(client, "/features/seen/1?as_of=2020-01-01T00:00:00Z", 404)[0]["detail"] == "User 1 not found."
+        written = shop.world.rest().load_table(shop.features.by_name["seen"].table)
+        written.append(written.scan(row_filter="user_id = 2").to_arrow())
+        sync()
+        assert told(client, "/features/seen/1?as_of=2020-01-01T00:00:00Z", 410)[0]["detail"].startswith("That snapshot")
         assert client.post("/v1/features", json={"service": "none", "entities": [{"user_id": 1}]}).status_code == 404
 
         # A cache is filled on a miss, and dropped when its rows change.

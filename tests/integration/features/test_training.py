@@ -6,12 +6,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pyiceberg.catalog import load_catalog
 
 from sterna.errors import LabelTooOld, UsageError
 from sterna.features import TrainingService, training_set
 from tests.integration.features.conftest import Shop
-from tests.support.world import pyiceberg_properties
 
 TS = "TIMESTAMP_NTZ'2023-10-27 10:00:00'"
 
@@ -87,10 +85,7 @@ def test_a_history_that_catalog_or_replacement_cut_is_not_told_as_nothing(shop: 
     before = datetime.now(UTC)
     sql(f"INSERT INTO main_us.{clicks} VALUES (1, 'first', current_timestamp())")
     sql(f"INSERT INTO main_us.{table} VALUES (1, 10, 'a', 1.10, {TS})")
-    stage = shop.world.stage
-    settings = pyiceberg_properties(stage.endpoints["us"])
-    rest = load_catalog("rest", type="rest", uri=f"{stage.nessie.iceberg_uri}/main", warehouse="us", **settings)
-    written = rest.load_table(table)
+    written = shop.world.rest().load_table(table)
     written.append(written.scan().to_arrow())
     shop.world.sync()
     service = TrainingService(shop.features, shop.features.services[0], "replica_eu")

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from pyiceberg.catalog import load_catalog
 
 from sterna.errors import BatchRejected, CatalogStateUnknown, MarkMoved, NotStaged, Rewound, TableMoved, UsageError
 from sterna.wap.audit import audit
@@ -16,7 +15,7 @@ from sterna.wap.model import Channel, Step
 from sterna.wap.protocol import Change, Landed, Look, Outcome, put
 from sterna.wap.rewind import set_mark
 from sterna.wap.spark import JavaBase, SparkTable
-from tests.support.world import World, pyiceberg_properties
+from tests.support.world import World
 
 CHANNEL = Channel("eu", "acme", "rows")
 FLOW = Channel("eu", "acme", "flow")
@@ -243,9 +242,7 @@ def test_a_commit_through_rest_between_two_batches_is_no_rollback(world: World, 
     """Nessie's Iceberg REST keeps the current snapshot alone, without its parent."""
     table = of(world, name)
     put_batch(table, 1)
-    settings = pyiceberg_properties(world.stage.endpoints["us"])
-    rest = load_catalog("rest", type="rest", uri=f"{world.stage.nessie.iceberg_uri}/main", warehouse="us", **settings)
-    written = rest.load_table(name.partition(".")[2])
+    written = world.rest().load_table(name.partition(".")[2])
     written.append(written.scan(row_filter="id = 0").to_arrow())
     world.sql(f"REFRESH TABLE {name}")
     assert world.sql(f"SELECT count(*), count(parent_id) FROM {name}.snapshots") == [(1, 0)]

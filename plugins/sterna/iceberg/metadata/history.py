@@ -129,6 +129,21 @@ def current_line(metadata: TableMetadata) -> list[int]:
     return list(_lines(parents, [] if metadata.current_snapshot_id is None else [metadata.current_snapshot_id]))
 
 
+def builds_on_another(summary: Mapping[str, str]) -> bool:
+    """Say whether a snapshot kept or took away files of one before it, as its summary counts; no counts: no.
+
+    A snapshot without a parent that does has lost it: Nessie's Iceberg REST keeps the current snapshot alone.
+
+    Args:
+        summary: the snapshot's (Iceberg's spec, appendix F).
+    """
+    counts = (("data-files", "deleted-data-files"), ("delete-files", "removed-delete-files"))
+    return any(
+        summary.get(f"total-{kind}") not in (None, summary.get(f"added-{kind}", "0")) or summary.get(gone, "0") != "0"
+        for kind, gone in counts
+    )
+
+
 def _staged(metadata: TableMetadata, parents: Mapping[int, int | None], heads: Iterable[int]) -> set[int]:
     """Return the ids of the snapshots that were staged and not published."""
     published = {*metadata.snapshot_log, *_lines(parents, heads)}

@@ -23,6 +23,7 @@ class Snapshot:
         wap_id: its summary's `wap.id`, under which it was staged (write-audit-publish), or "".
         operation: its summary's `operation`, such as `append`; "" where the file doesn't say.
         marks: what of its summary sterna wrote: names that begin with `sterna.`, with their values.
+        builds: its summary counts files of a snapshot before it, kept or taken away.
     """
 
     snapshot_id: int
@@ -34,6 +35,7 @@ class Snapshot:
     wap_id: str = ""
     operation: str = ""
     marks: tuple[tuple[str, str], ...] = ()
+    builds: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Final
 from sterna.errors import BrokenMetadata, Unsupported
 from sterna.iceberg.files import NEWEST_FORMAT
 from sterna.iceberg.json_text import Document, Element, Token, is_long
+from sterna.iceberg.metadata.history import builds_on_another
 from sterna.iceberg.metadata.model import Snapshot, StatisticsFile, TableMetadata
 
 STATISTICS: Final = ("statistics", "partition-statistics")
@@ -139,6 +140,7 @@ def _snapshot(document: Document, members: Mapping[str, Token]) -> Snapshot:
         wap_id=summary.get("wap.id", ""),
         operation=summary.get("operation", ""),
         marks=tuple(sorted((name, value) for name, value in summary.items() if name.startswith("sterna."))),
+        builds=builds_on_another(summary),
     )
 
 

@@ -8,10 +8,12 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
-from sterna.errors import CredentialError, EngineError, UsageError
+from sterna.errors import CredentialError, EngineError, StoreUnreachable, UsageError
 from sterna.replica import run_folder
 from sterna.replica.records import Report, StageReport
 from sterna.replica.transit import read_transit
@@ -23,7 +25,7 @@ from sterna.sync.plan.make import make_plan
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
 from tests.support.cleaning import START, clean
-from tests.support.small_world import World, here, quiet, with_registry, with_third_region, written_elsewhere
+from tests.support.small_world import World, here, quiet, refusing, with_registry, with_third_region, written_elsewhere
 
 FILES = 9
 OPTIONS = SyncOptions(files_per_batch=2)
@@ -328,3 +330,42 @@ def test_who_leaves_large_plans_to_others_deals_nothing_out(many: World) -> None
     made = stages.plan(many.context(), OPTIONS, quiet, lambda *_: "too large", engine=dying_at("", DIED))
     assert made.left == "too large"
     assert parts(many) == []
+
+
+def test_a_file_below_a_replica_root_holds_its_table(many: World) -> None:
+    path = many.folder / "us/replica/eu-lake/strange.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"id": pa.array([1], pa.int64())}), path)
+    table = many.writer.load_table(("ns", "a"))
+    table.add_files([f"file://{path}"])
+    many.commit(a=many.writer.load_table(("ns", "a")).metadata_location)
+    assert [(item.key, item.kind, item.file) for item in brought(many).held] == [
+        ("ns.a", "Unsupported", f"file://{path}")
+    ]
+
+
+@pytest.mark.parametrize("kind", ["SourceGone", "SizeDiffers"])
+def test_a_file_of_this_region_is_proven(many: World, kind: str) -> None:
+    many.commit(a=written_elsewhere(many, "a", region="eu"))
+    path = many.folder / "eu/lake/a-elsewhere.parquet"
+    lost(path) if kind == "SourceGone" else cut(path)
+    assert [(item.key, item.kind, item.file) for item in brought(many).held] == [("ns.a", kind, f"file://{path}")]
+
+
+def test_a_store_that_is_dark_holds_its_table_alone(many: World) -> None:
+    with refusing(f"file://{many.folder}/us/lake/a/metadata", StoreUnreachable, "*-m0.avro"):
+        report = brought(many)
+    assert [(item.key, item.kind) for item in report.held] == [("ns.a", "StoreUnreachable")]
+    assert set(report.published) == {"ns", "ns.b"}
+    assert brought(many).published == ("ns.a",)
+    assert closed(many)
+
+
+def test_a_store_of_ones_own_that_takes_no_part_ends_the_plan(many: World) -> None:
+    with (
+        refusing(f"file://{many.folder}/eu/replica/_sterna/runs", StoreUnreachable, "*/parts/*"),
+        pytest.raises(StoreUnreachable),
+    ):
+        brought(many)
+    assert brought(many).held == ()
+    assert closed(many)

@@ -78,6 +78,21 @@ def localize(
     bench(entries, rounds, cores, per_manifest, work)
 
 
+@app.command(epilog="Example: python3 run.py bench scale --entries 200000 --rounds 1")
+def scale(
+    entries: Entries = _MILLION,
+    rounds: Rounds = 1,
+    cores: Cores = 2,
+    per_manifest: PerManifest = 1000,
+    work: Work = None,
+    alone: Annotated[bool, typer.Option(help="Without the rival; the goal is 1 GiB a process.")] = False,
+) -> None:
+    """All metadata of a first seed against Iceberg's rewrite_table_path, on one Spark. Goal: at least 7 times."""
+    from bench.scale import bench
+
+    bench(entries, rounds, cores, per_manifest, work, alone=alone)
+
+
 @app.command(epilog="Example: python3 run.py bench place --manifests 64 --rounds 5")
 def place(
     manifests: Annotated[

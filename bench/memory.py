@@ -61,7 +61,8 @@ def measure(world: Regions, table: BigTable) -> None:
 def _copy(world: Regions, peaks: dict[str, float], run: str) -> dict[str, Any]:
     """Really copy the first batch."""
     with world.context() as context:
-        sources = run_folder.load_files(context, run, batch=0).column("source").to_pylist()
+        listed = run_folder.load_plan(context, run).batches[0].listed
+        sources = run_folder.load_files(context, run, batch=0, listed=listed).column("source").to_pylist()
     for uri in sources:
         path = world.path(uri)
         path.parent.mkdir(parents=True, exist_ok=True)

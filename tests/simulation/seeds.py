@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.simulation.world import World
 
 
-def play(seed: int) -> World:
+def play(seed: int, *, parts: bool = False) -> World:
     """Play a seed; what goes wrong says which it was, and all that happened before."""
-    world = World(seed)
+    world = World(seed, parts=parts)
     try:
         world.play()
     except Exception as error:

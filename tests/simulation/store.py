@@ -13,6 +13,7 @@ from sterna.edges.stores.fetched import fetched_uri
 from sterna.errors import ObjectMissing, SternaError, StoreUnreachable
 from sterna.registry.mapping import Mapping
 from tests.simulation.turns import Turn
+from tests.support.small_world import no_secrets
 
 
 class Violation(AssertionError):
@@ -76,6 +77,7 @@ class Objects:
         self.mapping = mapping
         self.turn = turn
         self.workers = 1
+        self.secrets = no_secrets
         self._run = run
         self._large: Callable[[str, int], None] = lambda uri, memory: None
 

@@ -33,6 +33,7 @@ from tests.simulation.cleaning import KEEP, Cleaning
 from tests.simulation.clock import Clock
 from tests.simulation.delivering import Delivering, Receiver
 from tests.simulation.foresight import Foresight
+from tests.simulation.in_parts import all_in_parts
 from tests.simulation.invariants import Invariants
 from tests.simulation.lags import ToldLags
 from tests.simulation.main import Main
@@ -53,10 +54,16 @@ _WHO_WAITS = ("sync.stages", "sync.run", "gc.delete", "gc.fence", "replica.head"
 
 
 class World:
-    """Everything that takes part, made from a seed."""
+    """Everything that takes part, made from a seed.
 
-    def __init__(self, seed: int) -> None:
+    Args:
+        seed: decides everything.
+        parts: the files of new tables are listed in parts.
+    """
+
+    def __init__(self, seed: int, *, parts: bool = False) -> None:
         self.seed = seed
+        self.parts = parts
         self.rng = Random(seed)
         self.trace: list[str] = []
         self.clock = Clock()
@@ -382,6 +389,8 @@ class World:
                 patch("sterna.replica.held_list.INLINE_BYTES", 2 if self.seed % 2 else INLINE_BYTES),
             ):
                 stack.enter_context(patched)
+            if self.parts:
+                stack.enter_context(all_in_parts())
             yield
 
     def _copy_files(self, *arguments: Any, **options: Any) -> Transfer:

@@ -13,8 +13,9 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from sterna.edges.spark.session import Session, close_session, map_items, open_s
 from sterna.edges.spark.start import require_iceberg
 from sterna.errors import EngineError
 from sterna.sync.options import SyncOptions
+from sterna.sync.plan import in_parts
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
 from tests.support import spark_jobs
@@ -42,7 +44,8 @@ ENVIRONMENT = {"AIRFLOW_CONN_LAKE": CONNECTION}
 
 def main(master: str, folder: Path, ui: str) -> dict[str, Any]:
     settings = json.loads(os.environ.get("SPARK_CHILD_SETTINGS", "{}"))
-    found: dict[str, Any] = {"unfit": _unfit_workers(master) if master.startswith("sc://") else ""}
+    found: dict[str, Any] = {"master": master}
+    found |= {"unfit": _unfit_workers(master) if master.startswith("sc://") else ""}
     session = open_session(master, settings=settings)
     try:
         found |= _results(session)
@@ -50,6 +53,7 @@ def main(master: str, folder: Path, ui: str) -> dict[str, Any]:
         found |= _failures(session)
         found["cancelled"] = _cancelled(session, folder)
         found["whole sync"] = _synced(master, folder)
+        found["in parts"] = _in_parts(session, folder)
         found["after"] = map_items(session, spark_jobs.upper, ["still there"])
         if not session.connect:
             found["reused"] = _reused(master, session)
@@ -192,6 +196,37 @@ def _synced(master: str, folder: Path) -> list[str]:
     assert set(report.published) == {"ns", "ns.a", "ns.b"}, report
     assert verify_structure(world.context()).findings == ()
     return lines
+
+
+def _in_parts(session: Session, folder: Path) -> dict[str, Any]:
+    """Bring a table whose files are listed in parts; the worker that is first is killed, as one is for its memory.
+
+    Returns what the first sync held, what both published, and the labels of the jobs.
+    """
+    for name, value in (("MANY_MANIFESTS", 5), ("_GROUP_MANIFESTS", 2)):
+        setattr(in_parts, name, value)
+    marks = folder / "killed"
+    marks.mkdir()
+    world, labels = make_world(folder / "in-parts"), list[str]()
+    regions = [{**each, "localize": "auto"} for each in world.registry.model_dump()["regions"]]
+    world = with_registry(world, regions=regions)
+    world.commit(a=[world.write("a") for _ in range(7)][-1], b=world.write("b"))
+
+    def engine(function: Callable[[str], str], items: Sequence[str], label: str) -> list[str]:
+        labels.append(label)
+        return map_items(session, partial(spark_jobs.die_once, str(marks), function), items, label=label)
+
+    reports = [
+        sync(world.context(), SyncOptions(files_per_batch=2), lambda line: None, engine=engine) for _ in range(2)
+    ]
+    assert verify_structure(world.context()).findings == ()
+    return {
+        "held": [[f"{item.key} {item.kind}" for item in report.held] for report in reports],
+        "published": sorted(key for report in reports for key in report.published),
+        "copied": sum(report.copied.files for report in reports),
+        "labels": sorted(set(labels)),
+        "killed": len(list(marks.iterdir())),
+    }
 
 
 def _reused(master: str, session: Session) -> dict[str, Any]:

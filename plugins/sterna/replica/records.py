@@ -57,12 +57,16 @@ class Batch:
         origin: id of the location that the files come from.
         files: how many, each target counted once.
         bytes: how many, all together.
+        table: the only table whose files they are, where its list was made in parts; else "".
+        listed: the name of such a list in the run's folder; "" where the batch's number tells it.
     """
 
     number: int
     origin: str
     files: int
     bytes: int
+    table: str = ""
+    listed: str = ""
 
 
 @dataclass(frozen=True)

@@ -78,10 +78,6 @@ class RegionContext:
         """Return this region with stores that keep, below a run's folder, what they read of other regions."""
         return replace(self, ports=self.ports.with_objects(self.objects.fetching(run)), run=run)
 
-    def passing(self) -> RegionContext:
-        """Return this region with stores that keep nothing of what they read."""
-        return replace(self, ports=self.ports.with_objects(self.objects.passing()))
-
     def watched(self, large: Callable[[str, int], None]) -> RegionContext:
         """Return this region with stores that tell somebody before a large file is read or parsed (see `Objects`)."""
         return replace(self, ports=self.ports.with_objects(self.objects.watched(large)))

@@ -8,6 +8,7 @@ only hand on to one another, above all what the plan has read of foreign metadat
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import uuid
 import zlib
@@ -30,7 +31,12 @@ CHILDREN = "children-"
 """How the names of files begin that tell workers what a table's other files have become."""
 COPIED = "copied/"
 """How the names of the marks begin that a run's copy batches leave."""
+PARTS = "parts/"
+"""Where a table's files are listed as its manifests were read."""
+LISTED = "copy-"
+"""How the names of lists of what is copied begin."""
 _AT_ONCE = 5_000
+_PART_ROWS = 4_096  # that one request tells of
 _PLAIN_BYTES = 100_000  # a longer plan or report is compressed
 _UNPACKED_BYTES = 1 << 30
 _GZIP = b"\x1f\x8b"
@@ -120,16 +126,54 @@ def load_plan(context: RegionContext, run: str) -> Plan:
     return from_json(Plan, _read(context, f"{run}/plan.json"))
 
 
-def load_files(context: RegionContext, run: str, *, batch: int | None = None) -> pa.Table:
+def load_files(context: RegionContext, run: str, *, batch: int | None = None, listed: str = "") -> pa.Table:
     """Read a run's list of files back: those that are localized, or the content files of one batch.
 
+    Args:
+        context: the region.
+        run: URI of the run's folder.
+        batch: the batch's number.
+        listed: the name of its list, where its number doesn't tell it.
+
     Raises:
-        UsageError: there is no such run.
+        UsageError: there is no such run, or its list is damaged.
     """
     import pyarrow.parquet as pq
 
-    name = "localize" if batch is None else f"copy-{batch}"
-    return pq.read_table(io.BytesIO(_read(context, f"{run}/{name}.parquet")))
+    name = listed or ("localize.parquet" if batch is None else f"copy-{batch}.parquet")
+    uri = f"{run}/{name}"
+    data = _read(context, uri)
+    if listed and listed != named(LISTED, data):
+        raise UsageError("a list of the run's files is damaged: start a new sync", file=uri)
+    return pq.read_table(io.BytesIO(data))
+
+
+def write_part(context: RegionContext, kind: str, rows: pa.Table) -> tuple[str, int]:
+    """Write some rows below the run's folder under a name that tells its content; return the name and its length.
+
+    Whoever writes the same twice, or at once with somebody else, leaves one file that is whole.
+    """
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    texts = {"source": "DELTA_BYTE_ARRAY", "target": "DELTA_BYTE_ARRAY"}  # sorted, neighbours differ at their ends
+    pq.write_table(
+        rows,
+        sink,
+        compression="zstd",
+        row_group_size=_PART_ROWS,
+        use_dictionary=["table", "role"],
+        column_encoding=texts,
+        write_page_checksum=True,
+    )
+    data = sink.getvalue()
+    name = named(kind, data)
+    return name, context.objects.write_new(f"{context.run}/{name}", data)
+
+
+def named(kind: str, data: bytes) -> str:
+    """Return the name of a part of a list."""
+    return f"{kind}{hashlib.sha256(data).hexdigest()[:32]}.parquet"
 
 
 def _write_files(context: RegionContext, uri: str, files: pa.Table) -> None:
@@ -142,7 +186,7 @@ def _write_files(context: RegionContext, uri: str, files: pa.Table) -> None:
 
 def is_working(path: str) -> bool:
     """Tell by its path below a run's folder whether a file is only handed on from stage to stage."""
-    return path.startswith(("fetched/", CHILDREN, COPIED))
+    return path.startswith(("fetched/", PARTS, CHILDREN, COPIED))
 
 
 def drop_working(context: RegionContext, run: str) -> None:

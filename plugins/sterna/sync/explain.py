@@ -10,6 +10,7 @@ from sterna.replica.held import Held
 from sterna.replica.records import Plan
 from sterna.replica.region import RegionContext
 from sterna.sync.placement import Placement, placements
+from sterna.sync.plan.presence import copied_by_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,7 +123,7 @@ def _origins(plan: Plan) -> dict[str, OriginSum]:
 
 
 def _actions(plan: Plan, files: pa.Table | None) -> tuple[ExplainedAction, ...]:
-    copied, localized = ({}, {}) if files is None else (listing.copied_by_table(files), _localized(files))
+    copied, localized = ({}, {}) if files is None else (copied_by_table(files, plan.batches), _localized(files))
     actions = []
     for action in plan.actions:
         explained = ExplainedAction(action.key, action.kind, action.change)

@@ -34,6 +34,9 @@ def refuse_second(context: RegionContext) -> None:
 def begin(context: RegionContext, plan: Plan, files: pa.Table | None) -> None:
     """Say which tables a plan of the large lane brings, and how much of each is to be copied in which batches."""
     needed = listing.batches_by_table(files) if files is not None else {}
+    for batch in plan.batches:
+        if batch.table:
+            needed.setdefault(batch.table, []).append(batch.number)
     groups = groups_of(plan.together, plan.actions, plan.relaxed)
     batches = {
         name: sorted(set().union(*(needed.get(each, ()) for each in group))) for group in groups for name in group

@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from sterna import errors
-from sterna.edges.secrets import environment_secrets
 from sterna.edges.stores.fetched import read_fetched
-from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone, SternaError, StoreDenied
+from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone
 from sterna.iceberg.files import Written
 from sterna.registry.mapping import Mapping
-from sterna.registry.model import Registry
 from sterna.replica import file_list as listing
 from sterna.replica.editions import edition_at
 from sterna.replica.file_list import (
@@ -41,9 +37,10 @@ from sterna.replica.records import StageReport, TableFailure
 from sterna.replica.region import Progress, RegionContext
 from sterna.replica.run_folder import CHILDREN
 from sterna.replica.wanted import kept
-from sterna.sync.blame import fault_of, unexpected
+from sterna.sync.blame import fault_of
 from sterna.sync.engine import Engine
 from sterna.sync.placement import placement_of
+from sterna.sync.working import answered, deal, error_of, objects_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +58,6 @@ _LENGTHS_OF = {role: _CHILDREN[role] for role in (DELETE_MANIFEST, MANIFEST_LIST
 # A table's children go along with each of its files while they are few; many are put beside the plan once, for workers
 # to read.
 _CHILDREN_INLINE = 2_000
-_REFUSED = f'{{"error": ["{StoreDenied.__name__}"'  # how such an answer of `work` begins
 _HERE_AT_ONCE = 8
 _MANY = 16  # files, of which one listing tells more than a request each
 
@@ -148,7 +144,7 @@ def localize_files(
         answers = (
             _here(context.objects, requests)
             if placement.where == "here"
-            else _there(engine, function, requests, f"localize {role}")
+            else deal(engine, function, requests, f"localize {role}")
         )
         for row, answer in zip(rows, answers, strict=True):
             results.take(role, row, json.loads(answer))
@@ -195,9 +191,7 @@ class _Results:
         return anew is not None and (row["target"] in anew or bool(below & self._rewritten))
 
     def take(self, role: str, row: dict[str, Any], answer: dict[str, Any]) -> None:
-        if "error" in answer:
-            kind, message, file = answer["error"]
-            error = getattr(errors, kind)(message, table=row["table"], file=file)
+        if error := error_of(answer, row["table"]):
             fault = fault_of(error, self._mapping, "localizing", row["source"], row["table"])
             self.failed.setdefault(row["table"], TableFailure.of(fault, row["source"]))
             return
@@ -230,11 +224,7 @@ def work(registry: str, region: str, request: str) -> str:
     Returns:
         JSON with uri, length and whether it is new; or with error: class name, message and file.
     """
-    # Workers live on while credentials change: clients are kept for as long as the variables that they were made from.
-    credentials = hash(
-        frozenset((name, value) for name, value in os.environ.items() if name.startswith("AIRFLOW_CONN_"))
-    )
-    return _answer(_objects(registry, region, credentials), request)
+    return _answer(objects_of(registry, region), request)
 
 
 def _here(objects: Objects, requests: Sequence[str]) -> list[str]:
@@ -243,35 +233,14 @@ def _here(objects: Objects, requests: Sequence[str]) -> list[str]:
         return list(pool.map(partial(_answer, objects), requests))
 
 
-def _there(engine: Engine, function: Callable[[str], str], requests: Sequence[str], label: str) -> list[str]:
-    """Localize some files on the engine.
-
-    Those whose store refused a credential once more, for it may have run out meanwhile.
-    """
-    answers = list(engine(function, requests, label))
-    refused = [number for number, answer in enumerate(answers) if answer.startswith(_REFUSED)]
-    again = engine(function, [requests[number] for number in refused], label) if refused else ()
-    later = dict(zip(refused, again, strict=True))
-    return [later.get(number, answer) for number, answer in enumerate(answers)]
-
-
 def _answer(objects: Objects, request: str) -> str:
     item = _Item(**json.loads(request))
-    try:
+
+    def done() -> dict[str, Any]:
         written, new = _localize(objects, item)
-    except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
-        # Whose fault it is, is judged by who gets the answer: it knows which store is the region's own.
-        fault = error if isinstance(error, SternaError) else unexpected(error, "localizing", item.source, item.table)
-        return json.dumps({"error": [type(fault).__name__, fault.message, fault.file]})
-    return json.dumps({"uri": written.uri, "length": written.length, "new": new})
+        return {"uri": written.uri, "length": written.length, "new": new}
 
-
-@lru_cache(maxsize=4)
-def _objects(registry: str, region: str, credentials: int) -> Objects:
-    from sterna.edges.stores.objects import Objects
-
-    parsed = Registry.model_validate_json(registry)
-    return Objects(Mapping(parsed, parsed.region(region)), environment_secrets())
+    return answered(done, "localizing", item.source, item.table)
 
 
 @lru_cache(maxsize=4)

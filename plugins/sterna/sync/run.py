@@ -103,7 +103,7 @@ def _once(
     arrived: Callable[[], None] = lambda: None,
 ) -> Report:
     started = time.monotonic()
-    planned = stages.plan(context, options, progress)
+    planned = stages.plan(context, options, progress, engine=engine)
     report = planned.report or carry_out(context, planned, options, progress, engine, arrived)
     return report if planned.report else replace(report, seconds=time.monotonic() - started)
 

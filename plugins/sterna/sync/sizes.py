@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from sterna.edges.stores.objects import Objects
-from sterna.errors import SternaError, StoreUnreachable
+from sterna.errors import EngineError, SternaError, StoreUnreachable
 from sterna.sync.blame import OUTAGES, fault_of, is_dark, place_of
 
 Dark = dict[str, StoreUnreachable]
@@ -76,7 +76,7 @@ def note_dark(dark: Dark, error: SternaError, objects: Objects) -> None:
 
 @dataclass
 class Outages:
-    """The stores of others that a plan could not use.
+    """The stores of others that a plan could not use, and Spark where it had to list files.
 
     Args:
         dark: those that don't answer: no other table waits for them again.
@@ -92,8 +92,8 @@ class Outages:
         note_dark(self.dark, error, objects)
 
     def note(self, error: SternaError) -> None:
-        """Remember a failure, where it is a store's, of which it is known whether it answers."""
-        if isinstance(error, OUTAGES):
+        """Remember a failure, where it is the engine's, or a store's of which it is known whether it answers."""
+        if isinstance(error, (*OUTAGES, EngineError)):
             self.first = self.first or error
 
 

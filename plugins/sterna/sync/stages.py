@@ -64,7 +64,17 @@ class Planned:
     left: str = ""
 
 
-def plan(context: RegionContext, options: SyncOptions, progress: Progress, refuses: Refuses = lambda *_: "") -> Planned:
+def _takes_all(context: RegionContext, plan: Plan, files: pa.Table | None) -> str:
+    return ""
+
+
+def plan(
+    context: RegionContext,
+    options: SyncOptions,
+    progress: Progress,
+    refuses: Refuses = _takes_all,
+    engine: Engine | None = None,
+) -> Planned:
     """Plan a sync and write the plan beside the replica, unless there is nothing to do.
 
     Where it was asked for, reassert first.
@@ -73,7 +83,8 @@ def plan(context: RegionContext, options: SyncOptions, progress: Progress, refus
         context: the region.
         options: what the caller asks for.
         progress: called with lines for people.
-        refuses: says why a plan that has something to do is left to somebody else.
+        refuses: says why a plan that has something to do is left to somebody else. Then nothing is dealt out.
+        engine: lists the files of new tables that have very many; by default the region's Spark.
 
     Raises:
         Busy: for the large lane: another one is at work. Or a clean-up deletes files for longer than it should.
@@ -87,7 +98,9 @@ def plan(context: RegionContext, options: SyncOptions, progress: Progress, refus
         options = replace(options, everything=True)
     run_id = run_folder.new_run_id()
     keeping = context.fetching(run_folder.run_uri(context, run_id))
-    made, files = _when_nothing_is_deleted(lambda: make_plan(keeping, options, progress, run_id), progress)
+    with engine_or_spark(context, progress, engine) as used:
+        dealt = used if _deals(context, refuses) else None
+        made, files = _when_nothing_is_deleted(lambda: make_plan(keeping, options, progress, run_id, dealt), progress)
     progress(summarize(made))
     if made.idle:
         for item in made.held:
@@ -135,7 +148,8 @@ def copy(
     made = _plan_of(context, run)
     whole = read_whole(context, run, made)
     columns = ("table", "source", "target", "size")
-    files = run_folder.load_files(context, run, batch=batch)
+    listed = next((each.listed for each in made.batches if each.number == batch), "")
+    files = run_folder.load_files(context, run, batch=batch, listed=listed)
     rows = files.select(columns).to_pylist()
     heart = lanes.heart_of(context, made, batch, files) if made.lane else None
     result = copy_batch(
@@ -281,6 +295,11 @@ def summarize(made: Plan) -> str:
         f"{made.left} left, "
         f"{len(made.held)} held; {files} files, {size} bytes to copy in {len(made.batches)} batches"
     )
+
+
+def _deals(context: RegionContext, refuses: Refuses) -> bool:
+    """Tell whether Spark may list files: not for who leaves large plans to others, nor where the registry says so."""
+    return refuses is _takes_all and context.region.localize != "here"
 
 
 def _when_nothing_is_deleted(make: Callable[[], T], progress: Progress) -> T:

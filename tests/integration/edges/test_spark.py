@@ -133,6 +133,19 @@ def test_a_whole_sync_localizes_on_its_workers(outcome: Outcome) -> None:
     assert all(" on Spark: " in line for line in told)
 
 
+def test_a_table_is_listed_in_parts_though_a_worker_is_killed(outcome: Outcome) -> None:
+    found = outcome.found["in parts"]
+    # A cluster does a task again; where Spark does not, the table waits for the next sync, and the other one goes on.
+    again = outcome.found["master"].startswith("spark://")
+    assert found.pop("held") == [[] if again else ["ns.a EngineError"], []]
+    assert found == {
+        "published": ["ns", "ns.a", "ns.b"],
+        "copied": 8,
+        "labels": ["list files", "look up files"],
+        "killed": 1,
+    }
+
+
 def test_what_workers_lack_is_named(outcome: Outcome) -> None:
     assert "no-such-package" in (
         outcome.found["unfit"] or "no-such-package"

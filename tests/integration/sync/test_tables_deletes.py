@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from sterna.sync.plan import in_parts
 from tests.support.iceberg_java import (
     commit_rows,
     data_file,
@@ -162,6 +163,23 @@ def test_position_deletes_beside_vectors_in_one_table(world: World, ns: str):
     world.sql(f"DELETE FROM main_us.{table} WHERE id IN (8, 59)")
     assert delete_formats(world, table) == {"PARQUET", "PUFFIN"}
     world.sync_and_compare(table)
+
+
+def test_new_tables_with_deletes_that_are_listed_in_parts(world: World, ns: str, monkeypatch: pytest.MonkeyPatch):
+    """Spark's workers list data files, the plan lists deletes: together they are the table."""
+    for name, value in (("MANY_MANIFESTS", 2), ("_GROUP_MANIFESTS", 1)):
+        monkeypatch.setattr(in_parts, name, value)
+    mixed, upserted = make(world, "parts_mixed"), make(world, "parts_upserted", partition="PARTITIONED BY (part)")
+    world.sql(f"DELETE FROM main_us.{mixed} WHERE id IN (7, 37)")
+    alter(world, mixed, "format-version", "3")
+    world.sql(f"DELETE FROM main_us.{mixed} WHERE id IN (8, 59)")
+    upsert(world, upserted, [2, 32, 1000], "PARQUET", "part=0")
+    world.sync_and_compare(mixed, upserted)
+    told = [line for line in world.lines if "in parts" in line]
+    assert len(told) == 2, world.lines
+    for table in (mixed, upserted):
+        world.sql(f"DELETE FROM main_us.{table} WHERE id IN (9, 39)")
+    world.sync_and_compare(mixed, upserted)
 
 
 @pytest.mark.parametrize("version", [2, 3])

@@ -49,7 +49,7 @@ def cut(
     sizes = files.column("size").take(order).to_numpy()
     targets = _Sorted(files.column("target"), order)
     once = targets.first_of_each()
-    starts = _origin_starts(targets, _Sorted(files.column("source"), order), mapping)
+    starts = origin_starts(files, order, mapping)
     numbers = np.empty(len(order), np.int64)
     batches: list[Batch] = []
     counts = _counts([(_total(sizes[span][once[span]]), int(once[span].sum())) for _, span in starts], options, most)
@@ -174,11 +174,15 @@ class _Sorted:
         return np.concatenate([first for _, _, first in stretches(self.texts, self.order)])
 
 
-def _origin_starts(targets: _Sorted, sources: _Sorted, mapping: Mapping) -> list[tuple[str, slice]]:
+def origin_starts(files: pa.Table, order: pa.Array, mapping: Mapping) -> list[tuple[str, slice]]:
     """Return the location id of each origin, and where its targets stand.
 
-    They are sorted, and lie in a folder of their own.
+    Args:
+        files: as in `sterna.replica.file_list`.
+        order: their rows, sorted by targets; those of an origin lie in a folder of their own.
+        mapping: the region's.
     """
+    targets, sources = (_Sorted(files.column(name), order) for name in ("target", "source"))
     root = f"{mapping.region.replica_root}/"
     found, start = [], 0
     while start < len(targets):

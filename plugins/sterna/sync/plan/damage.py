@@ -14,14 +14,14 @@ from sterna.sync.blame import fault_of
 from sterna.sync.copy import other_original
 from sterna.sync.holds import Settled
 from sterna.sync.plan.changes import Changes
-from sterna.sync.plan.presence import Listed
+from sterna.sync.plan.presence import ToBring
 from sterna.sync.plan.reading import metadata_here
 from sterna.sync.plan.table_files import reached_content
 from sterna.sync.sizes import Outages, source_sizes
 
 
 def damaged(
-    context: RegionContext, settled: Settled, listed: Listed, since: dict[str, Held], seen: Changes, outages: Outages
+    context: RegionContext, settled: Settled, found: ToBring, since: dict[str, Held], seen: Changes, outages: Outages
 ) -> list[Held]:
     """Hold tables of whose own version on the replica a file is here with a wrong size: readers have it, and
     somebody must be told.
@@ -29,12 +29,12 @@ def damaged(
     One that nobody reads yet is what a killed copy left, and copied anew. But nothing outside the replica root is ever
     written over.
     """
-    differing, root = listed.wrong(), context.region.replica_root
-    found = {file.table: other_original(file) for file in differing if not inside(file.target, root)}
+    differing, root = found.wrong(), context.region.replica_root
+    others = {file.table: other_original(file) for file in differing if not inside(file.target, root)}
     suspects = [file for file in differing if inside(file.target, root)]
     # Where the source isn't as large as main says either, it is main that is wrong: the copy finds that out.
     sources, closed = source_sizes(context.objects, [(file.table, file.source) for file in suspects], outages.dark)
-    faults: dict[str, SternaError] = {**found}
+    faults: dict[str, SternaError] = {**others}
     for (table, _), error in closed.items():
         outages.note(error)
         faults.setdefault(table, error)

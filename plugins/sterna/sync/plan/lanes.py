@@ -59,7 +59,7 @@ def too_large(
         seen: what was committed together.
         large: what the large lane is at.
     """
-    left = {name: size for name, (_, size) in listing.copied_by_table(found.files).items()}
+    left = {name: size for name, (_, size) in found.copied_by_table().items()}
     entries: list[Held] = []
     for group in groups_of(seen.together, settled.actions, seen.relaxed):
         items = [replace(since[name], bytes=left[name]) for name in group if left.get(name) and name in since]
@@ -103,7 +103,7 @@ def without(found: ToBring, tables: Collection[str], mapping: Mapping, options: 
     targets = pc.count_distinct(kept.column("target")).as_py()
     listed = Listed(localized, kept, found.listed.sizes.filter(stay), targets)
     files, batches, present = to_copy(listed, mapping, options)
-    return ToBring(listed, files, batches, present, found.line)
+    return ToBring(listed, files, batches, present, tuple(each for each in found.parts if each.table not in tables))
 
 
 def is_wanted(held: Iterable[Held], head: Head, large: Transit | None) -> bool:

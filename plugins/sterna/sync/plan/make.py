@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sterna.catalog.model import ICEBERG_VIEW, Content
 from sterna.errors import (
     Damaged,
+    EngineError,
     NotResident,
     OverLimit,
     PlanKilled,
@@ -20,7 +21,6 @@ from sterna.errors import (
 from sterna.registry.mapping import check_bindings
 from sterna.registry.model import digest, inside
 from sterna.replica.editions import edition_at, edition_now
-from sterna.replica.file_list import copied_by_table
 from sterna.replica.head import Head, is_recorded, read_head, refuse_deleting, with_held
 from sterna.replica.held import Held
 from sterna.replica.records import Action, Batch, Plan
@@ -29,11 +29,13 @@ from sterna.replica.run_folder import new_run_id
 from sterna.replica.transit import Transit
 from sterna.replica.wanted import kept
 from sterna.sync.blame import fault_of
+from sterna.sync.engine import Engine
 from sterna.sync.holds import Settled, settle
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.changes import Changes, find_changes
 from sterna.sync.plan.compare import Draft, compare, held_entry, seed_group
 from sterna.sync.plan.damage import damaged, held_for
+from sterna.sync.plan.in_parts import Dealing
 from sterna.sync.plan.lanes import is_wanted, large_lane, on_the_way, too_large, without
 from sterna.sync.plan.presence import ToBring, find_files
 from sterna.sync.plan.reading import metadata_here, read_metadata
@@ -57,6 +59,7 @@ def make_plan(
     options: SyncOptions = SyncOptions(),  # noqa: B008
     progress: Progress = lambda line: None,
     run_id: str = "",
+    engine: Engine | None = None,
 ) -> tuple[Plan, pa.Table | None]:
     """Plan a sync: only looks.
 
@@ -67,6 +70,7 @@ def make_plan(
         options: what the caller asks for.
         progress: called with lines for people.
         run_id: the run's name; "" for a new one.
+        engine: lists the files of new tables that have very many; None: this process does.
 
     Returns:
         The plan, and its list of files (`sterna.replica.file_list`), None when no table or view is to be put.
@@ -81,11 +85,13 @@ def make_plan(
     """
     begun = _begin(context, options, progress)
     head, seen = begun.head, begun.seen
-    settled, found, since = _what_goes_on(context, begun.chosen, begun.blamed, head, seen, options, run_id)
+    dealing = Dealing(context, engine, progress) if engine and context.run else None
+    settled, found, since = _what_goes_on(context, begun.chosen, begun.blamed, head, seen, options, run_id, dealing)
+    line = found.line if found else ""
     if found and options.leaves_large(context.region):
         settled, found = _small_ones(context, settled, found, since, seen, options, begun.large)
     if found:
-        progress(found.line)
+        progress(line)
     settled = replace(settled, held=_carried(settled.held, head, seen))
     plan = _written(context, options, run_id or new_run_id(), begun, settled, found, since)
     return plan, found.files if found else None
@@ -151,7 +157,7 @@ def _written(
 ) -> Plan:
     """Return the plan of what goes on."""
     head, seen, alone = begun.head, begun.seen, options.lane == "large"
-    batches = found.batches if found else ()
+    batches = found.all_batches if found else ()
     return Plan(
         run_id=run_id,
         region=context.region.name,
@@ -173,8 +179,8 @@ def _written(
         left=begun.draft.left,
         batches=batches,
         egress=_egress(context, batches),
-        present=found.present if found else 0,
-        since=_templates(settled, since, found.files if found and alone else None),
+        present=found.all_present if found else 0,
+        since=_templates(settled, since, found if alone else None),
         registry=context.registry.fingerprint(),
         reseeded_from=seen.reseeded_from,
         was_held=tuple(item.key for item in head.held),
@@ -199,11 +205,12 @@ def _what_goes_on(
     seen: Changes,
     options: SyncOptions,
     run_id: str,
+    dealing: Dealing | None,
 ) -> tuple[Settled, ToBring | None, dict[str, Held]]:
     """Settle which of some actions go on, for all that their metadata and the files that are here say.
 
     Args:
-        context, head, seen, options, run_id: of the plan.
+        context, head, seen, options, run_id, dealing: of the plan.
         chosen: the actions.
         blamed: the keys that are known to have a fault.
 
@@ -213,7 +220,7 @@ def _what_goes_on(
     outages = Outages()
     suspects = Suspects(context, run_id, asked=seen.chosen)
     known = {item.key for item in blamed}
-    actions, parts, faults = _tables(context, chosen, head, seen, outages, known, suspects)
+    actions, parts, faults = _tables(context, chosen, head, seen, outages, known, suspects, dealing)
     since = {action.key: held_entry(action.key, head, seen) for action in actions} | {
         fault.key: fault for fault in faults
     }
@@ -223,11 +230,14 @@ def _what_goes_on(
         needed = {item.key: parts[item.key] for item in settled.actions if item.change == "put" and item.key in parts}
         # Without a table to bring there is nothing to list, and pyarrow need not be imported: most runs end here.
         found, wrong = find_files(context, needed, options) if needed else (None, {})
+        if found and dealing:
+            in_parts, wrong = dealing.look_up(needed, options)
+            found = replace(found, parts=in_parts)
         for error in wrong.values():
             outages.take(error, context.objects)
         faults = [held_for(since[name], error) for name, error in wrong.items()]
         if found:
-            faults += damaged(context, settled, found.listed, since, seen, outages)
+            faults += damaged(context, settled, found, since, seen, outages)
         if not faults:
             break
     if outages.first is not None and not settled.actions and options.lane != "large":
@@ -262,6 +272,7 @@ def _tables(
     outages: Outages,
     known: set[str],
     suspects: Suspects,
+    dealing: Dealing | None,
 ) -> tuple[tuple[Action, ...], dict[str, pa.Table], list[Held]]:
     """Read what the tables and views among some actions need here.
 
@@ -271,6 +282,7 @@ def _tables(
         outages: takes each store of others that can't be used.
         known: key names of which nothing is read: they can't go on.
         suspects: the tables whose reading ended plans before.
+        dealing: lists the files of those that have very many.
 
     Returns:
         The actions, with what the metadata added; by key name, the rows of its files; the keys that have a fault.
@@ -282,11 +294,14 @@ def _tables(
         try:
             if error := outages.dark.get(context.mapping.locate(action.source).location.id):
                 raise error
-            return suspects.read(action.key, lambda region: _table(region, action, seen), alone=alone)
+            return suspects.read(action.key, lambda region: _table(region, action, seen, dealing), alone=alone)
         except ReadLater:
             return None
         except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
-            fault = fault_of(error, context.mapping, "reading its metadata", action.source, action.key)
+            dealt = isinstance(error, EngineError)  # whose workers may have died of this table: the others go on
+            fault = (
+                error if dealt else fault_of(error, context.mapping, "reading its metadata", action.source, action.key)
+            )
             outages.take(fault, context.objects)
             return action, held_entry(action.key, head, seen, _own_fault(context, fault))
 
@@ -307,7 +322,7 @@ def _own_fault(context: RegionContext, error: SternaError) -> SternaError:
     return Damaged(error.message, file=error.file) if own else error
 
 
-def _table(context: RegionContext, action: Action, seen: Changes) -> tuple[Action, pa.Table]:
+def _table(context: RegionContext, action: Action, seen: Changes, dealing: Dealing | None) -> tuple[Action, pa.Table]:
     if action.kind == ICEBERG_VIEW:
         return action, view_files(action.key, action.source, action.target)
     from sterna.iceberg.metadata.history import pruned
@@ -320,6 +335,8 @@ def _table(context: RegionContext, action: Action, seen: Changes) -> tuple[Actio
     if here is not None and here.uuid != metadata.uuid:
         action, here = replace(action, replaces=not action.renamed_from, content_id="", renamed_from=""), None
     action = _with_snapshots(action, whole, here)
+    if replica is None and dealing is not None:  # nobody reads it yet
+        return action, table_files(context, action.key, action.source, action.target, metadata, None, dealing=dealing)
     try:
         files = table_files(context, action.key, action.source, action.target, metadata, here if proves else None)
     except ReplicaLost:
@@ -351,9 +368,9 @@ def _made_otherwise(context: RegionContext, action: Action, replica: Content | N
     return bool(mapping.kept_out) and f"-{digested}." not in at
 
 
-def _templates(settled: Settled, since: dict[str, Held], files: pa.Table | None) -> tuple[Held, ...]:
+def _templates(settled: Settled, since: dict[str, Held], found: ToBring | None) -> tuple[Held, ...]:
     """Return how each action's key would be held; in the large lane with the bytes that are to be copied for it."""
-    sizes = {} if files is None else copied_by_table(files)
+    sizes = found.copied_by_table() if found else {}
     return tuple(replace(since[item.key], bytes=sizes.get(item.key, (0, 0))[1]) for item in settled.actions)
 
 

@@ -13,8 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sterna.edges.stores.fetched import fetched_uri
-from sterna.errors import SizeDiffers
+from sterna.errors import SizeDiffers, SourceGone, Unsupported
 from sterna.registry.edition import Edition
+from sterna.registry.model import inside
 from sterna.replica import file_list as listing
 from sterna.replica.file_list import CONTENT, POSITION_DELETE
 from sterna.replica.region import RegionContext
@@ -22,6 +23,8 @@ from sterna.sync.plan.reading import parsed, read_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from sterna.edges.stores.objects import Objects
 
 DELETED = 2
 """Status of a manifest's entry."""
@@ -51,13 +54,13 @@ def read_manifests(
     """
     rows: list[pa.Table] = []
     if not context.run:
-        for path, data in _sized(context, lengths):
+        for path, data in _sized(context, lengths, context.objects):
             rows += _read(context, table, path, data, local, edition)
         return rows
     targets = {path: context.mapping.localized(path, edition) for path in lengths}
     there = _written_before(context, targets.values())
     with _Writing(context) as writing:
-        for path, data in _sized(context.passing(), lengths):
+        for path, data in _sized(context, lengths, context.objects.passing()):
             if targets[path] in there:
                 rows += _read(context, table, path, data, local, edition)
             else:
@@ -65,8 +68,8 @@ def read_manifests(
     return rows
 
 
-def _sized(context: RegionContext, lengths: dict[str, int]) -> Iterator[tuple[str, bytes]]:
-    for path, data in read_files(context, lengths):
+def _sized(context: RegionContext, lengths: dict[str, int], objects: Objects) -> Iterator[tuple[str, bytes]]:
+    for path, data in read_files(context, lengths, objects):
         if lengths[path] not in (-1, len(data)):
             raise SizeDiffers(f"the manifest has {len(data)} bytes, its list says {lengths[path]}", file=path)
         yield path, data
@@ -193,3 +196,46 @@ def content_rows(context: RegionContext, table: str, files: pa.Table, local: dic
             paths, targets, sizes = (each.filter(foreign) for each in (paths, targets, sizes))
         parts.append(listing.columns(table, CONTENT, paths, targets, sizes, batch=0))
     return listing.joined(parts)
+
+
+def none_below(context: RegionContext, metadata: str, files: pa.Table, local: Iterable[str]) -> None:
+    """See that a table names nothing below a replica root, unless its metadata.json lies there, too (after a
+    promotion with tables).
+
+    That region's `gc` could not tell who needs the file, and here it would be one with its origin, which the table
+    may name as well.
+
+    Raises:
+        Unsupported: it does.
+    """
+    import pyarrow.compute as pc
+
+    roots = [
+        f"{region.replica_root}/" for region in context.registry.regions if not inside(metadata, region.replica_root)
+    ]
+    sources = files.column("source")
+    for root in roots:
+        below = pc.min(sources.filter(pc.starts_with(sources, root))).as_py() or next(
+            (path for path in local if path.startswith(root)), None
+        )
+        if below is not None:
+            raise Unsupported(
+                "the table names a file below a replica root, and its own metadata lies outside: rewrite it", file=below
+            )
+
+
+def prove_local(context: RegionContext, local: dict[str, int]) -> None:
+    """See that files which writers own in this region are there: a head may name nothing that isn't.
+
+    Raises:
+        SourceGone, SizeDiffers: one is gone, or isn't what its metadata says.
+    """
+    sizes = context.objects.sizes(local) if local else {}
+    for path, size in local.items():
+        found = sizes[path]
+        if found is None:
+            raise SourceGone(
+                "a file of this region is gone", file=path, hint="restore it, or expire the snapshots that need it"
+            )
+        if found != size:
+            raise SizeDiffers(f"a file of this region has {found} bytes, its metadata says {size}", file=path)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from itertools import islice
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,16 @@ class Listed:
         import pyarrow.compute as pc
 
         return pc.fill_null(pc.not_equal(self.sizes, self.content.column("size")), nothing).combine_chunks()
+
+    def wanted(self) -> pa.Array:
+        """Return, for each of `content`, whether it is to be copied."""
+        import pyarrow.compute as pc
+
+        content, wanted = self.content, self.differs(nothing=True)
+        if self.targets == content.num_rows:
+            return wanted
+        # One size can't be right for two tables that say different ones: the copy finds out which of them is.
+        return pc.is_in(content.column("target"), content.filter(wanted).column("target").unique()).combine_chunks()
 
     def wrong(self) -> list[CopyFile]:
         """Return the content files at whose targets something of another size stands."""
@@ -112,22 +123,85 @@ def _all_there(context: RegionContext, first: str, last: str) -> dict[str, int] 
 
 
 @dataclass(frozen=True)
+class PartsFound:
+    """What is to be copied of a table whose files are listed in parts (`sterna.sync.plan.in_parts`).
+
+    Args:
+        table: key name.
+        batches: what will be copied, without numbers.
+        targets: how many foreign files there are.
+        wrong: files at whose targets something of another size stands; some of each part, where there are many.
+    """
+
+    table: str
+    batches: tuple[Batch, ...]
+    targets: int
+    wrong: tuple[CopyFile, ...]
+
+    @property
+    def missing(self) -> tuple[int, int]:
+        """How many files are not here, and their bytes."""
+        return sum(batch.files for batch in self.batches), sum(batch.bytes for batch in self.batches)
+
+
+@dataclass(frozen=True)
 class ToBring:
     """What is to be brought.
 
     Args:
         listed: the files, looked up.
         files: all rows, with their batches.
-        batches: what will be copied.
+        batches: what will be copied of them.
         present: how many files are here.
-        line: that, for people.
+        parts: tables whose files are listed in parts, which `listed` and `files` don't have.
     """
 
     listed: Listed
     files: pa.Table
     batches: tuple[Batch, ...]
     present: int
-    line: str
+    parts: tuple[PartsFound, ...] = ()
+
+    @property
+    def all_batches(self) -> tuple[Batch, ...]:
+        """What will be copied, those of tables in parts last."""
+        others = [batch for each in self.parts for batch in each.batches]
+        return (*self.batches, *(replace(batch, number=len(self.batches) + at) for at, batch in enumerate(others)))
+
+    @property
+    def all_present(self) -> int:
+        """How many files are here."""
+        return self.present + sum(each.targets - each.missing[0] for each in self.parts)
+
+    @property
+    def line(self) -> str:
+        """What is here and what isn't, for people."""
+        targets = self.listed.targets + sum(each.targets for each in self.parts)
+        missing = targets - self.all_present
+        return f"{targets} foreign files are not proven by the replica's head; {missing} of them are not here"
+
+    def wrong(self) -> list[CopyFile]:
+        """Return the content files at whose targets something of another size stands."""
+        return [*self.listed.wrong(), *(file for each in self.parts for file in each.wrong)]
+
+    def copied_by_table(self) -> dict[str, tuple[int, int]]:
+        """Return, by table, how many files are to be copied, and their bytes."""
+        return copied_by_table(self.files, self.all_batches)
+
+
+def copied_by_table(files: pa.Table, batches: Iterable[Batch]) -> dict[str, tuple[int, int]]:
+    """Return, by table, how many files are to be copied, and their bytes.
+
+    Args:
+        files: a plan's list of files.
+        batches: the plan's batches, of which some are of one table that the list doesn't have.
+    """
+    found = listing.copied_by_table(files)
+    for batch in batches:
+        if batch.table:
+            count, size = found.get(batch.table, (0, 0))
+            found[batch.table] = (count + batch.files, size + batch.bytes)
+    return found
 
 
 def find_files(
@@ -164,9 +238,7 @@ def find_files(
 def _find(context: RegionContext, parts: list[pa.Table], options: SyncOptions) -> ToBring:
     listed = look_up(context, listing.joined(parts))
     files, batches, present = to_copy(listed, context.mapping, options)
-    missing = listed.targets - present
-    line = f"{listed.targets} foreign files are not proven by the replica's head; {missing} of them are not here"
-    return ToBring(listed, files, batches, present, line)
+    return ToBring(listed, files, batches, present)
 
 
 def to_copy(listed: Listed, mapping: Mapping, options: SyncOptions) -> tuple[pa.Table, tuple[Batch, ...], int]:
@@ -183,10 +255,7 @@ def to_copy(listed: Listed, mapping: Mapping, options: SyncOptions) -> tuple[pa.
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    content, wanted = listed.content, listed.differs(nothing=True)
-    if listed.targets < content.num_rows:
-        # One size can't be right for two tables that say different ones: the copy finds out which of them is.
-        wanted = pc.is_in(content.column("target"), content.filter(wanted).column("target").unique()).combine_chunks()
+    content, wanted = listed.content, listed.wanted()
     left = content if pc.all(wanted).as_py() else content.filter(wanted)
     numbers, batches = cut(left, mapping, options)
     if options.lane == "large":

@@ -11,6 +11,7 @@ from sterna.limits import Limits
 from sterna.replica.region import RegionContext
 
 if TYPE_CHECKING:
+    from sterna.edges.stores.objects import Objects
     from sterna.iceberg.metadata.table import TableMetadata
 
 _T = TypeVar("_T")
@@ -68,18 +69,21 @@ def _may_cross(context: RegionContext, uri: str) -> None:
         context.mapping.refuse_kept_out(uri)
 
 
-def read_files(context: RegionContext, sizes: dict[str, int]) -> Iterator[tuple[str, bytes]]:
+def read_files(
+    context: RegionContext, sizes: dict[str, int], objects: Objects | None = None
+) -> Iterator[tuple[str, bytes]]:
     """Read files that must be there, as many at once as there is room for.
 
     Args:
         context: the region.
         sizes: their URIs, with the size that is told of each; -1 where nobody tells.
+        objects: the stores that they are read from; None: the region's.
     """
     from sterna.edges.stores.open_store import TooLarge
 
     for uri in sizes:
         _may_cross(context, uri)
-    for uri, data in context.objects.read_within(sizes):
+    for uri, data in (objects or context.objects).read_within(sizes):
         if isinstance(data, ObjectMissing):
             raise _gone(context, uri) from data
         if isinstance(data, TooLarge):

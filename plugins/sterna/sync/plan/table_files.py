@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sterna.errors import SizeDiffers, SourceGone, TableError, Unsupported
+from sterna.errors import SourceGone, TableError
 from sterna.iceberg.files import Written
 from sterna.registry.edition import Edition
 from sterna.registry.mapping import Mapping
-from sterna.registry.model import inside
 from sterna.replica import file_list as listing
 from sterna.replica.editions import edition_at
 from sterna.replica.file_list import (
@@ -23,7 +22,8 @@ from sterna.replica.file_list import (
     VIEW_METADATA,
 )
 from sterna.replica.region import RegionContext
-from sterna.sync.plan.one_pass import DELETED, content_rows, read_manifests
+from sterna.sync.plan.in_parts import Dealing
+from sterna.sync.plan.one_pass import DELETED, content_rows, none_below, prove_local, read_manifests
 from sterna.sync.plan.reading import parsed, read_files
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def table_files(
     here: TableMetadata | None,
     *,
     prove: bool = True,
+    dealing: Dealing | None = None,
 ) -> pa.Table:
     """List what a table needs here, minus what the replica's head proves.
 
@@ -60,6 +61,7 @@ def table_files(
         metadata: what it says, without the history that the replica doesn't keep.
         here: what the replica's current metadata.json of the same table says, None when there is none.
         prove: see that files of this region that stay in place are there.
+        dealing: lists the content files in parts, where there are very many.
 
     Returns:
         Rows as in `sterna.replica.file_list`: content files that are foreign, path-bearing files that are new, and,
@@ -87,11 +89,15 @@ def table_files(
         content_rows(context, table, _statistics(context, metadata, here), local),
     ]
     lengths = {path: -1 for path in inline if path not in known} | {item.path: item.length for item in manifests}
+    many = {item.path: item.length for item in manifests if item.content == 0}
+    if dealing is not None and dealing.takes(many):
+        parts.append(dealing.scan(context, table, uri, target, many))
+        lengths = {path: length for path, length in lengths.items() if path not in many}
     parts += read_manifests(context, table, lengths, local, edition)
     files = listing.joined(parts)
-    _none_below(context, uri, files, local)
+    none_below(context, uri, files, local)
     if prove:
-        _prove_local(context, local)
+        prove_local(context, local)
     return listing.distinct(files)
 
 
@@ -252,46 +258,3 @@ def _statistics(context: RegionContext, metadata: TableMetadata, here: TableMeta
         pa.array([item.length for item in new], pa.int64()),
     )
     return pa.table({"file_path": paths, "file_size": sizes})
-
-
-def _none_below(context: RegionContext, metadata: str, files: pa.Table, local: Iterable[str]) -> None:
-    """See that a table names nothing below a replica root, unless its metadata.json lies there, too (after a
-    promotion with tables).
-
-    That region's `gc` could not tell who needs the file, and here it would be one with its origin, which the table
-    may name as well.
-
-    Raises:
-        Unsupported: it does.
-    """
-    import pyarrow.compute as pc
-
-    roots = [
-        f"{region.replica_root}/" for region in context.registry.regions if not inside(metadata, region.replica_root)
-    ]
-    sources = files.column("source")
-    for root in roots:
-        below = pc.min(sources.filter(pc.starts_with(sources, root))).as_py() or next(
-            (path for path in local if path.startswith(root)), None
-        )
-        if below is not None:
-            raise Unsupported(
-                "the table names a file below a replica root, and its own metadata lies outside: rewrite it", file=below
-            )
-
-
-def _prove_local(context: RegionContext, local: dict[str, int]) -> None:
-    """See that files which writers own in this region are there: a head may name nothing that isn't.
-
-    Raises:
-        SourceGone, SizeDiffers: one is gone, or isn't what its metadata says.
-    """
-    sizes = context.objects.sizes(local) if local else {}
-    for path, size in local.items():
-        found = sizes[path]
-        if found is None:
-            raise SourceGone(
-                "a file of this region is gone", file=path, hint="restore it, or expire the snapshots that need it"
-            )
-        if found != size:
-            raise SizeDiffers(f"a file of this region has {found} bytes, its metadata says {size}", file=path)

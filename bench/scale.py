@@ -1,0 +1,105 @@
+"""All metadata of a table's first seed, plan to publication, against Iceberg's `rewrite_table_path`.
+
+Both run on one Spark application with the same cores, read every manifest from an S3 endpoint and write it to one, and
+list what is to be copied. No data file exists: publish is told that all were copied.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import count, pairwise
+from pathlib import Path
+from statistics import median
+
+from bench.common import Result, alternate, peak_memory, report, rounded
+from bench.localize import rival
+from bench.regions import Regions, regions, say
+from bench.tables import BigTable, build_table
+from sterna.catalog.model import Key, Put, key_name
+from sterna.replica.records import StageReport
+from sterna.replica.region import RegionContext
+from sterna.sync import stages
+from sterna.sync.engine import Engine, spark_engine
+from sterna.sync.options import SyncOptions
+
+GOAL = 7.0
+_MOST = 1024.0  # MiB of each process of sterna's
+_OURS = ("driver", "worker")
+_STAGES = ("plan", "localize", "publish")
+
+
+def bench(entries: list[int], rounds: int, cores: int, per_manifest: int, work: Path | None, *, alone: bool) -> None:
+    """Measure tables of these many entries.
+
+    Args:
+        entries: how many, a table each.
+        rounds: how often.
+        cores: of Spark.
+        per_manifest: entries of a manifest.
+        work: a folder for everything; None: a temporary one.
+        alone: without the rival and without a warm-up, for what would take hours; the goal is memory then.
+    """
+    with regions(work, cores=cores) as world:
+        for number in entries:
+            started = time.monotonic()
+            table = build_table(world, number, per_manifest=per_manifest)
+            say(f"a table of {number} entries, built in {time.monotonic() - started:.1f} s")
+            measure(world, table, rounds, alone=alone)
+
+
+def measure(world: Regions, table: BigTable, rounds: int, *, alone: bool) -> None:
+    """Measure one table and report it."""
+    numbers = count()
+    taken: dict[str, list[float]] = {name: [] for name in _STAGES}
+    peaks: dict[str, float] = {}
+    with world.context() as context, spark_engine(context, say) as engine:
+
+        def ours() -> float:
+            key = _commit_again(world, table, next(numbers))
+            with peak_memory(every=0.2) as found:
+                seconds = seed(context, key, table.entries, engine)
+            peaks.update({kind: max(peak, peaks.get(kind, 0.0)) for kind, peak in found.items()})
+            for name, each in zip(_STAGES, seconds, strict=True):
+                taken[name].append(each)
+            world.remove(context.region.replica_root)
+            return sum(seconds)
+
+        sides = {"sterna": ours} if alone else {"sterna": ours, "rewrite_table_path": rival(world, table)}
+        found = alternate(sides, rounds, say, warm_up=0 if alone else 1)
+    details = {
+        "microseconds an entry": {side: round(median(all_) / table.entries * 1e6, 1) for side, all_ in found.items()},
+        "manifests": len(table.manifests()),
+        "stages, seconds": {name: rounded(median(each[-rounds:])) for name, each in taken.items()},
+        "peak MiB": {kind: round(peak) for kind, peak in sorted(peaks.items())},
+    }
+    if alone:
+        memory = {kind: (peaks[kind],) for kind in _OURS}
+        most, case = max(peaks[kind] for kind in _OURS), f"{table.entries} entries, alone"
+        report(Result("scale", case, _MOST, "at most", "MiB", memory, measured=most, details=details))
+        return
+    report(Result("scale", f"{table.entries} entries", GOAL, "at least", "times", found, details=details))
+
+
+def seed(context: RegionContext, key: Key, entries: int, engine: Engine) -> list[float]:
+    """Bring a table's metadata, and return the seconds of each stage."""
+    options, times = SyncOptions(tables=(key_name(key),)), [time.monotonic()]
+    planned = stages.plan(context, options, say, engine=engine)
+    times.append(time.monotonic())
+    files = sum(batch.files for batch in planned.batches)
+    assert files == entries, files
+    copied = StageReport(files=files, bytes=sum(batch.bytes for batch in planned.batches))
+    localized = stages.localize(context, planned.run, copied, say, engine)
+    times.append(time.monotonic())
+    done = stages.publish(context, planned.run, copied, localized, say)
+    times.append(time.monotonic())
+    assert key_name(key) in done.published, done
+    return [after - before for before, after in pairwise(times)]
+
+
+def _commit_again(world: Regions, table: BigTable, number: int) -> Key:
+    """Commit the table under another key: one that no replica has."""
+    key = ("bench", f"seed{table.entries}x{number}")
+    head = world.catalog.reference("main").hash
+    content = world.catalog.contents("main", head, [table.key])[table.key]
+    world.catalog.commit("main", head, [Put(key, content.with_id(None))], "bench: the same table again")
+    return key

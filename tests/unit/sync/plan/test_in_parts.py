@@ -1,0 +1,371 @@
+"""New tables of very many files are listed in parts: the same files are brought as when one process lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from sterna.errors import CredentialError, EngineError, StoreUnreachable, UsageError
+from sterna.replica import run_folder
+from sterna.replica.records import Report, StageReport
+from sterna.replica.transit import read_transit
+from sterna.sync import stages
+from sterna.sync.engine import Engine
+from sterna.sync.options import SyncOptions
+from sterna.sync.plan import in_parts
+from sterna.sync.plan.make import make_plan
+from sterna.sync.run import sync
+from sterna.verify.structure import verify_structure
+from tests.support.cleaning import START, clean
+from tests.support.small_world import World, here, quiet, refusing, with_registry, with_third_region, written_elsewhere
+
+FILES = 9
+OPTIONS = SyncOptions(files_per_batch=2)
+Work = Callable[[str], str]
+
+
+@pytest.fixture
+def many(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A table that counts as large, and a small one."""
+    for name, value in (("MANY_MANIFESTS", FILES - 2), ("_GROUP_MANIFESTS", 2), ("_CUT_ROWS", 1)):
+        monkeypatch.setattr(in_parts, name, value)
+    for _ in range(FILES):
+        location = world.write("a")
+    world.commit(a=location, b=world.write("b"))
+    return world
+
+
+def plan(world: World, engine: Engine = here) -> stages.Planned:
+    return stages.plan(world.context(), OPTIONS, quiet, engine=engine)
+
+
+def brought(world: World, engine: Engine = here) -> Report:
+    return sync(world.context(), OPTIONS, quiet, engine=engine)
+
+
+def listed(world: World, made: stages.Planned) -> set[tuple[str, str, str, int]]:
+    """What the lists of all batches say: table, source, target and size."""
+    found = []
+    for batch in made.batches:
+        rows = run_folder.load_files(world.context(), made.run, batch=batch.number, listed=batch.listed).to_pylist()
+        assert (len(rows), sum(row["size"] for row in rows)) == (batch.files, batch.bytes)
+        found += [(row["table"], row["source"], row["target"], row["size"]) for row in rows]
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+def expected(world: World) -> set[tuple[str, str, str, int]]:
+    """The same, as one process lists it."""
+    _, files = make_plan(world.context(), OPTIONS)
+    assert files is not None
+    rows = files.filter(pc.greater_equal(files.column("batch"), 0)).to_pylist()
+    return {(row["table"], row["source"], row["target"], row["size"]) for row in rows}
+
+
+def parts(world: World) -> list[Path]:
+    return sorted((world.folder / "eu/replica/_sterna/runs").rglob("parts/*.parquet"))
+
+
+def closed(world: World) -> bool:
+    return verify_structure(world.context()).findings == ()
+
+
+def test_the_lists_are_those_that_one_process_makes(many: World) -> None:
+    wanted = expected(many)
+    made = plan(many)
+    assert {row[0] for row in wanted} == {"ns.a", "ns.b"}
+    assert listed(many, made) == wanted
+    assert [batch.number for batch in made.batches] == list(range(len(made.batches)))
+    assert len([batch for batch in made.batches if batch.table == "ns.a"]) == -(-FILES // 2)
+    told = {action.key: (action.files, action.localize) for action in made.explained.actions if action.files}
+    assert told == {"ns.a": (FILES, 2 * FILES + 1), "ns.b": (1, 3)}
+
+
+def test_a_table_in_parts_is_published(many: World) -> None:
+    report = brought(many)
+    assert (set(report.published), report.held, report.copied.files) == ({"ns", "ns.a", "ns.b"}, (), FILES + 1)
+    assert closed(many)
+    assert brought(many).outcome == "idle"
+    assert parts(many) == [], "the run is over"
+
+
+def test_files_of_several_places_have_batches_of_their_own(many: World) -> None:
+    world = with_third_region(many)
+    world.commit(a=written_elsewhere(world, "a"))
+    wanted, made = expected(world), plan(world)
+    assert listed(world, made) == wanted
+    assert {batch.origin for batch in made.batches} == {"us-lake", "ap-lake"}
+    assert brought(world).held == ()
+    assert closed(world)
+
+
+def test_what_is_here_is_not_brought_again_and_what_is_cut_is(many: World) -> None:
+    first = plan(many)
+    for batch in range(3):
+        stages.copy(many.context(), first.run, batch, quiet)
+    (there, *_) = sorted((many.folder / "eu/replica/us-lake/a").rglob("*.parquet"))
+    there.write_bytes(there.read_bytes()[:-1])
+    wanted, made = expected(many), plan(many)
+    assert listed(many, made) == wanted
+    assert len(wanted) < FILES + 1
+    assert there.as_uri() in {target for _, _, target, _ in wanted}
+    assert brought(many).held == ()
+    assert closed(many)
+
+
+def test_a_file_that_several_manifests_list_is_brought_once(many: World) -> None:
+    table = many.writer.load_table(("ns", "a"))
+    with table.transaction() as change:
+        change.set_properties({"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"})
+    many.commit(a=many.write("a"))
+    wanted, made = expected(many), plan(many)
+    assert len({source for _, source, _, _ in wanted}) == FILES + 2
+    assert listed(many, made) == wanted
+
+
+def twice(function: Work, items: Sequence[str], label: str) -> Iterable[str]:
+    """Each item is done by two at once, and the later answer counts."""
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(function, [*items, *items]))[len(items) :]
+
+
+def test_items_that_are_done_twice_at_once_give_the_same(many: World) -> None:
+    wanted, made = expected(many), plan(many, twice)
+    assert listed(many, made) == wanted
+    assert len(parts(many)) == -(-(FILES) // 2)
+    assert brought(many, twice).held == ()
+    assert closed(many)
+
+
+def dying_at(label: str, error: BaseException) -> Engine:
+    """Workers that die when half of the items are done."""
+
+    def engine(function: Work, items: Sequence[str], named: str) -> Iterable[str]:
+        done = [function(item) for item in items[: len(items) // 2 if named.startswith(label) else None]]
+        if len(done) < len(items):
+            raise error
+        return done
+
+    return engine
+
+
+DIED = EngineError("a worker died", hint="a later run resumes")
+
+
+@pytest.mark.parametrize("label", ["list", "look up"])
+def test_workers_that_die_hold_the_table_alone_and_the_next_sync_goes_on(many: World, label: str) -> None:
+    report = brought(many, dying_at(label, DIED))
+    assert [(item.key, item.kind) for item in report.held] == [("ns.a", "EngineError")]
+    assert report.held[0].reason == "its files can't be listed in parts: a worker died"
+    assert set(report.published) == {"ns", "ns.b"}
+    assert closed(many)
+    assert brought(many).published == ("ns.a",)
+    assert closed(many)
+
+
+def test_a_credential_that_workers_would_need_for_other_tables_holds_the_table_alone(many: World) -> None:
+    report = brought(many, dying_at("list", CredentialError("there is no connection `elsewhere`")))
+    assert [(item.key, item.kind) for item in report.held] == [("ns.a", "EngineError")]
+    assert set(report.published) == {"ns", "ns.b"}
+
+
+def test_an_engine_that_fails_is_an_error_where_nothing_else_goes_on(many: World) -> None:
+    brought(many, dying_at("list", DIED))
+    with pytest.raises(EngineError, match="a worker died"):
+        plan(many, dying_at("list", DIED))
+
+
+def test_an_engine_that_fails_for_two_tables_is_not_asked_for_a_third(many: World) -> None:
+    asked: list[str] = []
+
+    def failing(function: Work, items: Sequence[str], label: str) -> Iterable[str]:
+        asked.append(label)
+        raise EngineError("nobody answers")
+
+    for name in ("c", "d", "e"):
+        for _ in range(FILES):
+            location = many.write(name)
+        many.commit(**{name: location})
+    made = plan(many, failing)
+    assert len(asked) == 2
+    assert {action.key for action in made.explained.actions if action.files} == {"ns.b"}
+
+
+@pytest.mark.parametrize("label", ["list", "look up"])
+def test_a_plan_that_is_killed_leaves_what_the_next_one_and_the_clean_up_take(many: World, label: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        plan(many, dying_at(label, KeyboardInterrupt()))
+    assert parts(many)
+    assert brought(many).copied.files == FILES + 1
+    assert closed(many)
+    clean(many, START + timedelta(days=1))
+    clean(many, START + timedelta(days=3))
+    assert parts(many) == []
+    assert closed(many)
+
+
+def lost(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def changed(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 0xFF
+    path.write_bytes(bytes(data))
+
+
+def misleading(path: Path) -> None:
+    """Let its footer say that none of its rows are among those that are looked for; its pages stay as they were."""
+    path.write_bytes(path.read_bytes().replace(b"file:", b"aile:"))
+
+
+@pytest.mark.parametrize("harm", [lost, cut, changed, misleading])
+def test_a_part_that_is_harmed_holds_its_table_and_no_file_is_left_out(
+    many: World, harm: Callable[[Path], None]
+) -> None:
+    def harming(function: Work, items: Sequence[str], label: str) -> Iterable[str]:
+        for part in parts(many) if label.startswith("look up") else ():
+            harm(part)
+        return [function(item) for item in items]
+
+    report = brought(many, harming)
+    (held,) = report.held
+    assert (held.key, held.kind, "/parts/" in held.file) == ("ns.a", "EngineError", True)
+    assert "gone or damaged" in held.reason
+    assert set(report.published) == {"ns", "ns.b"}
+    assert brought(many).copied.files == FILES
+    assert closed(many)
+
+
+@pytest.mark.parametrize("harm", [lost, cut, changed])
+def test_a_list_that_is_harmed_ends_the_copy(many: World, harm: Callable[[Path], None]) -> None:
+    made = plan(many)
+    batch = next(batch for batch in made.batches if batch.listed)
+    harm(Path(f"{made.run}/{batch.listed}".removeprefix("file://")))
+    with pytest.raises(UsageError, match="start a new sync"):
+        stages.copy(many.context(), made.run, batch.number, quiet)
+    assert brought(many).copied.files == FILES + 1
+    assert closed(many)
+
+
+def test_a_batch_that_was_left_out_is_not_published(many: World) -> None:
+    made, context = plan(many), many.context()
+    copies = (stages.copy(context, made.run, batch.number, quiet) for batch in made.batches[:-1])
+    copied = sum(copies, StageReport())
+    localized = stages.localize(context, made.run, copied, quiet, here)
+    with pytest.raises(UsageError, match="left out"):
+        stages.publish(context, made.run, copied, localized, quiet)
+
+
+def test_a_manifest_that_is_gone_holds_its_table_alone(many: World) -> None:
+    next((many.folder / "us/lake/a/metadata").glob("*-m0.avro")).unlink()
+    report = brought(many)
+    assert [(item.key, item.kind) for item in report.held if not item.waits_for] == [("ns.a", "SourceGone")]
+
+
+def test_a_table_that_somebody_reads_is_listed_by_the_plan_itself(many: World) -> None:
+    brought(many)
+    for _ in range(FILES):
+        location = many.write("a")
+    many.commit(a=location)
+    made = plan(many)
+    assert len(made.batches) > 1
+    assert parts(many) == []
+    assert all(not batch.listed for batch in made.batches)
+
+
+def test_a_stretch_of_many_files_gives_several_batches(many: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_parts, "_STRETCHES", 1)
+    wanted, labels = expected(many), dict[str, int]()
+
+    def counting(function: Work, items: Sequence[str], label: str) -> Iterable[str]:
+        labels[label] = len(items)
+        return [function(item) for item in items]
+
+    made = plan(many, counting)
+    assert labels["look up files"] == 1
+    assert len([batch for batch in made.batches if batch.table]) == -(-FILES // 2)
+    assert listed(many, made) == wanted
+    assert brought(many).held == ()
+
+
+def test_the_large_lane_publishes_it_when_all_its_batches_are_here(many: World) -> None:
+    regions = [{**region.model_dump(), "large_copy": 1} for region in many.registry.regions]
+    world = with_registry(many, regions=regions)
+    lines: list[str] = []
+    report = sync(world.context(), OPTIONS, lines.append, engine=here)
+    assert (set(report.published), report.held, report.transit) == ({"ns", "ns.a", "ns.b"}, (), ())
+    made = [line for line in lines if "in parts" in line]
+    assert len(made) >= 2
+    assert closed(world)
+
+
+def test_a_round_of_the_large_lane_names_the_batches_of_a_table_in_parts(many: World) -> None:
+    regions = [{**region.model_dump(), "large_copy": 1} for region in many.registry.regions]
+    world = with_registry(many, regions=regions)
+    context = world.context()
+    sync(context, replace(OPTIONS, lane="small"), quiet, engine=here)
+    made = stages.plan(context, replace(OPTIONS, lane="large"), quiet, engine=here)
+    moving = read_transit(context.objects, context.region)
+    assert moving
+    of_a = tuple(batch.number for batch in made.batches if batch.table == "ns.a")
+    assert {item.key: item.batches for item in moving.round.tables} == {"ns.a": of_a, "ns.b": (0,)}
+    reports = [stages.copy(context, made.run, number, quiet) for number in range(len(made.batches) - 1)]
+    assert [report.here for report in reports] == [("ns.b",), *[()] * (len(reports) - 1)]
+
+
+def test_who_leaves_large_plans_to_others_deals_nothing_out(many: World) -> None:
+    made = stages.plan(many.context(), OPTIONS, quiet, lambda *_: "too large", engine=dying_at("", DIED))
+    assert made.left == "too large"
+    assert parts(many) == []
+
+
+def test_a_file_below_a_replica_root_holds_its_table(many: World) -> None:
+    path = many.folder / "us/replica/eu-lake/strange.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"id": pa.array([1], pa.int64())}), path)
+    table = many.writer.load_table(("ns", "a"))
+    table.add_files([f"file://{path}"])
+    many.commit(a=many.writer.load_table(("ns", "a")).metadata_location)
+    assert [(item.key, item.kind, item.file) for item in brought(many).held] == [
+        ("ns.a", "Unsupported", f"file://{path}")
+    ]
+
+
+@pytest.mark.parametrize("kind", ["SourceGone", "SizeDiffers"])
+def test_a_file_of_this_region_is_proven(many: World, kind: str) -> None:
+    many.commit(a=written_elsewhere(many, "a", region="eu"))
+    path = many.folder / "eu/lake/a-elsewhere.parquet"
+    lost(path) if kind == "SourceGone" else cut(path)
+    assert [(item.key, item.kind, item.file) for item in brought(many).held] == [("ns.a", kind, f"file://{path}")]
+
+
+def test_a_store_that_is_dark_holds_its_table_alone(many: World) -> None:
+    with refusing(f"file://{many.folder}/us/lake/a/metadata", StoreUnreachable, "*-m0.avro"):
+        report = brought(many)
+    assert [(item.key, item.kind) for item in report.held] == [("ns.a", "StoreUnreachable")]
+    assert set(report.published) == {"ns", "ns.b"}
+    assert brought(many).published == ("ns.a",)
+    assert closed(many)
+
+
+def test_a_store_of_ones_own_that_takes_no_part_ends_the_plan(many: World) -> None:
+    with (
+        refusing(f"file://{many.folder}/eu/replica/_sterna/runs", StoreUnreachable, "*/parts/*"),
+        pytest.raises(StoreUnreachable),
+    ):
+        brought(many)
+    assert brought(many).held == ()
+    assert closed(many)

@@ -183,8 +183,11 @@ def peak_memory(pid: int | None = None, every: float = 1.0) -> Iterator[dict[str
     def watch() -> None:
         own = psutil.Process(pid)
         while not ended.wait(every):
+            watched = [own]
             with suppress(psutil.Error):
-                for process in (own, *own.children(recursive=True)):
+                watched += own.children(recursive=True)
+            for process in watched:
+                with suppress(psutil.Error):  # one that has ended, as a zombie does, hides no other
                     kind = "driver" if process.pid == own.pid else kind_of(process.cmdline())
                     peaks[kind] = max(peaks.get(kind, 0.0), process.memory_info().rss / 2**20)
 

@@ -73,7 +73,7 @@ class Consolidated:
         number: its number in its channel.
         state: `published` or `rejected`.
         snapshot: the snapshot that it is in; None: rejected, or expired by now.
-        commit: a commit of `main` that has it, where this worker published it.
+        commit: a commit of `main` that has it.
         drops: how many it had.
         rows: good rows.
         bad: rows in the dead letters.

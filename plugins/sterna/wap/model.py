@@ -13,6 +13,8 @@ _PART = re.compile(r"[A-Za-z0-9_-]+")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _MARK = "sterna.applied."
 _PLACE = "sterna.applied-at."
+COMMIT = "nessie.commit.id"
+"""The property by which Iceberg tells which commit of the catalog a table was read at."""
 
 
 @dataclass(frozen=True)

@@ -170,9 +170,7 @@ def _dissolve(connection: LimitedConnection, found: Found, owner: dict[str, str]
     )
 
 
-def _write_batches(
-    connection: LimitedConnection, found: Found, applied: dict[Place, int], head: str
-) -> dict[str, str]:
+def _write_batches(connection: LimitedConnection, found: Found, applied: dict[Place, int], head: str) -> dict[str, str]:
     states = {}
     for batch in found.batches:
         states[batch.id] = state = _state(batch, found, applied[(batch.lane.table, batch.lane.channel)])
@@ -212,7 +210,8 @@ def _write_batch(connection: LimitedConnection, batch: BatchFile, state: str, fo
     )  # fmt: skip
     connection.execute(
         f"INSERT INTO sterna_ingest_batch (id, {LANE}, number, state, files, bytes, rows, closed, closed_by, oldest, "  # noqa: S608
-        f"reason, settled, commit_hash) VALUES ({', '.join(['%s'] * len(given))}) ON CONFLICT (id) DO UPDATE SET {_TAKEN_OVER}",
+        f"reason, settled, commit_hash) VALUES ({', '.join(['%s'] * len(given))}) "
+        f"ON CONFLICT (id) DO UPDATE SET {_TAKEN_OVER}",
         given,
     )
 

@@ -1,4 +1,4 @@
-"""A worker in a place of its own, for as long as somebody wants: it goes on where another region becomes the primary."""
+"""A worker in a place of its own, for as long as somebody wants: he goes on where another region is the primary."""
 
 from __future__ import annotations
 

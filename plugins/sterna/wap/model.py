@@ -62,6 +62,19 @@ def flow_channel(name: str) -> Channel:
     return Channel("flow", "all", name)
 
 
+def numbered_marks(properties: Mapping[str, str]) -> dict[str, int]:
+    """Return the marks of a table that are numbers, by their channels' whole names.
+
+    Args:
+        properties: the table's.
+    """
+    return {
+        name.removeprefix(_MARK): int(mark)
+        for name, mark in properties.items()
+        if name.startswith(_MARK) and mark.isdigit()
+    }
+
+
 @dataclass(frozen=True)
 class Step:
     """What is to be put on `main` exactly once.

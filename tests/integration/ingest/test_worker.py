@@ -18,9 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sterna.catalog.model import Commit
 from sterna.embedded.postgres import Postgres
 from sterna.errors import CatalogStateUnknown, LeaseLost, OutOfTurn, UsageError
 from sterna.ingest import consolidate as consolidating
+from sterna.ingest.came_back import CameBack, came_back
 from sterna.ingest.columns import Column, Evolution
 from sterna.ingest.consolidate import Consolidated, Shop, consolidate
 from sterna.ingest.gather import dead_uri
@@ -475,6 +477,14 @@ def go_back(room: Room, commit: str) -> None:
     assert answer.status_code == 200, answer.text
 
 
+def keep_what_is_lost(room: Room, since: str) -> tuple[str, list[Commit]]:
+    """Keep what comes after a commit on a branch, as a rejoin does; return its name and the commits, newest first."""
+    head = room.world.catalog.reference("main").hash
+    branch = f"lost/{room.namespace}"
+    room.world.catalog.create_branch(branch, head)
+    return branch, list(room.world.catalog.history(f"main@{head}", operations=False, until=since))
+
+
 def test_what_a_promotion_has_lost_is_published_anew_once(room: Room) -> None:
     create(room)
     look = LostLook(room.ingest)
@@ -493,8 +503,12 @@ def test_what_a_promotion_has_lost_is_published_anew_once(room: Room) -> None:
     room.close()
     assert len(room.work()) == 4
     assert look(True) == Looked()
+    kept, commits = keep_what_is_lost(room, replica)
     go_back(room, replica)
     assert room.rows("id") == [(1,)]
+    channel = str(lane("").channel)
+    auto, own = CameBack(room.key("auto"), channel, 1, 1), CameBack(room.key(), channel, 2, 4)
+    assert came_back(room.context, kept, commits) == [auto, own]
     room.send({"id": 5})
     room.close()
     done = room.work(look)  # it finds out by the batch that doesn't fit
@@ -510,6 +524,7 @@ def test_what_a_promotion_has_lost_is_published_anew_once(room: Room) -> None:
     }
     assert {each.commit for each in told.values() if each.commit} <= set(room.commits())
     assert look(True) == Looked()
+    assert came_back(room.context, kept, commits) == [replace(auto, again=1), replace(own, again=4)]
 
 
 def test_what_somebody_took_away_is_not_published_anew(room: Room) -> None:

@@ -27,6 +27,7 @@ from sterna.cdc.status import check, read_sources, resync
 from sterna.cli.main import main
 from sterna.embedded.postgres import Database, start_postgres
 from sterna.errors import UnfitSource
+from sterna.render.cdc import status_text
 from sterna.services.model import Services
 from tests.support.world import World
 
@@ -357,7 +358,14 @@ def test_a_source_that_is_idle_keeps_no_log(shop: Shop, monkeypatch: pytest.Monk
     before = read_sources(shop.followed())[0].kept
     assert before is not None
     assert before > 16 << 20
-    shop.services.cdc.sources[:] = [shop.services.cdc.sources[0].model_copy(update={"log_alarm": 1 << 20})]
+    (source,) = shop.services.cdc.sources
+    shop.services.cdc.sources[:] = [source.model_copy(update={"read_alarm": 0})]
+    (standing,) = read_sources(shop.followed())
+    assert (standing.alarm, standing.exit_code) == ("read_alarm", 5)
+    assert standing.read is not None
+    since = standing.read.isoformat(timespec="seconds")
+    assert f", not read since {since} — beyond read_alarm" in status_text([standing])
+    shop.services.cdc.sources[:] = [source.model_copy(update={"log_alarm": 1 << 20})]
     (standing,) = read_sources(shop.followed())
     assert (standing.alarm, standing.exit_code) == ("log_alarm", 5)
 

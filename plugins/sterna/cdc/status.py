@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from sterna.cdc.database import refuse_absent
 from sterna.cdc.journal import Drop, Epoch
 from sterna.cdc.plan import channel, position
 from sterna.cdc.run import Followed, least, refuse_alarm, refuse_unread
@@ -111,6 +112,7 @@ def check(followed: Followed) -> Checked:
     database = followed.database()
     try:
         tables = database.tables()
+        refuse_absent(followed.source, tables)
         database.jars()
     finally:
         database.close()

@@ -238,6 +238,7 @@ def killed_in_the_middle(shop: Shop, write: Callable[[], None], rng: random.Rand
     finally:
         over.set()
         writer.join()
+    shop.sql("INSERT INTO a VALUES (1000, 0, 1, 'last')")  # a table without any row doesn't come
     shop.settled("a", "id, part")
     shop.settled("b")
     assert killed

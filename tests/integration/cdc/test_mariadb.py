@@ -40,6 +40,9 @@ _ROW = """
 """
 
 
+_OF_EACH = ("test_every_kind_of_value_comes_exactly_and_by_either_way", "test_what_can_not_be_followed_is_told")
+
+
 @dataclass
 class LogShop(Shop):
     """A MariaDB or MySQL that is followed.
@@ -87,7 +90,18 @@ def counted(last: int) -> str:
     return f"WITH RECURSIVE s (seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM s WHERE seq < {last})"
 
 
-@pytest.fixture(scope="module", params=["mariadb", "mysql"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A MySQL, which takes the same way, has what is its own in every run, and the rest with `--long`."""
+    if "server" in metafunc.fixturenames:
+        kinds: list[Any] = ["mariadb"]
+        if metafunc.definition.name in _OF_EACH:
+            kinds.append("mysql")
+        elif metafunc.config.getoption("long"):
+            kinds.append(pytest.param("mysql", marks=pytest.mark.long))
+        metafunc.parametrize("server", kinds, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb | MySql]:
     settings, work = {"default-time-zone": "+02:00", "sql-mode": ""}, tmp_path_factory.mktemp(request.param)
     if request.param == "mariadb":
@@ -123,14 +137,16 @@ def shop(world: World, server: MariaDb | MySql, monkeypatch: pytest.MonkeyPatch)
 
 def test_every_kind_of_value_comes_exactly_and_by_either_way(shop: LogShop) -> None:
     """Once among the first rows, and once as a change."""
-    shop.sql(_KINDS)
-    shop.sql(f"INSERT INTO kinds VALUES {_ROW}".replace(";", ""))
+    # With a comma in it MySQL's engine tells another text in changes: it is refused there.
+    kinds, values = (_KINDS, _ROW) if shop.is_maria else (_KINDS.replace("s, a", "s a"), _ROW.replace("s, a", "s a"))
+    shop.sql(kinds)
+    shop.sql(f"INSERT INTO kinds VALUES {values}".replace(";", ""))
     shop.until(lambda: len(shop.rows("kinds")) == 1)
-    shop.sql(f"INSERT INTO kinds VALUES {_ROW.replace('18446744073709551615', '1', 1)}")
+    shop.sql(f"INSERT INTO kinds VALUES {values.replace('18446744073709551615', '1', 1)}")
     shop.sql("INSERT INTO kinds (id, nn, zt) VALUES (2, '2020-01-01', '1999-01-01')")
     shop.until(lambda: len(shop.rows("kinds")) == 3)
     said = "id, n, l, bu, mu, ti, bo, t, la, c, string(ts), dt, d0, d, tm, y, b1, b, e, s, j, bl, bi, vb, f, db, df, st"
-    one, two, most = [tuple(row) for row in shop.rows("kinds", f"{said}, zero, nn, string(zt)")]
+    one, two, most = [told(shop, row) for row in shop.rows("kinds", f"{said}, zero, nn, string(zt)")]
     assert one[1:] == most[1:]
     assert most == (
         Decimal(18446744073709551615),
@@ -151,9 +167,9 @@ def test_every_kind_of_value_comes_exactly_and_by_either_way(shop: LogShop) -> N
         2024,
         True,
         b"\x01\x08",
-        "it's, a",
+        "it's, a" if shop.is_maria else "it's a",
         "p,q",
-        '{"a": 1.10}',
+        '{"a": 1.10}' if shop.is_maria else '{"a":1.1}',
         b"\x00\xff",
         b"\x01\x00\x00",
         b"\x00",
@@ -167,6 +183,11 @@ def test_every_kind_of_value_comes_exactly_and_by_either_way(shop: LogShop) -> N
     )
     assert two[1:26] == (None,) * 25
     assert two[26:] == (7, 8, None, datetime(2020, 1, 1), "1998-12-31 22:00:00")
+
+
+def told(shop: LogShop, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row as it is compared: a MySQL keeps what a JSON means, and tells it with spaces or without."""
+    return tuple(one.replace(": ", ":") if not shop.is_maria and str(one).startswith("{") else one for one in row)
 
 
 def test_a_random_history_comes_whole_though_the_engine_is_killed(shop: LogShop) -> None:
@@ -191,17 +212,17 @@ def test_a_random_history_comes_whole_though_the_engine_is_killed(shop: LogShop)
 
 def test_columns_that_change_and_a_source_that_is_read_again(shop: LogShop) -> None:
     shop.sql("CREATE TABLE t (id int PRIMARY KEY, n int, v varchar(9))")
-    shop.sql(f"INSERT INTO t {counted(9)} SELECT seq, seq, 'v' FROM s; CREATE TABLE empty (id int PRIMARY KEY)")
+    shop.sql(f"INSERT INTO t {counted(9)} SELECT seq, seq, 'v' FROM s; CREATE TABLE bare (id int PRIMARY KEY)")
     shop.settled("t")
     shop.sql("ALTER TABLE t ADD more text; UPDATE t SET more = 'm' WHERE id = 2; ALTER TABLE t MODIFY n bigint")
-    shop.sql("UPDATE t SET n = 5000000000 WHERE id = 3; DELETE FROM t WHERE id = 4; INSERT INTO empty VALUES (1)")
+    shop.sql("UPDATE t SET n = 5000000000 WHERE id = 3; DELETE FROM t WHERE id = 4; INSERT INTO bare VALUES (1)")
     shop.settled("t")  # with an engine that begins anew behind these statements' first half
     shop.sql("ALTER TABLE t DROP v; INSERT INTO t VALUES (77, 1, 'x')")
     shop.settled("t")
     assert shop.rows("t", "id, v")[-2:] == [(9, "v"), (77, None)]
-    assert shop.rows("empty", "id") == [(1,)]
-    shop.sql("TRUNCATE empty")
-    shop.until(lambda: shop.rows("empty", "id") == [])
+    assert shop.rows("bare", "id") == [(1,)]
+    shop.sql("TRUNCATE bare")
+    shop.until(lambda: shop.rows("bare", "id") == [])
     shop.sql("ALTER TABLE t CHANGE more other text")  # no row tells of it
     ran = shop.fails()
     assert ran.exit_code == 6
@@ -246,6 +267,10 @@ def test_what_can_not_be_followed_is_told(shop: LogShop) -> None:
 
     assert "none of the tables" in refused()
     shop.sql("CREATE TABLE p (id int PRIMARY KEY)")
+    (source,) = shop.services.cdc.sources
+    shop.services.cdc.sources[:] = [source.model_copy(update={"tables": [f"{source.name}.{each}" for each in "pq"]})]
+    assert f"has no such table, or shows none to its login [table {source.name}.q]" in refused()
+    shop.services.cdc.sources[:] = [source]
     for made, said in (
         ("CREATE TABLE t (id int)", "without a primary key"),
         ("CREATE TABLE t (id int PRIMARY KEY) ENGINE = MyISAM", "no transactions"),
@@ -264,6 +289,10 @@ def test_what_can_not_be_followed_is_told(shop: LogShop) -> None:
         assert "system versioned" in refused()
         shop.sql("DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY, u uuid)")
         assert "column u is of type uuid" in refused()
+        shop.sql("DROP TABLE t")
+    else:
+        shop.sql("CREATE TABLE t (id int PRIMARY KEY, e enum('x', 'a, b'))")
+        assert "column e is an enum with a comma" in refused()
         shop.sql("DROP TABLE t")
     for name, wrong, right in (
         ("binlog_format", "MIXED", "ROW"),

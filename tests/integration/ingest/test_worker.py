@@ -34,6 +34,7 @@ from sterna.ingest.places import batch_uri
 from sterna.ingest.region import RegionIngest
 from sterna.ingest.replay import replay_rewound
 from sterna.ingest.served import ServedLook, served_of, unserved
+from sterna.ingest.service import work
 from sterna.ingest.worker import Worker
 from sterna.registry.policy import matching
 from sterna.replica.region import RegionContext
@@ -77,7 +78,7 @@ class Room:
     @property
     def ingest(self) -> RegionIngest:
         settings, context = self.shop.settings, self.context
-        own = settings.regions["eu"]
+        own = settings.regions["eu"].model_copy(update={"inbox": self.shop.inbox, "spark": "local[2]"})
         return RegionIngest("eu", settings, own, context.registry, context.objects, self.door.pool, context)
 
     def work(self, lost: Callable[[bool], Looked] = lambda urgent: Looked()) -> list[Consolidated]:
@@ -525,6 +526,10 @@ def test_what_a_promotion_has_lost_is_published_anew_once(room: Room) -> None:
     assert {each.commit for each in told.values() if each.commit} <= set(room.commits())
     assert look(True) == Looked()
     assert came_back(room.context, kept, commits) == [replace(auto, again=1), replace(own, again=4)]
+    room.send({"id": 6})
+    room.close()
+    worked = work(room.context, room.ingest, print, print, once=True)  # as the command and the DAG do
+    assert ([each.number for each in worked.done], worked.failed, worked.moved) == ([6], {}, "")
 
 
 def test_what_somebody_took_away_is_not_published_anew(room: Room) -> None:

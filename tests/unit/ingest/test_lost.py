@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
-from sterna.ingest.lost import judge
+from sterna.ingest.lost import _Line, judge
 from sterna.wap.model import Channel, SnapshotState, TableState
 
 CHANNEL = Channel("eu", "acme", "default")
@@ -41,3 +43,25 @@ def test_a_batch_is_published_anew_where_mark_and_history_both_lack_it(
 ) -> None:
     found, why = judge(state, CHANNEL, published, MAIN.__contains__)
     assert (found, not why) == (numbers, told)
+
+
+def test_main_s_history_is_read_no_further_than_a_commit_can_lie() -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    read: list[int] = []
+
+    def history(at: str, *, operations: bool) -> Iterator[SimpleNamespace]:
+        for number in range(99, 0, -1):
+            read.append(number)
+            yield SimpleNamespace(
+                hash=f"c{number}", parent=f"c{number - 1}", commit_time=start + timedelta(minutes=number)
+            )
+
+    primary = SimpleNamespace(no_ancestor=lambda: "none", history=history)
+    line = _Line(SimpleNamespace(primary=primary), "c99")  # type: ignore[arg-type]
+    assert line.has("c99", start) and read == []
+    assert not line.has("", start) and line.has("none", start)
+    assert line.has("c95", start + timedelta(minutes=200)) is False  # it can't be so much older than when it was there
+    assert read == [99]
+    assert line.has("c90", start + timedelta(minutes=91))
+    assert not line.has("x90", start + timedelta(minutes=91))
+    assert read[-1] == 80

@@ -665,6 +665,12 @@ class LogKept(CdcError):
     exit_code = 5
 
 
+class NotRead(CdcError):
+    """Nobody has read a database for longer than `read_alarm` says."""
+
+    exit_code = 5
+
+
 class NeedsResync(CdcError):
     """What happened to a table can't be told by changes of rows: it has to be read again from its database."""
 

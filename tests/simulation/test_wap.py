@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 
 from sterna.errors import TableMoved
+from sterna.ingest import lost
 from sterna.wap import decide, protocol
 from sterna.wap.decide import Append, Decision, FastForward, MarkOnly, Stage
-from sterna.wap.model import Step, TableState
+from sterna.wap.model import Channel, Step, TableState
 from sterna.wap.protocol import Change, Landed, Look
 from tests.simulation.store import Violation
 from tests.simulation.wap import Seen, Version, WapWorld
@@ -20,6 +21,7 @@ ENOUGH = 300  # seeds
 HAPPENS = (
     *("dies before", "dies after", "no answer", "its answer is lost: made", "its answer is lost: later"),
     *("a late commit arrives", "and is refused", "snapshots are expired", "somebody appends", "is published"),
+    *("main goes back", "lost and published anew"),
 )
 
 
@@ -125,9 +127,34 @@ def _brought_as_it_was_made(self: Seen, base: Version, snapshot: int) -> tuple[s
     return base.rows[snapshot][-1:]
 
 
+@contextmanager
+def what_was_settled_is_not_looked_for() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lost, "judge", lambda *_: ((), ""))
+        yield
+
+
+@contextmanager
+def the_mark_taken_back_with_what_is_lost() -> Iterator[None]:
+    """As a look that is late would, which told the table what it tells the tracker."""
+    reopen = WapWorld.reopen
+
+    def taken_back(self: WapWorld, channel: Channel, numbers: tuple[int, ...]) -> None:
+        reopen(self, channel, numbers)
+        state = self.table.now.state
+        properties = {**state.properties, channel.mark: str(numbers[0] - 1)}
+        self.table.swap(self.table.now, replace(self.table.now, state=replace(state, properties=properties)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WapWorld, "reopen", taken_back)
+        yield
+
+
 @pytest.mark.parametrize(
     ("bug", "broken"),
     [
+        (what_was_settled_is_not_looked_for, "wap: lost"),
+        (the_mark_taken_back_with_what_is_lost, "wap: twice"),
         (mark_in_a_commit_of_its_own, "wap: twice"),
         (staged_without_a_look, "wap: twice"),
         (tried_again_inside_the_commit, "wap: twice"),

@@ -8,9 +8,10 @@ from itertools import pairwise
 from random import Random
 
 from sterna.errors import CatalogStateUnknown, SternaError, TableMoved
+from sterna.ingest import lost
 from sterna.wap import protocol
 from sterna.wap.decide import Append, FastForward, marks
-from sterna.wap.model import Channel, SnapshotState, Step, TableState
+from sterna.wap.model import COMMIT, Channel, SnapshotState, Step, TableState
 from sterna.wap.protocol import Change, Landed, Look
 from tests.simulation.store import Violation
 from tests.simulation.turns import Crash, Faults, Fiber, Turn
@@ -34,6 +35,7 @@ class Table:
 
     def __init__(self) -> None:
         self.now = Version(TableState((), None, {}), {})
+        self.line: list[tuple[str, Version]] = [("c0", self.now)]
         self.ids = 0
         self.commits = 0
 
@@ -47,6 +49,13 @@ class Table:
             raise TableMoved("another one was first")
         self.now = new
         self.commits += 1
+        self.line.append((f"c{self.commits}", new))
+        self.look_at_marks()
+
+    def go_back(self, commits: int) -> None:
+        """A region is promoted that lacks the last ones."""
+        self.line = self.line[: max(len(self.line) - commits, 1)]
+        self.now = self.line[-1][1]
         self.look_at_marks()
 
     def add(self, base: Version, rows: tuple[str, ...], *, parent: int | None, live: bool, **told: str) -> Version:
@@ -84,9 +93,9 @@ class Seen:
 
     def look(self) -> Look[Version]:
         self.turn.call("look")
-        now = self.table.now
+        (commit, now), state = self.table.line[-1], self.table.now.state
         self.turn.die("after")
-        return Look(now.state, now)
+        return Look(replace(state, properties={**state.properties, COMMIT: commit}), now)
 
     def commit(self, look: Look[Version], change: Change, step: Step) -> Landed:
         new = self._changed(look.base, change, step)
@@ -139,7 +148,7 @@ class Seen:
 
 
 class Worker:
-    """Puts the steps of a channel, one after another, from the first: it remembers nothing."""
+    """Puts the steps of a channel, one after another, from the first that the tracker has not as settled."""
 
     def __init__(self, name: str, channel: Channel, world: WapWorld) -> None:
         self.name, self._channel, self._world = name, channel, world
@@ -169,7 +178,7 @@ class Worker:
         seen = Seen(self._world.table, self.turn, self._world.late)
         try:
             for step in self.remaining():
-                protocol.put(
+                outcome = protocol.put(
                     seen,
                     step,
                     lambda look, step=step: seen.stage(step, look),
@@ -178,6 +187,8 @@ class Worker:
                     rng=self._world.rng,
                     sleep=lambda _: self.turn.rest(),
                 )
+                self.turn.call("settle")
+                self._world.settled[self._channel][int(step.mark) if step.numbered else 0] = outcome.commit
                 self.turn.tell(f"{step.id} is published")
             self.done = True
         except Crash:
@@ -193,6 +204,7 @@ class Worker:
             mark = self._world.table.now.state.properties.get(FLOW.mark, "")
             at = ["", *(step.mark for step in steps)].index(mark)
             return steps[at:][:1] if at < len(steps) else []
+        steps = [step for step in steps if int(step.mark) not in self._world.settled[self._channel]]
         if self._world.rng.random() < 0.3:
             return self._world.rng.sample(steps, len(steps))
         return steps
@@ -208,7 +220,9 @@ class WapWorld:
         self.trace: list[str] = []
         channels = [CHANNELS[0], CHANNELS[0], CHANNELS[1], CHANNELS[1], FLOW]
         self.workers = [Worker(f"W{index}", channel, self) for index, channel in enumerate(channels)]
+        self.settled: dict[Channel, dict[int, str]] = {channel: {} for channel in (*CHANNELS, FLOW)}
         self._others = 0
+        self._kept: set[str] = set()
 
     def tell(self, line: str) -> None:
         self.trace.append(line)
@@ -232,12 +246,17 @@ class WapWorld:
             self._expire()
         elif what < 0.26 and self.late:
             self._arrive()
+        elif what < 0.27:
+            self._promote()
+        elif what < 0.32:
+            self.look_for_lost(self.rng.choice(self.table.line[-4:])[0])
         else:
             self.rng.choice(self.workers).go_on()
 
     def _append(self) -> None:
         base, current = self.table.now, self.table.now.state.current
         self._others += 1
+        self._kept.add(f"other {self._others}")
         rows = (*self.table.live, f"other {self._others}")
         self.table.swap(base, self.table.add(base, rows, parent=current, live=True))
         self.tell("somebody appends")
@@ -262,6 +281,41 @@ class WapWorld:
         except TableMoved:
             self.tell("  and is refused")
 
+    def _promote(self) -> None:
+        """The primary dies: whoever was at work there begins anew, at one that lacks the last commits."""
+        for worker in self.workers:
+            worker.end()
+        self.late.clear()
+        self.table.go_back(self.rng.randint(1, 12))
+        if self.rng.random() < 0.3:  # a zombie published one more at the old primary, and tells so now
+            channel = self.rng.choice(CHANNELS)
+            number = int(self.table.now.state.properties.get(channel.mark, "0")) + 1
+            self.settled[channel].setdefault(min(number, BATCHES), "zombie")
+        self._kept &= set(self.table.live)
+        self.tell("main goes back")
+
+    def look_for_lost(self, seen: str) -> None:
+        """What the tracker has as settled and `main` has lost waits again; a look may be late.
+
+        Args:
+            seen: the commit that the look was at.
+        """
+        hashes = [hash for hash, _ in self.table.line]
+        at = hashes.index(seen)
+        for channel in CHANNELS:
+            state, settled = self.table.line[at][1].state, self.settled[channel]
+            numbers, why = lost.judge(state, channel, settled, hashes[: at + 1].__contains__)
+            if why:
+                raise Violation(f"wap: untold: {why}")
+            if numbers:
+                self.tell(f"lost and published anew: {channel} {numbers}")
+                self.reopen(channel, numbers)
+
+    def reopen(self, channel: Channel, numbers: tuple[int, ...]) -> None:
+        self.settled[channel] = {
+            number: commit for number, commit in self.settled[channel].items() if number not in numbers
+        }
+
     def _settle(self) -> None:
         """Without faults everything lands."""
         for worker in self.workers:
@@ -269,12 +323,12 @@ class WapWorld:
             worker.turn.faults = Faults()
         self.tell("no faults any more")
         for _ in range(12):
+            self.look_for_lost(self.table.line[-1][0])
             for worker in self.workers:
                 worker.go_on()
                 while worker.turn.fiber is not None:
                     worker.go_on()
         wanted = {step.id for worker in self.workers for step in worker.steps()}
         there = {row.partition("=")[0] for row in self.table.live}
-        others = {f"other {number}" for number in range(1, self._others + 1)}
-        if wanted | others != there:
-            raise Violation(f"wap: lost: {sorted((wanted | others) ^ there)}")
+        if wanted | self._kept != there:
+            raise Violation(f"wap: lost: {sorted((wanted | self._kept) ^ there)}")

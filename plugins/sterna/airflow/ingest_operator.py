@@ -51,10 +51,8 @@ class SternaIngestOperator(SternaOperator):
         from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
         from sterna.edges.services_file import read_services
-        from sterna.ingest.closing import close_due
         from sterna.ingest.region import open_ingest
-        from sterna.ingest.shop import open_shop
-        from sterna.ingest.worker import Worker
+        from sterna.ingest.service import work
         from sterna.render.ingest_work import consolidated_text
 
         services, region = read_services(self.services or text("services") or None), self.open()
@@ -68,9 +66,7 @@ class SternaIngestOperator(SternaOperator):
 
         ingest = open_ingest(region, services)
         try:
-            with open_shop(region, ingest) as shop:
-                worker = Worker(shop, done, self.say, lambda: close_due(ingest.pool, ingest.rules))
-                worked = worker.run(self.linger.total_seconds(), once=not self.linger)
+            worked = work(region, ingest, done, self.say, self.linger.total_seconds(), once=not self.linger)
         finally:
             ingest.close()
         if worked.stopped:

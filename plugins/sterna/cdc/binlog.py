@@ -32,13 +32,21 @@ SELECT t.TABLE_SCHEMA, t.TABLE_NAME, t.TABLE_TYPE, coalesce(t.ENGINE, ''),
   (SELECT group_concat(c.COLUMN_NAME, ' ', c.DATA_TYPE SEPARATOR '\\n') FROM information_schema.COLUMNS c
     WHERE c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME AND c.DATA_TYPE IN ('uuid', 'inet4', 'inet6',
       'vector', 'xmltype', 'geometry', 'point', 'linestring', 'polygon', 'multipoint', 'multilinestring',
-      'multipolygon', 'geometrycollection', 'geomcollection'))
+      'multipolygon', 'geometrycollection', 'geomcollection')),
+  (SELECT group_concat(c.COLUMN_NAME SEPARATOR '\\n') FROM information_schema.COLUMNS c
+    WHERE c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME AND c.DATA_TYPE = 'enum'
+      AND replace(c.COLUMN_TYPE, ''',''', '') LIKE '%,%')
 FROM information_schema.TABLES t
 WHERE t.TABLE_SCHEMA NOT IN ('mysql', 'information_schema', 'performance_schema', 'sys') AND t.TABLE_TYPE <> 'VIEW'
 ORDER BY 1, 2"""
 _VARIABLES = """
 SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'log_bin', 'binlog_format', 'binlog_row_image', 'server_id',
   'log_bin_compress', 'binlog_row_value_options', 'binlog_expire_logs_seconds', 'expire_logs_days', 'have_ssl')"""
+_NEEDED = (
+    ("log_bin", "ON", "set log_bin in its settings file, and start it again"),
+    ("binlog_format", "ROW", "SET GLOBAL binlog_format = ROW, and in its settings file; open sessions keep theirs"),
+    ("binlog_row_image", "FULL", "SET GLOBAL binlog_row_image = FULL, and in its settings file"),
+)
 _CASCADES = re.compile(r"FOREIGN KEY.*\bON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT)")
 _RIGHTS = ("RELOAD", "REPLICATION SLAVE")
 # What the server or the engine says when there is no way on; else the engine is started anew.
@@ -79,10 +87,17 @@ class Binlog:
                 f"{self._server.server} has none of the tables {', '.join(wanted)}, or shows none to this login",
                 hint="GRANT SELECT on them",
             )
-        for database, table, kind, engine, key, virtual, unread in rows:
+        for database, table, kind, engine, key, virtual, unread, commas in rows:
             (made,) = self._server.rows(f"SHOW CREATE TABLE {_quoted(database)}.{_quoted(table)}")
             _refuse_unfit(f"{database}.{table}", kind, engine, key, str(made[1]))
             _refuse_columns(f"{database}.{table}", virtual, unread)
+            if commas and self._source.kind == "mysql":
+                name = commas.partition("\n")[0]
+                raise UnfitSource(
+                    f"column {name} is an enum with a comma in a value, which the engine tells otherwise in changes",
+                    table=f"{database}.{table}",
+                    hint="leave the table out",
+                )
         self._refuse_filtered({row[0] for row in rows})
         names = [row[1] for row in rows]
         if twice := sorted({each for each in names if names.count(each) > 1}):
@@ -150,6 +165,8 @@ class Binlog:
             "database.include.list": ",".join(map(_pattern, databases)),
             "table.include.list": ",".join(map(_pattern, tables)),
             "schema.history.internal.file.filename": str(folder / _HISTORY),
+            # Where a Java lacks the module jdk.charsets, MySQL's driver takes UTF-8 for eucjpms, and so asks for texts.
+            **({} if maria else {"database.initial.statements": "SET NAMES utf8mb4"}),
             **_EXACTLY,
         }
 
@@ -280,9 +297,11 @@ def _refuse_settings(source: CdcSource, server: str, said: Mapping[str, str]) ->
     if maria != (source.kind == "mariadb"):
         other = "a MariaDB" if maria else "no MariaDB"
         raise UnfitSource(f"{server} is {other}, and kind is {source.kind}")
-    for name, wanted in (("log_bin", "ON"), ("binlog_format", "ROW"), ("binlog_row_image", "FULL")):
+    for name, wanted, way in _NEEDED:
         if said.get(name, "").upper() != wanted:
-            raise UnfitSource(f"{server} has {name} {said.get(name)}, and needs {wanted}")
+            raise UnfitSource(f"{server} has {name} {said.get(name)}, and needs {wanted}", hint=way)
+    if said.get("server_id") == "0":
+        raise UnfitSource(f"{server} has server_id 0, with which it sends no log", hint="give it a number of its own")
     for name, wanted in (("log_bin_compress", "OFF"), ("binlog_row_value_options", "")):
         if said.get(name, wanted).upper() != wanted:
             raise UnfitSource(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sterna.cdc.database import Database
+from sterna.cdc.database import Database, refuse_absent
 from sterna.cdc.engine import Engine
 from sterna.cdc.gathering import Gatherer
 from sterna.cdc.journal import Drop, Epoch, Journal
@@ -145,6 +145,7 @@ class Capture:
         if epoch is not None and last is not None and last.offset is not None:
             return epoch, last
         tables = self.database.tables()
+        refuse_absent(self.source, tables)
         # Where the journal was lost, marks still speak of its epochs: their numbers must not come again.
         made = Epoch(max(newest if newest and epoch is None else newest + 1, self.marked(tables) + 1), tables)
         self.database.prepare(made.number, list(made.tables))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from sterna.cdc.journal import Drop
+from sterna.errors import UnfitSource
+from sterna.services.cdc import CdcSource
 
 
 @dataclass(frozen=True)
@@ -99,3 +101,21 @@ class Database(Protocol):
 
     def close(self) -> None:
         """Close the connections."""
+
+
+def refuse_absent(source: CdcSource, tables: Collection[str]) -> None:
+    """See that each table is there which the settings name without a pattern: else its name is misspelled.
+
+    Args:
+        source: the settings.
+        tables: those that are there, as `schema.table`.
+
+    Raises:
+        UnfitSource: one isn't.
+    """
+    if absent := [each for each in source.tables if not each.endswith(".*") and each not in tables]:
+        raise UnfitSource(
+            f"source {source.name} has no such table, or shows none to its login",
+            table=absent[0],
+            hint="mend `tables`, or GRANT SELECT on it",
+        )

@@ -21,6 +21,7 @@ import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,17 @@ class Journal:
         uri = self._uri(epoch, number)
         return self._drop(epoch, number, self._objects.read(uri))
 
+    def read_at(self, epoch: int) -> datetime | None:
+        """Return when an epoch's last drop was made, or the epoch begun or asked for; None: it wasn't.
+
+        Whoever reads a source makes a drop each minute, though nothing changes.
+        """
+        listed = self._listed(epoch)
+        newest = next(listed, None) if self._is_listed_in_order() else max(listed, default=None)
+        if newest is not None:
+            return newest[1]
+        return max((when for _, _, when in self._objects.list(f"{self._folder}/{epoch:06}")), default=None)
+
     def write(self, epoch: int, number: int, files: Sequence[File]) -> dict[str, tuple[Part, ...]]:
         """Write the rows of a drop, before the drop itself.
 
@@ -204,16 +216,17 @@ class Journal:
         return create(self._objects, self._uri(drop.epoch, drop.number), _text(asdict(drop)))
 
     def _newest_first(self, epoch: int, after: int = 0) -> Iterator[int]:
-        listed = self._numbers(epoch)
+        listed = (number for number, _ in self._listed(epoch))
         for number in listed if self._is_listed_in_order() else sorted(listed, reverse=True):
             if number <= after:
                 return
             yield number
 
-    def _numbers(self, epoch: int) -> Iterator[int]:
-        for uri, _, _ in self._objects.list(f"{self._drops}/{epoch:06}"):
+    def _listed(self, epoch: int) -> Iterator[tuple[int, datetime]]:
+        """Yield an epoch's drops and when each was made, as the store lists them."""
+        for uri, _, when in self._objects.list(f"{self._drops}/{epoch:06}"):
             if found := _NUMBER.fullmatch(uri.rpartition("/")[2]):
-                yield _TOP - int(found[1])
+                yield _TOP - int(found[1]), when
 
     def _is_listed_in_order(self) -> bool:
         """Say whether the store lists by key, as folders on disk and directory buckets of S3 don't."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from sterna.catalog.model import ICEBERG_TABLE, parse_key
 from sterna.cdc.apply import CATALOG, Target, apply
@@ -21,6 +22,7 @@ from sterna.errors import (
     EngineError,
     LogKept,
     NeedsClassicSpark,
+    NotRead,
     PurgeNear,
     Remedy,
     SternaError,
@@ -276,6 +278,21 @@ def refuse_alarm(source: CdcSource, log: Log) -> None:
     if log.kept > source.log_alarm:
         said = f"the source keeps {log.kept} bytes of log for its reader, and log_alarm is {source.log_alarm}"
         raise LogKept(said, hint="see LogKept in the run book")
+
+
+def refuse_unread(source: CdcSource, read: datetime | None) -> None:
+    """See that somebody has read a source lately.
+
+    Args:
+        source: its settings.
+        read: when somebody did last; None: nobody has begun to.
+
+    Raises:
+        NotRead: nobody has.
+    """
+    if read is not None and (age := (datetime.now(UTC) - read).total_seconds()) > source.read_alarm:
+        said = f"nobody has read the source since {read:%Y-%m-%dT%H:%M:%SZ}, {int(age)} s ago, and read_alarm is"
+        raise NotRead(f"{said} {source.read_alarm} s", hint="see NotRead in the run book")
 
 
 def least(followed: Followed, epoch: Epoch) -> int:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
+from sterna.cdc.database import refuse_absent
 from sterna.cdc.journal import Drop, Epoch
 from sterna.cdc.plan import channel, position
-from sterna.cdc.run import Followed, least, refuse_alarm
-from sterna.errors import LogKept, PurgeNear, SternaError, UnfitSource
+from sterna.cdc.run import Followed, least, refuse_alarm, refuse_unread
+from sterna.errors import LogKept, NotRead, PurgeNear, SternaError, UnfitSource
 
-_ALARMS: dict[type[SternaError], str] = {LogKept: "log_alarm", PurgeNear: "purge_alarm"}
+_ALARMS: dict[type[SternaError], str] = {
+    LogKept: "log_alarm",
+    PurgeNear: "purge_alarm",
+    NotRead: "read_alarm",
+}
 
 
 @dataclass(frozen=True)
@@ -39,9 +45,10 @@ class SourceStanding:
         epoch: the newest reading; 0: none was begun.
         drops: of that, in the journal.
         committed: when the source committed the last of them, microseconds since 1970; 0: nothing yet.
+        read: when somebody read the source last, or that was asked for; None: nobody has begun to.
         kept: bytes of log that the source keeps for the reader; None: that isn't known.
         left: seconds until the source purges log that was not read; None: it isn't near.
-        alarm: which limit isn't kept, `log_alarm` or `purge_alarm`; "": none.
+        alarm: which limit isn't kept, `log_alarm`, `purge_alarm` or `read_alarm`; "": none.
         tables: each of them.
         new: tables of the source that match the settings, and come with the next reading.
         problem: why it isn't followed; "": it is.
@@ -52,6 +59,7 @@ class SourceStanding:
     epoch: int = 0
     drops: int = 0
     committed: int = 0
+    read: datetime | None = None
     kept: int | None = None
     left: int | None = None
     alarm: str = ""
@@ -104,6 +112,7 @@ def check(followed: Followed) -> Checked:
     database = followed.database()
     try:
         tables = database.tables()
+        refuse_absent(followed.source, tables)
         database.jars()
     finally:
         database.close()
@@ -139,9 +148,11 @@ def _standing(followed: Followed) -> SourceStanding:
         epoch = followed.journal.epoch(number) if number else None
         last = followed.journal.last(number) if epoch is not None else None
         tables = _tables(followed, epoch, last)
+        read = followed.journal.read_at(number) if number else None
     except SternaError as error:
         return SourceStanding(name, problem=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
-    told = SourceStanding(name, number, last.number if last else 0, last.committed if last else 0, tables=tables)
+    done = (last.number, last.committed) if last else (0, 0)
+    told = SourceStanding(name, number, *done, read, tables=tables)
     database = followed.database()
     try:
         there = set(database.tables())
@@ -155,12 +166,13 @@ def _standing(followed: Followed) -> SourceStanding:
     finally:
         database.close()
     told = replace(told, new=new)
-    if log is None:
-        return told
-    told = replace(told, kept=log.kept, left=None if log.left is None else int(log.left))
+    if log is not None:
+        told = replace(told, kept=log.kept, left=None if log.left is None else int(log.left))
     try:
-        refuse_alarm(followed.source, log)
-    except (LogKept, PurgeNear) as error:
+        if log is not None:
+            refuse_alarm(followed.source, log)
+        refuse_unread(followed.source, read)
+    except (LogKept, PurgeNear, NotRead) as error:
         return replace(told, alarm=_ALARMS[type(error)], exit_code=error.exit_code)
     return told
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,14 +15,17 @@ from sterna.cli.guard import guard
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, YesUnasked
 from sterna.cli.output import Output
 from sterna.cli.prompts import agreed
-from sterna.errors import UsageError
+from sterna.errors import SternaError, UsageError
 from sterna.ha.promote import plan_promotion, promote
-from sterna.ha.rejoin import rejoin
+from sterna.ha.rejoin import Rejoined, rejoin
 from sterna.ha.site import look_at_all
 from sterna.ha.tables import plan_moves
 from sterna.registry.model import Registry
 from sterna.render.catalog import promoted_text, promotion_text, rejoined_text, status_text
 from sterna.replica.region import RegionContext, read_registry
+
+if TYPE_CHECKING:
+    from sterna.ingest.came_back import CameBack
 
 catalog_app = typer.Typer(
     help="The regions' catalogs: one, the primary, takes commits; the others are copies, and are read.",
@@ -153,7 +157,22 @@ def _bring_back(
         return
     with output.progress("rejoin" if keep else "reseed") as progress:
         done = rejoin(opened, credentials(), region, progress, keep=keep)
-    output.result(done, rejoined_text(done))
+        batches = _batches(opened, region, done, progress)
+    output.result({"seeded": done.seeded, "lost": done.lost, "batches": batches}, rejoined_text(done, batches))
+
+
+def _batches(registry: Registry, region: str, done: Rejoined, say: Callable[[str], object]) -> tuple[CameBack, ...]:
+    """Return which batches of ingestion only a region had, and whether they came back; all else is done by now."""
+    from sterna.ingest.came_back import came_back
+
+    found: tuple[CameBack, ...] = ()
+    try:
+        with RegionContext.of(registry, registry.region(region), credentials()) as context:
+            for each in done.lost:
+                found += tuple(came_back(context, each.kept, each.commits))
+    except SternaError as error:
+        say(f"which batches of ingestion came back can't be told now: {error}")
+    return found
 
 
 def _registry_of_copies(path: Path, region: str | None = None) -> Registry:

@@ -39,9 +39,7 @@ def run(
 
     Without --once and --for it goes on until it is ended. Any number may run beside one another.
     """
-    from sterna.ingest.closing import close_due
-    from sterna.ingest.shop import open_shop
-    from sterna.ingest.worker import Worker
+    from sterna.ingest.service import work
     from sterna.render.ingest_work import consolidated_text, worked_text
 
     seconds = parse_duration("--for", length).total_seconds() if length else None
@@ -49,15 +47,8 @@ def run(
     with (
         _opened(registry, region, services) as (context, ingest),
         output.progress("ingest") as progress,
-        open_shop(context, ingest) as shop,
     ):
-        worker = Worker(
-            shop,
-            lambda done: progress(consolidated_text(done)),
-            progress,
-            lambda: close_due(ingest.pool, ingest.rules),
-        )
-        worked = worker.run(seconds, once=once)
+        worked = work(context, ingest, lambda done: progress(consolidated_text(done)), progress, seconds, once=once)
     output.result(worked, worked_text(worked))
     if worked.failed:
         raise typer.Exit(exits.LATER)
@@ -111,7 +102,8 @@ def rebuild(
 
     output = Output(as_json)
     with _opened(registry, region, services) as (context, ingest):
-        rebuilt = make_anew(ingest.pool, ingest.objects, ingest.own.inbox, TableMarks(context))
+        marks = TableMarks(context)
+        rebuilt = make_anew(ingest.pool, ingest.objects, ingest.own.inbox, marks, marks.head)
     output.result(rebuilt, rebuilt_text(rebuilt))
 
 

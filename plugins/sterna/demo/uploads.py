@@ -153,16 +153,12 @@ def _post(client: httpx.Client, number: int) -> str:
 
 def _consolidate(context: RegionContext, services: Path) -> int:
     from sterna.edges.services_file import read_services
-    from sterna.ingest.closing import close_due
     from sterna.ingest.region import open_ingest
-    from sterna.ingest.shop import open_shop
-    from sterna.ingest.worker import Worker
+    from sterna.ingest.service import work
 
     ingest = open_ingest(context, read_services(services))
     try:
-        with open_shop(context, ingest) as shop:
-            worker = Worker(shop, lambda done: None, lambda line: None, lambda: close_due(ingest.pool, ingest.rules))
-            worked = worker.run(once=True)
+        worked = work(context, ingest, lambda done: None, lambda line: None, once=True)
     finally:
         ingest.close()
     if worked.failed:

@@ -15,8 +15,6 @@ from threading import BoundedSemaphore
 from sterna.errors import BadDrop, DropOverLimit, EngineError, printable
 from sterna.services.ingest import TenantLimits
 
-_MEMORY = 1 << 30
-_SECONDS = 60.0
 _AT_ONCE = BoundedSemaphore(2)
 
 
@@ -24,23 +22,27 @@ def check_apart(path: Path, limits: TenantLimits) -> int:
     """Return how many rows a Parquet file has, as `check_parquet` does.
 
     Raises:
-        BadDrop: it isn't one, or looking at it takes too much.
-        DropOverLimit: it is more than may be sent.
+        BadDrop: it isn't one.
+        DropOverLimit: it is more than may be sent, or looking at it takes too much.
         EngineError: the process failed for another reason than the file.
     """
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
     environ |= {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # the others reserve more than they use
-    command = [sys.executable, "-c", _CHILD, str(path), limits.model_dump_json(), str(_MEMORY)]
+    command = [sys.executable, "-c", _CHILD, str(path), limits.model_dump_json(), str(limits.footer_memory)]
     with _AT_ONCE:
         try:
-            ended = subprocess.run(command, env=environ, timeout=_SECONDS, capture_output=True, check=False)
+            ended = subprocess.run(command, env=environ, timeout=limits.footer_time, capture_output=True, check=False)
         except subprocess.TimeoutExpired:
-            raise BadDrop(f"the footer of the Parquet file takes more than {_SECONDS:g} s") from None
+            told = f"looking at the footer takes more than {limits.footer_time} s (limits.footer_time)"
+            raise DropOverLimit(told) from None
     if ended.returncode > 0 and b"MemoryError" not in ended.stderr:
         lines = ended.stderr.decode(errors="replace").strip().splitlines() or [str(ended.returncode)]
         raise EngineError(f"the process that looks at a footer failed: {printable(lines[-1], 300)}")
     if ended.returncode:
-        raise BadDrop(f"the footer of the Parquet file can't be read with {_MEMORY} bytes of memory")
+        raise DropOverLimit(
+            f"the footer of the Parquet file can't be read with {limits.footer_memory} bytes of memory "
+            "(limits.footer_memory)"
+        )
     told = json.loads(ended.stdout)
     if told["error"]:
         raise (DropOverLimit if told["over"] else BadDrop)(told["error"])

@@ -19,7 +19,7 @@ Type = str | Mapping[str, Any]
 _DECIMAL = re.compile(r"decimal\(\s*([0-9]+)\s*,\s*([0-9]+)\s*\)")
 _WIDER = {("int", "long"), ("float", "double")}
 MOST_COLUMNS = 2_000
-"""Columns that a table may get by what is sent: more cost whoever plans with it, and so other tenants."""
+"""Columns that a table may get where no setting says so: more cost whoever plans with it, and so other tenants."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,14 @@ def columns_of(metadata: Mapping[str, Any]) -> tuple[Column, ...]:
     return tuple(Column(field["name"], field["type"], bool(field["required"])) for field in schema["fields"])
 
 
-def evolution(table: Sequence[Column], brought: Sequence[Column], evolve: str) -> Evolution:
+def evolution(table: Sequence[Column], brought: Sequence[Column], evolve: str, most: int = MOST_COLUMNS) -> Evolution:
     """Return what a table has to become for the columns that a drop brings.
 
     Args:
         table: its columns.
         brought: the drop's.
         evolve: `none`, `add` or `widen`.
+        most: columns that it may get so, those in structs counted.
 
     Raises:
         BadDrop: a column can't be written to the table, or its schema may not change so.
@@ -81,8 +82,8 @@ def evolution(table: Sequence[Column], brought: Sequence[Column], evolve: str) -
             if evolve != "widen" or not wider(have.type, column.type):
                 raise BadDrop(f"column {column.name!r} is {word(column.type)}, and the table has {word(have.type)}")
             widen.append(column)
-    if add and sum(_leaves(column.type) for column in (*table, *add)) > MOST_COLUMNS:
-        raise BadDrop(f"the table would get more than {MOST_COLUMNS} columns, those in structs included")
+    if add and sum(_leaves(column.type) for column in (*table, *add)) > most:
+        raise BadDrop(f"the table would get more than {most} columns, those in structs included (tables[].columns)")
     return Evolution(tuple(add), tuple(widen))
 
 

@@ -73,7 +73,7 @@ class Consolidated:
         number: its number in its channel.
         state: `published` or `rejected`.
         snapshot: the snapshot that it is in; None: rejected, or expired by now.
-        commit: a commit of `main` that has it, where this worker published it.
+        commit: a commit of `main` that has it.
         drops: how many it had.
         rows: good rows.
         bad: rows in the dead letters.
@@ -277,12 +277,14 @@ class Consolidation:
     def _gather(self, columns: Any) -> Rows:
         if self._rows is None:
             limits = self._shop.settings.tenants[self.batch.lane.tenant].limits
-            evolve = self._rule().evolve if columns else "add"
-            shop = self._shop
+            rule, shop = self._rule(), self._shop
+            evolve = rule.evolve if columns else "add"
             with kept(lambda: shop.queue.renew(self.batch.id, self._worker, LEASE), LEASE / 4):
-                rows = gathered(shop.objects, self.batch, self._drops, columns, evolve, limits.line, shop.reading)
+                rows = gathered(
+                    shop.objects, self.batch, self._drops, columns, evolve, limits.line, shop.reading, rule.columns
+                )
                 self._rows = self._stack.enter_context(rows)
-            keep_dead(shop.objects, shop.inbox, self.batch, self._rows, self._rule().max_bad)
+            keep_dead(shop.objects, shop.inbox, self.batch, self._rows, rule.max_bad)
         return self._rows
 
     def _folder(self, look: Look[JavaBase]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sterna.edges.stores.objects import Objects
 from sterna.edges.stores.writing import read_file, write_file
 from sterna.errors import BatchRejected, ObjectMissing
-from sterna.ingest.columns import Column
+from sterna.ingest.columns import MOST_COLUMNS, Column
 from sterna.ingest.model import Batch, Drop
 from sterna.ingest.places import table_folder
 from sterna.ingest.reading import DEAD, GOOD, DropFile, ReadJob, ReadReport
@@ -70,6 +70,7 @@ def gathered(
     evolve: str,
     longest: int,
     limits: ReadLimits | None = None,
+    most: int = MOST_COLUMNS,
 ) -> Iterator[Rows]:
     """Fetch and read a batch's drops; what was made for that goes at the end.
 
@@ -81,6 +82,7 @@ def gathered(
         evolve: what its schema may become.
         longest: bytes of one value.
         limits: what reading may cost.
+        most: columns that the table may get.
 
     Raises:
         ObjectMissing, StoreUnreachable, StoreDenied: a drop can't be fetched now.
@@ -89,7 +91,7 @@ def gathered(
     with tempfile.TemporaryDirectory(prefix="sterna-batch-") as name:
         folder = Path(name)
         files = tuple(_fetched(objects, drop, folder, batch.attempts) for drop in drops)
-        report = read_apart(ReadJob(tuple(columns), evolve, longest, files), folder, limits)
+        report = read_apart(ReadJob(tuple(columns), evolve, longest, files, most), folder, limits)
         yield Rows(report, folder / GOOD)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from sterna.catalog.model import parse_key
 from sterna.ingest.model import split_channel
 from sterna.replica.region import RegionContext
-from sterna.wap.model import Channel
+from sterna.wap.model import Channel, TableState
 from sterna.wap.state import read_state
 
 
@@ -16,13 +14,14 @@ class TableMarks:
 
     Args:
         context: the region.
-        branch: `main`, or a region's replica branch.
+        branch: `main`, a region's replica branch, or another one.
+        head: the commit; "": the branch's head.
     """
 
-    def __init__(self, context: RegionContext, branch: str = "main") -> None:
+    def __init__(self, context: RegionContext, branch: str = "main", head: str = "") -> None:
         self._context, self._branch = context, branch
-        self.head = context.primary.reference(branch).hash
-        self._known: dict[str, Mapping[str, str]] = {}
+        self.head = head or context.primary.reference(branch).hash
+        self._known: dict[str, TableState | None] = {}
 
     def __call__(self, table: str, channel: str) -> int:
         """Return the number of a channel's last batch that is on `main`; 0: none, or no such table.
@@ -31,20 +30,23 @@ class TableMarks:
             CatalogUnreachable, StoreUnreachable, StoreDenied: it can't be told now.
             BrokenMetadata: the table's metadata can't be read.
         """
-        parts = split_channel(channel)
-        if parts is None:
-            return 0
-        mark = str(self._properties(table).get(Channel(*parts).mark, ""))
+        parts, state = split_channel(channel), self.state(table)
+        mark = state.properties.get(Channel(*parts).mark, "") if parts is not None and state is not None else ""
         return int(mark) if mark.isdigit() else 0
 
-    def _properties(self, table: str) -> Mapping[str, str]:
+    def state(self, table: str) -> TableState | None:
+        """Return a table as far as publishing goes; None: there is no such table.
+
+        Raises:
+            SternaError: as above.
+        """
         if table not in self._known:
             self._known[table] = self._read(table)
         return self._known[table]
 
-    def _read(self, table: str) -> Mapping[str, str]:
+    def _read(self, table: str) -> TableState | None:
         key = parse_key(table)
         found = self._context.primary.contents(self._branch, self.head, [key]).get(key)
         if found is None or found.metadata_location is None:
-            return {}
-        return read_state(self._context, table, found.metadata_location).properties
+            return None
+        return read_state(self._context, table, found.metadata_location)

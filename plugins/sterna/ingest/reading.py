@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sterna.errors import BadDrop, printable
-from sterna.ingest.columns import Column, Evolution, arrow_type, evolution, iceberg_type, refuse_twice, wider
+from sterna.ingest.columns import (
+    MOST_COLUMNS,
+    Column,
+    Evolution,
+    arrow_type,
+    evolution,
+    iceberg_type,
+    refuse_twice,
+    wider,
+)
 from sterna.ingest.json_fast import fast_rows
 from sterna.ingest.json_rows import BadValue, brought, converter, parse_line
 
@@ -55,12 +64,14 @@ class ReadJob:
         evolve: what its schema may become: `none`, `add`, `widen`.
         longest: bytes of one value.
         drops: what to read, in their order.
+        most: columns that the table may get.
     """
 
     columns: tuple[Column, ...]
     evolve: str
     longest: int
     drops: tuple[DropFile, ...]
+    most: int = MOST_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -120,7 +131,7 @@ class _Reader:
                 continue
             self._at(drop)
             try:
-                more = evolution(list(columns.values()), self._columns(drop, columns), self._job.evolve)
+                more = evolution(list(columns.values()), self._columns(drop, columns), self._job.evolve, self._job.most)
             except _refusals() as error:
                 _raise_own(error)
                 self._refused[drop.id] = _said(error)
@@ -363,6 +374,7 @@ def main(folder: Path) -> None:
         told["evolve"],
         told["longest"],
         tuple(DropFile(**drop) for drop in told["drops"]),
+        told["most"],
     )
     report = read_drops(job, folder)
     (folder / REPORT).write_text(json.dumps(asdict(report)))

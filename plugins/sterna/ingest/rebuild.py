@@ -31,7 +31,7 @@ _TAKEN_OVER = ", ".join(
 ) + (
     ", state = CASE WHEN excluded.state = 'closed' OR sterna_ingest_batch.state IN ('published', 'rejected') "
     "THEN sterna_ingest_batch.state ELSE excluded.state END, settled = coalesce(sterna_ingest_batch.settled, "
-    "excluded.settled)"
+    "excluded.settled), commit_hash = coalesce(nullif(sterna_ingest_batch.commit_hash, ''), excluded.commit_hash)"
 )
 _NEVER_WRITTEN = "it was never written down in the inbox, and the tracker was made anew: its drops are in other batches"
 Marks = Callable[[str, str], int]
@@ -68,7 +68,7 @@ class Rebuilt:
     batches: dict[str, int]
 
 
-def rebuild(pool: PostgresPool, objects: Objects, inbox: str, marks: Marks) -> Rebuilt:
+def rebuild(pool: PostgresPool, objects: Objects, inbox: str, marks: Marks, head: str = "") -> Rebuilt:
     """Make a tracker anew, or mend one that is older than the inbox: what was written down there counts.
 
     No batch is closed meanwhile. What comes in meanwhile is taken. No worker may be at work.
@@ -78,6 +78,7 @@ def rebuild(pool: PostgresPool, objects: Objects, inbox: str, marks: Marks) -> R
         objects: the stores.
         inbox: the region's inbox.
         marks: what is on `main`.
+        head: the commit of `main` at which it is; "": unknown.
 
     Raises:
         BadDrop: a file of the inbox was changed.
@@ -93,7 +94,7 @@ def rebuild(pool: PostgresPool, objects: Objects, inbox: str, marks: Marks) -> R
         owner = _owners(batch for batch in found.batches if batch.id not in found.rejected)
         applied = _write_channels(connection, found, marks)
         _dissolve(connection, found, owner, applied)
-        states = _write_batches(connection, found, applied)
+        states = _write_batches(connection, found, applied, head)
         _write_drops(connection, found, owner, rejected)
     counts = {state: sum(each == state for each in states.values()) for state in sorted(set(states.values()))}
     return Rebuilt(len(found.drops), sum(id not in owner and id not in rejected for id in found.drops), counts)
@@ -169,11 +170,11 @@ def _dissolve(connection: LimitedConnection, found: Found, owner: dict[str, str]
     )
 
 
-def _write_batches(connection: LimitedConnection, found: Found, applied: dict[Place, int]) -> dict[str, str]:
+def _write_batches(connection: LimitedConnection, found: Found, applied: dict[Place, int], head: str) -> dict[str, str]:
     states = {}
     for batch in found.batches:
         states[batch.id] = state = _state(batch, found, applied[(batch.lane.table, batch.lane.channel)])
-        _write_batch(connection, batch, state, found)
+        _write_batch(connection, batch, state, found, head if state == "published" else "")
     return states
 
 
@@ -197,17 +198,20 @@ def _state(batch: BatchFile, found: Found, mark: int) -> str:
     return "published" if batch.number <= mark else "closed"
 
 
-def _write_batch(connection: LimitedConnection, batch: BatchFile, state: str, found: Found) -> None:
+def _write_batch(connection: LimitedConnection, batch: BatchFile, state: str, found: Found, commit: str) -> None:
     lane, drops = batch.lane, batch.drops
-    reason, when = found.rejected.get(batch.id, ("", None))
+    # When it was published nobody has written down; it was hardly long after it was closed.
+    reason, when = found.rejected.get(batch.id, ("", batch.closed if state == "published" else None))
     sums = (len(drops), sum(drop.bytes for drop in drops), sum(drop.rows for drop in drops))
     given: tuple[Any, ...] = (
         batch.id, lane.tenant, lane.table, lane.channel, lane.partition, batch.number, state, *sums,
         batch.closed, batch.closed_by, min(drop.accepted for drop in drops), reason, when,
+        commit,
     )  # fmt: skip
     connection.execute(
         f"INSERT INTO sterna_ingest_batch (id, {LANE}, number, state, files, bytes, rows, closed, closed_by, oldest, "  # noqa: S608
-        f"reason, settled) VALUES ({', '.join(['%s'] * len(given))}) ON CONFLICT (id) DO UPDATE SET {_TAKEN_OVER}",
+        f"reason, settled, commit_hash) VALUES ({', '.join(['%s'] * len(given))}) "
+        f"ON CONFLICT (id) DO UPDATE SET {_TAKEN_OVER}",
         given,
     )
 

@@ -6,6 +6,7 @@ The tracker is told first and the table last: whatever dies in between, saying i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sterna.edges.postgres.pool import PostgresPool
 from sterna.errors import UsageError
@@ -98,9 +99,10 @@ def replay_rewound(
     if act:
         known = _published(pool, lane)  # before it is told otherwise: a mark below that contradicts it
         if not accept:
-            _open_again(pool, lane, to)
+            reopen(pool, (lane.table, lane.channel), _AGAIN, "number > %s", (to,))
         if mark != str(target) or is_rewound(state, channel):
             set_mark(table, channel, str(target), mark, lost=known)
+        due_now(pool, (lane.table, lane.channel))
     return Replayed(lane.table, lane.channel, batches=tuple(lost), mark=str(target) if act else mark, done=act)
 
 
@@ -127,14 +129,40 @@ def _lost(pool: PostgresPool, lane: Lane, to: int, mark: int) -> dict[str, int]:
         return {row[0]: int(row[1]) for row in connection.execute(query, given).fetchall()}
 
 
-def _open_again(pool: PostgresPool, lane: Lane, to: int) -> None:
+def reopen(pool: PostgresPool, place: tuple[str, str], reason: str, which: str, given: tuple[Any, ...]) -> None:
+    """Let batches that were published wait for a worker again, and forget which replica serves them.
+
+    Args:
+        pool: the tracker's database.
+        place: table and channel.
+        reason: what the tracker says of them until they are published.
+        which: SQL that says which of these batches.
+        given: its parameters.
+    """
+    query = f"""
+        WITH again AS (
+            UPDATE sterna_ingest_batch SET state = 'closed', settled = NULL, snapshot = NULL, commit_hash = '',
+                   worker = '', leased_until = NULL, attempts = 0, reason = %s
+            WHERE table_name = %s AND channel = %s AND state = 'published' AND {which} RETURNING id)
+        DELETE FROM sterna_ingest_served USING again WHERE batch = again.id
+    """  # noqa: S608 - `which` is code
+    with pool.connection() as connection:
+        connection.execute(query, (reason, *place, *given))
+
+
+def due_now(pool: PostgresPool, place: tuple[str, str]) -> None:
+    """Let batches of a channel that were given back be taken at once: what they waited for is settled.
+
+    Args:
+        pool: the tracker's database.
+        place: table and channel.
+    """
     query = (
-        "UPDATE sterna_ingest_batch SET state = 'closed', settled = NULL, snapshot = NULL, commit_hash = '', "
-        "worker = '', leased_until = NULL, attempts = 0, reason = %s "
-        "WHERE table_name = %s AND channel = %s AND number > %s AND state = 'published'"
+        "UPDATE sterna_ingest_batch SET leased_until = NULL "
+        "WHERE table_name = %s AND channel = %s AND state IN ('closed', 'staged') AND worker = ''"
     )
     with pool.connection() as connection:
-        connection.execute(query, (_AGAIN, lane.table, lane.channel, to))
+        connection.execute(query, place)
 
 
 _AGAIN = "replayed: the table had lost it"

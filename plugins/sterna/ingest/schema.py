@@ -55,6 +55,13 @@ CREATE TABLE sterna_ingest_served (
     PRIMARY KEY (batch, region)
 );
 """
+# What an earlier sterna didn't make: up to which commit of `main` settled batches were looked for.
+_LATER = """
+CREATE TABLE sterna_ingest_seen (
+    one int PRIMARY KEY CHECK (one = 1), hash text NOT NULL, at timestamptz NOT NULL
+);
+CREATE INDEX ON sterna_ingest_batch (settled);
+"""
 
 
 def marker_uri(inbox: str) -> str:
@@ -82,6 +89,7 @@ def prepare(pool: PostgresPool, objects: Objects, inbox: str, *, anew: bool = Fa
         found = _make(pool, objects, inbox, anew=anew)
     if found != _known(objects, inbox):
         raise _lost(pool, inbox)
+    _add_later(pool)
 
 
 def is_begun(pool: PostgresPool, objects: Objects, inbox: str) -> bool:
@@ -119,18 +127,23 @@ def _make(pool: PostgresPool, objects: Objects, inbox: str, *, anew: bool) -> st
     return tracker
 
 
+def _add_later(pool: PostgresPool) -> None:
+    with pool.connection() as connection:
+        if _has(connection, "sterna_ingest_seen"):
+            return
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (MAKING,))
+            if not _has(connection, "sterna_ingest_seen"):
+                connection.execute(_LATER)
+
+
 def _is_used(objects: Objects, inbox: str) -> bool:
     # A marker alone: whoever made the tracker died before it was there.
     return any(uri != marker_uri(inbox) for uri, _, _ in objects.list(inbox))
 
 
 def _found(connection: LimitedConnection) -> str | None:
-    # Not by `to_regclass`: within a transaction it goes by what this connection has heard of, which may be outdated.
-    there = connection.execute(
-        "SELECT FROM pg_catalog.pg_tables WHERE tablename = 'sterna_ingest_version' "
-        "AND schemaname = ANY(current_schemas(false))"
-    ).fetchone()
-    if there is None:
+    if not _has(connection, "sterna_ingest_version"):
         return None
     row = connection.execute("SELECT version, tracker FROM sterna_ingest_version").fetchone()
     if row is None:
@@ -138,6 +151,12 @@ def _found(connection: LimitedConnection) -> str | None:
     if row[0] != VERSION:
         raise TrackerTooNew(f"the tracker's tables are of version {row[0]}, and this sterna knows {VERSION}")
     return str(row[1])
+
+
+def _has(connection: LimitedConnection, table: str) -> bool:
+    # Not by `to_regclass`: within a transaction it goes by what this connection has heard of, which may be outdated.
+    query = "SELECT FROM pg_catalog.pg_tables WHERE tablename = %s AND schemaname = ANY(current_schemas(false))"
+    return connection.execute(query, (table,)).fetchone() is not None
 
 
 def _known(objects: Objects, inbox: str) -> str:

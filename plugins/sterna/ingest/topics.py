@@ -28,7 +28,6 @@ from sterna.services.ingest import TenantLimits
 from sterna.services.topics import Topic
 
 log = logging.getLogger(__name__)
-_MOST_BYTES = 8 << 20  # of one drop, as this is what a reader holds for each partition
 _SLICE = 0.5
 
 
@@ -156,7 +155,7 @@ class TopicReader:
 
     def _is_full(self, partition: int) -> bool:
         held = self._held.get(partition)
-        most = min(_MOST_BYTES, self._limits.body)
+        most = min(self.topic.bytes, self._limits.body)
         return held is not None and (len(held.lines) >= most or held.rows >= self._limits.rows)
 
     def _is_due(self, partition: int) -> bool:

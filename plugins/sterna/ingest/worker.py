@@ -17,8 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
-from sterna.errors import EngineError, LeaseLost, OutOfTurn, Remedy, SternaError
+from sterna.errors import EngineError, LeaseLost, OutOfTurn, Remedy, Rewound, SternaError
 from sterna.ingest.consolidate import LEASE, Consolidated, Consolidation, Shop
+from sterna.ingest.lost import Looked
 from sterna.ingest.model import Batch
 
 log = logging.getLogger(__name__)
@@ -37,11 +38,13 @@ class Worked:
         done: batches that he settled.
         failed: batches that he gave back, by id, and why.
         stopped: why of those that wait for somebody.
+        moved: the region that is the primary by now, where that is why he ended; "": it isn't.
     """
 
     done: tuple[Consolidated, ...]
     failed: dict[str, str]
     stopped: tuple[str, ...] = ()
+    moved: str = ""
 
 
 class Worker:
@@ -52,6 +55,7 @@ class Worker:
         done: called with each batch that he settled.
         say: called with a line where one is given back.
         close: closes batches that are due; called before each look.
+        lost: looks for what `main` has lost, when it is time to; True: at once.
         sleep: waits.
         clock: seconds.
     """
@@ -62,17 +66,19 @@ class Worker:
         done: Callable[[Consolidated], object],
         say: Callable[[str], object],
         close: Callable[[], object] = lambda: None,
+        lost: Callable[[bool], Looked] = lambda urgent: Looked(),
         *,
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._shop, self._done, self._say, self._close = shop, done, say, close
+        self._shop, self._done, self._say, self._close, self._lost = shop, done, say, close, lost
         self._sleep, self._clock = sleep, clock
         self.name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._settled: list[Consolidated] = []
         self._failed: dict[str, str] = {}
         self._stopped: dict[str, str] = {}
         self._again: set[str] = set()
+        self._moved = ""
         self._mine: dict[str, Consolidation] = {}
         self._published: tuple[Consolidation, Future[Consolidated]] | None = None
         self._rng = Random()  # noqa: S311 - spreads waiting
@@ -92,7 +98,7 @@ class Worker:
             with ThreadPoolExecutor(1, thread_name_prefix="sterna-ingest-publisher") as publisher:
                 while True:
                     worked = self._round(publisher, once=once)
-                    if self._clock() >= end or (once and not worked and not self._again):
+                    if self._moved or self._clock() >= end or (once and not worked and not self._again):
                         break
                     if not worked:
                         self._sleep(_IDLE)
@@ -106,12 +112,13 @@ class Worker:
         finally:
             for work in self._mine.values():
                 work.close()
-        return Worked(tuple(self._settled), dict(self._failed), tuple(self._stopped.values()))
+        return Worked(tuple(self._settled), dict(self._failed), tuple(self._stopped.values()), self._moved)
 
     def _round(self, publisher: ThreadPoolExecutor, *, once: bool) -> bool:
         try:
             self._close()
-            batch = self._shop.queue.take(self.name, LEASE)
+            self._look()
+            batch = None if self._moved else self._shop.queue.take(self.name, LEASE)
         except SternaError as error:
             if once or error.remedy is not Remedy.RETRY:
                 raise
@@ -126,6 +133,18 @@ class Worker:
         if prepared:
             self._published = work, publisher.submit(work.publish)
         return True
+
+    def _look(self, batch: Batch | None = None) -> bool:
+        """Look for what `main` has lost; say whether that is why a batch isn't published."""
+        looked = self._lost(batch is not None)
+        self._moved = self._moved or looked.moved
+        for (table, channel), numbers in looked.again.items():
+            self._say(f"main has lost batches {numbers[0]} to {numbers[-1]} of {table}, channel {channel}: once more")
+        for (table, channel), why in looked.untold.items():
+            reason = f"Rewound: {table}, channel {channel}: {why}; say `sterna ingest replay --table … --channel …`"
+            self._failed[f"{table} {channel}"] = self._stopped[f"{table} {channel}"] = reason
+            self._say(reason)
+        return batch is not None and (batch.lane.table, batch.lane.channel) in looked.again
 
     def _finish(self) -> bool:
         """Wait until the batch that is being published is; say whether there was one."""
@@ -164,10 +183,11 @@ class Worker:
         self._done(done)
 
     def _give_back(self, batch: Batch, error: SternaError) -> None:
-        wait = self._wait(batch, error)
+        lost = isinstance(error, Rewound) and self._look(batch)
+        wait = _SOON if lost else self._wait(batch, error)
         self._shop.queue.give_back(batch.id, self.name, f"{type(error).__name__}: {error}", wait=wait)
         # What comes before it was given back by this worker: it isn't worth waiting for.
-        if isinstance(error, OutOfTurn) and not self._failed:
+        if lost or (isinstance(error, OutOfTurn) and not self._failed):
             self._again.add(batch.id)
             return
         self._failed[batch.id] = f"{type(error).__name__}: {error}"

@@ -12,6 +12,7 @@ from sterna.ha.promote import Promoted, Promotion
 from sterna.ha.rejoin import Lost, Rejoined
 from sterna.ha.site import newest_epoch
 from sterna.ha.tables import Moves
+from sterna.ingest.came_back import CameBack
 from sterna.render.lines import joined
 
 
@@ -93,11 +94,27 @@ def _moves_lines(found: Moves) -> list[str]:
     return [*lines, *(f"  {key} stays as it is: {why}" for key, why in sorted(found.left.items()))]
 
 
-def rejoined_text(done: Rejoined) -> str:
-    """Return what a rejoin did, for people."""
+def rejoined_text(done: Rejoined, batches: Sequence[CameBack] = ()) -> str:
+    """Return what a rejoin did, for people.
+
+    Args:
+        done: what it did.
+        batches: batches of ingestion in the commits that only the region had.
+    """
     seeded = done.seeded
     line = f"{seeded.region} follows {seeded.source}; {seeded.objects} objects copied; main {seeded.main[:12]}"
-    return joined([line, *_lost_lines(done.lost)])
+    return joined([line, *_lost_lines(done.lost), *map(_batch_line, batches)])
+
+
+def _batch_line(each: CameBack) -> str:
+    if each.problem:
+        return f"  {each.table}: which batches came back can't be told: {each.problem}"
+    which = f"  {each.table}, channel {each.channel}, batches {each.first} to {each.last}"
+    if each.whole:
+        return f"{which}: they are on main again, and need not be brought from there"
+    some = f"on main again up to {each.again}" if each.again else "not on main again yet"
+    region = each.channel.partition(".")[0]
+    return f"{which}: {some}; workers of {region} publish them anew: don't bring them from there"
 
 
 def _lost_lines(lost: Sequence[Lost]) -> list[str]:

@@ -37,7 +37,7 @@ def status_text(found: Sequence[SourceStanding]) -> str:
         kept += "" if each.left is None else f", and purges the first of it in {max(0, each.left)} s"
         alarm = f" — beyond {each.alarm}" if each.alarm else ""
         read = f"reading {each.epoch}, {each.drops} drops, up to {_time(each.committed)}" if each.epoch else "not begun"
-        lines.append(f"{each.name}: {read}{kept}{alarm}")
+        lines.append(f"{each.name}: {read}{kept}{_unread(each)}{alarm}")
         lines += [f"  {t.table} → {t.into}: {_behind(t.behind, t.mark)}" for t in each.tables]
         lines += [f"  {table}: new; it comes with sterna cdc resync {each.name}" for table in each.new]
         lines += [f"  {each.problem}"] if each.problem else []
@@ -51,6 +51,12 @@ def resynced_text(found: Resynced) -> str:
             [f"{found.name}: would be read again from its rows on, as reading {found.epoch}", NOTHING_CHANGED]
         )
     return f"{found.name}: whoever follows it next reads it again from its rows on, as reading {found.epoch}"
+
+
+def _unread(each: SourceStanding) -> str:
+    if each.alarm != "read_alarm" or each.read is None:
+        return ""
+    return f", not read since {each.read.isoformat(timespec='seconds')}"
 
 
 def _behind(behind: int, mark: str) -> str:

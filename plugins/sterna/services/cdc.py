@@ -33,6 +33,7 @@ class CdcSource(StrictModel):
         deletes: `hard`: a row that is deleted there goes here; `soft`: it stays, with `is_deleted` true.
         every: seconds after which what was read becomes durable, and the source may forget it.
         log_alarm: bytes of log that the source keeps for this reader, from where on that is an alarm.
+        read_alarm: seconds for which nobody has read it, from where on that is an alarm.
         purge_alarm: seconds before a MariaDB or MySQL purges log that was not read, from where on that is an alarm.
     """
 
@@ -48,6 +49,7 @@ class CdcSource(StrictModel):
     deletes: Literal["hard", "soft"] = "hard"
     every: Duration = 5
     log_alarm: Size = 2 << 30
+    read_alarm: Duration = 3_600
     purge_alarm: Duration = 86_400
 
     @field_validator("hosts")

@@ -110,6 +110,8 @@ class TenantLimits(StrictModel):
         rows: rows of one drop.
         ratio: how many times its own size a file or stream may become.
         footer: bytes of a Parquet file's footer.
+        footer_memory: bytes that the process may take that looks at a large footer.
+        footer_time: seconds that it may take.
         depth: how deep values may be nested.
         requests: drops a second, in one gateway.
         at_once: uploads under way, in one gateway.
@@ -129,6 +131,8 @@ class TenantLimits(StrictModel):
     rows: Count = 10_000_000
     ratio: Annotated[int, Field(ge=1, le=1_000_000)] = 200
     footer: Size = 16 << 20
+    footer_memory: Annotated[Size, Field(ge=256 << 20)] = 1 << 30
+    footer_time: Duration = 60
     depth: Annotated[int, Field(ge=1, le=500)] = 32
     requests: Count = 200
     at_once: Annotated[int, Field(ge=1, le=10_000)] = 32
@@ -181,6 +185,7 @@ class IngestTable(StrictModel):
         match: patterns over the dotted key, as in the registry's policies; one may stand without a list.
         create: `auto`: a table that isn't there is made of the first batch's schema; `declared`: it is refused.
         evolve: what a batch may do to the schema: nothing, add columns, or also widen types.
+        columns: columns that a table may get by what is sent, those in structs counted.
         rules: when drops become a batch.
         audit: SQL conditions over a staged batch, each of which has to hold.
         max_bad: rows that may go to the dead letters before the whole batch is rejected.
@@ -191,6 +196,7 @@ class IngestTable(StrictModel):
     )
     create: Literal["auto", "declared"] = "declared"
     evolve: Literal["none", "add", "widen"] = "none"
+    columns: Annotated[int, Field(ge=1, le=100_000)] = 2_000
     rules: CloseRules = CloseRules()
     audit: list[Annotated[str, StringConstraints(min_length=1, max_length=10_000)]] = Field(default_factory=list)
     max_bad: Annotated[int, Field(ge=0, le=_LARGEST_NUMBER)] = 0

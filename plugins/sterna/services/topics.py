@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from sterna.services.outlets import Kafka
-from sterna.services.values import Duration
+from sterna.services.values import Duration, Size
 
 TopicName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,40}$")]
 Offset = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -25,6 +25,7 @@ class Topic(Kafka):
         begin: where reading begins for the first time, by partition; one that isn't named begins with the oldest.
         tombstones: what a message without a value is: a dead letter, or nothing.
         every: seconds after which what was read becomes a drop.
+        bytes: bytes of a partition that become a drop sooner, which is what a reader holds of each.
     """
 
     name: TopicName
@@ -35,6 +36,7 @@ class Topic(Kafka):
     begin: dict[Annotated[int, Field(ge=0, lt=1 << 31)], Offset] = Field(default_factory=dict)
     tombstones: Literal["dead", "skip"] = "dead"
     every: Duration = 5
+    bytes: Annotated[Size, Field(ge=1)] = 8 << 20
 
     @property
     def whole_topic(self) -> str:

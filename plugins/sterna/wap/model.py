@@ -14,6 +14,8 @@ _PART = re.compile(r"[A-Za-z0-9_-]+")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _MARK = "sterna.applied."
 _PLACE = "sterna.applied-at."
+COMMIT = "nessie.commit.id"
+"""The property by which Iceberg tells which commit of the catalog a table was read at."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,19 @@ def flow_channel(name: str) -> Channel:
         name: the flow's name.
     """
     return Channel("flow", "all", name)
+
+
+def numbered_marks(properties: Mapping[str, str]) -> dict[str, int]:
+    """Return the marks of a table that are numbers, by their channels' whole names.
+
+    Args:
+        properties: the table's.
+    """
+    return {
+        name.removeprefix(_MARK): int(mark)
+        for name, mark in properties.items()
+        if name.startswith(_MARK) and mark.isdigit()
+    }
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from sterna.errors import CatalogStateUnknown, NotStaged, TableMoved
 from sterna.wap.decide import Append, FastForward, MarkOnly, Published, Stage, decide, is_staged
-from sterna.wap.model import Step, TableState
+from sterna.wap.model import COMMIT, Step, TableState
 
 LOOKS = 30
 """How often a table is looked at for one step before that is left to a later run."""
@@ -73,7 +73,7 @@ class Outcome:
 
     Args:
         snapshot: the snapshot that it is in; None: that is expired, and the mark tells.
-        commit: a commit of `main` that has it, "" where it was there before.
+        commit: a commit of `main` that has it; "" where the catalog doesn't tell.
         mine: whether this very call published it.
         looks: how often the table was looked at.
         staged: how often it was loaded and staged.
@@ -150,7 +150,7 @@ class _Turn(Generic[Base]):
         look = self._table.look()
         decision = decide(look.state, self._step)
         if isinstance(decision, Published):
-            return Outcome(decision.snapshot, "", False, number, self.staged)
+            return Outcome(decision.snapshot, look.state.properties.get(COMMIT, ""), False, number, self.staged)
         if isinstance(decision, Stage):
             self._load(look, decision)
             return None

@@ -16,14 +16,13 @@ from sterna.edges.spark.staged_changes import load_by_name
 from sterna.edges.spark.start import failures, require_iceberg, require_pyspark, summary
 from sterna.errors import CatalogDenied, CatalogStateUnknown, EngineError, NotStaged, TableGone, TableMoved
 from sterna.wap.decide import Append, FastForward, Published, decide, marks
-from sterna.wap.model import Channel, Step, TableState
+from sterna.wap.model import COMMIT, Channel, Step, TableState
 from sterna.wap.protocol import LOOKS, Change, Landed, Look, Outcome, refuse_unstageable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SESSION_ID = "spark.wap.id"
-_COMMIT = "nessie.commit.id"
 _ICEBERG = "org.apache.iceberg.exceptions."
 
 
@@ -99,7 +98,7 @@ class SparkTable:
                 snapshot, sequence = made.snapshotId(), made.sequenceNumber()
             properties = _java_map(self.spark, marks(step, snapshot, sequence))
             base.operations.commit(base.metadata, builder.setProperties(properties).build())
-            commit = base.operations.current().property(_COMMIT, "")
+            commit = base.operations.current().property(COMMIT, "")
         return Landed(snapshot, commit)
 
     def set_mark(self, look: Look[JavaBase], channel: Channel, mark: str) -> None:

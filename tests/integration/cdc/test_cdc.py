@@ -27,6 +27,7 @@ from sterna.cdc.status import check, read_sources, resync
 from sterna.cli.main import main
 from sterna.embedded.postgres import Database, start_postgres
 from sterna.errors import UnfitSource
+from sterna.render.cdc import status_text
 from sterna.services.model import Services
 from tests.support.world import World
 
@@ -237,6 +238,7 @@ def killed_in_the_middle(shop: Shop, write: Callable[[], None], rng: random.Rand
     finally:
         over.set()
         writer.join()
+    shop.sql("INSERT INTO a VALUES (1000, 0, 1, 'last')")  # a table without any row doesn't come
     shop.settled("a", "id, part")
     shop.settled("b")
     assert killed
@@ -357,7 +359,14 @@ def test_a_source_that_is_idle_keeps_no_log(shop: Shop, monkeypatch: pytest.Monk
     before = read_sources(shop.followed())[0].kept
     assert before is not None
     assert before > 16 << 20
-    shop.services.cdc.sources[:] = [shop.services.cdc.sources[0].model_copy(update={"log_alarm": 1 << 20})]
+    (source,) = shop.services.cdc.sources
+    shop.services.cdc.sources[:] = [source.model_copy(update={"read_alarm": 0})]
+    (standing,) = read_sources(shop.followed())
+    assert (standing.alarm, standing.exit_code) == ("read_alarm", 5)
+    assert standing.read is not None
+    since = standing.read.isoformat(timespec="seconds")
+    assert f", not read since {since} — beyond read_alarm" in status_text([standing])
+    shop.services.cdc.sources[:] = [source.model_copy(update={"log_alarm": 1 << 20})]
     (standing,) = read_sources(shop.followed())
     assert (standing.alarm, standing.exit_code) == ("log_alarm", 5)
 

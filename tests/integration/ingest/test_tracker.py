@@ -205,6 +205,15 @@ def test_a_zombie_learns_that_its_batch_is_somebody_elses(eu: Door) -> None:
     assert eu.queue.take("worker", LEASE) is None
 
 
+def test_a_tracker_that_an_earlier_sterna_made_is_made_whole(eu: Door) -> None:
+    with eu.pool.connection() as connection:
+        connection.execute("DROP TABLE sterna_ingest_seen")
+    for _ in range(2):
+        eu.prepare()
+    with eu.pool.connection() as connection:
+        assert connection.execute("SELECT count(*) FROM sterna_ingest_seen").fetchone() == (0,)
+
+
 def test_one_publisher_a_table(eu: Door) -> None:
     with eu.queue.publishing("acme.x") as first, eu.queue.publishing("acme.x") as second:
         assert (first, second) == (True, False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -13,16 +13,20 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sterna.catalog.model import Commit
 from sterna.embedded.postgres import Postgres
 from sterna.errors import CatalogStateUnknown, LeaseLost, OutOfTurn, UsageError
 from sterna.ingest import consolidate as consolidating
+from sterna.ingest.came_back import CameBack, came_back
 from sterna.ingest.columns import Column, Evolution
 from sterna.ingest.consolidate import Consolidated, Shop, consolidate
 from sterna.ingest.gather import dead_uri
+from sterna.ingest.lost import Looked, LostLook
 from sterna.ingest.marks import TableMarks
 from sterna.ingest.model import Batch, Format, State
 from sterna.ingest.near import NearCatalog
@@ -30,6 +34,7 @@ from sterna.ingest.places import batch_uri
 from sterna.ingest.region import RegionIngest
 from sterna.ingest.replay import replay_rewound
 from sterna.ingest.served import ServedLook, served_of, unserved
+from sterna.ingest.service import work
 from sterna.ingest.worker import Worker
 from sterna.registry.policy import matching
 from sterna.replica.region import RegionContext
@@ -70,9 +75,15 @@ class Room:
     def close(self) -> list[Batch]:
         return self.door.close(asked=True)
 
-    def work(self) -> list[Consolidated]:
+    @property
+    def ingest(self) -> RegionIngest:
+        settings, context = self.shop.settings, self.context
+        own = settings.regions["eu"].model_copy(update={"inbox": self.shop.inbox, "spark": "local[2]"})
+        return RegionIngest("eu", settings, own, context.registry, context.objects, self.door.pool, context)
+
+    def work(self, lost: Callable[[bool], Looked] = lambda urgent: Looked()) -> list[Consolidated]:
         done: list[Consolidated] = []
-        worker = Worker(self.shop, done.append, print)
+        worker = Worker(self.shop, done.append, print, lost=lost)
         worker.run(once=True)
         return done
 
@@ -458,11 +469,95 @@ def test_what_a_table_has_lost_comes_again_on_a_word(room: Room) -> None:
     assert TableMarks(room.context)(room.key(), str(where.channel)) == 3
 
 
+def go_back(room: Room, commit: str) -> None:
+    """Let `main` go back to an earlier commit, as a forced promotion does of a region that had no more."""
+    uri = room.world.stage.nessie.uri
+    head = room.world.catalog.reference("main").hash
+    told = {"type": "BRANCH", "name": "main", "hash": commit}
+    answer = httpx.put(f"{uri}/trees/main@{head}", params={"type": "BRANCH"}, json=told)
+    assert answer.status_code == 200, answer.text
+
+
+def keep_what_is_lost(room: Room, since: str) -> tuple[str, list[Commit]]:
+    """Keep what comes after a commit on a branch, as a rejoin does; return its name and the commits, newest first."""
+    head = room.world.catalog.reference("main").hash
+    branch = f"lost/{room.namespace}"
+    room.world.catalog.create_branch(branch, head)
+    return branch, list(room.world.catalog.history(f"main@{head}", operations=False, until=since))
+
+
+def test_what_a_promotion_has_lost_is_published_anew_once(room: Room) -> None:
+    create(room)
+    look = LostLook(room.ingest)
+    room.send({"id": 1})
+    room.close()
+    room.work()
+    room.send({"id": 11}, table="auto")
+    room.close()
+    replica = room.world.catalog.reference("main").hash
+    assert look(True) == Looked()
+    room.send({"id": 2})
+    room.close()
+    room.send({"id": -1})  # its audit fails
+    room.close()
+    room.send({"id": 4})
+    room.close()
+    assert len(room.work()) == 4
+    assert look(True) == Looked()
+    kept, commits = keep_what_is_lost(room, replica)
+    go_back(room, replica)
+    assert room.rows("id") == [(1,)]
+    channel = str(lane("").channel)
+    auto, own = CameBack(room.key("auto"), channel, 1, 1), CameBack(room.key(), channel, 2, 4)
+    assert came_back(room.context, kept, commits) == [auto, own]
+    room.send({"id": 5})
+    room.close()
+    done = room.work(look)  # it finds out by the batch that doesn't fit
+    assert sorted((each.table, each.number, each.state) for each in done) == [
+        (room.key("auto"), 1, State.PUBLISHED),
+        *((room.key(), number, State.PUBLISHED) for number in (2, 4, 5)),
+    ]
+    assert room.rows("id") == [(1,), (2,), (4,), (5,)]
+    assert room.rows("id", "auto") == [(11,)]  # the table itself was lost with it
+    told = {each.number: each for each in room.door.tracker.batches(table=room.key())}
+    assert {number: each.state for number, each in told.items() if each.state is not State.PUBLISHED} == {
+        3: State.REJECTED
+    }
+    assert {each.commit for each in told.values() if each.commit} <= set(room.commits())
+    assert look(True) == Looked()
+    assert came_back(room.context, kept, commits) == [replace(auto, again=1), replace(own, again=4)]
+    room.send({"id": 6})
+    room.close()
+    worked = work(room.context, room.ingest, print, print, once=True)  # as the command and the DAG do
+    assert ([each.number for each in worked.done], worked.failed, worked.moved) == ([6], {}, "")
+
+
+def test_what_somebody_took_away_is_not_published_anew(room: Room) -> None:
+    create(room)
+    for number in (1, 2):
+        room.send({"id": number})
+        room.close()
+        room.work()
+    room.world.sql(f"DROP TABLE {room.name()}")
+    create(room)
+    look = LostLook(room.ingest)
+    assert look(True) == Looked()
+    # Nor where the tracker doesn't know which commits had them: that is for somebody to say.
+    with room.door.pool.connection() as connection:
+        connection.execute("UPDATE sterna_ingest_batch SET commit_hash = ''")
+        connection.execute("DELETE FROM sterna_ingest_seen")
+    (why,) = look(True).untold.values()
+    assert "batches 1 to 2" in why
+    assert [each.state for each in room.door.tracker.batches()] == [State.PUBLISHED] * 2
+    worked = Worker(room.shop, print, print, lost=look).run(once=True)
+    assert worked.stopped == () and worked.done == ()
+    worked = Worker(room.shop, print, print, lost=LostLook(room.ingest)).run(once=True)
+    (stopped,) = worked.stopped
+    assert "sterna ingest replay" in stopped
+
+
 def test_since_when_each_replica_serves_a_batch(room: Room) -> None:
-    own = room.shop.settings.regions["eu"]
-    ingest = RegionIngest(
-        "eu", room.shop.settings, own, room.context.registry, room.context.objects, room.door.pool, room.context
-    )
+    ingest = room.ingest
     create(room)
     room.send({"id": 1})
     (batch,) = room.close()

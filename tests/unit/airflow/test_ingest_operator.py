@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,19 +36,19 @@ def test_the_dag_s_shape() -> None:
 
 
 class Played:
-    """A worker that has nothing behind it."""
+    """Work that has nothing behind it."""
 
     ran: tuple[float | None, bool] | None = None
     stopped: tuple[str, ...] = ()
 
-    def __init__(self, shop: Any, done: Any, say: Any, close: Any) -> None:
-        self._done = done
-
-    def run(self, seconds: float | None = None, *, once: bool = False) -> Worked:
-        type(self).ran = (seconds, once)
+    @classmethod
+    def work(
+        cls, region: Any, ingest: Any, done: Any, say: Any, seconds: float | None = None, *, once: bool = False
+    ) -> Worked:
+        cls.ran = (seconds, once)
         for number in (1, 2):
-            self._done(Consolidated(f"b{number}", "acme.t", number, State.PUBLISHED, 7, "c0ffee", 15, 45, 0, 4))
-        return Worked((), {}, self.stopped)
+            done(Consolidated(f"b{number}", "acme.t", number, State.PUBLISHED, 7, "c0ffee", 15, 45, 0, 4))
+        return Worked((), {}, cls.stopped)
 
 
 @pytest.fixture
@@ -59,19 +58,12 @@ def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaIngestOperato
     made = SternaIngestOperator(task_id="work", services=str(file), linger=timedelta(minutes=1))
     region = SimpleNamespace(region=SimpleNamespace(name="eu"))
     monkeypatch.setattr(SternaIngestOperator, "open", lambda self: region)
-    closed: list[str] = []
     monkeypatch.setattr(
         "sterna.ingest.region.open_ingest",
-        lambda *_: SimpleNamespace(pool=None, rules=None, close=lambda: closed.append("closed")),
+        lambda *_: SimpleNamespace(pool=None, rules=None, close=lambda: None),
     )
 
-    @contextmanager
-    def open_shop(*_: Any) -> Any:
-        yield None
-        closed.append("shop")
-
-    monkeypatch.setattr("sterna.ingest.shop.open_shop", open_shop)
-    monkeypatch.setattr("sterna.ingest.worker.Worker", Played)
+    monkeypatch.setattr("sterna.ingest.service.work", Played.work)
     monkeypatch.setattr(Played, "stopped", ())
     return made
 

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from sterna.errors import BadDrop, DropOverLimit, IngestError
-from sterna.ingest import check_apart
 from sterna.ingest.check_arrow import check_arrow
 from sterna.ingest.check_json import check_json
 from sterna.ingest.check_parquet import check_parquet
@@ -241,17 +240,21 @@ def footer_of(columns: int) -> bytes:
 
 
 def test_a_footer_that_takes_all_memory_ends_nothing_but_the_look_at_it(
-    sent: Callable[..., str | int], monkeypatch: pytest.MonkeyPatch
+    sent: Callable[..., str | int],
 ) -> None:
     assert (
         sent(check_parquet, footer_of(100))
         == "BadDrop: the Parquet file is broken: it says 1 rows, and its groups have 0"
     )
-    monkeypatch.setattr(check_apart, "_MEMORY", 256 << 20)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    told = sent(check_parquet, footer_of(400_000))
-    assert str(told).startswith("BadDrop: the footer of the Parquet file can't be read"), told
+    told = sent(check_parquet, footer_of(400_000), small(footer_memory=256 << 20))
+    assert str(told).startswith("DropOverLimit: the footer of the Parquet file can't be read"), told
+    assert str(told).endswith("(limits.footer_memory)")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
+
+
+def test_a_footer_that_takes_too_long_is_refused_with_its_limit(sent: Callable[..., str | int]) -> None:
+    assert "more than 0 s (limits.footer_time)" in str(sent(check_parquet, footer_of(400_000), small(footer_time=0)))
 
 
 def test_a_large_footer_that_is_honest_is_taken_and_refused_as_a_small_one(sent: Callable[..., str | int]) -> None:

@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -171,6 +171,15 @@ def test_a_schema_that_contradicts_refuses_the_drop(folder: Folder, columns: dic
     report = folder.read()
     assert (report.rows, report.bad) == (1, 1)
     assert reason in report.first
+
+
+def test_a_table_gets_no_more_columns_than_its_rule_says(folder: Folder) -> None:
+    folder.json({"id": 1, "more": {"x": 1, "y": 2}})
+    job = replace(folder.job(TABLE[:1], "add"), most=2)
+    report = read_drops(job, folder.path)
+    assert (report.rows, report.bad) == (0, 1)
+    assert "more than 2 columns, those in structs included (tables[].columns)" in report.first
+    assert read_drops(replace(job, most=4), folder.path).rows == 1
 
 
 def test_columns_are_added_and_widened_where_that_is_allowed(folder: Folder) -> None:

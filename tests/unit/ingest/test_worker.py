@@ -12,6 +12,7 @@ import pytest
 from sterna.errors import DatabaseUnreachable, LeaseLost, OutOfTurn, Rewound, SternaError, StoreUnreachable
 from sterna.ingest import worker as working
 from sterna.ingest.consolidate import Consolidated
+from sterna.ingest.lost import Looked
 from sterna.ingest.model import Batch, Lane, State
 from sterna.ingest.worker import Worker
 
@@ -86,9 +87,20 @@ class Played:
 
         monkeypatch.setattr(working, "Consolidation", Consolidation)
         shop: Any = type("Shop", (), {"queue": queue})()
+        self.looked = Looked()
+        self.urgent: list[bool] = []
         self.worker = Worker(
-            shop, lambda it: self.done.append(it.batch), lambda _: None, sleep=queue.sleep, clock=lambda: queue.now
+            shop,
+            lambda it: self.done.append(it.batch),
+            lambda _: None,
+            lost=self._look,
+            sleep=queue.sleep,
+            clock=lambda: queue.now,
         )
+
+    def _look(self, urgent: bool) -> Looked:
+        self.urgent.append(urgent)
+        return self.looked if urgent else Looked(moved=self.looked.moved)
 
 
 Play = Callable[..., Played]
@@ -124,6 +136,29 @@ def test_what_fails_waits_and_the_others_go_on(play: Play, error: SternaError, w
     assert played.queue.given_back[0] == ("b1", type(error).__name__, wait)
     assert list(worked.failed) == ["b1", "b2"]
     assert len(worked.stopped) == stopped
+
+
+def test_one_that_waits_for_what_main_has_lost_is_taken_soon(play: Play) -> None:
+    played = play(Queue(batch(2), batch(3)), Rewound("1 was published"))
+    played.looked = Looked(again={("acme.t", "eu.acme.default"): (1,)})
+    assert played.worker.run(once=True).failed == {}
+    assert played.done == ["b3", "b2"]
+    assert played.queue.given_back[0][2] < 1
+    assert played.urgent.count(True) == 1
+
+
+def test_a_worker_ends_where_another_region_is_the_primary(play: Play) -> None:
+    played = play(Queue(batch(1)))
+    played.looked = Looked(moved="eu")
+    assert played.worker.run().moved == "eu"
+    assert played.done == []
+
+
+def test_what_nobody_can_tell_of_waits_for_somebody(play: Play) -> None:
+    played = play(Queue(batch(2)), Rewound("1 was published"))
+    played.looked = Looked(untold={("acme.t", "eu.acme.default"): "no commit is known"})
+    stopped = played.worker.run(once=True).stopped
+    assert len(stopped) == 2 and "no commit is known" in stopped[0]
 
 
 def test_a_batch_that_somebody_else_has_is_left_to_him(play: Play) -> None:

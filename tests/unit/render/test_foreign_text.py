@@ -16,6 +16,7 @@ from sterna.ha.model import CatalogSite, Slot
 from sterna.ha.rejoin import Lost, Rejoined
 from sterna.ha.seed import Seeded
 from sterna.ha.tables import Move, Moves
+from sterna.ingest.came_back import CameBack
 from sterna.render import catalog as catalogs
 from sterna.render.gc import collected_text
 from sterna.render.plan import plan_text
@@ -79,7 +80,9 @@ TEXTS: dict[str, Callable[[], str]] = {
     ),
     "registry check": lambda: check_text(RegistryCheck(False, (Probe("eu", ODD, False, ODD),))),
     "moves": lambda: catalogs.moves_text(MOVES),
-    "rejoined": lambda: catalogs.rejoined_text(Rejoined(Seeded("us", "eu", 1, "ab"), (LOST,))),
+    "rejoined": lambda: catalogs.rejoined_text(
+        Rejoined(Seeded("us", "eu", 1, "ab"), (LOST,)), [CameBack(ODD, problem=ODD)]
+    ),
     "catalog status": lambda: catalogs.status_text([CatalogSite("eu", problem=ODD)]),
 }
 

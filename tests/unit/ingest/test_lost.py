@@ -1,0 +1,67 @@
+"""What is published anew after `main` went back, and what is left to somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from sterna.ingest.lost import _Line, judge
+from sterna.wap.model import Channel, SnapshotState, TableState
+
+CHANNEL = Channel("eu", "acme", "default")
+MAIN = {"c1", "c2"}
+
+
+def table(mark: str, at: int) -> TableState:
+    """A table of one snapshot, whose mark was set with another one, perhaps."""
+    properties = {CHANNEL.mark: mark, CHANNEL.place: f"{at}/{at}"} if mark else {}
+    return TableState((SnapshotState(1, None, 1),), 1, properties)
+
+
+@pytest.mark.parametrize(
+    ("state", "published", "numbers", "told"),
+    [
+        (table("3", 1), {1: "c1", 2: "c2", 3: "x3"}, (), True),
+        (table("1", 1), {1: "c1", 2: "x2", 3: "x3"}, (2, 3), True),
+        (table("1", 1), {1: "c1", 3: "x3"}, (3,), True),  # 2 was rejected
+        (table("1", 1), {2: "", 3: "x3"}, (2, 3), True),
+        (None, {1: "x1"}, (1,), True),  # the table was made in what is lost
+        (table("", 1), {1: "x1"}, (1,), True),
+        # On this very `main` somebody took the rows away: the table was made anew, or put back.
+        (table("", 1), {1: "c1", 2: "c2"}, (), True),
+        (None, {1: "c1"}, (), True),
+        (table("1", 1), {2: "c2", 3: "x3"}, (), True),
+        (table("3", 9), {3: "x3", 4: "x4"}, (), True),  # rolled back, and the mark contradicts it
+        (table("1", 1), {2: "", 3: ""}, (), False),
+    ],
+)
+def test_a_batch_is_published_anew_where_mark_and_history_both_lack_it(
+    state: TableState | None, published: Mapping[int, str], numbers: tuple[int, ...], told: bool
+) -> None:
+    found, why = judge(state, CHANNEL, published, MAIN.__contains__)
+    assert (found, not why) == (numbers, told)
+
+
+def test_main_s_history_is_read_no_further_than_a_commit_can_lie() -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    read: list[int] = []
+
+    def history(at: str, *, operations: bool) -> Iterator[SimpleNamespace]:
+        for number in range(99, 0, -1):
+            read.append(number)
+            yield SimpleNamespace(
+                hash=f"c{number}", parent=f"c{number - 1}", commit_time=start + timedelta(minutes=number)
+            )
+
+    primary = SimpleNamespace(no_ancestor=lambda: "none", history=history)
+    line = _Line(SimpleNamespace(primary=primary), "c99")  # type: ignore[arg-type]
+    assert line.has("c99", start) and read == []
+    assert not line.has("", start) and line.has("none", start)
+    assert line.has("c95", start + timedelta(minutes=200)) is False  # it can't be so much older than when it was there
+    assert read == [99]
+    assert line.has("c90", start + timedelta(minutes=91))
+    assert not line.has("x90", start + timedelta(minutes=91))
+    assert read[-1] == 80

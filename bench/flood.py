@@ -68,7 +68,7 @@ def measure_steady(world: Pair, door: Door, minutes: float, rate: float) -> list
 
 
 def measure_rival(world: Pair, minutes: float, rate: float, ours: list[float]) -> None:
-    """Append files that come at the same rate, one by one, for two minutes at most; report how late both sides are at most."""
+    """Append files that come at the same rate one by one, for two minutes at most; report how late both are at most."""
     files = some_files(max(1, round(minutes * 60 * rate)), 0)
     table = open_writer(world).create_table(_RIVAL, _rows(files[0][1]).schema)
     late, began = list[float](), time.monotonic()

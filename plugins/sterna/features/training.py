@@ -188,7 +188,7 @@ def _had_rows_before(loaded: Any, oldest: int) -> bool:
     if replaced or first.parentId() is not None or builds_on_another(dict(first.summary())):
         return True
     # A batch that was staged before this snapshot, and rejected, took a number and no rows.
-    number = first.sequenceNumber()
+    number = int(first.sequenceNumber())
     return number > 1 and sum(each.sequenceNumber() < number for each in loaded.snapshots()) < number - 1
 
 

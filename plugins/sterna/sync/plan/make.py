@@ -298,10 +298,11 @@ def _tables(
         except ReadLater:
             return None
         except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
-            dealt = isinstance(error, EngineError)  # whose workers may have died of this table: the others go on
-            fault = (
-                error if dealt else fault_of(error, context.mapping, "reading its metadata", action.source, action.key)
-            )
+            fault: SternaError
+            if isinstance(error, EngineError):
+                fault = error  # workers may have died of this table: the others go on
+            else:
+                fault = fault_of(error, context.mapping, "reading its metadata", action.source, action.key)
             outages.take(fault, context.objects)
             return action, held_entry(action.key, head, seen, _own_fault(context, fault))
 

@@ -184,7 +184,7 @@ def _had_rows_before(loaded: Any, oldest: int) -> bool:
     current snapshot alone: there the log, the counts and the sequence number tell.
     """
     first = loaded.snapshot(oldest)
-    replaced = any(each.timestampMillis() < first.timestampMillis() for each in loaded.history())
+    replaced = any(each.snapshotId() != oldest for each in loaded.history()[:1])
     if replaced or first.parentId() is not None or builds_on_another(dict(first.summary())):
         return True
     # A batch that was staged before this snapshot, and rejected, took a number and no rows.

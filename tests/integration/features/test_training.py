@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -99,3 +100,32 @@ def test_a_history_that_catalog_or_replacement_cut_is_not_told_as_nothing(shop: 
     shop.world.spark.sql(f"REFRESH TABLE replica_eu.{table}")
     with pytest.raises(LabelTooOld, match="the history that is kept begins at"):
         training_set(labels, service)
+
+
+def test_a_writer_whose_clock_is_behind(shop: Shop) -> None:
+    """A later commit counts from its own time on, with all before it; no label is told what came after that."""
+    table, sql, spark = f"main_us.{shop.features.by_name['user'].table}", shop.world.sql, shop.world.spark
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    sql(f"INSERT INTO {table} VALUES (1, 10, 'a', 1.10, {TS})")
+    sql(f"INSERT INTO {table} VALUES (2, 20, 'b', 2.20, {TS})")
+    sql(f"INSERT INTO {table} VALUES (3, 30, 'c', 3.30, {TS})")
+    jvm: Any = spark._jvm
+    loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
+    operations, last = loaded.operations(), loaded.currentSnapshot()
+    base, before = operations.current(), loaded.snapshot(last.parentId())
+    told = json.loads(jvm.org.apache.iceberg.SnapshotParser.toJson(last))
+    told |= {"snapshot-id": 7, "sequence-number": last.sequenceNumber() + 1}
+    told["timestamp-ms"] = before.timestampMillis() - 20_000
+    late = jvm.org.apache.iceberg.SnapshotParser.fromJson(json.dumps(told))
+    made = jvm.org.apache.iceberg.TableMetadata.buildFrom(base).setBranchSnapshot(before.snapshotId(), "main").build()
+    made = jvm.org.apache.iceberg.TableMetadata.buildFrom(made).setBranchSnapshot(late, "main").build()
+    operations.commit(base, made)
+    shop.world.sync()
+    at = [told["timestamp-ms"] + 1, before.timestampMillis() + 1]
+    labels = spark.createDataFrame(
+        [(id, datetime.fromtimestamp(moment / 1000, UTC), f"{id}/{place}") for place, moment in enumerate(at)
+         for id in (1, 2, 3)], "user_id LONG, event_timestamp TIMESTAMP, y STRING",
+    )  # fmt: skip
+    found = training_set(labels, TrainingService(shop.features, shop.features.services[0], "replica_eu"))
+    rows = {row["y"]: row["user.age"] for row in found.collect()}
+    assert rows == {f"{id}/{place}": id * 10 for place in (0, 1) for id in (1, 2, 3)}

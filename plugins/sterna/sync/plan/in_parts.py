@@ -57,7 +57,7 @@ _GROUP_MANIFESTS = 64
 _GROUP_BYTES = 64 << 20
 _CUT_ROWS = 1_000
 _STRETCHES = 16  # at least, where each has work for a whole batch: many tasks are spread over the cores
-_STRETCH_ROWS = 100_000  # that a process has in memory at once
+_STRETCH_ROWS = 60_000  # that a process has in memory at once
 _FAILURES = 2  # of the engine, with other tables each: then it is the engine itself
 _WRONG_KEPT = 100  # files of a wrong size, of each stretch: nobody reads the table, so each is like the others
 

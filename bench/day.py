@@ -24,7 +24,7 @@ RATE, BYTES = 8.1, 17.4e6  # files and bytes a second: 700,000 files and 1.5 TB 
 GOAL = 60.0
 _DLT = "1.31.0"
 _TABLES = 7
-_AGE = 5
+_AGE = 20  # seconds: each batch costs a commit of its table, whatever it brings
 _ROW = 16
 _PATIENCE = 600.0
 
@@ -49,7 +49,7 @@ def bench(minutes: float, share: float, work: Path | None, env: Path) -> None:
         "dlt, p50": rounded(median(theirs["late"])),
     }
     sides = {"sterna, at most": (max(ours),), "dlt, at most": (max(theirs["late"]),)}
-    case = f"backlog at {RATE:g} files a second, {_TABLES} tables, {share:g} of a day's bytes, {minutes:g} min"
+    case = f"{RATE:g} files/s, {share:g} of a day's bytes, {minutes:g} min"
     report(Result("day", case, GOAL, "at most", "s", sides, max(ours), details))
 
 

@@ -57,7 +57,7 @@ def measure_steady(world: Pair, door: Door, minutes: float, rate: float) -> list
     written = check_rows(world, _TABLE, len(ids) * _ROWS)
     says = {"files a second": rounded(len(ids) / took), "acknowledged, p50": rounded(percentile(seconds, 0.5))}
     say(f"{len(ids)} files in {took:.0f} s, on main after {max(waited(batches)):.1f} s at most: {says}")
-    case = f"{rate:g} 16 KiB files a second, {minutes:g} min"
+    case = f"{rate:g} files a second, {minutes:g} min"
     sides = {"acknowledged, p99": (percentile(seconds, 0.99),)}
     report(Result("flood", f"acknowledged at {case}", None, "at most", "s", sides, details=says))
     details = {"files sent": len(ids), "batches": len(batches), "files on main": written, "lost": 0, "twice": 0}
@@ -85,7 +85,7 @@ def measure_rival(world: Pair, minutes: float, rate: float, ours: list[float]) -
         "rival appended": f"{len(late)} of {len(files)} files",
     }
     sides = {"sterna, at most": (max(ours),), "PyIceberg's append, at most": (max(late),)}
-    case = f"backlog at {rate:g} 16 KiB files a second, {minutes:g} min"
+    case = f"backlog at {rate:g} files a second, {minutes:g} min"
     report(Result("flood", case, BACKLOG, "at most", "s", sides, max(ours), details))
 
 

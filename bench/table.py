@@ -44,17 +44,17 @@ _CASES = {
     "resume": ("1000 clients, 1000 events",),
     "outlet": (),
     "flood": (
-        "backlog at 56 16 KiB files a second, 10 min",
-        "files into one at 56 16 KiB files a second, 10 min",
+        "backlog at 56 files a second, 10 min",
+        "files into one at 56 files a second, 10 min",
     ),
-    "day": ("backlog at 8.1 files a second, 7 tables, 0.25 of a day's bytes, 3 min",),
+    "day": ("8.1 files/s, 0.25 of a day's bytes, 3 min",),
     "commits": (
         "60 a minute from one region, 1 min, p99",
         "30 a minute from each of two regions, 1 min, p99",
     ),
     "arrive": ("accepted, until on main, p50", "on main, until eu serves it, with follow, p50"),
     "kafka": ("1000000 rows", "files of 1000000 rows"),
-    "workers": ("20 batches of 100 files of 16 KiB, 4 tables",),
+    "workers": ("20 batches of 100 files, 4 tables",),
     "capacity": (),
     "kpi": ("a figure of 10000000 rows", "1000 askers"),
     "materialize": ("1000000 rows", "1000 changes in 1000000 rows"),
@@ -103,4 +103,4 @@ def _sides(line: dict[str, Any] | None) -> list[str]:
     unit = "MiB" if line["unit"] == "MiB" else "s"
     where = f"{line['at']}, {line['cores']} cores, {line['rounds']} rounds, {line['versions']['sterna']}"
     sides = (f"  * {side}: {values['median']:g} {unit}" for side, values in line["sides"].items())
-    return [f"* {line['case']} ({where})", *sides]
+    return [f"* {line['case']}", f"  ({where})", *sides]

@@ -35,7 +35,7 @@ def bench(rounds: int, work: Path | None) -> None:
 
         sides = alternate({"two workers": run(2), "one worker": run(1)}, rounds, say, warm_up=0)
     batches = _TABLES * _CHANNELS
-    case = f"{batches} batches of {_FILES} files of 16 KiB, {_TABLES} tables"
+    case = f"{batches} batches of {_FILES} files, {_TABLES} tables"
     report(Result("workers", case, GOAL, "at least", "times", sides))
 
 

@@ -40,6 +40,7 @@ from sterna.replica.wanted import kept
 from sterna.sync.blame import fault_of
 from sterna.sync.engine import Engine
 from sterna.sync.placement import placement_of
+from sterna.sync.sizes import MANY
 from sterna.sync.working import answered, deal, error_of, objects_of
 
 if TYPE_CHECKING:
@@ -59,7 +60,6 @@ _LENGTHS_OF = {role: _CHILDREN[role] for role in (DELETE_MANIFEST, MANIFEST_LIST
 # to read.
 _CHILDREN_INLINE = 2_000
 _HERE_AT_ONCE = 8
-_MANY = 16  # files, of which one listing tells more than a request each
 
 Children = dict[str, tuple[str, int]]
 
@@ -156,7 +156,7 @@ def _left(objects: Objects, role: str, rows: list[dict[str, Any]], results: _Res
 
     A look at each goes with its work, where they are few.
     """
-    if len(rows) <= _MANY:
+    if len(rows) <= MANY:
         return rows
     sizes = objects.sizes({row["target"] for row in rows})
     for row in rows:

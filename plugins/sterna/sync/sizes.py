@@ -10,6 +10,8 @@ from sterna.edges.stores.objects import Objects
 from sterna.errors import EngineError, SternaError, StoreUnreachable
 from sterna.sync.blame import OUTAGES, fault_of, is_dark, place_of
 
+MANY = 16
+"""From more files than these on one listing tells sizes with less than a request each."""
 Dark = dict[str, StoreUnreachable]
 """By the id of a location: the error of its store, which did not answer. It takes long to find that out, once."""
 

@@ -20,6 +20,7 @@ from sterna.replica import file_list as listing
 from sterna.replica.file_list import CONTENT, POSITION_DELETE
 from sterna.replica.region import RegionContext
 from sterna.sync.plan.reading import parsed, read_files
+from sterna.sync.sizes import MANY
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +32,7 @@ DELETED = 2
 _POSITION_DELETES = 1  # content of a data_file
 _WRITTEN_AT_ONCE = 8
 _WAITING_BYTES = 16 << 20
-_MANY = 16  # manifests, of which one listing tells more than a request each
+_WAITING_OBJECTS = 16
 
 
 def read_manifests(
@@ -80,7 +81,7 @@ def _written_before(context: RegionContext, targets: Iterable[str]) -> set[str]:
     are written.
     """
     listed = set(targets)
-    sizes = context.objects.sizes(listed) if len(listed) > _MANY else {}
+    sizes = context.objects.sizes(listed) if len(listed) > MANY else {}
     return {target for target, size in sizes.items() if size is not None}
 
 
@@ -104,7 +105,7 @@ class _Writing:
 
     def add(self, uri: str, data: bytes) -> None:
         self._waiting.append((uri, data))
-        if len(self._waiting) >= _MANY or sum(len(data) for _, data in self._waiting) >= _WAITING_BYTES:
+        if len(self._waiting) >= _WAITING_OBJECTS or sum(len(data) for _, data in self._waiting) >= _WAITING_BYTES:
             self._all()
 
     def _all(self) -> None:

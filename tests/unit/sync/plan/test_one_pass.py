@@ -12,7 +12,7 @@ import pytest
 from sterna.edges.stores.objects import Objects
 from sterna.errors import StoreUnreachable
 from sterna.replica.records import Report, StageReport
-from sterna.sync import localize, stages
+from sterna.sync import localize, sizes, stages
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan import one_pass
 from sterna.verify.structure import verify_structure
@@ -101,10 +101,10 @@ def test_manifests_with_deletes_wait_for_what_these_become(world: World) -> None
     assert deep(world) == ()
 
 
-@pytest.mark.parametrize("many", [one_pass._MANY, 3])
+@pytest.mark.parametrize("many", [sizes.MANY, 3])
 def test_what_a_killed_plan_wrote_is_taken_over(world: World, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
-    for module in (one_pass, localize):
-        monkeypatch.setattr(module, "_MANY", many)
+    for module, name in ((one_pass, "MANY"), (one_pass, "_WAITING_OBJECTS"), (localize, "MANY")):
+        monkeypatch.setattr(module, name, many)
     for _ in range(MANY):
         location = world.write("a")
     world.commit(a=location)

@@ -251,6 +251,7 @@ class Deliverer:
         if self.told.state != "standby":
             self.told.state, self.told.stepped_back = "standby", self.told.stepped_back + 1
             self._waiting.clear()
+            self._alone = 0
             self._close()
             self._seen = ""
         self._stop.wait(self._options.standby * random.uniform(0.7, 1.3))  # noqa: S311 - no secret
@@ -258,7 +259,7 @@ class Deliverer:
             found = self.tag.look()
         except ReferenceNotFound:
             self._read = None
-            self.tag.lost = False
+            self.tag.lost, self.told.state = False, "starting"
             return
         moved = found != self._seen or found == self._head()
         if moved or not self._seen:
@@ -274,7 +275,6 @@ class Deliverer:
         self.told.state, self.told.problem = "delivering", ""
 
     def _failed(self, error: Exception) -> None:
-        self.told.failures += 1
         kind = type(error).__name__
         if self.told.problem != kind:
             known = isinstance(error, SternaError)
@@ -283,6 +283,7 @@ class Deliverer:
         self.told.problem = kind
         if self.told.state != "standby":
             self.told.state = "retrying"
+        self.told.failures += 1  # last: whoever sees it sees the state with it
 
     def _pause(self, asked: float | None = None) -> None:
         growing = min(self._options.longest, self._options.pause * 2 ** min(self._tries - 1, 16))

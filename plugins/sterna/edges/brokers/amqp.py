@@ -89,7 +89,8 @@ class AmqpSender:
         self._used = time.monotonic()
         if problem is not None:
             self.close()  # what goes on as if nothing was is a new connection
-        return Sent(len(deliveries) if count is None else count, problem)
+        taken = len(deliveries) if count is None else count
+        return Sent(taken, problem if taken < len(messages) else None)  # nothing is left to be told a problem of
 
     def close(self) -> None:
         """See `Sender.close`."""

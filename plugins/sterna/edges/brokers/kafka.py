@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -19,7 +22,8 @@ from sterna.errors import CredentialError, EventRefused, ReceiverUnreachable, St
 from sterna.registry.connection import Credential
 from sterna.services.outlets import Kafka
 
-_SLICE = 0.5
+_SLICE = 0.1  # seconds: a flush of 0.2 s goes on to call back after a fatal error, which is pending then
+_GOODBYES = 10
 _UNKNOWN_TOPIC_MS = 5_000
 _MOST_BYTES = 100_000_000  # the broker has the word on sizes, not we
 _REFUSED = (
@@ -28,13 +32,91 @@ _REFUSED = (
     KafkaError.INVALID_RECORD,
     KafkaError.POLICY_VIOLATION,
 )
+_ENDED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # our own doing, no answer
 _VAGUE = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)  # a handshake may fail with this, and then say why
 quiet = logging.getLogger("sterna.edges.brokers.librdkafka")
 quiet.addHandler(logging.NullHandler())
 quiet.propagate = False
 
-Answers = dict[int, KafkaError | None]
-"""What became of each message, by its place: an error, or None where it is acknowledged."""
+Record = tuple[bytes, bytes, dict[str, str | bytes | None]]
+"""A message as Kafka takes it: value, key and headers."""
+Report = tuple[KafkaError | None, Any]
+"""What became of a message: an error or None, and the message as it was delivered."""
+
+
+class _Call:
+    """The messages of one call: which go next, and what became of each.
+
+    What librdkafka calls back with may have an exception pending already, its fatal error. So a report is stored, and
+    read later: any call of a method would be a `SystemError` there.
+    """
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._reports: dict[int, Report] = {}
+        tables: dict[str, list[int]] = {}
+        for index, message in enumerate(messages):
+            tables.setdefault(message.table, []).append(index)
+        # By the place of a table's first message: those that wait for it.
+        self._behind = {first: others for first, *others in tables.values()}
+        self._firsts = frozenset(self._behind)
+        self._ready = deque(self._behind)
+        self._size = len(messages)
+
+    def next(self) -> int | None:
+        """Return the place of a message that may be sent, None where there is none just now."""
+        if not self._ready:
+            for index in [index for index in self._behind if self._acknowledged(index)]:
+                self._ready += self._behind.pop(index)
+        return self._ready[0] if self._ready else None
+
+    def took(self) -> None:
+        """Say that the next one is on its way."""
+        self._ready.popleft()
+
+    def answering(self, index: int) -> Callable[[KafkaError | None, Any], None]:
+        """Return what stores what became of a message."""
+
+        def answered(error: KafkaError | None, delivered: Any) -> None:
+            self._reports[index] = (error, delivered if index in self._firsts else None)
+
+        return answered
+
+    @property
+    def goes_on(self) -> bool:
+        """Not all is acknowledged, and none has failed."""
+        return not self.whole and all(map(self._acknowledged, self._reports))
+
+    @property
+    def whole(self) -> bool:
+        """All are acknowledged."""
+        return self.count == self._size
+
+    @property
+    def count(self) -> int:
+        """How many are acknowledged, from the first one on."""
+        return next((index for index in range(self._size) if not self._acknowledged(index)), self._size)
+
+    @property
+    def error(self) -> KafkaError | None:
+        """Why the first one that isn't acknowledged isn't."""
+        error = self._reports.get(self.count, (None, None))[0]
+        return None if error is None or error.code() in _ENDED else error
+
+    @property
+    def refusal(self) -> KafkaError | None:
+        """Why one of them never will be."""
+        return next((error for error, _ in self._reports.values() if error and error.code() in _REFUSED), None)
+
+    def _acknowledged(self, index: int) -> bool:
+        """Tell whether a broker has a message.
+
+        librdkafka takes it for granted once a later one was taken. Of the first one of a table, before which a broker
+        may not know the producer, that is not so: an acknowledgement that came from a broker has an offset.
+        """
+        if index not in self._reports:
+            return False
+        error, delivered = self._reports[index]
+        return error is None and (delivered is None or delivered.offset() is not None)
 
 
 class KafkaSender:
@@ -60,50 +142,52 @@ class KafkaSender:
         self._trouble: KafkaError | None = None  # what the connection complained of
 
     def send(self, messages: Sequence[Message]) -> Sent:
-        """See `Sender.send`."""
-        answers: Answers = {}
-        self._trouble = None
+        """See `Sender.send`.
+
+        Where a broker knows nothing of a producer yet it takes whatever comes, also what was sent behind a message that
+        it has just refused (Apache Kafka, `ProducerAppendInfo`). So the first message of each table goes ahead, and the
+        others of that table once it is acknowledged.
+        """
+        call = _Call(messages)
+        self._trouble = raised = None
         try:
             producer = self._open()
-            for index, message in enumerate(messages):
-                self._produce(producer, message, index, answers)
-            self._wait(producer, answers)
+            record = cache(lambda index: _record(messages[index]))
+            self._produce(producer, call, record)
+            for index in range(len(messages)):  # meanwhile it connects, and looks for the topic
+                record(index)
+            end = time.monotonic() + self.patience
+            while call.goes_on and time.monotonic() < end:
+                producer.flush(_SLICE)
+                self._produce(producer, call, record)
         except KafkaException as error:
-            # What comes after the first one that wasn't taken is of no interest.
-            answers.setdefault(next(at for at in range(len(messages) + 1) if at not in answers), error.args[0])
-        except BufferError:
-            pass  # what found no room has no answer
-        count = next((at for at in range(len(messages)) if at not in answers or answers[at] is not None), None)
-        if count is None:
-            return Sent(len(messages))
-        problem = _problem(answers.get(count) or self._trouble)
-        # A fatal error ends a producer. And what is still under way might arrive later, behind its own repetition.
-        self.close()
-        return Sent(count, problem)
+            raised = error.args[0]
+        trouble = raised or self._trouble
+        if not call.whole:
+            # A fatal error ends a producer. And what is still under way might arrive later, behind its own repetition.
+            self.close()
+        return Sent(call.count, None if call.whole else _problem(call.refusal or call.error or trouble))
 
     def close(self) -> None:
         """See `Sender.close`."""
         producer, self._producer = self._producer, None
-        if producer is not None:
-            producer.purge()
-            producer.flush(1.0)
+        if producer is None:
+            return
+        producer.purge()
+        for _ in range(_GOODBYES):
+            with suppress(KafkaException):  # its fatal error, once more
+                if not producer.flush(_SLICE):
+                    return
 
-    def _wait(self, producer: Producer, answers: Answers) -> None:
-        """Wait until all is answered, or one message isn't taken: none behind it will be."""
-        end = time.monotonic() + self.patience
-        while producer.flush(min(_SLICE, max(0.0, end - time.monotonic()))) and time.monotonic() < end:
-            if any(answers.values()):
+    def _produce(self, producer: Producer, call: _Call, record: Callable[[int], Record]) -> None:
+        topic = self._settings.topic
+        while (index := call.next()) is not None:
+            try:
+                value, key, headers = record(index)
+                producer.produce(topic, value, key, on_delivery=call.answering(index), headers=headers)
+            except BufferError:  # there is room once some are acknowledged
                 return
-
-    def _produce(self, producer: Producer, message: Message, index: int, answers: Answers) -> None:
-        def answered(error: KafkaError | None, delivered: Any) -> None:
-            answers[index] = error
-
-        attributes, body = message.binary()
-        headers: list[tuple[str, str | bytes | None]] = [("content-type", b"application/json")]
-        headers += [(f"ce_{name}", value.encode()) for name, value in attributes.items()]
-        key = message.table.encode(errors="replace")
-        producer.produce(self._settings.topic, body, key, on_delivery=answered, headers=headers)
+            call.took()
 
     def _open(self) -> Producer:
         if self._producer is None:
@@ -132,6 +216,13 @@ class KafkaSender:
             "error_cb": self._complained,
             **access(self._settings, login),
         }
+
+
+def _record(message: Message) -> Record:
+    attributes, body = message.binary()
+    headers: dict[str, str | bytes | None] = {f"ce_{name}": told.encode() for name, told in attributes.items()}
+    headers["content-type"] = b"application/json"
+    return body, message.table.encode(errors="replace"), headers
 
 
 def refuse_half(credential: Credential | None) -> None:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from sterna.errors import SternaError
 
-_NOT_ATTRIBUTES = ("data", "datacontenttype")
+_as_text = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Message:
     def binary(self) -> tuple[Mapping[str, str], bytes]:
         """Return it for brokers, as CloudEvents 1.0, binary mode: its attributes, and its data alone as JSON."""
         envelope = json.loads(self.text)
-        told = {name: str(value) for name, value in envelope.items() if name not in _NOT_ATTRIBUTES}
-        attributes = {name: value.encode(errors="replace").decode() for name, value in told.items()}
+        data = envelope.pop("data")
+        envelope.pop("datacontenttype", None)
+        attributes = {name: str(value).encode(errors="replace").decode() for name, value in envelope.items()}
         try:
-            body = json.dumps(envelope["data"], separators=(",", ":"), ensure_ascii=False).encode()
+            return attributes, _as_text(data).encode()
         except UnicodeEncodeError:
-            body = json.dumps(envelope["data"], separators=(",", ":")).encode()
-        return attributes, body
+            return attributes, json.dumps(data, separators=(",", ":")).encode()
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Sent:
 
     Args:
         count: how many messages, from the first one on, are acknowledged.
-        problem: why the next one isn't; None: all are.
+        problem: why the others aren't; None: all are.
         retry_after: seconds that the receiver asks to be left alone for.
     """
 
@@ -63,8 +63,8 @@ class Sender(Protocol):
         """Send messages in order, and wait for their acknowledgements; raises nothing of sterna's.
 
         Returns:
-            How far it came. The problem is `ReceiverUnreachable`: later it may go well; `EventRefused`: never;
-            `OutletDisabled`: nothing is wanted any more.
+            How far it came. The problem is `ReceiverUnreachable`: later it may go well; `EventRefused`: for one of
+            those that are left it never will; `OutletDisabled`: nothing is wanted any more.
         """
         ...
 

@@ -75,10 +75,12 @@ def main() -> int:
     set_up()
     environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}", "VIRTUAL_ENV": str(VENV)}
     if sys.argv[1] == "check":
-        results = [
-            subprocess.run([BIN / check[0], *check[1:]], cwd=HERE, env=environment).returncode for check in CHECKS
+        started = [
+            (check, subprocess.Popen([BIN / check[0], *check[1:]], cwd=HERE, env=environment)) for check in CHECKS
         ]
-        return max(results)
+        failed = [" ".join(check) for check, process in started if process.wait()]
+        print(f"failed: {', '.join(failed)}" if failed else "all checks passed")
+        return 1 if failed else 0
     command, *arguments = COMMANDS[sys.argv[1]]
     cwd = HERE if sys.argv[1] in ("bench", "test") else None
     os.chdir(cwd or os.getcwd())

@@ -10,7 +10,6 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
@@ -19,7 +18,7 @@ from bench.regions import Pair
 from bench.writer import properties
 from sterna.edges.jars import Jar
 from sterna.edges.java import find_java
-from sterna.embedded.jars import ICEBERG_AWS, fetch_jars
+from sterna.embedded.jars import ICEBERG_AWS, fetch_jars, pyspark_jars
 from sterna.embedded.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
 
 _JARS = Path(__file__).with_name("connect.jars")
@@ -131,9 +130,7 @@ def _written(path: Path, settings: Mapping[str, object]) -> Path:
 def _classpath() -> str:
     rows = [line.split() for line in _JARS.read_text().splitlines() if line and not line.startswith("#")]
     jars = [Jar(group, artifact, version, int(size), digest) for group, artifact, version, size, digest in rows]
-    spec = find_spec("pyspark")
-    assert spec is not None and spec.origin is not None
-    hadoop = sorted(Path(spec.origin).with_name("jars").glob("hadoop-client-*.jar"))
+    hadoop = [path for path in pyspark_jars() if path.name.startswith("hadoop-client-")]
     return os.pathsep.join(map(str, [*fetch_jars([*jars, ICEBERG_AWS]), *hadoop]))
 
 

@@ -51,6 +51,8 @@ class Pair:
 
     def path(self, uri: str) -> Path:
         """Return where a URI's object stands on disk."""
+        if uri.startswith("file://"):
+            return Path(uri.removeprefix("file://"))
         bucket, _, key = uri.removeprefix("s3://").partition("/")
         folder = self.stage.endpoints[bucket.removesuffix("-lake")].folder
         assert folder is not None
@@ -119,7 +121,9 @@ def regions(
         environ = spark_environment(world.stage.work, memory=memory)
         # The embedded deployment starts quickly; a rival that runs for a minute gets the whole compiler.
         settings = Path(environ["SPARK_CONF_DIR"], "spark-defaults.conf")
-        settings.write_text(settings.read_text().replace(_QUICK_START, ""))
+        text = settings.read_text()
+        assert _QUICK_START in text
+        settings.write_text(text.replace(_QUICK_START, ""))
         with environment(environ):
             spark = start_session(environ, cores=cores, name="bench")
             try:

@@ -57,7 +57,7 @@ def measure(world: Regions, table: BigTable, rounds: int, *, alone: bool) -> Non
         def ours() -> float:
             key = _commit_again(world, table, next(numbers))
             with peak_memory(every=0.2) as found:
-                seconds = seed(context, key, table.entries, engine)
+                seconds = _seed(context, key, table.entries, engine)
             peaks.update({kind: max(peak, peaks.get(kind, 0.0)) for kind, peak in found.items()})
             for name, each in zip(_STAGES, seconds, strict=True):
                 taken[name].append(each)
@@ -80,14 +80,21 @@ def measure(world: Regions, table: BigTable, rounds: int, *, alone: bool) -> Non
     report(Result("scale", f"{table.entries} entries", GOAL, "at least", "times", found, details=details))
 
 
-def seed(context: RegionContext, key: Key, entries: int, engine: Engine) -> list[float]:
-    """Bring a table's metadata, and return the seconds of each stage."""
-    options, times = SyncOptions(tables=(key_name(key),)), [time.monotonic()]
+def plan_of(
+    context: RegionContext, options: SyncOptions, entries: int, engine: Engine
+) -> tuple[stages.Planned, StageReport]:
+    """Plan a sync of a table of so many files, none of which exists; return the plan, and the word that all came."""
     planned = stages.plan(context, options, say, engine=engine)
-    times.append(time.monotonic())
     files = sum(batch.files for batch in planned.batches)
     assert files == entries, files
-    copied = StageReport(files=files, bytes=sum(batch.bytes for batch in planned.batches))
+    return planned, StageReport(files=files, bytes=sum(batch.bytes for batch in planned.batches))
+
+
+def _seed(context: RegionContext, key: Key, entries: int, engine: Engine) -> list[float]:
+    """Bring a table's metadata, and return the seconds of each stage."""
+    times = [time.monotonic()]
+    planned, copied = plan_of(context, SyncOptions(tables=(key_name(key),)), entries, engine)
+    times.append(time.monotonic())
     localized = stages.localize(context, planned.run, copied, say, engine)
     times.append(time.monotonic())
     done = stages.publish(context, planned.run, copied, localized, say)

@@ -1,5 +1,5 @@
-"""One stage of a sync in a process of its own, as an Airflow task or the command line has it; it says how much
-memory it took.
+"""One stage of a sync, or verify, in a process of its own, as an Airflow task or the command line has it; it says how
+much memory it took.
 
 `python -m bench.stage {"stage": "plan", "registry": "…"}` prints one JSON line; see `bench.memory`.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from sterna.replica.region import open_region
 from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
+from sterna.verify.structure import verify_structure
 
 
 def main() -> None:
@@ -40,6 +42,10 @@ def _run(job: dict[str, Any], context: Any) -> dict[str, Any]:
     if job["stage"] == "sync":
         done = sync(context, SyncOptions(), _say)
         return {"outcome": done.outcome, "held": len(done.held)}
+    if job["stage"] == "verify":
+        started = time.monotonic()
+        found = verify_structure(context)
+        return {"seconds": time.monotonic() - started, "files": found.files, "faults": found.faults}
     if job["stage"] == "plan":
         planned = stages.plan(context, SyncOptions(), _say)
         return {

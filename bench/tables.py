@@ -102,7 +102,9 @@ def build_table(
     return table
 
 
-def place_files(world: Regions, table: BigTable, root: str, manifests: Sequence[int] | None = None) -> None:
+def place_files(
+    world: Regions, table: BigTable, root: str, manifests: Sequence[int] | None = None, *, linked: bool = False
+) -> None:
     """Make data files of a table, sparse ones of the right size, below a URI: its own location, or where its copies go.
 
     Args:
@@ -110,16 +112,21 @@ def place_files(world: Regions, table: BigTable, root: str, manifests: Sequence[
         table: the table.
         root: what stands for the table's location.
         manifests: those whose files are made; None: all.
+        linked: let the files of a folder be one, with many names: millions are more than a disk has inodes for.
     """
     folder = world.path(root) / "data"
     for manifest in table.manifests() if manifests is None else manifests:
-        made = ""
+        made = first = ""
         for part, name in table.files(manifest):
             place = f"{folder}/part={part}"
+            path = f"{place}/{name}.parquet"
+            if linked and place == made:
+                os.link(first, path)
+                continue
             if place != made:
                 os.makedirs(place, exist_ok=True)
-                made = place
-            descriptor = os.open(f"{place}/{name}.parquet", os.O_WRONLY | os.O_CREAT)
+                made, first = place, path
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
             os.ftruncate(descriptor, table.file_size)
             os.close(descriptor)
     settle()

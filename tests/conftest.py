@@ -15,11 +15,11 @@ from tests.support.sharing import SPARK, BySharedServers, group_of, turn_of
 _TESTS = Path(__file__).parent
 # Random suites: how much of each is played in every run, with --quick and with --long.
 _SIZES: dict[str, tuple[Any, Any, Any]] = {
-    "histories": (4, 0, 300),
+    "histories": (2, 0, 300),
     "history_minutes": (None, None, 60.0),
     "fuzz_seconds": (20.0, 2.0, 1800.0),
     "poisons": (60, 10, 20_000),
-    "simulation_seeds": (300, 40, 20_000),
+    "simulation_seeds": (100, 40, 20_000),
     "soak_minutes": (1.0, 0.0, 60.0),
     "writer_rounds": (2, 0, 20),
 }
@@ -68,17 +68,17 @@ settings.register_profile("quick", deadline=None, max_examples=10)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("how much")
-    group.addoption("--quick", action="store_true", help="only what needs no server, with few seeds: two minutes")
-    group.addoption("--long", action="store_true", help="only what is random or long, at length: about two hours")
+    group.addoption("--quick", action="store_true", help="only what needs no server, with few seeds: seven minutes")
+    group.addoption("--long", action="store_true", help="only what is random, long or rare: about two hours")
     group.addoption("--regions", action="store_true", help="also kill regions and links between them (tests/ha)")
     group = parser.getgroup("random suites", "each with its own number; the seed of a failure plays it again")
-    group.addoption("--histories", type=int, help="how many random histories to play (4)")
+    group.addoption("--histories", type=int, help="how many random histories to play (2)")
     group.addoption("--history-minutes", type=float, help="start no further history after so many minutes")
     group.addoption("--history-seed", type=int, help="play the history of this seed, and no other")
     group.addoption("--fuzz-seconds", type=float, help="how long to damage files, all kinds together (20)")
     group.addoption("--fuzz-seed", type=int, help="the one file of this seed")
     group.addoption("--poisons", type=int, help="how many tables to poison in whole syncs (60)")
-    group.addoption("--simulation-seeds", type=int, help="how many seeds to play (300)")
+    group.addoption("--simulation-seeds", type=int, help="how many seeds to play (100)")
     group.addoption("--simulation-seed", type=int, help="play this seed, and no other")
     group.addoption("--writer-rounds", type=int, help="how often to let several writers meet in one table (2)")
     group.addoption("--soak-minutes", type=float, help="how long to kill syncs while writers go on (1)")
@@ -96,6 +96,11 @@ def pytest_configure(config: pytest.Config) -> None:
             setattr(config.option, name, sizes[column])
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name bytes by how many they are: some hold the time of their making, and workers must agree on a test's name."""
+    return f"{len(val)} bytes" if isinstance(val, bytes) else None
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     path = _path(collection_path)
     if config.getoption("quick") and path.startswith(_MARKS["server"] + _MARKS["airflow"] + _MARKS["slow"]):
@@ -109,10 +114,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _mark(item)
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(_TIMEOUT + _seconds_asked_for(config)))
-    if config.getoption("long"):
-        wanted = {item: bool(item.get_closest_marker("long") or item.get_closest_marker("regions")) for item in items}
-        config.hook.pytest_deselected(items=[item for item in items if not wanted[item]])
-        items[:] = [item for item in items if wanted[item]]
+    long = config.getoption("long")
+    wanted = {item: _is_wanted(item, long=long) for item in items}
+    config.hook.pytest_deselected(items=[item for item in items if not wanted[item]])
+    items[:] = [item for item in items if wanted[item]]
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: turn_of(_path(item.path)))
 
@@ -120,6 +125,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> BySharedServers | None:
     return BySharedServers(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def _is_wanted(item: pytest.Item, *, long: bool) -> bool:
+    marks = {mark.name for mark in item.iter_markers()}
+    return bool(marks & {"long", "regions", "rare"}) if long else "rare" not in marks
 
 
 def _mark(item: pytest.Item) -> None:

@@ -4,6 +4,7 @@ nothing.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -46,15 +47,12 @@ def test_three_layers_follow_one_another_though_a_task_is_killed(world: World) -
 
 def followers(world: World) -> list[psutil.Process]:
     """The tasks that have started a Spark for flows."""
-    below = psutil.Process(world.airflow.processes[1].pid).children(recursive=True)
-    return [parent for each in below if _is_spark(each) and (parent := each.parent()) is not None]
-
-
-def _is_spark(process: psutil.Process) -> bool:
-    try:
-        return any("sterna-flow" in word for word in process.cmdline())
-    except psutil.Error:  # it has just ended
-        return False
+    found = []
+    for each in psutil.Process(world.airflow.processes[1].pid).children(recursive=True):
+        with suppress(psutil.Error):  # it has just ended, or who started it
+            if any("sterna-flow" in word for word in each.cmdline()) and (parent := each.parent()) is not None:
+                found.append(parent)
+    return found
 
 
 def third(world: World) -> list[tuple[Any, ...]]:

@@ -10,7 +10,7 @@ from tests.support.faults.command_lines import watching
 
 
 def test_a_secret_on_a_command_line_is_seen() -> None:
-    with watching("the-canary", "another") as lines:
+    with watching("the-canary", "a-second-canary") as lines:
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "--password=the-canary"])
         try:
             deadline = time.monotonic() + 30

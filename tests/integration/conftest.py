@@ -17,6 +17,12 @@ from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.stores import Stores, file_stores, moto_stores, rclone_stores
 from tests.support.world import World, world_of
 
+# A query of a few rows is over before its code were compiled.
+_FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
 
 @pytest.fixture(scope="session")
 def nessie_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nessie]:
@@ -44,14 +50,21 @@ def branch(catalog: CatalogWriter) -> str:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
+def spark_environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The variables with which a Spark is as small, and has as much, as the one below."""
+    return spark_environment(tmp_path_factory.mktemp("spark"), memory="2g")
+
+
+@pytest.fixture(scope="session")
+def spark(spark_environ: dict[str, str], pytestconfig: pytest.Config) -> SparkSession:
     """The one Spark session of this process: it writes tables, and sterna localizes with it."""
     # Hundreds of queries, each of a whole table's history, would fill the heap with what the web UI could show of them.
     kept = {
         f"spark.{name}": "10"
         for name in ("sql.ui.retainedExecutions", "ui.retainedJobs", "ui.retainedStages", "ui.retainedTasks")
     }
-    return start_session(spark_environment(tmp_path_factory.mktemp("spark"), memory="2g"), settings=kept)
+    few = {} if pytestconfig.getoption("long") else _FEW_ROWS  # at length as Spark is elsewhere
+    return start_session(spark_environ, settings={**kept, **few, "spark.ui.enabled": "false"})
 
 
 @pytest.fixture(scope="session")

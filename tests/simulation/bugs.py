@@ -23,6 +23,7 @@ from sterna.replica.region import RegionContext
 from sterna.sync import copy as copying
 from sterna.sync import holds
 from sterna.sync.copy import CopyFile, CopyResult
+from sterna.sync.plan import changed_table
 from sterna.sync.plan import changes as looking
 from sterna.sync.plan import compare as comparing
 from sterna.sync.plan import make as planning
@@ -41,19 +42,25 @@ _FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
 @contextmanager
 def copy_sets_from_deltas() -> Iterator[None]:
     """Only what snapshots added that the replica has not seen is copied (apache/iceberg#14458)."""
-    real = planning.table_files
+    real = changed_table.table_files
 
     def table_files(
-        context: RegionContext, table: str, uri: str, target: str, metadata: TableMetadata, here: TableMetadata | None
+        context: RegionContext,
+        table: str,
+        uri: str,
+        target: str,
+        metadata: TableMetadata,
+        here: TableMetadata | None,
+        **options: Any,
     ) -> Any:
-        files = real(context, table, uri, target, metadata, here)
+        files = real(context, table, uri, target, metadata, here, **options)
         seen = {snapshot.snapshot_id for snapshot in here.snapshots} if here else set()
         new = {snapshot.snapshot_id for snapshot in metadata.snapshots} - seen
         added_by = _added_by(context, metadata)
         keep = [row["role"] != CONTENT or added_by.get(row["source"]) in new for row in files.to_pylist()]
         return files.filter(keep)
 
-    with patch("sterna.sync.plan.make.table_files", table_files):
+    with patch("sterna.sync.plan.changed_table.table_files", table_files):
         yield
 
 
@@ -169,6 +176,11 @@ def in_transit_and_forgotten() -> AbstractContextManager[Any]:
         return replace(settled, held=tuple(item for item in settled.held if not item.in_transit)), found
 
     return patch("sterna.sync.plan.make._small_ones", small_ones)
+
+
+def a_round_proves_what_a_clean_up_took() -> AbstractContextManager[object]:
+    """What the large lane has brought whole counts as here, though a clean-up deleted files since."""
+    return patch("sterna.sync.plan.lanes.replaced_since", lambda catalog, branch, since, head: False)
 
 
 def held_named_before_they_are_written_down() -> AbstractContextManager[object]:

@@ -5,7 +5,8 @@ What its writers commit there, what its maintenance removes, and what stood ther
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from random import Random
 
 from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Content, Delete, Key, Operation, Put, namespace_content
@@ -79,25 +80,41 @@ class Main:
         made = {key: self.changes.change(now[key]) if key in now else self._new(key) for key in keys}
         self._commit(made, [], "write")
 
-    def write_at_home(self, *, large: bool = False) -> Key:
+    def write_at_home(self, *, large: bool = False, home: str = "") -> Key:
         """Make a table, under a name that was never used, whose files all lie where it does; return its key."""
         key = ("h", f"t{len(self.heads)}")
+        with self._at_home(large=large):
+            made = self.changes.append(self.changes.create(key[-1], home))
+        self._commit({key: made}, [], "write at home")
+        return key
+
+    def put_away(self, key: Key) -> Table:
+        """Drop a table, and return it."""
+        table = self.tables()[key]
+        self._commit({}, [key], "put away")
+        return table
+
+    def bring_back(self, key: Key, table: Table) -> None:
+        """Put a table back that was put away, with many more bytes."""
+        with self._at_home(large=True):
+            made = self.changes.append(table)
+        self._commit({key: made}, [], "bring back")
+
+    @contextmanager
+    def _at_home(self, *, large: bool) -> Iterator[None]:
         before = self.changes.scattered, self.changes.large
         self.changes.scattered, self.changes.large = False, float(large)
-        self._commit({key: self._new(key)}, [], "write at home")
+        yield
         self.changes.scattered, self.changes.large = before
-        return key
 
     def change_at(self, home: str) -> None:
         """Append to a table all files of which lie in one place, and expire what was; make it the first time."""
         key = ("h", "here")
-        before = self.changes.scattered, self.changes.large
-        self.changes.scattered, self.changes.large = False, 0.0
-        table = self.tables().get(key) or self.changes.create(key[-1], home.rstrip("/"))
-        made = self.changes.append(table)
+        with self._at_home(large=False):
+            table = self.tables().get(key) or self.changes.create(key[-1], home.rstrip("/"))
+            made = self.changes.append(table)
         gone = {item.id for item in made.snapshots} - {made.current}
         self._commit({key: self.changes.without(made, gone)}, [], "write there")
-        self.changes.scattered, self.changes.large = before
 
     def drop(self) -> None:
         """Drop a table; sometimes make another one under its name in the same commit."""

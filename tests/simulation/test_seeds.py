@@ -1,7 +1,7 @@
 """The seeded simulation: sterna's own stages, with the catalog, the stores and the clock in memory, and all that
 goes wrong.
 
-    python3 run.py test tests/simulation --simulation-seeds 20000     more seeds than the 300 of each run
+    python3 run.py test tests/simulation --simulation-seeds 20000     more seeds than the 100 of each run
     python3 run.py test tests/simulation --simulation-seed 4711       one seed again; one that fails shows its trace
 """
 

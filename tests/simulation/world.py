@@ -31,6 +31,7 @@ from tests.simulation.catalog import ActorsCatalog
 from tests.simulation.changes import FAR, LARGE
 from tests.simulation.cleaning import KEEP, Cleaning
 from tests.simulation.clock import Clock
+from tests.simulation.coming_back import come_back
 from tests.simulation.delivering import Delivering, Receiver
 from tests.simulation.foresight import Foresight
 from tests.simulation.in_parts import all_in_parts
@@ -58,7 +59,7 @@ class World:
 
     Args:
         seed: decides everything.
-        parts: the files of new tables are listed in parts.
+        parts: the new files of tables are listed in parts.
     """
 
     def __init__(self, seed: int, *, parts: bool = False) -> None:
@@ -207,6 +208,8 @@ class World:
         self.deliver_the_rest()
         if self.upkeep.at_work and self.seed % 4 == 1:
             Promoted(self).play()
+        if self.seed % 8 == 2 and SyncOptions(lane="small").leaves_large(self.region):
+            come_back(self)
 
     def _keep_up(self) -> None:
         """All is quiet: what is behind the horizon expires, and two sweeps leave what is needed, and nothing else."""
@@ -218,7 +221,7 @@ class World:
         key = self.main.write_at_home()
         self.tell(f"{FAR} is dark and nothing else")
         try:
-            report = self._sync_of("small").once()
+            report = self.sync_of("small").once()
         except StoreUnreachable as error:
             raise Violation(f"isolation: {key_name(key)} is not published: {error}") from error
         if key_name(key) not in report.published:
@@ -230,7 +233,7 @@ class World:
     def _while_it_is_in_transit(self) -> None:
         """While a large copy is under way, or was killed, others are published by the next sync of the small lane."""
         big = key_name(self.main.write_at_home(large=True))
-        publisher = self._sync_of("small")
+        publisher = self.sync_of("small")
         publisher.once()
         self.large[0].begin()
         key = key_name(self.main.write_at_home())
@@ -250,7 +253,7 @@ class World:
         other.go_on()
         self.invariants.check()
 
-    def _sync_of(self, lane: Literal["all", "small", "large"]) -> Syncing:
+    def sync_of(self, lane: Literal["all", "small", "large"]) -> Syncing:
         """Somebody whom nobody disturbs."""
         return Syncing("S", self.syncs[0].context, self.tell, self.rng, SyncOptions(lane=lane))
 
@@ -419,6 +422,9 @@ class Serial:
         return self
 
     def __exit__(self, *_: object) -> None:
+        pass
+
+    def shutdown(self, **_: bool) -> None:
         pass
 
     map = staticmethod(map)

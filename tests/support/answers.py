@@ -59,6 +59,7 @@ def ask(spark: SparkSession, table: str, without: Collection[str] = ()) -> Answe
         without: metadata tables that Iceberg itself can't answer for this table.
     """
     properties = {row[0]: row[1] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
+    table = _remembered(spark, table)
     metadata = _json_rows(_union(spark, {name: (f"{table}.{name}", "*") for name in ("snapshots", "refs", "history")}))
     staged = _staged(metadata)
     metadata["snapshots"] = [row for row in metadata["snapshots"] if row["snapshot_id"] not in staged]
@@ -69,10 +70,28 @@ def ask(spark: SparkSession, table: str, without: Collection[str] = ()) -> Answe
         str(row["snapshot_id"]): (f"{table} VERSION AS OF {row['snapshot_id']}", columns)
         for row in metadata["snapshots"]
     }
-    wanted |= {f"ref {row['name']}": (f"{table} VERSION AS OF '{row['name']}'", columns) for row in metadata["refs"]}
+    names = [row["name"] for row in metadata["refs"] if row["name"] != "main"]  # that is "now"
+    wanted |= {f"ref {name}": (f"{table} VERSION AS OF '{name}'", columns) for name in names}
     found = _union(spark, wanted | {f"#{name}": (f"{table}.{name}", "*") for name in _METADATA if name not in without})
     metadata |= _json_rows({name: found.pop(f"#{name}", []) for name in _METADATA})
     return Answers(spark.table(table).schema.json(), properties, metadata, found)
+
+
+def _remembered(spark: SparkSession, table: str) -> str:
+    """Return a table's name in a catalog like its own that remembers tables: our queries name each a dozen times.
+
+    It is forgotten here before it is asked.
+    """
+    catalog, _, rest = table.partition(".")
+    own, other = f"spark.sql.catalog.{catalog}", f"spark.sql.catalog.{catalog}_asked"
+    settings: Any = spark.conf
+    if settings.get(other, None) is None:
+        for name, value in settings.getAll.items():
+            if name == own or name.startswith(f"{own}."):
+                settings.set(name.replace(own, other, 1), value)
+        settings.set(f"{other}.cache-enabled", "true")
+    spark.sql(f"REFRESH TABLE {catalog}_asked.{rest}")
+    return f"{catalog}_asked.{rest}"
 
 
 def differences(main: Answers, replica: Answers, mapping: Mapping, *, pruned: bool = False) -> list[str]:

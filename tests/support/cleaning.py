@@ -10,13 +10,23 @@ from sterna.gc.run import collect
 from sterna.verify.structure import verify_structure
 from tests.support.small_world import World, ruled, run
 
-START = datetime.now(UTC)
-LATER = START + timedelta(days=9)  # than `keep` and `grace`
-MUCH_LATER = LATER + timedelta(days=2)
+
+def after(**time: float) -> datetime:
+    """The moment so long after this one: asked while a test runs, since a whole run of the tests takes hours."""
+    return datetime.now(UTC) + timedelta(**time)
 
 
-def clean(world: World, now: datetime = LATER, **options: Any) -> Collected:
-    return collect(world.context(), GcOptions(**{"delete": True, "patience": 0.0, **options}), now=now)
+def later() -> datetime:
+    return after(days=9)  # than `keep` and `grace`
+
+
+def much_later() -> datetime:
+    return after(days=11)
+
+
+def clean(world: World, now: datetime | None = None, **options: Any) -> Collected:
+    given = {"delete": True, "patience": 0.0, **options}
+    return collect(world.context(), GcOptions(**given), now=now or later())
 
 
 def files(world: World, part: str = "") -> set[str]:

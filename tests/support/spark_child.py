@@ -40,6 +40,7 @@ CONNECTION = json.dumps(
     }
 )
 ENVIRONMENT = {"AIRFLOW_CONN_LAKE": CONNECTION}
+Trouble = Callable[[str, Callable[[str], str], str], str]
 
 
 def main(master: str, folder: Path, ui: str) -> dict[str, Any]:
@@ -53,7 +54,9 @@ def main(master: str, folder: Path, ui: str) -> dict[str, Any]:
         found |= _failures(session)
         found["cancelled"] = _cancelled(session, folder)
         found["whole sync"] = _synced(master, folder)
-        found["in parts"] = _in_parts(session, folder)
+        found["in parts"] = _in_parts(session, folder, spark_jobs.die_once)
+        if settings.get("spark.speculation"):
+            found["speculated"] = _in_parts(session, folder, spark_jobs.until_done_again)
         found["after"] = map_items(session, spark_jobs.upper, ["still there"])
         if not session.connect:
             found["reused"] = _reused(master, session)
@@ -198,23 +201,23 @@ def _synced(master: str, folder: Path) -> list[str]:
     return lines
 
 
-def _in_parts(session: Session, folder: Path) -> dict[str, Any]:
-    """Bring a table whose files are listed in parts; the worker that is first is killed, as one is for its memory.
+def _in_parts(session: Session, folder: Path, trouble: Trouble) -> dict[str, Any]:
+    """Bring a table whose files are listed in parts, while workers have some trouble.
 
-    Returns what the first sync held, what both published, and the labels of the jobs.
+    Returns what the first sync held, what both published, the labels of the jobs, and the trouble's marks.
     """
     for name, value in (("MANY_MANIFESTS", 5), ("_GROUP_MANIFESTS", 2)):
         setattr(in_parts, name, value)
-    marks = folder / "killed"
+    marks = folder / f"marks-{trouble.__name__}"
     marks.mkdir()
-    world, labels = make_world(folder / "in-parts"), list[str]()
+    world, labels = make_world(folder / f"in-parts-{trouble.__name__}"), list[str]()
     regions = [{**each, "localize": "auto"} for each in world.registry.model_dump()["regions"]]
     world = with_registry(world, regions=regions)
     world.commit(a=[world.write("a") for _ in range(7)][-1], b=world.write("b"))
 
     def engine(function: Callable[[str], str], items: Sequence[str], label: str) -> list[str]:
         labels.append(label)
-        return map_items(session, partial(spark_jobs.die_once, str(marks), function), items, label=label)
+        return map_items(session, partial(trouble, str(marks), function), items, label=label)
 
     reports = [
         sync(world.context(), SyncOptions(files_per_batch=2), lambda line: None, engine=engine) for _ in range(2)
@@ -225,7 +228,7 @@ def _in_parts(session: Session, folder: Path) -> dict[str, Any]:
         "published": sorted(key for report in reports for key in report.published),
         "copied": sum(report.copied.files for report in reports),
         "labels": sorted(set(labels)),
-        "killed": len(list(marks.iterdir())),
+        "marks": sorted(path.name.partition("-")[0] for path in marks.iterdir()),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -59,4 +60,25 @@ def die_once(marks: str, function: Callable[[str], str], item: str) -> str:
     with suppress(FileExistsError):
         os.close(os.open(f"{marks}/first", os.O_CREAT | os.O_EXCL))
         os.kill(os.getpid(), signal.SIGKILL)
+    return function(item)
+
+
+def until_done_again(marks: str, function: Callable[[str], str], item: str) -> str:
+    """Do an item; whoever is the first of all waits until somebody else begins the same one, and goes on beside it.
+
+    Args:
+        marks: an empty folder that all workers see.
+        function: what is done.
+        item: what it is done with.
+    """
+    name = hashlib.sha256(item.encode()).hexdigest()
+    mine, again = Path(marks, f"first-{name}"), Path(marks, f"again-{name}")
+    if mine.exists():
+        again.touch()
+    with suppress(FileExistsError):
+        os.close(os.open(f"{marks}/first", os.O_CREAT | os.O_EXCL))
+        mine.touch()
+        end = time.monotonic() + 120.0
+        while not again.exists() and time.monotonic() < end:
+            time.sleep(0.01)
     return function(item)

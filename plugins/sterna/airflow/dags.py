@@ -56,8 +56,8 @@ The sync leaves them out, as *in transit*, so that all others are published mean
 | task | what it does |
 |---|---|
 | plan | lists what the tables in transit lack here |
-| copy | copies the files that lie in other regions, and proves each present; when all of a table are here, a run of \
-the sync publishes it |
+| copy | copies the files that lie in other regions, and proves each present; when all of a table are here, it is \
+localized, and a run of the sync publishes it |
 | localize | writes this region's own copy of every file that holds paths |
 | arrive | ends the round, and starts a run of the sync, which publishes what is here |
 

@@ -94,7 +94,8 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
 class SternaCopyOperator(SternaOperator):
     """Copy batches of foreign files, one after the other, and prove each file present; return the counts.
 
-    Where the large lane has brought all files of a table, it updates the asset of `main`: a sync publishes it.
+    Where the large lane has brought all files of a table, it localizes that, and updates the asset of `main`: a sync
+    publishes it.
 
     Args:
         run: URI of the run's folder.

@@ -70,7 +70,9 @@ class Costs:
         copy_file_seconds: one more copied file of a batch, at the default of 32 at once.
         copy_bytes: bytes a second through one copying machine.
         verify_seconds: a file in `verify --structure`.
-        plan_bytes: memory of a planned file.
+        plan_bytes: memory of a planned file, where the plan's own process lists it.
+        plan_files: new files of a table from about which on they are listed in parts, which no process holds: some
+            128 MiB of manifests.
         plan_base_bytes: memory of a plan without files.
         snapshot_bytes: bytes of a snapshot in metadata.json.
         evidence_bytes: bytes of plan and report that a sync leaves.
@@ -90,6 +92,7 @@ class Costs:
     copy_bytes: float = 67e6
     verify_seconds: float = 58.9e-6
     plan_bytes: float = 960
+    plan_files: float = 1e6
     plan_base_bytes: float = 60 * MIB
     snapshot_bytes: float = 850
     evidence_bytes: float = 17_000

@@ -133,7 +133,7 @@ def _seed(load: Load, costs: Costs, limits: Limits) -> tuple[Need, ...]:
         Need("plan and localize of the seed", metadata / 3600, "hours on two cores"),
         Need(
             "memory of the largest table's plan",
-            (costs.plan_base_bytes + load.largest * costs.plan_bytes) / 1e9,
+            (costs.plan_base_bytes + min(load.largest, costs.plan_files) * costs.plan_bytes) / 1e9,
             "GB",
             limits.process_bytes / 1e9,
             "a larger task",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from sterna.cleaning.model import Amount
+from sterna.cleaning.model import NOTHING, Amount
+from sterna.edges.disk.rows import Rows
 from sterna.replica.reach import ReachedFiles
 
 if TYPE_CHECKING:
@@ -26,6 +27,34 @@ def schema() -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([("uri", pa.string()), ("size", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
+
+
+class Files:
+    """Files with size and time of last change, on local disk beyond some hundred thousand.
+
+    Args:
+        parts: tables of `schema`, in any order.
+
+    Raises:
+        EngineError: there is no room on local disk; `add` says so too.
+    """
+
+    def __init__(self, parts: Iterable[pa.Table] = ()) -> None:
+        self._rows = Rows("uri")
+        self.amount = NOTHING
+        for part in parts:
+            self.add(part)
+
+    def add(self, part: pa.Table) -> None:
+        """Take more files in; no file may come twice."""
+        if part.num_rows:
+            self._rows.add(part)
+            self.amount += amount(part)
+
+    def parts(self) -> Iterator[pa.Table]:
+        """Yield all files in the order of their URIs, in tables of some ten thousand."""
+        if self.amount.files:
+            yield from self._rows.sorted()
 
 
 def table(files: Sequence[Listed]) -> pa.Table:
@@ -54,31 +83,40 @@ def total(listed: Iterable[Listed]) -> Amount:
     return Amount(len(sizes), sum(sizes))
 
 
-def amount(files: pa.Table) -> Amount:
+def amount(part: pa.Table) -> Amount:
     """Return how many files there are and their size."""
     import pyarrow.compute as pc
 
-    return Amount(files.num_rows, pc.sum(files.column("size")).as_py() or 0)
+    return Amount(part.num_rows, pc.sum(part.column("size")).as_py() or 0)
 
 
-def without(files: pa.Table, reached: ReachedFiles) -> pa.Table:
-    """Return the files that aren't reached."""
+def without(parts: Iterable[pa.Table], reached: ReachedFiles) -> Iterator[pa.Table]:
+    """Yield the files that aren't reached."""
     import pyarrow.compute as pc
 
-    return files.filter(pc.invert(reached.has(files.column("uri").to_pylist())))
+    for part in parts:
+        yield part.filter(pc.invert(reached.has(part.column("uri").to_pylist())))
 
 
-def gone(doomed: pa.Table, failures: Mapping[str, object]) -> pa.Table:
-    """Return what of the files that were to be deleted is gone."""
+def among(parts: Iterable[pa.Table], others: Iterable[pa.Table], *, wanted: bool = True) -> Iterator[pa.Table]:
+    """Yield the files whose URIs are among others, or aren't; one table of each is in memory.
+
+    Args:
+        parts: the files, in the order of their URIs.
+        others: a column `uri`, in order too.
+        wanted: whether to yield those that are among them, or the rest.
+    """
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return doomed.filter(pc.invert(pc.is_in(doomed.column("uri"), pa.array(list(failures), pa.string()))))
-
-
-def left(unreachable: pa.Table, doomed: pa.Table, failures: Mapping[str, object]) -> pa.Table:
-    """Return what is unreachable still after a deletion."""
-    import pyarrow.compute as pc
-
-    away = gone(doomed, failures).column("uri").combine_chunks()
-    return unreachable.filter(pc.invert(pc.is_in(unreachable.column("uri"), away)))
+    rest = iter(others)
+    other = next(rest, None)
+    for part in parts:
+        found = pa.array(np.zeros(len(part), np.bool_))
+        while other is not None:
+            found = pc.or_(found, pc.is_in(part.column("uri"), other.column("uri").combine_chunks()))
+            if other.column("uri")[-1].as_py() > part.column("uri")[-1].as_py():
+                break  # it may have some of the next files too
+            other = next(rest, None)
+        yield part.filter(found if wanted else pc.invert(found))

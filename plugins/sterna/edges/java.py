@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +78,10 @@ def java_home_for_spark(java: Java, folder: Path) -> Path:
         f"exec '{java.executable}' \"$@\"\n",
         mode=0o755,
     )
+    library = folder / "lib"
+    if not library.exists():
+        with suppress(FileExistsError):  # of another process
+            library.symlink_to(java.home / "lib")
     # So that `find_java` in a child whose JAVA_HOME this is takes it for what it is to Spark: a Java with the module.
     modules = " ".join(sorted({*java.modules, VECTOR_MODULE}))
     _write(folder / "release", f'JAVA_VERSION="{java.version}"\nMODULES="{modules}"\n', mode=0o644)

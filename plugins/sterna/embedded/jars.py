@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
@@ -17,7 +15,7 @@ from xml.sax.saxutils import quoteattr
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from sterna.edges.jars import Jar, cache_folder
+from sterna.edges.jars import Jar, cache_folder, locked
 from sterna.edges.java import find_java
 from sterna.embedded.java import network_options
 from sterna.embedded.process import Process, start_process
@@ -69,10 +67,16 @@ def fetch_jars(jars: Iterable[Jar] = ALL_JARS, *, console: Console | None = None
     folder = cache_folder() / "jars"
     if any(_missing(wanted, folder)):
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder / ".lock"):
+        with locked(folder / ".lock"):
             # Looked at again: whoever held the lock may have fetched them.
             _download(list(_missing(wanted, folder)), folder, console or Console(stderr=True))
     return [folder / jar.file_name for jar in wanted]
+
+
+def pyspark_jars() -> list[Path]:
+    """Return the jars that the package pyspark brings, by name; none where it is missing."""
+    spec = find_spec("pyspark")
+    return sorted((Path(spec.origin).parent / "jars").glob("*.jar")) if spec and spec.origin else []
 
 
 def _missing(jars: Iterable[Jar], folder: Path) -> Iterator[Jar]:
@@ -80,13 +84,6 @@ def _missing(jars: Iterable[Jar], folder: Path) -> Iterator[Jar]:
         path = folder / jar.file_name
         if not path.exists() or path.stat().st_size != jar.size:
             yield jar
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _download(jars: list[Jar], folder: Path, console: Console) -> None:
@@ -124,10 +121,9 @@ def _start_ivy(jars: list[Jar], staging: Path) -> Process:
 
 
 def _ivy_jar() -> Path:
-    spec = find_spec("pyspark")
-    folder = Path(spec.origin).parent / "jars" if spec and spec.origin else Path()
-    for path in folder.glob("ivy-*.jar"):
-        return path
+    for path in pyspark_jars():
+        if path.name.startswith("ivy-"):
+            return path
     raise EngineError(
         "the package pyspark, whose Ivy fetches Java libraries, is not installed",
         hint="install sterna with the extra 'local'",

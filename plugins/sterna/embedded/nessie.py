@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import os
+import signal
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
+from urllib.parse import quote
 
 from rich.console import Console
 
+from sterna.edges.class_archive import archive_options
 from sterna.edges.java import find_java
 from sterna.embedded.access import Access
 from sterna.embedded.jars import NESSIE, fetch_jars
 from sterna.embedded.postgres import Database
 from sterna.embedded.process import LOOPBACK, Process, free_port, start_process, wait_until_ready
 from sterna.embedded.s3 import Endpoint
+from sterna.errors import EngineError
 
 _START_SECONDS = 90.0
+_REHEARSAL_SECONDS = 120.0
+_ENDED = (0, -signal.SIGTERM, 128 + signal.SIGTERM)  # a JVM that was asked to
 # Small and quick to start rather than quick in the long run: one collector thread, no optimising compiler.
 _JVM_OPTIONS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
@@ -85,6 +92,32 @@ def start_nessie(
         EngineError: Java or the server is missing, or it did not start.
     """
     (jar,) = fetch_jars([NESSIE], console=console)
+
+    say = (console or Console(stderr=True)).print
+    options = archive_options("nessie", find_java(), [jar], partial(_rehearse, jar), say)
+    return _start(jar, work, options, database, warehouses, port, access)
+
+
+def _rehearse(jar: Path, options: Sequence[str], folder: Path) -> None:
+    process = _start(jar, folder, options).process
+    try:
+        process.stop(grace=_REHEARSAL_SECONDS)
+    except BaseException:  # it is asked already to end, and takes its time
+        process.stop(grace=0.0)
+        raise
+    if process.popen.returncode not in _ENDED:
+        raise EngineError(f"Nessie's rehearsal failed; the end of its log:\n{process.log_tail()}")
+
+
+def _start(
+    jar: Path,
+    work: Path,
+    options: Sequence[str],
+    database: Database | None = None,
+    warehouses: Sequence[Warehouse] = (),
+    port: int | None = None,
+    access: Access | None = None,
+) -> Nessie:
     port, management_port = port or free_port(), free_port()
     environ = {**os.environ, **_store_settings(database), **_warehouse_secrets(warehouses)}
     environ |= {
@@ -97,7 +130,8 @@ def start_nessie(
         command = [
             find_java().executable,
             *_JVM_OPTIONS,
-            f"-Dquarkus.config.locations={','.join(str(each) for each in locations)}",
+            *options,
+            f"-Dquarkus.config.locations={','.join(quote(str(each)) for each in locations)}",
             "-jar",
             jar,
         ]

@@ -73,6 +73,13 @@ class Process:
             return ""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
+    def wait(self, seconds: float) -> None:
+        """Wait until the child has ended by itself; stop it when it does not."""
+        try:
+            self._await_end(seconds)
+        finally:
+            self.stop()
+
     def stop(self, grace: float = 15.0) -> None:
         """End the child and whatever it started in its session: Airflow and Spark give their workers process groups
         of their own.
@@ -83,10 +90,7 @@ class Process:
         if self.popen.returncode is not None:
             return
         _signal_group(self.pid, self.stop_signal)
-        deadline = time.monotonic() + grace
-        # Waited for without reaping: as long as the child is unreaped its id can't be given to a stranger's group.
-        while not _has_exited(self.pid) and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
+        self._await_end(grace)
         deadline = time.monotonic() + grace
         while (members := _session(self.pid)) and time.monotonic() < deadline:
             for member in members:
@@ -94,6 +98,12 @@ class Process:
                     os.kill(member, signal.SIGKILL)
             time.sleep(_POLL_SECONDS)
         self.popen.wait()
+
+    def _await_end(self, seconds: float) -> None:
+        """Wait without reaping: as long as the child is unreaped its id can't be given to a stranger's group."""
+        deadline = time.monotonic() + seconds
+        while self.is_alive() and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
 
 
 def start_process(

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from sterna.edges.class_archive import archive_options
 from sterna.edges.environment import environment
 from sterna.edges.java import find_java, java_home_for_spark
 from sterna.edges.spark.start import start_classic
-from sterna.embedded.jars import ICEBERG_AWS, ICEBERG_SPARK, fetch_jars
-from sterna.embedded.process import LOOPBACK
+from sterna.embedded.jars import ICEBERG_AWS, ICEBERG_SPARK, fetch_jars, pyspark_jars
+from sterna.embedded.process import LOOPBACK, start_process
 from sterna.embedded.s3 import Endpoint
+from sterna.errors import EngineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_REHEARSAL_SECONDS = 300.0
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 # What the environment variables of `s3.CLIENT_ENVIRONMENT` say, as the properties that reach the JVM with its settings.
 _JAVA_OPTIONS = (
@@ -40,7 +45,9 @@ appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 
-def spark_environment(work: Path, *, memory: str = "1g", console: Console | None = None) -> dict[str, str]:
+def spark_environment(
+    work: Path, *, memory: str = "1g", archive: bool = True, console: Console | None = None
+) -> dict[str, str]:
     """Write the settings of a Spark with Iceberg into a folder and return the variables with which a Spark here
     takes them.
 
@@ -49,23 +56,44 @@ def spark_environment(work: Path, *, memory: str = "1g", console: Console | None
     Args:
         work: the folder for settings and temporary files.
         memory: the heap of the one JVM, as Spark writes it.
+        archive: start it from a class archive, which is made where there is none.
         console: where the download of the Iceberg jars is shown; None for standard error.
 
     Raises:
         EngineError: Java or the jars can't be had.
     """
-    folder = work / "spark"
+    console = console or Console(stderr=True)
+    jars = _class_path(console)
+    rehearse = partial(_rehearse, jars)
+    options = archive_options("spark", find_java(), jars, rehearse, console.print) if archive else []
+    return _environment(work / "spark", jars, memory, options)
+
+
+def _class_path(console: Console) -> list[Path]:
+    """Return all jars. Spark's own are among them, though it finds them itself: a class archive is for a beginning of
+    the class path, and Spark puts the folder of its settings, which is another each time, before them.
+    """
+    return [*fetch_jars([ICEBERG_SPARK, ICEBERG_AWS], console=console), *pyspark_jars()]
+
+
+def _environment(folder: Path, jars: Sequence[Path], memory: str, options: Sequence[str]) -> dict[str, str]:
     conf = folder / "conf"
     conf.mkdir(parents=True, exist_ok=True)
-    _write_settings(conf, _settings(folder, memory, console))
+    lines = [f"{name} {value}" for name, value in _settings(folder, jars, memory, options).items()]
+    (conf / "spark-defaults.conf").write_text("\n".join(lines) + "\n")
+    (conf / "log4j2.properties").write_text(ERRORS_ONLY)
     java_home = java_home_for_spark(find_java(), folder / "java")
     return {"JAVA_HOME": str(java_home), "SPARK_CONF_DIR": str(conf), "SPARK_LOCAL_IP": LOOPBACK}
 
 
-def _write_settings(conf: Path, settings: Mapping[str, str]) -> None:
-    lines = [f"{name} {value}" for name, value in settings.items()]
-    (conf / "spark-defaults.conf").write_text("\n".join(lines) + "\n")
-    (conf / "log4j2.properties").write_text(ERRORS_ONLY)
+def _rehearse(jars: Sequence[Path], options: Sequence[str], folder: Path) -> None:
+    """Have another process do with Spark what is done with it here, and wait for its end."""
+    environ = {**os.environ, **_environment(folder / "spark", jars, "1g", options), "TMPDIR": str(folder)}
+    command = [sys.executable, "-m", "sterna.embedded.spark_rehearsal", folder / "stage"]
+    process = start_process("Spark's rehearsal", command, log=folder / "log", env=environ)
+    process.wait(_REHEARSAL_SECONDS)
+    if process.popen.returncode:
+        raise EngineError(f"Spark's rehearsal failed; the end of its log:\n{process.log_tail()}")
 
 
 def start_session(
@@ -138,12 +166,17 @@ def add_catalog(spark: SparkSession, name: str, uri: str, ref: str, warehouse: s
         spark.conf.set(key, value)
 
 
-def _settings(folder: Path, memory: str, console: Console | None) -> dict[str, str]:
-    jars = fetch_jars([ICEBERG_SPARK, ICEBERG_AWS], console=console)
+def _quoted(option: str) -> str:
+    return f'"{option}"' if " " in option else option
+
+
+def _settings(folder: Path, jars: Sequence[Path], memory: str, options: Sequence[str]) -> dict[str, str]:
     return {
         "spark.driver.memory": memory,
         "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in jars),
-        "spark.driver.extraJavaOptions": " ".join(_JAVA_OPTIONS),
+        "spark.driver.extraJavaOptions": " ".join(
+            f'"{each}"' if " " in each else each for each in (*_JAVA_OPTIONS, *options)
+        ),
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",

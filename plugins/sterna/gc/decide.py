@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
-from sterna.cleaning.files import Listed, chunks, filtered, schema, table, total
+from sterna.cleaning.files import Files, Listed, chunks, filtered, table, total
 from sterna.cleaning.model import Amount
 from sterna.cleaning.passes import Pass, found_by_all, older
 from sterna.errors import TableError
@@ -15,9 +14,6 @@ from sterna.registry.edition import split_edition
 from sterna.registry.mapping import Mapping
 from sterna.replica.reach import ReachedFiles
 from sterna.replica.run_folder import is_working
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _EVIDENCE = ("runs", "collect", "transit", "planning", "sweep", "features")
 FILE, EVIDENCE, LETTER, STRANGE = "file", "evidence", "letter", "strange"
@@ -100,14 +96,14 @@ class SortedOut:
         strange: what sterna did not write.
         evidence: what runs and passes wrote down.
         superseded: metadata.json that older heads alone name.
-        unreachable: URI, size and time of last change of what no kept head reaches.
-        refused: the same of what only refused tables reach.
+        unreachable: what no kept head reaches.
+        refused: what only refused tables reach.
     """
 
     objects: Amount
     strange: Amount
-    unreachable: pa.Table
-    refused: pa.Table
+    unreachable: Files
+    refused: Files
     evidence: Amount
     superseded: Amount
 
@@ -128,10 +124,8 @@ def sort_out(
         refused: what refused tables reach; what is kept is kept nevertheless.
         superseded: metadata.json that is kept for older heads alone.
     """
-    import pyarrow as pa
-
     objects = strange = evidence = superseded_ones = Amount()
-    unreachable, only_refused = [schema().empty_table()], [schema().empty_table()]
+    unreachable, only_refused = Files(), Files()
     for chunk in chunks(listing):
         objects += Amount(len(chunk), sum(size for _, size, _ in chunk))
         kinds = [rules.kind(uri) for uri, _, _ in chunk]
@@ -143,20 +137,13 @@ def sort_out(
             item for item, kind in zip(chunk, kinds, strict=True) if kind == EVIDENCE and rules.spent(item[0], item[2])
         ]
         lost = filtered(files, kept, wanted=False)
-        only_refused.append(table(filtered(lost, refused, wanted=True)))
+        only_refused.add(table(filtered(lost, refused, wanted=True)))
         # No head names evidence; if one should, it stays.
-        unreachable.append(table(filtered([*lost, *filtered(spent, kept, wanted=False)], refused, wanted=False)))
-    return SortedOut(
-        objects,
-        strange,
-        pa.concat_tables(unreachable).combine_chunks(),
-        pa.concat_tables(only_refused).combine_chunks(),
-        evidence,
-        superseded_ones,
-    )
+        unreachable.add(table(filtered([*lost, *filtered(spent, kept, wanted=False)], refused, wanted=False)))
+    return SortedOut(objects, strange, unreachable, only_refused, evidence, superseded_ones)
 
 
-def garbage(unreachable: pa.Table, rules: Rules) -> pa.Table:
+def garbage(unreachable: Files, rules: Rules) -> Files:
     """Return what may be deleted of the unreachable.
 
     Older than `grace`, and unreachable in every pass since one that is as old. While a table is in transit nothing that
@@ -166,13 +153,14 @@ def garbage(unreachable: pa.Table, rules: Rules) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    old = older(unreachable, rules.now - rules.grace)
-    at_work = pa.array([rules.working(uri) for uri in old.column("uri").to_pylist()], pa.bool_())
-    found = found_by_all(old.filter(pc.invert(at_work)), rules.passes)
-    found = pa.concat_tables([found, old.filter(at_work)])
-    if rules.moving:
-        written = pc.starts_with(found.column("uri"), f"{rules.mapping.region.replica_root}/_sterna/")
-        working = pa.array([rules.working(uri) for uri in found.column("uri").to_pylist()], pa.bool_())
-        before = pc.less(found.column("modified"), pa.scalar(rules.moving, pa.timestamp("us", "UTC")))
-        found = found.filter(pc.or_(pc.and_not(written, working), before))
-    return found.combine_chunks()
+    moving = pa.scalar(rules.moving or rules.now, pa.timestamp("us", "UTC"))
+    waiting, found = Files(), Files()
+    for part in unreachable.parts():
+        old = older(part, rules.now - rules.grace)
+        at_work = pa.array([rules.working(uri) for uri in old.column("uri").to_pylist()], pa.bool_())
+        waiting.add(old.filter(pc.invert(at_work)))
+        found.add(old.filter(pc.and_(at_work, pc.less(old.column("modified"), moving))))
+    for part in found_by_all(waiting, rules.passes).parts():
+        written = pc.starts_with(part.column("uri"), f"{rules.mapping.region.replica_root}/_sterna/")
+        found.add(part.filter(pc.or_(written, pc.less(part.column("modified"), moving))))
+    return found

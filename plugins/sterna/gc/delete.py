@@ -5,21 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from sterna.cleaning.deleting import Tally, delete_part
-from sterna.cleaning.files import without
+from sterna.cleaning.deleting import Garbage, Tally
 from sterna.errors import Busy, CatalogConflict
 from sterna.gc.evidence import Runs
 from sterna.gc.fence import Fence, fence
 from sterna.gc.heads import Heads, versions_since
 from sterna.gc.model import GcOptions
 from sterna.replica.head import head_of, newest_commit, read_head, refuse_foreign
-from sterna.replica.reach import ReachedFiles, Walk
+from sterna.replica.reach import Walk
 from sterna.replica.region import RegionContext
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _LOOK_SECONDS = 1.0
 _FRUITLESS = 10  # fences behind which there was no time left to delete anything
@@ -44,7 +39,6 @@ class Deletion:
         runs: the syncs that it doesn't disturb.
         heads: what was walked; goes on with the branch.
         walk: the walk over what is kept, to be taken further when the branch moves.
-        kept: what it reaches.
         progress: called with lines for people.
     """
 
@@ -54,14 +48,14 @@ class Deletion:
     runs: Runs
     heads: Heads
     walk: Walk
-    kept: ReachedFiles
     progress: Callable[[str], None]
 
-    def run(self, garbage: pa.Table) -> Deleted:
+    def run(self, garbage: Garbage) -> Deleted:
         """Delete garbage.
 
         Args:
-            garbage: what nothing reaches that was kept up to the head that was walked.
+            garbage: what nothing reaches that was kept up to the head that was walked; the walk takes from it what is
+                reached meanwhile.
 
         Raises:
             Busy: a sync or another clean-up is at work for longer than the caller would wait.
@@ -71,18 +65,18 @@ class Deletion:
         """
         result = Deleted(self.heads.head.hash)
         fruitless = 0
-        while garbage.num_rows:
+        while garbage.more():
             self._wait_for_syncs()
             # Most of what was published is walked while syncs may go on; the fence is left with the last of it.
-            garbage = self._reached_meanwhile(garbage, read_head(self.context.primary, self._branch).hash, look=True)
-            if not garbage.num_rows:
+            self._reach_more(read_head(self.context.primary, self._branch).hash, look=True)
+            if not garbage.more():
                 break
-            before, started = garbage.num_rows, time.monotonic()
-            garbage = self._fenced(garbage, result)
-            fruitless = fruitless + 1 if garbage.num_rows == before else 0
+            before, started = result.tally.tried, time.monotonic()
+            self._fenced(garbage, result)
+            fruitless = fruitless + 1 if result.tally.tried == before else 0
             if fruitless == _FRUITLESS:
                 raise Busy("the branch moves faster than what it reaches can be read", hint="a later run goes on")
-            if garbage.num_rows:
+            if garbage.more():
                 time.sleep(time.monotonic() - started)  # as long as syncs had to wait
         return result
 
@@ -112,8 +106,8 @@ class Deletion:
             self.progress(f"waiting for {running}")
             time.sleep(_LOOK_SECONDS)
 
-    def _reached_meanwhile(self, garbage: pa.Table, head: str, *, look: bool) -> pa.Table:
-        """Walk what the branch reaches by now, and what other references do; return what is still garbage."""
+    def _reach_more(self, head: str, *, look: bool) -> None:
+        """Walk what the branch reaches by now, and what other references do."""
         found = versions_since(self.context, self.heads.head.hash, head)
         if look:
             found |= self.heads.elsewhere.look()
@@ -121,10 +115,9 @@ class Deletion:
         self.walk.over(found)
         self.heads.kept |= found
         self.heads.head = replace(self.heads.head, hash=head)
-        return without(garbage, self.kept) if found else garbage
 
-    def _fenced(self, garbage: pa.Table, result: Deleted) -> pa.Table:
-        """Delete a slice behind a fence; return what is left."""
+    def _fenced(self, garbage: Garbage, result: Deleted) -> None:
+        """Delete a slice behind a fence."""
         end = time.monotonic() + self.options.patience
         while True:
             parent = newest_commit(self.context.primary, self._branch)
@@ -132,25 +125,20 @@ class Deletion:
                 raise Busy(f"{self._branch} was reset while it was looked at", hint="start again")
             refuse_foreign(self._branch, parent)
             if head_of(parent).deleting:
-                return garbage  # another clean-up was first
+                return  # another clean-up was first
             try:
                 with fence(self.context, parent, self.pass_id) as standing:
                     # What was published up to the very commit that the fence stands on. Nothing is, from here on.
-                    garbage = self._reached_meanwhile(garbage, parent.hash, look=False)
-                    garbage = self._slice(garbage, standing, result)
+                    self._reach_more(parent.hash, look=False)
+                    self._slice(garbage, standing, result)
                 break
             except CatalogConflict:
                 if time.monotonic() >= end:
                     raise
         result.head = standing.hash
-        done, failed = result.tally.done, len(result.tally.failures)
-        self.progress(f"{done.files} files, {done.bytes} bytes deleted, {failed} failed")
-        return garbage
+        self.progress(str(result.tally))
 
-    def _slice(self, garbage: pa.Table, standing: Fence, result: Deleted) -> pa.Table:
-        """Delete as much as the fence has time for; return what is left."""
-        while garbage.num_rows and standing.has_time:
-            garbage = delete_part(
-                garbage, result.tally, lambda uris: self.context.objects.delete(uris, proceed=standing.stands)
-            )
-        return garbage
+    def _slice(self, garbage: Garbage, standing: Fence, result: Deleted) -> None:
+        """Delete as much as the fence has time for."""
+        while garbage.more() and standing.has_time:
+            garbage.delete_part(result.tally, lambda uris: self.context.objects.delete(uris, proceed=standing.stands))

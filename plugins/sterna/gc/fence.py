@@ -5,8 +5,9 @@ A clean-up commits twice around each of its deletions, and changes nothing but a
 before the first commit can't be published: its head is gone. One that would be planned between them waits: the head
 says so. One that is planned after the second looks for every file after the last of them was deleted. What was
 published before the first commit is on the commit that it stands on, and is read before anything is deleted. No order
-of the two lets a sync publish a file that it found and a clean-up then deleted, whatever is written beside the
-replica, or lost there.
+of the two lets a sync publish a file that it found and a clean-up then deleted. Nothing that is written beside the
+replica, or lost there, changes that: a plan believes what the large lane says that it has brought as long as no such
+commit came since (`sterna.replica.head.replaced_since`).
 """
 
 from __future__ import annotations

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from itertools import chain
 
-from sterna.cleaning.files import amount, gone, left, without
-from sterna.cleaning.model import Amount, NotDeleted
+from sterna.cleaning.deleting import Garbage
+from sterna.cleaning.files import Files, amount, without
+from sterna.cleaning.model import NOTHING, Amount
 from sterna.cleaning.passes import read_passes, save_pass
 from sterna.gc.decide import EVIDENCE, Rules, SortedOut, garbage, sort_out
 from sterna.gc.delete import Deleted, Deletion
@@ -22,10 +23,6 @@ from sterna.replica.held import held_since, moment
 from sterna.replica.reach import ReachedFiles, Walk
 from sterna.replica.region import RegionContext
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-_SHOWN = 100
 _SKEW = timedelta(hours=1)  # between the clocks of a catalog and a store
 _LONG_AGO = datetime(1970, 1, 2, tzinfo=UTC)
 
@@ -56,6 +53,7 @@ def collect(
         Busy: a sync or another clean-up was at work for longer than the caller would wait.
         UsageError: there is no replica branch.
         CatalogError, StoreError: something doesn't answer; a later run goes on.
+        EngineError: very much is reached, and there is no room on local disk for it; a later run goes on.
     """
     now = now or datetime.now(UTC)
     pass_id = f"collect-{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
@@ -68,18 +66,23 @@ def collect(
     rules = _rules(context, heads, options, now)
     found = sort_out(context.objects.list(context.region.replica_root), rules, kept, refused, heads.superseded)
     heads = _caught_up(context, heads, walk)
-    found = replace(found, unreachable=without(found.unreachable, kept), refused=without(found.refused, kept))
+    unreachable, only_refused = (Files(without(files.parts(), kept)) for files in (found.unreachable, found.refused))
+    found = replace(found, unreachable=unreachable, refused=only_refused)
     doomed = _doomed(found, rules, options)
     runs = Runs(context, now, options.grace)
     report = _report(context, pass_id, options, heads, found, doomed, runs, now)
-    remaining = found.unreachable
+    remaining, stopped = found.unreachable, None
     if options.delete:
-        deleted = Deletion(context, pass_id, options, runs, heads, walk, kept, progress).run(doomed)
-        report = _after(report, deleted, _evidence_gone(doomed, deleted.tally.failures, rules))
-        remaining = left(remaining, doomed, deleted.tally.failures)
+        deletion = Deletion(context, pass_id, options, runs, heads, walk, progress)
+        deleted = deletion.run(Garbage(chain(*(files.parts() for files in doomed)), kept))
+        stopped = deleted.tally.stopped
+        report = _after(report, deleted, _evidence_gone(deleted, rules))
+        remaining = deleted.tally.remaining(remaining, kept)
     # At the end, so that a clean-up that was killed leaves the earlier passes as its next try needs them.
     save_pass(context, collect_folder(context), pass_id, remaining)
-    report = replace(report, left=amount(remaining))
+    if stopped:  # with its record: else what can't be deleted would be all that later passes have in common
+        raise stopped
+    report = replace(report, left=remaining.amount)
     save_collected(context, report)
     return report
 
@@ -101,7 +104,7 @@ def _report(
     options: GcOptions,
     heads: Heads,
     found: SortedOut,
-    doomed: pa.Table,
+    doomed: tuple[Files, Files],
     runs: Runs,
     now: datetime,
 ) -> Collected:
@@ -113,9 +116,9 @@ def _report(
         dry_run=not options.delete,
         objects=found.objects,
         strange=found.strange,
-        unreachable=amount(found.unreachable),
-        garbage=amount(doomed),
-        refused=amount(found.refused),
+        unreachable=found.unreachable.amount,
+        garbage=doomed[0].amount + doomed[1].amount,
+        refused=found.refused.amount,
         in_flight=runs.in_flight(heads.head.hash),
         still_shown=heads.still_shown,
         at=now.isoformat(),
@@ -126,12 +129,11 @@ def _report(
 
 def _after(report: Collected, deleted: Deleted, evidence: Amount) -> Collected:
     """Return a report with what was deleted, evidence among it."""
-    failures = [NotDeleted(uri, str(error)) for uri, error in deleted.tally.failures.items()]
     return replace(
         report,
         deleted=deleted.tally.done,
-        failed=len(failures),
-        failures=tuple(failures[:_SHOWN]),
+        failed=deleted.tally.failed,
+        failures=deleted.tally.failures,
         replica_hash=deleted.head,
         evidence=report.evidence - evidence,
     )
@@ -160,21 +162,26 @@ def _caught_up(context: RegionContext, heads: Heads, walk: Walk) -> Heads:
     return replace(heads, head=head, kept=heads.kept | found)
 
 
-def _doomed(found: SortedOut, rules: Rules, options: GcOptions) -> pa.Table:
-    """Return what is to be deleted, evidence last: how old the oldest is tells whether clean-ups get to their end."""
-    import pyarrow as pa
+def _doomed(found: SortedOut, rules: Rules, options: GcOptions) -> tuple[Files, Files]:
+    """Return what is to be deleted, and of evidence, which goes last: how old the oldest is tells whether clean-ups get
+    to their end.
+    """
     import pyarrow.compute as pc
 
-    waited = garbage(found.unreachable, rules)
-    all_of_it = pa.concat_tables([waited, found.refused]) if options.evict else waited
-    late = pc.starts_with(all_of_it.column("uri"), f"{rules.mapping.region.replica_root}/_sterna/")
-    return pa.concat_tables([all_of_it.filter(pc.invert(late)), all_of_it.filter(late)]).combine_chunks()
+    refused = found.refused.parts() if options.evict else ()
+    first, last = Files(), Files()
+    for part in chain(garbage(found.unreachable, rules).parts(), refused):
+        written = pc.starts_with(part.column("uri"), f"{rules.mapping.region.replica_root}/_sterna/")
+        first.add(part.filter(pc.invert(written)))
+        last.add(part.filter(written))
+    return first, last
 
 
-def _evidence_gone(doomed: pa.Table, failures: Mapping[str, object], rules: Rules) -> Amount:
+def _evidence_gone(deleted: Deleted, rules: Rules) -> Amount:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    away = gone(doomed, failures)
-    kinds = pa.array([rules.kind(uri) for uri in away.column("uri").to_pylist()], pa.string())
-    return amount(away.filter(pc.equal(kinds, EVIDENCE)))
+    evidence = NOTHING
+    for part in deleted.tally.gone.parts():
+        is_evidence = [rules.kind(uri) == EVIDENCE for uri in part.column("uri").to_pylist()]
+        evidence += amount(part.filter(pa.array(is_evidence, pa.bool_())))
+    return evidence

@@ -12,7 +12,7 @@ import json
 import re
 import sys
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -20,7 +20,8 @@ from sterna.errors import BrokenMetadata
 from sterna.iceberg.files import JSON_RATIO_FREE_BYTES
 from sterna.limits import DEFAULT_LIMITS, Limits
 
-_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_BLANK: Final = " \t\n\r"
+_SPACE: Final = re.compile(f"[{_BLANK}]*")
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 # UTF-8's first bytes of characters for which Python keeps four bytes, or two, of each in a text.
 _WIDE: Final = ((4, re.compile(rb"[\xf0-\xff]")), (2, re.compile(rb"[\xc4-\xef]")))
@@ -34,7 +35,16 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+class _Twice(dict[str, Any]):
+    """An object in which a key stands twice; it has the later value."""
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    return found if len(found) == len(members) else _Twice(found)
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_object)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +122,27 @@ class Document:
         Raises:
             BrokenMetadata: not an object, or a key stands twice, so that two readers could see two different files.
         """
-        if self.text[token.start] != "{":
-            raise self.broken("not an object where one must be")
-        found: dict[str, Token] = {}
-        for key, value in self._walk_members(token):
-            if key in found:
-                raise self.broken(f"the key {key!r} stands twice in one object")
-            found[key] = value
-        return found
+        return self._object_at(token.start).members
+
+    def values(self, token: Token) -> dict[str, Any]:
+        """Return an object's members as they were decoded; where they stand is not asked for.
+
+        Raises:
+            BrokenMetadata: as `members`.
+        """
+        if not isinstance(token.value, dict) or isinstance(token.value, _Twice):
+            self.members(token)
+        values: dict[str, Any] = token.value
+        return values
 
     def elements(self, token: Token) -> list[Token]:
         """Return where each element of an array stands."""
-        return list(self._elements(token))
+        found: list[Token] = []
+        at = _after_space(self.text, token.start + 1)
+        while self.text[at] != "]":
+            found.append(self._value(at))
+            at = self._after_comma(found[-1].end)
+        return found
 
     def objects(self, token: Token) -> list[Element]:
         """Return the elements of an array of objects.
@@ -133,7 +152,12 @@ class Document:
         """
         if self.text[token.start] != "[":
             raise self.broken("not an array where one must be")
-        return [Element(element.bare(), self.members(element)) for element in self._elements(token)]
+        found: list[Element] = []
+        at = _after_space(self.text, token.start + 1)
+        while self.text[at] != "]":
+            found.append(self._object_at(at))
+            at = self._after_comma(found[-1].token.end)
+        return found
 
     def string(self, members: Mapping[str, Token], key: str) -> str:
         """Return the string that must stand under a key.
@@ -189,7 +213,7 @@ class Document:
         """
         if token is None or token.value is None:
             return {}
-        return {key: member.value for key, member in self.members(token).items() if isinstance(member.value, str)}
+        return {key: value for key, value in self.values(token).items() if isinstance(value, str)}
 
     def removed(self, elements: Sequence[Token], gone: Collection[int]) -> list[Edit]:
         """Return the edits that take elements out of an array, each with one comma; the space around them stays.
@@ -219,21 +243,20 @@ class Document:
         data = "".join((*pieces, self.text[at:])).encode()
         return gzip.compress(data, mtime=0) if self.zipped else data
 
-    def _elements(self, token: Token) -> Iterator[Token]:
-        at = _after_space(self.text, token.start + 1)
-        while self.text[at] != "]":
-            element = self._value(at)
-            yield element
-            at = self._after_comma(element.end)
-
-    def _walk_members(self, token: Token) -> Iterator[tuple[str, Token]]:
-        at = _after_space(self.text, token.start + 1)
+    def _object_at(self, start: int) -> Element:
+        if self.text[start] != "{":
+            raise self.broken("not an object where one must be")
+        members: dict[str, Token] = {}
+        at = _after_space(self.text, start + 1)
         while self.text[at] != "}":
-            key = self._value(at)
-            colon = _after_space(self.text, key.end)
+            key, end = _DECODER.raw_decode(self.text, at)
+            if key in members:
+                raise self.broken(f"the key {key!r} stands twice in one object")
+            colon = _after_space(self.text, end)
             value = self._value(_after_space(self.text, colon + 1))
-            yield sys.intern(key.value), value  # the same few in each of a million objects
+            members[sys.intern(key)] = value  # the same few in each of a million objects
             at = self._after_comma(value.end)
+        return Element(Token(None, start, at + 1), members)
 
     def _after_comma(self, at: int) -> int:
         # The whole document parsed before, so that here stands a comma or the closing bracket.
@@ -348,5 +371,7 @@ def _gunzip(data: bytes, uri: str, limits: Limits) -> bytes:
 
 
 def _after_space(text: str, at: int) -> int:
+    if text[at : at + 1] not in _BLANK:  # as nearly always: engines write no space
+        return at
     match = _SPACE.match(text, at)
     return match.end() if match else at

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from sterna.errors import LeaseLost, SternaError
+from sterna.repeating import repeated
 
 log = logging.getLogger(__name__)
 
@@ -23,24 +23,19 @@ def kept(renew: Callable[[], object], every: float) -> Iterator[None]:
     Raises:
         LeaseLost: somebody else has it by now; raised once the block ends.
     """
-    ended, lost = threading.Event(), list[LeaseLost]()
+    lost: list[LeaseLost] = []
 
-    def run() -> None:
-        while not ended.wait(every):
-            try:
-                renew()
-            except LeaseLost as error:
-                lost.append(error)
-                return
-            except SternaError as error:  # there is time for another try, or for several
-                log.info("a lease can't be renewed now: %s", error)
+    def try_to_renew() -> None:
+        if lost:
+            return
+        try:
+            renew()
+        except LeaseLost as error:
+            lost.append(error)
+        except SternaError as error:  # there is time for another try, or for several
+            log.info("a lease can't be renewed now: %s", error)
 
-    thread = threading.Thread(target=run, name="sterna-ingest-lease", daemon=True)
-    thread.start()
-    try:
+    with repeated(try_to_renew, every, "sterna-ingest-lease"):
         yield
-    finally:
-        ended.set()
-        thread.join()
     if lost:
         raise lost[0]

@@ -141,7 +141,8 @@ class NearCatalog:
         with java_errors(""):
             near = self._in_memory(look, folder)
             spec, sorted_by = look.base.metadata.spec(), look.base.metadata.sortOrder()
-            cache, coordinator = iceberg.spark.SparkTableCache.get(), iceberg.spark.FileRewriteCoordinator.get()
+            coordinator = iceberg.spark.FileRewriteCoordinator.get()
+            cache = self._table_cache(coordinator)
             cache.add(id, near)
             try:
                 frame = self.spark.createDataFrame(rows).coalesce(1)
@@ -153,6 +154,16 @@ class NearCatalog:
             finally:
                 coordinator.clearRewrite(near, id)
                 cache.remove(id)
+
+    def _table_cache(self, beside: Any) -> Any:
+        """Return `SparkTableCache.get()`: there is an instance's `get`, too, and Py4J takes the one that Java names
+        first, which is another one where classes come from an archive.
+        """
+        gateway: Any = self.spark.sparkContext._gateway
+        java, array = jvm(self.spark).java.lang, gateway.new_array
+        loader = beside.getClass().getClassLoader()
+        kind = java.Class.forName("org.apache.iceberg.spark.SparkTableCache", True, loader)
+        return kind.getMethod("get", array(java.Class, 0)).invoke(None, array(java.Object, 0))
 
     def _in_memory(self, look: Look[JavaBase], folder: str) -> Any:
         iceberg, metadata = jvm(self.spark).org.apache.iceberg, look.base.metadata

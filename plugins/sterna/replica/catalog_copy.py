@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from sterna.edges.nessie.http import Deadlines
-from sterna.edges.postgres.epoch import last_heard
-from sterna.errors import CatalogUnreachable, DatabaseUnreachable, ReferenceNotFound
+from sterna.edges.postgres.epoch import find_epoch, last_heard
+from sterna.errors import Busy, CatalogUnreachable, DatabaseUnreachable, ReferenceNotFound
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica.head import newest_commit
 from sterna.replica.region import Progress, RegionContext
@@ -127,3 +127,18 @@ def _heard(context: RegionContext) -> datetime | None:
             continue
         signs.append(commit.commit_time if commit else None)
     return max((sign for sign in signs if sign), default=None)
+
+
+def epoch_of(context: RegionContext) -> str:
+    """Return the epoch that the primary's catalog is read under; "" where the regions share one.
+
+    Raises:
+        Busy: another region became the primary since the connection was opened.
+        CatalogError: no region's Postgres says.
+    """
+    if not context.registry.has_copies:
+        return ""
+    epoch = find_epoch(context.registry.regions, context.secrets)
+    if epoch.region != context.ports.primary_region.name:
+        raise Busy(f"{epoch.region} became the primary meanwhile", hint="a later run looks at everything again")
+    return str(epoch)

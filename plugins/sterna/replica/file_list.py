@@ -188,9 +188,29 @@ def stretches(texts: pa.ChunkedArray, order: pa.Array) -> Iterator[tuple[Any, pa
         last = found[-1:]
 
 
+def manifests_by_table(files: pa.Table) -> dict[str, list[int]]:
+    """Return, by key name, the sizes of the manifests that are to be localized, -1 where nobody tells."""
+    found: dict[str, list[int]] = {}
+    for row in to_localize(files, MANIFEST, DELETE_MANIFEST, INLINE_MANIFEST).select(["table", "size"]).to_pylist():
+        found.setdefault(row["table"], []).append(row["size"])
+    return found
+
+
+def of_tables(files: pa.Table, tables: Iterable[str]) -> pa.Table:
+    """Return the rows of some tables."""
+    return files.filter(_is_of(files, tables))
+
+
 def without_tables(files: pa.Table, tables: Iterable[str]) -> pa.Table:
     """Return the rows of all other tables."""
+    import pyarrow.compute as pc
+
+    return files.filter(pc.invert(_is_of(files, tables)))
+
+
+def _is_of(files: pa.Table, tables: Iterable[str]) -> pa.ChunkedArray:
+    """Return, for each row, whether it is of one of some tables."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return files.filter(pc.invert(pc.is_in(files.column("table"), pa.array(list(tables), pa.string()))))
+    return pc.is_in(files.column("table"), pa.array(list(tables), pa.string()))

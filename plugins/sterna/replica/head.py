@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from sterna.catalog.model import Commit
@@ -42,9 +43,12 @@ MOVE_ID = "sterna.move-id"
 # Stands in the head while `gc` deletes files: what a plan finds present meanwhile may be gone when it is
 # published.
 COLLECTING = "sterna.collecting"
+# Names who wrote over files that a plan may have counted on (`sterna.sync.publish.overtake`).
+WROTE_ANEW = "sterna.wrote-anew"
 # Who has watched the same deletion for so long takes the clean-up for dead; a living one is at it for a part of that.
 # What clocks of different hosts say doesn't count: one that is ahead would see a new deletion as an old one.
 COLLECTING_SECONDS = 360.0
+_LOOKED_AT = 5_000  # commits: to read them takes some seconds
 _LONG_AGO = timedelta(hours=6)  # no clock is that far ahead
 _first_seen: dict[str, float] = {}  # the newest deletion that this process has seen, and when it saw it first
 
@@ -138,6 +142,28 @@ def with_held(objects: Objects, head: Head) -> Head:
 def newest_commit(catalog: CatalogReader, branch: str) -> Commit | None:
     """Return a branch's newest commit, whoever made it; None on an empty branch."""
     return next(iter(catalog.history(branch, operations=False)), None)
+
+
+def replaced_since(catalog: CatalogReader, branch: str, since: str, head: str) -> bool:
+    """Tell whether files may have been deleted, or written anew, since a commit was a replica branch's head.
+
+    Whoever deletes commits before, and whoever writes over commits after it.
+
+    Args:
+        catalog: that takes commits.
+        branch: the replica branch.
+        since: hash of the commit; where it is none of the branch's newest 5,000, nobody knows.
+        head: hash of the branch's head.
+
+    Raises:
+        CatalogError: the catalog doesn't answer.
+    """
+    commits = catalog.history(f"{branch}@{head}", operations=False, until=since)
+    for commit in islice(commits, _LOOKED_AT):
+        if commit.properties.get(COLLECTING) or commit.properties.get(WROTE_ANEW):
+            return True
+        head = commit.parent
+    return head != since
 
 
 def is_recorded(head: Head, held: Iterable[Held], source_hash: str, digest: str, *, filtered: bool) -> bool:

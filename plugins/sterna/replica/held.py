@@ -14,6 +14,9 @@ TO_SHIP = "WaitsToShip"
 """The kind of a key that nothing is wrong with: its policy lets it wait for compaction, or something that it moves
 together with."""
 
+WAITS = "Waits"
+"""The kind of a key that waits for another one, which has a fault."""
+
 
 @dataclass(frozen=True)
 class Held:
@@ -30,7 +33,8 @@ class Held:
         good: hash of `main` whose version of this key the replica still shows, or "" when it shows none.
         waits_for: the held key that this one was committed together with, or "" when the fault is its own.
         group: one of the held keys that it moves together with, the same for all of them, or "" when it moves alone.
-        bytes: what the large lane has to copy for it, as far as a plan found out; 0 where the large lane has no part.
+        bytes: what the large lane has to copy for it, as far as a plan found out, or of its manifests, where the large
+            lane is to list it; 0 where the large lane has no part.
         until: when (ISO 8601, UTC) it goes on though nothing happens; "" where no time says so.
     """
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_TABLE
-from sterna.errors import ObjectMissing, ReplicaBroken, SternaError, StoreDenied, StoreUnreachable
+from sterna.edges.disk.numbers import Numbers
+from sterna.errors import EngineError, ObjectMissing, ReplicaBroken, SternaError, StoreDenied, StoreUnreachable
 from sterna.limits import Limits
 from sterna.registry.model import respell
 from sterna.replica.region import RegionContext
@@ -61,37 +62,30 @@ class Anywhere(Below):
 
 
 class ReachedFiles:
-    """A set of URIs that may have many millions, eight bytes each.
+    """A set of URIs that may have many millions, eight bytes each; on local disk beyond some millions.
 
     Two may be taken for one, and then one too many is kept.
     """
 
     def __init__(self) -> None:
-        import numpy as np
-
-        self._new: list[Any] = []
-        self._sorted: Any = np.empty(0, np.int64)
+        self._hashes = Numbers()
 
     def add(self, uris: Iterable[str]) -> None:
-        """Add URIs."""
+        """Add URIs.
+
+        Raises:
+            EngineError: there is no room on local disk.
+        """
         import numpy as np
 
-        hashes = np.unique(np.fromiter(map(hash, uris), np.int64))
-        if len(hashes):
-            self._new.append(hashes)
+        self._hashes.add(np.fromiter(map(hash, uris), np.int64))
 
     def has(self, uris: Sequence[str]) -> pa.BooleanArray:
         """Tell of each URI whether it is in the set."""
         import numpy as np
         import pyarrow as pa
 
-        if self._new:
-            self._sorted, self._new = np.unique(np.concatenate([self._sorted, *self._new])), []
-        asked = np.fromiter(map(hash, uris), np.int64, len(uris))
-        if not len(self._sorted):
-            return pa.array(np.zeros(len(asked), bool))
-        nearest = np.minimum(np.searchsorted(self._sorted, asked), len(self._sorted) - 1)
-        return pa.array(self._sorted[nearest] == asked)
+        return pa.array(self._hashes.has(np.fromiter(map(hash, uris), np.int64, len(uris))))
 
 
 @dataclass
@@ -127,6 +121,7 @@ class Walk:
         Raises:
             ReplicaBroken: a file of theirs can't be read; the error names table and file.
             StoreUnreachable, StoreDenied: the store can't be used.
+            EngineError: there is no room on local disk for what is reached.
         """
         tables: dict[str, str] = {}
         for version in versions:
@@ -167,6 +162,8 @@ class Walk:
                 if isinstance(data, SternaError):
                     raise data
                 use(uri, data)
+            except EngineError:
+                raise  # there is no room for what was found: it isn't this file
             except SternaError as error:
                 raise ReplicaBroken(
                     f"a kept head needs this file, and it can't be read: {error.message}; nothing is deleted",

@@ -102,6 +102,7 @@ class Plan:
         was_held: names of the keys that the head which the plan was made for holds; None in plans of older versions.
         lane: `large` where it brings what is in transit, and publishes nothing; else "".
         large: a large lane is wanted for what is in transit, and none is at work.
+        epoch: in the large lane, of the primary that the plan was made at; "" where the regions share one.
     """
 
     run_id: str
@@ -131,6 +132,7 @@ class Plan:
     was_held: tuple[str, ...] | None = None
     lane: str = ""
     large: bool = False
+    epoch: str = ""
 
 
 class TableFailure(NamedTuple):

@@ -112,7 +112,7 @@ def save_plan(context: RegionContext, plan: Plan, files: pa.Table | None) -> str
     listed = schema().empty_table() if files is None else files
     _write_files(context, f"{run}/localize.parquet", with_role(listed, *LOCALIZE_ORDER))
     for batch, rows in by_batch(listed):
-        _write_files(context, f"{run}/copy-{batch}.parquet", rows)
+        _write_files(context, f"{run}/{LISTED}{batch}.parquet", rows)
     context.objects.write_new(f"{run}/plan.json", packed(plan))
     return run
 
@@ -140,7 +140,7 @@ def load_files(context: RegionContext, run: str, *, batch: int | None = None, li
     """
     import pyarrow.parquet as pq
 
-    name = listed or ("localize.parquet" if batch is None else f"copy-{batch}.parquet")
+    name = listed or ("localize.parquet" if batch is None else f"{LISTED}{batch}.parquet")
     uri = f"{run}/{name}"
     data = _read(context, uri)
     if listed and listed != named(LISTED, data):
@@ -149,10 +149,16 @@ def load_files(context: RegionContext, run: str, *, batch: int | None = None, li
 
 
 def write_part(context: RegionContext, kind: str, rows: pa.Table) -> tuple[str, int]:
-    """Write some rows below the run's folder under a name that tells its content; return the name and its length.
+    """Write some rows below the run's folder under a name that tells their content; return the name and its length.
 
     Whoever writes the same twice, or at once with somebody else, leaves one file that is whole.
     """
+    name, data = part_of(kind, rows)
+    return name, context.objects.write_new(f"{context.run}/{name}", data)
+
+
+def part_of(kind: str, rows: pa.Table) -> tuple[str, bytes]:
+    """Return some rows as a part of a list: a name that tells their content, and the bytes."""
     import pyarrow.parquet as pq
 
     sink = io.BytesIO()
@@ -167,8 +173,7 @@ def write_part(context: RegionContext, kind: str, rows: pa.Table) -> tuple[str, 
         write_page_checksum=True,
     )
     data = sink.getvalue()
-    name = named(kind, data)
-    return name, context.objects.write_new(f"{context.run}/{name}", data)
+    return named(kind, data), data
 
 
 def named(kind: str, data: bytes) -> str:
@@ -189,14 +194,23 @@ def is_working(path: str) -> bool:
     return path.startswith(("fetched/", PARTS, CHILDREN, COPIED))
 
 
-def drop_working(context: RegionContext, run: str) -> None:
+def drop_working(context: RegionContext, run: str, plan: Plan | None = None) -> None:
     """Delete what the stages of a run handed on, as far as that can be done now: a clean-up takes the rest.
 
     Who still asks for some of it reads it at its source.
+
+    Args:
+        context: the region.
+        run: URI of the run's folder.
+        plan: the run's, where one was written. Lists of what is copied that it doesn't name go, too: those of tables
+            that were left out in the end.
     """
     folder = f"{run}/"
+    lists = {batch.listed or f"{LISTED}{batch.number}.parquet" for batch in plan.batches} if plan else set()
     try:
-        found = [uri for uri, _, _ in context.objects.list(run) if is_working(uri.removeprefix(folder))]
+        paths = {uri: uri.removeprefix(folder) for uri, _, _ in context.objects.list(run)}
+        left_out = {path for path in paths.values() if path.startswith(LISTED)} - lists
+        found = [uri for uri, path in paths.items() if is_working(path) or path in left_out]
         for at in range(0, len(found), _AT_ONCE):
             context.objects.delete(found[at : at + _AT_ONCE])
     except (StoreError, CredentialError):

@@ -1,26 +1,28 @@
 """The large lane's sign of life: which tables it copies, and how far it is.
 
 It stands beside the replica, in `<replica root>/_sterna/transit/`, and is written over again and again. While it is
-fresh nobody else looks at those tables, which may have a million files. It delays, and decides nothing else: what is
-here is found by looking, and deleting it loses nothing.
+fresh nobody else looks at those tables, which may have a million files. When a table's files are all here it says that,
+too: what they are need not be listed again. Deleting it loses nothing: what is here is found by looking then.
 
-    round.json           the newest round: its tables, and what it could not bring, once it is over
-    <run id>/<n>.json    how far copy batch n of that round is
-    <run id>/here-…      a table's files are all here: it need not wait for the round's others
+    round.json             the newest round: its tables; once it is over, what it has brought and what it could not
+    <run id>/<n>.json      how far copy batch n of that round is
+    <run id>/at-work.json  written over while the round localizes and proves
+    <run id>/here-…        a table's files are all here, and localized: it need not wait for the round's others
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sterna.errors import ObjectMissing, SternaError
 from sterna.registry.model import Region, digest
+from sterna.repeating import repeated
 from sterna.replica.held import Held
 from sterna.replica.records import TableFailure
 from sterna.replica.region import RegionContext
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 
 BEAT_SECONDS = 30.0
 FRESH_SECONDS = 150.0  # some beats may be late, or lost
+_PATIENCE = 1.0
 _ROUND = "round.json"
+_AT_WORK = "at-work.json"
 
 
 @dataclass(frozen=True)
@@ -43,12 +47,18 @@ class Moving:
         since: that of its entry at the replica's head, which tells this time in transit from earlier ones.
         bytes: what was to be copied as the round began.
         batches: the numbers of the copy batches that have files for it, or for what moves together with it.
+        target: where its localized metadata.json goes.
+        manifests: how many new ones it had, where they were very many; else 0.
+        voided: so many rounds before had brought it whole in this time in transit, and something was deleted then.
     """
 
     key: str
     since: str
     bytes: int
     batches: tuple[int, ...] = ()
+    target: str = ""
+    manifests: int = 0
+    voided: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,23 +70,38 @@ class Round:
         tables: what it copies.
         over: it is.
         failed: what it could not bring.
+        replica_hash: the head of the replica branch that it was planned for.
+        digest, registry, epoch: of its plan.
+        whole: key names of what it has brought, once it is over: every file is here, and localized.
+        held: what its plan had to leave out.
     """
 
     run_id: str
     tables: tuple[Moving, ...]
     over: bool = False
     failed: tuple[TableFailure, ...] = ()
+    replica_hash: str = ""
+    digest: str = ""
+    registry: str = ""
+    epoch: str = ""
+    whole: tuple[str, ...] = ()
+    held: tuple[Held, ...] = ()
+
+    def moving(self, item: Held) -> Moving | None:
+        """Return a held key as this round copies it; None where it doesn't, or did so at an earlier time in transit."""
+        return next((each for each in self.tables if (each.key, each.since) == (item.key, item.since)), None)
 
     def began_with(self, item: Held) -> int | None:
-        """Return how much was to be copied for a held key.
-
-        None where this round doesn't copy it, or did so at an earlier time in transit.
-        """
-        return next((each.bytes for each in self.tables if (each.key, each.since) == (item.key, item.since)), None)
+        """Return how much was to be copied for a held key; None where this round doesn't copy it."""
+        moving = self.moving(item)
+        return moving.bytes if moving else None
 
     def failure(self, item: Held) -> TableFailure | None:
         """Return why a held key could not be brought."""
-        known = self.over and self.began_with(item) is not None
+        for each in self.held:
+            if (each.key, each.since) == (item.key, item.since):
+                return TableFailure(each.key, each.kind, each.reason, each.file)
+        known = self.over and self.moving(item) is not None
         return next((each for each in self.failed if known and each.table == item.key), None)
 
 
@@ -104,8 +129,8 @@ class Transit:
         return under_way and item.in_transit and not self.is_here(item.key)
 
     def is_here(self, key: str) -> bool:
-        """Tell whether the round has brought all files of a key, and of what moves together with it."""
-        return _here(key) in self.marks
+        """Tell whether the round has brought and localized all files of a key."""
+        return _here(key) in self.marks or key in self.round.whole
 
 
 def read_transit(objects: Objects, region: Region, *, counts: bool = False) -> Transit | None:
@@ -132,21 +157,35 @@ def read_transit(objects: Objects, region: Region, *, counts: bool = False) -> T
     return Transit(found, at, fresh, _left(objects, found, beats) if counts else {}, marks)
 
 
-def begin_round(context: RegionContext, run_id: str, tables: tuple[Moving, ...]) -> None:
+def begin_round(context: RegionContext, begun: Round) -> None:
     """Say that a round begins."""
-    _save(context, _ROUND, Round(run_id, tables))
-    _save(context, f"{run_id}/begin.json", {})
+    _save(context, f"{begun.run_id}/begin.json", {})
+    _save(context, _ROUND, begun)
 
 
 def end_round(context: RegionContext, ended: Round) -> None:
-    """Say that a round is over, and what it could not bring."""
+    """Say that a round is over, and what it brought and could not bring."""
     _save(context, _ROUND, replace(ended, over=True))
 
 
 def mark_here(context: RegionContext, run_id: str, keys: Iterable[str]) -> None:
-    """Say that a round has brought all files of some keys."""
+    """Say that a round has brought and localized all files of some keys."""
     for key in keys:
         _save(context, f"{run_id}/{_here(key)}", {})
+
+
+@contextmanager
+def at_work(context: RegionContext, run_id: str) -> Iterator[None]:
+    """Show now and then that a round is alive, while something is done that may say nothing for minutes."""
+
+    def show() -> None:
+        with suppress(SternaError):
+            _save(context, f"{run_id}/{_AT_WORK}", {})
+
+    show()
+    # A store that is silent holds up nobody; and a late sign does no harm.
+    with repeated(show, BEAT_SECONDS, "sterna-at-work", _PATIENCE):
+        yield
 
 
 @dataclass

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
+from sterna.errors import EngineError
 from sterna.replica.region import Progress, RegionContext
 
 if TYPE_CHECKING:
     from sterna.edges.spark.session import Session
 
+_NEWS_SECONDS = 10.0
 # Runs one function over JSON items somewhere and returns the JSON results in order.
 Engine = Callable[[Callable[[str], str], Sequence[str], str], Iterable[str]]
 
@@ -22,23 +26,44 @@ def spark_engine(context: RegionContext, progress: Progress) -> Iterator[Engine]
     It is reached when the first work comes, and left at the end.
     """
     opened: list[Session] = []
+    over = threading.Event()
 
     def engine(function: Callable[[str], str], items: Sequence[str], label: str) -> Iterable[str]:
-        from sterna.edges.spark.session import map_items
+        from sterna.edges.spark.session import close_session, map_items
 
         if not opened:
             opened.append(open_spark(context))
+            if over.is_set():  # while Spark was starting, for minutes perhaps, whoever asked was interrupted
+                close_session(opened[0])
+                raise EngineError("nobody waits for this pass any more")
             progress(f"Spark: {context.region.spark}")
         # Read anew for each pass: keys that live for an hour would else end with the first one that takes longer.
-        return map_items(opened[0], function, items, label=label, environment=_worker_environment(context))
+        told = _news(progress, label, len(items))
+        return map_items(
+            opened[0], function, items, label=label, environment=_worker_environment(context), on_done=told
+        )
 
     try:
         yield engine
     finally:
+        over.set()
         if opened:
             from sterna.edges.spark.session import close_session
 
             close_session(opened[0])
+
+
+def _news(progress: Progress, label: str, items: int) -> Callable[[int], None]:
+    """Return what tells, now and then, how many of some items are done."""
+    last = time.monotonic()
+
+    def told(done: int) -> None:
+        nonlocal last
+        if done < items and time.monotonic() - last >= _NEWS_SECONDS:
+            last = time.monotonic()
+            progress(f"{label}: {done} of {items} items done on Spark")
+
+    return told
 
 
 def open_spark(context: RegionContext) -> Session:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from sterna.catalog.model import NAMESPACE, Key, key_name, parse_key
-from sterna.replica.held import Held
+from sterna.replica.held import IN_TRANSIT, WAITS, Held
 from sterna.replica.records import Action
 
 
@@ -50,8 +50,12 @@ def settle(
         stay = [name for name in group if name in entries or name in wanted]
         # What they have in common has to outlast a relaxed one's recovery.
         label = next((name for name in stay if name not in relaxed), leader)
+        fault = not entries[leader].in_transit
         for name in stay:
-            entry = entries.get(name) or _waiting(since[name], entries[leader], "committed together with {leader}")
+            entry = entries.get(name)
+            # Why bring what can't be published? Once the fault is gone, it is on its way.
+            if entry is None or (fault and entry.kind == IN_TRANSIT and name not in relaxed):
+                entry = _waiting(entry or since[name], entries[leader], "committed together with {leader}")
             entries[name] = replace(entry, group=label)
     kept = {
         parse_key(action.key): action.key for action in actions if action.change == "drop" and action.key in entries
@@ -96,9 +100,10 @@ def _leader(group: Iterable[str], entries: Mapping[str, Held]) -> str | None:
 
 def _waiting(template: Held, leader: Held, reason: str) -> Held:
     """Return the entry of what waits for another; nothing is wrong with it where that one is on its way."""
-    kind = leader.kind if leader.in_transit else "Waits"
+    kind = leader.kind if leader.in_transit else WAITS
     why = f"{reason.format(leader=leader.key)}, which is {leader.state}"
-    return Held(template.key, kind, why, "", template.since, template.good, waits_for=leader.key, group=leader.key)
+    ties = {"waits_for": leader.key, "group": leader.key}
+    return Held(template.key, kind, why, "", template.since, template.good, bytes=template.bytes, **ties)
 
 
 def groups_of(

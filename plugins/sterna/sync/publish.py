@@ -117,7 +117,8 @@ def overtake(context: RegionContext, run_id: str) -> None:
             commit = next(iter(context.primary.history(branch, operations=False)))
             refuse_foreign(branch, commit)
             refuse_deleting(properties.head_of(commit))
-            found, message = {**commit.properties, properties.RUN_ID: run_id}, f"sterna: {run_id} wrote files anew"
+            found = {**commit.properties, properties.RUN_ID: run_id, properties.WROTE_ANEW: run_id}
+            message = f"sterna: {run_id} wrote files anew"
             commit_once(writer(context), branch, commit.hash, NOTHING, message, found, named_by=[properties.RUN_ID])
             return
         except (Busy, CatalogConflict):

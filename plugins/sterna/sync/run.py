@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial, reduce
 
+from sterna.replica import run_folder
 from sterna.replica.records import Report, StageReport
 from sterna.replica.region import Progress, RegionContext
-from sterna.replica.transit import read_transit
+from sterna.replica.transit import at_work, read_transit
 from sterna.sync import stages
 from sterna.sync.engine import Engine, engine_or_spark
 from sterna.sync.options import SyncOptions
@@ -132,10 +133,11 @@ def carry_out(
             f"copying batch {batch.number + 1} of {len(planned.batches)} from {batch.origin}: {batch.files} files, "
             f"{batch.bytes} bytes"
         )
-        report = stages.copy(context, planned.run, batch.number, progress, dark=dark)
+        report = stages.copy(context, planned.run, batch.number, progress, dark=dark, engine=engine)
         copied += report
         if report.here:
-            arrived()
+            with at_work(context, run_folder.run_id_of(planned.run)):
+                arrived()
     localized = stages.localize(context, planned.run, copied, progress, engine)
     last = stages.arrive if options.lane == "large" else stages.publish
     return last(context, planned.run, copied, localized, progress)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,7 +20,7 @@ from sterna.replica.head import COLLECTING_SECONDS, read_head
 from sterna.replica.lag import lags_after
 from sterna.replica.records import Batch, Plan, Report, StageReport, TableFailure
 from sterna.replica.region import Progress, RegionContext
-from sterna.replica.transit import Heart
+from sterna.replica.transit import Heart, at_work
 from sterna.sync import lanes
 from sterna.sync.blame import raise_when_nobody_goes_on
 from sterna.sync.copy import DEFAULT_DEADLINE, CopyFile, CopyProgress, copy_batch
@@ -64,15 +65,11 @@ class Planned:
     left: str = ""
 
 
-def _takes_all(context: RegionContext, plan: Plan, files: pa.Table | None) -> str:
-    return ""
-
-
 def plan(
     context: RegionContext,
     options: SyncOptions,
     progress: Progress,
-    refuses: Refuses = _takes_all,
+    refuses: Refuses | None = None,
     engine: Engine | None = None,
 ) -> Planned:
     """Plan a sync and write the plan beside the replica, unless there is nothing to do.
@@ -83,8 +80,8 @@ def plan(
         context: the region.
         options: what the caller asks for.
         progress: called with lines for people.
-        refuses: says why a plan that has something to do is left to somebody else. Then nothing is dealt out.
-        engine: lists the files of new tables that have very many; by default the region's Spark.
+        refuses: says why a plan that has something to do is left to somebody else; with it the plan needs no Spark.
+        engine: lists the new files of tables that have very many; by default the region's Spark.
 
     Raises:
         Busy: for the large lane: another one is at work. Or a clean-up deletes files for longer than it should.
@@ -99,10 +96,12 @@ def plan(
     run_id = run_folder.new_run_id()
     keeping = context.fetching(run_folder.run_uri(context, run_id))
     with engine_or_spark(context, progress, engine) as used:
-        dealt = used if _deals(context, refuses) else None
+        dealt = None if refuses or context.region.localize == "here" else used
         made, files = _when_nothing_is_deleted(lambda: make_plan(keeping, options, progress, run_id, dealt), progress)
     progress(summarize(made))
     if made.idle:
+        if made.lane:
+            lanes.left_out(context, made)
         for item in made.held:
             progress(item.line)
         report = _idle_report(context, made, time.monotonic() - started)
@@ -110,13 +109,24 @@ def plan(
             run_folder.save_report(context, report)  # it was a try, and a try leaves a trace
             run_folder.drop_working(context, run_folder.run_uri(context, run_id))
         return Planned("", (), report)
-    if left := refuses(context, made, files):
+    if left := refuses(context, made, files) if refuses else "":
         run_folder.drop_working(context, run_folder.run_uri(context, run_id))
         return Planned("", (), left=left)
+    return Planned(_begun(context, made, files), made.batches, explained=explain(context, made, files))
+
+
+def _begun(context: RegionContext, made: Plan, files: pa.Table | None) -> str:
+    """Write a plan, and say that its round begins, where it is the large lane's; return the URI of the run's folder."""
+    if not made.lane:
+        return run_folder.save_plan(context, made, files)
+    try:
+        lanes.refuse_second(context)  # it may have begun since: to list a very large table takes long
+    except Busy:
+        run_folder.drop_working(context, run_folder.run_uri(context, made.run_id))
+        raise
     run = run_folder.save_plan(context, made, files)
-    if made.lane:
-        lanes.begin(context, made, files)
-    return Planned(run, made.batches, explained=explain(context, made, files))
+    lanes.begin(context, made, files)
+    return run
 
 
 def copy(
@@ -127,10 +137,12 @@ def copy(
     *,
     deadline: float = DEFAULT_DEADLINE,
     dark: Dark | None = None,
+    engine: Engine | None = None,
 ) -> StageReport:
     """Copy one batch of a plan and prove every file of it present with its size.
 
-    A store of somebody else's that can't be used fails the tables that need it.
+    A store of somebody else's that can't be used fails the tables that need it. In the large lane, tables whose files
+    are all here by that are localized, too.
 
     Args:
         context: the region.
@@ -139,6 +151,7 @@ def copy(
         progress: called with lines for people.
         deadline: seconds after which the copy is ended.
         dark: stores that don't answer, as the batches before found out; takes those that this one finds.
+        engine: where to localize; by default the region's Spark.
 
     Raises:
         StoreError, EngineError: it could not be done as a whole, or it fails all that is to be published; doing it
@@ -174,7 +187,9 @@ def copy(
     mark_done(context, run, made, batch)
     whole = read_whole(context, run, made).with_batch(batch)
     progress(whole.amount(batch))
-    return replace(report, here=lanes.brought_by(context, made, batch, whole.done) if made.lane else ())
+    if heart is None:
+        return report
+    return replace(report, here=lanes.brought_by(context, run, made, batch, whole.done, engine, progress))
 
 
 def localize(
@@ -191,7 +206,8 @@ def localize(
     _raise_when_nobody_goes_on(made, copied)
     left_out = [item.table for item in copied.failed] + (lanes.are_here(context, made) if made.lane else [])
     files = listing.without_tables(run_folder.load_files(context, run), left_out)
-    with engine_or_spark(context, progress, engine) as used:
+    alive = at_work(context, made.run_id) if made.lane else nullcontext()
+    with alive, engine_or_spark(context, progress, engine) as used:
         report = localize_files(context, run, files, used, progress)
     report = replace(report, run_id=run_folder.run_id_of(run))
     _raise_when_nobody_goes_on(made, copied + report)
@@ -220,12 +236,13 @@ def arrive(context: RegionContext, run: str, copied: StageReport, localized: Sta
 
     Raises:
         UsageError: the plan is the small lane's, the copy reports don't cover its files, or the registry changed since.
+        StoreUnreachable, StoreDenied, CatalogError: the region's store, or the catalog, can't be used.
     """
     started = time.monotonic()
     made = _plan_of(context, run)
     _count(made, copied)
-    report = lanes.finish(context, made, copied, localized, time.monotonic() - started)
-    run_folder.drop_working(context, run)
+    report = lanes.finish(context, run, made, copied, localized, time.monotonic() - started)
+    run_folder.drop_working(context, run, made)
     progress(f"copied: {copied.files} files, {copied.bytes} bytes are here; {len((copied + localized).failed)} failed")
     return report
 
@@ -276,7 +293,7 @@ def publish(
         large=made.large and bool(new_head),
     )
     run_folder.save_report(context, report)
-    run_folder.drop_working(context, run)
+    run_folder.drop_working(context, run, made)
     progress(f"{report.outcome}: {len(report.published)} keys, {len(report.held)} held, lag {report.lag_text}")
     return report
 
@@ -295,11 +312,6 @@ def summarize(made: Plan) -> str:
         f"{made.left} left, "
         f"{len(made.held)} held; {files} files, {size} bytes to copy in {len(made.batches)} batches"
     )
-
-
-def _deals(context: RegionContext, refuses: Refuses) -> bool:
-    """Tell whether Spark may list files: not for who leaves large plans to others, nor where the registry says so."""
-    return refuses is _takes_all and context.region.localize != "here"
 
 
 def _when_nothing_is_deleted(make: Callable[[], T], progress: Progress) -> T:

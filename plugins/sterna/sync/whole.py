@@ -1,7 +1,7 @@
 """How far the copies of a run are, all together: each batch that is done leaves a mark beside the plan.
 
-Several tasks copy at once, on several machines. The marks are for people, and nothing is decided by them but which
-tables of the large lane are worth a look: what is here is found by looking.
+Several tasks copy at once, on several machines. The marks are for people. In the large lane they tell, too, when all
+files of a table are here: each batch was proven before its mark was written.
 """
 
 from __future__ import annotations

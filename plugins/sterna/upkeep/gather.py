@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 
 from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Commit, Content, Key, Put, Reference, key_name
 from sterna.catalog.reader import CatalogReader
-from sterna.edges.postgres.epoch import find_epoch
 from sterna.errors import Busy, CredentialError, ReferenceNotFound, StoreError
 from sterna.registry.model import SOURCE_BRANCH, Region, Registry
+from sterna.replica.catalog_copy import epoch_of
 from sterna.replica.head import Head, read_head
 from sterna.replica.held import held_since
 from sterna.replica.held_list import read_list
@@ -26,21 +26,6 @@ from sterna.wap.state import read_state
 
 _TAGS = ("sterna-hold-", "sterna-outlet-")
 OWN_COPY = "this region's copy of"
-
-
-def epoch_of(context: RegionContext) -> str:
-    """Return the epoch that the primary's catalog is read under; "" where the regions share one.
-
-    Raises:
-        Busy: another region became the primary since the connection was opened.
-        CatalogError: no region's Postgres says.
-    """
-    if not context.registry.has_copies:
-        return ""
-    epoch = find_epoch(context.registry.regions, context.secrets)
-    if epoch.region != context.ports.primary_region.name:
-        raise Busy(f"{epoch.region} became the primary meanwhile", hint="a later run looks at everything again")
-    return str(epoch)
 
 
 def refuse_other_epoch(context: RegionContext, epoch: str) -> None:

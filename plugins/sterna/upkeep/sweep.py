@@ -9,11 +9,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
 
-from sterna.cleaning.deleting import Tally, delete_part
-from sterna.cleaning.files import amount, chunks, filtered, left, schema, table, total, without
-from sterna.cleaning.model import NOTHING, Amount, NotDeleted, refuse_short
+from sterna.cleaning.deleting import Garbage, Tally
+from sterna.cleaning.files import Files, chunks, filtered, table, total, without
+from sterna.cleaning.model import NOTHING, Amount, refuse_short
 from sterna.cleaning.passes import found_by_all, older, read_passes, save_pass
 from sterna.errors import SternaError, TableError, UpkeepBlocked, UsageError
 from sterna.registry.model import canonical, inside
@@ -27,10 +26,6 @@ from sterna.upkeep.needed import Needed
 from sterna.upkeep.records import forget_older, save_swept, store_time, sweep_folder
 from sterna.upkeep.results import Folder, Swept
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-_SHOWN = 100
 _FOLDERS = 20
 _DEPTH = 2  # names below a location's prefix that tell a folder from others
 _LEASE_SECONDS = 30.0  # of deleting after a look at all references
@@ -65,6 +60,7 @@ def sweep(
         UpkeepBlocked: a region has to be waited for, or a file that is needed can't be read: nothing is deleted.
         Busy: the primary was switched meanwhile.
         CatalogError, StoreError: something doesn't answer; a later run goes on.
+        EngineError: very much is reached, and there is no room on local disk for it; a later run goes on.
     """
     grace = timedelta(seconds=settings.grace)
     refuse_short(grace)
@@ -79,20 +75,20 @@ def sweep(
     needed.of(found)
     listed = _listed(context, needed, spared)
     needed.news(references.look())
-    unreachable = without(listed.unreachable, needed.files)
+    unreachable = Files(without(listed.unreachable.parts(), needed.files))
     passes = read_passes(context, sweep_folder(context), began - grace)
-    doomed = found_by_all(older(unreachable, began - grace), passes).combine_chunks()
+    doomed = found_by_all(Files(older(part, began - grace) for part in unreachable.parts()), passes)
     report = _report(context, pass_id, facts, listed, unreachable, doomed, delete=delete)
-    remaining = unreachable
+    remaining, stopped = unreachable, None
     if delete:
         tally = _Deletion(context, facts.epoch, references, needed, progress).run(doomed)
-        failures = [NotDeleted(uri, str(error)) for uri, error in tally.failures.items()]
-        shown = tuple(failures[:_SHOWN])
-        report = replace(report, deleted=tally.done, failed=len(failures), failures=shown)
-        there = left(unreachable, doomed, tally.failures) if tally.done.files else unreachable
-        remaining = without(there, needed.files)
+        stopped = tally.stopped
+        report = replace(report, deleted=tally.done, failed=tally.failed, failures=tally.failures)
+        remaining = tally.remaining(unreachable, needed.files)
     save_pass(context, sweep_folder(context), pass_id, remaining)
-    report = replace(report, left=amount(remaining))
+    if stopped:  # with its record: else what can't be deleted would be all that later passes have in common
+        raise stopped
+    report = replace(report, left=remaining.amount)
     save_swept(context, report)
     if delete:
         forget_older(context, passes)
@@ -103,7 +99,7 @@ def sweep(
 class _Listed:
     objects: Amount
     strange: Amount
-    unreachable: pa.Table
+    unreachable: Files
 
 
 @dataclass
@@ -116,17 +112,15 @@ class _Deletion:
     needed: Needed
     progress: Callable[[str], None]
 
-    def run(self, garbage: pa.Table) -> Tally:
-        tally = Tally()
-        while garbage.num_rows:
+    def run(self, doomed: Files) -> Tally:
+        tally, garbage = Tally(), Garbage(doomed.parts(), self.needed.files)
+        while garbage.more():
             refuse_other_epoch(self.context, self.epoch)
-            if self.needed.news(self.references.look()):
-                garbage = without(garbage, self.needed.files)
-            if not garbage.num_rows:
+            self.needed.news(self.references.look())
+            if not garbage.more():
                 break
-            lease = time.monotonic() + _LEASE_SECONDS
-            garbage = delete_part(garbage, tally, partial(self._delete, lease))
-            self.progress(f"{tally.done.files} files, {tally.done.bytes} bytes deleted, {len(tally.failures)} failed")
+            garbage.delete_part(tally, partial(self._delete, time.monotonic() + _LEASE_SECONDS))
+            self.progress(str(tally))
         return tally
 
     def _delete(self, lease: float, uris: Sequence[str]) -> dict[str, SternaError]:
@@ -152,10 +146,8 @@ def _refuse_blocked(blocks: tuple[Block, ...]) -> None:
 
 def _listed(context: RegionContext, needed: Needed, spared: Collection[str]) -> _Listed:
     """List this region's locations that are swept, and tell what of it isn't needed."""
-    import pyarrow as pa
-
     objects = strange = NOTHING
-    unreachable = [schema().empty_table()]
+    unreachable = Files()
     for location in swept_locations(context.mapping):
         own = _Here(context, location.id, spared)
         for chunk in chunks(context.objects.list(location.prefix)):
@@ -163,8 +155,8 @@ def _listed(context: RegionContext, needed: Needed, spared: Collection[str]) -> 
             files = [item for item in here if item[0].endswith(_ENDINGS)]
             objects += total(here)
             strange += total(here) - total(files)
-            unreachable.append(table(filtered(files, needed.files, wanted=False)))
-    return _Listed(objects, strange, pa.concat_tables(unreachable).combine_chunks())
+            unreachable.add(table(filtered(files, needed.files, wanted=False)))
+    return _Listed(objects, strange, unreachable)
 
 
 class _Here:
@@ -199,8 +191,8 @@ def _report(
     pass_id: str,
     facts: Facts,
     listed: _Listed,
-    unreachable: pa.Table,
-    doomed: pa.Table,
+    unreachable: Files,
+    doomed: Files,
     *,
     delete: bool,
 ) -> Swept:
@@ -214,19 +206,20 @@ def _report(
         locations=tuple(location.id for location in swept_locations(context.mapping)),
         objects=listed.objects,
         strange=listed.strange,
-        unreachable=amount(unreachable),
-        garbage=amount(doomed),
-        folders=_folders(context, doomed if doomed.num_rows else unreachable),
+        unreachable=unreachable.amount,
+        garbage=doomed.amount,
+        folders=_folders(context, doomed if doomed.amount.files else unreachable),
     )
 
 
-def _folders(context: RegionContext, files: pa.Table) -> tuple[Folder, ...]:
+def _folders(context: RegionContext, files: Files) -> tuple[Folder, ...]:
     """Return where most of some files is: so that a person sees what he may not have meant."""
     prefixes = [location.prefix for location in swept_locations(context.mapping)]
     found: dict[str, Amount] = defaultdict(Amount)
-    for uri, size in zip(files.column("uri").to_pylist(), files.column("size").to_pylist(), strict=True):
-        prefix = max((each for each in prefixes if uri.startswith(f"{each}/")), key=len)
-        names = uri[len(prefix) + 1 :].split("/")[:-1][:_DEPTH]
-        found["/".join((prefix, *names))] += Amount(1, size)
+    for part in files.parts():
+        for uri, size in zip(part.column("uri").to_pylist(), part.column("size").to_pylist(), strict=True):
+            prefix = max((each for each in prefixes if uri.startswith(f"{each}/")), key=len)
+            names = uri[len(prefix) + 1 :].split("/")[:-1][:_DEPTH]
+            found["/".join((prefix, *names))] += Amount(1, size)
     largest = sorted(found.items(), key=lambda item: (-item[1].bytes, item[0]))
     return tuple(Folder(uri, garbage) for uri, garbage in largest[:_FOLDERS])

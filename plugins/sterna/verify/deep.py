@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, TypeVar
 
 from sterna.catalog.model import Content
@@ -99,8 +99,7 @@ class Comparison:
         main = (origin.metadata_location if origin else None) or ""
         sources = partial(self.places.sources, metadata=main, editions=self._editions(main))
         rewritten = (item for item in self._rewritten(reached, main, sources) if self._wanted(item.uri))
-        content = (uri for batch in reached.content or () for uri in batch.to_pylist())
-        copies = ((uri, sources(uri)) for uri in content if uri not in reached.deletes and self._wanted(uri))
+        copies = ((uri, sources(uri)) for uri in reached.content if self._wanted(uri))
         self._take(_mapped(self._compare_meaning, rewritten, _REWRITTEN_AT_ONCE), found)
         self._take(_mapped(self._compare_bytes, copies, _COPIES_AT_ONCE), found)
 
@@ -136,10 +135,10 @@ class Comparison:
         yield _Rewritten(
             reached.metadata, [main] if main else [], partial(_document_differences, self._pruned(reached, main))
         )
-        listed: tuple[tuple[str, Differences], ...] = (
-            *((uri, list_differences) for uri in reached.lists),
-            *((uri, manifest_differences) for uri in reached.manifests),
-            *((uri, partial(delete_differences, file_format)) for uri, file_format in reached.deletes.items()),
+        listed: Iterator[tuple[str, Differences]] = chain(
+            ((uri, list_differences) for uri in reached.lists),
+            ((uri, manifest_differences) for uri in reached.manifests),
+            ((uri, partial(delete_differences, file_format)) for uri, file_format in reached.deletes),
         )
         for uri, compare in listed:
             yield _Rewritten(uri, sources(uri), compare)

@@ -56,6 +56,7 @@ def verify(
     Raises:
         UsageError: a name or pattern fits no table or view on the branch; the message names those that are.
         CatalogError, StoreError: something does not answer.
+        EngineError: there is no room on local disk for the files of a very large table.
     """
     head = with_held(context.objects, read_head(context.catalog, context.region.replica_branch))
     listed = context.catalog.entries(context.region.replica_branch, head.hash) if head.exists else ()
@@ -68,7 +69,7 @@ def verify(
 
     def one(name: str) -> Findings:
         found, origin = Findings(name), origins.get(name)
-        reached = check_structure(context, places, chosen[name], origin, found, listed=depth.deep)
+        reached = check_structure(context, places, chosen[name], origin, found)
         if comparison is not None:
             comparison.table(reached, origin, found)
         return found

@@ -27,5 +27,6 @@ def verify_structure(
     Raises:
         UsageError: a table isn't on the branch; the message names those that are.
         CatalogError, StoreError: something does not answer.
+        EngineError: there is no room on local disk for the files of a very large table.
     """
     return verify(context, Depth(), tables, progress)

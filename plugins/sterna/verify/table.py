@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_VIEW, Content
+from sterna.edges.disk.rows import Rows
 from sterna.errors import ObjectMissing, SternaError, TableError
 from sterna.replica.region import RegionContext
 from sterna.verify.avro import read_list, read_manifest
@@ -49,16 +52,18 @@ class TableReach:
         name: key name.
         metadata: URI of its metadata.json.
         lists, manifests: URIs of its manifest lists and manifests.
-        deletes: format of each position delete file and Puffin file with deletion vectors, by URI.
-        content: URIs of all files that manifests and statistics name, in batches; None while nobody asks for them.
+        deletes: URI and format of each position delete file and Puffin file with deletion vectors, sorted.
+        content: URIs of all other files that manifests and statistics name, sorted.
+
+    The last two are read once, from local disk where they are many.
     """
 
     name: str
     metadata: str
     lists: list[str] = field(default_factory=list)
     manifests: list[str] = field(default_factory=list)
-    deletes: dict[str, str] = field(default_factory=dict)
-    content: list[pa.Array] | None = None
+    deletes: Iterable[tuple[str, str]] = ()
+    content: Iterable[str] = ()
 
 
 def check_structure(
@@ -67,8 +72,6 @@ def check_structure(
     content: Content,
     origin: Content | None,
     found: Findings,
-    *,
-    listed: bool = False,
 ) -> TableReach:
     """Check the structure of one table or view.
 
@@ -78,7 +81,6 @@ def check_structure(
         content: what the replica branch holds.
         origin: what `main` held when that was made, None where nobody can tell any more.
         found: takes the faults, and counts.
-        listed: whether the caller wants the content files too.
 
     Returns:
         The files that it reaches.
@@ -86,7 +88,7 @@ def check_structure(
     uri = content.metadata_location or ""
     if origin is not None and not stands_for(content, origin, places):
         found.add(DISAGREES, uri, f"does not stand for what main had under this key: {origin.metadata_location}")
-    check = _Check(context, places, found, TableReach(found.table, uri, content=[] if listed else None))
+    check = _Check(context, places, found, TableReach(found.table, uri))
     check.run(content)
     return check.reached
 
@@ -100,7 +102,7 @@ class _Check:
     found: Findings
     reached: TableReach
     claims: Claims = field(default_factory=Claims)
-    deletes: list[pa.Table] = field(default_factory=list)
+    deletes: Rows = field(default_factory=lambda: Rows("file_path"))
 
     def run(self, content: Content) -> None:
         uri = self.reached.metadata
@@ -122,8 +124,12 @@ class _Check:
             return
         self.manifests(self.lists(table), table)
         self.statistics(table)
-        self.claims.check(self.context.objects, self.found, self.reached.content)
-        self.delete_files()
+        self.claims.check(self.context.objects, self.found)
+        for rows in self.deletes.sorted():
+            self.delete_files(rows)
+        # Not methods: they would hold this check, which holds what they are put into, and all rows with it.
+        self.reached.deletes = _formats(self.deletes)
+        self.reached.content = _without(self.claims.uris(), (path for path, _ in _formats(self.deletes)))
 
     def lists(self, table: TableFile) -> dict[str, dict[Named, str]]:
         """Read the manifest lists; return what they say of each manifest, by its URI."""
@@ -177,7 +183,7 @@ class _Check:
         self.claims.add(uri, live.column("file_path"), live.column("file_size_in_bytes"))
         deletes = live.filter(pc.equal(live.column("content").fill_null(0), POSITION_DELETES))
         if deletes.num_rows:
-            self.deletes.append(deletes.drop_columns(["status", "snapshot_id", "sequence_number", "content"]))
+            self.deletes.add(deletes.drop_columns(["status", "snapshot_id", "sequence_number", "content"]))
 
     def statistics(self, table: TableFile) -> None:
         import pyarrow as pa
@@ -188,15 +194,10 @@ class _Check:
         sizes = pa.chunked_array([[size for _, size in files]], pa.int64())
         self.claims.add(self.reached.metadata, paths, sizes)
 
-    def delete_files(self) -> None:
-        """Read the files of position deletes and deletion vectors."""
-        import pyarrow as pa
+    def delete_files(self, rows: pa.Table) -> None:
+        """Read some files of position deletes and deletion vectors; the rows of each are side by side."""
         import pyarrow.compute as pc
 
-        if not self.deletes:
-            return
-        rows = pa.concat_tables(self.deletes).sort_by("file_path")
-        self.deletes.clear()
         runs = pc.run_end_encode(rows.column("file_path").combine_chunks())
         ends = runs.run_ends.to_pylist()
         spans = dict(zip(runs.values.to_pylist(), zip([0, *ends], ends, strict=False), strict=True))
@@ -204,7 +205,6 @@ class _Check:
         for uri, data in self.context.objects.read_many(spans, workers):
             start, end = spans[uri]
             entries: list[Entry] = rows.slice(start, end - start).to_pylist()
-            self.reached.deletes[uri] = entries[0]["file_format"].upper()
             if isinstance(data, bytes):
                 check_delete_file(data, uri, entries, self.places, self.found)
             elif not isinstance(data, ObjectMissing):  # found already
@@ -233,6 +233,24 @@ class _Check:
         known = {uri: self.places.is_local(uri) for uri in uris}
         self.found.add_foreign(namer, [uri for uri, local in known.items() if not local], self.places.region)
         return [uri for uri, local in known.items() if local]
+
+
+def _formats(deletes: Rows) -> Iterator[tuple[str, str]]:
+    """Yield each file of position deletes or deletion vectors with its format, sorted."""
+    for rows in deletes.sorted():
+        formats = zip(rows.column("file_path").to_pylist(), rows.column("file_format").to_pylist(), strict=True)
+        for path, same in groupby(formats, key=itemgetter(0)):
+            yield path, next(same)[1].upper()
+
+
+def _without(uris: Iterator[str], others: Iterator[str]) -> Iterator[str]:
+    """Yield those of some sorted URIs that aren't among others."""
+    other = next(others, None)
+    for uri in uris:
+        while other is not None and other < uri:
+            other = next(others, None)
+        if uri != other:
+            yield uri
 
 
 def _workers(largest: int) -> int:

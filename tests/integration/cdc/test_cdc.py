@@ -85,11 +85,15 @@ class Shop:
 
     def until(self, done: Callable[[], bool]) -> Ran:
         """Run until something is so, or something has failed."""
-        runner, reached = self.runner(), False
+        runner, reached, head, looked = self.runner(), False, "", 0.0
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(runner.run, _PATIENCE)
             while not running.done() and not reached:
-                time.sleep(0.3)
+                time.sleep(0.2)
+                before, head = head, self.world.catalog.reference("main").hash
+                if head == before and time.monotonic() - looked < 2.0:
+                    continue  # Spark's look costs as much as the engine's start
+                looked = time.monotonic()
                 with suppress(AnalysisException):  # the table isn't there yet
                     reached = done()
                 if reached:

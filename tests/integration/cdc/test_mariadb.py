@@ -40,6 +40,7 @@ _ROW = """
 """
 
 
+_OF_LOGS = ("test_a_log_that_is_another_one_is_told",)
 _OF_EACH = ("test_every_kind_of_value_comes_exactly_and_by_either_way", "test_what_can_not_be_followed_is_told")
 
 
@@ -91,13 +92,16 @@ def counted(last: int) -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A MySQL, which takes the same way, has what is its own in every run, and the rest with `--long`."""
+    """What is a log's own is tried in every run, with a MySQL too where the two differ; the rest with `--long`.
+
+    What is the same for every kind, a Postgres has in every run.
+    """
     if "server" in metafunc.fixturenames:
-        kinds: list[Any] = ["mariadb"]
-        if metafunc.definition.name in _OF_EACH:
-            kinds.append("mysql")
-        elif metafunc.config.getoption("long"):
-            kinds.append(pytest.param("mysql", marks=pytest.mark.long))
+        often = {"mariadb": _OF_EACH + _OF_LOGS, "mysql": _OF_EACH}
+        kinds = [
+            kind if metafunc.definition.name in names else pytest.param(kind, marks=pytest.mark.rare)
+            for kind, names in often.items()
+        ]
         metafunc.parametrize("server", kinds, indirect=True, scope="module")
 
 

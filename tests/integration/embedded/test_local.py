@@ -403,6 +403,7 @@ def test_a_deployment_has_a_catalog_in_postgres_a_registry_and_credentials(tmp_p
         registry = parse_registry(found.registry.read_text(), found.registry.name)
         assert registry.region_names == ["us", "eu"]
         assert httpx.get(f"{found.nessie.uri}/config").json()["defaultBranch"] == "main"
+        assert "/classes/nessie-" in Path(f"/proc/{found.nessie.process.pid}/maps").read_text(), "it starts sooner so"
         with psycopg.connect(replace(found.postgres.admin, name="nessie").url()) as connection:
             assert connection.execute("SELECT count(*) FROM refs2").fetchone() != (0,)
         for location in registry.locations:

@@ -19,6 +19,7 @@ import yaml
 from sterna.catalog.model import Put, namespace_content
 from sterna.edges.secrets import environment_secrets
 from sterna.embedded.process import free_port
+from sterna.embedded.s3 import Endpoint
 from sterna.errors import (
     BranchChanged,
     CatalogUnreachable,
@@ -195,20 +196,27 @@ def test_a_killed_sync_is_taken_up_where_it_was(world: World, ns: str):
     for number in range(8):
         world.sql(f"INSERT INTO main_us.{name} SELECT id + {number} FROM range(20000)")
     eu = world.stage.endpoints["eu"]
-    mark = len(eu.requests())
+    looks = []
     for words in ("copying batch", " manifest files", "publishing"):
         kill_at(world, words)
+        looks.append((stored(eu), len(eu.requests())))
     report = world.sync()
     assert report.held == ()
     assert name in world.replica(), "published by this sync, or by the last one, killed right after its commit"
     world.assert_equal(name)
-    written = [
-        request.key
-        for request in eu.requests(mark)
-        if request.method in ("PUT", "COMPLETE") and request.key.endswith(".parquet")
-    ]
-    runs = [key for key in written if "_sterna" not in key]
-    assert sorted(runs) == sorted(set(runs)), "what arrived is not sent again"
+    whole = stored(eu)
+    for there, mark in looks:
+        sent = {request.key for request in eu.requests(mark) if request.method in ("PUT", "COMPLETE")}
+        arrived = {key for key, size in there.items() if whole.get(key) == size}
+        assert not sent & arrived, "what arrived is not sent again; what was cut off is"
+    assert arrived, "the last one was killed when all was here"
+
+
+def stored(endpoint: Endpoint) -> dict[str, int]:
+    """The data files that an endpoint has, with their sizes."""
+    assert endpoint.folder
+    found = {path.relative_to(endpoint.folder): path.stat().st_size for path in endpoint.folder.rglob("*.parquet")}
+    return {"/".join(path.parts[1:]): size for path, size in found.items() if "_sterna" not in path.parts}
 
 
 def kill_at(world: World, words: str) -> None:

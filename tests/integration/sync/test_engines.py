@@ -6,11 +6,13 @@ Engines that read a replica with the region's own key alone, and writers that ke
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import StaticTable
+from pyspark.sql import SparkSession
 
 from sterna.demo import nyc
 from sterna.embedded.s3 import Endpoint
@@ -32,6 +34,12 @@ def write_at_home(world: World, region: str, name: str, data: pa.Table) -> str:
     uri = f"{world.stage.warehouse(region)}/incoming/{name}.parquet"
     nyc.write_at_home(world.stage.endpoints[region], uri, data)
     return uri
+
+
+def test_spark_maps_its_classes(spark: SparkSession):
+    """A warning of Java's that it can't would be seen by nobody: Spark would only start as late as without."""
+    jvm = spark._jvm.ProcessHandle.current().pid()  # type: ignore[union-attr]
+    assert "/classes/spark-" in Path(f"/proc/{jvm}/maps").read_text()
 
 
 def test_pyiceberg_reads_a_replica_with_the_regions_own_key(world: World, ns: str):

@@ -165,9 +165,9 @@ def test_position_deletes_beside_vectors_in_one_table(world: World, ns: str):
     world.sync_and_compare(table)
 
 
-def test_new_tables_with_deletes_that_are_listed_in_parts(world: World, ns: str, monkeypatch: pytest.MonkeyPatch):
-    """Spark's workers list data files, the plan lists deletes: together they are the table."""
-    for name, value in (("MANY_MANIFESTS", 2), ("_GROUP_MANIFESTS", 1)):
+def test_tables_with_deletes_that_are_listed_in_parts(world: World, ns: str, monkeypatch: pytest.MonkeyPatch):
+    """Equality deletes, position deletes and vectors beside data files, in a new table and in one that is here."""
+    for name, value in (("MANY_MANIFESTS", 1), ("_GROUP_MANIFESTS", 1)):
         monkeypatch.setattr(in_parts, name, value)
     mixed, upserted = make(world, "parts_mixed"), make(world, "parts_upserted", partition="PARTITIONED BY (part)")
     world.sql(f"DELETE FROM main_us.{mixed} WHERE id IN (7, 37)")
@@ -179,10 +179,13 @@ def test_new_tables_with_deletes_that_are_listed_in_parts(world: World, ns: str,
     assert len(told) == 2, world.lines
     for table in (mixed, upserted):
         world.sql(f"DELETE FROM main_us.{table} WHERE id IN (9, 39)")
+        world.sql(f"DELETE FROM main_us.{table} WHERE id IN (10, 40)")
     world.sync_and_compare(mixed, upserted)
+    told = [line for line in world.lines if "in parts" in line]
+    assert len(told) == 2, world.lines
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.rare), 3])
 def test_entries_of_deletes_that_are_gone_already(world: World, ns: str, version: int):
     """Compaction leaves DELETED entries, and expiry takes away the files they name, before anything was copied."""
     tables = [make(world, f"{name}_v{version}", version) for name in ("rewritten", "compacted")]

@@ -67,7 +67,13 @@ def test_schema_changes_nested_ones_too(world: World, ns: str):
     world.sync_and_compare(table)
 
 
-@pytest.mark.parametrize("properties", ["TBLPROPERTIES ('format-version'='1')", MERGE_ON_READ], ids=["v1", "v2"])
+@pytest.mark.parametrize(
+    "properties",
+    [
+        pytest.param("TBLPROPERTIES ('format-version'='1')", id="v1", marks=pytest.mark.rare),
+        pytest.param(MERGE_ON_READ, id="v2"),
+    ],
+)
 def test_partition_spec_and_sort_order_changes(world: World, ns: str, properties: str):
     table = f"evolution.spec_{'v2' if properties is MERGE_ON_READ else 'v1'}"
     world.sql(

@@ -98,7 +98,9 @@ def test_a_table_that_changes_often_is_brought_once_a_sync() -> None:
 def test_what_design_asks_about_breaks_where_a_person_would_look_first() -> None:
     load = Load(tables=1e5, files=1e9, largest=2e7, commits=100, regions=20, snapshots=100, file_bytes=MIB)
     names = [need.name for need in capacity(load).first_to_break if (need.used or 0) > 1]
-    assert "lag, in the mean" in names and "memory of the largest table's plan" in names
+    assert "lag, in the mean" in names and "seed, by one copying machine" in names
+    # Of a large table the files are listed in parts: no process holds them.
+    assert "memory of the largest table's plan" not in names
 
 
 @pytest.mark.parametrize(

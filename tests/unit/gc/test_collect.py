@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import tempfile
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,13 +11,13 @@ from typing import Any
 import pytest
 
 from sterna.edges.stores.objects import Objects
-from sterna.errors import ReplicaBroken, StoreUnreachable, UsageError
+from sterna.errors import EngineError, ReplicaBroken, StoreUnreachable, UsageError
 from sterna.replica.head import read_head
 from sterna.replica.view_position import read_view_position, write_view_position
 from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
-from tests.support.cleaning import LATER, MUCH_LATER, START, assert_closed, clean, files, rewritten, strict
+from tests.support.cleaning import after, assert_closed, clean, files, later, much_later, rewritten, strict
 from tests.support.small_world import World, here, quiet, run, with_registry
 
 
@@ -61,7 +63,7 @@ def test_evidence_goes_last_so_that_its_age_tells_whether_clean_ups_get_to_their
     monkeypatch.setattr(
         Objects, "delete", lambda self, uris, **given: asked.extend(uris) or delete(self, uris, **given)
     )
-    clean(world, MUCH_LATER)
+    clean(world, much_later())
     kinds = ["/_sterna/" in uri for uri in asked]
     assert set(kinds) == {True, False}
     assert kinds == sorted(kinds)
@@ -75,7 +77,7 @@ def test_exactly_the_garbage_goes_in_two_passes(world: World):
     assert (first.garbage.files, first.deleted.files) == (0, 0), "no pass before"
     assert first.unreachable.files > 0
     assert files(world) == everything
-    second = clean(world, MUCH_LATER)
+    second = clean(world, much_later())
     assert second.failures == ()
     assert second.deleted == second.garbage
     assert files(world) < everything
@@ -89,14 +91,14 @@ def test_heads_of_the_last_days_keep_their_files(world: World):
     rewritten(world)
     before = files(world)
     for hours in (30, 60, 90):
-        assert clean(world, START + timedelta(hours=hours)).unreachable.files == 0
+        assert clean(world, after(hours=hours)).unreachable.files == 0
     assert files(world) == before
 
 
 def test_the_head_at_the_windows_start_is_kept(world: World):
     rewritten(world)
     # Every commit is older than the window: the newest of them was the head when it began.
-    found = clean(world, LATER, delete=False)
+    found = clean(world, later(), delete=False)
     shown = {version.metadata_location for version in world.replica().values() if version.metadata_location}
     root = f"file://{world.folder}/eu/replica/"
     assert {uri.removeprefix(root) for uri in shown} <= files(world)
@@ -107,13 +109,13 @@ def test_a_dry_run_deletes_nothing_and_commits_nothing(world: World):
     rewritten(world)
     clean(world)
     before, head = files(world), world.catalog.reference("main_replica_eu").hash
-    found = clean(world, MUCH_LATER, delete=False)
+    found = clean(world, much_later(), delete=False)
     assert found.dry_run
     assert found.garbage.files > 0
     assert found.deleted.files == 0
     assert files(world) == before
     assert world.catalog.reference("main_replica_eu").hash == head
-    assert clean(world, MUCH_LATER).deleted.files == found.garbage.files, "and it does not put off what it found"
+    assert clean(world, much_later()).deleted.files == found.garbage.files, "and it does not put off what it found"
 
 
 def test_what_writers_own_and_strange_files_stay(world: World):
@@ -130,7 +132,7 @@ def test_what_writers_own_and_strange_files_stay(world: World):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("mine")
     clean(world)
-    found = clean(world, MUCH_LATER)
+    found = clean(world, much_later())
     assert found.deleted.files > 0
     assert found.strange.files == 3
     assert all(path.read_text() == "mine" for path in own)
@@ -143,7 +145,7 @@ def test_old_runs_and_records_go_and_needed_ones_stay(world: World):
     assert len(runs) == 3
     write_view_position(world.context(), "user", "ns.a", 1)
     clean(world)
-    clean(world, MUCH_LATER)
+    clean(world, much_later())
     assert not [path for path in (world.folder / "eu/replica/_sterna/runs").rglob("*") if path.is_file()]
     assert len(evidence(world, "collect")) == 2
     where = world.context()
@@ -155,7 +157,7 @@ def test_old_runs_and_records_go_and_needed_ones_stay(world: World):
 def test_metadata_that_can_not_be_read_stops_everything(world: World, kind: str, damage: bytes | None):
     rewritten(world)
     clean(world)
-    before = clean(world, LATER, delete=False)
+    before = clean(world, later(), delete=False)
     shown = {(item.metadata_location or "").rpartition("/")[2] for item in world.replica().values()}
     root = world.folder / "eu/replica/_localized"
     paths = [path for path in root.rglob("*") if path.is_file() and kind in path.name]
@@ -168,7 +170,7 @@ def test_metadata_that_can_not_be_read_stops_everything(world: World, kind: str,
         broken.write_bytes(damage)
     left = files(world)
     with pytest.raises(ReplicaBroken) as caught:
-        clean(world, MUCH_LATER)
+        clean(world, much_later())
     assert (caught.value.table, caught.value.file) == ("ns.a", f"file://{broken}")
     assert files(world) == left
     assert before.garbage.files > 0, "there was something to delete"
@@ -183,7 +185,7 @@ def test_a_tag_on_an_older_head_keeps_its_files(world: World):
     world.commit(a=None)
     run(world)
     clean(world)
-    clean(world, MUCH_LATER)
+    clean(world, much_later())
     assert files(world) == before
 
 
@@ -192,7 +194,7 @@ def test_without_a_replica_branch_nothing_is_touched(world: World):
     folder = stages.plan(world.context(), SyncOptions(), quiet).run
     for _ in range(2):
         with pytest.raises(UsageError, match="no replica branch"):
-            clean(world, MUCH_LATER)
+            clean(world, much_later())
     assert Path(folder.removeprefix("file://"), "plan.json").exists()
 
 
@@ -201,7 +203,7 @@ def test_a_branch_that_was_emptied_is_no_replica(world: World):
     before = files(world)
     world.catalog.assign("main_replica_eu", world.catalog.no_ancestor())
     with pytest.raises(UsageError, match="nobody knows"):
-        clean(world, MUCH_LATER)
+        clean(world, much_later())
     assert files(world) == before
 
 
@@ -209,18 +211,18 @@ def test_eviction_is_at_once_and_of_refused_tables_alone(world: World):
     world.commit(a=world.write("a"), secret=world.write("secret"))
     run(world)
     ruling = strict(world)
-    early = clean(ruling, START, evict=True)
+    early = clean(ruling, after(), evict=True)
     assert (early.still_shown, early.deleted.files) == (("ns.secret",), 0)
     run(ruling)
-    kept = clean(ruling, START)
+    kept = clean(ruling, after())
     assert (kept.deleted.files, kept.refused.files, kept.still_shown) == (0, len(files(world, "/secret/")), ())
     assert kept.refused.bytes > 0
     a = files(world, "/a/")
-    found = clean(ruling, START, evict=True)
+    found = clean(ruling, after(), evict=True)
     assert found.deleted == found.refused == kept.refused
     assert files(world) == a
     assert_closed(ruling)
-    again = clean(ruling, START)
+    again = clean(ruling, after())
     assert (again.refused.files, again.failed) == (0, 0), "what was evicted is not missed"
 
 
@@ -229,8 +231,8 @@ def test_eviction_finds_versions_that_no_kept_head_has(world: World):
     run(world)
     ruling = strict(world)
     run(ruling)
-    assert clean(ruling, LATER, delete=False).refused.files == 0, "without --evict these are garbage as any other"
-    assert clean(ruling, LATER, evict=True).deleted.files > 0
+    assert clean(ruling, later(), delete=False).refused.files == 0, "without --evict these are garbage as any other"
+    assert clean(ruling, later(), evict=True).deleted.files > 0
     assert not files(world, "/secret/")
 
 
@@ -241,7 +243,7 @@ def test_a_file_that_an_allowed_table_shares_is_not_evicted(world: World):
     ruling = strict(world)
     run(ruling)
     before = files(world)
-    assert clean(ruling, START, evict=True).deleted.files == 0
+    assert clean(ruling, after(), evict=True).deleted.files == 0
     assert files(world) == before
     assert_closed(ruling)
 
@@ -258,11 +260,62 @@ def test_files_that_can_not_be_deleted_are_named_and_tried_again(world: World, m
 
     with monkeypatch.context() as patched:
         patched.setattr(Objects, "delete", locked)
-        found = clean(world, MUCH_LATER)
+        found = clean(world, much_later())
     assert (found.failed, [item.file for item in found.failures]) == (1, stuck)
     assert found.deleted.files == found.garbage.files - 1
-    assert clean(world, MUCH_LATER + timedelta(days=2)).deleted.files > 0
+    assert clean(world, much_later() + timedelta(days=2)).deleted.files > 0
     assert not Path(stuck[0].removeprefix("file://")).exists()
+
+
+def test_a_file_that_stays_undeletable_keeps_no_later_garbage(world: World, monkeypatch: pytest.MonkeyPatch):
+    rewritten(world)
+    clean(world)
+    delete = Objects.delete
+    stuck: list[str] = []
+
+    def locked(self: Objects, uris: list[str], **options: Any) -> Any:
+        stuck[:] = stuck or uris[:1]
+        held = {uri: StoreUnreachable("locked", file=uri) for uri in uris if uri in stuck}
+        return {**delete(self, [uri for uri in uris if uri not in held], **options), **held}
+
+    monkeypatch.setattr(Objects, "delete", locked)
+    assert clean(world, much_later()).failed == 1
+    before = files(world)
+    rewritten(world)
+    later = files(world)
+    with pytest.raises(StoreUnreachable, match="locked"):  # the only file that is garbage since the last pass
+        clean(world, much_later())
+    found = clean(world, much_later())
+    assert (found.failed, found.deleted.files > 1) == (1, True)
+    assert before < later and files(world) < later
+
+
+def test_evidence_goes_though_no_other_garbage_can_be_deleted(world: World, monkeypatch: pytest.MonkeyPatch):
+    rewritten(world)
+    clean(world)
+    delete = Objects.delete
+
+    def locked(self: Objects, uris: list[str], **options: Any) -> Any:
+        held = {uri: StoreUnreachable("locked", file=uri) for uri in uris if "/_sterna/" not in uri}
+        return {**delete(self, [uri for uri in uris if uri not in held], **options), **held}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Objects, "delete", locked)
+        found = clean(world, much_later())
+    assert found.failed and found.deleted.files and found.failed + found.deleted.files == found.garbage.files
+    assert clean(world, much_later()).deleted.files == found.failed
+
+
+def test_a_full_disk_is_no_fault_of_the_replica(world: World, monkeypatch: pytest.MonkeyPatch):
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    rewritten(world)
+    before = files(world)
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    with pytest.raises(EngineError, match="No space left"):
+        clean(world)
+    assert files(world) == before
 
 
 def test_a_store_that_deletes_nothing_is_an_error(world: World, monkeypatch: pytest.MonkeyPatch):
@@ -271,9 +324,9 @@ def test_a_store_that_deletes_nothing_is_an_error(world: World, monkeypatch: pyt
     with monkeypatch.context() as patched:
         patched.setattr(Objects, "delete", lambda self, uris, **_: {uri: StoreUnreachable("dark") for uri in uris})
         with pytest.raises(StoreUnreachable):
-            clean(world, MUCH_LATER)
+            clean(world, much_later())
     assert not read_head(world.catalog, "main_replica_eu").deleting, "syncs go on"
-    assert clean(world, MUCH_LATER).deleted.files > 0
+    assert clean(world, much_later()).deleted.files > 0
 
 
 def test_what_was_brought_for_a_table_in_transit_stays_however_long_that_takes(world: World):
@@ -289,13 +342,13 @@ def test_what_was_brought_for_a_table_in_transit_stays_however_long_that_takes(w
         stages.copy(context, planned.run, batch.number, quiet)
     brought = files(world, "us-lake/a")
     assert brought
-    clean(world, LATER)
-    clean(world, MUCH_LATER)
+    clean(world, later())
+    clean(world, much_later())
     assert files(world, "us-lake/a") == brought
     world.commit(a=None)
     sync(context, small, quiet, engine=here)
-    clean(world, MUCH_LATER + timedelta(days=9))
-    clean(world, MUCH_LATER + timedelta(days=19))
+    clean(world, much_later() + timedelta(days=9))
+    clean(world, much_later() + timedelta(days=19))
     assert not files(world, "us-lake/a")
 
 
@@ -307,4 +360,4 @@ def test_a_large_lane_at_work_is_not_waited_for(world: World):
     world.commit(b=world.write("b"))
     sync(world.context(), SyncOptions(lane="small"), quiet, engine=here)
     assert stages.plan(world.context(), SyncOptions(lane="large"), quiet).batches
-    assert clean(world, MUCH_LATER).in_flight == ()
+    assert clean(world, much_later()).in_flight == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sterna.cleaning.files import amount
+from sterna.cleaning.files import Files
 from sterna.cleaning.model import Amount
 from sterna.cleaning.passes import Pass
 from sterna.errors import UsageError
@@ -64,8 +65,17 @@ def reached_by(found: frozenset[str]) -> ReachedFiles:
     return reached
 
 
+def uris_in(files: Files) -> list[str]:
+    return [uri for part in files.parts() for uri in part.column("uri").to_pylist()]
+
+
+def uris_of(found: frozenset[str]) -> Callable[[], Iterator[pa.Table]]:
+    rows = pa.table({"uri": pa.array(sorted(found), pa.string())})
+    return lambda: (rows.slice(start, 2) for start in range(0, len(rows), 2))
+
+
 def rules(earlier: list[tuple[datetime, frozenset[str]]] = [], keep: int = 168, grace: int = 24) -> Rules:  # noqa: B006
-    made = [Pass(at, pa.array(sorted(found), pa.string())) for at, found in sorted(earlier, key=lambda item: item[0])]
+    made = [Pass(at, uris_of(found)) for at, found in sorted(earlier, key=lambda item: item[0])]
     old = [item for item in made if item.at <= NOW - grace * HOUR]
     used = [*old[-1:], *(item for item in made if item.at > NOW - grace * HOUR)] if old else []
     return Rules(MAPPING, frozenset({"eu-lake", "us-lake"}), NOW, keep * HOUR, grace * HOUR, used)
@@ -88,7 +98,7 @@ def listed(files: dict[str, tuple[int, datetime]]) -> list[tuple[str, int, datet
 def test_only_garbage_is_garbage(files, reached, refused, earlier, keep, grace):
     law = rules(earlier, keep, grace)
     found = sort_out(listed(files), law, reached_by(reached), reached_by(refused))
-    chosen = garbage(found.unreachable, law).column("uri").to_pylist()
+    chosen = uris_in(garbage(found.unreachable, law))
     limit = NOW - grace * HOUR
     old = [at for at, _ in earlier if at <= limit]
     for uri in chosen:
@@ -105,7 +115,7 @@ def test_only_garbage_is_garbage(files, reached, refused, earlier, keep, grace):
             assert files[uri][1] <= NOW - keep * HOUR
         else:
             assert uri.split("/")[4] in ("eu-lake", "eu-lake~s3a", "us-lake", "_localized")
-    for uri in found.refused.column("uri").to_pylist():
+    for uri in uris_in(found.refused):
         assert uri in refused - reached
         assert law.kind(uri) == FILE
 
@@ -118,9 +128,7 @@ def test_nothing_that_qualifies_is_left(files, reached):
     wanted = {
         uri for uri, (_, at) in files.items() if law.kind(uri) == FILE and uri not in reached and at <= NOW - 24 * HOUR
     }
-    assert {
-        uri for uri in garbage(found.unreachable, law).column("uri").to_pylist() if "/_sterna/" not in uri
-    } == wanted
+    assert {uri for uri in uris_in(garbage(found.unreachable, law)) if "/_sterna/" not in uri} == wanted
     assert found.objects == Amount(len(files), sum(size for size, _ in files.values()))
 
 
@@ -136,9 +144,8 @@ def test_a_file_that_was_reachable_in_between_starts_anew():
         ([(NOW - 10 * HOUR, always)], 0),
     ):
         law = rules(earlier)  # type: ignore[arg-type]
-        assert (
-            garbage(sort_out(listed(files), law, ReachedFiles(), ReachedFiles()).unreachable, law).num_rows == count
-        ), earlier
+        found = garbage(sort_out(listed(files), law, ReachedFiles(), ReachedFiles()).unreachable, law)
+        assert found.amount.files == count, earlier
 
 
 def test_records_that_are_still_needed_stay():
@@ -146,7 +153,7 @@ def test_records_that_are_still_needed_stay():
     files = {f"{ROOT}/_sterna/collect/{number}.parquet": (1, moment) for number, moment in enumerate(at)}
     law = rules([(moment, frozenset(files)) for moment in at])
     found = garbage(sort_out(listed(files), law, ReachedFiles(), ReachedFiles()).unreachable, law)
-    assert found.column("uri").to_pylist() == [f"{ROOT}/_sterna/collect/{number}.parquet" for number in (0, 1)]
+    assert uris_in(found) == [f"{ROOT}/_sterna/collect/{number}.parquet" for number in (0, 1)]
 
 
 def test_dead_letters_wait_for_an_operator_and_are_no_strangers():
@@ -154,7 +161,7 @@ def test_dead_letters_wait_for_an_operator_and_are_no_strangers():
     law = rules([(NOW - 300 * HOUR, frozenset({letter}))])
     found = sort_out([(letter, 5, NOW - 400 * HOUR)], law, ReachedFiles(), ReachedFiles())
     assert (found.objects, found.strange, found.evidence) == (Amount(1, 5), Amount(), Amount())
-    assert (amount(found.unreachable), amount(garbage(found.unreachable, law))) == (Amount(), Amount())
+    assert (found.unreachable.amount, garbage(found.unreachable, law).amount) == (Amount(), Amount())
 
 
 @pytest.mark.parametrize(
@@ -167,7 +174,7 @@ def test_dead_letters_wait_for_an_operator_and_are_no_strangers():
 def test_what_sterna_can_not_have_written_is_left_alone(path: str):
     law = rules([(NOW - 30 * HOUR, frozenset({f"{ROOT}/{path}"}))])
     found = sort_out([(f"{ROOT}/{path}", 5, NOW - 100 * HOUR)], law, ReachedFiles(), ReachedFiles())
-    assert (found.strange, amount(found.unreachable)) == (Amount(1, 5), Amount())
+    assert (found.strange, found.unreachable.amount) == (Amount(1, 5), Amount())
 
 
 def test_reached_is_asked_in_the_roots_own_spelling():

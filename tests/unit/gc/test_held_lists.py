@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from sterna.replica import held_list as lists
 from sterna.replica.head import read_head, with_held
 from sterna.sync import publish as publishing
-from tests.support.cleaning import MUCH_LATER, START, clean
+from tests.support.cleaning import after, clean, much_later
 from tests.support.small_world import World, gone, run
 
 BRANCH = "main_replica_eu"
@@ -44,11 +43,11 @@ def held(world: World) -> list[str]:
 
 def test_the_lists_that_kept_heads_name_stay_and_the_others_go(world: World) -> None:
     first, second = hold(world, "a"), hold(world, "b")
-    clean(world, START)
-    clean(world, START + timedelta(hours=25))
+    clean(world, after())
+    clean(world, after(hours=25))
     assert listed(world) == {first, second}, "the older head is kept"
     clean(world)
-    clean(world, MUCH_LATER)
+    clean(world, much_later())
     assert listed(world) == {second}
     assert held(world) == ["ns.a", "ns.b"]
 
@@ -72,11 +71,11 @@ def test_the_list_of_a_sync_that_was_killed_before_its_commit_goes_after_its_tim
         with pytest.raises(KeyboardInterrupt):
             run(world)
     (orphan,) = listed(world) - {kept}
-    clean(world, START)
-    clean(world, START + timedelta(hours=23))
+    clean(world, after())
+    clean(world, after(hours=23))
     assert listed(world) == {kept, orphan}
     clean(world)
-    clean(world, MUCH_LATER)
+    clean(world, much_later())
     assert listed(world) == {kept}
     run(world)
     assert held(world) == ["ns.a", "ns.b"]
@@ -99,7 +98,7 @@ def test_a_clean_up_between_a_list_and_the_commit_that_names_it(
 
     def meanwhile(*given: Any, **options: Any) -> str:
         if not cleaned:
-            clean(world, MUCH_LATER)
+            clean(world, much_later())
             cleaned.append(not path.exists())
         return real(*given, **options)
 

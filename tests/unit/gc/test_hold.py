@@ -13,7 +13,7 @@ from sterna.errors import Busy, SnapshotGone
 from sterna.gc import hold as holding
 from sterna.gc.hold import Hold, hold
 from sterna.replica.head import COLLECTING, RUN_ID
-from tests.support.cleaning import LATER, MUCH_LATER, START, clean, files
+from tests.support.cleaning import after, clean, files, later, much_later
 from tests.support.small_world import World, run
 
 BRANCH = "main_replica_eu"
@@ -30,8 +30,8 @@ def old(world: World) -> str:
     return head
 
 
-def held(world: World, cursor: str, days: int = 30, now: datetime = START) -> Hold:
-    return hold(world.context(), cursor, timedelta(days=days), now=now)
+def held(world: World, cursor: str, days: int = 30, now: datetime | None = None) -> Hold:
+    return hold(world.context(), cursor, timedelta(days=days), now=now or after())
 
 
 def tags(world: World) -> list[str]:
@@ -44,9 +44,9 @@ def test_what_is_held_stays_until_the_hold_is_over_and_goes_then(world: World, o
     assert tags(world) == [found.tag] and found.tag.startswith("sterna-hold-eu-") and found.tag.endswith(old[:12])
     assert (found.cursor, found.tables, found.in_place) == (old, 1, ())
     clean(world)
-    clean(world, MUCH_LATER)
+    clean(world, much_later())
     assert files(world) == before
-    over = START + timedelta(days=31)
+    over = after(days=31)
     clean(world, over, delete=False)
     assert tags(world) == [found.tag]  # a dry run takes nothing away
     clean(world, over)
@@ -76,7 +76,7 @@ def test_other_tags_are_left_alone(world: World, old: str) -> None:
 
 def test_what_is_gone_already_can_t_be_held(world: World, old: str) -> None:
     clean(world)
-    clean(world, MUCH_LATER)
+    clean(world, much_later())
     with pytest.raises(SnapshotGone, match="can't be held any more"):
         held(world, old)
     for unknown in ("ab" * 32, world.catalog.reference("main").hash):
@@ -122,5 +122,5 @@ def test_tables_whose_files_may_lie_in_place_are_told(world: World) -> None:
     world.commit(a=world.write("a"))
     run(world, "us")
     at = world.catalog.reference("main_replica_us").hash
-    found = hold(world.context("us"), at, timedelta(days=1), now=LATER)
+    found = hold(world.context("us"), at, timedelta(days=1), now=later())
     assert found.in_place == ("ns.a",)

@@ -25,7 +25,7 @@ from sterna.replica.run_folder import began, stamp
 from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan
-from tests.support.cleaning import MUCH_LATER, START, assert_closed, clean, files, rewritten
+from tests.support.cleaning import after, assert_closed, clean, files, much_later, rewritten
 from tests.support.regions import injected
 from tests.support.small_world import World, here, no_secrets, quiet, run
 
@@ -280,7 +280,7 @@ def test_what_is_published_while_the_store_is_listed_is_not_taken_for_unreachabl
         return listing(self, prefix, **options)
 
     monkeypatch.setattr(Objects, "list", slow)
-    found = clean(world, START, delete=False)
+    found = clean(world, after(), delete=False)
     assert files(world, "/b/")
     assert found.unreachable.files == 0
 
@@ -301,16 +301,16 @@ def test_a_clean_up_that_was_killed_stops_counting_and_the_next_one_finishes(
         # The process is gone before it can take its fence down.
         patched.setattr("sterna.gc.fence._commit", _first_only(world))
         with pytest.raises((KeyboardInterrupt, CatalogStateUnknown)):
-            clean(world, MUCH_LATER)
+            clean(world, much_later())
     assert read_head(world.catalog, "main_replica_eu").deleting
     world.commit(b=world.write("b"))
     with pytest.raises(Busy):
         run(world)
     with pytest.raises(Busy, match="another clean-up"):
-        clean(world, MUCH_LATER)
+        clean(world, much_later())
     monkeypatch.setattr("sterna.replica.head.COLLECTING_SECONDS", 0.0)
-    assert clean(world, MUCH_LATER).deleted.files > 0
-    assert clean(world, MUCH_LATER).garbage.files == 0
+    assert clean(world, much_later()).deleted.files > 0
+    assert clean(world, much_later()).garbage.files == 0
     assert run(world).outcome == "published"
     assert_closed(world)
 
@@ -413,7 +413,7 @@ def test_a_branch_that_moves_at_every_try_is_given_up(world: World, monkeypatch:
     before = files(world)
     monkeypatch.setattr(deleting, "fence", moved)
     with pytest.raises(Exception, match="no more at"):
-        clean(world, MUCH_LATER)
+        clean(world, much_later())
     assert files(world) == before
 
 

@@ -175,6 +175,8 @@ def test_unsupported_features_are_refused(changes: dict[str, Any]):
         TABLE.replace("1.50e+3", "NaN").encode(),
         TABLE.replace('"x-ratio"', '"loc\\u0061tion"').encode(),
         TABLE.replace('"owner"', '"custom"').encode(),
+        TABLE.replace('"wap.id"', '"oper\\u0061tion"').encode(),
+        TABLE.replace('"origin":"s3://us/x","wap.id"', '"operation"').encode(),
         table(location=7).encode(),
         table(location="drop").encode(),
         table(properties=[]).encode(),

@@ -1,7 +1,7 @@
 """What goes ahead when something is held."""
 
 from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE
-from sterna.replica.held import Held
+from sterna.replica.held import IN_TRANSIT, Held
 from sterna.replica.records import Action
 from sterna.sync.holds import merge, settle
 
@@ -76,6 +76,26 @@ def test_a_relaxed_table_goes_on_while_strict_ones_wait():
     settled = run([put("b"), put("r")], held=[fault("a")], together=[("a", "b", "r")], relaxed=["r"])
     assert going(settled) == ["r"]
     assert {item.key: item.waits_for for item in settled.held} == {"a": "", "b": "a"}
+
+
+def moving(key: str) -> Held:
+    return Held(key, IN_TRANSIT, "it comes", since="2026-01-01T00:00:00+00:00", bytes=9)
+
+
+def test_what_can_t_be_published_for_another_s_fault_is_not_brought():
+    settled = run([put("a"), put("b")], held=[fault("a"), moving("b")], together=[("a", "b")])
+    assert [(item.key, item.kind, item.waits_for, item.bytes) for item in settled.held] == [
+        ("a", "Unsupported", "", 0),
+        ("b", "Waits", "a", 9),
+    ]
+
+
+def test_a_relaxed_table_is_brought_whatever_the_others_faults():
+    settled = run([put("a"), put("b")], held=[fault("a"), moving("b")], together=[("a", "b")], relaxed={"b"})
+    assert [(item.key, item.kind, item.bytes) for item in settled.held] == [
+        ("a", "Unsupported", 0),
+        ("b", IN_TRANSIT, 9),
+    ]
 
 
 def test_a_strict_table_waits_for_a_relaxed_one_that_is_held():

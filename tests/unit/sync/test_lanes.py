@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -15,6 +18,7 @@ from sterna.replica.held import Held
 from sterna.replica.records import Report, StageReport
 from sterna.replica.transit import read_transit
 from sterna.sync import stages
+from sterna.sync.localize import localize_files
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
@@ -207,6 +211,39 @@ def test_a_second_large_lane_stops_with_the_reason(lanes: World):
     assert begun(lanes).batches == ()
 
 
+def test_of_two_that_plan_at_once_the_second_one_to_end_stops(lanes: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To list a very large table takes long, and nobody shows himself meanwhile."""
+    small(lanes)
+    others: list[stages.Planned] = []
+    make = stages.make_plan
+
+    def overtaken(*given: Any) -> Any:
+        made = make(*given)
+        monkeypatch.setattr(stages, "make_plan", make)
+        others.append(begun(lanes))
+        return made
+
+    monkeypatch.setattr(stages, "make_plan", overtaken)
+    with pytest.raises(Busy, match="another large lane"):
+        begun(lanes)
+    brought(lanes, others[0])
+    assert small(lanes).published == ("ns.big",)
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_a_round_ends_no_other_one_s_record(lanes: World, monkeypatch: pytest.MonkeyPatch, over: bool) -> None:
+    small(lanes)
+    first = begun(lanes)
+    with monkeypatch.context() as patched:
+        patched.setattr(transit, "FRESH_SECONDS", -1.0)
+        second = begun(lanes)
+    if over:
+        brought(lanes, second)
+    brought(lanes, first)
+    found = read_transit(lanes.context().objects, lanes.context().region)
+    assert found and found.round.run_id == second.run.rpartition("/")[2] and found.fresh is not over
+
+
 def test_a_large_lane_has_nothing_to_do_before_something_is_in_transit(lanes: World):
     planned = begun(lanes)
     assert planned.report is not None
@@ -253,6 +290,19 @@ def test_a_table_that_grows_as_fast_as_it_is_copied_is_taken_along(lanes: World)
     assert small(lanes).published == (), "what an earlier round brought says nothing of a later one"
 
 
+def test_what_grew_while_others_were_brought_for_longer_goes_once_more(lanes: World):
+    """The next round is shorter by those: it is not taken along with all that grew."""
+    lanes.commit(huge=lanes.write("huge", 6 * LARGE))
+    small(lanes)
+    planned = begun(lanes)
+    lanes.commit(big=lanes.write("big", LARGE))
+    brought(lanes, planned)
+    report = small(lanes)
+    assert (report.published, [item.key for item in report.transit]) == (("ns.huge",), ["ns.big"])
+    brought(lanes, begun(lanes))
+    assert small(lanes).published == ("ns.big",)
+
+
 def test_what_the_large_lane_can_not_bring_is_held_with_the_reason(lanes: World):
     small(lanes)
     planned = begun(lanes)
@@ -267,6 +317,20 @@ def test_what_the_large_lane_can_not_bring_is_held_with_the_reason(lanes: World)
     data.with_suffix(".away").rename(data)
     brought(lanes, begun(lanes))
     assert small(lanes).published == ("ns.big",)
+
+
+def test_no_other_round_is_asked_for_while_one_brings_the_table(lanes: World):
+    small(lanes)
+    planned = begun(lanes)
+    (data,) = (lanes.folder / "us/lake/big").rglob("*.parquet")
+    data.rename(data.with_suffix(".away"))
+    brought(lanes, planned)
+    assert small(lanes).transit == ()
+    data.with_suffix(".away").rename(data)
+    begun(lanes)
+    lanes.commit(a=lanes.write("a"))
+    report = small(lanes)
+    assert ([item.key for item in report.transit], report.large) == (["ns.big"], False)
 
 
 def test_a_dropped_table_is_in_transit_no_more(lanes: World):
@@ -380,3 +444,28 @@ def test_a_sync_takes_over_from_one_that_is_dead(lanes: World, monkeypatch: pyte
     begun(lanes)
     monkeypatch.setattr("sterna.sync.run.time.sleep", lambda s: monkeypatch.setattr(transit, "FRESH_SECONDS", -1.0))
     assert run(lanes).published == ("ns.big",)
+
+
+def test_a_round_is_alive_while_it_localizes_for_minutes_without_a_word(
+    lanes: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last batch is long done: without a sign of its own it would count as dead, and be done twice."""
+    small(lanes)
+    planned = begun(lanes)
+    context = lanes.context()
+    copied = sum((stages.copy(context, planned.run, each.number, quiet) for each in planned.batches), StageReport())
+    monkeypatch.setattr(transit, "BEAT_SECONDS", 0.01)
+    shown: list[Path] = []
+
+    def silent(*given: Any) -> StageReport:
+        until = time.monotonic() + 30
+        while not shown and time.monotonic() < until:
+            shown.extend((lanes.folder / "eu" / "replica").rglob("at-work.json"))
+        return localize_files(*given)
+
+    with patch("sterna.sync.stages.localize_files", silent):
+        stages.localize(context, planned.run, copied, quiet, here)
+    assert shown
+    assert not [each for each in threading.enumerate() if each.name == "sterna-at-work"], (
+        "it ends with what it tells of"
+    )

@@ -4,6 +4,7 @@ are published.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from unittest.mock import patch
 import pytest
 
 from sterna.replica.records import Report
-from sterna.sync.plan import make, suspects
+from sterna.sync.plan import changed_table, in_parts, make, suspects
 from sterna.verify.run import Depth, verify
 from tests.support.small_world import World, make_world, run, with_registry
 
@@ -74,7 +75,7 @@ def test_tables_larger_than_all_the_room_are_read_one_after_the_other(world: Wor
 def killing(name: str) -> Iterator[list[str]]:
     """Let the process end after a table's files are read; yields the tables whose files were read before."""
     read: list[str] = []
-    real: Callable[..., Any] = make.table_files
+    real: Callable[..., Any] = changed_table.table_files
 
     def table_files(context: Any, table: str, *args: Any, **options: Any) -> Any:
         found = real(context, table, *args, **options)
@@ -84,7 +85,10 @@ def killing(name: str) -> Iterator[list[str]]:
         return found
 
     # Who is killed takes no mark away.
-    with patch.object(make, "table_files", table_files), patch.object(suspects._Reading, "over", lambda self: None):
+    with (
+        patch.object(changed_table, "table_files", table_files),
+        patch.object(suspects._Reading, "over", lambda self: None),
+    ):
         yield read
 
 
@@ -132,6 +136,19 @@ def test_one_mark_holds_nothing(small: World) -> None:
     ended(small)
     assert run(small).held == ()
     assert marks(small) == []
+
+
+def test_who_leaves_a_table_to_the_large_lane_leaves_the_marks_of_who_read_it(
+    small: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(small)
+    monkeypatch.setattr(in_parts, "MANY_MANIFESTS", SNAPSHOTS)
+    for _ in range(2):
+        assert [item.key for item in run(small, lane="small").transit if item.bytes] == ["ns.bad"]
+        assert [json.loads(path.read_text())["table"] for path in marks(small)] == ["ns.bad"]
+    with killing("ns.bad"), pytest.raises(Killed):
+        run(small, lane="large")
+    assert [(item.key, item.kind) for item in run(small, lane="small").held] == [("ns.bad", "PlanKilled")]
 
 
 def test_a_plan_that_only_shows_leaves_no_mark(small: World) -> None:

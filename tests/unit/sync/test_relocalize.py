@@ -16,7 +16,7 @@ from sterna.replica.records import Report
 from sterna.sync.relocalize import relocalizing
 from sterna.sync.run import sync
 from sterna.verify.run import Depth, verify
-from tests.support.cleaning import LATER, MUCH_LATER, clean, files
+from tests.support.cleaning import clean, files, later, much_later
 from tests.support.small_world import World, here, localizer_version, quiet, run
 from tests.unit.sync.test_wrong_localizer import RIGHT, committed, rows, wrong_localizer
 from tests.unit.verify.tables import ROWS
@@ -154,7 +154,7 @@ def test_what_was_there_before_is_garbage(synced: World):
     before = files(synced, "_localized")
     relocalize(synced)
     new = files(synced, "_localized") - before
-    clean(synced, LATER)
-    clean(synced, MUCH_LATER)
+    clean(synced, later())
+    clean(synced, much_later())
     assert files(synced, "_localized") == new
     assert healthy(synced)

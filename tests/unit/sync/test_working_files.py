@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from sterna.edges.stores.objects import Objects
 from sterna.errors import StoreUnreachable
 from sterna.sync import localize, stages
 from sterna.sync.options import SyncOptions
-from tests.support.cleaning import START, clean
+from tests.support.cleaning import after, clean
 from tests.support.small_world import World, gone, here, quiet, run
 
 
@@ -96,8 +95,8 @@ def test_the_clean_up_takes_a_killed_runs_after_its_grace(world: World) -> None:
     stopped(world)
     run(world)
     assert working(world)
-    clean(world, START + timedelta(hours=23))
+    clean(world, after(hours=23))
     assert working(world), "it may go on"
-    clean(world, START + timedelta(hours=25))
+    clean(world, after(hours=25))
     assert working(world) == set()
     assert "plan.json" in evidence(world), "evidence stays as long as the heads do"

@@ -17,7 +17,7 @@ from pyarrow import orc
 
 from sterna.iceberg import LOCALIZER_VERSION
 from sterna.verify.run import Depth, verify
-from tests.support.cleaning import LATER, MUCH_LATER, clean, files
+from tests.support.cleaning import clean, files, later, much_later
 from tests.support.small_world import World, localizer_version, run
 from tests.unit.verify.tables import ROWS, sides, write
 
@@ -103,8 +103,8 @@ def test_what_the_older_version_wrote_is_garbage(wrong: World):
     with localizer_version(NEXT):
         run(wrong)
         new = files(wrong, "_localized") - before
-        clean(wrong, LATER)
-        clean(wrong, MUCH_LATER)
+        clean(wrong, later())
+        clean(wrong, much_later())
         assert files(wrong, "_localized") == new
         assert rows(wrong, "a") == RIGHT
         assert deep(wrong) == ()

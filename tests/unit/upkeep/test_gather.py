@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from sterna.services.upkeep import Upkeep
 from sterna.upkeep.expire import expire
 from sterna.upkeep.facts import Followed
 from sterna.upkeep.gather import gather
+from tests.support.cleaning import after
 from tests.support.small_world import World, make_world, run, with_registry
 
 SERVICES = """
@@ -26,7 +26,6 @@ features:
   entities: [{name: user, key: {id: long}}]
   views: [{name: user, entity: user, table: ns.users, features: [age], unique: true}]
 """
-LATER = datetime.now(UTC) + timedelta(hours=1)
 
 
 @pytest.fixture
@@ -50,7 +49,7 @@ def snapshots(world: World) -> list[int]:
 
 
 def expired(world: World, **more: Any) -> set[int]:
-    (table,) = expire(world.context("us"), settings(**more), now=LATER).tables
+    (table,) = expire(world.context("us"), settings(**more), now=after(hours=3)).tables
     return set(table.expired)
 
 
@@ -58,7 +57,7 @@ def test_what_a_view_goes_on_from_is_kept_and_all_since(world: World) -> None:
     first, second, third = snapshots(world)
     assert expired(world) == {first, second}, "it was never filled, and begins with all rows"
     write_view_position(world.context(), "user", "ns.users", second)
-    facts, _ = gather(world.context("us"), settings(), LATER)
+    facts, _ = gather(world.context("us"), settings(), after(hours=3))
     assert facts.followed == (Followed("ns.users", second, "eu/user"),)
     assert expired(world) == {first}
     write_view_position(world.context(), "user", "ns.users", third)
@@ -68,11 +67,11 @@ def test_what_a_view_goes_on_from_is_kept_and_all_since(world: World) -> None:
 def test_what_says_nothing_keeps_nothing(world: World) -> None:
     first = snapshots(world)[0]
     write_view_position(world.context(), "user", "ns.people", first)
-    assert gather(world.context("us"), settings(), LATER)[0].followed == ()
+    assert gather(world.context("us"), settings(), after(hours=3))[0].followed == ()
     write_view_position(world.context(), "user", "ns.users", first)
     assert expired(world, without=["us", "eu"]) != set(), "a region that is left out"
     refused = with_registry(world, policies=[{"tables": ["ns.users"], "replicate": False}])
-    assert gather(refused.context("us"), settings(), LATER)[0].followed == ()
+    assert gather(refused.context("us"), settings(), after(hours=3))[0].followed == ()
 
 
 def test_a_region_that_cannot_be_asked_keeps_its_views_tables(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +84,6 @@ def test_a_region_that_cannot_be_asked_keeps_its_views_tables(world: World, monk
         return real(self, uri, **options)
 
     monkeypatch.setattr(Objects, "read", dark)
-    (table,) = expire(world.context("us"), settings(), now=LATER).tables
+    (table,) = expire(world.context("us"), settings(), now=after(hours=3)).tables
     assert table.expired == ()
     assert table.problem == "eu: how far its view user of features is can't be read: eu's store does not answer"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,8 @@ from sterna.services.upkeep import Upkeep
 from sterna.upkeep import sweep as sweeping
 from sterna.upkeep.results import Swept
 from sterna.upkeep.sweep import sweep
+from tests.support.cleaning import after
 from tests.support.small_world import World, make_world, run, with_registry
-
-NOW = datetime.now(UTC)
-SOON, LATER = NOW + timedelta(hours=2), NOW + timedelta(days=1, hours=2)
 
 
 @pytest.fixture
@@ -47,9 +45,12 @@ def orphan(world: World, path: str = "a/data/orphan.parquet") -> Path:
     return made
 
 
-def swept(world: World, now: datetime | None = LATER, *, delete: bool = True, **more: Any) -> Swept:
+def swept(world: World, now: datetime | None = None, *, asked: bool = False, delete: bool = True, **more: Any) -> Swept:
+    """A sweep a day from now, or then, or when the clock says that it is, if `asked`."""
     given = {"tables": [{"match": ["**"]}], "without": ["us"], "heads": "1h", "grace": "24h", **more}
-    return sweep(world.context("us"), Upkeep.model_validate(given), delete=delete, now=now)
+    return sweep(
+        world.context("us"), Upkeep.model_validate(given), delete=delete, now=None if asked else now or after(hours=26)
+    )
 
 
 def files(world: World) -> set[str]:
@@ -59,7 +60,7 @@ def files(world: World) -> set[str]:
 
 def test_garbage_goes_in_the_second_pass_and_nothing_else(world: World) -> None:
     before = files(world)
-    assert swept(world, SOON).deleted.files == 0
+    assert swept(world, after(hours=2)).deleted.files == 0
     shown = swept(world, delete=False)
     assert (shown.dry_run, shown.garbage.files, shown.folders[0].uri) == (
         True,
@@ -75,9 +76,9 @@ def test_garbage_goes_in_the_second_pass_and_nothing_else(world: World) -> None:
 
 def test_one_pass_is_not_enough_and_neither_is_age_alone(world: World) -> None:
     assert swept(world).deleted.files == 0, "old, and the first pass"
-    swept(world, SOON)
+    swept(world, after(hours=2))
     orphan(world, "a/data/younger.parquet")
-    found = swept(world, LATER)
+    found = swept(world)
     assert found.deleted.files == 1 and found.left.files == 1, "no earlier pass knew the younger one"
 
 
@@ -88,21 +89,21 @@ def test_a_clock_that_is_fast_makes_nothing_older(world: World, monkeypatch: pyt
             return datetime.now(tz) + timedelta(days=2)
 
     monkeypatch.setattr(sweeping, "datetime", Fast)
-    assert [swept(world, None).deleted.files for _ in range(2)] == [0, 0], "files have their age by the store's clock"
+    assert [swept(world, asked=True).deleted.files for _ in range(2)] == [0, 0], "a file's age is by the store's clock"
 
 
 def test_what_is_dropped_goes_once_no_region_and_no_tag_shows_it(world: World) -> None:
     world.commit(b=world.write("b"))
     dropped = {name for name in files(world) if name.startswith("b/")}
     world.commit(b=None)
-    swept(world, SOON)
+    swept(world, after(hours=2))
     assert swept(world).deleted.files == 1, "eu is behind: it needs what main showed since"
     assert dropped <= files(world)
     run(world)
     world.catalog.create_tag("kept", "main", world.catalog.reference("main").hash)
-    found = swept(world, LATER + timedelta(hours=1))
+    found = swept(world, after(hours=27))
     assert (found.unreachable.files, found.deleted.files) == (len(dropped), 0), "found by this pass first"
-    swept(world, LATER + timedelta(days=2))
+    swept(world, after(days=3))
     assert not dropped & files(world)
 
 
@@ -112,7 +113,7 @@ def test_what_is_no_tables_file_or_not_opted_in_stays(world: World) -> None:
         orphan(world, name)
     other = world.folder / "eu" / "lake" / "x.parquet"
     other.write_bytes(b"not swept")
-    swept(world, SOON)
+    swept(world, after(hours=2))
     found = swept(world)
     assert found.strange.files == 2
     assert set(names) <= files(world) and other.exists()
@@ -125,7 +126,7 @@ def test_a_location_within_a_swept_one_is_left_alone(world: World) -> None:
     inner = {**locations[0], "id": "inner", "prefix": f"file://{world.folder}/us/lake/inner", "sweep": False}
     made = with_registry(world, locations=[*locations, inner])
     orphan(made, "inner/x.parquet")
-    swept(made, SOON)
+    swept(made, after(hours=2))
     swept(made)
     assert "inner/x.parquet" in files(made)
 
@@ -145,7 +146,7 @@ def unknown_kind(world: World) -> None:
 
 @pytest.mark.parametrize("harm", [unread, never_synced, unknown_kind])
 def test_what_is_not_known_keeps_everything(world: World, harm: Callable[[World], None]) -> None:
-    swept(world, SOON)
+    swept(world, after(hours=2))
     harm(world)
     before = files(world)
     with pytest.raises(UpkeepBlocked):
@@ -154,7 +155,7 @@ def test_what_is_not_known_keeps_everything(world: World, harm: Callable[[World]
 
 
 def test_a_store_that_refuses_keeps_everything(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    swept(world, SOON)
+    swept(world, after(hours=2))
 
     def refusing(self: Objects, uris: Any, **options: Any) -> Any:
         return {uri: StoreDenied("says no", file=uri) for uri in uris}
@@ -165,7 +166,7 @@ def test_a_store_that_refuses_keeps_everything(world: World, monkeypatch: pytest
 
 
 def test_a_promotion_between_decision_and_deletion_ends_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    swept(world, SOON)
+    swept(world, after(hours=2))
     epochs = iter(["1-us", "1-us", "2-eu"])
     monkeypatch.setattr("sterna.upkeep.gather.epoch_of", lambda context: next(epochs))
     before = files(world)
@@ -179,7 +180,7 @@ def test_a_tag_that_is_set_before_the_deletion_is_seen(world: World, monkeypatch
     shown = world.catalog.reference("main").hash
     world.commit(b=None)
     run(world)
-    swept(world, SOON)
+    swept(world, after(hours=2))
     real = sweeping._report
 
     def tagged(*arguments: Any, **options: Any) -> Swept:
@@ -197,7 +198,7 @@ def test_what_a_tag_shows_by_then_is_not_written_down_as_garbage(world: World, m
     shown = world.catalog.reference("main").hash
     world.commit(b=None)
     run(world)
-    swept(world, SOON)
+    swept(world, after(hours=2))
     real = sweeping._report
 
     def tagged(*arguments: Any, **options: Any) -> Swept:
@@ -222,7 +223,7 @@ def test_a_swept_location_changes_no_replica(tmp_path: Path) -> None:
 
 def test_records_that_no_later_sweep_asks_for_are_forgotten(world: World) -> None:
     for day in range(4):
-        swept(world, SOON + timedelta(days=day))
+        swept(world, after(days=day, hours=2))
     folder = world.folder / "us" / "replica" / "_sterna" / "sweep"
     assert len(list(folder.glob("*.parquet"))) == 2, "the one that the last sweep went by, and its own"
     assert all(json.loads(path.read_text())["region"] == "us" for path in folder.glob("*.json"))

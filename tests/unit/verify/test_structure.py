@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sterna.catalog.model import Put, parse_key
+from sterna.edges.disk.rows import Rows
 from sterna.errors import UsageError
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
@@ -40,6 +43,24 @@ def test_a_good_replica_has_no_faults(synced: World):
     assert found.foreign == 0
     assert found.tables == 2
     assert found.files == 8  # of each table: metadata, manifest list, manifest, data
+
+
+def test_what_was_kept_of_a_table_goes_with_its_check(synced: World, monkeypatch: pytest.MonkeyPatch):
+    made: list[weakref.ref[Rows]] = []
+
+    class Watched(Rows):
+        def __init__(self, key: str) -> None:
+            super().__init__(key)
+            made.append(weakref.ref(self))
+
+    monkeypatch.setattr("sterna.verify.table.Rows", Watched)
+    gc.collect()
+    gc.disable()
+    try:
+        assert verify(synced).findings == ()
+        assert len(made) == 2 and not any(rows() for rows in made)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,7 @@ class Rewriting:
             *more,
         ]
         jvm = self._tables.jvm
-        loader = self._java.spark.SparkTableCache.get().getClass().getClassLoader()
+        loader = self._java.spark.FileRewriteCoordinator.get().getClass().getClassLoader()
         classes = [jvm.java.lang.Class.forName(name, False, loader) for name, _ in given]
         maker = jvm.java.lang.Class.forName(f"org.apache.iceberg.spark.actions.{kind}", True, loader)
         # Iceberg's own actions make it, and offer no other way to hand it files.

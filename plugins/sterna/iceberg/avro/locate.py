@@ -109,6 +109,17 @@ def locate(program: Program, group: Group, container: Container) -> Located:
     return Located(group.records, program.columns, cells)
 
 
+def expect(size: int) -> None:
+    """Tell that so many decompressed bytes, at least, are about to come: compiling may pay from the first of them on.
+
+    Args:
+        size: bytes; less than `COMPILE_FROM_BYTES` change nothing.
+    """
+    global _plain_bytes
+    if size >= COMPILE_FROM_BYTES:
+        _plain_bytes = size
+
+
 def _compiling_pays(size: int, cells: int) -> bool:
     # Rent until the rent paid equals the price: many small manifests in one process deserve the compiler as one large
     # one does.

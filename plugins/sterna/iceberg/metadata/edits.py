@@ -36,6 +36,8 @@ def summary_edits(document: Document, summary: Token | None, known: Callable[[st
     """Return the edits of a summary that may be absent: values that are known URIs are mapped."""
     if summary is None or summary.value is None:
         return []
+    if not any(isinstance(value, str) and ":" in value for value in document.values(summary).values()):
+        return []  # no URI: in a long history nearly all are so
     return [edit for token in document.members(summary).values() for edit in known_edits(token, known)]
 
 

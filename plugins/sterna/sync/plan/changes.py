@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from sterna.catalog.model import NAMESPACE, Commit, Content, Delete, Key, Put, key_name, parse_key
+from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Commit, Content, Delete, Key, Put, key_name, parse_key
 from sterna.errors import UsageError
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.registry.policy import Policy
 from sterna.replica.divergence import accepted, diverged, follows, since_fork
 from sterna.replica.head import Head
 from sterna.replica.held import moment
+from sterna.replica.records import Action
 from sterna.replica.region import RegionContext
 from sterna.sync.holds import merge
 from sterna.sync.options import SyncOptions
@@ -231,6 +232,12 @@ def _chosen(
     }
     chosen = names | {name for name in parents if name in candidates and candidates[name].source is not None}
     return {name: candidate for name, candidate in candidates.items() if name in chosen}
+
+
+def shown_at(action: Action, seen: Changes) -> str:
+    """Return where the metadata.json of a table stands that an action changes; "" where readers see none."""
+    replica = seen.candidates[action.renamed_from or action.key].replica
+    return (replica.metadata_location or "") if replica and replica.kind == ICEBERG_TABLE else ""
 
 
 def _with_groups(

@@ -86,7 +86,7 @@ def held_entry(name: str, head: Head, seen: Changes, error: SternaError | None =
     kind, reason, file = (type(error).__name__, error.message, error.file or at) if error else ("", "", "")
     before = head.held_by_key.get(name)
     if before is not None:
-        return Held(name, kind, reason, file, before.since, before.good)
+        return Held(name, kind, reason, file, before.since, before.good, bytes=before.bytes)
     good = (seen.shown or head.watermark) if seen.candidates[name].replica else ""
     return Held(name, kind, reason, file, seen.since.get(name, seen.newest), good)
 

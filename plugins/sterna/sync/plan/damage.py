@@ -13,7 +13,7 @@ from sterna.replica.region import RegionContext
 from sterna.sync.blame import fault_of
 from sterna.sync.copy import other_original
 from sterna.sync.holds import Settled
-from sterna.sync.plan.changes import Changes
+from sterna.sync.plan.changes import Changes, shown_at
 from sterna.sync.plan.presence import ToBring
 from sterna.sync.plan.reading import metadata_here
 from sterna.sync.plan.table_files import reached_content
@@ -52,7 +52,7 @@ def damaged(
 def _readers_have(context: RegionContext, action: Action, wrong: set[str], seen: Changes) -> SternaError | None:
     """Return the damage where the version of a table that the replica shows has some files of a wrong size."""
     try:
-        here = metadata_here(context, seen.candidates[action.renamed_from or action.key].replica)
+        here = metadata_here(context, shown_at(action, seen))
         reached = reached_content(context, here, wrong) if here else set()
     except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
         return fault_of(error, context.mapping, "reading what the replica shows of it", action.target, action.key)

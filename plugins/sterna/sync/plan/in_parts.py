@@ -1,6 +1,7 @@
-"""New tables with so many files that no process holds them: their files are listed in parts, on the region's Spark.
+"""Tables with so many new files that no process holds them: their files are listed in parts, on the region's Spark.
 
-Two passes, in each of which an item of work is a function of what it is given:
+Two passes, in each of which an item of work is a function of what it is given. Where there is no Spark, this process
+does one after the other.
 
 1. Over the manifests. An item reads some of them (`sterna.sync.plan.one_pass`), and writes what they list, sorted, into
    a part of the list below the run's folder.
@@ -10,8 +11,6 @@ Two passes, in each of which an item of work is a function of what it is given:
 This process knows of each part where it begins and ends, and of each thousand files the last. Parts and lists are named
 by their content: whoever does an item twice, or at once with somebody else, leaves what was left before. Each row of a
 part is counted when it is written and when it is read: a part that lost some is no smaller list.
-
-A table that somebody reads here is listed in the plan's own process: what is damaged of it has to be told.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sterna.edges.stores.ranges import ObjectReader
-from sterna.errors import CredentialError, EngineError, SternaError, StoreDenied, StoreUnreachable
+from sterna.errors import CredentialError, EngineError, SternaError
 from sterna.registry.model import inside
 from sterna.replica import file_list as listing
 from sterna.replica.editions import edition_at
@@ -33,13 +31,14 @@ from sterna.replica.file_list import CONTENT, POSITION_DELETE
 from sterna.replica.ports import Ports
 from sterna.replica.records import Batch
 from sterna.replica.region import Progress, RegionContext
-from sterna.replica.run_folder import LISTED, PARTS, write_part
+from sterna.replica.run_folder import LISTED, PARTS
 from sterna.sync.blame import fault_of
 from sterna.sync.copy import CopyFile
 from sterna.sync.engine import Engine
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.batches import MOST_BATCHES, cut, origin_starts
 from sterna.sync.plan.one_pass import none_below, prove_local, read_manifests
+from sterna.sync.plan.parts import DiskShelf, Part, RunShelf, Shelf, lost
 from sterna.sync.plan.presence import PartsFound, look_up
 from sterna.sync.working import answered, deal, error_of, objects_of
 
@@ -54,66 +53,65 @@ MANY_BYTES = 128 << 20
 a KiB a file, and is done with fewer before Spark would be.
 """
 _GROUP_MANIFESTS = 64
-_GROUP_BYTES = 64 << 20
+_GROUP_BYTES = 8 << 20  # compressed: some 60,000 files, and a worker has four groups at once
 _CUT_ROWS = 1_000
 _STRETCHES = 16  # at least, where each has work for a whole batch: many tasks are spread over the cores
 _STRETCH_ROWS = 60_000  # that a process has in memory at once
 _FAILURES = 2  # of the engine, with other tables each: then it is the engine itself
-_WRONG_KEPT = 100  # files of a wrong size, of each stretch: nobody reads the table, so each is like the others
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A part of a table's list: files of one origin, sorted by their targets.
-
-    Args:
-        name: below the run's folder.
-        size: its bytes.
-        rows: how many files it lists.
-        first: the first target.
-        last: the last one.
-    """
-
-    name: str
-    size: int
-    rows: int
-    first: str
-    last: str
+_WRONG_KEPT = 100  # files of a wrong size, of each stretch, where nobody reads the table: each is like the others
+_LIST, _LOOK_UP = "list files", "look up files"
+_DOING = {_LIST: "reading its metadata", _LOOK_UP: "looking for its files"}
+_PORTION = 16 << 20  # characters of requests that are dealt out at once
+_NEWS = 10  # items between two lines of progress
 
 
 @dataclass
 class _Listed:
-    """A table's list: by origin, its parts, and their cuts: the last target of some files, and how many they are."""
+    """A table's list: by origin, its parts, and their cuts: the last target of some files, and how many they are.
 
-    parts: dict[str, list[_Part]] = field(default_factory=lambda: defaultdict(list))
+    Args:
+        shown: readers have an earlier version of the table.
+    """
+
+    shown: bool
+    parts: dict[str, list[Part]] = field(default_factory=lambda: defaultdict(list))
     cuts: dict[str, list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
 
     @property
     def rows(self) -> int:
         return sum(part.rows for parts in self.parts.values() for part in parts)
 
+    def meeting(self, origin: str, low: str, high: str) -> list[dict[str, Any]]:
+        """Return the parts of an origin that may have files of a stretch."""
+        return [asdict(part) for part in self.parts[origin] if part.meets(low, high)]
+
 
 class Dealing:
     """The tables of one plan whose files are listed in parts.
 
     Args:
-        context: the region, opened for a run.
-        engine: does the items.
+        context: the region.
+        engine: does the items; None: this process does.
         progress: called with lines for people.
     """
 
-    def __init__(self, context: RegionContext, engine: Engine, progress: Progress) -> None:
-        self._context, self._engine, self._progress = context, engine, progress
-        self._one_job = threading.Lock()  # a session runs one call at a time
+    def __init__(self, context: RegionContext, engine: Engine | None, progress: Progress) -> None:
+        self._context, self._progress = context, progress
+        self._engine = engine if context.run else None
+        self._shelf: Shelf = RunShelf(context) if context.run else DiskShelf()
+        self._one_job = threading.Lock()  # a session runs one call at a time, and here memory is for one
+        self._over = False
         self._failures: list[EngineError] = []
         self._listed: dict[str, _Listed] = {}
         self._found: dict[str, PartsFound] = {}
 
-    def takes(self, manifests: Mapping[str, int]) -> bool:
-        """Tell whether manifests of data files, of such lengths, list so many files."""
-        return len(manifests) >= MANY_MANIFESTS or sum(manifests.values()) >= MANY_BYTES
+    def stop(self) -> None:
+        """Begin no item any more."""
+        self._over = True
 
-    def scan(self, context: RegionContext, table: str, uri: str, target: str, manifests: Mapping[str, int]) -> pa.Table:
+    def scan(
+        self, context: RegionContext, table: str, uri: str, target: str, manifests: Mapping[str, int], *, shown: bool
+    ) -> pa.Table:
         """Read a table's manifests, localize them, and list their files in parts.
 
         Args:
@@ -121,10 +119,11 @@ class Dealing:
             table: key name.
             uri: its metadata.json on `main`.
             target: where the localized one goes.
-            manifests: with what their list says of their lengths.
+            manifests: with what their list says of their lengths, -1 where nobody does.
+            shown: readers have an earlier version of the table.
 
         Returns:
-            Rows of position deletes, of which manifests of data files have none.
+            Rows of position deletes: each is localized, so that whoever deals that out holds them.
 
         Raises:
             TableError: one is gone, broken or unsupported, or a local file isn't what its metadata says.
@@ -132,19 +131,21 @@ class Dealing:
             StoreError: the region's own store can't be used.
         """
         largest = max(manifests, key=manifests.__getitem__)
-        with context.objects.room_for(largest, 2 * manifests[largest]):
+        with context.objects.room_for(largest, 2 * max(manifests[largest], 0)):
             pass  # whoever watches is told
         self._progress(f"listing the files of {table} in parts: {len(manifests)} manifests")
         given = {"table": table, "uri": uri, "target": target, "run": self._context.run}
         items = [{**given, "manifests": group} for group in _groups(manifests)]
-        listed, position = _Listed(), []
-        for answer in self._answers(scan_work, items, "list files", table):
-            position += [(row[0], row[1], row[2]) for row in answer["position"]]
+        listed = _Listed(shown)
+        position: list[pa.Table] = []
+        for answer in self._answers(context, _LIST, table, items, len(items)):
+            named = [(row[0], row[1], row[2]) for row in answer["position"]]
+            position.append(listing.rows(table, POSITION_DELETE, named))
             for found in answer["parts"]:
-                listed.parts[found["origin"]].append(_Part(**found["part"]))
+                listed.parts[found["origin"]].append(Part(**found["part"]))
                 listed.cuts[found["origin"]] += [(last, rows) for last, rows in found["cuts"]]
         self._listed[table] = listed
-        return listing.rows(table, POSITION_DELETE, position)
+        return listing.joined(position)
 
     def look_up(
         self, tables: Iterable[str], options: SyncOptions
@@ -152,7 +153,8 @@ class Dealing:
         """Look which files of some tables are here, and list what is to be copied.
 
         Returns:
-            What was found of each that is listed in parts; by key name, the faults of those that can't be looked up.
+            What was found of each that is listed in parts, those first of which least is to be copied: they are whole
+            while others are on their way. By key name, the faults of those that can't be looked up.
 
         Raises:
             StoreError: the region's own store can't be used.
@@ -169,6 +171,7 @@ class Dealing:
                 faults[table] = error
             except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
                 faults[table] = fault_of(error, self._context.mapping, "looking for its files", "", table)
+        found.sort(key=lambda each: (each.missing[1], each.table))
         return tuple(found), faults
 
     def _look_up(self, table: str, options: SyncOptions) -> PartsFound:
@@ -178,43 +181,77 @@ class Dealing:
             "table": table,
             "run": self._context.run,
             "carries": [options.bytes_per_batch, options.files_per_batch],
+            "wrong": None if listed.shown else _WRONG_KEPT,
         }
-        items: list[dict[str, Any]] = []
-        for origin in sorted(listed.parts):
-            for low, high in _stretches(listed.cuts[origin], limit):
-                parts = [asdict(part) for part in listed.parts[origin] if _meet(part, low, high)]
-                if parts:
-                    items.append({**given, "origin": origin, "low": low, "high": high, "parts": parts})
-        most = max(1, MOST_BATCHES // max(1, len(self._listed) * len(items)))
+        stretches = [
+            (origin, low, high)
+            for origin, parts in sorted(listed.parts.items())
+            for low, high in _stretches(listed.cuts[origin], limit)
+            if any(part.meets(low, high) for part in parts)
+        ]
+        given["most"] = max(1, MOST_BATCHES // max(1, len(self._listed) * len(stretches)))
+        items = (
+            {**given, "origin": origin, "low": low, "high": high, "parts": listed.meeting(origin, low, high)}
+            for origin, low, high in stretches
+        )
         batches, targets, read, wrong = list[Batch](), 0, 0, list[CopyFile]()
-        answers = self._answers(stretch_work, [{**item, "most": most} for item in items], "look up files", table)
-        for item, answer in zip(items, answers, strict=True):
+        answers = self._answers(self._context, _LOOK_UP, table, items, len(stretches))
+        for (origin, _, _), answer in zip(stretches, answers, strict=True):
             targets, read = targets + answer["targets"], read + answer["rows"]
             wrong += [CopyFile(**file) for file in answer["wrong"]]
             for name, files, size in answer["batches"]:
-                batches.append(Batch(0, item["origin"], files, size, table, name))
+                batches.append(Batch(0, origin, files, size, table, name))
         if read != listed.rows:
-            raise _lost(f"{self._context.run}/{PARTS}", f"{listed.rows} files were listed, {read} found")
+            raise lost(self._shelf.place, f"{listed.rows} files were listed, {read} found")
         return PartsFound(table, tuple(batches), targets, tuple(wrong))
 
-    def _answers(self, work: Any, items: list[dict[str, Any]], label: str, table: str) -> Iterator[dict[str, Any]]:
-        function = partial(work, self._context.registry.model_dump_json(), self._context.region.name)
-        with self._one_job:
-            answers = self._dealt(function, [json.dumps(item) for item in items], label, table) if items else []
-        for answer in map(json.loads, answers):
-            if error := error_of(answer, table):
-                raise error
+    def _answers(
+        self, context: RegionContext, step: str, table: str, items: Iterable[dict[str, Any]], count: int
+    ) -> Iterator[dict[str, Any]]:
+        if self._engine is None:
+            yield from self._here(context, step, table, items, count)
+            return
+        for requests in _portions(map(json.dumps, items)):
+            with self._one_job:
+                self._go_on(table)
+                answers = self._dealt(self._engine, step, requests, table)
+            answers.reverse()
+            while answers:
+                answer = json.loads(answers.pop())
+                if error := error_of(answer, table):
+                    raise error
+                yield answer
+
+    def _go_on(self, table: str) -> None:
+        if self._over:
+            raise EngineError("the plan is over", table=table)
+
+    def _here(
+        self, context: RegionContext, step: str, table: str, items: Iterable[dict[str, Any]], count: int
+    ) -> Iterator[dict[str, Any]]:
+        for number, item in enumerate(items):
+            if number and number % _NEWS == 0:
+                self._progress(f"{step} of {table}: {number} of {count} items done")
+            with self._one_job:
+                self._go_on(table)
+                answer = _STEPS[step](context, self._shelf, item)
             yield answer
 
-    def _dealt(self, function: Callable[[str], str], requests: list[str], label: str, table: str) -> list[str]:
+    def _dealt(self, engine: Engine, step: str, requests: list[str], table: str) -> list[str]:
         if len(self._failures) >= _FAILURES:
             raise EngineError(self._failures[-1].message, table=table)
+        work = partial(part_work, step, self._context.registry.model_dump_json(), self._context.region.name)
         try:
-            return deal(self._engine, function, requests, label)
+            return deal(engine, work, requests, step)
         except (EngineError, CredentialError) as error:  # workers get all credentials, other tables' as well
             failure = EngineError(f"its files can't be listed in parts: {error.message}", table=table)
             self._failures.append(failure)
             raise failure from error
+
+
+def are_many(lengths: Collection[int]) -> bool:
+    """Tell whether manifests of such lengths, -1 where nobody tells, list very many files."""
+    return len(lengths) >= MANY_MANIFESTS or sum(lengths) >= MANY_BYTES
 
 
 def _groups(manifests: Mapping[str, int]) -> Iterator[list[tuple[str, int]]]:
@@ -243,38 +280,35 @@ def _stretches(cuts: list[tuple[str, int]], limit: int) -> Iterator[tuple[str, s
     yield from zip(bounds, [*bounds[1:], ""], strict=True)
 
 
-def _meet(part: _Part, low: str, high: str) -> bool:
-    return part.last > low and (not high or part.first <= high)
+def _portions(requests: Iterable[str]) -> Iterator[list[str]]:
+    """Yield requests by as many as are held at once: where names are random, each stretch names nearly all parts."""
+    portion, held = list[str](), 0
+    for request in requests:
+        portion.append(request)
+        held += len(request)
+        if held >= _PORTION:
+            yield portion
+            portion, held = [], 0
+    if portion:
+        yield portion
 
 
-def scan_work(registry: str, region: str, request: str) -> str:
-    """Read and localize some manifests and list their files; runs in a Spark Python worker.
+def part_work(step: str, registry: str, region: str, request: str) -> str:
+    """Do an item; runs in a Spark Python worker.
 
     Args:
+        step: what is to be done.
         registry: the registry as JSON.
         region: name of the region.
         request: the item as JSON.
 
     Returns:
-        JSON with the parts that were written; or with error: class name, message and file.
+        JSON with what was written and found; or with error: class name, message and file.
     """
     item, objects = json.loads(request), objects_of(registry, region)
-    work = partial(_scan, _opened(objects, item["run"]), item)
-    return answered(work, "reading its metadata", item["manifests"][0][0], item["table"])
-
-
-def stretch_work(registry: str, region: str, request: str) -> str:
-    """Look which files of a stretch are here, and list the others; runs in a Spark Python worker.
-
-    Args:
-        registry, region, request: as in `scan_work`.
-
-    Returns:
-        JSON with names and counts of lists, and counts of all; or with error: class name, message and file.
-    """
-    item, objects = json.loads(request), objects_of(registry, region)
-    work = partial(_look_up_stretch, _opened(objects, item["run"]), item)
-    return answered(work, "looking for its files", "", item["table"])
+    context = _opened(objects, item["run"])
+    first = item["manifests"][0][0] if step == _LIST else ""
+    return answered(partial(_STEPS[step], context, RunShelf(context), item), _DOING[step], first, item["table"])
 
 
 def _opened(objects: Objects, run: str) -> RegionContext:
@@ -285,7 +319,7 @@ def _opened(objects: Objects, run: str) -> RegionContext:
     return RegionContext(registry, region, secrets, ports, run)
 
 
-def _scan(context: RegionContext, item: dict[str, Any]) -> dict[str, Any]:
+def _scan(context: RegionContext, shelf: Shelf, item: dict[str, Any]) -> dict[str, Any]:
     import pyarrow.compute as pc
 
     table, local = item["table"], dict[str, int]()
@@ -296,26 +330,26 @@ def _scan(context: RegionContext, item: dict[str, Any]) -> dict[str, Any]:
     content = listing.distinct(listing.with_role(rows, CONTENT))
     order = pc.sort_indices(content.column("target"))
     parts = [
-        {"origin": origin, **_written(context, content.take(order.slice(span.start, span.stop - span.start)))}
+        {"origin": origin, **_written(shelf, content.take(order.slice(span.start, span.stop - span.start)))}
         for origin, span in origin_starts(content, order, context.mapping)
     ]
     position = listing.distinct(listing.with_role(rows, POSITION_DELETE)).to_pylist()
     return {"parts": parts, "position": [(row["source"], row["target"], row["size"]) for row in position]}
 
 
-def _written(context: RegionContext, rows: pa.Table) -> dict[str, Any]:
-    name, size = write_part(context, PARTS, rows)
+def _written(shelf: Shelf, rows: pa.Table) -> dict[str, Any]:
+    name, size = shelf.write(PARTS, rows)
     targets, count = rows.column("target"), rows.num_rows
     ends = [*range(_CUT_ROWS, count, _CUT_ROWS), count]
     cuts = [(targets[end - 1].as_py(), end - start) for start, end in zip([0, *ends], ends, strict=False)]
-    part = _Part(name, size, count, targets[0].as_py(), targets[-1].as_py())
+    part = Part(name, size, count, targets[0].as_py(), targets[-1].as_py())
     return {"part": asdict(part), "cuts": cuts}
 
 
-def _look_up_stretch(context: RegionContext, item: dict[str, Any]) -> dict[str, Any]:
+def _look_up_stretch(context: RegionContext, shelf: Shelf, item: dict[str, Any]) -> dict[str, Any]:
     import pyarrow.compute as pc
 
-    parts = [_read(context, _Part(**part), item["low"], item["high"]) for part in item["parts"]]
+    parts = [shelf.read(Part(**part), item["low"], item["high"]) for part in item["parts"]]
     content = listing.distinct(listing.joined(parts))
     content = content.take(pc.sort_indices(content.column("target")))
     found = look_up(context, content)
@@ -324,7 +358,7 @@ def _look_up_stretch(context: RegionContext, item: dict[str, Any]) -> dict[str, 
     options = SyncOptions(bytes_per_batch=size, files_per_batch=files)
     numbers, batches = cut(left, context.mapping, options, item["most"])
     lists = [
-        (write_part(context, LISTED, rows)[0], batches[number].files, batches[number].bytes)
+        (shelf.write(LISTED, rows)[0], batches[number].files, batches[number].bytes)
         for number, rows in listing.by_batch(listing.with_batches(left, numbers))
     ]
     root = context.region.replica_root
@@ -333,50 +367,8 @@ def _look_up_stretch(context: RegionContext, item: dict[str, Any]) -> dict[str, 
         "batches": lists,
         "targets": found.targets,
         "rows": sum(part.num_rows for part in parts),
-        "wrong": [asdict(file) for file in wrong[:_WRONG_KEPT]],
+        "wrong": [asdict(file) for file in wrong[: item["wrong"]]],
     }
 
 
-def _read(context: RegionContext, part: _Part, low: str, high: str) -> pa.Table:
-    """Return the rows of a part that lie in a stretch.
-
-    Raises:
-        EngineError: the part is gone or damaged.
-        StoreUnreachable, StoreDenied: the region's store can't be used.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    uri, raised = f"{context.run}/{part.name}", list[SternaError]()
-    try:
-        reader = ObjectReader(context.objects, uri, part.size, failed=raised.append)
-        file = pq.ParquetFile(reader, page_checksum_verification=True)
-        groups = [number for number in range(file.num_row_groups) if _group_meets(file, number, low, high)]
-        return _between(file.read_row_groups(groups), low, high)
-    except (pa.ArrowException, OSError, SternaError) as error:
-        said = raised[0] if raised else error
-        if isinstance(said, StoreUnreachable | StoreDenied) and context.objects.size(uri) == part.size:
-            raise said from None
-        raise _lost(uri, str(error)) from None
-
-
-def _lost(uri: str, why: str) -> EngineError:
-    return EngineError(f"a part of the list of files is gone or damaged ({why}): a later run makes it anew", file=uri)
-
-
-def _group_meets(file: Any, number: int, low: str, high: str) -> bool:
-    column = file.schema_arrow.get_field_index("target")
-    known = file.metadata.row_group(number).column(column).statistics
-    if known is None or not known.has_min_max:
-        return True
-    return known.max > low and (not high or known.min <= high)
-
-
-def _between(rows: pa.Table, low: str, high: str) -> pa.Table:
-    import pyarrow.compute as pc
-
-    targets = rows.column("target")
-    wanted = pc.greater(targets, low)
-    if high:
-        wanted = pc.and_(wanted, pc.less_equal(targets, high))
-    return rows.filter(wanted)
+_STEPS = {_LIST: _scan, _LOOK_UP: _look_up_stretch}

@@ -2,20 +2,27 @@
 
 The small lane leaves them out, as in transit, and publishes the rest. The large lane copies what is in transit, and
 publishes nothing. So there is one publisher, and when the files are here the next sync of the small lane finds them.
+
+To find them again may take as long as it took to list them. So a version that the large lane has brought whole counts
+as one that readers see: its lists prove what is here. The small lane lists a very large table itself where another
+round would not help: where it changes as fast as it is brought, or clean-ups delete again and again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from uuid import uuid4
 
+from sterna.errors import Busy, StoreUnreachable
 from sterna.registry.mapping import Mapping
 from sterna.replica import file_list as listing
-from sterna.replica.head import Head
+from sterna.replica.catalog_copy import epoch_of
+from sterna.replica.head import Head, replaced_since
 from sterna.replica.held import IN_TRANSIT, Held
 from sterna.replica.records import Action
 from sterna.replica.region import RegionContext
-from sterna.replica.transit import Transit, read_transit
+from sterna.replica.transit import Moving, Transit, read_transit
 from sterna.sync.holds import Settled, groups_of
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.changes import Changes
@@ -28,7 +35,7 @@ def large_lane(context: RegionContext, head: Head, options: SyncOptions) -> Tran
     Raises:
         StoreUnreachable, StoreDenied: the region's store doesn't answer.
     """
-    matters = options.leaves_large(context.region) and any(item.bytes for item in head.held)
+    matters = context.region.large_copy > 0 and options.lane != "all" and any(item.bytes for item in head.held)
     return read_transit(context.objects, context.region) if matters else None
 
 
@@ -39,6 +46,73 @@ def on_the_way(transit: Transit | None, head: Head, actions: Iterable[Action]) -
     """
     puts = {action.key for action in actions if action.change == "put" and action.target}
     return tuple(item for item in head.held if transit and item.key in puts and item.bytes and transit.is_at(item))
+
+
+def reign(context: RegionContext) -> str:
+    """Return the primary's epoch; where another region becomes the primary just now, what is no epoch."""
+    try:
+        return epoch_of(context)
+    except Busy:
+        return uuid4().hex
+
+
+@dataclass(frozen=True)
+class Brought:
+    """A version of a table in transit that the large lane has brought whole.
+
+    Args:
+        moving: the table, as that round copied it.
+        proves: all of its files are here still: it proves them, as does a version that readers see.
+        over: so is the round, and the large lane has time.
+    """
+
+    moving: Moving
+    proves: bool
+    over: bool
+
+
+def brought_whole(context: RegionContext, transit: Transit | None, head: Head, digest: str) -> dict[str, Brought]:
+    """Return, by key name, the versions of tables in transit that the large lane has brought whole.
+
+    All of their files were here as it looked, or came then, under the same registry. What was deleted or written anew
+    since, the replica branch tells (`sterna.replica.head.replaced_since`), but for what a promotion left behind.
+
+    Args:
+        context: the region.
+        transit: what the large lane is at.
+        head: of the replica branch.
+        digest: of now (`sterna.sync.plan.make.sync_digest`).
+
+    Raises:
+        CatalogError: the catalog doesn't answer.
+    """
+    if transit is None:
+        return {}
+    last = transit.round
+    tables = ((item.key, last.moving(item)) for item in head.held if item.bytes and transit.is_here(item.key))
+    found = {key: moving for key, moving in tables if moving}
+    made_for = (last.digest, last.registry, last.epoch)
+    if not found or made_for != (digest, context.registry.fingerprint(), reign(context)):
+        return {}
+    replaced = replaced_since(context.primary, context.region.replica_branch, last.replica_hash, head.hash)
+    return {key: Brought(moving, not replaced, last.over or not transit.fresh) for key, moving in found.items()}
+
+
+def leaves_listing(brought: Brought | None, manifests: int) -> bool:
+    """Tell whether the small lane leaves it to the large one to list a very large table's new files.
+
+    Not where a round left as many as half of them: another one would, too, and the table would be in transit for ever.
+    Nor where a clean-up deleted and the large lane has no time, or did so the second time.
+
+    Args:
+        brought: the table's version that the large lane has brought whole, None where there is none.
+        manifests: how many of them are new, beyond what that proves.
+    """
+    if brought is None:
+        return True
+    if not brought.proves:
+        return brought.over and not brought.moving.voided
+    return not brought.over or brought.moving.manifests == 0 or 2 * manifests < brought.moving.manifests
 
 
 def too_large(
@@ -59,34 +133,49 @@ def too_large(
         seen: what was committed together.
         large: what the large lane is at.
     """
+    limit = context.region.large_copy
     left = {name: size for name, (_, size) in found.copied_by_table().items()}
     entries: list[Held] = []
     for group in groups_of(seen.together, settled.actions, seen.relaxed):
         items = [replace(since[name], bytes=left[name]) for name in group if left.get(name) and name in since]
         total = sum(item.bytes for item in items)
-        if total > context.region.large_copy and not _grows_as_fast(items, total, large):
-            entries += [_entry(item, large) for item in items]
+        if total > limit and not _grows_as_fast(items, left, large, limit):
+            entries += [left_to(large, item, "the large lane brings it") for item in items]
     return tuple(entries)
 
 
-def _grows_as_fast(items: Iterable[Held], total: int, large: Transit | None) -> bool:
+def _grows_as_fast(items: Sequence[Held], left: dict[str, int], large: Transit | None, limit: int) -> bool:
     """Tell whether a round of the large lane left as much as half of what it had to bring: another one would, too.
 
-    Such a table is taken along by the small lane, or it would be in transit for ever.
+    Such a table is taken along by the small lane, or it would be in transit for ever. A round that had little to bring,
+    after all, tells nothing of the next one. Nor does one that brought others for most of its time: the next one will
+    be shorter by them.
+
+    Args:
+        items: that are to be published together.
+        left: by key name, how many bytes are to be copied now.
+        large: what the large lane is at.
+        limit: bytes that are little.
     """
     if large is None or not large.round.over:
         return False
     began = [large.round.began_with(item) for item in items]
     failed = any(large.round.failure(item) for item in items)
-    return not failed and None not in began and 2 * total >= sum(size or 0 for size in began)
+    brought, total = sum(size or 0 for size in began), sum(item.bytes for item in items)
+    tables = large.round.tables
+    shorter = 2 * sum(left.get(each.key, 0) for each in tables) < sum(each.bytes for each in tables)
+    return not failed and not shorter and None not in began and 2 * total >= brought > limit
 
 
-def _entry(item: Held, large: Transit | None) -> Held:
-    """Return the entry of a table that the large lane has to bring; with the reason, where it tried and could not."""
+def left_to(large: Transit | None, item: Held, reason: str) -> Held:
+    """Return the entry of a table that the large lane has to bring; with its reason, where it tried and could not."""
     failure = large.round.failure(item) if large else None
+    if large and failure and failure.kind == StoreUnreachable.__name__ and not large.round.moving(item):
+        # The store may answer by now: what is in transit is tried again at once.
+        return replace(item, kind=IN_TRANSIT, reason=f"{reason}; the last time: {failure.reason}", file=failure.file)
     if failure:
         return replace(item, kind=failure.kind, reason=failure.reason, file=failure.file)
-    return replace(item, kind=IN_TRANSIT, reason="the large lane brings it")
+    return replace(item, kind=IN_TRANSIT, reason=reason)
 
 
 def without(found: ToBring, tables: Collection[str], mapping: Mapping, options: SyncOptions) -> ToBring | None:
@@ -108,6 +197,8 @@ def without(found: ToBring, tables: Collection[str], mapping: Mapping, options: 
 
 def is_wanted(held: Iterable[Held], head: Head, large: Transit | None) -> bool:
     """Tell whether the large lane should start: something came into transit, or is, and nobody is at work."""
-    moving = {item.key for item in held if item.bytes and item.in_transit}
-    news = moving - {item.key for item in head.held if item.in_transit}
-    return bool(news or (moving and not (large and large.fresh)))
+    moving = [item for item in held if item.bytes and item.in_transit]
+    if not (large and large.fresh):
+        return bool(moving)
+    before = {item.key for item in head.held if item.in_transit}
+    return any(item.key not in before and not large.round.moving(item) for item in moving)

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sterna.catalog.model import ICEBERG_VIEW, Content
 from sterna.errors import (
     Damaged,
     EngineError,
@@ -20,34 +19,41 @@ from sterna.errors import (
 )
 from sterna.registry.mapping import check_bindings
 from sterna.registry.model import digest, inside
-from sterna.replica.editions import edition_at, edition_now
+from sterna.replica.editions import edition_now
 from sterna.replica.head import Head, is_recorded, read_head, refuse_deleting, with_held
 from sterna.replica.held import Held
 from sterna.replica.records import Action, Batch, Plan
 from sterna.replica.region import Progress, RegionContext
 from sterna.replica.run_folder import new_run_id
 from sterna.replica.transit import Transit
-from sterna.replica.wanted import kept
 from sterna.sync.blame import fault_of
 from sterna.sync.engine import Engine
 from sterna.sync.holds import Settled, settle
 from sterna.sync.options import SyncOptions
+from sterna.sync.plan.changed_table import Lister, needs_here
 from sterna.sync.plan.changes import Changes, find_changes
 from sterna.sync.plan.compare import Draft, compare, held_entry, seed_group
 from sterna.sync.plan.damage import damaged, held_for
 from sterna.sync.plan.in_parts import Dealing
-from sterna.sync.plan.lanes import is_wanted, large_lane, on_the_way, too_large, without
+from sterna.sync.plan.lanes import (
+    Brought,
+    brought_whole,
+    is_wanted,
+    large_lane,
+    left_to,
+    on_the_way,
+    reign,
+    too_large,
+    without,
+)
 from sterna.sync.plan.presence import ToBring, find_files
-from sterna.sync.plan.reading import metadata_here, read_metadata
 from sterna.sync.plan.ship import waiting_to_ship
 from sterna.sync.plan.suspects import ReadLater, Suspects
-from sterna.sync.plan.table_files import ReplicaLost, table_files, view_files
+from sterna.sync.plan.table_files import LeftToLargeLane
 from sterna.sync.sizes import Outages
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from sterna.iceberg.metadata.table import TableMetadata
 
 
 _TABLES_AT_ONCE = 8
@@ -70,7 +76,7 @@ def make_plan(
         options: what the caller asks for.
         progress: called with lines for people.
         run_id: the run's name; "" for a new one.
-        engine: lists the files of new tables that have very many; None: this process does.
+        engine: lists the new files of tables that have very many; None: this process does, a part after the other.
 
     Returns:
         The plan, and its list of files (`sterna.replica.file_list`), None when no table or view is to be put.
@@ -85,10 +91,12 @@ def make_plan(
     """
     begun = _begin(context, options, progress)
     head, seen = begun.head, begun.seen
-    dealing = Dealing(context, engine, progress) if engine and context.run else None
-    settled, found, since = _what_goes_on(context, begun.chosen, begun.blamed, head, seen, options, run_id, dealing)
+    leaves = options.leaves_large(context.region)
+    # Files of another generation are made for who asked for them alone: no later sync would wait for them.
+    lister = Lister(Dealing(context, engine, progress), leaves and not options.generation, begun.brought)
+    settled, found, since = _what_goes_on(context, begun, options, run_id, lister)
     line = found.line if found else ""
-    if found and options.leaves_large(context.region):
+    if found and leaves:
         settled, found = _small_ones(context, settled, found, since, seen, options, begun.large)
     if found:
         progress(line)
@@ -111,6 +119,8 @@ class _Begun:
         more: there are others, for the next plan.
         blamed: the keys that can't go on, as far as that is known without their metadata.
         large: what the large lane is at.
+        brought: by key name, what that one has brought whole.
+        epoch: of the primary, in the large lane.
     """
 
     head: Head
@@ -122,6 +132,8 @@ class _Begun:
     more: bool
     blamed: tuple[Held, ...]
     large: Transit | None
+    brought: dict[str, Brought]
+    epoch: str
 
 
 def _begin(context: RegionContext, options: SyncOptions, progress: Progress) -> _Begun:
@@ -141,9 +153,11 @@ def _begin(context: RegionContext, options: SyncOptions, progress: Progress) -> 
         f"{len(draft.held)} held"
     )
     large = large_lane(context, head, options)
+    epoch = reign(context) if options.lane == "large" and any(item.bytes for item in head.held) else ""
+    brought = brought_whole(context, large, head, current)
     ships = waiting_to_ship(context, chosen, head, seen)
     blamed = (*draft.held, *waiting, *on_the_way(large, head, chosen), *ships)
-    return _Begun(head, current, seen, draft, seeding, chosen, more, blamed, large)
+    return _Begun(head, current, seen, draft, seeding, chosen, more, blamed, large, brought, epoch)
 
 
 def _written(
@@ -186,6 +200,7 @@ def _written(
         was_held=tuple(item.key for item in head.held),
         lane="large" if alone else "",
         large=is_wanted(settled.held, head, begun.large),
+        epoch=begun.epoch,
     )
 
 
@@ -198,29 +213,20 @@ def sync_digest(context: RegionContext) -> str:
 
 
 def _what_goes_on(
-    context: RegionContext,
-    chosen: list[Action],
-    blamed: tuple[Held, ...],
-    head: Head,
-    seen: Changes,
-    options: SyncOptions,
-    run_id: str,
-    dealing: Dealing | None,
+    context: RegionContext, begun: _Begun, options: SyncOptions, run_id: str, lister: Lister
 ) -> tuple[Settled, ToBring | None, dict[str, Held]]:
-    """Settle which of some actions go on, for all that their metadata and the files that are here say.
+    """Settle which actions go on, for all that their metadata and the files that are here say.
 
     Args:
-        context, head, seen, options, run_id, dealing: of the plan.
-        chosen: the actions.
-        blamed: the keys that are known to have a fault.
+        context, options, run_id, lister: of the plan.
+        begun: what it begins with.
 
     Returns:
         What goes on, the files of it, and by key name how each action would be held.
     """
-    outages = Outages()
+    outages, head, seen, blamed = Outages(), begun.head, begun.seen, begun.blamed
     suspects = Suspects(context, run_id, asked=seen.chosen)
-    known = {item.key for item in blamed}
-    actions, parts, faults = _tables(context, chosen, head, seen, outages, known, suspects, dealing)
+    actions, parts, faults = _tables(context, begun, outages, suspects, lister)
     since = {action.key: held_entry(action.key, head, seen) for action in actions} | {
         fault.key: fault for fault in faults
     }
@@ -230,8 +236,8 @@ def _what_goes_on(
         needed = {item.key: parts[item.key] for item in settled.actions if item.change == "put" and item.key in parts}
         # Without a table to bring there is nothing to list, and pyarrow need not be imported: most runs end here.
         found, wrong = find_files(context, needed, options) if needed else (None, {})
-        if found and dealing:
-            in_parts, wrong = dealing.look_up(needed, options)
+        if found:
+            in_parts, wrong = lister.dealing.look_up(needed, options)
             found = replace(found, parts=in_parts)
         for error in wrong.values():
             outages.take(error, context.objects)
@@ -265,28 +271,25 @@ def _small_ones(
 
 
 def _tables(
-    context: RegionContext,
-    chosen: list[Action],
-    head: Head,
-    seen: Changes,
-    outages: Outages,
-    known: set[str],
-    suspects: Suspects,
-    dealing: Dealing | None,
+    context: RegionContext, begun: _Begun, outages: Outages, suspects: Suspects, lister: Lister
 ) -> tuple[tuple[Action, ...], dict[str, pa.Table], list[Held]]:
     """Read what the tables and views among some actions need here.
 
     Args:
-        context, head, seen: of the plan.
-        chosen: the actions.
+        context: the region.
+        begun: what the plan begins with. Of tables that are known not to go on nothing is read.
         outages: takes each store of others that can't be used.
-        known: key names of which nothing is read: they can't go on.
         suspects: the tables whose reading ended plans before.
-        dealing: lists the files of those that have very many.
+        lister: how tables are listed.
 
     Returns:
-        The actions, with what the metadata added; by key name, the rows of its files; the keys that have a fault.
+        The actions, with what the metadata added; by key name, the rows of its files; the keys that have a fault, or
+        are left to the large lane.
     """
+    known = {item.key for item in begun.blamed}
+
+    def held(action: Action, error: SternaError | None = None) -> Held:
+        return held_entry(action.key, begun.head, begun.seen, error)
 
     def read(action: Action, *, alone: bool = False) -> tuple[Action, pa.Table | Held | None] | None:
         if action.change == "drop" or not action.target or action.key in known:
@@ -294,9 +297,11 @@ def _tables(
         try:
             if error := outages.dark.get(context.mapping.locate(action.source).location.id):
                 raise error
-            return suspects.read(action.key, lambda region: _table(region, action, seen, dealing), alone=alone)
+            return suspects.read(action.key, lambda region: needs_here(region, action, begun.seen, lister), alone=alone)
         except ReadLater:
             return None
+        except LeftToLargeLane as left:
+            return action, left_to(begun.large, replace(held(action), bytes=left.bytes), left.reason)
         except Exception as error:  # noqa: BLE001 - judged by `sync.blame`
             fault: SternaError
             if isinstance(error, EngineError):
@@ -304,12 +309,19 @@ def _tables(
             else:
                 fault = fault_of(error, context.mapping, "reading its metadata", action.source, action.key)
             outages.take(fault, context.objects)
-            return action, held_entry(action.key, head, seen, _own_fault(context, fault))
+            return action, held(action, _own_fault(context, fault))
 
-    with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
-        first = list(pool.map(read, chosen))
+    pool = ThreadPoolExecutor(_TABLES_AT_ONCE)
+    try:
+        first = list(pool.map(read, begun.chosen))
+    except BaseException as error:
+        lister.dealing.stop()
+        # After Ctrl-C nobody waits: whoever lists millions of files has still minutes to go.
+        pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
+        raise
+    pool.shutdown()
     # What may have ended plans before is read when nothing else is.
-    later = (known or read(action, alone=True) for action, known in zip(chosen, first, strict=True))
+    later = (known or read(action, alone=True) for action, known in zip(begun.chosen, first, strict=True))
     found = [each for each in later if each is not None]
     faults = [result for _, result in found if isinstance(result, Held)]
     parts = {action.key: result for action, result in found if result is not None and not isinstance(result, Held)}
@@ -321,52 +333,6 @@ def _own_fault(context: RegionContext, error: SternaError) -> SternaError:
     broken = isinstance(error, TableError) and not isinstance(error, _NO_DAMAGE)
     own = broken and inside(error.file, context.region.replica_root)
     return Damaged(error.message, file=error.file) if own else error
-
-
-def _table(context: RegionContext, action: Action, seen: Changes, dealing: Dealing | None) -> tuple[Action, pa.Table]:
-    if action.kind == ICEBERG_VIEW:
-        return action, view_files(action.key, action.source, action.target)
-    from sterna.iceberg.metadata.history import pruned
-
-    whole = read_metadata(context, action.source)
-    metadata = pruned(whole, kept(context.registry.policy(action.key), whole))
-    replica = seen.candidates[action.renamed_from or action.key].replica
-    proves = not _made_otherwise(context, action, replica)
-    here = None if action.replaces else metadata_here(context, replica, needed=proves)
-    if here is not None and here.uuid != metadata.uuid:
-        action, here = replace(action, replaces=not action.renamed_from, content_id="", renamed_from=""), None
-    action = _with_snapshots(action, whole, here)
-    if replica is None and dealing is not None:  # nobody reads it yet
-        return action, table_files(context, action.key, action.source, action.target, metadata, None, dealing=dealing)
-    try:
-        files = table_files(context, action.key, action.source, action.target, metadata, here if proves else None)
-    except ReplicaLost:
-        files = table_files(context, action.key, action.source, action.target, metadata, None)
-    return action, files
-
-
-def _with_snapshots(action: Action, metadata: TableMetadata, here: TableMetadata | None) -> Action:
-    """Add from which snapshot to which an action leads its table, and by what: that is told with the commit."""
-    from sterna.iceberg.metadata.history import operations_since
-
-    previous = here.current_snapshot_id if here else None
-    # Where something stands here and can't be read, nobody knows where the way begins.
-    operations = operations_since(metadata, previous) if here or not action.content_id else None
-    return replace(action, snapshot=metadata.current_snapshot_id, previous=previous, operations=operations)
-
-
-def _made_otherwise(context: RegionContext, action: Action, replica: Content | None) -> bool:
-    """Tell whether a replica's version of a table proves nothing of what is to be there.
-
-    Its files are of another edition. Or residency rules by place may have come since: it proves that files are here,
-    not that they may be.
-    """
-    mapping, at = context.mapping, (replica and replica.metadata_location) or ""
-    edition, made = edition_at(mapping, action.target), mapping.edition(at)
-    if made is None or made.folder != edition.folder:
-        return True
-    digested = mapping.digest(context.registry.policy(action.key), edition.version)
-    return bool(mapping.kept_out) and f"-{digested}." not in at
 
 
 def _templates(settled: Settled, since: dict[str, Held], found: ToBring | None) -> tuple[Held, ...]:

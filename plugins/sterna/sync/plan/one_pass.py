@@ -53,7 +53,10 @@ def read_manifests(
     Raises:
         TableError: one is gone, broken or unsupported.
     """
+    from sterna.iceberg.avro.locate import expect
+
     rows: list[pa.Table] = []
+    expect(sum(size for size in lengths.values() if size > 0))  # compressed, so that they are more
     if not context.run:
         for path, data in _sized(context, lengths, context.objects):
             rows += _read(context, table, path, data, local, edition)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from sterna.catalog.model import ICEBERG_TABLE, Content
 from sterna.errors import ObjectMissing, SizeDiffers, SourceGone, SternaError, TableError
 from sterna.limits import Limits
 from sterna.replica.region import RegionContext
@@ -39,19 +38,19 @@ def read_metadata(context: RegionContext, uri: str) -> TableMetadata:
             del document
 
 
-def metadata_here(context: RegionContext, replica: Content | None, *, needed: bool = True) -> TableMetadata | None:
-    """Return what the replica's metadata.json of a table says.
+def metadata_here(context: RegionContext, at: str, *, needed: bool = True) -> TableMetadata | None:
+    """Return what a metadata.json of the replica says.
 
-    None when there is none, or it is lost and so proves nothing; where it isn't `needed`, also when it is broken.
+    None when there is none (""), or it is lost and so proves nothing; where it isn't `needed`, also when it is broken.
 
     Raises:
         TableError: it is broken, though it is needed.
         StoreUnreachable, StoreDenied: its store doesn't answer.
     """
-    if replica is None or replica.kind != ICEBERG_TABLE or not replica.metadata_location:
+    if not at:
         return None
     try:
-        return read_metadata(context, replica.metadata_location)
+        return read_metadata(context, at)
     except TableError as error:
         if needed and not isinstance(error, SourceGone):
             raise

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from sterna.errors import PlanKilled
 from sterna.replica.region import RegionContext
+from sterna.sync.plan.table_files import LeftToLargeLane
 
 _LARGE = 8  # the part of `plan_bytes` from which on a file is large
 _ENOUGH = 2  # marks with which a table is held
@@ -58,12 +59,16 @@ class Suspects:
 
         Raises:
             ReadLater: it has a mark, and others are read at the same time.
+            LeftToLargeLane: it was not read; only this plan's own mark goes.
             PlanKilled: it has two marks, and nobody asked for it by name.
         """
         reading = _Reading(self, key, alone)
         try:
             found = read(self.context.watched(reading.large))
         except ReadLater:
+            raise
+        except LeftToLargeLane:
+            reading.left()
             raise
         except BaseException:
             # Not the end that a mark is for: whatever it was, this process tells it.
@@ -106,6 +111,11 @@ class _Reading:
             own = f"{folder}/{self.plan.run_id}.json"
             context.objects.write_new(own, json.dumps({"table": self.key, "file": uri, "bytes": size}).encode())
             self.marks.append(own)
+
+    def left(self) -> None:
+        """Take one's own mark away: the others are of who reads the table, or did."""
+        if self.looked and self.plan.run_id:
+            self.plan.context.objects.delete(self.marks[-1:])
 
     def over(self) -> None:
         """Take the marks away: the table was read, and the plan goes on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from sterna.replica.file_list import (
     VIEW_METADATA,
 )
 from sterna.replica.region import RegionContext
-from sterna.sync.plan.in_parts import Dealing
+from sterna.sync.plan.in_parts import Dealing, are_many
 from sterna.sync.plan.one_pass import DELETED, content_rows, none_below, prove_local, read_manifests
 from sterna.sync.plan.reading import parsed, read_files
 
@@ -37,6 +37,20 @@ class ReplicaLost(Exception):
     """A file of the replica itself is gone, so that what it would prove has to be looked for."""
 
 
+class LeftToLargeLane(Exception):
+    """A table has so many new files that the large lane is to list them.
+
+    Args:
+        manifests: how many of them are new.
+        bytes: of these.
+    """
+
+    def __init__(self, manifests: int, bytes: int) -> None:
+        super().__init__(manifests, bytes)
+        self.bytes = bytes
+        self.reason = f"the large lane lists its files: {manifests} new manifests, which have so many bytes"
+
+
 def table_files(
     context: RegionContext,
     table: str,
@@ -47,6 +61,8 @@ def table_files(
     *,
     prove: bool = True,
     dealing: Dealing | None = None,
+    shown: bool = False,
+    leaves: Callable[[int], bool] = lambda manifests: False,
 ) -> pa.Table:
     """List what a table needs here, minus what the replica's head proves.
 
@@ -62,6 +78,9 @@ def table_files(
         here: what the replica's current metadata.json of the same table says, None when there is none.
         prove: see that files of this region that stay in place are there.
         dealing: lists the content files in parts, where there are very many.
+        shown: readers have an earlier version of the table.
+        leaves: tells, where there are very many content files, whether so many new manifests are left to the large
+            lane.
 
     Returns:
         Rows as in `sterna.replica.file_list`: content files that are foreign, path-bearing files that are new, and,
@@ -70,6 +89,7 @@ def table_files(
     Raises:
         TableError: a file that is needed is gone, broken or unsupported, or a local one isn't what its metadata says.
         ReplicaLost: the replica's own files that would prove something are gone.
+        LeftToLargeLane: the large lane is to list them.
     """
     edition = edition_at(context.mapping, target)
     reached = _reached_lists(context, metadata, here, edition)
@@ -81,6 +101,10 @@ def table_files(
     origins = {path: context.mapping.source(path) for path in (*named, *inline)} if proven else {}
     known = {path: proven[origin] for path, origin in origins.items() if origin in proven}
     manifests = [item for path, item in named.items() if path not in known]
+    lengths = {path: -1 for path in inline if path not in known} | {item.path: item.length for item in manifests}
+    dealt = dealing if are_many(lengths.values()) else None
+    if dealt is not None and leaves(len(lengths)):
+        raise LeftToLargeLane(len(lengths), sum(max(length, 1) for length in lengths.values()))
     local: dict[str, int] = {}
     parts = [
         listing.rows(table, METADATA, [(uri, target, -1)]),
@@ -88,12 +112,10 @@ def table_files(
         *_new(context, table, lists, inline, manifests, edition),
         content_rows(context, table, _statistics(context, metadata, here), local),
     ]
-    lengths = {path: -1 for path in inline if path not in known} | {item.path: item.length for item in manifests}
-    many = {item.path: item.length for item in manifests if item.content == 0}
-    if dealing is not None and dealing.takes(many):
-        parts.append(dealing.scan(context, table, uri, target, many))
-        lengths = {path: length for path, length in lengths.items() if path not in many}
-    parts += read_manifests(context, table, lengths, local, edition)
+    if dealt is not None:
+        parts.append(dealt.scan(context, table, uri, target, lengths, shown=shown))
+    else:
+        parts += read_manifests(context, table, lengths, local, edition)
     files = listing.joined(parts)
     none_below(context, uri, files, local)
     if prove:

@@ -1,12 +1,16 @@
-"""New tables of very many files are listed in parts: the same files are brought as when one process lists them."""
+"""Tables of very many new files are listed in parts: the same files are brought as when one process lists them."""
 
 from __future__ import annotations
 
+import errno
+import signal
+import tempfile
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,15 +20,18 @@ import pytest
 from sterna.errors import CredentialError, EngineError, StoreUnreachable, UsageError
 from sterna.replica import run_folder
 from sterna.replica.records import Report, StageReport
+from sterna.replica.region import RegionContext
 from sterna.replica.transit import read_transit
 from sterna.sync import stages
 from sterna.sync.engine import Engine
+from sterna.sync.explain import explain
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan import in_parts
 from sterna.sync.plan.make import make_plan
+from sterna.sync.plan.parts import Shelf
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
-from tests.support.cleaning import START, clean
+from tests.support.cleaning import after, clean
 from tests.support.small_world import World, here, quiet, refusing, with_registry, with_third_region, written_elsewhere
 
 FILES = 9
@@ -64,7 +71,9 @@ def listed(world: World, made: stages.Planned) -> set[tuple[str, str, str, int]]
 
 def expected(world: World) -> set[tuple[str, str, str, int]]:
     """The same, as one process lists it."""
-    _, files = make_plan(world.context(), OPTIONS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(in_parts, "MANY_MANIFESTS", 1_000)
+        _, files = make_plan(world.context(), OPTIONS)
     assert files is not None
     rows = files.filter(pc.greater_equal(files.column("batch"), 0)).to_pylist()
     return {(row["table"], row["source"], row["target"], row["size"]) for row in rows}
@@ -87,6 +96,19 @@ def test_the_lists_are_those_that_one_process_makes(many: World) -> None:
     assert len([batch for batch in made.batches if batch.table == "ns.a"]) == -(-FILES // 2)
     told = {action.key: (action.files, action.localize) for action in made.explained.actions if action.files}
     assert told == {"ns.a": (FILES, 2 * FILES + 1), "ns.b": (1, 3)}
+
+
+def test_requests_are_dealt_out_in_portions(many: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    dealt: list[tuple[str, int]] = []
+
+    def engine(function: Work, items: Sequence[str], label: str) -> Iterable[str]:
+        dealt.append((label, len(items)))
+        return here(function, items, label)
+
+    monkeypatch.setattr(in_parts, "_PORTION", 1)
+    wanted = expected(many)
+    assert listed(many, plan(many, engine)) == wanted
+    assert dealt == [("list files", 1)] * 5 + [("look up files", 1)] * 5
 
 
 def test_a_table_in_parts_is_published(many: World) -> None:
@@ -206,8 +228,8 @@ def test_a_plan_that_is_killed_leaves_what_the_next_one_and_the_clean_up_take(ma
     assert parts(many)
     assert brought(many).copied.files == FILES + 1
     assert closed(many)
-    clean(many, START + timedelta(days=1))
-    clean(many, START + timedelta(days=3))
+    clean(many, after(days=1))
+    clean(many, after(days=3))
     assert parts(many) == []
     assert closed(many)
 
@@ -275,15 +297,48 @@ def test_a_manifest_that_is_gone_holds_its_table_alone(many: World) -> None:
     assert [(item.key, item.kind) for item in report.held if not item.waits_for] == [("ns.a", "SourceGone")]
 
 
-def test_a_table_that_somebody_reads_is_listed_by_the_plan_itself(many: World) -> None:
-    brought(many)
+def grown(world: World) -> None:
+    """Let the replica's readers have the table, then add as many files again."""
+    brought(world)
     for _ in range(FILES):
-        location = many.write("a")
-    many.commit(a=location)
-    made = plan(many)
-    assert len(made.batches) > 1
-    assert parts(many) == []
-    assert all(not batch.listed for batch in made.batches)
+        location = world.write("a")
+    world.commit(a=location)
+
+
+def test_new_files_of_a_table_that_somebody_reads_are_listed_in_parts(many: World) -> None:
+    grown(many)
+    wanted, made = expected(many), plan(many)
+    assert listed(many, made) == wanted
+    assert {row[0] for row in wanted} == {"ns.a"}
+    assert len(wanted) == FILES, "what the replica has proves the other files"
+    assert parts(many)
+    report = brought(many)
+    assert (report.published, report.copied.files) == (("ns.a",), FILES)
+    assert closed(many)
+
+
+def named_again(world: World) -> str:
+    """Let new manifests name all files of the table once more, so that the replica's own prove none of them."""
+    table = world.writer.load_table(("ns", "a"))
+    for path in sorted((world.folder / "us/lake/a/data").rglob("*.parquet")):
+        table.add_files([path.as_uri()], check_duplicate_files=False)
+    return str(table.metadata_location)
+
+
+@pytest.mark.parametrize("harmed", [1, 3])
+def test_a_file_of_a_wrong_size_that_readers_have_is_damage_though_many_others_are_wrong(
+    many: World, monkeypatch: pytest.MonkeyPatch, harmed: int
+) -> None:
+    brought(many)
+    copies = sorted((many.folder / "eu/replica/us-lake/a").rglob("*.parquet"))
+    many.commit(a=named_again(many))
+    for path in copies[-harmed:]:
+        path.write_bytes(path.read_bytes()[:-1])
+    monkeypatch.setattr(in_parts, "_WRONG_KEPT", 0)
+    report = brought(many)
+    assert [(item.key, item.kind) for item in report.held] == [("ns.a", "Damaged")]
+    assert report.held[0].reason == f"{harmed} files that the replica's readers use have a wrong size"
+    assert all(path.stat().st_size for path in copies)
 
 
 def test_a_stretch_of_many_files_gives_several_batches(many: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,8 +362,7 @@ def test_the_large_lane_publishes_it_when_all_its_batches_are_here(many: World) 
     lines: list[str] = []
     report = sync(world.context(), OPTIONS, lines.append, engine=here)
     assert (set(report.published), report.held, report.transit) == ({"ns", "ns.a", "ns.b"}, (), ())
-    made = [line for line in lines if "in parts" in line]
-    assert len(made) >= 2
+    assert len([line for line in lines if "in parts" in line]) == 1, "it is listed once"
     assert closed(world)
 
 
@@ -326,10 +380,132 @@ def test_a_round_of_the_large_lane_names_the_batches_of_a_table_in_parts(many: W
     assert [report.here for report in reports] == [("ns.b",), *[()] * (len(reports) - 1)]
 
 
-def test_who_leaves_large_plans_to_others_deals_nothing_out(many: World) -> None:
+def test_who_leaves_large_plans_to_others_needs_no_spark(many: World) -> None:
     made = stages.plan(many.context(), OPTIONS, quiet, lambda *_: "too large", engine=dying_at("", DIED))
     assert made.left == "too large"
-    assert parts(many) == []
+    assert list((many.folder / "eu/replica/_sterna/runs").rglob("*.parquet")) == [], "nor lists that no plan names"
+
+
+def test_where_nothing_is_for_spark_the_plan_lists_the_parts_itself(many: World) -> None:
+    regions = [{**region.model_dump(), "localize": "here"} for region in many.registry.regions]
+    world, lines = with_registry(many, regions=regions), list[str]()
+    wanted = expected(world)
+    made = stages.plan(world.context(), OPTIONS, lines.append, engine=dying_at("", DIED))
+    assert listed(world, made) == wanted
+    assert any("in parts" in line for line in lines)
+    assert brought(world, dying_at("", DIED)).held == ()
+    assert closed(world)
+
+
+def test_a_plan_that_is_only_looked_at_says_the_same_and_leaves_nothing(
+    many: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch, context = tmp_path / "scratch", many.context()
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    before, lines = sorted((many.folder / "eu").rglob("*")), list[str]()
+    looked = explain(context, *make_plan(context, OPTIONS, lines.append))
+    assert any("in parts" in line for line in lines)
+    assert sorted((many.folder / "eu").rglob("*")) == before
+    assert list(scratch.iterdir()) == []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(in_parts, "MANY_MANIFESTS", 1_000)
+        at_once = explain(context, *make_plan(context, OPTIONS))
+    assert replace(looked, origins={}) == replace(at_once, origins={})
+    sums = [(each.files, each.bytes) for each in looked.origins.values()]
+    assert sums == [(each.files, each.bytes) for each in at_once.origins.values()]
+
+
+def test_a_full_disk_holds_the_table_alone(many: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    made, _ = make_plan(many.context(), OPTIONS)
+    assert [(item.key, item.kind) for item in made.held] == [("ns.a", "EngineError")]
+    assert "No space left" in made.held[0].reason and "damaged" not in made.held[0].reason
+
+
+def test_a_plan_that_is_over_begins_no_part(many: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    def interrupted(context: RegionContext, shelf: Shelf, item: dict[str, Any]) -> dict[str, Any]:
+        done.append(item["table"])
+        dealings[0].stop()
+        return {"parts": [], "position": []}
+
+    def made(*args: Any) -> in_parts.Dealing:
+        dealings.append(in_parts.Dealing(*args))
+        return dealings[-1]
+
+    dealings: list[in_parts.Dealing] = []
+    monkeypatch.setitem(in_parts._STEPS, "list files", interrupted)
+    monkeypatch.setattr("sterna.sync.plan.make.Dealing", made)
+    planned, _ = make_plan(many.context(), OPTIONS)
+    assert done == ["ns.a"]
+    assert [(item.key, item.reason) for item in planned.held] == [("ns.a", "the plan is over")]
+
+
+def test_a_plan_that_is_over_begins_no_job(many: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels: list[str] = []
+
+    def interrupted(function: Work, items: Sequence[str], label: str) -> Iterable[str]:
+        labels.append(label)
+        dealings[-1].stop()
+        return [function(item) for item in items]
+
+    def made(*args: Any) -> in_parts.Dealing:
+        dealings.append(in_parts.Dealing(*args))
+        return dealings[-1]
+
+    dealings: list[in_parts.Dealing] = []
+    monkeypatch.setattr("sterna.sync.plan.make.Dealing", made)
+    report = brought(many, interrupted)
+    assert labels == ["list files"]
+    assert [(item.key, item.reason) for item in report.held] == [("ns.a", "the plan is over")]
+
+
+def test_an_interrupted_plan_waits_for_no_job(many: World) -> None:
+    begun, released, returned = threading.Event(), threading.Event(), threading.Event()
+
+    def endless(function: Work, items: Sequence[str], label: str) -> Iterable[str]:
+        begun.set()
+        released.wait(30)
+        returned.set()
+        return []
+
+    def interrupt() -> None:
+        begun.wait(30)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            plan(many, endless)
+        assert not returned.is_set()
+    finally:
+        released.set()
+
+
+def test_of_several_tables_in_parts_the_smallest_is_brought_first(many: World) -> None:
+    for _ in range(FILES - 2):
+        location = many.write("c")
+    many.commit(c=location)
+    made = plan(many)
+    tables = [batch.table for batch in made.batches if batch.table]
+    assert tables == sorted(tables, reverse=True) and set(tables) == {"ns.a", "ns.c"}
+    assert [batch.number for batch in made.batches] == list(range(len(made.batches)))
+    assert set(brought(many).published) == {"ns", "ns.a", "ns.b", "ns.c"}
+
+
+def test_a_table_that_is_left_to_the_large_lane_leaves_no_lists(many: World) -> None:
+    grown(many)
+    regions = [{**region.model_dump(), "large_copy": 1} for region in many.registry.regions]
+    world, runs = with_registry(many, regions=regions), many.folder / "eu/replica/_sterna/runs"
+    before = set(runs.rglob("copy-*"))
+    report = sync(world.context(), replace(OPTIONS, lane="small"), quiet, engine=here)
+    assert [item.key for item in report.transit] == ["ns.a"]
+    assert set(runs.rglob("copy-*")) == before
 
 
 def test_a_file_below_a_replica_root_holds_its_table(many: World) -> None:
@@ -355,7 +531,8 @@ def test_a_file_of_this_region_is_proven(many: World, kind: str) -> None:
 def test_a_store_that_is_dark_holds_its_table_alone(many: World) -> None:
     with refusing(f"file://{many.folder}/us/lake/a/metadata", StoreUnreachable, "*-m0.avro"):
         report = brought(many)
-    assert [(item.key, item.kind) for item in report.held] == [("ns.a", "StoreUnreachable")]
+    assert [(item.key, item.bytes > 0) for item in report.transit] == [("ns.a", True)]
+    assert "the last time: " in report.transit[0].reason
     assert set(report.published) == {"ns", "ns.b"}
     assert brought(many).published == ("ns.a",)
     assert closed(many)

@@ -1,0 +1,1 @@
+"""Local disk, for what memory has no room for."""

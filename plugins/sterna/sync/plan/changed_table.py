@@ -1,0 +1,128 @@
+"""One changed table or view in a plan: what of its new version the replica has already, and what it needs here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sterna.catalog.model import ICEBERG_VIEW
+from sterna.replica.editions import edition_at
+from sterna.replica.records import Action
+from sterna.replica.region import RegionContext
+from sterna.replica.wanted import kept
+from sterna.sync.plan.changes import Changes, shown_at
+from sterna.sync.plan.in_parts import Dealing
+from sterna.sync.plan.lanes import Brought, leaves_listing
+from sterna.sync.plan.reading import metadata_here, read_metadata
+from sterna.sync.plan.table_files import ReplicaLost, table_files, view_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sterna.iceberg.metadata.table import TableMetadata
+
+
+@dataclass(frozen=True)
+class Lister:
+    """How the tables of a plan are listed.
+
+    Args:
+        dealing: lists the files of those that have very many.
+        leaves: those are left to the large lane.
+        brought: by key name, what that one has brought whole.
+    """
+
+    dealing: Dealing
+    leaves: bool
+    brought: Mapping[str, Brought]
+
+    def leaves_listing(self, brought: Brought | None, manifests: int) -> bool:
+        """Tell whether it is left to the large lane to list so many new manifests."""
+        return self.leaves and leaves_listing(brought, manifests)
+
+
+def needs_here(context: RegionContext, action: Action, seen: Changes, lister: Lister) -> tuple[Action, pa.Table]:
+    """Read what a changed table or view needs here.
+
+    Args:
+        context: the region.
+        action: puts it.
+        seen: the plan's candidates.
+        lister: how tables are listed.
+
+    Returns:
+        The action, with what the metadata added; and the rows of its files.
+
+    Raises:
+        TableError: a file that is needed is gone, broken or unsupported.
+        EngineError, StoreError: its files can't be listed.
+        LeftToLargeLane: the large lane is to list them.
+    """
+    if action.kind == ICEBERG_VIEW:
+        return action, view_files(action.key, action.source, action.target)
+    from sterna.iceberg.metadata.history import pruned
+
+    whole = read_metadata(context, action.source)
+    metadata = pruned(whole, kept(context.registry.policy(action.key), whole))
+    at = shown_at(action, seen)
+    proves = not _made_otherwise(context, action, at)
+    here = None if action.replaces else metadata_here(context, at, needed=proves)
+    if here is not None and here.uuid != metadata.uuid:
+        action, here = replace(action, replaces=not action.renamed_from, content_id="", renamed_from=""), None
+    action = _with_snapshots(action, whole, here)
+    version, brought = _brought(context, action, metadata, lister)
+    listed = partial(table_files, context, action.key, action.source, action.target, metadata)
+    listed = partial(listed, dealing=lister.dealing, shown=bool(at))
+    if version is not None:
+        with suppress(ReplicaLost):
+            return action, listed(version, leaves=partial(lister.leaves_listing, brought))
+        brought = None
+    listed = partial(listed, leaves=partial(lister.leaves_listing, brought))
+    try:
+        return action, listed(here if proves else None)
+    except ReplicaLost:
+        return action, listed(None)
+
+
+def _brought(
+    context: RegionContext, action: Action, metadata: TableMetadata, lister: Lister
+) -> tuple[TableMetadata | None, Brought | None]:
+    """Return what a table's version says of itself that the large lane has brought whole and that proves files, and
+    what is known of it; None where there is none of this table.
+    """
+    brought = lister.brought.get(action.key)
+    if brought is None or _made_otherwise(context, action, brought.moving.target):
+        return None, None
+    if not brought.proves:
+        return None, brought
+    found = metadata_here(context, brought.moving.target, needed=False)
+    if found is None:
+        return None, None
+    return (found if found.uuid == metadata.uuid else None), brought  # made anew, it changes as fast as anything can
+
+
+def _with_snapshots(action: Action, metadata: TableMetadata, here: TableMetadata | None) -> Action:
+    """Add from which snapshot to which an action leads its table, and by what: that is told with the commit."""
+    from sterna.iceberg.metadata.history import operations_since
+
+    previous = here.current_snapshot_id if here else None
+    # Where something stands here and can't be read, nobody knows where the way begins.
+    operations = operations_since(metadata, previous) if here or not action.content_id else None
+    return replace(action, snapshot=metadata.current_snapshot_id, previous=previous, operations=operations)
+
+
+def _made_otherwise(context: RegionContext, action: Action, at: str) -> bool:
+    """Tell whether the replica's version of a table at some place proves nothing of what is to be there.
+
+    Its files are of another edition. Or residency rules by place may have come since: it proves that files are here,
+    not that they may be.
+    """
+    mapping = context.mapping
+    edition, made = edition_at(mapping, action.target), mapping.edition(at)
+    if made is None or made.folder != edition.folder:
+        return True
+    digested = mapping.digest(context.registry.policy(action.key), edition.version)
+    return bool(mapping.kept_out) and f"-{digested}." not in at

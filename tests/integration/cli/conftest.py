@@ -1,0 +1,16 @@
+"""What all tests of the command line share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sterna.edges.environment import environment
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_sparks(spark_environ: dict[str, str]) -> Iterator[None]:
+    """Let what a command starts of Spark be as small as the tests' own."""
+    with environment(spark_environ):
+        yield

@@ -1,0 +1,158 @@
+"""What memory has no room for goes to local disk and comes back as it was; nothing of it is left there."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sterna.edges.disk import numbers as numbers_module
+from sterna.edges.disk import rows as rows_module
+from sterna.edges.disk.numbers import Numbers
+from sterna.edges.disk.rows import Rows
+from sterna.edges.disk.scratch import Scratch
+from sterna.errors import EngineError, Remedy
+
+KEYS = st.one_of(st.sampled_from(["a", "b", "a/ä", "a/\uffff", "a/\U0001f600", ""]), st.text(max_size=5))
+PARTS = st.lists(st.lists(st.tuples(KEYS, st.integers(0, 3)), max_size=8), max_size=12)
+
+
+def table(part: list[tuple[str, int]]) -> pa.Table:
+    keys, sizes = [key for key, _ in part], [size for _, size in part]
+    return pa.table({"uri": pa.array(keys, pa.large_string()), "size": pa.array(sizes, pa.int64())})
+
+
+def filled(parts: list[list[tuple[str, int]]]) -> Rows:
+    rows = Rows("uri")
+    for part in parts:
+        rows.add(table(part))
+    return rows
+
+
+def read(rows: Rows) -> list[tuple[str, int]]:
+    return [tuple(row.values()) for part in rows.sorted() for row in part.to_pylist()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("in_memory", "batch", "runs", "stretch"),
+    [(0, 1, 2, 1), (40, 60, 3, 4), (40, 1 << 20, 64, 50_000), (1 << 20, 1 << 20, 64, 3)],
+)
+@given(parts=PARTS)
+def test_rows_come_back_in_order(in_memory: int, batch: int, runs: int, stretch: int, parts: list) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows_module, "_IN_MEMORY", in_memory)
+        patch.setattr(rows_module, "_BATCH", batch)
+        patch.setattr(rows_module, "_RUNS", runs)
+        patch.setattr(rows_module, "_STRETCH", stretch)
+        rows = filled(parts)
+        expected = sorted((row for part in parts for row in part), key=lambda row: row[0])
+        assert read(rows) == expected  # rows of one key in the order of their coming
+        tables = list(rows.sorted())
+        assert [len(part) > 0 for part in tables] == [True] * len(tables)
+        for one, next_one in pairwise(tables):
+            assert one.column("uri")[-1].as_py() < next_one.column("uri")[0].as_py()
+        rows.add(table([("b", 9)]))
+        assert read(rows) == sorted([*expected, ("b", 9)], key=lambda row: row[0])
+
+
+@given(parts=st.lists(st.lists(st.integers(-20, 20), max_size=8), max_size=12), most=st.integers(0, 12))
+def test_numbers_are_there_or_not(parts: list[list[int]], most: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(numbers_module, "_IN_MEMORY", most)
+        numbers, there = Numbers(), set[int]()
+        asked = [*range(-21, 22), 0, -(1 << 63), (1 << 63) - 1]
+        for part in parts:
+            numbers.add(np.array(part, np.int64))
+            there |= set(part)
+        assert numbers.has(np.array(asked, np.int64)).tolist() == [number in there for number in asked]
+        assert numbers.has(np.array([], np.int64)).tolist() == []
+
+
+def test_numbers_that_are_on_disk_are_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numbers_module, "_IN_MEMORY", 100)
+    numbers = Numbers()
+    for _ in range(50):
+        numbers.add(np.arange(200, dtype=np.int64))
+    assert numbers._file is not None
+    assert numbers._file._length == 200 * 8
+
+
+def test_few_rows_touch_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "TemporaryFile", None)
+    rows, numbers = filled([[("a", 1)]] * 1000), Numbers()
+    assert len(read(rows)) == 1000
+    numbers.add(np.arange(1000, dtype=np.int64))
+    assert numbers.has(np.arange(2000, dtype=np.int64)).sum() == 1000
+
+
+def test_no_file_is_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "_IN_MEMORY", 0)
+    monkeypatch.setattr(numbers_module, "_IN_MEMORY", 0)
+
+    def interrupted() -> None:
+        rows, numbers = filled([[("a", 1), ("b", 2)]] * 3), Numbers()
+        numbers.add(np.arange(10, dtype=np.int64))
+        for _ in rows.sorted():
+            assert open_below(folder)
+            assert list(folder.iterdir()) == []  # without a name even while it is there: killed is as good as closed
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    gc.collect()
+    assert list(folder.iterdir()) == []
+    assert open_below(folder) == []
+
+
+def open_below(folder: Path) -> list[str]:
+    """The files of a folder that this process has open; those that others opened or closed meanwhile don't count."""
+    return [name for name in map(_name_of, os.listdir("/proc/self/fd")) if name.startswith(str(folder))]
+
+
+def _name_of(descriptor: str) -> str:
+    with suppress(OSError):  # the listing's own
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    return ""
+
+
+@pytest.fixture
+def little_room(folder: Path) -> Iterator[int]:
+    """Let no file grow beyond some bytes: what is written then is refused, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    yield 1000
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_says_where_and_how_much(folder: Path, little_room: int) -> None:
+    file = Scratch()
+    file.append(b"x" * 900)
+    with pytest.raises(EngineError) as refused:
+        file.append(b"y" * 900)
+    assert str(folder) in refused.value.message
+    assert "900 bytes" in refused.value.message
+    assert "TMPDIR" in refused.value.hint
+    assert refused.value.remedy is Remedy.RETRY
+
+
+def test_a_folder_that_takes_no_file_says_which(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / "none"))
+    with pytest.raises(EngineError, match="none"):
+        Scratch()

@@ -1,7 +1,8 @@
 """A small AMQP 1.0 receiver as a process of its own: `python -m tests.support.amqp_peer PORT FOLDER`.
 
 What the brokers at hand don't do it does as Azure Service Bus: it announces the largest message, and refuses with the
-conditions that it is told. Each message that it takes is a line of FOLDER/NAME.lines before it is accepted.
+conditions that it is told, or lets nobody send. Each message that it takes is a line of FOLDER/NAME.lines before it is
+accepted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from proton.reactor import Container
 
 class _Peer(MessagingHandler):
     def __init__(self, port: str, folder: Path) -> None:
-        super().__init__(prefetch=1000, auto_accept=False)
+        super().__init__(prefetch=0, auto_accept=False)
         self._port, self._folder = port, folder
 
     def on_start(self, event: Any) -> None:
@@ -31,10 +32,13 @@ class _Peer(MessagingHandler):
             if rules["denied"]:
                 event.link.condition = Condition("amqp:unauthorized-access", "no right to send")
                 event.link.close()
+            elif not rules.get("full"):
+                event.link.flow(1000)
 
     def on_message(self, event: Any) -> None:
         rules, table = self._rules(event.link), event.message.properties["cloudEvents:subject"]
         refusal = "amqp:unauthorized-access" if rules["denied"] else rules.get("rejects", {}).get(table)
+        event.link.flow(1)
         if refusal:
             self._refuse(event.delivery, refusal)
             return

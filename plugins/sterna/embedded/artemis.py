@@ -18,7 +18,8 @@ def make_artemis(work: Path) -> Broker:
     """Return an Artemis that is not started yet.
 
     In the clear everybody may do everything. `USER` speaks TLS, logs in by SASL PLAIN, and may do what his roles in
-    `roles.properties` allow. Addresses whose names begin with `full.` have room for three messages.
+    `roles.properties` allow. Addresses whose names begin with `full.` have room for three messages. It takes messages
+    also where more than 90 % of the disk is in use, as Artemis's default does not.
 
     Args:
         work: its folder.
@@ -71,6 +72,7 @@ def _settings(work: Path, port: int, secure_port: int, certificate: ServerCertif
     <journal-file-size>1M</journal-file-size>
     <journal-min-files>2</journal-min-files>
     <journal-pool-files>2</journal-pool-files>
+    <max-disk-usage>-1</max-disk-usage>
     <security-invalidation-interval>0</security-invalidation-interval>
     <authentication-cache-size>0</authentication-cache-size>
     <authorization-cache-size>0</authorization-cache-size>

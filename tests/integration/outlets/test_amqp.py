@@ -93,6 +93,17 @@ def test_what_is_over_the_announced_limit_is_not_even_tried(peer: AmqpPeer) -> N
     assert [each.table for each in peer.got("limit")] == ["ns.a"]
 
 
+def test_a_broker_that_is_full_as_a_whole_is_told_as_that(peer: AmqpPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sterna.edges.brokers.amqp._SECONDS", 0.5)
+    peer.rules("disk", full=True)
+    made = sending(peer, "disk")
+    sent = made.send([message(1)])
+    assert sent.count == 0 and isinstance(sent.problem, ReceiverUnreachable) and "no credit" in str(sent.problem)
+    peer.rules("disk")
+    assert made.send([message(1)]).problem is None
+    made.close()
+
+
 def test_a_connection_on_which_nothing_happened_is_opened_anew(peer: AmqpPeer, monkeypatch: pytest.MonkeyPatch) -> None:
     peer.rules("idle")
     made = sending(peer, "idle")

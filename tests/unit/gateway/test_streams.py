@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import httpx
@@ -16,7 +17,8 @@ from websockets.sync.client import connect
 from sterna.errors import CatalogUnreachable
 from sterna.events.tail import TailOptions
 from sterna.gateway.gateway import ServeOptions
-from tests.support.gateway import BRANCH, Branch, Stream, gateway
+from tests.support.gateway import BRANCH, Branch, Running, Stream, gateway
+from tests.support.outlets import wait_until
 
 
 def tables(told: list[Any]) -> list[str]:
@@ -264,13 +266,16 @@ def test_beyond_the_limit_streams_are_sent_away(branch: Branch) -> None:
 
 def test_a_dark_catalog_ends_no_stream(branch: Branch) -> None:
     with gateway(branch) as running, Stream(running.url) as stream:
-        for _ in range(5):
+        for number in range(1, 6):
             branch.catalog.fail_next(CatalogUnreachable("dark"))
-            time.sleep(0.05)
+            wait_until(partial(_has_failed, running, number))
         assert httpx.get(f"{running.url}/health").status_code == 200
         branch.update("a")
         assert tables(stream.events(1)) == ["ns.a"]
-        assert "sterna_catalog_failures_total" in running.metrics
+
+
+def _has_failed(running: Running, times: int) -> bool:
+    return _number(running.metrics, "sterna_catalog_failures_total") == times
 
 
 def test_one_poller_asks_for_all_clients(branch: Branch) -> None:

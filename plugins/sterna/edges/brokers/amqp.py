@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from proton import Delivery, ProtonException, SSLDomain
+from proton import Delivery, ProtonException, SSLDomain, Timeout
 from proton import Message as AmqpMessage
 from proton.utils import BlockingConnection, BlockingSender
 
@@ -114,7 +114,10 @@ class AmqpSender:
                 self._wait(_all_answered([before]))
                 if before.remote_state != Delivery.ACCEPTED:
                     return None
-            self._wait(lambda: sender.link.credit > 0)
+            try:
+                self._wait(lambda: sender.link.credit > 0)
+            except Timeout:  # so brokers hold senders back whose disk or memory is full
+                return ReceiverUnreachable("the broker grants no credit: it may be full")
             under_way[message.table] = _given(sender, encoded)
             deliveries.append(under_way[message.table])
         return None

@@ -6,12 +6,15 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 
 from tests.support.sharing import SPARK, BySharedServers, group_of, turn_of
 
+# 5 seconds, which a busy machine may take; a test that waits for less says so.
+httpx._config.DEFAULT_TIMEOUT_CONFIG.read = 60.0
 _TESTS = Path(__file__).parent
 # Random suites: how much of each is played in every run, with --quick and with --long.
 _SIZES: dict[str, tuple[Any, Any, Any]] = {

@@ -56,7 +56,7 @@ _LINGERING = """\
 from sterna.airflow.dags import sync_dag
 
 # an airflow dag
-dag = sync_dag(dag_id="lingering", lanes=True, linger="45s", is_paused_upon_creation=True)
+dag = sync_dag(dag_id="lingering", lanes=True, linger="75s", is_paused_upon_creation=True)
 """
 # Three layers, for a DAG that stays paused until a test wants it.
 _FLOWS = [
@@ -117,6 +117,7 @@ class World:
         Yield the process of its task.
         """
         hangs, hung = self.folder / "hangs", self.folder / "hung"
+        hung.unlink(missing_ok=True)
         hangs.touch()
         try:
             self.wait_until("a copy that hangs", hung.exists)

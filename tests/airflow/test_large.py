@@ -45,6 +45,7 @@ def test_a_large_copy_is_brought_by_its_own_dag_and_holds_up_nobody(world: World
     world.sql("CREATE TABLE dag_eu.home.small USING iceberg AS SELECT id FROM range(10)")
     world.wait_until("the small table", lambda: published(world))
     hangs = world.folder / "hangs"
+    (world.folder / "hung").unlink(missing_ok=True)
     hangs.touch()
     try:
         world.sql("CREATE TABLE dag_us.shop.large USING iceberg AS SELECT id, uuid() AS name FROM range(20000)")

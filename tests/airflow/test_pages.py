@@ -44,7 +44,7 @@ def test_a_commit_comes_as_an_event(page: Page, world: World) -> None:
     (snapshot,) = world.sql("SELECT snapshot_id FROM dag_us.shop.orders.snapshots ORDER BY committed_at DESC LIMIT 1")[
         0
     ]
-    expect(page.locator(".facts").first).to_contain_text(str(snapshot))
+    expect(page.locator(".facts").first).to_contain_text(str(snapshot), timeout=240_000)
     expect(page.locator(".facts").first).to_contain_text("shop.orders")
 
 
@@ -62,6 +62,6 @@ def test_a_sync_is_seen_while_it_copies(page: Page, world: World) -> None:
         run = card.get_attribute("data-run")
         assert run not in before
     row = page.get_by_role("row").filter(has_text=str(run))
-    expect(row).to_contain_text("success")
+    expect(row).to_contain_text("success", timeout=240_000)
     expect(page.locator(f".card[data-run='{run}']")).to_have_count(0)
     assert world.sql("SELECT name FROM dag_replica.shop.orders WHERE id = 9002") == [("slow",)]

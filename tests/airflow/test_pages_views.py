@@ -438,7 +438,8 @@ def test_the_inspector_finds_a_user(page: Page) -> None:
     assert len(asked) == 1
 
 
-def test_the_inspector_and_the_service_behind_it(page: Page, pages: Pages) -> None:
+def test_the_inspector_and_the_service_behind_it(page: Page, pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sterna.airflow.pages.upstream.FEATURE_SECONDS", 30.0)
     service = FastAPI()
 
     @service.get("/features/user/{user}")

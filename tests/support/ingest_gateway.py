@@ -71,10 +71,10 @@ class Served:
 def services_of(stores: Stores, database: Database, **limits: Any) -> dict[str, Any]:
     """What a services file says."""
     hosts = [f"{database.host}:{database.port}"]
-    tracker = {"credential_id": "ingest_eu", "hosts": hosts, "name": database.name, "timeout": 5}
+    tracker = {"credential_id": "ingest_eu", "hosts": hosts, "name": database.name, "timeout": 30}
     return {
         "ingest": {
-            "regions": {"eu": {"inbox": f"{stores.eu}/inbox", "database": tracker, "timeout": 5}},
+            "regions": {"eu": {"inbox": f"{stores.eu}/inbox", "database": tracker, "timeout": 30}},
             "tenants": {
                 "acme": {"namespaces": ["acme"], "limits": limits},
                 "zeta": {"namespaces": ["zeta"], "limits": {"backlog": "100B"}},

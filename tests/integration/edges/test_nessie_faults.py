@@ -41,7 +41,10 @@ CONFIG = {"defaultBranch": "main", "noAncestorHash": "00" * 32}
 REFERENCE = {"reference": {"type": "BRANCH", "name": "main", "hash": HASH}}
 COMMITTED = {"targetBranch": {"type": "BRANCH", "name": "main", "hash": NEXT}}
 PATIENT = Deadlines(attempts=3, backoff=0.01)
-IMPATIENT = Deadlines(read=0.5, total=1.5, attempts=3, backoff=0.01)
+IMPATIENT = {
+    hang: Deadlines(read=1.5, total=30.0, attempts=3, backoff=0.01),
+    drip: Deadlines(read=0.5, total=1.5, attempts=3, backoff=0.01),
+}
 
 
 def problem(status: int, code: str, message: str = "why") -> Behaviour:
@@ -57,7 +60,7 @@ def log(hash: str, parent: str) -> Behaviour:
 def talking_to(
     *behaviours: Behaviour, auth: NessieAuth | None = None
 ) -> Iterator[tuple[NessieCatalog, ScriptedServer]]:
-    deadlines = IMPATIENT if hang in behaviours or drip in behaviours else PATIENT
+    deadlines = next((IMPATIENT[each] for each in behaviours if each in IMPATIENT), PATIENT)
     with (
         scripted_server(*behaviours) as server,
         NessieCatalog(f"{server.uri}/api/v2", auth, deadlines=deadlines) as catalog,

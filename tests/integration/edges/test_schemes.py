@@ -307,7 +307,7 @@ class TestFaults:
     def test_no_secret_stands_on_a_command_line(
         self, world: World, us: tuple[str, str], request: pytest.FixtureRequest
     ) -> None:
-        slow = world.stores(us, FILE, bandwidth="200k")
+        slow = world.stores(us, FILE, bandwidth="100k")
         files = test_copy.put(slow, request.node.name, {"f": os.urandom(400_000)})
         endpoint = f"{world.google.endpoint}/storage/v1/" if us[0] == "gs" else world.azure.endpoint
         worker = threading.Thread(target=test_copy.copy, args=(slow, files))

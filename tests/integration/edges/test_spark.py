@@ -317,6 +317,8 @@ def _on_standalone(folder: Path, stack: ExitStack) -> dict[str, Any]:
         "spark.ui.port": str(ui),
         "spark.driver.host": LOOPBACK,
         "spark.executor.memory": "512m",
+        "spark.cores.max": "2",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # both executors are there before the first task
         "spark.speculation": "true",
         "spark.speculation.quantile": "0.5",
         "spark.speculation.minTaskRuntime": "2s",

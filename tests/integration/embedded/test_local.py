@@ -64,6 +64,8 @@ def filesystem(endpoint: Endpoint):
         access_key=endpoint.access_key,
         secret_key=endpoint.secret_key,
         region=endpoint.region,
+        request_timeout=60,
+        connect_timeout=20,
         retry_strategy=pyarrow.fs.AwsStandardS3RetryStrategy(max_attempts=1),
     )
 

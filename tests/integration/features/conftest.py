@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
 import yaml
 
 from sterna.edges.secrets import Secrets
+from sterna.edges.valkey.store import open_async_store
 from sterna.embedded.valkey import ValkeyServer, start_valkey
 from sterna.features.materialize import Materialized, materialize
 from sterna.features.store import FeatureStore
@@ -30,6 +32,12 @@ views:
 - {name: seen, entity: user, table: NS.clicks, features: [page], event_time: at, max_age: 2h}
 services: [{name: pricing, features: [user.age, user.balance, seen.page]}]
 """
+
+
+@pytest.fixture(autouse=True)
+def patient_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features leave a store alone that is silent for half a second, as each is on a busy machine."""
+    monkeypatch.setattr("sterna.features.online.open_async_store", partial(open_async_store, timeout=30.0))
 
 
 @dataclass

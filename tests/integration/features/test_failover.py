@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import valkey as client
 
+from sterna.edges.valkey.store import open_async_store
 from sterna.embedded.process import LOOPBACK, Process, free_port, start_process
 from sterna.embedded.valkey import ValkeyServer, find_valkey
 from sterna.errors import FeaturesError
@@ -48,7 +49,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         f"port {first}\n{common}": [],
         f"port {second}\n{common}replicaof {LOOPBACK} {first}\n": [],
         f"port {sentinel}\nbind {LOOPBACK}\nsentinel monitor m {LOOPBACK} {first} 1\nsentinel auth-pass m {PASSWORD}\n"
-        "sentinel down-after-milliseconds m 500\nsentinel failover-timeout m 5000\n": ["--sentinel"],
+        "sentinel down-after-milliseconds m 5000\nsentinel failover-timeout m 5000\n": ["--sentinel"],
     }
     with ExitStack() as stack:
         started = []
@@ -136,7 +137,7 @@ def test_after_a_failover_rows_are_told_and_none_is_said_to_be_missing(pair: Pai
     store.close()
 
 
-def test_a_store_that_is_slow_holds_up_nobody(valkey: ValkeyServer) -> None:
+def test_a_store_that_is_slow_holds_up_nobody(valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch) -> None:
     features = features_at(valkey.url)
     online = features.online["eu"]
     store = FeatureStore(online, lambda _: Credential("v", "", valkey.password))
@@ -145,7 +146,9 @@ def test_a_store_that_is_slow_holds_up_nobody(valkey: ValkeyServer) -> None:
     admin = client.Valkey(host=LOOPBACK, port=valkey.port, password=valkey.password)
     admin.client_pause(60_000)
     try:
-        slow = told(features, online, valkey.password, "1")
+        with monkeypatch.context() as hasty:
+            hasty.setattr("sterna.features.online.open_async_store", open_async_store)
+            slow = told(features, online, valkey.password, "1")
         assert (slow.how, slow.rows) == (How.BYPASS, {"1": {"age": 31}})
     finally:
         admin.client_unpause()

@@ -203,6 +203,22 @@ def test_the_command_line_counts_and_with_yes_deletes(region: OwnRegion):
     assert sterna(region, "collect", "--keep", "a week").returncode == 2
 
 
+KILLS_ITSELF = """
+import os, signal
+from sterna.cli.main import main
+from sterna.edges.stores import objects
+
+delete_each = objects.delete_each
+
+def delete_and_die(*given):
+    delete_each(*given)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+objects.delete_each = delete_and_die
+main()
+"""
+
+
 def test_a_clean_up_that_is_killed_is_taken_up_again(region: OwnRegion, monkeypatch: pytest.MonkeyPatch):
     left = folder(region) / "us-lake" / "left"
     left.mkdir()
@@ -212,13 +228,9 @@ def test_a_clean_up_that_is_killed_is_taken_up_again(region: OwnRegion, monkeypa
     aged(region)
     clean(region, delete=False)
     aged(region)
-    command = [sys.executable, "-m", "sterna.cli.main", "collect", "--keep", "1s", "--yes", "--region", region.name]
-    with subprocess.Popen(
-        [*command, "--registry", str(region.path)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-    ) as process:
-        while process.poll() is None and len(os.listdir(left)) == files:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
+    command = [sys.executable, "-c", KILLS_ITSELF, "collect", "--keep", "1s", "--yes", "--region", region.name]
+    ended = subprocess.run([*command, "--registry", str(region.path)], capture_output=True)
+    assert ended.returncode == -signal.SIGKILL
     assert 0 < len(os.listdir(left)) < files
     # Nobody waits a quarter of an hour in a test: the killed one is taken for dead at once.
     monkeypatch.setattr("sterna.replica.head.COLLECTING_SECONDS", 0.0)

@@ -119,7 +119,10 @@ class Catalog:
             thread.join(30)
 
 
-def test_what_is_prepared_already_is_prepared_again_beside_readers_and_writers(catalog: Catalog) -> None:
+def test_what_is_prepared_already_is_prepared_again_beside_readers_and_writers(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site, "_LOCK_SECONDS", 20.0)  # whoever waits for a lock waits all of them
     started = time.monotonic()
     with (
         catalog.somebody(READ),
@@ -134,20 +137,21 @@ def test_what_is_prepared_already_is_prepared_again_beside_readers_and_writers(c
 def test_a_first_time_beside_a_dump_lets_commits_pass_and_gives_up(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(site, "_PATIENCE", 4.0)
+    monkeypatch.setattr(site, "_PATIENCE", 8.0)
     with connected(catalog.region, catalog.secrets) as connection:
         connection.execute(f"ALTER TABLE refs2 OWNER TO {catalog.name}".encode())  # as Nessie left it
         late = pytest.raises(DatabaseUnreachable, match="still holds a lock")
         with catalog.somebody(READ), catalog.traffic() as took, late:
             prepare(connection, catalog.region)
         assert len(took) > 5
-        assert max(took) < site._LOCK_SECONDS + 2.0
+        assert max(took) < 6.0, "a commit waits a try long, not until all have failed"
         prepare(connection, catalog.region)
         (owner,) = connection.execute("SELECT tableowner FROM pg_tables WHERE tablename = 'refs2'").fetchone() or ("",)
     assert owner == catalog.server.user
 
 
-def test_a_fence_does_not_wait_for_readers_nor_let_them_wait(catalog: Catalog) -> None:
+def test_a_fence_does_not_wait_for_readers_nor_let_them_wait(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site, "_LOCK_SECONDS", 20.0)
     started = time.monotonic()
     with catalog.somebody(READ), connected(catalog.region, catalog.secrets) as connection:
         fence(connection, catalog.region)
@@ -181,8 +185,8 @@ def test_a_planned_promotion_gives_up_in_time_where_a_commit_never_ends(catalog:
     promotion = Promotion("eu", Epoch(2, "eu"), "us", True, None, "", None, ())
     with catalog.somebody(REFERENCE, "refs/heads/never"), catalog.traffic(READ) as took:
         started = time.monotonic()
-        with pytest.raises(DatabaseUnreachable, match="after 2 s somebody still holds a lock"):
-            promote(catalog.registry, catalog.secrets, promotion, lambda line: None, patience=2.0)
-        assert time.monotonic() - started < 8
-        assert took and max(took) < 2.0
+        with pytest.raises(DatabaseUnreachable, match="after 8 s somebody still holds a lock"):
+            promote(catalog.registry, catalog.secrets, promotion, lambda line: None, patience=8.0)
+        assert time.monotonic() - started < 40
+        assert took and max(took) < 6.0
     assert look_at(catalog.region, catalog.secrets).writable, "nothing was changed"

@@ -26,7 +26,7 @@ from sterna.ingest.topics import TopicReader
 from sterna.replica.region import open_region
 from sterna.services.load import parse_services
 from tests.support.ingest_gateway import services_of, variables_of, write_settings
-from tests.support.receivers import KafkaReceiver
+from tests.support.receivers import KafkaReceiver, make_topic
 from tests.support.stores import Stores
 
 Opened = Callable[..., RegionIngest]
@@ -50,10 +50,8 @@ def topic(broker: KafkaReceiver) -> str:
 
 def fresh(broker: KafkaReceiver, name: str = "", partitions: int = 1) -> str:
     """Make a topic, once it is gone if it was there."""
-    from confluent_kafka.admin import NewTopic
-
     name = name or f"t-{secrets.token_hex(4)}"
-    broker.admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+    make_topic(broker.admin, name, partitions)
     return name
 
 

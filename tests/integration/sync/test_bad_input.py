@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -219,31 +217,30 @@ def stored(endpoint: Endpoint) -> dict[str, int]:
     return {"/".join(path.parts[1:]): size for path, size in found.items() if "_sterna" not in path.parts}
 
 
-def kill_at(world: World, words: str) -> None:
-    """Start a sync in a process of its own and kill it, with all it started, as soon as it says something."""
-    command = [
-        sys.executable,
-        "-m",
-        "sterna.cli.main",
-        "sync",
-        "--region",
-        "eu",
-        "--registry",
-        str(world.stage.registry),
-    ]
-    process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
-    )
-    assert process.stderr
-    for line in process.stderr:
+# It watches itself: from outside, a machine that is busy would see it too late.
+KILLS_ITSELF = """
+import os, signal, sys, threading, time
+from sterna.cli.main import main
+
+def watch(said, words):
+    for line in said:
         if words in line:
             time.sleep(0.05)
-            break
-    else:
-        pytest.fail(f"the sync ended without saying {words!r}")
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    process.stderr.close()
+            os.killpg(0, signal.SIGKILL)
+
+reading, writing = os.pipe()
+os.dup2(writing, 2)
+threading.Thread(target=watch, args=(os.fdopen(reading), sys.argv.pop(1)), daemon=True).start()
+main()
+"""
+
+
+def kill_at(world: World, words: str) -> None:
+    """Start a sync in a process of its own that kills itself, with all it started, as soon as it says something."""
+    command = [sys.executable, "-c", KILLS_ITSELF, words, "sync", "--region", "eu"]
+    command += ["--registry", str(world.stage.registry)]
+    ended = subprocess.run(command, stdout=subprocess.DEVNULL, start_new_session=True)
+    assert ended.returncode == -signal.SIGKILL, f"the sync ended without saying {words!r}"
 
 
 def sterna(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -6,12 +6,12 @@ import json
 import os
 import signal
 import threading
-import time
+from typing import Any
 
 import pytest
 
+from sterna.cli.output import Output
 from sterna.errors import Diverged
-from sterna.replica.head import read_head
 from tests.support.small_world import World
 from tests.unit.cli.conftest import Sterna
 
@@ -25,15 +25,18 @@ def region(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     return world
 
 
-def _end_when_it_stands_for(world: World, head: str, number: int) -> threading.Thread:
+def _end_when_it_has_told(monkeypatch: pytest.MonkeyPatch, number: int) -> threading.Thread:
+    told, real = threading.Event(), Output.result
+
+    def result(*given: Any) -> None:
+        real(*given)
+        told.set()
+
+    monkeypatch.setattr(Output, "result", result)
+
     def end() -> None:
-        for _ in range(1_000):
-            time.sleep(0.02)
-            names = {reference.name for reference in world.catalog.references()}
-            if "main_replica_eu" in names and read_head(world.catalog, "main_replica_eu").watermark == head:
-                break
-        time.sleep(0.3)
-        os.kill(os.getpid(), number)
+        if told.wait(60):
+            os.kill(os.getpid(), number)
 
     thread = threading.Thread(target=end)
     thread.start()
@@ -41,9 +44,11 @@ def _end_when_it_stands_for(world: World, head: str, number: int) -> threading.T
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_tells_a_line_a_publication_until_a_signal_ends_it(region: World, sterna: Sterna, number: int) -> None:
+def test_it_tells_a_line_a_publication_until_a_signal_ends_it(
+    region: World, sterna: Sterna, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     head = region.commit(a=region.write("a"))
-    thread = _end_when_it_stands_for(region, head, number)
+    thread = _end_when_it_has_told(monkeypatch, number)
     before = signal.getsignal(signal.SIGTERM)
     answer = sterna("follow", "--poll", "0.05")
     thread.join()
@@ -54,9 +59,9 @@ def test_it_tells_a_line_a_publication_until_a_signal_ends_it(region: World, ste
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_as_json_each_publication_is_a_report(region: World, sterna: Sterna) -> None:
-    head = region.commit(a=region.write("a"))
-    thread = _end_when_it_stands_for(region, head, signal.SIGTERM)
+def test_as_json_each_publication_is_a_report(region: World, sterna: Sterna, monkeypatch: pytest.MonkeyPatch) -> None:
+    region.commit(a=region.write("a"))
+    thread = _end_when_it_has_told(monkeypatch, signal.SIGTERM)
     answer = sterna("follow", "--json")
     thread.join()
     (report,) = map(json.loads, answer.out.splitlines())

@@ -47,7 +47,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def play(story: Awaitable[Any]) -> Any:
     async def limited() -> Any:
-        return await asyncio.wait_for(story, 30)
+        return await asyncio.wait_for(story, 120)
 
     return asyncio.run(limited())
 

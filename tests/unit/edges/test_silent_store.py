@@ -56,7 +56,7 @@ def swallower() -> Iterator[Swallower]:
         made.over = True
 
 
-def objects(swallower: Swallower) -> Objects:
+def objects(swallower: Swallower, timeout: float = TIMEOUT) -> Objects:
     lake = samples.location("us-lake", "s3://us-lake", "us")
     options = {"endpoint": swallower.endpoint, "region": "us-east-1", "provider": "Other"}
     lake["remote"] = {"type": "s3", "options": options}
@@ -65,7 +65,7 @@ def objects(swallower: Swallower) -> Objects:
     regions = [samples.region(name, f"s3://{name}-replica") for name in ("us", "eu")]
     registry = Registry.model_validate({"regions": regions, "locations": [lake, *roots]})
     credential = Credential(id="us", login="key", password="secret")
-    return Objects(Mapping(registry, registry.region("eu")), lambda id: credential, timeout=TIMEOUT)
+    return Objects(Mapping(registry, registry.region("eu")), lambda id: credential, timeout=timeout)
 
 
 def test_who_has_waited_for_it_once_waits_for_it_no_more(swallower: Swallower) -> None:
@@ -91,7 +91,7 @@ def test_what_it_did_not_answer_is_told_in_short(swallower: Swallower) -> None:
 
 
 def test_another_sync_asks_it_again_at_once(swallower: Swallower) -> None:
-    store = objects(swallower)
+    store = objects(swallower, 3.0)
     with pytest.raises(StoreUnreachable):
         store.size(FILES[0])
     swallower.dark = False
@@ -104,7 +104,7 @@ def test_it_is_asked_again_after_a_while_by_one_call_at_a_time(
     swallower: Swallower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(silence, "SILENT_SECONDS", 0.0)
-    store = objects(swallower)
+    store = objects(swallower, 3.0)
     with pytest.raises(StoreUnreachable):
         store.size(FILES[0])
     swallower.dark = False
@@ -114,7 +114,7 @@ def test_it_is_asked_again_after_a_while_by_one_call_at_a_time(
 
 
 def test_one_call_that_hangs_beside_others_that_don_t_says_nothing_of_the_store(swallower: Swallower) -> None:
-    store = objects(swallower)
+    store = objects(swallower, 3.0)
     failed: list[BaseException] = []
 
     def hang() -> None:

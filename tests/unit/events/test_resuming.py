@@ -31,7 +31,7 @@ def tail_of(branch: Branch, keep: timedelta = timedelta(days=1), **options: Any)
 
 
 def play(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(story, 20))
+    asyncio.run(asyncio.wait_for(story, 120))
 
 
 async def follows(tail: BranchTail, cursor: Cursor) -> list[str] | None:

@@ -9,6 +9,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -34,7 +35,7 @@ from sterna.services.load import parse_services
 from sterna.services.model import Services
 from tests.support.gateway import Branch, Running, Stream, gateway
 
-OPEN = ServeOptions(port=0, heartbeat=0.5, headers=0.6)
+OPEN = ServeOptions(port=0, heartbeat=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +49,14 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     branch = Branch(tmp_path_factory.mktemp("plain"))
     branch.update("a")
     with gateway(branch, options=OPEN) as running:
+        yield running
+
+
+@pytest.fixture
+def hasty(branch: Branch) -> Iterator[Running]:
+    """A gateway that waits for headers no longer than 0.6 s."""
+    branch.update("a")
+    with gateway(branch, options=replace(OPEN, headers=0.6)) as running:
         yield running
 
 
@@ -113,7 +122,7 @@ def test_paths_and_methods_that_aren_t_there(plain: Running) -> None:
     assert 'path="other",status="404"' in plain.metrics
 
 
-def raw(running: Running, request: bytes, wait: float = 3.0) -> bytes:
+def raw(running: Running, request: bytes, wait: float = 30.0) -> bytes:
     """What the gateway answers to some bytes before it closes, or within some time."""
     host, _, port = running.url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=wait) as link:
@@ -183,8 +192,8 @@ def test_headers_that_never_end_are_not_kept() -> None:
 @pytest.mark.parametrize(
     "begins", [b"", b"GET /v1/tables HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: keep-alive\r\n\r\n"]
 )
-def test_whoever_sends_headers_slowly_is_cut_off(plain: Running, begins: bytes) -> None:
-    host, _, port = plain.url.removeprefix("http://").partition(":")
+def test_whoever_sends_headers_slowly_is_cut_off(hasty: Running, begins: bytes) -> None:
+    host, _, port = hasty.url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=5) as link:
         if begins:
             link.sendall(begins)
@@ -195,8 +204,8 @@ def test_whoever_sends_headers_slowly_is_cut_off(plain: Running, begins: bytes) 
                 time.sleep(0.05)
 
 
-def test_a_stream_outlives_the_patience_for_headers(plain: Running) -> None:
-    with Stream(plain.url) as stream:
+def test_a_stream_outlives_the_patience_for_headers(hasty: Running) -> None:
+    with Stream(hasty.url) as stream:
         started = time.monotonic()
         while time.monotonic() - started < 1.5:
             assert next(stream).data == ""
@@ -319,11 +328,11 @@ def test_a_web_socket_without_a_token_is_refused(closed: Running) -> None:
 
 
 def test_a_stream_ends_with_its_token(closed: Running, access: Access) -> None:
-    with Stream(closed.url, headers=bearer(access.token("ann", "reader", seconds=2))) as stream:
+    with Stream(closed.url, headers=bearer(access.token("ann", "reader", seconds=5))) as stream:
         (told,) = stream.events(1)
         assert told.event == "bye" and told.json == {"reason": "token"}
     address = f"{closed.url.replace('http', 'ws')}/v1/events"
-    with connect(address, additional_headers=bearer(access.token("ann", "reader", seconds=2))) as web:
+    with connect(address, additional_headers=bearer(access.token("ann", "reader", seconds=5))) as web:
         assert json.loads(web.recv(timeout=30))["control"] == "cursor"
         assert json.loads(web.recv(timeout=30)) == {"control": "bye", "reason": "token"}
         with pytest.raises(ConnectionClosed):

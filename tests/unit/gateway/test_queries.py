@@ -482,6 +482,6 @@ def test_processes_of_its_own_answer_and_end_with_it_also_at_work(world: World) 
         while child.jobs < 2:
             time.sleep(0.02)
         time.sleep(0.5)
-    assert child._process.poll() is not None
+    assert child._process.wait(20) is not None
     asking.join(5)
     assert_says_no(answers[1], 503)

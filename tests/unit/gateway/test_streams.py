@@ -134,8 +134,11 @@ def test_a_rewound_branch_resets_every_stream(branch: Branch) -> None:
 def test_a_quiet_stream_shows_signs_of_life_and_moves_its_cursor(branch: Branch) -> None:
     with gateway(branch) as running, Stream(running.url, tables="ns.b") as stream:
         hash = branch.update("a")
-        seen = [next(stream) for _ in range(3)]
-        assert hash in [each.id for each in seen] and not any(each.data for each in seen)
+        seen = [next(stream), next(stream)]
+        while hash not in [each.id for each in seen]:
+            assert len(seen) < 60
+            seen.append(next(stream))
+        assert not any(each.data for each in seen)
 
 
 def test_streams_are_told_to_come_back_when_the_gateway_ends(branch: Branch) -> None:
@@ -281,9 +284,10 @@ def _has_failed(running: Running, times: int) -> bool:
 def test_one_poller_asks_for_all_clients(branch: Branch) -> None:
     with gateway(branch, following=TailOptions(quick=0.05, slow=0.1)) as running:
         streams = [Stream(running.url) for _ in range(20)]
-        before = _number(running.metrics, "sterna_catalog_looks_total")
+        begun, before = time.monotonic(), _number(running.metrics, "sterna_catalog_looks_total")
         time.sleep(1)
-        assert _number(running.metrics, "sterna_catalog_looks_total") - before <= 21
+        looks = _number(running.metrics, "sterna_catalog_looks_total") - before
+        assert looks <= 1 + 20 * (time.monotonic() - begun)
         for stream in streams:
             stream.__exit__()
 

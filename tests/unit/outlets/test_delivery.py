@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -63,7 +64,7 @@ def test_events_come_in_the_order_of_the_log_portion_by_portion(branch: Branch) 
 
 
 def test_a_crash_before_the_position_moved_repeats_and_skips_nothing(branch: Branch) -> None:
-    slow = HASTE.__class__(**{**vars(HASTE), "move": 60.0})
+    slow = replace(HASTE, move=60.0, takeover=60.0)
     receiver = Receiver()
     with room(branch, PAGER, receiver):
         start = branch.catalog.reference(TAG).hash
@@ -124,8 +125,9 @@ def test_while_the_primary_is_dark_positions_stand_still_and_delivery_goes_on(br
 def test_an_answer_to_a_move_that_is_lost_is_looked_for(branch: Branch) -> None:
     receiver = Receiver()
     with room(branch, PAGER, receiver) as made:
-        first = branch.update("a")
-        branch.catalog.lose_next_answer()
+        with branch.catalog._lock:
+            first = branch.update("a")
+            branch.catalog.lose_next_answer()  # the move's: this test's own commit has had its answer
         wait_until(lambda: stands_at(branch, first))
         second = branch.update("b")
         wait_until(lambda: stands_at(branch, second))
@@ -135,7 +137,8 @@ def test_an_answer_to_a_move_that_is_lost_is_looked_for(branch: Branch) -> None:
 
 def test_of_two_deliverers_one_steps_back_and_takes_over_when_the_other_is_gone(branch: Branch) -> None:
     one, other = Receiver(), Receiver()
-    with room(branch, PAGER, one) as first, room(branch, PAGER, other) as second:
+    patient = replace(HASTE, takeover=60.0)
+    with room(branch, PAGER, one, patient) as first, room(branch, PAGER, other, patient) as second:
         both = [only(first), only(second)]
         for index in range(200):
             branch.update(f"t{index}")
@@ -151,6 +154,7 @@ def test_of_two_deliverers_one_steps_back_and_takes_over_when_the_other_is_gone(
         wait_until(lambda: "ns.last" in working.tables)
         wait_until(lambda: branch.catalog.reference(TAG).hash == branch.catalog.reference(BRANCH).hash)
         assert len(there.got) == before
+        standing._options = HASTE
         working.dark()
         branch.update("more")
         wait_until(lambda: "ns.more" in there.tables)

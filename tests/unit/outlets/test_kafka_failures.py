@@ -58,7 +58,7 @@ def test_a_partition_that_nobody_leads_keeps_no_other_one_s_events(kafka: MockKa
     led, lost = ([name for name in names if zlib.crc32(name.encode()) % 2 == part] for part in (0, 1))
     kafka.lead_by_nobody("two", 1)
     made = sending(kafka, "two")
-    made.patience = 6.0
+    made.patience = 12.0
     sent = made.send([*[message(led[0]) for _ in range(50)], message(lost[0])])
     made.close()
     assert sent.count == 50 and isinstance(sent.problem, ReceiverUnreachable)

@@ -115,7 +115,7 @@ def test_an_answer_is_worked_out_once_and_kept(synced: World, asking: Asking) ->
 
 def test_all_who_ask_the_same_share_one_run(synced: World, asking: Asking) -> None:
     at, go = snapshot(synced), threading.Event()
-    asking.work = lambda job: go.wait(10) and found(job)
+    asking.work = lambda job: go.wait(60) and found(job)
 
     async def many() -> list[Answer]:
         asked = [asyncio.create_task(asking.ask(snapshotId=at)) for _ in range(1000)]
@@ -130,7 +130,7 @@ def test_all_who_ask_the_same_share_one_run(synced: World, asking: Asking) -> No
 
 def test_a_queue_ends(synced: World, asking: Asking) -> None:
     at, go = snapshot(synced), threading.Event()
-    asking.work = lambda job: go.wait(10) and found(job)
+    asking.work = lambda job: go.wait(60) and found(job)
 
     async def many() -> list[Answer]:
         asked = [asyncio.create_task(asking.ask(name="over", n=n, snapshotId=at)) for n in range(3)]
@@ -152,7 +152,7 @@ def test_a_catalog_that_hangs_for_one_table_holds_up_no_other(
 
     def find(tables: Any, pin: Any) -> Any:
         if len(tables) == 2:
-            go.wait(10)
+            go.wait(60)
         return real(tables, pin)
 
     monkeypatch.setattr(asking.service._pins, "find", find)
@@ -160,7 +160,7 @@ def test_a_catalog_that_hangs_for_one_table_holds_up_no_other(
     async def both() -> tuple[Answer, Answer]:
         hanging = asyncio.create_task(asking.ask(name="joined", at=at))
         await asyncio.sleep(0.05)
-        quick = await asyncio.wait_for(asking.ask(at=at), 5)  # though one runs at a time
+        quick = await asyncio.wait_for(asking.ask(at=at), 30)  # though one runs at a time
         go.set()
         return quick, await hanging
 
@@ -308,7 +308,7 @@ def test_what_is_kept_has_an_end(synced: World) -> None:
 
 def test_an_end_is_told_to_all_who_wait_and_to_who_asks_after_it(synced: World, asking: Asking) -> None:
     at, go = snapshot(synced), threading.Event()
-    asking.work = lambda job: go.wait(10) and found(job)
+    asking.work = lambda job: go.wait(60) and found(job)
 
     async def story() -> list[Answer]:
         waiting = [asyncio.create_task(asking.ask(snapshotId=at)) for _ in range(3)]

@@ -44,6 +44,7 @@ def test_a_process_lives_through_what_goes_wrong_and_is_replaced_when_it_dies(
     def ask(sql: str, uri: str = table, **fields: Any) -> Any:
         return children.run(job(world, sql, pinned(uri), kpi=True, **fields))["rows"][0]
 
+    monkeypatch.setattr("sterna.query.children._GRACE_SECONDS", 60.0)
     children.warm()
     first = process(children)
     assert ask(COUNT) == {"n": str(ROWS)} and process(children) is first
@@ -53,7 +54,7 @@ def test_a_process_lives_through_what_goes_wrong_and_is_replaced_when_it_dies(
     with pytest.raises(NeedsSpark, match="equality"):
         ask(COUNT, with_deletes(table, "equality"))
     with pytest.raises(OutOfTime):
-        ask(ENDLESS, seconds=0.5)
+        ask(ENDLESS, seconds=3.0)
     with pytest.raises(QueryFailed, match="memory"):
         ask("SELECT list(a.range) AS n FROM range(100000000) a", memory=64 << 20)
     assert ask(COUNT) == {"n": str(ROWS)}

@@ -217,18 +217,19 @@ def test_two_followers_and_a_sync_publish_each_commit_once(world: World) -> None
 
 
 def test_an_overtaken_sync_gives_up_quietly_and_looks_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, first = stages.localize, threading.Event()
+    real, first, overtaken = stages.localize, threading.Event(), threading.Event()
 
     def localize(*arguments: Any, **options: Any) -> Any:
         if not first.is_set():
             first.set()
             run(world)
+            overtaken.set()
         return real(*arguments, **options)
 
     monkeypatch.setattr("sterna.sync.stages.localize", localize)
     world.commit(a=world.write("a"))
     with Watching(world) as watching:
-        watching.until(first.is_set)
+        watching.until(overtaken.is_set)
         watching.until_at(world.commit(b=world.write("b")))
     assert [report.published for report in watching.reports] == [("ns.b",)]
     assert watching.lines == []
@@ -248,9 +249,8 @@ def test_a_dark_catalog_is_waited_for_and_told_once(world: World, monkeypatch: p
         dark.set()
         head = world.commit(b=world.write("b"))
         watching.until(lambda: watching.lines)
-        threading.Event().wait(0.5)
+        watching.until(lambda: watching.follower._failures > 2)
         assert watching.lines == ["CatalogUnreachable: no answer"]
-        assert watching.follower._failures > 2
         dark.clear()
         watching.until_at(head)
         watching.until(lambda: len(watching.lines) > 1)

@@ -14,9 +14,11 @@ import socket
 import sys
 import sysconfig
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -32,7 +34,7 @@ CLIENT_ENVIRONMENT = {
 _GATE = Path(__file__).with_name("s3_gate.py")
 _START_SECONDS = 60.0
 _MARK = "sterna-mark-"
-_MARK_SECONDS = 10.0
+_MARK_SECONDS = 60.0
 # What the server's log says of each request, and what S3 calls it.
 _REQUESTS = tuple(
     (re.compile(pattern, re.DOTALL), method)
@@ -173,9 +175,13 @@ class Endpoint:
             return
         self._mark = f"{_MARK}{secrets.token_hex(8)}"
         self._mark_seen.clear()
-        _answers(f"{self.url}/{self._mark}")
-        if not self._mark_seen.wait(_MARK_SECONDS):
-            raise EngineError(f"the S3 endpoint {self.name} does not log its requests any more")
+        end = time.monotonic() + _MARK_SECONDS
+        while time.monotonic() < end:
+            with suppress(OSError):
+                _answers(f"{self.url}/{self._mark}")
+            if self._mark_seen.wait(2.0):
+                return
+        raise EngineError(f"the S3 endpoint {self.name} does not log its requests any more")
 
     def _read_line(self, line: bytes) -> bool:
         """Take a request out of a line of the server's log; say whether the line may stay in the log.

@@ -79,15 +79,23 @@ def _connection(job: Job) -> Iterator[duckdb.DuckDBPyConnection]:
             "memory_limit": f"{job.memory}B",
         },
     )
-    timer = threading.Timer(job.seconds, connection.interrupt)
-    timer.daemon = True
-    timer.start()
+    over = threading.Event()
+    watch = threading.Thread(target=_interrupt, args=(connection, over, job.seconds), daemon=True)
+    watch.start()
     try:
         connection.execute("SET TimeZone = 'UTC'")
         yield connection
     finally:
-        timer.cancel()
+        over.set()
+        watch.join()
         connection.close()
+
+
+def _interrupt(connection: duckdb.DuckDBPyConnection, over: threading.Event, seconds: float) -> None:
+    """End what is asked after some seconds; again and again, for what comes between two statements is lost."""
+    while not over.wait(seconds):
+        connection.interrupt()
+        seconds = 0.05
 
 
 def _register(connection: duckdb.DuckDBPyConnection, job: Job, reading: Reading) -> None:

@@ -40,7 +40,11 @@ export function open(place) {
     } catch (error) {
       inside = [title(name, found.own, badge("calm", t("noAnswer"))), note("warning", error.message)];
     }
-    if (!left) show(found.card, inside);
+    if (left) return;
+    const before = found.card.querySelector("details");
+    show(found.card, inside);
+    const now = found.card.querySelector("details");
+    if (before && now) now.open = before.open; // as whoever reads it left it
   }
 
   show(place, note("loading", t("loading")));

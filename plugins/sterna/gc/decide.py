@@ -78,8 +78,11 @@ class Rules:
         What the stages of a run hand on to one another has had its time after `grace`.
         """
         root = self.mapping.region.replica_root
-        if uri.startswith((f"{root}/_sterna/sweep/", f"{root}/_sterna/features/")):
-            return False  # a sweep knows which of its records it needs; a view may stand still for long
+        if uri.startswith(
+            (f"{root}/_sterna/sweep/", f"{root}/_sterna/features/", f"{root}/_sterna/transit/round.json")
+        ):
+            # A sweep knows which of its records it needs, a view may stand still for long, a round begins any time.
+            return False
         if self.working(uri):
             return modified <= self.now - min(self.grace, self.keep)
         is_pass = uri.startswith(f"{self.mapping.region.replica_root}/_sterna/collect/")

@@ -142,13 +142,25 @@ def _after(report: Collected, deleted: Deleted, evidence: Amount) -> Collected:
 def _rules(context: RegionContext, heads: Heads, options: GcOptions, now: datetime) -> Rules:
     ids = frozenset((*context.registry.bindings(), *(heads.head.bindings or {})))
     passes = read_passes(context, collect_folder(context), now - options.grace)
-    return Rules(context.mapping, ids, now, options.keep, options.grace, passes, _moving_since(context, heads.head))
+    return Rules(
+        context.mapping,
+        ids,
+        now,
+        options.keep,
+        options.grace,
+        passes,
+        _moving_since(context, heads.head, now - options.keep),
+    )
 
 
-def _moving_since(context: RegionContext, head: Head) -> datetime | None:
-    """Return since when a table is in transit, by the store's clock; what the large lane brought for it is younger."""
+def _moving_since(context: RegionContext, head: Head, oldest: datetime) -> datetime | None:
+    """Return since when a table is in transit, by the store's clock; what the large lane brought for it is younger.
+
+    For one that has a fault by now that is kept as long as anything that was replaced: it may never come.
+    """
     listed = with_held(context.objects, head).listed
-    since = [held_since(item) or _LONG_AGO for item in listed.entries or () if item.bytes]
+    moving = [(item, held_since(item) or _LONG_AGO) for item in listed.entries or () if item.bytes]
+    since = [at if item.in_transit else max(at, oldest) for item, at in moving]
     if listed.lost:
         since = [moment(listed.oldest) or _LONG_AGO]
     return min(since) - _SKEW if since else None

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sterna.errors import ObjectMissing, SternaError
@@ -89,7 +90,7 @@ class Round:
 
     def moving(self, item: Held) -> Moving | None:
         """Return a held key as this round copies it; None where it doesn't, or did so at an earlier time in transit."""
-        return next((each for each in self.tables if (each.key, each.since) == (item.key, item.since)), None)
+        return self._moving.get((item.key, item.since))
 
     def began_with(self, item: Held) -> int | None:
         """Return how much was to be copied for a held key; None where this round doesn't copy it."""
@@ -98,11 +99,31 @@ class Round:
 
     def failure(self, item: Held) -> TableFailure | None:
         """Return why a held key could not be brought."""
-        for each in self.held:
-            if (each.key, each.since) == (item.key, item.since):
-                return TableFailure(each.key, each.kind, each.reason, each.file)
-        known = self.over and self.moving(item) is not None
-        return next((each for each in self.failed if known and each.table == item.key), None)
+        if left_out := self._held.get((item.key, item.since)):
+            return TableFailure(left_out.key, left_out.kind, left_out.reason, left_out.file)
+        return self._failed.get(item.key) if self.over and self.moving(item) else None
+
+    def has_brought(self, key: str) -> bool:
+        """Tell whether it has brought a key whole, now that it is over."""
+        return key in self._whole
+
+    # Each plan asks for all that is in transit: thousands of tables, while a lake is brought for the first time.
+
+    @cached_property
+    def _moving(self) -> dict[tuple[str, str], Moving]:
+        return {(each.key, each.since): each for each in self.tables}
+
+    @cached_property
+    def _held(self) -> dict[tuple[str, str], Held]:
+        return {(each.key, each.since): each for each in self.held}
+
+    @cached_property
+    def _failed(self) -> dict[str, TableFailure]:
+        return {each.table: each for each in reversed(self.failed)}
+
+    @cached_property
+    def _whole(self) -> frozenset[str]:
+        return frozenset(self.whole)
 
 
 @dataclass(frozen=True)
@@ -130,7 +151,7 @@ class Transit:
 
     def is_here(self, key: str) -> bool:
         """Tell whether the round has brought and localized all files of a key."""
-        return _here(key) in self.marks or key in self.round.whole
+        return _here(key) in self.marks or self.round.has_brought(key)
 
 
 def read_transit(objects: Objects, region: Region, *, counts: bool = False) -> Transit | None:

@@ -17,8 +17,10 @@ from typing import Protocol
 from sterna.errors import ReferenceNotFound, Remedy, SternaError
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica.backoff import Backoff
+from sterna.replica.held import Held
 from sterna.replica.records import Report
 from sterna.replica.region import Progress, RegionContext
+from sterna.replica.transit import read_transit
 from sterna.sync import stages
 from sterna.sync.engine import Engine, engine_or_spark
 from sterna.sync.options import SyncOptions
@@ -48,6 +50,7 @@ class FollowOptions:
         small: what is done here.
         quick: seconds between two looks while commits follow one another.
         slow: the same when nothing happens.
+        brought: seconds between two looks at what the large lane has brought, while something is in transit.
         busy: seconds after a commit in which the next one is looked for quickly.
         pause: seconds after a first failure, and after a first plan that was left to others; doubled with each further.
         longest: the longest such pause.
@@ -58,6 +61,7 @@ class FollowOptions:
     small: Small = Small()  # noqa: RUF009 - it is frozen
     quick: float = 0.2
     slow: float = 1.0
+    brought: float = 5.0
     busy: float = 30.0
     pause: float = 1.0
     longest: float = 30.0
@@ -109,6 +113,8 @@ class Follower:
         self._busy_until = 0.0
         self._backoff = Backoff()
         self._left: _Left | None = None
+        self._moving: tuple[Held, ...] = ()  # what is in transit
+        self._brought, self._brought_due = frozenset[str](), 0.0
         self._failures = 0
         self._problem = ""
         self._syncs = 0
@@ -158,7 +164,20 @@ class Follower:
     def _is_wanted(self, context: RegionContext, head: str, now: float) -> bool:
         if self._left is not None:
             return now >= self._left.due or _replica(context) != self._left.head
-        return head not in self._seen or now >= self._backoff.next
+        return head not in self._seen or now >= self._backoff.next or self._is_brought(context, now)
+
+    def _is_brought(self, context: RegionContext, now: float) -> bool:
+        """Tell whether the large lane has brought a table whole since the last look.
+
+        A DAG that lingers keeps the run waiting that is to publish it.
+        """
+        if not self._moving or now < self._brought_due:
+            return False
+        self._brought_due, before = now + self.options.brought, self._brought
+        found = read_transit(context.objects, context.region)
+        here = (item.key for item in self._moving if found and found.round.moving(item) and found.is_here(item.key))
+        self._brought = frozenset(here)
+        return not self._brought <= before
 
     def _sync(self, context: RegionContext, head: str, now: float) -> float:
         due = now >= self._backoff.next
@@ -189,6 +208,7 @@ class Follower:
             return self.options.quick
         if report.more:
             return 0.0
+        self._moving = tuple(item for item in report.transit if item.bytes)
         # The region's own catalog may be behind the primary, for which the plan was made.
         self._seen = (head, report.source_hash)
         return self._pause(now)

@@ -25,6 +25,7 @@ from sterna.sync.localize import localize_files
 from sterna.sync.plan.in_parts import are_many
 from sterna.sync.plan.reading import read_metadata
 from sterna.sync.proof import not_localized
+from sterna.sync.whole import Whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,7 +82,7 @@ def brought_by(
     run: str,
     plan: Plan,
     batch: int,
-    done: frozenset[int],
+    copied: Whole,
     engine: Engine | None,
     progress: Progress,
 ) -> tuple[str, ...]:
@@ -94,10 +95,11 @@ def brought_by(
         run: URI of the run's folder.
         plan: of the large lane.
         batch: the number of the one that is done now.
-        done: the numbers of all batches that are done.
+        copied: which batches are done, and for which tables they failed.
         engine: where to localize; by default the region's Spark.
         progress: called with lines for people.
     """
+    done = copied.ended
     if len(done) == len(plan.batches):
         return ()  # the round is at its end, and all of it is looked at then
 
@@ -105,7 +107,7 @@ def brought_by(
         found = read_transit(context.objects, context.region)
         if found is None or found.round.run_id != plan.run_id:
             return ()
-        last = {item.key for item in found.round.tables if _is_last(item, batch, done)}
+        last = {item.key for item in found.round.tables if _is_last(item, batch, done)} - _stuck(plan, copied.failed)
         here = {name for name in last if not found.is_here(name)}
         if not here:
             return tuple(sorted(last))  # this task is done again, and nobody may have heard of it yet
@@ -119,6 +121,12 @@ def brought_by(
         progress(f"tables that are here wait for the end of the round: {error.message}")
         return ()
     return tuple(sorted({*(last - here), *whole}))
+
+
+def _stuck(plan: Plan, failed: Collection[str]) -> set[str]:
+    """Return tables that could not be copied, and those that move together with them."""
+    groups = groups_of(plan.together, plan.actions, plan.relaxed) if failed else ()
+    return set(failed).union(*(group for group in groups if not set(group).isdisjoint(failed)))
 
 
 def _is_last(item: Moving, number: int, done: frozenset[int]) -> bool:

@@ -26,7 +26,7 @@ from sterna.sync.blame import raise_when_nobody_goes_on
 from sterna.sync.copy import DEFAULT_DEADLINE, CopyFile, CopyProgress, copy_batch
 from sterna.sync.engine import Engine, engine_or_spark
 from sterna.sync.explain import PlanExplained, explain
-from sterna.sync.holds import Settled
+from sterna.sync.holds import Settled, goes_on
 from sterna.sync.localize import localize_files
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan, sync_digest
@@ -182,14 +182,14 @@ def copy(
     if heart:
         heart.beat(1.0, now=True)
     _raise_when_nobody_goes_on(made, report)
-    if report.failed:
+    if report.failed and heart is None:
         return report
-    mark_done(context, run, made, batch)
-    whole = read_whole(context, run, made).with_batch(batch)
+    mark_done(context, run, made, batch, failed)
+    whole = read_whole(context, run, made).with_batch(batch, failed)
     progress(whole.amount(batch))
     if heart is None:
         return report
-    return replace(report, here=lanes.brought_by(context, run, made, batch, whole.done, engine, progress))
+    return replace(report, here=lanes.brought_by(context, run, made, batch, whole, engine, progress))
 
 
 def localize(
@@ -419,4 +419,4 @@ def _lines(progress: Progress, whole: Whole, batch: int, heart: Heart | None) ->
 
 def _raise_when_nobody_goes_on(made: Plan, failed: StageReport) -> None:
     if not made.lane:  # what the large lane can't bring, the small one tells
-        raise_when_nobody_goes_on(made, bool(settle_plan(made, failed).actions), failed)
+        raise_when_nobody_goes_on(made, goes_on(settle_plan(made, failed)), failed)

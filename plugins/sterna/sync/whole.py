@@ -2,10 +2,16 @@
 
 Several tasks copy at once, on several machines. The marks are for people. In the large lane they tell, too, when all
 files of a table are here: each batch was proven before its mark was written.
+
+    copied/begun     the copies have begun
+    copied/<n>       all files of batch n are here
+    copied/partly-<n>  all but those of some tables, whose names it has
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -19,6 +25,7 @@ from sterna.sync.copy import CopyProgress
 from sterna.sync.plan.batches import FILE_COST
 
 _BEGUN = "begun"
+_PARTLY = "partly-"
 _UNITS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
 
 
@@ -30,15 +37,29 @@ class Whole:
         batches: all of them.
         done: the numbers of those that are done.
         seconds: how long that took, by the store's clock.
+        partly: key names of tables that could not be copied, by the numbers of batches that are done but for those.
     """
 
     batches: tuple[Batch, ...]
-    done: frozenset[int] = field(default=frozenset())
+    done: frozenset[int] = frozenset()
     seconds: float = 0.0
+    partly: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
-    def with_batch(self, number: int) -> Whole:
-        """Return the same with one batch more that is done."""
+    def with_batch(self, number: int, failed: Collection[str] = ()) -> Whole:
+        """Return the same with one batch more that is done, but for the files of some tables."""
+        if failed:
+            return replace(self, partly={**self.partly, number: frozenset(failed)})
         return replace(self, done=self.done | {number})
+
+    @property
+    def ended(self) -> frozenset[int]:
+        """The numbers of batches that are done, wholly or partly."""
+        return self.done | self.partly.keys()
+
+    @property
+    def failed(self) -> frozenset[str]:
+        """Key names of tables that could not be copied."""
+        return frozenset().union(*(tables for number, tables in self.partly.items() if number not in self.done))
 
     def amount(self, number: int, now: CopyProgress | None = None, seconds: float = 0.0) -> HowFar:
         """Return how far all is, for people.
@@ -73,7 +94,7 @@ def read_whole(context: RegionContext, run: str, plan: Plan) -> Whole:
     whole = Whole(plan.batches)
     if len(plan.batches) == 1:
         return whole
-    with suppress(SternaError):
+    with suppress(SternaError, ValueError):
         marks = {uri.rpartition("/")[2]: at for uri, _, at in context.objects.list(f"{run}/{COPIED.rstrip('/')}")}
         if not marks:
             context.objects.write_new(f"{run}/{COPIED}{_BEGUN}", b"{}")
@@ -81,14 +102,26 @@ def read_whole(context: RegionContext, run: str, plan: Plan) -> Whole:
             whole,
             done=frozenset(int(name) for name in marks if name.isdecimal()),
             seconds=_seconds(list(marks.values())),
+            partly={
+                int(name.removeprefix(_PARTLY)): frozenset(json.loads(context.objects.read(f"{run}/{COPIED}{name}")))
+                for name in marks
+                if name.startswith(_PARTLY)
+            },
         )
     return whole
 
 
-def mark_done(context: RegionContext, run: str, plan: Plan, number: int) -> None:
-    """Say that all files of a batch are here. Whether anybody hears it doesn't matter to the copy."""
-    if len(plan.batches) > 1:
-        with suppress(SternaError):
+def mark_done(context: RegionContext, run: str, plan: Plan, number: int, failed: Collection[str] = ()) -> None:
+    """Say that all files of a batch are here, but for those of some tables.
+
+    Whether anybody hears it doesn't matter to the copy.
+    """
+    if len(plan.batches) == 1:
+        return
+    with suppress(SternaError):
+        if failed:
+            context.objects.overwrite(f"{run}/{COPIED}{_PARTLY}{number}", json.dumps(sorted(failed)).encode())
+        else:
             context.objects.write_new(f"{run}/{COPIED}{number}", b"{}")
 
 

@@ -352,6 +352,36 @@ def test_what_was_brought_for_a_table_in_transit_stays_however_long_that_takes(w
     assert not files(world, "us-lake/a")
 
 
+def test_a_table_that_was_in_transit_and_has_a_fault_stops_no_clean_up_for_ever(world: World):
+    regions = [{**region, "large_copy": 1} for region in world.registry.model_dump()["regions"]]
+    world = with_registry(world, regions=regions)
+    context, small = world.context(), SyncOptions(lane="small")
+    sync(context, SyncOptions(), quiet, engine=here)
+    world.commit(c=world.write("c", 9))
+    sync(context, small, quiet, engine=here)
+    world.commit(c=f"file://{world.folder}/us/lake/c/metadata/00009-gone.metadata.json")
+    sync(context, small, quiet, engine=here)
+    (held,) = read_head(world.catalog, "main_replica_eu").held
+    assert held.kind == "SourceGone" and held.bytes > 0
+    rewritten(world)
+    before = files(world, "us-lake/a")
+    clean(world, later())
+    clean(world, much_later())
+    assert 0 < len(files(world, "us-lake/a")) < len(before)
+    assert_closed(world)
+
+
+def test_the_newest_round_of_the_large_lane_is_never_spent(world: World):
+    rewritten(world)
+    round = world.folder / "eu/replica/_sterna/transit/round.json"
+    round.parent.mkdir(parents=True)
+    for path in (round, round.with_name("other.json")):
+        path.write_text("{}")
+    clean(world, later())
+    clean(world, much_later())
+    assert [path.name for path in round.parent.iterdir()] == ["round.json"]
+
+
 def test_a_large_lane_at_work_is_not_waited_for(world: World):
     regions = [{**region, "large_copy": 1} for region in world.registry.model_dump()["regions"]]
     world = with_registry(world, regions=regions)

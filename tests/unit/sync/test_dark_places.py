@@ -11,7 +11,7 @@ from sterna.edges.stores.objects import Objects
 from sterna.errors import CredentialError, SternaError, StoreDenied, StoreUnreachable
 from sterna.replica.records import StageReport
 from sterna.sync.options import SyncOptions
-from sterna.sync.plan import make
+from sterna.sync.plan import in_parts, make
 from sterna.sync.run import sync
 from sterna.sync.stages import copy, localize, plan, publish
 from sterna.verify.structure import verify_structure
@@ -25,6 +25,7 @@ from tests.support.small_world import (
     with_third_region,
     written_elsewhere,
 )
+from tests.unit.sync.test_lanes import LARGE, small, with_lanes
 
 OUTAGES = (StoreUnreachable, StoreDenied, CredentialError)
 
@@ -69,6 +70,33 @@ def test_where_nothing_else_is_left_it_is_an_error_that_changes_nothing(three: W
     with refusing(ap(three), error), pytest.raises(error):
         run(three)
     assert three.catalog.reference("main_replica_eu").hash == before
+
+
+@pytest.mark.parametrize("error", OUTAGES)
+@pytest.mark.parametrize("what", ["data", "metadata"])
+def test_another_table_s_place_keeps_no_large_table_from_coming_into_transit(
+    three: World, what: str, error: type[SternaError], monkeypatch: pytest.MonkeyPatch
+):
+    three = with_lanes(three)
+    run(three)
+    if what == "data":
+        big, place = three.write("big", LARGE), ap(three)
+    else:  # a table that the large lane is to list
+        monkeypatch.setattr(in_parts, "MANY_MANIFESTS", 4)
+        big, place = [three.write("big") for _ in range(5)][-1], f"file://{three.folder}/us/lake/b/metadata/"
+    three.commit(big=big)
+    (three.folder / "ap" / "lake" / "b-elsewhere.parquet").rename(three.folder / "ap" / "lake" / "old.parquet")
+    three.commit(b=written_elsewhere_again(three))
+    with refusing(place, error):
+        report = small(three)
+        assert [(item.key, item.kind) for item in report.held] == [("ns.b", error.__name__)]
+        assert ([item.key for item in report.transit], report.large) == (["ns.big"], True)
+        before = three.catalog.reference("main_replica_eu").hash
+        assert small(three).outcome == "idle"
+        assert three.catalog.reference("main_replica_eu").hash == before
+        assert run(three).published == ("ns.big",), "with both lanes"
+    assert run(three).published == ("ns.b",)
+    assert verify_structure(three.context()).findings == ()
 
 
 def written_elsewhere_again(world: World) -> str:

@@ -31,8 +31,9 @@ from tests.support.small_world import (
     with_third_region,
     written_elsewhere,
 )
+from tests.unit.sync.test_lanes import LARGE, begun, brought, small, with_lanes
 
-QUICK = FollowOptions(quick=0.01, slow=0.02, pause=0.02, longest=0.1)
+QUICK = FollowOptions(quick=0.01, slow=0.02, brought=0.05, pause=0.02, longest=0.1)
 
 
 @dataclass
@@ -233,6 +234,23 @@ def test_an_overtaken_sync_gives_up_quietly_and_looks_again(world: World, monkey
         watching.until_at(world.commit(b=world.write("b")))
     assert [report.published for report in watching.reports] == [("ns.b",)]
     assert watching.lines == []
+
+
+@pytest.mark.parametrize("yields", [True, False])
+def test_what_the_large_lane_brings_is_published_though_main_is_quiet(world: World, yields: bool) -> None:
+    world = with_lanes(world)
+    world.commit(small=world.write("small"))
+    run(world)
+    world.commit(big=world.write("big", LARGE))
+    assert small(world).large
+    with Watching(world, replace(QUICK, yields=yields)) as watching:
+        watching.until(lambda: watching.follower._moving)
+        assert [item.key for item in watching.follower._moving] == ["ns.big"]
+        brought(world, begun(world))
+        watching.until(lambda: watching.reports)
+    assert [report.published for report in watching.reports] == [("ns.big",)]
+    assert watching.lines == []
+    assert_whole(world)
 
 
 def test_a_dark_catalog_is_waited_for_and_told_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

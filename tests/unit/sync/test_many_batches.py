@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -15,13 +16,13 @@ import pytest
 from sterna.errors import StoreDenied
 from sterna.replica.how_far import HowFar, seldom
 from sterna.replica.records import Batch, StageReport
-from sterna.replica.run_folder import load_files
+from sterna.replica.run_folder import load_files, load_plan
 from sterna.replica.transit import read_transit
 from sterna.sync import stages
 from sterna.sync.copy import CopyProgress
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
-from sterna.sync.whole import Whole, duration
+from sterna.sync.whole import Whole, duration, read_whole
 from sterna.verify.structure import verify_structure
 from tests.support.small_world import World, here, quiet
 from tests.unit.sync.test_lanes import LARGE, SMALL, moving, small, with_lanes
@@ -108,6 +109,61 @@ def test_a_table_that_could_not_be_brought_is_not_whole(two: World):
     assert stages.copy(two.context(), planned.run, 0, quiet).here == ()
     assert stages.copy(two.context(), planned.run, 1, quiet).here == ()
     assert set(moving(two)) == {"ns.aaa", "ns.zzz"}
+
+
+@pytest.fixture
+def neighbours(world: World) -> World:
+    """Two tables whose files are copied by one batch, and a larger one; all in transit."""
+    world = with_lanes(world)
+    world.commit(zzz=[world.write("zzz", LARGE) for _ in range(3)][-1])
+    for name in ("aaa", "bbb"):
+        world.commit(**{name: world.write(name, LARGE)})
+    small(world)
+    assert set(moving(world)) == {"ns.aaa", "ns.bbb", "ns.zzz"}
+    (data,) = (world.folder / "us/lake/aaa").rglob("*.parquet")
+    data.unlink()
+    return world
+
+
+def test_a_table_whose_file_is_gone_holds_up_none_that_is_copied_by_the_same_batch(neighbours: World):
+    context = neighbours.context()
+    planned = stages.plan(context, replace(ROUND, files_per_batch=2), quiet)
+    assert [batch.files for batch in planned.batches] == [2, 1, 2]
+    for _ in range(2):  # also where the task is done again
+        copied = stages.copy(context, planned.run, 0, quiet)
+        assert (copied.here, [item.kind for item in copied.failed]) == (("ns.bbb",), ["SourceGone"])
+    assert small(neighbours).published == ("ns.bbb",)
+    copied = sum((stages.copy(context, planned.run, number, quiet) for number in (1, 2)), copied)
+    assert copied.here == ("ns.bbb",)
+    stages.arrive(context, planned.run, copied, stages.localize(context, planned.run, copied, quiet, here), quiet)
+    report = small(neighbours)
+    assert report.published == ("ns.zzz",)
+    assert [(item.key, item.kind) for item in report.held] == [("ns.aaa", "SourceGone")]
+    assert verify_structure(context).findings == ()
+
+
+def test_what_a_batch_could_not_copy_is_known_until_it_could(neighbours: World):
+    context = neighbours.context()
+    planned = stages.plan(context, replace(ROUND, files_per_batch=1), quiet)
+    data = neighbours.folder / "us/lake/aaa"
+    assert [stages.copy(context, planned.run, number, quiet).here for number in range(2)] == [(), ("ns.bbb",)]
+    plan = load_plan(context, planned.run)
+    whole = read_whole(context, planned.run, plan)
+    assert (whole.done, whole.ended, whole.failed) == ({1}, {0, 1}, {"ns.aaa"})
+    (row,) = [row for row in _rows(neighbours, planned.run, 0) if "aaa" in row["source"]]
+    Path(row["source"].removeprefix("file://")).write_bytes(b"x" * row["size"])
+    assert data.exists()
+    assert stages.copy(context, planned.run, 0, quiet).failed == ()
+    whole = read_whole(context, planned.run, plan)
+    assert (whole.done, whole.failed) == ({0, 1}, set())
+
+
+def test_what_moves_together_with_a_table_whose_file_is_gone_waits_for_it(neighbours: World):
+    neighbours.commit(aaa=neighbours.write("aaa"), bbb=neighbours.write("bbb"))
+    small(neighbours)
+    planned = stages.plan(neighbours.context(), replace(ROUND, files_per_batch=4), quiet)
+    assert [batch.files for batch in planned.batches] == [4, 3]
+    assert stages.copy(neighbours.context(), planned.run, 0, quiet).here == ()
 
 
 def test_a_table_that_is_whole_and_grew_much_meanwhile_stays_in_transit(two: World):

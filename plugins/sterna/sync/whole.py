@@ -3,20 +3,21 @@
 Several tasks copy at once, on several machines. The marks are for people. In the large lane they tell, too, when all
 files of a table are here: each batch was proven before its mark was written.
 
-    copied/begun     the copies have begun
-    copied/<n>       all files of batch n are here
-    copied/partly-<n>  all but those of some tables, whose names it has
+    copied/begun         the copies have begun
+    copied/<n>           all files of batch n are here
+    copied/partly-<n>-…  all but those of some tables, whose names it has
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from sterna.errors import SternaError
+from sterna.registry.model import digest
 from sterna.replica.how_far import HowFar
 from sterna.replica.records import Batch, Plan
 from sterna.replica.region import RegionContext
@@ -102,11 +103,7 @@ def read_whole(context: RegionContext, run: str, plan: Plan) -> Whole:
             whole,
             done=frozenset(int(name) for name in marks if name.isdecimal()),
             seconds=_seconds(list(marks.values())),
-            partly={
-                int(name.removeprefix(_PARTLY)): frozenset(json.loads(context.objects.read(f"{run}/{COPIED}{name}")))
-                for name in marks
-                if name.startswith(_PARTLY)
-            },
+            partly=_partly(context, [f"{run}/{COPIED}{name}" for name in marks if name.startswith(_PARTLY)]),
         )
     return whole
 
@@ -120,9 +117,19 @@ def mark_done(context: RegionContext, run: str, plan: Plan, number: int, failed:
         return
     with suppress(SternaError):
         if failed:
-            context.objects.overwrite(f"{run}/{COPIED}{_PARTLY}{number}", json.dumps(sorted(failed)).encode())
+            name = f"{_PARTLY}{number}-{digest(sorted(failed))}"
+            context.objects.write_new(f"{run}/{COPIED}{name}", json.dumps(sorted(failed)).encode())
         else:
             context.objects.write_new(f"{run}/{COPIED}{number}", b"{}")
+
+
+def _partly(context: RegionContext, marks: Sequence[str]) -> dict[int, frozenset[str]]:
+    """Return what marks of batches that are partly done say; of one that was tried twice, both."""
+    found: dict[int, frozenset[str]] = {}
+    for uri in marks:
+        number = int(uri.rpartition(_PARTLY)[2].partition("-")[0])
+        found[number] = found.get(number, frozenset()) | frozenset(json.loads(context.objects.read(uri)))
+    return found
 
 
 def duration(seconds: float) -> str:

@@ -142,12 +142,12 @@ def copy_batch(
         # A size that is right for one table's metadata is wrong for another's that says otherwise.
         failed |= run.blame([file for file in suspects if (file.table, file.target) not in failed])
         failures |= failed
-        blamed = {target for _, target in failed}
-        missing = {file.target: file for file in suspects if file.target not in blamed}
+        # What one table's trouble explains may be another's, too, which has none.
+        missing = {file.target: file for file in suspects if (file.table, file.target) not in failures}
         if not missing:
             break
         if last:
-            failures |= run.unexplained(missing, transfers)
+            failures = run.unexplained(missing, transfers) | failures
     bad = {target for _, target in failures}
     good = {file.target: file.size for file in files if file.target not in bad}
     return CopyResult(len(good), sum(good.values()), sent, _kept(failures.values()), len(failures))

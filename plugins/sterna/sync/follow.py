@@ -114,7 +114,7 @@ class Follower:
         self._backoff = Backoff()
         self._left: _Left | None = None
         self._moving: tuple[Held, ...] = ()  # what is in transit
-        self._brought, self._brought_due = frozenset[str](), 0.0
+        self._brought, self._brought_due = frozenset[tuple[str, str]](), 0.0
         self._failures = 0
         self._problem = ""
         self._syncs = 0
@@ -174,10 +174,16 @@ class Follower:
         if not self._moving or now < self._brought_due:
             return False
         self._brought_due, before = now + self.options.brought, self._brought
-        found = read_transit(context.objects, context.region)
-        here = (item.key for item in self._moving if found and found.round.moving(item) and found.is_here(item.key))
-        self._brought = frozenset(here)
-        return not self._brought <= before
+        try:
+            found = read_transit(context.objects, context.region)
+        except SternaError:
+            return False  # a sync tells it, where there is something to do
+        here = (item for item in self._moving if found and found.round.moving(item) and found.is_here(item.key))
+        self._brought = frozenset((item.key, item.since) for item in here)
+        if self._brought <= before:
+            return False
+        self._seen = ()  # until a sync has done it
+        return True
 
     def _sync(self, context: RegionContext, head: str, now: float) -> float:
         due = now >= self._backoff.next

@@ -21,11 +21,6 @@ class Settled:
     held: tuple[Held, ...]
 
 
-def goes_on(settled: Settled) -> bool:
-    """Tell whether a table gets ahead by what is settled: it is published, or the large lane starts by the commit."""
-    return bool(settled.actions) or any(item.bytes and item.in_transit for item in settled.held)
-
-
 def settle(
     actions: tuple[Action, ...],
     held: tuple[Held, ...],

@@ -26,7 +26,7 @@ from sterna.sync.blame import raise_when_nobody_goes_on
 from sterna.sync.copy import DEFAULT_DEADLINE, CopyFile, CopyProgress, copy_batch
 from sterna.sync.engine import Engine, engine_or_spark
 from sterna.sync.explain import PlanExplained, explain
-from sterna.sync.holds import Settled, goes_on
+from sterna.sync.holds import Settled
 from sterna.sync.localize import localize_files
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan, sync_digest
@@ -419,4 +419,4 @@ def _lines(progress: Progress, whole: Whole, batch: int, heart: Heart | None) ->
 
 def _raise_when_nobody_goes_on(made: Plan, failed: StageReport) -> None:
     if not made.lane:  # what the large lane can't bring, the small one tells
-        raise_when_nobody_goes_on(made, goes_on(settle_plan(made, failed)), failed)
+        raise_when_nobody_goes_on(made, made.large or bool(settle_plan(made, failed).actions), failed)

@@ -180,7 +180,7 @@ class TestEveryStore:
     def test_a_large_file_in_parts(self, stores: Stores, here: str) -> None:
         data = os.urandom(1 << 20) * 66
         (file,) = put(stores, here, {"large": data})
-        assert copy(stores, [file]).sent >= len(data)  # more when rclone had to send one again
+        assert len(data) <= copy(stores, [file]).sent < 2 * len(data)  # more when rclone had to send a part again
         assert stores.objects.read(file.target) == data
         assert copy(stores, [file]).sent == 0
 

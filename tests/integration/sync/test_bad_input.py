@@ -195,8 +195,8 @@ def test_a_killed_sync_is_taken_up_where_it_was(world: World, ns: str):
         world.sql(f"INSERT INTO main_us.{name} SELECT id + {number} FROM range(20000)")
     eu = world.stage.endpoints["eu"]
     looks = []
-    for words in ("copying batch", " manifest files", "publishing"):
-        kill_at(world, words)
+    for words, pause in (("copying batch", 0.05), (" manifest files", 0.0), ("publishing", 0.0)):
+        kill_at(world, words, pause)
         looks.append((stored(eu), len(eu.requests())))
     report = world.sync()
     assert report.held == ()
@@ -222,22 +222,22 @@ KILLS_ITSELF = """
 import os, signal, sys, threading, time
 from sterna.cli.main import main
 
-def watch(said, words):
+def watch(said, words, pause):
     for line in said:
         if words in line:
-            time.sleep(0.05)
+            time.sleep(float(pause))
             os.killpg(0, signal.SIGKILL)
 
 reading, writing = os.pipe()
 os.dup2(writing, 2)
-threading.Thread(target=watch, args=(os.fdopen(reading), sys.argv.pop(1)), daemon=True).start()
+threading.Thread(target=watch, args=(os.fdopen(reading), sys.argv.pop(1), sys.argv.pop(1)), daemon=True).start()
 main()
 """
 
 
-def kill_at(world: World, words: str) -> None:
-    """Start a sync in a process of its own that kills itself, with all it started, as soon as it says something."""
-    command = [sys.executable, "-c", KILLS_ITSELF, words, "sync", "--region", "eu"]
+def kill_at(world: World, words: str, pause: float) -> None:
+    """Start a sync in a process of its own that kills itself, with all it started, soon after it says something."""
+    command = [sys.executable, "-c", KILLS_ITSELF, words, str(pause), "sync", "--region", "eu"]
     command += ["--registry", str(world.stage.registry)]
     ended = subprocess.run(command, stdout=subprocess.DEVNULL, start_new_session=True)
     assert ended.returncode == -signal.SIGKILL, f"the sync ended without saying {words!r}"

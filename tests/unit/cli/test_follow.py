@@ -35,8 +35,8 @@ def _end_when_it_has_told(monkeypatch: pytest.MonkeyPatch, number: int) -> threa
     monkeypatch.setattr(Output, "result", result)
 
     def end() -> None:
-        if told.wait(60):
-            os.kill(os.getpid(), number)
+        told.wait(60)
+        os.kill(os.getpid(), number)
 
     thread = threading.Thread(target=end)
     thread.start()

@@ -225,6 +225,40 @@ def test_a_store_that_tells_sizes_and_refuses_contents_holds_its_tables(three: W
         sync(three.context(), SyncOptions(), quiet, engine=here)
 
 
+@pytest.mark.parametrize("trouble", ["another file of its own", "another size"])
+def test_a_file_of_two_tables_is_sent_again_for_the_one_that_has_no_trouble(
+    three: World, trouble: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The first try brings nothing: what explains that for one table explains nothing for the other."""
+    from sterna.edges.rclone.transfer import Transfer
+    from sterna.sync import copy as copying
+
+    context, lake = three.context(), three.folder / "ap" / "lake"
+    (lake / "other.parquet").write_bytes(b"x" * 9)
+
+    def file(table: str, name: str, off: int = 0) -> copying.CopyFile:
+        source = f"file://{lake}/{name}.parquet"
+        size = (lake / f"{name}.parquet").stat().st_size
+        return copying.CopyFile(table, source, context.mapping.content(source), size + off)
+
+    well = file("ns.b", "b-elsewhere")
+    if trouble == "another size":
+        files = [well, file("ns.a", "b-elsewhere", off=1)]
+    else:
+        files = [well, file("ns.a", "b-elsewhere"), file("ns.a", "other")]
+    real, tries = copying.copy_files, []
+
+    def copy_files(origin, replica, names, **more):
+        tries.append(names)
+        return Transfer(0, 0, "") if len(tries) == 1 else real(origin, replica, names, **more)
+
+    monkeypatch.setattr(copying, "copy_files", copy_files)
+    with refusing(f"file://{lake}/other.parquet", StoreDenied):
+        result = copying.copy_batch(files, context.mapping, context.secrets, context.objects)
+    assert {failure.table for failure in result.failures} == {"ns.a"}
+    assert context.objects.size(well.target) == well.size
+
+
 def test_a_key_that_no_store_takes_is_its_tables_trouble(three: World):
     """A name that the store itself refuses says nothing of the store."""
     long = "x/" * 2200

@@ -237,7 +237,9 @@ def test_an_overtaken_sync_gives_up_quietly_and_looks_again(world: World, monkey
 
 
 @pytest.mark.parametrize("yields", [True, False])
-def test_what_the_large_lane_brings_is_published_though_main_is_quiet(world: World, yields: bool) -> None:
+def test_what_the_large_lane_brings_is_published_though_main_is_quiet(
+    world: World, yields: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = with_lanes(world)
     world.commit(small=world.write("small"))
     run(world)
@@ -246,10 +248,19 @@ def test_what_the_large_lane_brings_is_published_though_main_is_quiet(world: Wor
     with Watching(world, replace(QUICK, yields=yields)) as watching:
         watching.until(lambda: watching.follower._moving)
         assert [item.key for item in watching.follower._moving] == ["ns.big"]
-        brought(world, begun(world))
+        round, real, failed = begun(world), stages.plan, threading.Event()
+
+        def plan(*arguments: Any, **options: Any) -> Any:
+            if not failed.is_set():
+                failed.set()
+                raise StoreUnreachable("dark for a moment")
+            return real(*arguments, **options)
+
+        monkeypatch.setattr("sterna.sync.stages.plan", plan)
+        brought(world, round)
         watching.until(lambda: watching.reports)
     assert [report.published for report in watching.reports] == [("ns.big",)]
-    assert watching.lines == []
+    assert failed.is_set() and watching.lines[0] == "StoreUnreachable: dark for a moment"
     assert_whole(world)
 
 

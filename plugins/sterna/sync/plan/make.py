@@ -28,7 +28,7 @@ from sterna.replica.run_folder import new_run_id
 from sterna.replica.transit import Transit
 from sterna.sync.blame import fault_of
 from sterna.sync.engine import Engine
-from sterna.sync.holds import Settled, goes_on, settle
+from sterna.sync.holds import Settled, settle
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.changed_table import Lister, needs_here
 from sterna.sync.plan.changes import Changes, find_changes
@@ -246,7 +246,8 @@ def _what_goes_on(
             faults += damaged(context, settled, found, since, seen, outages)
         if not faults:
             break
-    if outages.first is not None and not goes_on(settled) and options.lane != "large":
+    going = settled.actions or is_wanted(settled.held, head, begun.large)  # the commit starts the large lane
+    if outages.first is not None and not going and options.lane != "large":
         # Nobody else's tables could go on: as an error it is tried again soon. Of the large lane's the small one tells.
         raise outages.first
     return settled, found, since

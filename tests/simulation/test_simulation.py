@@ -18,6 +18,7 @@ FIRST = {
     bugs.clean_up_without_grace: 530,
     bugs.a_pin_is_looked_for_at_the_head_alone: 40,
     bugs.a_round_proves_what_a_clean_up_took: 2,
+    bugs.a_batch_forgets_what_it_could_not_copy: 940,
 }
 HAPPENS = (
     *("dies before", "dies after", "no answer", "the commit is made later", "late commit", "and is refused", "fails: "),
@@ -47,6 +48,7 @@ HAPPENS = (
         (bugs.lanes_split_a_commit, "order"),
         (bugs.in_transit_and_forgotten, "equality"),
         (bugs.a_round_proves_what_a_clean_up_took, "closure: missing"),
+        (bugs.a_batch_forgets_what_it_could_not_copy, "closure: missing"),
         (bugs.held_named_before_they_are_written_down, "closure: the list"),
         (bugs.a_cursor_moved_before_delivery, "events: skipped"),
         (bugs.only_the_newest_commit_is_told, "events: skipped"),

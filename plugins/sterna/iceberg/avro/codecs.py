@@ -81,8 +81,8 @@ def _same(payload: bytes, limit: int) -> bytes:
 
 
 def _deflate(data: bytes) -> bytes:
-    # isal takes half the time, 0.4 us an entry less; but it has code of its own for each kind of processor, and was seen
-    # to find another match for the same bytes. Whoever writes a file again has to write the same.
+    # isal takes half the time, 0.4 us an entry less. But it has other code for each kind of processor, and was seen to
+    # find another match for the same bytes. Whoever writes a file again has to write the same.
     return bytes(cramjam.deflate.compress(data, _LEVEL))
 
 

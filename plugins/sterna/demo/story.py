@@ -148,10 +148,10 @@ def _feature(
     with opened_store(context, features) as store:
         made = materialize(context, spark, store, features, features.by_name[VIEW])
     end = time.monotonic() + _PATIENCE
-    while (answer := _asked(f"{gateway}/features/{VIEW}/{USER}")).headers.get("x-sterna-cache") == "bypass":
-        if time.monotonic() > end:
-            break
+    answer = _asked(f"{gateway}/features/{VIEW}/{USER}")
+    while answer.headers.get("x-sterna-cache") == "bypass" and time.monotonic() < end:
         time.sleep(1.0)  # a store that was slow, as on a busy machine, is left alone for so long
+        answer = _asked(answer.url)
     told = (str(made.snapshot), answer.headers.get("x-sterna-snapshot"), answer.headers.get("x-sterna-cache"))
     _same("the features' snapshot, and where they are from", told, (snapshot, snapshot, "hit"))
     found: dict[str, Any] = answer.json()
@@ -172,7 +172,7 @@ def _page(airflow: Airflow, event: str, snapshot: str, figure: dict[str, Any], f
     return f"{airflow.url}/plugin/sterna"
 
 
-def _asked(url: str, *, headers: dict[str, str] | None = None, **params: str) -> httpx.Response:
+def _asked(url: str | httpx.URL, *, headers: dict[str, str] | None = None, **params: str) -> httpx.Response:
     """GET; one that says "later" is asked again for a while."""
     end = time.monotonic() + _PATIENCE
     while True:

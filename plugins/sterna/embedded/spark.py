@@ -174,9 +174,7 @@ def _settings(folder: Path, jars: Sequence[Path], memory: str, options: Sequence
     return {
         "spark.driver.memory": memory,
         "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in jars),
-        "spark.driver.extraJavaOptions": " ".join(
-            f'"{each}"' if " " in each else each for each in (*_JAVA_OPTIONS, *options)
-        ),
+        "spark.driver.extraJavaOptions": " ".join(map(_quoted, (*_JAVA_OPTIONS, *options))),
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",

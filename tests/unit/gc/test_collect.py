@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import tempfile
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -248,18 +249,33 @@ def test_a_file_that_an_allowed_table_shares_is_not_evicted(world: World):
     assert_closed(ruling)
 
 
+def locking(is_locked: Callable[[str], bool]) -> Callable[..., Any]:
+    """Deletions that fail for some files."""
+    delete = Objects.delete
+
+    def locked(self: Objects, uris: list[str], **options: Any) -> Any:
+        held = {uri: StoreUnreachable("locked", file=uri) for uri in uris if is_locked(uri)}
+        return {**delete(self, [uri for uri in uris if uri not in held], **options), **held}
+
+    return locked
+
+
+def first_of(stuck: list[str]) -> Callable[[str], bool]:
+    """What is asked about first, which is put into a list."""
+
+    def is_first(uri: str) -> bool:
+        stuck[:] = stuck or [uri]
+        return uri in stuck
+
+    return is_first
+
+
 def test_files_that_can_not_be_deleted_are_named_and_tried_again(world: World, monkeypatch: pytest.MonkeyPatch):
     rewritten(world)
     clean(world)
-    delete = Objects.delete
     stuck: list[str] = []
-
-    def locked(self: Objects, uris: list[str], **options: Any) -> Any:
-        stuck[:] = uris[:1]
-        return {**delete(self, uris[1:], **options), uris[0]: StoreUnreachable("locked", file=uris[0])}
-
     with monkeypatch.context() as patched:
-        patched.setattr(Objects, "delete", locked)
+        patched.setattr(Objects, "delete", locking(first_of(stuck)))
         found = clean(world, much_later())
     assert (found.failed, [item.file for item in found.failures]) == (1, stuck)
     assert found.deleted.files == found.garbage.files - 1
@@ -270,15 +286,7 @@ def test_files_that_can_not_be_deleted_are_named_and_tried_again(world: World, m
 def test_a_file_that_stays_undeletable_keeps_no_later_garbage(world: World, monkeypatch: pytest.MonkeyPatch):
     rewritten(world)
     clean(world)
-    delete = Objects.delete
-    stuck: list[str] = []
-
-    def locked(self: Objects, uris: list[str], **options: Any) -> Any:
-        stuck[:] = stuck or uris[:1]
-        held = {uri: StoreUnreachable("locked", file=uri) for uri in uris if uri in stuck}
-        return {**delete(self, [uri for uri in uris if uri not in held], **options), **held}
-
-    monkeypatch.setattr(Objects, "delete", locked)
+    monkeypatch.setattr(Objects, "delete", locking(first_of([])))
     assert clean(world, much_later()).failed == 1
     before = files(world)
     rewritten(world)
@@ -293,14 +301,8 @@ def test_a_file_that_stays_undeletable_keeps_no_later_garbage(world: World, monk
 def test_evidence_goes_though_no_other_garbage_can_be_deleted(world: World, monkeypatch: pytest.MonkeyPatch):
     rewritten(world)
     clean(world)
-    delete = Objects.delete
-
-    def locked(self: Objects, uris: list[str], **options: Any) -> Any:
-        held = {uri: StoreUnreachable("locked", file=uri) for uri in uris if "/_sterna/" not in uri}
-        return {**delete(self, [uri for uri in uris if uri not in held], **options), **held}
-
     with monkeypatch.context() as patched:
-        patched.setattr(Objects, "delete", locked)
+        patched.setattr(Objects, "delete", locking(lambda uri: "/_sterna/" not in uri))
         found = clean(world, much_later())
     assert found.failed and found.deleted.files and found.failed + found.deleted.files == found.garbage.files
     assert clean(world, much_later()).deleted.files == found.failed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +17,9 @@ from sterna.query.engine.files import Reading
 from sterna.query.engine.tables import open_table
 from sterna.query.engine.values import json_value, type_name
 from sterna.query.job import Job, SparkWish
+from sterna.repeating import repeated
 
+_LOOK_SECONDS = 0.05
 _TYPES = {
     "boolean": "BOOLEAN",
     "int": "INTEGER",
@@ -79,23 +81,18 @@ def _connection(job: Job) -> Iterator[duckdb.DuckDBPyConnection]:
             "memory_limit": f"{job.memory}B",
         },
     )
-    over = threading.Event()
-    watch = threading.Thread(target=_interrupt, args=(connection, over, job.seconds), daemon=True)
-    watch.start()
+    end = time.monotonic() + job.seconds
+
+    def interrupt() -> None:
+        if time.monotonic() >= end:  # from then on again and again: what comes between two statements is lost
+            connection.interrupt()
+
     try:
-        connection.execute("SET TimeZone = 'UTC'")
-        yield connection
+        with repeated(interrupt, _LOOK_SECONDS, "sterna-query-limit"):
+            connection.execute("SET TimeZone = 'UTC'")
+            yield connection
     finally:
-        over.set()
-        watch.join()
         connection.close()
-
-
-def _interrupt(connection: duckdb.DuckDBPyConnection, over: threading.Event, seconds: float) -> None:
-    """End what is asked after some seconds; again and again, for what comes between two statements is lost."""
-    while not over.wait(seconds):
-        connection.interrupt()
-        seconds = 0.05
 
 
 def _register(connection: duckdb.DuckDBPyConnection, job: Job, reading: Reading) -> None:

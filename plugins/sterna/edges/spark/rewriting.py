@@ -109,15 +109,17 @@ class Rewriting:
             LostRace: others were faster, again and again.
             CatalogStateUnknown: the answer was lost.
         """
-        # A file that was committed under another snapshot's number would hide equality deletes of meanwhile.
+        # Not under the number of the snapshot that was read: Iceberg then lets equality deletes of meanwhile pass, and
+        # drops them where every other data file is newer. The deleted rows would be back (apache/iceberg#10312).
         manager = self._java.actions.RewriteDataFilesCommitManager(
-            self._table, self.snapshot_id, True, self._tables.hash_map(marks)
+            self._table, self.snapshot_id, False, self._tables.hash_map(marks)
         )
         found = self._tables.jvm.java.util.HashSet()
         for written in groups:
             found.add(written.group)
         for turn in range(_COMMIT_TRIES):
             try:
+                self._fresh()  # a partition spec of meanwhile is unknown to the table as it was read
                 self._tables.call(lambda: manager.commitFileGroups(found))
                 return
             except LostRace:

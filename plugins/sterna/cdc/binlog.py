@@ -118,6 +118,12 @@ class Binlog:
         if gone := sorted(set(tables) - there):
             raise NeedsResync("the table was dropped, or renamed, in the source", table=gone[0], hint=self._resync)
 
+    def identities(
+        self, tables: Mapping[str, Sequence[str]], before: Mapping[str, Any], doubtful: Mapping[str, int]
+    ) -> Mapping[str, Any]:
+        """Return nothing: rows are told whole, and a statement that changes a key is told (`Database`)."""
+        return {}
+
     def log(self, last: Drop) -> Log:
         """Return what the server has behind a drop (`Database`)."""
         assert last.offset is not None

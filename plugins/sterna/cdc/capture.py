@@ -51,6 +51,7 @@ class Capture:
     _since: float = 0.0
     _last_write: float = 0.0
     _place: dict[str, Any] | None = None
+    _identities: Mapping[str, Any] = field(default_factory=dict)
     is_heard: bool = False
     """Whether the engine has told anything since it was started."""
 
@@ -115,6 +116,9 @@ class Capture:
         place = None
         if self._last is not None and self._last.offset is not None and self._last.partition is not None:
             self.database.refuse_lost(self._last, list(tables))
+            # What was returned for the drop stays the measure: rows that come now may be older than this look.
+            now = self.database.identities(tables, self._last.identities, {})
+            self._identities = self._last.identities or now
             place = self._last.partition, self._last.offset
         placeholder = f"sterna-{secrets.token_hex(16)}"
         self._folder = Path(tempfile.mkdtemp(prefix="sterna-cdc-"))
@@ -148,6 +152,7 @@ class Capture:
         refuse_absent(self.source, tables)
         # Where the journal was lost, marks still speak of its epochs: their numbers must not come again.
         made = Epoch(max(newest if newest and epoch is None else newest + 1, self.marked(tables) + 1), tables)
+        self._identities = self.database.identities(tables, {}, {})
         self.database.prepare(made.number, list(made.tables))
         if not self.journal.begin(made):
             raise Busy(f"somebody else begins to read the source {self.source.name}")
@@ -190,19 +195,26 @@ class Capture:
         return 1
 
     def _add(self, gatherer: Gatherer, drop: Drop) -> None:
+        # What the rows were known by is seen after they were read, and before they are durable.
+        identities = self.database.identities(self._epoch.tables, self._identities, gatherer.doubtful)
         files = gatherer.cut()
         tables = self.journal.write(drop.epoch, drop.number, files)
         for _, path, _, _ in files:
             path.unlink()
         made = replace(
-            drop, tables=tables, committed=gatherer.committed, known=dict(gatherer.known), gone=dict(gatherer.gone)
+            drop,
+            tables=tables,
+            committed=gatherer.committed,
+            known=dict(gatherer.known),
+            gone=dict(gatherer.gone),
+            identities=identities,
         )
         if drop.offset is not None:
             made = replace(made, **self._whereabouts(gatherer, drop.offset))
         # Looked at before each drop: who was asked to begin anew must not go on with the old epoch.
         if self.journal.newest() != drop.epoch or not self.journal.add(made):
             raise Busy(f"somebody else reads the source {self.source.name}, or it is to be read anew")
-        self._last = made
+        self._last, self._identities = made, identities
 
     def _whereabouts(self, gatherer: Gatherer, offset: Mapping[str, Any]) -> dict[str, Any]:
         """Return which log a place is in, and where it stands what tables are like there."""

@@ -54,6 +54,22 @@ class Database(Protocol):
             NeedsResync: one was dropped, or made anew.
         """
 
+    def identities(
+        self, tables: Mapping[str, Sequence[str]], before: Mapping[str, Any], doubtful: Mapping[str, int]
+    ) -> Mapping[str, Any]:
+        """Return by what the rows of tables are known now, for the drop that is made next.
+
+        Args:
+            tables: by `schema.table`, the columns of its key, as the epoch began with them.
+            before: what was returned for the drop before; {}: there was none.
+            doubtful: by `schema.table`, when the source committed the first deletion since then whose key may be what
+                the engine fills in for a column that isn't told, microseconds since 1970.
+
+        Raises:
+            UnfitSource: a table can't be followed as it is now.
+            NeedsResync: its rows are known by something else, or may have been, since then.
+        """
+
     def log(self, last: Drop) -> Log:
         """Return what the source has behind a drop.
 

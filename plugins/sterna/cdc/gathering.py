@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.cdc.journal import File
 from sterna.cdc.layouts import changed, refuse_untold
-from sterna.cdc.values import SourceColumn, absent_columns, columns_of_schema, read_row
+from sterna.cdc.values import SourceColumn, absent_columns, columns_of_schema, is_filler, read_row
 from sterna.errors import BadDrop, NeedsResync, SternaError, UnfitSource
 from sterna.ingest.columns import Column, arrow_type, evolution
 
@@ -99,6 +99,8 @@ class Gatherer:
         self.is_open = False
         self.rows = self.bytes = 0
         self.committed = 0
+        self.doubtful: dict[str, int] = {}
+        """By table, when the source committed the first deletion whose key may not have been told (microseconds)."""
 
     def take(self, said: Mapping[str, Any]) -> None:
         """Take a line of the engine's.
@@ -122,7 +124,7 @@ class Gatherer:
         for _, part in self._parts:
             part.close()
         made = [(name, part.path, part.written, _columns(part.columns)) for name, part in self._parts]
-        self._parts, self._open = [], {}
+        self._parts, self._open, self.doubtful = [], {}, {}
         self.rows = self.bytes = 0
         return made
 
@@ -166,6 +168,7 @@ class Gatherer:
             values: list[Any] = [None] * len(table.columns)
         elif operation == "d":
             values = self._values(name, table, told["before"], self._beyond_key(name, table))
+            self._doubt(name, table, told)
         else:
             absent = absent_columns(table.columns, told["after"], self._placeholder)
             if absent and operation != "u":
@@ -189,6 +192,12 @@ class Gatherer:
                     table=name,
                     hint=f"ALTER TABLE {name} REPLICA IDENTITY FULL, then sterna cdc resync",
                 )
+
+    def _doubt(self, name: str, table: _Table, told: Mapping[str, Any]) -> None:
+        """Take note of a deletion whose key the engine may have filled in, since it was told by other columns."""
+        key, before = self._tables[name], told["before"]
+        if any(is_filler(each, before.get(each.column.name)) for each in table.columns if each.column.name in key):
+            self.doubtful.setdefault(name, int(told["source"]["ts_us"]))
 
     def _values(self, name: str, table: _Table, row: Mapping[str, Any], absent: Sequence[str]) -> list[Any]:
         try:

@@ -69,6 +69,7 @@ class Drop:
         gone: by `schema.table`, columns that it had before, and whose values are on `main` still.
         origin: which log the offset is in, where its name alone doesn't tell.
         layouts: where it stands what tables are like there; "": the source tells.
+        identities: by `schema.table`, by what its rows were known when the drop was made, as the source's kind has it.
     """
 
     epoch: int
@@ -82,6 +83,7 @@ class Drop:
     gone: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     origin: Mapping[str, Any] = field(default_factory=dict)
     layouts: str = ""
+    identities: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -243,7 +245,7 @@ class Journal:
             known = {name: tuple(map(_column, columns)) for name, columns in told["known"].items()}
             place, offset = told["partition"], told["offset"]
             gone = {name: tuple(columns) for name, columns in told["gone"].items()}
-            more = told["origin"], told["layouts"]
+            more = told["origin"], told["layouts"], told.get("identities", {})  # the last is newer than version 1
             return Drop(epoch, number, place, offset, tables, told["complete"], told["committed"], known, gone, *more)
         except (KeyError, TypeError):
             raise BadDrop("this is no drop of a source", file=uri) from None

@@ -32,7 +32,12 @@ SELECT n.nspname, c.relname, c.relkind::text, c.relreplident::text,
   coalesce((SELECT array_agg(a.attname::text) FROM pg_attribute a
     WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND NOT a.attisdropped), '{}') AS generated,
   EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND NOT i.indimmediate) AS deferrable,
-  EXISTS (SELECT FROM pg_inherits h WHERE c.oid IN (h.inhparent, h.inhrelid)) AS inherited
+  EXISTS (SELECT FROM pg_inherits h WHERE c.oid IN (h.inhparent, h.inhrelid)) AS inherited,
+  coalesce((SELECT o.oid::bigint FROM pg_constraint o WHERE o.conrelid = c.oid AND o.contype = 'p'), 0) AS made,
+  coalesce((SELECT jsonb_object_agg(i.indexrelid::text, i.xmin::text) FROM pg_index i
+    WHERE i.indrelid = c.oid AND i.indisunique AND NOT i.indisprimary), '{}') AS indexes,
+  c.xmin::text AS definition,
+  (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname !~ '^(pg_|information_schema$)'
 ORDER BY 1, 2"""
@@ -80,6 +85,7 @@ class Postgres:
             what, tuple(source.hosts), source.database, source.credential_id, source.sslmode, timeout=60.0
         )
         self._pool = PostgresPool(database, secrets)
+        self._resync = f"sterna cdc resync {source.name}"
 
     def tables(self) -> dict[str, tuple[str, ...]]:
         """Return the tables that the settings name, each with the columns of its key.
@@ -96,9 +102,8 @@ class Postgres:
         found = [row for row in rows if any(fnmatchcase(f"{row[0]}.{row[1]}", each) for each in self._source.tables)]
         if not found:
             raise UnfitSource(f"{self._pool.database} has none of the tables {', '.join(self._source.tables)}")
-        for schema, table, kind, identity, key, arrays, generated, deferrable, inherited in found:
-            _refuse_unfit(f"{schema}.{table}", kind, identity, key, arrays)
-            _refuse_untold(f"{schema}.{table}", identity, generated, deferrable=deferrable, inherited=inherited)
+        for row in found:
+            _refuse_row(row)
         names = [table for _, table, *_ in found]
         if twice := sorted({each for each in names if names.count(each) > 1}):
             raise UnfitSource(f"two schemas have a table {twice[0]}, and both would go into {self._source.into}")
@@ -146,6 +151,23 @@ class Postgres:
         self.refuse_remade(last.epoch, tables)
         self.forget_others(last.epoch)
 
+    def identities(
+        self, tables: Mapping[str, Sequence[str]], before: Mapping[str, Any], doubtful: Mapping[str, int]
+    ) -> Mapping[str, Any]:
+        """Return by what the rows of tables are known now (`Database`)."""
+        with self._pool.connection() as connection:
+            rows = {f"{row[0]}.{row[1]}": row for row in connection.execute(_TABLES).fetchall()}
+        found = {}
+        for name, key in tables.items():
+            if name not in rows:
+                raise NeedsResync("the table was dropped, or renamed, in the source", table=name, hint=self._resync)
+            _refuse_row(rows[name])
+            now = _identity(rows[name], before.get(name))
+            if reason := _other_identity(now, before.get(name), key, rows[name][4], doubtful.get(name)):
+                raise NeedsResync(reason, table=name, hint=self._resync)
+            found[name] = now
+        return found
+
     def log(self, last: Drop) -> Log:
         """Return what the server keeps for the reader (`Database`)."""
         return Log(self.slot(last.epoch).kept)
@@ -167,7 +189,7 @@ class Postgres:
             raise NeedsResync(
                 "the table was dropped, or made anew, in the source: none of its changes comes any more",
                 table=gone[0],
-                hint=f"sterna cdc resync {self._source.name}",
+                hint=self._resync,
             )
 
     def slot(self, epoch: int) -> Slot:
@@ -182,7 +204,7 @@ class Postgres:
             said = "has no slot" if found is None else "has invalidated the slot"
             raise SlotLost(
                 f"{self._pool.database} {said} {self.name(epoch)}: changes that were not read are gone",
-                hint=f"sterna cdc resync {self._source.name}",
+                hint=self._resync,
             )
         return Slot(bool(found[0]), int(found[2] or 0))
 
@@ -198,7 +220,7 @@ class Postgres:
             raise NeedsResync(
                 f"column {found[0][0]} was added with a value for the rows that were there, which no change tells",
                 table=table,
-                hint=f"sterna cdc resync {self._source.name}",
+                hint=self._resync,
             )
 
     def jars(self) -> Sequence[Path]:
@@ -267,19 +289,77 @@ _EXACTLY: Mapping[str, str] = {
 }
 
 
+def _refuse_row(row: Sequence[Any]) -> None:
+    schema, table, kind, identity, key, arrays, generated, deferrable, inherited, *_ = row
+    _refuse_unfit(f"{schema}.{table}", kind, identity, key, arrays)
+    _refuse_untold(f"{schema}.{table}", identity, generated, deferrable=deferrable, inherited=inherited)
+
+
+def _identity(row: Sequence[Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return by what a table's rows are known.
+
+    Besides the replica identity these are the primary key's constraint, the transaction that changed each other unique
+    index last (one that becomes, or stops being, the identity is changed), the one that changed the table's definition
+    last, and when another one was seen there.
+    """
+    (identity, arrays), (constraint, indexes, definition, now) = (row[3], row[5]), row[9:13]
+    changed = 0 if before is None else before["changed"] if before["definition"] == definition else now
+    return {
+        "identity": identity,
+        "arrays": bool(arrays),
+        "constraint": constraint,
+        "indexes": indexes,
+        "definition": definition,
+        "changed": changed,
+    }
+
+
+def _other_identity(
+    now: Mapping[str, Any],
+    before: Mapping[str, Any] | None,
+    key: Sequence[str],
+    has: Sequence[str],
+    doubtful: int | None,
+) -> str:
+    """Return why changes since the drop before can't be told by the key that the epoch began with; "": they can.
+
+    Args:
+        now, before: of `_identity`.
+        key, has: the columns of the key, as the epoch began with it, and now.
+        doubtful: when the first deletion was committed whose key may be a filler.
+    """
+    if list(key) != list(has):
+        return f"its primary key was {', '.join(key)}, and is {', '.join(has)}"
+    if before is None:
+        return ""
+    if before["constraint"] != now["constraint"]:
+        return "its primary key was dropped and made anew: meanwhile its rows were known by another, or by none"
+    if now["arrays"] and before["identity"] != "f":
+        return "it has got an array or bits while its replica identity was the key: unchanged values weren't told"
+    if any(now["indexes"].get(each, was) != was for each, was in before["indexes"].items()):
+        return "a unique index of it was changed: its replica identity may have been that index meanwhile"
+    if doubtful is not None and doubtful <= now["changed"]:
+        return "a row was deleted whose key may not have been told: the table was altered meanwhile"
+    return ""
+
+
 def _refuse_unfit(table: str, kind: str, identity: str, key: Sequence[str], arrays: Sequence[str]) -> None:
     if kind == "p":
         raise UnfitSource("a partitioned table isn't read yet", table=table, hint="leave it out of `tables`")
     if not key:
         raise UnfitSource("a table without a primary key can't be followed", table=table, hint="give it one")
     if identity not in ("d", "f"):
-        raise UnfitSource("its replica identity is neither the primary key nor the row", table=table)
+        raise UnfitSource(
+            "its replica identity is neither the primary key nor the row",
+            table=table,
+            hint=f"ALTER TABLE {table} REPLICA IDENTITY DEFAULT; where it was followed, also sterna cdc resync",
+        )
     if arrays and identity != "f":
         # A long array that was not changed comes as another one, or as none; and so do long bits.
         raise UnfitSource(
             f"it has an array or bits, {arrays[0]}, whose unchanged values aren't told",
             table=table,
-            hint=f"ALTER TABLE {table} REPLICA IDENTITY FULL",
+            hint=f"ALTER TABLE {table} REPLICA IDENTITY FULL; where it was followed, also sterna cdc resync",
         )
 
 

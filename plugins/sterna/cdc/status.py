@@ -161,6 +161,7 @@ def _standing(followed: Followed) -> SourceStanding:
         if epoch is not None and last is not None and last.offset is not None:
             log = database.log(last)
             database.refuse_remade(number, list(epoch.tables))
+            database.identities(epoch.tables, last.identities, {})
     except SternaError as error:
         return replace(told, problem=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -26,6 +26,7 @@ _NUMBERS = ("NUMERIC", "DECIMAL", "DEC", "FIXED")
 _LARGE = "org.apache.kafka.connect.data.Decimal"  # a BIGINT UNSIGNED
 _MYSQL = ("io.debezium.connector.mariadb.Source", "io.debezium.connector.mysql.Source")
 _ZERO = "1970-01-01T00:00:00Z"
+_FILLERS = (None, 0, "", "0", _ZERO)
 _EPOCH, _DAY = datetime(1970, 1, 1), date(1970, 1, 1)
 _MOST_DIGITS = 38
 _DIGITS = "10"  # a MySQL's, where a statement says none; a Postgres always says how many
@@ -39,11 +40,13 @@ class SourceColumn:
         column: as the table on `main` has it.
         read: makes a value of what JSON has; None stays None.
         array: whether a value that was not changed may come as another one.
+        default: what the engine fills in where the value isn't told and can't be null, beside the zero of its type.
     """
 
     column: Column
     read: Callable[[Any], Any]
     array: bool
+    default: Any = None
 
 
 def columns_of_schema(schema: Mapping[str, Any]) -> tuple[SourceColumn, ...]:
@@ -58,7 +61,7 @@ def columns_of_schema(schema: Mapping[str, Any]) -> tuple[SourceColumn, ...]:
     after = next(field for field in schema["fields"] if field["field"] == "after")
     _refuse_names([field["field"] for field in after["fields"]])
     zeros = any(field.get("name") in _MYSQL for field in schema["fields"])
-    return tuple(_column(field, zeros=zeros) for field in after["fields"])
+    return tuple(replace(_column(field, zeros=zeros), default=field.get("default")) for field in after["fields"])
 
 
 def read_row(columns: Sequence[SourceColumn], row: Mapping[str, Any], absent: Mapping[str, Any]) -> list[Any]:
@@ -98,6 +101,16 @@ def absent_columns(columns: Sequence[SourceColumn], row: Mapping[str, Any], plac
     pair = json.dumps({placeholder: placeholder}, separators=(",", ":"))
     signs = (placeholder, base64.b64encode(placeholder.encode()).decode(), pair)
     return [each.column.name for each in columns if row.get(each.column.name) in signs]
+
+
+def is_filler(column: SourceColumn, value: Any) -> bool:
+    """Say whether the engine has the same value for a column that can't be null and isn't told.
+
+    Args:
+        column: the column.
+        value: as JSON has it.
+    """
+    return value in (column.default, *_FILLERS)
 
 
 def _refuse_names(names: Sequence[str]) -> None:

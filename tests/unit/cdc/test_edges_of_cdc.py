@@ -126,6 +126,32 @@ def test_a_change_that_does_not_tell_its_key_is_refused(tmp_path: Path, row: dic
         gatherer.take({"topic": "shop.public.t", "schema": 0, "value": {**row, "source": source}, "size": 1})
 
 
+def test_deletions_whose_key_may_be_filled_in_are_noted_until_the_drop_is_made(tmp_path: Path) -> None:
+    gatherer = _gatherer(tmp_path)
+    fields = [{"field": "id", "type": "int32", "default": 7}, {"field": "n", "type": "int32", "optional": True}]
+    gatherer.take({"define": 0, "fields": {"fields": [{"field": "after", "fields": fields}]}})
+    for id, when in ((1, 10), (7, 20), (0, 30)):
+        change = {"op": "d", "before": {"id": id}, "after": None}
+        source = {"schema": "public", "table": "t", "ts_us": when}
+        gatherer.take({"topic": "x", "schema": 0, "value": {**change, "source": source}, "size": 1})
+    assert gatherer.doubtful == {_TABLE: 20}
+    gatherer.cut()
+    assert gatherer.doubtful == {}
+
+
+def test_a_drop_of_a_version_that_noted_no_identities_is_read(tmp_path: Path) -> None:
+    objects, inbox = make_world(tmp_path).context().objects, f"file://{tmp_path}/eu/lake/inbox"
+    journal = Journal(objects, inbox, "shop")
+    journal.begin(Epoch(1, {_TABLE: ("id",)}))
+    journal.add(Drop(1, 1, {}, {"lsn": 1}, identities={_TABLE: {"identity": "d"}}))
+    ((uri, _, _),) = objects.list(f"{inbox}/_cdc/drops/shop/000001")
+    told = json.loads(objects.read(uri))
+    path = Path(uri.removeprefix("file://"))
+    del told["identities"]
+    path.write_text(json.dumps(told))
+    assert journal.last(1) == Drop(1, 1, {}, {"lsn": 1})
+
+
 @dataclass
 class Pipe:
     """An engine that tells what it is given, some lines at each look."""
@@ -143,6 +169,13 @@ class Pipe:
         pass
 
 
+class Unasked(Postgres):
+    """A source whose server isn't asked by what rows are known."""
+
+    def identities(self, *told: Any) -> dict[str, Any]:
+        return {_TABLE: {"identity": "d"}}
+
+
 def test_a_drop_goes_on_behind_its_last_transaction(tmp_path: Path) -> None:
     """The end of a transaction and its place are two lines: between them the place is an older one's."""
     world = make_world(tmp_path)
@@ -158,11 +191,12 @@ def test_a_drop_goes_on_behind_its_last_transaction(tmp_path: Path) -> None:
     opened: list[dict[str, Any]] = [places[0], {"define": 0, "fields": _fields("id")}, begin, places[1], row, end]
     engine = Pipe([opened, [], [places[2]]])
     seconds = itertools.count()
-    reader = Capture(source, Postgres(source, environment_secrets({})), journal, clock=lambda: float(next(seconds)))
+    reader = Capture(source, Unasked(source, environment_secrets({})), journal, clock=lambda: float(next(seconds)))
     reader._engine, reader._gatherer = cast(Any, engine), _gatherer(tmp_path)
     reader._epoch, reader._last = journal.epoch(1) or Epoch(0), Drop(1, 0, {}, {"lsn": 0})
     while engine.looks:
         reader.step(9.0)
     (drop,) = [each for each in journal.drops(1) if each.tables]
     assert drop.offset == {"lsn": 3}
+    assert drop.identities == {_TABLE: {"identity": "d"}}
     assert engine.durable_up_to == 3

@@ -1,0 +1,182 @@
+"""By what a Postgres tells which row changed: rows that it tells otherwise change no other row.
+
+With `REPLICA IDENTITY USING INDEX` a deletion tells the index's columns, and the engine fills in 0 for a key that isn't
+told: row 0 was deleted in the place of row 2. What else falls under it: an update that changes the key or the index's
+columns, another primary key (by the same columns or others), an identity that is set and taken back between two looks,
+by an index that was there or one that comes and goes, an array that comes while rows are told by key alone, a table
+that was renamed or made anew; each while it is read, and while nobody reads. Statements that have nothing to do with
+it stop nothing, and a row whose key is 0 can be deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.errors import AnalysisException
+
+from sterna.cdc.postgres import Postgres
+from sterna.cdc.status import read_sources, resync
+from sterna.edges.secrets import environment_secrets
+from sterna.errors import CdcError, NeedsResync, UnfitSource
+from sterna.services.cdc import CdcSource
+from tests.integration.cdc.test_cdc import Shop, server, shop
+
+__all__ = ["server", "shop"]
+
+_A = "CREATE TABLE a (id int PRIMARY KEY, code text NOT NULL, n int); CREATE UNIQUE INDEX a_code ON a (code);"
+_USING = "ALTER TABLE a REPLICA IDENTITY USING INDEX a_code;"
+_DEFAULT = "ALTER TABLE a REPLICA IDENTITY DEFAULT;"
+_OTHER_KEY = "ALTER TABLE a DROP CONSTRAINT a_pkey, ADD PRIMARY KEY (code);"
+_LATER = 10**18  # microseconds since 1970: later than any look
+
+Identities = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def source(server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Postgres, Callable[[str], None]]]:
+    """A Postgres without a reader, and what runs SQL in it."""
+    name = f"known_{uuid.uuid4().hex[:8]}"
+    database = server.create_database(name)
+    login = {"conn_type": "postgres", "login": database.user, "password": database.password}
+    monkeypatch.setenv("AIRFLOW_CONN_KNOWN", json.dumps(login))
+    told = {"name": name, "region": "eu", "hosts": [f"{database.host}:{database.port}"], "database": database.name}
+    told |= {"credential_id": "known", "tables": ["public.*"], "into": name}
+    opened = Postgres(CdcSource.model_validate(told), environment_secrets())
+
+    def sql(text: str) -> None:
+        with psycopg.connect(database.url(), autocommit=True) as connection:
+            connection.execute(text.encode())
+
+    sql(_A)
+    yield opened, sql
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("statements", "reason"),
+    [
+        (_USING, "its replica identity is neither"),
+        ("ALTER TABLE a REPLICA IDENTITY NOTHING", "its replica identity is neither"),
+        (_USING + _DEFAULT, "a unique index of it was changed"),
+        (_OTHER_KEY, "its primary key was id, and is code"),
+        ("ALTER TABLE a DROP CONSTRAINT a_pkey, ADD PRIMARY KEY (id, code)", "its primary key was id, and is id, code"),
+        ("ALTER TABLE a DROP CONSTRAINT a_pkey", "without a primary key"),
+        (_OTHER_KEY + "ALTER TABLE a DROP CONSTRAINT a_pkey, ADD PRIMARY KEY (id)", "dropped and made anew"),
+        ("DROP TABLE a;" + _A, "dropped and made anew"),
+        ("ALTER TABLE a RENAME TO b", "was dropped, or renamed"),
+        ("ALTER TABLE a RENAME id TO id2", "its primary key was id, and is id2"),
+        ("ALTER TABLE a ADD xs int[]", "it has an array"),
+        ("ALTER TABLE a ADD xs int[]; ALTER TABLE a REPLICA IDENTITY FULL", "it has got an array"),
+        ("ALTER TABLE a ADD g int GENERATED ALWAYS AS (n + 1) STORED", "generated column"),
+    ],
+)
+def test_rows_that_may_have_been_told_otherwise_stop_the_source(source: Any, statements: str, reason: str) -> None:
+    database, sql = source
+    tables = {"public.a": ("id",)}
+    before = database.identities(tables, {}, {})
+    assert database.identities(tables, before, {"public.a": _LATER // 2}) == before
+    sql(statements)
+    with pytest.raises((NeedsResync, UnfitSource), match=reason) as caught:
+        database.identities(tables, before, {})
+    assert isinstance(caught.value, CdcError)
+    assert caught.value.table == "public.a"
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "ALTER TABLE a REPLICA IDENTITY FULL",
+        "ALTER TABLE a ADD COLUMN more text; CREATE INDEX ON a (n); ANALYZE a",
+        "CREATE UNIQUE INDEX another ON a (n); VACUUM a",
+        "REINDEX TABLE a; TRUNCATE a; COMMENT ON TABLE a IS 'x'; GRANT SELECT ON a TO PUBLIC",
+        "DROP INDEX a_code",
+        "CREATE TABLE other (x int); ALTER TABLE other REPLICA IDENTITY FULL",
+    ],
+)
+def test_what_tells_rows_as_before_stops_nothing(source: Any, statements: str) -> None:
+    database, sql = source
+    tables = {"public.a": ("id",)}
+    before = database.identities(tables, {}, {})
+    for statement in statements.split(";"):
+        sql(statement)
+    now = database.identities(tables, before, {})
+    # Written down in a drop, and read from it.
+    assert database.identities(tables, json.loads(json.dumps(now)), {"public.a": _LATER}) == now
+
+
+def test_a_key_that_may_be_filled_in_is_believed_where_nothing_was_altered_meanwhile(source: Any) -> None:
+    """An index that comes, is the identity, and goes leaves nothing behind but that the table was altered."""
+    database, sql = source
+    tables = {"public.a": ("id",)}
+    before = database.identities(tables, {}, {})
+    sql("CREATE UNIQUE INDEX short ON a (code); ALTER TABLE a REPLICA IDENTITY USING INDEX short")
+    sql(f"{_DEFAULT} DROP INDEX short")
+    altered = database.identities(tables, before, {})["public.a"]["changed"]
+    with pytest.raises(NeedsResync, match="whose key may not have been told"):
+        database.identities(tables, before, {"public.a": altered - 1})
+    # The next drop may still have rows from before it was altered.
+    after = database.identities(tables, before, {})
+    with pytest.raises(NeedsResync, match="whose key may not have been told"):
+        database.identities(tables, after, {"public.a": altered - 1})
+    assert database.identities(tables, after, {"public.a": _LATER}) == after
+
+
+def test_an_index_that_tells_rows_while_nobody_reads_deletes_no_other_row(shop: Shop) -> None:
+    shop.sql(_A)
+    shop.sql("INSERT INTO a SELECT g, 'c' || g, g FROM generate_series(0, 3) g")
+    shop.settled("a")
+    shop.sql(f"{_USING} DELETE FROM a WHERE id = 2")
+    (said,) = shop.fails().failed.values()
+    assert said.startswith("UnfitSource: its replica identity is neither")
+    (status,) = read_sources(shop.followed())
+    assert status.problem.startswith("UnfitSource")
+    shop.sql(f"{_DEFAULT} INSERT INTO a VALUES (4, 'c4', 4)")
+    (said,) = shop.fails().failed.values()
+    assert said.startswith("NeedsResync: a unique index of it was changed")
+    (status,) = read_sources(shop.followed())
+    assert status.problem.startswith("NeedsResync")
+    assert [row[0] for row in shop.rows("a", "id")] == [0, 1, 2, 3]
+    resync(shop.followed()[0], act=True)
+    shop.settled("a")
+    # A row whose key is 0 goes as any other, also where the table was altered before.
+    shop.sql("ALTER TABLE a ADD COLUMN more text; INSERT INTO a VALUES (5, 'c5', 5, 'x')")
+    shop.settled("a")
+    shop.sql("DELETE FROM a WHERE id = 0; UPDATE a SET id = 0 WHERE id = 1; UPDATE a SET id = 1 WHERE id = 0")
+    shop.settled("a")
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        f"{_USING} DELETE FROM a WHERE id = 2",
+        f"{_USING} UPDATE a SET code = 'other' WHERE id = 2",
+        f"{_OTHER_KEY} UPDATE a SET id = 9 WHERE id = 2; DELETE FROM a WHERE id = 3",
+        "CREATE UNIQUE INDEX short ON a (code); ALTER TABLE a REPLICA IDENTITY USING INDEX short; "
+        f"DELETE FROM a WHERE id = 2; {_DEFAULT} DROP INDEX short",
+    ],
+)
+def test_rows_that_are_told_otherwise_while_they_are_read_change_no_other_row(shop: Shop, statements: str) -> None:
+    shop.sql(_A)
+    shop.sql("INSERT INTO a SELECT g, 'c' || g, g FROM generate_series(0, 3) g")
+
+    def rows() -> list[int]:
+        try:
+            return [row[0] for row in shop.rows("a", "id")]
+        except AnalysisException:  # the table isn't there yet
+            return []
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(shop.fails)
+        while rows() != [0, 1, 2, 3] and not running.done():
+            time.sleep(1.0)
+        shop.sql(statements)
+        (said,) = running.result().failed.values()
+    assert said.startswith(("NeedsResync", "UnfitSource")), said
+    assert rows() == [0, 1, 2, 3]

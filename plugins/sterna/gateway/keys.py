@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+log = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 5.0
 FRESH_SECONDS = 300.0  # after that the server is asked again: a key that it took back is trusted no longer
@@ -14,31 +19,44 @@ UNKNOWN_SECONDS = 30.0  # between two looks for a key that isn't among them: any
 FAILED_SECONDS = 10.0  # in which a look that failed isn't repeated
 
 
+@dataclass(frozen=True)
+class TokenKey:
+    """A key that tokens are verified by.
+
+    Args:
+        key: its public half.
+        issuer: who makes tokens with it; "": that isn't known.
+    """
+
+    key: Any = field(repr=False)
+    issuer: str = ""
+
+
 class ServerKeys:
     """The keys of one server, found by its discovery document; for any number of threads, of which one at a time asks.
 
     Args:
         server: its address.
         clock: tells seconds.
+        named: whether the document must say who the issuer is; else whoever takes a key has to know.
     """
 
-    def __init__(self, server: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._server, self._clock = server.rstrip("/"), clock
-        self._address = ""
-        self._keys: Mapping[str, Any] = {}
+    def __init__(self, server: str, clock: Callable[[], float] = time.monotonic, *, named: bool = True) -> None:
+        self._server, self._clock, self._named = server.rstrip("/"), clock, named
+        self._keys: Mapping[str | None, TokenKey] = {}
         self._fetched = self._failed = float("-inf")
         self._asking = threading.Lock()
 
-    def __call__(self, token: str) -> Any:
-        """Return the key that a token names.
+    def __call__(self, token: str) -> TokenKey:
+        """Return the key that a token names; for one that names none, the only key without a name.
 
         Raises:
-            PyJWKClientConnectionError: the server doesn't answer, or is being asked.
+            PyJWKClientConnectionError: the server doesn't answer, is being asked, or doesn't say who it is.
             PyJWTError: it has no such key, or this is no token.
         """
         import jwt
 
-        name = str(jwt.get_unverified_header(token).get("kid", ""))
+        name = _name(jwt.get_unverified_header(token))
         if self._due(name):
             self._ask(name)
         if self._clock() - self._fetched >= KEPT_SECONDS:
@@ -49,13 +67,13 @@ class ServerKeys:
             raise jwt.PyJWKClientConnectionError("the last look for keys failed")
         raise jwt.PyJWKClientError("no such key")
 
-    def _due(self, name: str) -> bool:
+    def _due(self, name: str | None) -> bool:
         now = self._clock()
         if now - self._failed < FAILED_SECONDS:
             return False
         return now - self._fetched >= (FRESH_SECONDS if name in self._keys else UNKNOWN_SECONDS)
 
-    def _ask(self, name: str) -> None:
+    def _ask(self, name: str | None) -> None:
         import jwt
 
         # A look that hangs takes one thread, else forged tokens would take them all.
@@ -69,20 +87,74 @@ class ServerKeys:
         try:
             if self._due(name):  # and wasn't asked for while this one waited
                 self._keys, self._fetched = self._fetch(), self._clock()
-        except jwt.PyJWKClientConnectionError:
-            self._failed, self._address = self._clock(), ""  # it may have moved
+        except jwt.PyJWKClientConnectionError as error:
+            self._failed = self._clock()
+            log.warning("the keys of tokens can't be asked for: %s", error)
         finally:
             self._asking.release()
 
-    def _fetch(self) -> dict[str, Any]:
+    def _fetch(self) -> dict[str | None, TokenKey]:
         import jwt
 
         try:
-            self._address = self._address or str(_json(f"{self._server}/.well-known/openid-configuration")["jwks_uri"])
-            found = jwt.PyJWKSet.from_dict(_json(self._address)).keys
+            # The document is read each time: the keys may have moved, and the issuer may have another name.
+            described = _json(f"{self._server}/.well-known/openid-configuration")
+            issuer = described.get("issuer")
+            if not (isinstance(issuer, str) and issuer):
+                if self._named:
+                    raise ValueError("the server's discovery document names no issuer")
+                issuer = ""
+            found = [each for each in _json(str(described["jwks_uri"]))["keys"] if isinstance(each, dict)]
+            keys = jwt.PyJWKSet([each for each in found if not _goes_by_certificate(each)]).keys
         except (jwt.PyJWTError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise jwt.PyJWKClientConnectionError(type(error).__name__) from None
-        return {key.key_id: key.key for key in found if key.key_id and key.public_key_use in ("sig", None)}
+            raise jwt.PyJWKClientConnectionError(_reason(error)) from None
+        signing = [key for key in keys if key.public_key_use in ("sig", None)]
+        nameless = [key for key in signing if key.key_id is None]
+        return {
+            # With several, none: which of them is meant nobody can tell.
+            **({None: TokenKey(nameless[0].key, issuer)} if len(nameless) == 1 else {}),
+            **{key.key_id: TokenKey(key.key, issuer) for key in signing if isinstance(key.key_id, str)},
+        }
+
+
+def read_json(text: str) -> Any:
+    """Return what a text of JSON says.
+
+    Raises:
+        ValueError: it is none, or an object in it has two members of one name: nobody can tell which is meant.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) < len(members):
+        names = [name for name, _ in members]
+        raise ValueError(f"two members are called {max(names, key=names.count)[:100]!r}")
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _name(header: Mapping[str, Any]) -> str | None:
+    """Return the key that a token names, None where it doesn't name any in any way."""
+    by_certificate = header.keys() & {"x5t", "x5t#S256"}
+    name: str | None = header.get("kid", "" if by_certificate else None)
+    return name
+
+
+def _goes_by_certificate(key: Mapping[str, Any]) -> bool:
+    return key.get("kid") is None and bool(key.keys() & {"x5c", "x5t", "x5t#S256"})
+
+
+def _reason(error: Exception) -> str:
+    # Others' exceptions may show what they read; the ValueErrors are our own, or say where JSON ends.
+    return str(error) if isinstance(error, ValueError) else type(error).__name__
 
 
 def _json(address: str) -> Any:
@@ -91,6 +163,6 @@ def _json(address: str) -> Any:
     try:
         answer = httpx.get(address, timeout=_ANSWER_SECONDS)
         answer.raise_for_status()
-        return answer.json()
+        return read_json(answer.text)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ValueError(type(error).__name__) from None

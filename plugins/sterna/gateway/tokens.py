@@ -2,17 +2,25 @@
 
 The settings are those of the catalog's own server (nessie/access.properties), so that one environment serves both:
 
-    QUARKUS_OIDC_PUBLIC_KEY         tokens signed by the private half of this key
-    QUARKUS_OIDC_AUTH_SERVER_URL    or an OpenID Connect server, whose keys are asked for
-    QUARKUS_OIDC_TOKEN_ISSUER       who must have made a token
-    QUARKUS_OIDC_TOKEN_AUDIENCE     what a token must be made for
-    QUARKUS_OIDC_ROLES_ROLE_CLAIM_PATH   where its roles stand; default `groups`
+    QUARKUS_OIDC_AUTH_SERVER_URL    an OpenID Connect server, whose keys are asked for; it goes before a key
+    QUARKUS_OIDC_PUBLIC_KEY         or tokens signed by the private half of this key
+    QUARKUS_OIDC_TOKEN_ISSUER       who must have made a token; `any`: anybody. Default: whom the server's discovery
+                                    document names; with a key alone, anybody
+    QUARKUS_OIDC_TOKEN_AUDIENCE     what a token must be made for: one of these, with commas between; default, or `any`:
+                                    anything
+    QUARKUS_OIDC_ROLES_ROLE_CLAIM_PATH   where its roles stand, with commas between several places. Default: `groups`;
+                                    where that has none, Keycloak's `realm_access/roles`
+    QUARKUS_OIDC_CLIENT_ID          and then Keycloak's `resource_access/<this>/roles`, too
+
+What that means is Quarkus' to say: a token is good here if and only if the catalog takes it, which a test asks a real
+one (tests/integration/gateway/test_tokens_oracle.py). That names where this one is stricter. No clock skew is forgiven.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import secrets
 import time
 from collections import OrderedDict
@@ -22,12 +30,27 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sterna.errors import CredentialError
-from sterna.gateway.keys import ServerKeys
+from sterna.gateway.keys import ServerKeys, TokenKey, read_json
 from sterna.gateway.replies import later, unauthorized
 
 # By name, for what a token says of its own algorithm is not to be trusted; none of them has a shared key.
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+_ANY = "any"
 _LONGEST_TOKEN = 8_192
+_LARGEST_TIME = 2.0**63
+_SLASH = re.compile(r'/(?=(?:[^"]*"[^"]*")*[^"]*$)')  # outside quotes
+# By these the catalog would refuse more than the gateway does, or find other roles.
+_UNKNOWN = (
+    "QUARKUS_OIDC_ROLES_ROLE_CLAIM_SEPARATOR",
+    "QUARKUS_OIDC_ROLES_SOURCE",
+    "QUARKUS_OIDC_TOKEN_AGE",
+    "QUARKUS_OIDC_TOKEN_REQUIRED_CLAIMS",
+    "QUARKUS_OIDC_TOKEN_REQUIRE_JWT_INTROSPECTION_ONLY",
+    "QUARKUS_OIDC_TOKEN_SIGNATURE_ALGORITHM",
+    "QUARKUS_OIDC_TOKEN_SUBJECT_REQUIRED",
+    "QUARKUS_OIDC_TOKEN_TOKEN_TYPE",
+    "QUARKUS_OIDC_TOKEN_VERIFY_ACCESS_TOKEN_WITH_USER_INFO",
+)
 _TICKET_SECONDS = 60.0
 _MOST_TICKETS = 10_000
 _AT_ONCE = 4  # tokens that are looked at, while at most one of these asks for keys
@@ -66,14 +89,16 @@ class TokenRules:
     """What a token has to say.
 
     Args:
-        issuer: who made it; "": anybody whose key fits.
-        audience: what for; "": for anything.
-        roles: the claim that has its roles, with `/` between the names of nested ones.
+        issuer: who made it; "any": anybody; "": whoever the key is said to belong to.
+        audiences: what for, one of these; none, or "any" alone: for anything.
+        roles: paths of the claims that have its roles, with `/` between the names of nested ones; none: by default.
+        client: the catalog's name at the issuer, which Keycloak gives roles of its own.
     """
 
     issuer: str = ""
-    audience: str = ""
-    roles: str = "groups"
+    audiences: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    client: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,33 +120,28 @@ class Tokens:
         if len(token) > _LONGEST_TOKEN:
             raise unauthorized("the token is not valid")
         try:
-            claims = jwt.decode(
-                token,
-                self.keys(token),
-                algorithms=_ALGORITHMS,
-                issuer=self.rules.issuer or None,
-                audience=self.rules.audience or None,
-                options={"require": ["exp"], "verify_aud": bool(self.rules.audience)},
-            )
+            key = self.keys(token)
+            claims = _signed(token, key)
+            ends = _checked(claims, self.rules, key.issuer)
         except jwt.PyJWKClientConnectionError:
             raise later("the keys of tokens can't be asked for now") from None
-        except jwt.ExpiredSignatureError:
-            raise unauthorized("the token has ended") from None
         except (jwt.PyJWTError, ValueError, TypeError):
             # Why is nobody's business: whoever forges one learns nothing.
             raise unauthorized("the token is not valid") from None
-        return Reader(str(claims.get("sub", ""))[:200], _roles(claims, self.rules.roles), float(claims["exp"]))
+        if ends <= int(time.time()):
+            raise unauthorized("the token has ended")
+        return Reader((claims.get("sub") or "")[:200], _roles(claims, self.rules), float(ends))
 
 
 class _Keys(Protocol):
-    def __call__(self, token: str) -> Any: ...
+    def __call__(self, token: str) -> TokenKey: ...
 
 
 @dataclass(frozen=True)
 class _OneKey:
-    key: Any = field(repr=False)
+    key: TokenKey
 
-    def __call__(self, token: str) -> Any:
+    def __call__(self, token: str) -> TokenKey:
         return self.key
 
 
@@ -129,17 +149,31 @@ def verifier(environment: Mapping[str, str]) -> Verifier | None:
     """Return what verifies tokens by the catalog's own settings, None where there are no keys.
 
     Raises:
-        CredentialError: a key is named that is none.
+        CredentialError: a key is named that is none, or a setting by which the catalog may refuse more than this does.
     """
     rules = TokenRules(
         environment.get("QUARKUS_OIDC_TOKEN_ISSUER", ""),
-        environment.get("QUARKUS_OIDC_TOKEN_AUDIENCE", ""),
-        environment.get("QUARKUS_OIDC_ROLES_ROLE_CLAIM_PATH", "") or "groups",
+        _listed(environment.get("QUARKUS_OIDC_TOKEN_AUDIENCE", "")),
+        _listed(environment.get("QUARKUS_OIDC_ROLES_ROLE_CLAIM_PATH", "")),
+        environment.get("QUARKUS_OIDC_CLIENT_ID", ""),
     )
-    if text := environment.get("QUARKUS_OIDC_PUBLIC_KEY", ""):
-        return Tokens(rules, _OneKey(_public_key(text)))
     server = environment.get("QUARKUS_OIDC_AUTH_SERVER_URL", "")
-    return Tokens(rules, ServerKeys(server)) if server else None
+    text = environment.get("QUARKUS_OIDC_PUBLIC_KEY", "")
+    if not (server or text):
+        return None
+    if unknown := sorted(name for name, value in environment.items() if value and name.startswith(_UNKNOWN)):
+        raise CredentialError(
+            f"the gateway can't do what {unknown[0]} says, and would take tokens that the catalog refuses"
+        )
+    # Given both, the catalog asks the server, and the key is nothing to it.
+    if server:
+        return Tokens(rules, ServerKeys(server, named=not rules.issuer))
+    return Tokens(rules, _OneKey(TokenKey(_public_key(text))))
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    """Return the values of a setting; as in Quarkus a backslash goes before a comma that is part of one."""
+    return tuple(re.sub(r"\\(.)", r"\1", each) for each in re.split(r"(?<!\\),", text) if each)
 
 
 def _public_key(text: str) -> Any:
@@ -152,13 +186,81 @@ def _public_key(text: str) -> Any:
         raise CredentialError("QUARKUS_OIDC_PUBLIC_KEY is no public key: expected Base64 of DER, or PEM") from None
 
 
-def _roles(claims: Mapping[str, Any], path: str) -> frozenset[str]:
+def _signed(token: str, key: TokenKey) -> dict[str, Any]:
+    """Return the claims of a token that the key's owner signed."""
+    import jwt
+
+    found = jwt.PyJWS().decode_complete(token, key.key, algorithms=_ALGORITHMS)
+    header = read_json(jwt.utils.base64url_decode(token.partition(".")[0]).decode())
+    if str(header.get("cty", "")).lower() in ("jwt", "application/jwt"):
+        raise ValueError("another token is inside")
+    claims = read_json(found["payload"].decode())
+    if not isinstance(claims, dict):
+        raise ValueError("no claims")
+    return claims
+
+
+def _checked(claims: Mapping[str, Any], rules: TokenRules, issuer: str) -> int:
+    """Return when a token ends; that may be over.
+
+    Raises:
+        ValueError: it isn't good for another reason.
+    """
+    for name in ("iss", "sub", "jti", "upn", "preferred_username"):
+        if not isinstance(claims.get(name, ""), str | None):
+            raise ValueError(f"{name} is no text")
+    ends, made, begins = (_seconds(claims, name) for name in ("exp", "iat", "nbf"))
+    # A token made in the future is good, as clocks differ; one that begins there isn't.
+    if ends is None or made is None or ends < made or (begins is not None and begins > int(time.time())):
+        raise ValueError("its times are absent or wrong")
+    wanted = rules.issuer or issuer
+    if wanted and rules.issuer != _ANY and claims.get("iss") != wanted:
+        raise ValueError("another issuer")
+    if rules.audiences not in ((), (_ANY,)) and not set(rules.audiences) & _audiences(claims.get("aud")):
+        raise ValueError("another audience")
+    if claims.get("typ") == "Refresh":
+        raise ValueError("Keycloak's refresh tokens are for Keycloak")
+    return ends
+
+
+def _seconds(claims: Mapping[str, Any], name: str) -> int | None:
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) >= _LARGEST_TIME:
+        raise ValueError(f"{name} is no time")
+    return int(value)
+
+
+def _audiences(value: Any) -> set[str]:
+    values = value if isinstance(value, list) else [value]
+    if not all(isinstance(each, str) for each in values):
+        raise ValueError("aud is no text")
+    return set(values)
+
+
+def _roles(claims: Mapping[str, Any], rules: TokenRules) -> frozenset[str]:
+    if rules.roles:
+        found = [each for path in rules.roles for each in _said(claims, path.strip())]
+    elif not (found := _said(claims, "groups")):
+        found = _said(claims, "realm_access/roles")
+        if rules.client:
+            found += _said(claims, f"resource_access/{rules.client}/roles")
+    return frozenset(each for each in found if isinstance(each, str))
+
+
+def _said(claims: Mapping[str, Any], path: str) -> list[Any]:
+    """Return what stands at a path; what is no text is no role, but it is there."""
+    names = _SLASH.split(path) if path.find("/") > 0 else [path]
+    while len(names) > 1 and not names[-1]:
+        names.pop()
     found: Any = claims
-    for name in path.replace('"', "").split("/"):
-        found = found.get(name) if isinstance(found, dict) else None
+    for name in names:
+        found = found.get(name.replace('"', "")) if isinstance(found, dict) else None
     if isinstance(found, str):
-        found = found.split()
-    return frozenset(each for each in found if isinstance(each, str)) if isinstance(found, list) else frozenset()
+        found = found.split(" ")
+    found = found if isinstance(found, list) else [found]
+    return [each for each in found if each is not None and (not isinstance(each, str) or each.strip())]
 
 
 class Verifying:

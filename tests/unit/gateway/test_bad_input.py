@@ -371,7 +371,7 @@ def test_keys_of_an_open_id_server_are_asked_for(access: Access, tmp_path: Path)
     class Server(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             address = f"http://127.0.0.1:{self.server.server_port}"  # type: ignore[attr-defined]
-            found = {"keys": [jwk]} if self.path == "/keys" else {"jwks_uri": f"{address}/keys"}
+            found = {"keys": [jwk]} if self.path == "/keys" else {"issuer": address, "jwks_uri": f"{address}/keys"}
             self.send_response(200)
             self.end_headers()
             self.wfile.write(json.dumps(found).encode())
@@ -381,9 +381,11 @@ def test_keys_of_an_open_id_server_are_asked_for(access: Access, tmp_path: Path)
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        verify = verifier({"QUARKUS_OIDC_AUTH_SERVER_URL": f"http://127.0.0.1:{server.server_port}"})
+        address = f"http://127.0.0.1:{server.server_port}"
+        verify = verifier({"QUARKUS_OIDC_AUTH_SERVER_URL": address})
         assert verify is not None
-        claims = {"sub": "ann", "groups": ["reader"], "exp": time.time() + 60}
+        now = int(time.time())
+        claims = {"iss": address, "sub": "ann", "groups": ["reader"], "iat": now, "exp": now + 60}
         token = jwt.encode(claims, access._key, algorithm="RS256", headers={"kid": "one"})
         assert verify(token).roles == {"reader"}
         server.shutdown()

@@ -21,17 +21,20 @@ from sterna.gateway import tokens
 from sterna.gateway.gateway import Gateway
 from sterna.gateway.keys import FAILED_SECONDS, FRESH_SECONDS, KEPT_SECONDS, UNKNOWN_SECONDS, ServerKeys
 from sterna.gateway.replies import RefusedRequest
-from sterna.gateway.tokens import Reader, TokenRules, Tokens
+from sterna.gateway.tokens import Reader, TokenRules, Tokens, Verifier, verifier
 from sterna.registry.model import Registry
 from sterna.replica.readers import Audience
 
 KEYS = {name: ec.generate_private_key(ec.SECP256R1()) for name in ("one", "two", "evil")}
 READER = Reader("ann", frozenset({"reader"}))
+NAMED = ("https://id", "https://else", "https://id/", "any", "", None)
 
 
-def token(name: str, key: str = "") -> str:
-    claims = {"sub": "ann", "groups": ["reader"], "exp": time.time() + 600}
-    return jwt.encode(claims, KEYS[key or name], algorithm="ES256", headers={"kid": name})
+def token(name: str, key: str = "", **claims: Any) -> str:
+    now = int(time.time())
+    said = {"iss": "https://id", "sub": "ann", "groups": ["reader"], "iat": now, "exp": now + 600, **claims}
+    said = {claim: value for claim, value in said.items() if value is not None}
+    return jwt.encode(said, KEYS[key or name], algorithm="ES256", headers={"kid": name})
 
 
 def public(name: str) -> dict[str, Any]:
@@ -44,6 +47,7 @@ class Issuer:
     """An OpenID Connect server and what verifies by its keys, with a clock that a test moves."""
 
     shown: list[str] = field(default_factory=lambda: ["one"])
+    issuer: str = '"issuer": "https://id", '
     now: float = 1000.0
     status: int = 200
     asked: int = 0
@@ -55,13 +59,13 @@ class Issuer:
         self.address = address
         self.verify = Tokens(TokenRules(), ServerKeys(address, lambda: self.now))
 
-    def answer(self, path: str) -> dict[str, Any]:
+    def answer(self, path: str) -> str:
         if path != "/keys":
-            return {"jwks_uri": f"{self.address}/keys"}
+            return f'{{{self.issuer}"jwks_uri": "{self.address}/keys"}}'
         self.asked += 1
         self.begun.release()
         self.go_on.wait(120)
-        return {"keys": [public(each) for each in self.shown]}
+        return json.dumps({"keys": [public(each) for each in self.shown]})
 
     def status_of(self, name: str, key: str = "") -> int:
         """What somebody with a token of a key is told."""
@@ -78,7 +82,7 @@ def issuer() -> Iterator[Issuer]:
 
     class Answering(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            said = json.dumps(made.answer(self.path)).encode()
+            said = made.answer(self.path).encode()
             self.send_response(made.status)
             self.end_headers()
             self.wfile.write(said)
@@ -144,6 +148,74 @@ def test_a_look_for_keys_that_hangs_takes_one_thread(issuer: Issuer, monkeypatch
         assert not first.done() and issuer.asked == 2
         issuer.go_on.set()
         assert first.result(20) == 401
+
+
+def accepts(verify: Verifier | None, token: str) -> bool:
+    assert verify is not None
+    try:
+        verify(token)
+    except RefusedRequest as refused:
+        assert refused.status == 401
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("configured", "taken"),
+    [("", ["https://id"]), ("https://else", ["https://else"]), ("any", list(NAMED))],
+)
+def test_the_issuer_is_the_one_that_the_server_names_unless_another_is_configured(
+    issuer: Issuer, configured: str, taken: list[str | None]
+) -> None:
+    verify = verifier({"QUARKUS_OIDC_AUTH_SERVER_URL": issuer.address, "QUARKUS_OIDC_TOKEN_ISSUER": configured})
+    assert [each for each in NAMED if accepts(verify, token("one", iss=each))] == taken
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "",
+        '"issuer": null, ',
+        '"issuer": "", ',
+        '"issuer": 5, ',
+        '"issuer": ["https://id"], ',
+        '"issuer": "https://id", "issuer": "https://id", ',
+        '"issuer": "https://else", "issuer": "https://id", ',
+    ],
+)
+def test_no_token_is_taken_from_a_server_that_doesn_t_say_who_it_is(
+    issuer: Issuer, named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    issuer.issuer = named
+    assert issuer.status_of("one") == 503 and "issuer" in caplog.text
+    issuer.issuer = '"issuer": "https://id", '
+    issuer.now += FAILED_SECONDS
+    assert issuer.status_of("one") == 200
+    issuer.issuer = named  # as in an outage
+    issuer.now += FRESH_SECONDS
+    assert issuer.status_of("one") == 200
+    issuer.now += KEPT_SECONDS
+    assert issuer.status_of("one") == 503
+
+
+def test_a_server_needs_no_name_where_the_issuer_is_configured(issuer: Issuer) -> None:
+    issuer.issuer = ""
+    for configured in ("https://id", "any"):
+        verify = verifier({"QUARKUS_OIDC_AUTH_SERVER_URL": issuer.address, "QUARKUS_OIDC_TOKEN_ISSUER": configured})
+        assert accepts(verify, token("one"))
+
+
+def test_a_server_that_names_anybody_is_taken_at_its_word(issuer: Issuer) -> None:
+    issuer.issuer = '"issuer": "any", '
+    assert [issuer.status_of("one"), accepts(issuer.verify, token("one", iss="any"))] == [401, True]
+
+
+def test_an_issuer_that_changes_its_name_is_believed_when_the_keys_are_asked_for_anew(issuer: Issuer) -> None:
+    assert issuer.status_of("one") == 200
+    issuer.issuer = '"issuer": "https://new", '
+    assert issuer.status_of("one") == 200
+    issuer.now += FRESH_SECONDS
+    assert issuer.status_of("one") == 401 and accepts(issuer.verify, token("one", iss="https://new"))
 
 
 def request() -> Request:

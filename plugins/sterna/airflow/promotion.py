@@ -25,7 +25,7 @@ _DOC = """\
 
 Trigger it by hand. `look` says what would happen and what may be lost. Then it waits for a person, under *Required
 Actions*; `promote` does it. With *planned* the present primary stops taking commits first, and nothing is lost;
-without, it has to be gone.
+without, it has to be gone: that is for the person who approves to make sure of.
 It is run by the Airflow of the region that is promoted, whose connections need the rights of `sterna catalog promote`.
 """
 
@@ -87,13 +87,15 @@ def refuse_unapproved(approved: str, promotion: Promotion, moves: Moves | None) 
         UsageError: nobody has approved it.
     """
     from sterna.errors import UsageError
-    from sterna.render.catalog import begins_text, moves_text
+    from sterna.render.catalog import begins_text, moves_text, unknown_lines
 
     again = "trigger the DAG again"
     if not approved:
         raise UsageError("nobody has approved this promotion: nothing is done", hint=again)
     if begins_text(promotion) not in approved:
         raise UsageError(f"another promotion was approved than {begins_text(promotion)!r}", hint=again)
+    if unknown := [line for line in unknown_lines(promotion) if line not in approved]:
+        raise UsageError(f"less was seen than when this was approved: {' '.join(unknown)}", hint=again)
     if moves and moves_text(moves) not in approved:
         raise UsageError("other tables would go on, or lose something else, than was approved", hint=again)
 

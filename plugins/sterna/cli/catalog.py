@@ -15,13 +15,13 @@ from sterna.cli.guard import guard
 from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, YesUnasked
 from sterna.cli.output import Output
 from sterna.cli.prompts import agreed
-from sterna.errors import SternaError, UsageError
+from sterna.errors import CredentialError, SternaError, UsageError
 from sterna.ha.promote import plan_promotion, promote
 from sterna.ha.rejoin import Rejoined, rejoin
-from sterna.ha.site import look_at_all
+from sterna.ha.site import look_at_all, tell_primary
 from sterna.ha.tables import plan_moves
 from sterna.registry.model import Registry
-from sterna.render.catalog import promoted_text, promotion_text, rejoined_text, status_text
+from sterna.render.catalog import promoted_text, promotion_text, rejoined_text, status_facts, status_text
 from sterna.replica.region import RegionContext, read_registry
 
 if TYPE_CHECKING:
@@ -35,10 +35,15 @@ catalog_app = typer.Typer(
 
 @catalog_app.command("status", epilog="Example: sterna catalog status")
 def catalog_status(registry: RegistryPath = DEFAULT_REGISTRY, as_json: AsJson = False) -> None:
-    """Show each region's catalog: who is the primary, who follows whom and how far behind. Changes nothing."""
+    """Show each region's catalog: who is the primary, who follows whom and how far behind. Changes nothing.
+
+    Exit 4 where who the primary is can't be told, or a region was not seen; 3 where its credential is missing.
+    """
     sites = list(look_at_all(_registry_of_copies(registry).regions, credentials()).values())
-    Output(as_json).result({"sites": sites}, status_text(sites))
-    if any(site.problem for site in sites):
+    Output(as_json).result(status_facts(sites), status_text(sites))
+    if any(site.unasked for site in sites):
+        raise typer.Exit(CredentialError.exit_code)
+    if not tell_primary(sites).known:
         raise typer.Exit(exits.LATER)
 
 
@@ -140,7 +145,7 @@ def catalog_guard(
 ) -> None:
     """Take the right to write from a region's catalog as soon as another one is the primary.
 
-    Run it before Nessie starts, and beside it. It acts at once, for nobody is there to ask.
+    Run it before Nessie starts, and beside it. It acts at once, for nobody is there to ask. Exit 4 where it can't tell.
     """
     opened = _registry_of_copies(registry, region)
     pause = parse_duration("--every", every).total_seconds() if every else None

@@ -6,13 +6,15 @@ import time
 from collections.abc import Callable
 
 from sterna.edges.secrets import Secrets
-from sterna.errors import CatalogUnreachable, DatabaseUnreachable
-from sterna.ha.rejoin import fence_if_old
+from sterna.errors import CatalogError, CatalogUnreachable, CredentialError
+from sterna.ha.rejoin import Guarded, guard_region
 from sterna.registry.model import Registry
 
 
 def guard(registry: Registry, secrets: Secrets, name: str, pause: float | None, say: Callable[[str], None]) -> None:
     """Fence a region's catalog while another one is the primary; once, or again and again until interrupted.
+
+    Again and again it goes on whatever it can't see, for it may see it the next time; it says so whenever that changes.
 
     Args:
         registry: all regions have a `catalog.database`.
@@ -22,24 +24,38 @@ def guard(registry: Registry, secrets: Secrets, name: str, pause: float | None, 
         say: called with who the primary is, whenever that changes.
 
     Raises:
-        CatalogUnreachable: once: no other region answers.
-        DatabaseUnreachable: once: the region's own Postgres does not.
+        CatalogUnreachable: once: whether the region is still the primary can't be told, since another one was not seen.
+        CatalogError: once: see `guard_region`.
+        CredentialError: once: the region's own credential is missing.
     """
     known = ""
     while True:
         try:
-            primary = fence_if_old(registry.region(name), registry, secrets)
-            if primary != known:
-                say(_line(name, primary))
-            known = primary
-        except (CatalogUnreachable, DatabaseUnreachable) as error:
+            line = _line(name, guard_region(registry.region(name), registry, secrets))
+        except (CatalogError, CredentialError) as error:
             if pause is None:
                 raise
-            say(str(error))
+            line = str(error)
+        if line != known:
+            say(line)
+        known = line
         if pause is None:
             return
         time.sleep(pause)
 
 
-def _line(name: str, primary: str) -> str:
-    return f"{name} is the primary" if primary == name else f"{primary} is the primary: {name} takes no commits"
+def _line(name: str, found: Guarded) -> str:
+    """Return who the primary is.
+
+    Raises:
+        CatalogUnreachable: that can't be told.
+    """
+    if found.unseen:
+        raise CatalogUnreachable(
+            f"can't tell whether {name} is still the primary: as far as was seen it is, epoch {found.epoch}; not seen: "
+            f"{'; '.join(f'{region}: {why}' for region, why in found.unseen.items())}",
+            hint="once all answer, run this again; to go on without, see docs/operations.md",
+        )
+    if found.primary == name:
+        return f"{name} is the primary"
+    return f"{found.primary} is the primary: {name} takes no commits"

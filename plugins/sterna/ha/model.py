@@ -1,8 +1,9 @@
-"""What a region's catalog looks like from outside."""
+"""What a region's catalog looks like from outside, and what some of them tell about the primary."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from sterna.edges.postgres.epoch import Epoch
@@ -51,8 +52,9 @@ class CatalogSite:
 
     Args:
         region: its name.
-        problem: why it can't be looked at, or "".
+        problem: why it can't be looked at, or ""; then nothing below is known.
         refuses: that is because it answers and refuses: so it may be at work.
+        unasked: that is because its credential is missing here, and it was not asked: so it may be at work.
         epoch: the newest epoch that it knows.
         writable: its Nessie has the right to write references.
         main: head of `main` as it serves it, "" when it was not seeded yet.
@@ -64,9 +66,41 @@ class CatalogSite:
     region: str
     problem: str = ""
     refuses: bool = False
+    unasked: bool = False
     epoch: Epoch | None = None
     writable: bool = False
     main: str = ""
     references: str = ""
     following: Following | None = None
     slots: tuple[Slot, ...] = ()
+
+    @property
+    def silent(self) -> bool:
+        """It gives no answer: it may be gone, or only out of reach from here."""
+        return bool(self.problem) and not self.refuses and not self.unasked
+
+    @property
+    def unseen(self) -> str:
+        """In a word or two why it was not seen, "" when it was."""
+        if not self.problem:
+            return ""
+        return "refuses" if self.refuses else "was not asked" if self.unasked else "does not answer"
+
+
+@dataclass(frozen=True)
+class Primary:
+    """Who the primary is, as far as the regions' catalogs tell.
+
+    Args:
+        known: every region was seen, and nothing contradicts anything.
+        region: the primary; "" where there is none yet, and where that can't be told.
+        newest: the newest epoch that was seen, None where no region that was seen knows one.
+        unseen: by region, why its catalog was not seen: it may know a newer epoch.
+        doubts: what contradicts itself in what was seen.
+    """
+
+    known: bool
+    region: str
+    newest: Epoch | None
+    unseen: Mapping[str, str] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()

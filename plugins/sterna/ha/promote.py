@@ -11,11 +11,20 @@ from sterna.edges.nessie.catalog import open_nessie
 from sterna.edges.postgres.connection import connected
 from sterna.edges.postgres.epoch import Epoch
 from sterna.edges.secrets import Secrets
-from sterna.errors import CatalogError, DatabaseRefused, DatabaseUnreachable, NotPrimary, SternaError, UsageError
-from sterna.ha.model import CatalogSite
+from sterna.errors import CatalogError, CatalogUnreachable, NotPrimary, SternaError, UsageError
+from sterna.ha.model import CatalogSite, Primary
 from sterna.ha.rejoin import Lost, bring_back
 from sterna.ha.seed import unsubscribe
-from sterna.ha.site import fence, look_at_all, newest_epoch, prepare, raise_epoch, references_digest, unfence
+from sterna.ha.site import (
+    fence,
+    look_at_all,
+    prepare,
+    raise_epoch,
+    references_digest,
+    tell_primary,
+    unfence,
+    unseen_error,
+)
 from sterna.ha.tables import Moves, move
 from sterna.registry.model import SOURCE_BRANCH, Region, Registry
 from sterna.replica.region import RegionContext
@@ -36,7 +45,9 @@ class Promotion:
         main: head of `main` that the region has.
         newest: when that was committed, None where its Nessie doesn't say: what the old primary took later is lost,
             unless it returns.
-        silent: regions that don't answer and have to be seeded once they do.
+        silent: regions that don't answer and have to be seeded once they do; nobody can tell whether they know a newer
+            epoch.
+        resumed: the region is the one of the newest epoch, and takes no commits: another one may have replaced it.
     """
 
     region: str
@@ -47,6 +58,7 @@ class Promotion:
     main: str
     newest: datetime | None
     silent: tuple[str, ...]
+    resumed: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,21 +90,29 @@ def plan_promotion(registry: Registry, secrets: Secrets, name: str, *, planned: 
         planned: stop the old primary first and wait for equality.
 
     Raises:
-        UsageError: the promotion makes no sense, or would lose more than another one; the message says which.
+        UsageError: the promotion makes no sense, would lose more than another one, or might make a second primary; the
+            message says which.
+        CatalogUnreachable: whether there is a primary can't be told.
         DatabaseUnreachable: a region that has to answer does not.
         DatabaseRefused: it refuses the login.
+        CredentialError: its credential is missing.
     """
     sites = look_at_all(registry.regions, secrets)
-    target, newest = sites[name], newest_epoch(list(sites.values()))
+    target, told = sites[name], tell_primary(list(sites.values()))
+    newest = told.newest
     if target.problem:
-        kind = DatabaseRefused if target.refuses else DatabaseUnreachable
-        raise kind(f"region {name} can't be promoted: {target.problem}")
+        raise unseen_error(target, f"region {name} can't be promoted: ")
     old = newest.region if newest else ""
-    if newest and old == name:
+    if newest is None:
+        epoch = Epoch(1, name)
+        _refuse_first(told)
+    elif old == name:
         epoch = newest  # begun and not finished, or finished: the same steps again do no harm
+        _refuse_again(sites, newest, planned)
     else:
-        epoch = Epoch(newest.number + 1 if newest else 1, name)
+        epoch = Epoch(newest.number + 1, name)
         _refuse(sites, name, old, planned)
+    _refuse_unread(sites)
     return Promotion(
         region=name,
         epoch=epoch,
@@ -102,6 +122,7 @@ def plan_promotion(registry: Registry, secrets: Secrets, name: str, *, planned: 
         main=target.main,
         newest=None if planned else _newest(registry.region(name), secrets),
         silent=tuple(site.region for site in sites.values() if site.problem),
+        resumed=old == name and not target.writable,
     )
 
 
@@ -169,10 +190,54 @@ def _newest(region: Region, secrets: Secrets) -> datetime | None:
     return commit.commit_time if commit else None
 
 
+def _refuse_first(told: Primary) -> None:
+    """Refuse to begin the first epoch unless it is known that there is none."""
+    if told.unseen:
+        raise CatalogUnreachable(
+            f"can't tell whether there is a primary already: {'; '.join(told.unseen.values())}",
+            hint="before the first epoch every region has to be seen; nothing was changed",
+        )
+    if told.doubts:
+        raise UsageError(f"can't tell whether there is a primary already: {'; '.join(told.doubts)}")
+
+
+def _refuse_again(sites: Mapping[str, CatalogSite], newest: Epoch, planned: bool) -> None:
+    """Refuse to go on with an epoch that the region does not know itself, or after which another one may have begun."""
+    target = sites[newest.region]
+    if target.epoch != newest:
+        raise UsageError(
+            f"region {target.region} does not know its own epoch {newest}: its database was emptied or restored, and "
+            "the others would become copies of it",
+            hint="another region has the catalog; nothing was changed",
+        )
+    if planned and not target.writable:
+        _refuse_silent(sites, target.region)
+
+
+def _refuse_silent(sites: Mapping[str, CatalogSite], primary: str) -> None:
+    """Refuse while a region is silent that the primary, which takes no commits, may have made way for."""
+    if silent := [site for site in sites.values() if site.silent]:
+        raise UsageError(
+            f"{primary} takes no commits, and whether it was replaced can't be told: "
+            f"{'; '.join(site.problem for site in silent)}",
+            hint=f"without --planned, once it is certain that {', '.join(site.region for site in silent)} takes none",
+        )
+
+
+def _refuse_unread(sites: Mapping[str, CatalogSite]) -> None:
+    """Refuse while a region is at work and can't be read: it may be the primary by now."""
+    for site in sites.values():
+        if site.problem and not site.silent:
+            raise UsageError(
+                f"region {site.region} may be at work, and know a newer epoch: {site.problem}",
+                hint="mend its login here; or stop that server, if it is to be given up; nothing was changed",
+            )
+
+
 def _refuse(sites: Mapping[str, CatalogSite], name: str, old: str, planned: bool) -> None:
-    """Refuse what would lose more than it has to."""
-    if not old:
-        return
+    """Refuse what would lose more than it has to, or might make a second primary."""
+    if old not in sites:
+        raise UsageError(f"the primary {old} is not in this registry: nobody can ask it whether it takes commits")
     target, primary = sites[name], sites[old]
     if target.following is None or target.following.region != old:
         raise UsageError(f"region {name} does not follow the primary {old}: it can't take over what it has not got")
@@ -182,10 +247,13 @@ def _refuse(sites: Mapping[str, CatalogSite], name: str, old: str, planned: bool
                 f"a planned promotion needs the primary: {primary.problem}",
                 hint="without --planned, if it is gone for good",
             )
+        if not primary.writable:
+            _refuse_silent(sites, old)
         return
-    if primary.refuses:
+    if primary.problem and not primary.silent:
         raise UsageError(
-            f"the primary {old} answers, and may take commits: {primary.problem}",
+            f"the primary {old} {'answers' if primary.refuses else 'was not asked'}, and may take commits: "
+            f"{primary.problem}",
             hint="mend the login, then use --planned; or stop that server, if it is to be given up",
         )
     if not primary.problem and primary.writable:

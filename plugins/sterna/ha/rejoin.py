@@ -6,8 +6,8 @@ What only it has is kept on branches, then it becomes a copy like the others.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 from sterna.catalog.model import Commit
 from sterna.edges.nessie.catalog import NessieCatalog, open_nessie
 from sterna.edges.postgres.connection import connected
-from sterna.edges.postgres.epoch import find_primary, read_epoch
+from sterna.edges.postgres.epoch import Epoch, read_epoch
 from sterna.edges.secrets import Secrets
-from sterna.errors import CatalogUnreachable, DatabaseRefused, DatabaseUnreachable, NotPrimary, UsageError
+from sterna.errors import CatalogUnreachable, NotPrimary, UsageError
+from sterna.ha.model import CatalogSite, Primary
 from sterna.ha.seed import Seeded, copy_missing, seed
-from sterna.ha.site import fence, look_at_all, newest_epoch, prepare
+from sterna.ha.site import fence, look_at_all, prepare, tell_primary, unseen_error
 from sterna.registry.model import SOURCE_BRANCH, Region, Registry
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 _HEADS = "refs/heads/"
 # Clocks of two Nessie servers may differ by this much: a commit's parent is at most so much younger than itself.
 _SLACK = timedelta(minutes=10)
+# Where a branch without commits points, in Nessie.
+_NO_ANCESTOR = "2e1cfa82b035c26cbbbdae632cea070514eb8b773f616aaeaf668e2f0be8f10d"
+_FIRST = "sterna catalog promote --region <the first one>"
 
 
 @dataclass(frozen=True)
@@ -69,13 +73,19 @@ def rejoin(
         keep: look for commits that only this region has; without it they are forgotten.
 
     Raises:
-        UsageError: the region is the primary.
+        UsageError: the region is the primary; or another region is at work and can't be read.
+        NotPrimary: the region of the newest epoch does not say itself that it takes commits.
+        CatalogUnreachable: who the primary is can't be told.
         DatabaseUnreachable: one of the two does not answer.
+        DatabaseRefused: one of the two refuses the login.
+        CredentialError: a credential of one of the two is missing.
     """
-    target, source = registry.region(name), find_primary(registry.regions, secrets)
-    if target is source:
-        raise UsageError(f"region {name} is the primary: there is nothing that it could follow")
-    return bring_back(registry, target, source, secrets, say, keep=keep)
+    sites = look_at_all(registry.regions, secrets)
+    source = registry.region(_source(sites, name))
+    for site in sites.values():
+        if site.problem:
+            say(f"{site.region} was not seen; whether it knows a newer epoch can't be told: {site.problem}")
+    return bring_back(registry, registry.region(name), source, secrets, say, keep=keep)
 
 
 def bring_back(
@@ -91,10 +101,13 @@ def bring_back(
 
     Raises:
         DatabaseUnreachable: one of the two does not answer.
+        UsageError: the region has commits and knows no epoch: which of them only it has can't be told.
     """
     lost: tuple[Lost, ...] = ()
     with connected(target, secrets) as connection, connected(source, secrets) as of:
-        if keep and read_epoch(connection) is not None:
+        if keep and read_epoch(connection) is None:
+            _refuse_history(connection, target)
+        elif keep:
             prepare(connection, target)
             fence(connection, target)
             say(f"{target.name} takes no commits")
@@ -104,44 +117,123 @@ def bring_back(
     return Rejoined(seed(target, source, others, secrets, say), lost)
 
 
+@dataclass(frozen=True)
+class Guarded:
+    """What a guard found out.
+
+    Args:
+        primary: the region of the newest epoch that was seen.
+        epoch: that epoch.
+        unseen: by region, why it was not seen, where that leaves open whether the guarded region is the primary; empty
+            where another one is, for epochs only grow.
+    """
+
+    primary: str
+    epoch: Epoch
+    unseen: Mapping[str, str] = field(default_factory=dict)
+
+
 def fence_if_old(region: Region, registry: Registry, secrets: Secrets) -> str:
+    """Do what `guard_region` does, and return the region of the newest epoch that was seen."""
+    return guard_region(region, registry, secrets).primary
+
+
+def guard_region(region: Region, registry: Registry, secrets: Secrets) -> Guarded:
     """Fence a region's catalog when another region knows a newer epoch; what is run before and beside a region's
-    Nessie servers.
+    Nessie servers. It never gives a right back.
 
     Args:
         region: the region.
         registry: all regions have a `catalog.database`.
         secrets: finds credentials.
 
-    Returns:
-        The region that is the primary.
-
     Raises:
         DatabaseUnreachable: the region's own Postgres does not answer.
-        CatalogUnreachable: no other region's does, so that nobody can tell.
-        NotPrimary: no region was ever promoted.
+        DatabaseRefused: it refuses the login.
+        CredentialError: its credential is missing.
+        CatalogUnreachable: no other region was seen, or one of them was not and the others know no epoch: nobody can
+            tell.
+        NotPrimary: no region was ever promoted; or the region is named the primary and does not know it.
     """
     sites = look_at_all(registry.regions, secrets)
     own = sites.pop(region.name)
     if own.problem:
-        raise (DatabaseRefused if own.refuses else DatabaseUnreachable)(own.problem)
+        raise unseen_error(own)
     if sites and all(site.problem for site in sites.values()):
         raise CatalogUnreachable(
             f"no other region answers, so that nobody can tell whether {region.name} may still be the primary; it "
-            f"knows epoch {own.epoch}",
+            f"knows epoch {own.epoch}: {'; '.join(site.problem for site in sites.values())}",
             hint="once one answers, run this again; to go on without, see docs/operations.md",
         )
-    newest = newest_epoch([own, *sites.values()])
+    told = tell_primary([own, *sites.values()])
+    newest = told.newest
     if newest is None:
+        raise _no_primary(told)
+    if newest.region == region.name and own.epoch != newest:
         raise NotPrimary(
-            "no region's catalog is the primary yet", hint="sterna catalog promote --region <the first one>"
+            f"{region.name} is named the primary of epoch {newest} and knows epoch {own.epoch} itself: its database "
+            "was emptied or restored",
+            hint="start no Nessie of it before it is certain which region has the catalog: sterna catalog status",
         )
     # Only where there is something to take: the fence waits for a commit under way, and new ones wait behind it.
     if newest.region != region.name and (own.writable or not own.main):
         with connected(region, secrets) as connection:
             prepare(connection, region)
             fence(connection, region)
+    return Guarded(newest.region, newest, told.unseen if newest.region == region.name else {})
+
+
+def _source(sites: Mapping[str, CatalogSite], name: str) -> str:
+    """Return the region to be followed: one that says itself that it is the primary, and takes commits."""
+    if sites[name].problem:
+        raise unseen_error(sites[name], f"whether region {name} is the primary itself can't be told: ")
+    told = tell_primary(list(sites.values()))
+    newest = told.newest
+    if newest is None:
+        raise _no_primary(told)
+    if newest.region == name:
+        raise UsageError(f"region {name} is the primary: there is nothing that it could follow")
+    source = sites.get(newest.region)
+    if source is None:
+        raise UsageError(f"the primary {newest.region} is not in this registry")
+    if source.problem:
+        raise unseen_error(source, f"the primary {newest.region} has to be seen: ")
+    if source.epoch != newest or not source.writable:
+        said = "takes no commits" if source.epoch == newest else f"knows epoch {source.epoch} itself"
+        raise NotPrimary(
+            f"{newest.region} is named the primary of epoch {newest}, and {said}: whom to follow can't be told",
+            hint="sterna catalog status",
+        )
+    for site in sites.values():
+        if site.problem and not site.silent:
+            raise UsageError(
+                f"region {site.region} may be at work, and know a newer epoch: {site.problem}",
+                hint="mend its login here, or stop that server; nothing was changed",
+            )
     return newest.region
+
+
+def _no_primary(told: Primary) -> CatalogUnreachable | NotPrimary:
+    """Return the error where no region that was seen knows an epoch."""
+    if not told.known:
+        why = "; ".join((*told.unseen.values(), *told.doubts))
+        return CatalogUnreachable(f"can't tell which region's catalog is the primary: {why}")
+    return NotPrimary("no region's catalog is the primary yet", hint=_FIRST)
+
+
+def _refuse_history(connection: Connection[Any], target: Region) -> None:
+    """Refuse where a region that knows no epoch has commits.
+
+    Nobody can tell since when they are its own, so that they would be forgotten.
+    """
+    there = connection.execute("SELECT to_regclass('refs2') IS NOT NULL").fetchone()
+    own = [name for name, head in _branches(connection).items() if head != _NO_ANCESTOR] if there and there[0] else []
+    if own:
+        raise UsageError(
+            f"region {target.name} has commits and knows no epoch: which of them only it has can't be told: "
+            f"{', '.join(sorted(own)[:5])}",
+            hint="sterna catalog reseed forgets them; nothing was changed",
+        )
 
 
 def _keep_lost(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from sterna.edges.postgres.connection import look_seconds, looking
+from sterna.edges.postgres.connection import look_seconds, looking, said_no
 from sterna.edges.postgres.epoch import Epoch, read_epoch
 from sterna.edges.secrets import Secrets
-from sterna.errors import DatabaseRefused, DatabaseUnreachable
-from sterna.ha.model import CatalogSite, Following, Slot
+from sterna.errors import CredentialError, DatabaseRefused, DatabaseUnreachable, SternaError
+from sterna.ha.model import CatalogSite, Following, Primary, Slot
 from sterna.registry.model import Region
 
 if TYPE_CHECKING:
@@ -56,15 +56,14 @@ def run_sql(connection: Connection[Any], name: str, **values: object) -> None:
 
 
 def look_at(region: Region, secrets: Secrets) -> CatalogSite:
-    """Return what a region's catalog looks like now; one that does not answer, or refuses, is a site with a problem.
+    """Return what a region's catalog looks like now.
 
-    Raises:
-        CredentialError: its credential is missing.
+    One that does not answer, that refuses, or whose credential is missing here, is a site with a problem.
     """
     try:
         with looking(region, secrets) as connection:
             return _look(connection, region)
-    except (DatabaseUnreachable, DatabaseRefused) as error:
+    except (DatabaseUnreachable, DatabaseRefused, CredentialError) as error:
         return _unseen(region, error)
 
 
@@ -81,9 +80,7 @@ def look_at_slots(region: Region, secrets: Secrets) -> tuple[Slot, ...]:
 
 
 def look_at_all(regions: Sequence[Region], secrets: Secrets) -> dict[str, CatalogSite]:
-    """Return all regions' catalogs by region, looked at together; one that is silent or refuses is a site with a
-    problem.
-    """
+    """Return all regions' catalogs by region, looked at together; one that can't be seen is a site with a problem."""
     from sterna.edges.postgres.limits import ask_all
 
     answers = ask_all(regions, lambda region: look_at(region, secrets), look_seconds)
@@ -93,13 +90,63 @@ def look_at_all(regions: Sequence[Region], secrets: Secrets) -> dict[str, Catalo
     }
 
 
-def _unseen(region: Region, error: DatabaseUnreachable | DatabaseRefused) -> CatalogSite:
-    return CatalogSite(region.name, problem=str(error), refuses=isinstance(error, DatabaseRefused))
+def _unseen(region: Region, error: DatabaseUnreachable | DatabaseRefused | CredentialError) -> CatalogSite:
+    if isinstance(error, CredentialError):
+        return CatalogSite(region.name, problem=str(error), unasked=True)
+    return CatalogSite(region.name, problem=str(error), refuses=said_no(error))
+
+
+def unseen_error(site: CatalogSite, before: str = "") -> SternaError:
+    """Return the error to raise where a site has to be seen and was not.
+
+    Args:
+        site: one with a problem.
+        before: what its text begins with.
+    """
+    kind = CredentialError if site.unasked else DatabaseRefused if site.refuses else DatabaseUnreachable
+    return kind(f"{before}{site.problem}")
 
 
 def newest_epoch(sites: Sequence[CatalogSite]) -> Epoch | None:
     """Return the newest epoch that any of some sites knows."""
     return max((site.epoch for site in sites if site.epoch), default=None)
+
+
+def tell_primary(sites: Sequence[CatalogSite]) -> Primary:
+    """Return who the primary is, as far as some sites tell.
+
+    That is known only where every region was seen and nothing contradicts anything: one that was not seen may know a
+    newer epoch than all others.
+    """
+    newest = newest_epoch(sites)
+    unseen = {site.region: site.problem for site in sites if site.problem}
+    if newest and newest.region not in {site.region for site in sites}:
+        unseen[newest.region] = "it is not in this registry"
+    doubts = tuple(_doubts(sites, newest))
+    known = bool(sites) and not unseen and not doubts
+    return Primary(known, newest.region if known and newest else "", newest, unseen, doubts)
+
+
+def _doubts(sites: Sequence[CatalogSite], newest: Epoch | None) -> Iterator[str]:
+    """Yield what can't be in regions that follow one primary."""
+    seen = [site for site in sites if not site.problem]
+    if newest is None:
+        for site in seen:
+            if site.following or site.slots:
+                does = f"follows {site.following.region}" if site.following else "keeps slots for others"
+                yield f"{site.region} {does}, and no region that was seen knows an epoch"
+        return
+    same = {site.epoch.region for site in seen if site.epoch and site.epoch.number == newest.number}
+    for region in sorted(same - {newest.region}):
+        yield f"{region} and {newest.region} both began an epoch {newest.number}"
+    for site in seen:
+        if site.region == newest.region:
+            if site.epoch != newest:
+                yield f"{site.region} itself does not know its epoch {newest}: its database was emptied or restored"
+            if site.following:
+                yield f"{site.region} began epoch {newest} and follows {site.following.region}"
+        elif site.writable and site.epoch == newest:
+            yield f"{site.region} knows epoch {newest} and takes commits, too"
 
 
 def fence(connection: Connection[Any], region: Region, *, patience: float = _PATIENCE) -> None:

@@ -2,36 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from sterna.catalog.model import Commit
 from sterna.errors import printable
-from sterna.ha.model import CatalogSite
+from sterna.ha.model import CatalogSite, Primary
 from sterna.ha.promote import Promoted, Promotion
 from sterna.ha.rejoin import Lost, Rejoined
-from sterna.ha.site import newest_epoch
+from sterna.ha.site import tell_primary
 from sterna.ha.tables import Moves
 from sterna.ingest.came_back import CameBack
 from sterna.render.lines import joined
+from sterna.render.plain import plain
+
+_SEEN_OR_NOT = ("region", "problem", "refuses", "unasked")
+_RUN_BOOK = 'docs/operations.md, "The primary is gone"'
 
 
 def status_text(sites: list[CatalogSite]) -> str:
-    """Return the regions' catalogs as lines for people."""
-    newest = newest_epoch(sites)
+    """Return the regions' catalogs as lines for people.
+
+    What to do stands there only where it is known: whoever was not seen may know better.
+    """
+    told = tell_primary(sites)
     return joined(
-        [
-            f"primary: {newest.region}, epoch {newest}"
-            if newest
-            else "no primary yet: sterna catalog promote --region <the first one>"
-        ]
-        + [f"{site.region}: {_site(site, newest.region if newest else '')}" for site in sites]
+        _primary_lines(sites, told)
+        + [f"{site.region}: {_site(site, told)}" for site in sites]
         + [
             f"  slot {slot.name} in {site.region}: {'' if slot.active else 'NOT '}active, {slot.behind} bytes "
-            f"behind, {slot.wal_status}" + (": sterna catalog reseed" if slot.wal_status == "lost" else "")
+            f"behind, {slot.wal_status}"
+            + (": sterna catalog reseed" if slot.wal_status == "lost" and site.region == told.region else "")
             for site in sites
             for slot in site.slots
         ]
+    )
+
+
+def status_facts(sites: Sequence[CatalogSite]) -> Mapping[str, object]:
+    """Return the regions' catalogs, and who the primary is, as data; what was not seen is null."""
+    return {"primary": tell_primary(sites), "sites": [_facts(site) for site in sites]}
+
+
+def _facts(site: CatalogSite) -> Mapping[str, object]:
+    facts: dict[str, object] = plain(site)
+    if not site.problem:
+        return facts
+    return {name: value if name in _SEEN_OR_NOT else None for name, value in facts.items()}
+
+
+def _primary_lines(sites: Sequence[CatalogSite], told: Primary) -> list[str]:
+    if told.known and told.newest:
+        return [f"primary: {told.newest.region}, epoch {told.newest}"]
+    if told.known:
+        return ["no primary yet: sterna catalog promote --region <the first one>"]
+    whys = [f"{site.region} {site.unseen}" for site in sites if site.problem]
+    # What was not seen and is no site is not in the registry.
+    named = {site.region for site in sites}
+    whys += [f"{region}: {why}" for region, why in told.unseen.items() if region not in named]
+    lines = [f"can't tell who the primary is: {'; '.join([*whys, *told.doubts]) or 'there is no region'}"]
+    if told.newest is None:
+        return [*lines, "as far as was seen, no region knows an epoch"]
+    lines.append(f"as far as was seen, primary: {told.newest.region}, epoch {told.newest}")
+    lines += [_primary_unseen(site) for site in sites if site.problem and site.region == told.newest.region]
+    return lines
+
+
+def _primary_unseen(site: CatalogSite) -> str:
+    """Return what is known of the region of the newest epoch where it was not seen: the decision is somebody's."""
+    if not site.silent:
+        return f"{site.region} may be at work, and take commits"
+    return (
+        f"whether {site.region} is down, or only can't be reached, can't be told from here; to replace it is the "
+        f"operator's decision, once it is certain that it takes no commits: {_RUN_BOOK}"
     )
 
 
@@ -45,8 +88,27 @@ def promotion_text(promotion: Promotion, moves: Moves | None = None) -> str:
         )
     elif promotion.old:
         lines += _unplanned_lines(promotion)
-    lines += [f"{name} does not answer: it has to rejoin later." for name in promotion.silent if name != promotion.old]
+    lines += unknown_lines(promotion)
     return joined([*lines, *(_moves_lines(moves) if moves else [])])
+
+
+def unknown_lines(promotion: Promotion) -> list[str]:
+    """Return what nobody can tell of a promotion, and whoever agrees to it takes upon himself."""
+    lines = [
+        f"{name} does not answer. Whether it takes commits can't be told from here: make sure that it takes none."
+        for name in promotion.silent
+        if name == promotion.old
+    ]
+    if promotion.resumed:
+        lines.append(
+            f"{promotion.region} is the one of epoch {promotion.epoch} and takes no commits now: it takes them again."
+        )
+    lines += [
+        f"{name} does not answer: it has to rejoin later. Whether it is the primary by now can't be told from here."
+        for name in promotion.silent
+        if name != promotion.old
+    ]
+    return lines
 
 
 def begins_text(promotion: Promotion) -> str:
@@ -56,10 +118,12 @@ def begins_text(promotion: Promotion) -> str:
 
 def _unplanned_lines(promotion: Promotion) -> list[str]:
     old, time = promotion.old, "%Y-%m-%d %H:%M:%S %Z"
-    heard = f"; it was heard last at {promotion.heard:{time}}" if promotion.heard else ""
+    heard = f"{old} was heard last at {promotion.heard:{time}}." if promotion.heard else ""
     newest = f"{promotion.newest:{time}}" if promotion.newest else "an unknown time: its Nessie does not answer"
     return [
-        f"{old} takes no commits{heard}. The newest commit on {promotion.region}'s main is of {newest}.",
+        *([] if old in promotion.silent else [f"{old} takes no commits."]),
+        *([heard] if heard else []),
+        f"The newest commit on {promotion.region}'s main is of {newest}.",
         f"What {old} committed after that is not here.",
         f"When it is back, `sterna catalog rejoin --region {old}` tells what that was and keeps it on branches.",
     ]
@@ -125,23 +189,39 @@ def _lost_lines(lost: Sequence[Lost]) -> list[str]:
     return lines
 
 
-def _site(site: CatalogSite, primary: str) -> str:
+def _site(site: CatalogSite, told: Primary) -> str:
     if site.problem:
-        return f"{'refuses' if site.refuses else 'does not answer'}: {site.problem}"
+        return f"{site.unseen}: {site.problem}"
+    primary = told.newest.region if told.newest else ""
     main = f"main {site.main[:12] or '(empty)'}"
     rights = "takes commits" if site.writable else "takes no commits"
     if site.region == primary:
-        return f"primary, {main}, {rights}" + ("" if site.writable else ": promotion not finished, repeat it")
-    warning = ", AN OLD PRIMARY: sterna catalog rejoin" if site.writable else ""
+        return f"{'primary' if told.known else 'primary as far as was seen'}, {main}, {rights}{_why_none(site, told)}"
+    # This holds whatever was not seen: epochs only grow, and a rejoin keeps what only this region has.
+    warning = ", AN OLD PRIMARY: sterna catalog rejoin" if site.writable and primary else ""
     follows = site.following
     if follows is None:
-        return f"{main}, {rights}{warning}, follows nobody" + ("" if site.writable else ": sterna catalog reseed")
+        reseed = ": sterna catalog reseed" if told.region and not site.writable else ""
+        return f"{main}, {rights}{warning}, follows nobody{reseed}"
     heard = f", heard {(datetime.now(UTC) - follows.heard).total_seconds():.0f} s ago" if follows.heard else ""
-    stale = f" (not the primary: sterna catalog rejoin --region {site.region})" if follows.region != primary else ""
+    stale = (
+        f" (not the primary: sterna catalog rejoin --region {site.region})"
+        if primary and follows.region != primary
+        else ""
+    )
     return (
         f"{main}, {rights}{warning}, follows "
         f"{follows.region}{stale}{'' if follows.working else ', NOT CONNECTED'}{heard}"
     )
+
+
+def _why_none(site: CatalogSite, told: Primary) -> str:
+    """Return why the region of the newest epoch takes no commits, and what to do where that is known."""
+    if site.writable:
+        return ""
+    if told.known:
+        return ": promotion not finished, repeat it"
+    return ": a switch is not finished, or another region has replaced it"
 
 
 def _commit(commit: Commit) -> str:

@@ -13,7 +13,7 @@ from sterna.replica.lag import Lags, held_lag
 from sterna.status.model import HeldNow, InTransitNow, RegionStatus
 
 _NAMED = 5  # tables in one alarm
-_SLOT_GONE = ("unreserved", "lost")
+_SLOT_SOUND = ("reserved", "extended")  # of any other word of Postgres' nobody knows whether the log is kept
 
 
 @dataclass(frozen=True)
@@ -160,6 +160,6 @@ def _slots(status: RegionStatus, limits: AlarmLimits) -> str:
     near = [
         f"{slot.name}: {slot.wal_status}, {'' if slot.active else 'NOT '}active, {slot.behind} bytes behind"
         for slot in status.slots
-        if slot.wal_status in _SLOT_GONE or (slot.used or 0.0) >= limits.slot
+        if slot.wal_status not in _SLOT_SOUND or (slot.used or 0.0) >= limits.slot
     ]
     return f"replication slots near or over max_slot_wal_keep_size: {'; '.join(near)}" if near else ""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from sterna.replica.region import RegionContext
 from sterna.services.upkeep import Upkeep
 from sterna.status.attempts import with_attempts
 from sterna.status.model import RegionStatus
 from sterna.status.read import read_status
 from sterna.status.refused import with_sizes
-from sterna.status.retention import short_retention
+from sterna.status.retention import with_short_retention
 from sterna.status.silent import with_silent
 from sterna.status.watched import with_oldest_evidence, with_slots, with_stored, with_transit
 
@@ -31,8 +29,7 @@ def gather_status(context: RegionContext, *, upkeep: Upkeep | None = None) -> Re
     found = watch_status(context, upkeep=upkeep)
     if found.cut_off:
         context = context.without_primary()
-    found = with_attempts(context, with_sizes(context, found))
-    return replace(found, short_retention=short_retention(context, found))
+    return with_short_retention(context, with_attempts(context, with_sizes(context, found)))
 
 
 def watch_status(context: RegionContext, *, evidence: bool = True, upkeep: Upkeep | None = None) -> RegionStatus:

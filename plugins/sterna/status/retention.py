@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from sterna.catalog.model import ICEBERG_TABLE, Content, key_name, parse_key
 from sterna.edges.stores.objects import Objects
@@ -15,7 +16,14 @@ _AGE = "history.expire.max-snapshot-age-ms"
 _DEFAULT_MS = 5 * 86_400_000  # Iceberg's
 _WARN_BEFORE = 2  # lags
 _LOOKED_AT = 64  # tables, all at once
+_NAMED = 3  # tables in one line
 _TIMEOUT = 3.0  # seconds: a region that is dark must not hold up the answer
+
+
+def with_short_retention(context: RegionContext, status: RegionStatus) -> RegionStatus:
+    """Return a region's status with the tables of `short_retention`, and what could not be looked at for them."""
+    short, unread = _judged(context, status)
+    return replace(status, short_retention=short, unseen=(*status.unseen, unread) if unread else status.unseen)
 
 
 def short_retention(context: RegionContext, status: RegionStatus) -> tuple[ShortRetention, ...]:
@@ -24,28 +32,36 @@ def short_retention(context: RegionContext, status: RegionStatus) -> tuple[Short
     Nothing is asked where there is no lag. Looked at are tables that changed since the watermark, are held or in
     transit, 64 of them; what can't be read at once is left out.
     """
+    return _judged(context, status)[0]
+
+
+def _judged(context: RegionContext, status: RegionStatus) -> tuple[tuple[ShortRetention, ...], str]:
+    """Return the tables, and a line on what could not be looked at, or ""."""
     lags = {item.held.key: item.lag_seconds or 0.0 for item in status.held}
     lags |= {item.held.key: item.lag_seconds or 0.0 for item in status.transit}
     if not lags and not status.watermark_lag_seconds:
-        return ()
+        return (), ""
     try:
         behind = dict(_behind(context, status, lags))
-    except CatalogError:
-        return ()  # a watermark that the catalog has forgotten, or a catalog that is gone: status itself tells
+    except CatalogError as error:  # a watermark that the catalog has forgotten, or a catalog that is gone
+        return (), f"how long main keeps what this region has not got: {error}"
     tables = {content.metadata_location: key for key, content in behind.items() if content.kind == ICEBERG_TABLE}
     chosen = {uri: key for uri, key in tables.items() if uri}
     lag = status.watermark_lag_seconds or 0.0
-    found = _properties(context, list(chosen)[:_LOOKED_AT])
+    found = dict(_properties(context, list(chosen)[:_LOOKED_AT]))
+    # What is held or in transit is told as that.
+    unread = sorted(key for uri, key in chosen.items() if uri not in found and key not in lags)
     judged = (
         ShortRetention(chosen[uri], kept, max(lag, lags.get(chosen[uri], 0.0)))
-        for uri, kept in found
+        for uri, kept in found.items()
         if kept is not None
     )
-    return tuple(
-        sorted(
-            (item for item in judged if item.keeps_seconds < _WARN_BEFORE * item.lag_seconds), key=lambda item: item.key
-        )
+    short = sorted(
+        (item for item in judged if item.keeps_seconds < _WARN_BEFORE * item.lag_seconds), key=lambda item: item.key
     )
+    more = ", …" if len(unread) > _NAMED else ""
+    line = f"how long main keeps the snapshots of {len(unread)} tables: {', '.join(unread[:_NAMED])}{more}"
+    return tuple(short), line if unread else ""
 
 
 def _behind(context: RegionContext, status: RegionStatus, held: Iterable[str]) -> Iterator[tuple[str, Content]]:
@@ -59,14 +75,15 @@ def _behind(context: RegionContext, status: RegionStatus, held: Iterable[str]) -
 
 
 def _properties(context: RegionContext, uris: list[str]) -> Iterator[tuple[str, float | None]]:
-    """Yield how many seconds each table keeps a snapshot; None where nothing expires them."""
+    """Yield how many seconds each table that can be read keeps a snapshot; None where nothing expires them."""
     from sterna.iceberg.metadata.table import read_table_metadata
 
     objects = Objects(context.mapping, context.secrets, timeout=_TIMEOUT, workers=_LOOKED_AT)
     for uri, data in objects.read_many(uris):
+        if not isinstance(data, bytes):
+            continue
         try:
-            known = read_table_metadata(data, uri, context.region.limits) if isinstance(data, bytes) else None
-            yield uri, _kept_seconds(known.properties if known else {"gc.enabled": "false"})
+            yield uri, _kept_seconds(read_table_metadata(data, uri, context.region.limits).properties)
         except (SternaError, ValueError):
             continue
 

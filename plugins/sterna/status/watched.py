@@ -11,6 +11,7 @@ from itertools import islice
 from sterna.edges.stores.objects import Objects
 from sterna.errors import CatalogError, CredentialError, StoreError, TableError
 from sterna.gc.evidence import newest_collected
+from sterna.ha.model import Slot
 from sterna.ha.seed import slot_of
 from sterna.ha.site import look_at_slots
 from sterna.replica.region import RegionContext
@@ -25,6 +26,8 @@ _TIMEOUT = 3.0  # seconds: a store that is dark must not hold up the answer
 def with_slots(context: RegionContext, status: RegionStatus) -> RegionStatus:
     """Return a region's status with the slots that matter to it; nothing is asked where the regions share a catalog.
 
+    A copy for which the primary keeps none gets nothing any more: that one is `missing`.
+
     Args:
         context: the region, as it was opened: also where the primary's Nessie does not answer its Postgres may.
         status: what is known already.
@@ -37,8 +40,10 @@ def with_slots(context: RegionContext, status: RegionStatus) -> RegionStatus:
     except (CatalogError, CredentialError) as error:
         return replace(status, unseen=(*status.unseen, f"the replication slots: {error}"))
     name = slot_of(context.region)
-    mine = slots if primary.name == context.region.name else tuple(slot for slot in slots if slot.name == name)
-    return replace(status, slots=mine)
+    if primary.name == context.region.name:
+        return replace(status, slots=slots)
+    mine = tuple(slot for slot in slots if slot.name == name)
+    return replace(status, slots=mine or (Slot(name, False, "missing", 0),))
 
 
 def with_transit(context: RegionContext, status: RegionStatus) -> RegionStatus:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,6 +55,19 @@ def test_what_nobody_approved_is_not_done(done: list[Promotion], approved: str) 
     with pytest.raises(UsageError, match=r"approved"):
         act(approved)
     assert done == []
+
+
+def test_what_was_approved_while_more_was_seen_is_not_done(
+    done: list[Promotion], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A region that went silent since may be the primary by now, and nobody was told so."""
+    darker = replace(NEXT, silent=("ap",))
+    monkeypatch.setattr("sterna.ha.promote.plan_promotion", lambda *_, planned: darker)
+    with pytest.raises(UsageError, match=r"less was seen than when this was approved: ap does not answer"):
+        act(SHOWN)
+    assert done == []
+    act(promotion_text(darker))
+    assert done == [darker]
 
 
 def test_a_question_without_a_look_before_it_is_not_asked() -> None:

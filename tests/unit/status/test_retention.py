@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from sterna.errors import CatalogUnreachable
 from sterna.render.status import short_line
 from sterna.status.model import ShortRetention
 from sterna.status.read import read_status
-from sterna.status.retention import short_retention
+from sterna.status.retention import short_retention, with_short_retention
 from tests.support.small_world import World, run
 
 
@@ -62,3 +65,21 @@ def test_a_table_that_can_not_be_read_now_is_left_out(world: World):
     status = read_status(context)
     assert [item.held.key for item in status.held] == ["ns.gone"]
     assert short_retention(context, status) == ()
+
+
+def test_what_could_not_be_looked_at_is_named(world: World, monkeypatch: pytest.MonkeyPatch):
+    """No warning there would be taken for none that is needed."""
+    world.commit(a=world.write("a"))
+    run(world)
+    world.commit(a=world.write("a"), gone=f"file://{world.folder}/us/lake/gone/metadata/00000-x.metadata.json")
+    context = world.context()
+    status = replace(read_status(context), watermark_lag_seconds=100.0)
+    found = with_short_retention(context, status)
+    assert (found.short_retention, found.unseen) == ((), ("how long main keeps the snapshots of 1 tables: ns.gone",))
+
+    def dark(*given: object) -> None:
+        raise CatalogUnreachable("Nessie does not answer")
+
+    monkeypatch.setattr("sterna.status.retention._behind", dark)
+    found = with_short_retention(context, status)
+    assert found.unseen == ("how long main keeps what this region has not got: Nessie does not answer",)

@@ -13,6 +13,7 @@ from sterna.ha.model import Slot
 from sterna.registry.model import Registry
 from sterna.replica.region import RegionContext
 from sterna.status import watched
+from sterna.status.alarms import AlarmLimits, alarms
 from sterna.status.gather import watch_status
 from sterna.status.read import read_status
 from sterna.status.watched import with_oldest_evidence, with_slots
@@ -91,3 +92,20 @@ def test_a_region_that_may_not_look_says_so(
     found = with_slots(eu, known)
     what = "refused the login" if error else "no credential catalog"
     assert found == replace(known, unseen=(f"the replication slots: {what}",))
+
+
+def test_a_copy_for_which_the_primary_keeps_no_slot_is_no_sound_one(
+    world: World, eu: RegionContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gets nothing any more, and nothing else would say so while nobody commits."""
+    eu.ports._primary_region = eu.registry.region("us")
+    monkeypatch.setattr(watched, "look_at_slots", lambda region, secrets: SLOTS[:1])
+    found = with_slots(eu, read_status(world.context()))
+    (alarm,) = (each for each in alarms(found, AlarmLimits(lag=1e9)) if each.kind == "slot")
+    assert "sterna_eu: missing, NOT active" in alarm.text
+
+
+@pytest.mark.parametrize("word", ["None", "unheard of"])
+def test_a_slot_of_which_postgres_does_not_say_that_its_log_is_kept_is_an_alarm(world: World, word: str) -> None:
+    found = replace(read_status(world.context()), slots=(Slot("sterna_eu", True, word, 0),))
+    assert [each.kind for each in alarms(found, AlarmLimits(lag=1e9))] == ["slot"]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sterna.edges.postgres.limits import LimitedConnection, PostgresLimits
 
 _CONNECT_SECONDS = 3
+_LETS_NOBODY_IN = "answers and lets nobody in"
 # A peer that vanished without a word is noticed after some 15 s, not after the hours of the system's default.
 _ALIVE = {"keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 2, "tcp_user_timeout": 15_000}
 
@@ -119,9 +120,24 @@ def _connected(region: Region, secrets: Secrets, limits: PostgresLimits, **more:
             raise DatabaseUnreachable(f"{where} does not answer: {connection.late}") from None
         if error.sqlstate is None and "authentication failed" in str(error):
             raise DatabaseRefused(f"{where} refused the login of credential {database.credential_id!r}") from None
+        if connection is None and (said := _fatal(error)):
+            raise DatabaseUnreachable(f"{where} {_LETS_NOBODY_IN}: {said}") from None
         raise DatabaseUnreachable(f"{where} does not answer: {_reason(error)}") from None
     except psycopg.Error as error:
         raise DatabaseRefused(f"{where} refused a statement: {_reason(error)}") from None
+
+
+def said_no(error: DatabaseUnreachable | DatabaseRefused) -> bool:
+    """Say whether an error comes from a Postgres that answers: so it is at work, for others if not for us."""
+    return isinstance(error, DatabaseRefused) or _LETS_NOBODY_IN in error.message
+
+
+def _fatal(error: Exception) -> str:
+    """Return what a server said that ended a connection before it stood, "" where none of the hosts said anything.
+
+    Too many connections, a rule in `pg_hba.conf`, or that it is starting: others may be served.
+    """
+    return next((line.partition("FATAL:")[2].strip() for line in str(error).splitlines() if "FATAL:" in line), "")
 
 
 def _database(region: Region) -> CatalogDatabase:

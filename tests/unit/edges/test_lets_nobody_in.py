@@ -1,0 +1,61 @@
+"""A Postgres that answers and lets nobody in is at work: it does not count as one that is gone."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from threading import Thread
+
+import pytest
+
+from sterna.edges.postgres.connection import looking, said_no
+from sterna.errors import DatabaseUnreachable, UsageError
+from sterna.ha.model import CatalogSite, Following
+from sterna.ha.promote import plan_promotion
+from sterna.ha.site import Epoch, look_at
+from tests.unit.edges.test_silent_postgres import NOBODY, registry, secrets
+
+FULL = b"SFATAL\0VFATAL\0C53300\0Msorry, too many clients already\0\0"
+
+
+@pytest.fixture
+def full() -> Iterator[str]:
+    """A server that has too many connections already."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    peer, _ = server.accept()
+                except OSError:
+                    return
+                with peer:
+                    peer.recv(4096)
+                    peer.sendall(b"E" + struct.pack("!I", len(FULL) + 4) + FULL)
+
+        Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_it_is_told_from_one_that_does_not_answer(full: str) -> None:
+    with (
+        pytest.raises(DatabaseUnreachable, match=r"answers and lets nobody in: sorry, too many clients") as found,
+        looking(registry("us", us=full).region("us"), secrets),
+    ):
+        pass
+    assert said_no(found.value)
+    assert found.value.remedy.value == "retry"
+    gone = look_at(registry(us=NOBODY).region("us"), secrets)
+    assert gone.silent and "does not answer" in gone.problem
+
+
+def test_no_other_region_is_forced_into_its_place(full: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = registry("us", us=full, eu=NOBODY)
+    us = look_at(ours.region("us"), secrets)
+    assert us.refuses
+    eu = CatalogSite("eu", epoch=Epoch(1, "us"), following=Following("us", True, 5, None))
+    monkeypatch.setattr("sterna.ha.promote.look_at_all", lambda regions, secrets: {"us": us, "eu": eu})
+    with pytest.raises(UsageError, match="the primary us answers, and may take commits"):
+        plan_promotion(ours, secrets, "eu", planned=False)

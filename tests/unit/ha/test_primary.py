@@ -1,0 +1,435 @@
+"""Who the primary is, is known only where every region was seen; elsewhere nothing is advised, begun or called well.
+
+A matrix over what two and three regions look like; nobody is connected to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sterna.cli.guard import guard
+from sterna.edges.postgres.epoch import Epoch
+from sterna.errors import (
+    CatalogUnreachable,
+    CredentialError,
+    DatabaseRefused,
+    DatabaseUnreachable,
+    NotPrimary,
+    SternaError,
+    UsageError,
+)
+from sterna.ha.model import CatalogSite, Following, Slot
+from sterna.ha.promote import Promotion, plan_promotion
+from sterna.ha.rejoin import bring_back, guard_region, rejoin
+from sterna.ha.site import look_at_all, tell_primary
+from sterna.render.catalog import promotion_text, status_text
+from tests.unit.cli.conftest import sterna  # noqa: F401 - a fixture
+from tests.unit.edges.test_silent_postgres import NOBODY, registry, secrets
+
+REGIONS = ("us", "eu", "ap")
+SEEN = ("primary", "follower", "fenced", "unseeded")
+UNSEEN = ("unreachable", "refuses", "credential missing")
+STATES = (*SEEN, *UNSEEN)
+MAIN = "ab" * 32
+OURS = registry(us=NOBODY, eu=NOBODY, ap=NOBODY)
+TWO = registry(us=NOBODY, eu=NOBODY)
+
+
+def site(region: str, state: str, named: str) -> CatalogSite:
+    """Return what a region looks like in a state, where region `named` began epoch 1."""
+    epoch = Epoch(1, named)
+    return {
+        "primary": CatalogSite(region, epoch=Epoch(1, region), writable=True, main=MAIN, references="r"),
+        "follower": CatalogSite(
+            region, epoch=epoch, main=MAIN, references="r", following=Following(named, True, 5, None)
+        ),
+        "fenced": CatalogSite(region, epoch=epoch, main=MAIN, references="r"),
+        "unseeded": CatalogSite(region),
+        "unreachable": CatalogSite(region, problem=f"Postgres of {region} does not answer"),
+        "refuses": CatalogSite(region, problem=f"Postgres of {region} refused", refuses=True),
+        "credential missing": CatalogSite(region, problem=f"no credential of {region}", unasked=True),
+    }[state]
+
+
+def matrix(first: str) -> Iterator[tuple[str, ...]]:
+    """Yield all states of two and of three regions where those of the first one are given."""
+    for count in (1, 2):
+        for others in product(STATES, repeat=count):
+            yield first, *others
+
+
+def cluster(*states: str) -> dict[str, CatalogSite]:
+    """Return regions in some states; the one that may be the primary began epoch 1."""
+    regions = REGIONS[: len(states)]
+    may = [name for name, state in zip(regions, states, strict=True) if state == "primary"]
+    may += [name for name, state in zip(regions, states, strict=True) if state in UNSEEN]
+    return {name: site(name, state, (*may, "us")[0]) for name, state in zip(regions, states, strict=True)}
+
+
+@pytest.fixture
+def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, CatalogSite]], None]:
+    """Let every command see the given sites."""
+
+    def see(sites: dict[str, CatalogSite]) -> None:
+        for module in ("promote", "rejoin"):
+            monkeypatch.setattr(f"sterna.ha.{module}.look_at_all", lambda regions, secrets: dict(sites))
+        monkeypatch.setattr("sterna.cli.catalog.look_at_all", lambda regions, secrets: dict(sites))
+
+    monkeypatch.setattr("sterna.ha.promote._newest", lambda region, secrets: None)
+    monkeypatch.setattr("sterna.cli.catalog.read_registry", lambda path: OURS)
+    return see
+
+
+@pytest.fixture
+def fenced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The regions that lost the right to write."""
+    done: list[str] = []
+
+    @contextmanager
+    def connected(region: Any, secrets: Any) -> Iterator[Any]:
+        yield region
+
+    monkeypatch.setattr("sterna.ha.rejoin.connected", connected)
+    monkeypatch.setattr("sterna.ha.rejoin.prepare", lambda connection, region: None)
+    monkeypatch.setattr("sterna.ha.rejoin.fence", lambda connection, region: done.append(region.name))
+    return done
+
+
+@pytest.mark.parametrize("first", STATES)
+def test_status_advises_only_what_is_known(first: str) -> None:
+    for states in matrix(first):
+        sites = list(cluster(*states).values())
+        told, text = tell_primary(sites), status_text(sites)
+        all_seen = not set(states) & set(UNSEEN)
+        if "promot" in text:
+            assert all_seen, text
+        if not all_seen:
+            assert not told.known
+        assert text.startswith("can't tell who the primary is: ") == (not told.known)
+        if not told.known:
+            assert (told.region, "reseed" in text) == ("", False)
+        for each in sites:
+            if each.problem:
+                assert each.unseen in text.splitlines()[0], "it is named where that is said"
+                assert each.problem in text, "and why, on its line"
+        if states.count("primary") > 1:
+            assert not told.known, "two began the same epoch"
+
+
+@pytest.mark.parametrize("first", STATES)
+def test_status_does_not_end_well_where_something_was_not_seen(
+    first: str,
+    look: Callable[..., None],
+    sterna: Any,  # noqa: F811
+) -> None:
+    for states in matrix(first):
+        sites = cluster(*states)
+        look(sites)
+        shown = sterna("catalog", "status", "--json")
+        facts = json.loads(shown.out)
+        told = tell_primary(list(sites.values()))
+        wanted = 3 if "credential missing" in states else 0 if told.known else 4
+        assert (shown.code, facts["primary"]["known"], facts["primary"]["region"]) == (wanted, told.known, told.region)
+        assert set(facts["primary"]["unseen"]) == {name for name, each in sites.items() if each.problem}
+        for fact in facts["sites"]:
+            if fact["problem"]:
+                assert {fact[name] for name in ("epoch", "writable", "main", "references", "following", "slots")} == {
+                    None
+                }
+            else:
+                assert fact["writable"] in (True, False)
+
+
+def test_in_an_outage_of_the_primary_status_says_what_it_knows_and_whose_decision_it_is() -> None:
+    text = status_text(list(cluster("unreachable", "follower", "follower").values()))
+    assert text.splitlines()[:3] == [
+        "can't tell who the primary is: us does not answer",
+        "as far as was seen, primary: us, epoch 1-us",
+        "whether us is down, or only can't be reached, can't be told from here; to replace it is the operator's "
+        'decision, once it is certain that it takes no commits: docs/operations.md, "The primary is gone"',
+    ]
+    assert "eu: main abababababab, takes no commits, follows us" in text
+
+
+def test_a_primary_that_refuses_may_be_at_work() -> None:
+    text = status_text(list(cluster("refuses", "follower").values()))
+    assert "us may be at work, and take commits" in text
+    assert "operations.md" not in text
+
+
+def test_where_all_were_seen_what_is_known_is_advised() -> None:
+    assert status_text(list(cluster("unseeded", "unseeded").values())).splitlines() == [
+        "no primary yet: sterna catalog promote --region <the first one>",
+        "us: main (empty), takes no commits, follows nobody",
+        "eu: main (empty), takes no commits, follows nobody",
+    ]
+    text = status_text(list(cluster("primary", "unseeded", "follower").values()))
+    assert text.startswith("primary: us, epoch 1-us\n")
+    assert "eu: main (empty), takes no commits, follows nobody: sterna catalog reseed" in text
+    assert "promotion not finished, repeat it" in status_text(list(cluster("fenced", "follower").values()))
+
+
+def test_one_that_lost_its_epoch_is_not_taken_for_the_primary_that_it_was() -> None:
+    text = status_text(list(cluster("unseeded", "follower").values()))
+    assert "us itself does not know its epoch 1-us" in text
+    assert "promot" not in text
+
+
+def test_a_slot_s_cure_is_told_where_the_primary_is_known() -> None:
+    sites = cluster("primary", "follower", "follower")
+    sites["us"] = replace(sites["us"], slots=(Slot("sterna_eu", False, "lost", 9),))
+    assert "lost: sterna catalog reseed" in status_text(list(sites.values()))
+    sites["ap"] = site("ap", "unreachable", "us")
+    assert status_text(list(sites.values())).splitlines()[-1].endswith("9 bytes behind, lost")
+
+
+def test_signs_of_a_primary_without_an_epoch_are_doubts(look: Callable[..., None]) -> None:
+    following = CatalogSite("eu", main=MAIN, following=Following("us", True, 5, None))
+    keeping = CatalogSite("us", main=MAIN, slots=(Slot("sterna_eu", True, "reserved", 0),))
+    for sites in ({"us": CatalogSite("us"), "eu": following}, {"us": keeping, "eu": CatalogSite("eu")}):
+        assert tell_primary(list(sites.values())).doubts
+        look(sites)
+        with pytest.raises(UsageError, match="can't tell whether there is a primary already"):
+            plan_promotion(TWO, secrets, "eu", planned=False)
+        with pytest.raises(CatalogUnreachable, match="can't tell which region's catalog is the primary"):
+            rejoin(TWO, secrets, "eu", lambda line: None)
+
+
+def test_an_epoch_of_a_region_that_is_not_in_the_registry(look: Callable[..., None]) -> None:
+    sites = {name: site(name, "follower", "ap") for name in ("us", "eu")}
+    assert "ap: it is not in this registry" in status_text(list(sites.values()))
+    look(sites)
+    for planned in (True, False):
+        with pytest.raises(UsageError, match="primary ap is not in this registry"):
+            plan_promotion(TWO, secrets, "eu", planned=planned)
+    with pytest.raises(UsageError, match="primary ap is not in this registry"):
+        rejoin(TWO, secrets, "eu", lambda line: None)
+
+
+@pytest.mark.parametrize("planned", [True, False], ids=["planned", "forced"])
+@pytest.mark.parametrize("first", STATES)
+def test_a_promotion_is_refused_or_says_what_nobody_can_tell(
+    first: str, planned: bool, look: Callable[..., None]
+) -> None:
+    for states in matrix(first):
+        sites = cluster(*states)
+        look(sites)
+        told = tell_primary(list(sites.values()))
+        for name in sites:
+            try:
+                promotion = plan_promotion(OURS, secrets, name, planned=planned)
+            except SternaError as error:
+                assert error.exit_code != 0
+                continue
+            assert not set(states) & {"refuses", "credential missing"}, "it may be the primary by now"
+            if told.newest is None:
+                assert told.known, "the first epoch begins where there is none for certain"
+            silent = [region for region, each in sites.items() if each.silent]
+            text = promotion_text(promotion)
+            for region in silent:
+                assert f"{region} does not answer" in text
+            assert text.count("can't be told from here") == len(silent)
+            if planned and promotion.old:
+                assert not sites[promotion.old].problem
+            if not planned and promotion.old:
+                assert not sites[promotion.old].writable
+
+
+@pytest.mark.parametrize(
+    "states",
+    [("unreachable", "follower"), ("unreachable", "follower", "follower"), ("unreachable", "follower", "unreachable")],
+    ids="-".join,
+)
+def test_in_a_real_outage_a_region_can_be_promoted(states: tuple[str, ...], look: Callable[..., None]) -> None:
+    look(cluster(*states))
+    promotion = plan_promotion(OURS, secrets, "eu", planned=False)
+    assert (promotion.epoch, promotion.old) == (Epoch(2, "eu"), "us")
+    text = promotion_text(promotion)
+    assert "us does not answer. Whether it takes commits can't be told from here: make sure that it takes none." in text
+    assert "us takes no commits" not in text, "nobody knows that"
+
+
+def test_a_first_epoch_begins_only_where_every_region_was_seen(look: Callable[..., None]) -> None:
+    look(cluster("unreachable", "unseeded"))
+    with pytest.raises(CatalogUnreachable, match="can't tell whether there is a primary already: Postgres of us"):
+        plan_promotion(TWO, secrets, "eu", planned=False)
+    look(cluster("unseeded", "unseeded"))
+    assert plan_promotion(TWO, secrets, "eu", planned=False).epoch == Epoch(1, "eu")
+
+
+def test_a_primary_that_was_emptied_is_not_begun_again(look: Callable[..., None]) -> None:
+    """The others would become copies of nothing."""
+    look(cluster("unseeded", "follower"))
+    for planned in (True, False):
+        with pytest.raises(UsageError, match="us does not know its own epoch 1-us"):
+            plan_promotion(TWO, secrets, "us", planned=planned)
+    assert plan_promotion(TWO, secrets, "eu", planned=False).epoch == Epoch(2, "eu")
+
+
+def test_a_fenced_primary_gets_its_right_back_by_nobody_who_can_not_see_whether_it_was_replaced(
+    look: Callable[..., None],
+) -> None:
+    sites = cluster("fenced", "follower", "unreachable")
+    sites["us"], sites["eu"] = site("us", "fenced", "us"), site("eu", "follower", "us")
+    look(sites)
+    for name in ("us", "eu"):
+        with pytest.raises(UsageError, match=r"us takes no commits, and whether it was replaced can't be told"):
+            plan_promotion(OURS, secrets, name, planned=True)
+    text = promotion_text(plan_promotion(OURS, secrets, "us", planned=False))
+    assert "us is the one of epoch 1-us and takes no commits now" in text
+    assert "ap does not answer: it has to rejoin later. Whether it is the primary by now can't be told" in text
+    look(cluster("fenced", "follower", "follower"))
+    assert plan_promotion(OURS, secrets, "us", planned=True).resumed
+
+
+@pytest.mark.parametrize("first", STATES)
+def test_a_guard_says_yes_only_where_every_region_was_seen(
+    first: str, look: Callable[..., None], fenced: list[str]
+) -> None:
+    for states in matrix(first):
+        sites = cluster(*states)
+        look(sites)
+        for name, own in sites.items():
+            fenced.clear()
+            try:
+                found = guard_region(OURS.region(name), OURS, secrets)
+            except (CatalogUnreachable, DatabaseUnreachable, DatabaseRefused, CredentialError, NotPrimary):
+                assert fenced == []
+                with pytest.raises(SternaError):
+                    guard(OURS, secrets, name, None, lambda line: None)
+                continue
+            assert not own.problem
+            if found.primary != name:
+                assert fenced == ([name] if own.writable or not own.main else [])
+                assert found.unseen == {}, "another one is newer for certain"
+                continue
+            assert fenced == []
+            assert own.epoch == found.epoch
+            assert set(found.unseen) == {region for region, each in sites.items() if each.problem}
+            if found.unseen:
+                with pytest.raises(CatalogUnreachable, match=f"can't tell whether {name} is still the primary"):
+                    guard(OURS, secrets, name, None, lambda line: None)
+
+
+def test_a_guard_that_repeats_goes_on_whatever_it_can_not_see(
+    monkeypatch: pytest.MonkeyPatch, look: Callable[..., None], fenced: list[str]
+) -> None:
+    """What it can't see now it may see the next time: it must still be there then, to fence."""
+    newer = {"us": site("us", "primary", "us"), "eu": replace(site("eu", "primary", "eu"), epoch=Epoch(2, "eu"))}
+    seen = iter(
+        [
+            cluster("primary", "unreachable"),
+            cluster("primary", "unreachable"),
+            cluster("refuses", "follower"),
+            cluster("credential missing", "follower"),
+            cluster("unseeded", "unseeded"),
+            newer,
+        ]
+    )
+    said: list[str] = []
+    look(next(seen))
+
+    def sleep(seconds: float) -> None:
+        try:
+            look(next(seen))
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    monkeypatch.setattr("sterna.cli.guard.time", SimpleNamespace(sleep=sleep))
+    with pytest.raises(KeyboardInterrupt):
+        guard(TWO, secrets, "us", 1.0, said.append)
+    assert fenced == ["us"]
+    assert [line.partition(" (")[0] for line in said] == [
+        "no other region answers, so that nobody can tell whether us may still be the primary; it knows epoch 1-us: "
+        "Postgres of eu does not answer",
+        "Postgres of us refused",
+        "no credential of us",
+        "no region's catalog is the primary yet",
+        "eu is the primary: us takes no commits",
+    ]
+
+
+def test_a_guard_of_a_primary_that_was_emptied_does_not_call_it_one(
+    look: Callable[..., None], fenced: list[str]
+) -> None:
+    look(cluster("unseeded", "follower"))
+    with pytest.raises(NotPrimary, match="us is named the primary of epoch 1-us and knows epoch None itself"):
+        guard_region(TWO.region("us"), TWO, secrets)
+    assert fenced == []
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["rejoin", "reseed"])
+@pytest.mark.parametrize("first", STATES)
+def test_a_region_follows_only_one_that_says_itself_that_it_is_the_primary(
+    first: str, keep: bool, look: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed: list[str] = []
+
+    def follow(registry: Any, target: Any, source: Any, *rest: Any, keep: bool) -> None:
+        followed.append(source.name)
+
+    monkeypatch.setattr("sterna.ha.rejoin.bring_back", follow)
+    for states in matrix(first):
+        sites = cluster(*states)
+        look(sites)
+        for name, own in sites.items():
+            followed.clear()
+            said: list[str] = []
+            try:
+                rejoin(OURS, secrets, name, said.append, keep=keep)
+            except SternaError:
+                assert followed == []
+                continue
+            (source,) = (sites[region] for region in followed)
+            assert not own.problem and source.writable
+            assert source.epoch == Epoch(1, source.region)
+            assert not set(states) & {"refuses", "credential missing"}
+            silent = [region for region, each in sites.items() if each.silent]
+            assert [line.partition(" was not seen")[0] for line in said] == silent
+
+
+def test_what_a_region_without_an_epoch_has_is_not_forgotten_by_a_rejoin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it knows no epoch nobody can tell which commits only it has."""
+    heads = {"main": "cd" * 32}
+    seeded: list[str] = []
+
+    @contextmanager
+    def connected(region: Any, secrets: Any) -> Iterator[Any]:
+        yield SimpleNamespace(execute=lambda asked: SimpleNamespace(fetchone=lambda: (True,)))
+
+    monkeypatch.setattr("sterna.ha.rejoin.connected", connected)
+    monkeypatch.setattr("sterna.ha.rejoin.read_epoch", lambda connection: None)
+    monkeypatch.setattr("sterna.ha.rejoin._branches", lambda connection: heads)
+    monkeypatch.setattr("sterna.ha.rejoin.seed", lambda target, *rest: seeded.append(target.name))
+    us, eu = TWO.regions
+    with pytest.raises(UsageError, match="region eu has commits and knows no epoch"):
+        bring_back(TWO, eu, us, secrets, lambda line: None)
+    assert seeded == []
+    bring_back(TWO, eu, us, secrets, lambda line: None, keep=False)
+    heads["main"] = "2e1cfa82b035c26cbbbdae632cea070514eb8b773f616aaeaf668e2f0be8f10d"
+    bring_back(TWO, eu, us, secrets, lambda line: None)
+    assert seeded == ["eu", "eu"]
+
+
+def test_a_credential_that_is_missing_hides_no_other_region() -> None:
+    def one(name: str) -> Any:
+        raise CredentialError(f"credential {name!r} is missing")
+
+    sites = look_at_all(TWO.regions, one)
+    assert [(each.unasked, each.refuses, each.unseen) for each in sites.values()] == [
+        (True, False, "was not asked")
+    ] * 2
+
+
+def test_what_is_known_of_a_promotion_without_silent_regions_is_said_as_before() -> None:
+    text = promotion_text(Promotion("eu", Epoch(2, "eu"), "us", False, None, MAIN, None, ()))
+    assert "us takes no commits." in text
+    assert "can't be told" not in text

@@ -5,20 +5,26 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from sterna.edges.jars import cache_folder
 
+_EDITION = "2"  # of what stands in a folder
+_STATUS = Path("/var/lib/dpkg/status")
+_FIELD = re.compile(r"^(Package|Source|Provides|Depends|Pre-Depends): (.*)$", re.MULTILINE)
+
 
 def unpacked(*packages: str) -> Path:
     """Return a folder with some of Debian's packages, and what they need beyond what is installed; kept in a cache.
 
-    Nothing is installed and no right is needed. A machine without apt, or without a mirror, skips the test.
+    It has them also where they are installed. Nothing is installed and no right is needed. A machine without apt, or
+    without a mirror, skips the test.
 
     Args:
         packages: their names.
@@ -29,7 +35,7 @@ def unpacked(*packages: str) -> Path:
     apt = shutil.which("apt-get")
     if not apt:
         pytest.skip(f"needs {', '.join(packages)} of Debian, and this machine has no apt-get")
-    name = hashlib.sha256(" ".join(packages).encode()).hexdigest()[:12]
+    name = hashlib.sha256(" ".join([_EDITION, *packages]).encode()).hexdigest()[:12]
     folder = cache_folder() / "debian" / f"{packages[0]}-{name}"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -53,17 +59,53 @@ def environment(root: Path) -> dict[str, str]:
     return {**os.environ, "LD_LIBRARY_PATH": ":".join([*libraries, os.environ.get("LD_LIBRARY_PATH", "")])}
 
 
+def as_if_absent(status: str, packages: Collection[str]) -> str:
+    """Return dpkg's record of what is installed, without some packages and without what is of the same source as they
+    are, or needs one of them: else apt would fetch nothing of these, or call the others broken.
+
+    Args:
+        status: as `/var/lib/dpkg/status` has it.
+        packages: their names.
+    """
+    stanzas = [each for each in status.split("\n\n") if each.strip()]
+    fields = [dict(_FIELD.findall(each)) for each in stanzas]
+    sources = {_source(each) for each in fields if each["Package"] in packages}
+    absent = {each["Package"] for each in fields if each["Package"] in packages or _source(each) in sources}
+    size = -1
+    while size < len(absent):
+        size = len(absent)
+        names = absent.union(*(_names(each.get("Provides", "")) for each in fields if each["Package"] in absent))
+        needed = ((each["Package"], f"{each.get('Depends', '')},{each.get('Pre-Depends', '')}") for each in fields)
+        absent |= {package for package, others in needed if _names(others) & names}
+    return "".join(f"{text}\n\n" for text, each in zip(stanzas, fields, strict=True) if each["Package"] not in absent)
+
+
+def _source(stanza: Mapping[str, str]) -> str:
+    return stanza.get("Source", stanza["Package"]).partition(" ")[0]
+
+
+def _names(relations: str) -> set[str]:
+    """Return the names in a field such as `Depends`, whichever of them would do."""
+    return set(re.findall(r"(?:^|[,|])\s*([a-z0-9][a-z0-9+.-]*)", relations))
+
+
 def _fetch(apt: str, folder: Path, packages: Sequence[str]) -> None:
     lists, archives = folder / "lists", folder / "archives"
     for each in (lists, archives):
         (each / "partial").mkdir(parents=True, exist_ok=True)
+    status = folder / "status"
+    status.write_text(as_if_absent(_STATUS.read_text(), packages))
     command = [
         *(apt, "-q", "-y", "-o", "Debug::NoLocking=true", "-o", f"Dir::State::Lists={lists}"),
         *("-o", f"Dir::Cache::Archives={archives}", "-o", f"Dir::Cache={folder}", "-o", "APT::Sandbox::User="),
+        *("-o", f"Dir::State::status={status}"),
     ]
     for arguments in (["update"], ["install", "--download-only", "--no-install-recommends", *packages]):
         subprocess.run([*command, *arguments], check=True, capture_output=True, text=True)
-    for archive in sorted(archives.glob("*.deb")):
+    fetched = sorted(archives.glob("*.deb"))
+    if missing := set(packages) - {each.name.partition("_")[0] for each in fetched}:
+        raise RuntimeError(f"apt-get fetched nothing of {', '.join(sorted(missing))}")
+    for archive in fetched:
         subprocess.run(["dpkg", "-x", archive, folder / "root"], check=True, capture_output=True, text=True)
     shutil.rmtree(lists)
     shutil.rmtree(archives)

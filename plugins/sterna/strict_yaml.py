@@ -6,7 +6,8 @@ The registry and the services file are both read this way.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import yaml
@@ -17,12 +18,41 @@ from sterna.errors import SternaError
 FieldPath = tuple[str | int, ...]
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
+_MERGE = "tag:yaml.org,2002:merge"
+_VALUE = "tag:yaml.org,2002:value"
+# Where the parser's words don't say what to do.
+_CLEARER = {
+    "second occurrence": "this anchor stands twice: give it another name",
+    "found unhashable key": "a key has to be a single value, not a list or mapping",
+    "but found another document": "a second document begins: keep one",
+}
 
 
 def duration(text: str) -> int | None:
     """Return the seconds of a duration such as `7d` (s, m, h, d, w), None where it is none."""
     found = _DURATION.fullmatch(text)
     return int(found[1]) * _UNITS[found[2]] if found else None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with one field.
+
+    Args:
+        field: its path, from the model whose validator found it.
+        message: what is wrong, and what to do; never its value where that may be a secret.
+    """
+
+    field: FieldPath
+    message: str
+
+
+class Faults(ValueError):
+    """Raised by a model's validator for fields within it: each is told with its own line."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__("; ".join(fault.message for fault in faults))
+        self.faults = tuple(faults)
 
 
 class StrictModel(BaseModel):
@@ -34,23 +64,50 @@ class StrictModel(BaseModel):
 Model = TypeVar("Model", bound=StrictModel)
 
 
+def folded_credentials(model: BaseModel) -> Iterator[Fault]:
+    """Yield the credential ids that differ by the case of their letters alone: outside Airflow they are one variable,
+    and both would get what it holds.
+    """
+    first: dict[str, str] = {}
+    for field, id in _credentials(model, ()):
+        known = first.setdefault(id.upper(), id)
+        if known != id:
+            yield Fault(field, f"{id!r} and {known!r} are one variable, AIRFLOW_CONN_{id.upper()}: rename one")
+
+
+def _credentials(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
+    if isinstance(value, BaseModel):
+        for name, item in value:
+            if name.endswith("credential_id") and isinstance(item, str):
+                yield (*path, name), item
+            else:
+                yield from _credentials(item, (*path, name))
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _credentials(item, (*path, name))
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            yield from _credentials(item, (*path, number))
+
+
 def parse_strictly(
     text: str,
     name: str,
     kind: type[Model],
     error: type[SternaError],
     *,
-    unique: bool = False,
     context: Mapping[str, Any] | None = None,
 ) -> Model:
     """Read a model from YAML or JSON text; text without content is an empty mapping.
+
+    A key stands once in a mapping, at any depth, and what `<<` merges counts as written there: nothing is decided by
+    which of two came last.
 
     Args:
         text: the file's content.
         name: the file's name, for errors.
         kind: the model of the whole file.
         error: what is raised.
-        unique: refuse a key that stands twice in a mapping; else the last one counts.
         context: what the model's validators are given.
 
     Returns:
@@ -62,21 +119,42 @@ def parse_strictly(
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
-        content = None if node is None else loader.construct_document(node)
+        problems = loader.repeated(node)
+        # What merges bring twice is not constructed: merges of merges would double without an end.
+        content = None if node is None or loader.overlapping else loader.construct_document(node)
     except (yaml.YAMLError, RecursionError) as fault:
         # Not chained: the parser's error repeats the line, which may hold a secret.
         raise error(f"{name}:{_yaml_problem(text, fault)}") from None
+    if loader.overlapping:
+        raise error(_told(name, problems))
     if not isinstance(content, dict | None):
         raise error(f"{name}:1: expected a mapping with {', '.join(kind.model_fields)}")
-    problems = [(line, f"{_shown(key)}: stands twice") for line, key in loader.repeated if unique]
     try:
         model = kind.model_validate(content or {}, context=context)
     except ValidationError as fault:
         # Neither pydantic's text nor its context may be chained: both repeat the input, which may be a secret.
-        problems += [_problem(node, kind, item) for item in fault.errors(include_input=False, include_url=False)]
+        found = (_problems(node, kind, item) for item in fault.errors(include_input=False, include_url=False))
+        problems += [problem for each in found for problem in each]
     if problems:
-        raise error("\n".join(f"{name}:{line}: {problem}" for line, problem in sorted(problems)))
+        raise error(_told(name, problems))
     return model
+
+
+@dataclass(frozen=True)
+class _Key:
+    """A key of a mapping.
+
+    Args:
+        text: as it is written.
+        equals: whatever it is equal to once it is read: `1`, `0x1`, `"1"` and `true` are one, or become it.
+        line: where it stands.
+        merges: it is `<<`.
+    """
+
+    text: str
+    equals: frozenset[Hashable]
+    line: int
+    merges: bool
 
 
 class _Loader(yaml.SafeLoader):
@@ -84,12 +162,10 @@ class _Loader(yaml.SafeLoader):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.repeated: list[tuple[int, str]] = []
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        node = super().compose_mapping_node(anchor)
-        self.repeated += _repeated(node)
-        return node
+        self._keys: dict[yaml.Node, dict[Hashable, _Key]] = {}
+        self._seen: set[yaml.Node] = set()
+        self._repeated: list[tuple[int, str]] = []
+        self.overlapping = False
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
@@ -98,32 +174,96 @@ class _Loader(yaml.SafeLoader):
             kind = node.tag.rpartition(":")[2]
             raise yaml.constructor.ConstructorError(None, None, f"this is no {kind}", node.start_mark) from None
 
+    def repeated(self, node: yaml.Node | None) -> list[tuple[int, str]]:
+        """Return line and problem of each key that stands twice below a node; `overlapping` tells whether `<<` brought
+        one.
+        """
+        self._look(node, ())
+        return self._repeated
 
-def _repeated(node: yaml.MappingNode) -> Iterator[tuple[int, str]]:
-    seen: set[tuple[str, str]] = set()
-    for key, _ in node.value:
-        if isinstance(key, yaml.ScalarNode):
-            if (key.tag, key.value) in seen:
-                yield key.start_mark.line + 1, key.value
-            seen.add((key.tag, key.value))
+    def _look(self, node: yaml.Node | None, path: FieldPath) -> None:
+        if node in self._seen:
+            return
+        if isinstance(node, yaml.SequenceNode):
+            self._seen.add(node)
+            for number, item in enumerate(node.value):
+                self._look(item, (*path, number))
+        elif isinstance(node, yaml.MappingNode):
+            self._seen.add(node)
+            self._keys_of(node, path)
+            for key, value in node.value:
+                self._look(value, (*path, key.value) if isinstance(key, yaml.ScalarNode) else path)
+
+    def _keys_of(self, node: yaml.MappingNode, path: FieldPath) -> dict[Hashable, _Key]:
+        """Return the keys of a mapping by all that they are equal to, those that it merges among them."""
+        if node in self._keys:
+            return self._keys[node]
+        keys: dict[Hashable, _Key] = {}
+        self._keys[node] = keys  # a mapping may merge itself
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue  # refused when it is constructed
+            own = _Key(key.value, self._equals(key), key.start_mark.line + 1, key.tag == _MERGE)
+            self._add(keys, own, own.line, path)
+            for part in _merged(key, value):
+                brought = dict.fromkeys(self._keys_of(part, (*path, key.value)).values())
+                for each in brought:
+                    self.overlapping |= not each.merges and self._add(keys, each, own.line, path)
+        return keys
+
+    def _add(self, keys: dict[Hashable, _Key], key: _Key, line: int, path: FieldPath) -> bool:
+        """Add a key, and tell whether it was there."""
+        first = next((keys[each] for each in key.equals if each in keys), None)
+        if first is None:
+            keys.update(dict.fromkeys(key.equals, key))
+            return False
+        field = _spelled((*path, key.text))
+        self._repeated.append((line, f"{field}: stands twice, first in line {first.line}: keep one"))
+        return True
+
+    def _equals(self, key: yaml.ScalarNode) -> frozenset[Hashable]:
+        value = key.value if key.tag in (_MERGE, _VALUE) else self.construct_object(key)
+        try:
+            return frozenset({key.value, value, str(value)})
+        except (TypeError, ValueError):  # nothing that a key may be, or a number of thousands of digits
+            return frozenset({key.value})
+
+
+def _merged(key: yaml.ScalarNode, value: yaml.Node) -> list[yaml.MappingNode]:
+    """Return the mappings that `<<` merges."""
+    parts = value.value if isinstance(value, yaml.SequenceNode) else [value]
+    return [part for part in parts if isinstance(part, yaml.MappingNode)] if key.tag == _MERGE else []
+
+
+def _told(name: str, problems: list[tuple[int, str]]) -> str:
+    return "\n".join(f"{name}:{line}: {problem}" for line, problem in sorted(problems))
 
 
 def _yaml_problem(text: str, fault: yaml.YAMLError | RecursionError) -> str:
     if isinstance(fault, yaml.MarkedYAMLError) and fault.problem_mark:
-        return f"{fault.problem_mark.line + 1}: column {fault.problem_mark.column + 1}: {fault.problem or 'not YAML'}"
+        said = fault.problem or "not YAML"
+        return f"{fault.problem_mark.line + 1}: column {fault.problem_mark.column + 1}: {_CLEARER.get(said, said)}"
     if isinstance(fault, yaml.reader.ReaderError):
         line = text.count("\n", 0, fault.position) + 1
         return f"{line}: unacceptable character #x{ord(text[fault.position]):04x}"
     return "1: nested too deeply" if isinstance(fault, RecursionError) else "1: not YAML"
 
 
-def _problem(node: yaml.Node | None, kind: type[StrictModel], item: Any) -> tuple[int, str]:
+def _problems(node: yaml.Node | None, kind: type[StrictModel], item: Any) -> Iterator[tuple[int, str]]:
     path: FieldPath = tuple(item["loc"])
+    path = path[:-1] if path[-1:] == ("[key]",) else path  # what a mapping's key is refused for
     message = item["msg"].removeprefix("Value error, ")
     if item["type"] == "extra_forbidden" and len(path) == 1:
         message = f"no such setting; there are {', '.join(kind.model_fields)}"
-    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
-    return _line(node, path), f"{_shown(field or kind.__name__.lower())}: {message}"
+    within = item.get("ctx", {}).get("error")
+    for fault in within.faults if isinstance(within, Faults) else (Fault((), message),):
+        field = (*path, *fault.field)
+        yield _line(node, field), f"{_spelled(field) or kind.__name__.lower()}: {fault.message}"
+
+
+def _spelled(path: FieldPath) -> str:
+    """Return a field's path as messages name it, on one line whatever letters somebody gave it."""
+    return _shown("".join(f"[{_text(part)}]" if isinstance(part, int) else f".{part}" for part in path).lstrip("."))
 
 
 def _line(node: yaml.Node | None, path: FieldPath) -> int:
@@ -132,13 +272,20 @@ def _line(node: yaml.Node | None, path: FieldPath) -> int:
     for part in path:
         key: yaml.Node | None = None
         if isinstance(node, yaml.MappingNode):
-            key, node = next((pair for pair in reversed(node.value) if pair[0].value == str(part)), (None, None))
+            key, node = next((pair for pair in reversed(node.value) if pair[0].value == _text(part)), (None, None))
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
             key = node = node.value[part]
         if key is None:
             break
         line = key.start_mark.line + 1
     return line
+
+
+def _text(part: str | int) -> str:
+    try:
+        return str(part)
+    except ValueError:  # a number of thousands of digits
+        return hex(part) if isinstance(part, int) else part
 
 
 def _shown(text: str) -> str:

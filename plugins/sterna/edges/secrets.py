@@ -48,9 +48,17 @@ def connection_environment(ids: Iterable[str], secrets: Secrets) -> dict[str, st
     """Return the variables from which `environment_secrets` finds some credentials in another process.
 
     Raises:
-        CredentialError: one of them is missing.
+        CredentialError: one of them is missing, or two ids differ by the case of their letters alone: the other process
+            would take one for both.
     """
-    return {variable(id): secrets(id).text() for id in sorted(set(ids))}
+    given: dict[str, str] = {}
+    for id in sorted(set(ids)):
+        other = given.setdefault(variable(id), id)
+        if other != id:
+            raise CredentialError(
+                f"credentials {other!r} and {id!r} are one variable, {variable(id)}", hint="rename one of them"
+            )
+    return {name: secrets(id).text() for name, id in given.items()}
 
 
 def variable(id: str) -> str:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
@@ -25,6 +27,8 @@ _NOT_SECRET = frozenset(
 )  # fmt: skip
 _SECRET_PARTS = ("sig", "AccountKey", "SharedAccessSignature")
 _SHORTEST_SECRET = 4
+_KEYFILES = ("keyfile_dict", "service_account_key")
+_EXTRA = "__extra__"
 
 
 @dataclass(frozen=True)
@@ -85,25 +89,45 @@ def parse_credential(id: str, text: str) -> Credential:
         text: JSON (`conn_type`, `login`, `password`, `extra`: an object or JSON in a string), or Airflow's URI form.
 
     Raises:
-        CredentialError: the text is neither; the message names the id alone.
+        CredentialError: the text is neither, or says something twice; the message names the id, and what stands twice,
+            alone.
 
     Source: Airflow, "Managing Connections", JSON and URI format.
     """
     try:
-        content = json.loads(text) if text.lstrip().startswith("{") else _from_uri(text)
-        extra = _extra(content.get("extra") or {})
+        content = _json(id, text) if text.lstrip().startswith("{") else _from_uri(id, text)
+        extra = _extra(id, content.get("extra") or {})
         return Credential(id, str(content.get("login") or ""), str(content.get("password") or ""), extra)
-    except ValueError:
+    except (ValueError, RecursionError):
         # Not chained: the parser's error repeats the text.
         raise CredentialError(
             f"connection {id!r} is neither JSON with login, password and extra nor a connection URI"
         ) from None
 
 
-def _extra(given: Any) -> dict[str, Any]:
-    extra = json.loads(given) if isinstance(given, str) else given
+def _json(id: str, text: str) -> Any:
+    """Read JSON in which each name stands once, at any depth."""
+    return json.loads(text, object_pairs_hook=partial(_once, id))
+
+
+def _once(id: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise CredentialError(f"connection {id!r}: {name!r} stands twice: keep one of them")
+        found[name] = value
+    return found
+
+
+def _extra(id: str, given: Any) -> dict[str, Any]:
+    extra = _json(id, given) if isinstance(given, str) else given
     if not isinstance(extra, dict):
         raise ValueError
+    for name in _KEYFILES:
+        if isinstance(extra.get(name), str):
+            # What isn't JSON at all, its reader refuses.
+            with suppress(ValueError):
+                _json(id, extra[name])
     return extra
 
 
@@ -126,20 +150,39 @@ class Static:
         return self.value
 
 
-def _from_uri(text: str) -> dict[str, Any]:
+def _from_uri(id: str, text: str) -> dict[str, Any]:
     parts = urlsplit(text)
     if not parts.scheme:
         raise ValueError
-    extra: dict[str, Any] = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if "__extra__" in extra:
-        extra = json.loads(extra["__extra__"])
+    extra = _once(id, parse_qsl(parts.query, keep_blank_values=True))
+    if _EXTRA in extra:
+        if len(extra) > 1:
+            raise CredentialError(f"connection {id!r}: {_EXTRA} is all of extra: leave out what stands beside it")
+        extra = _json(id, extra[_EXTRA])
     # urlsplit lowers the host's case alone: login and password keep theirs.
     return {"login": unquote(parts.username or ""), "password": unquote(parts.password or ""), "extra": extra}
 
 
 def text_of(credential: Credential, *names: str) -> str:
-    """Return the first of some fields of a connection's `extra` that holds something, as text."""
-    return next((str(credential.extra[name]) for name in names if credential.extra.get(name)), "")
+    """Return what a connection's `extra` holds under one of some names that mean the same, as text.
+
+    Raises:
+        CredentialError: two of them hold different things.
+    """
+    given = {f"extra.{name}": str(credential.extra[name]) for name in names if credential.extra.get(name)}
+    return one_of(credential, given)
+
+
+def one_of(credential: Credential, given: Mapping[str, str]) -> str:
+    """Return the one value that fields of one meaning hold, "" where none holds any.
+
+    Raises:
+        CredentialError: two of them hold different things; which fields, and no value.
+    """
+    said = {name: value for name, value in given.items() if value}
+    if len(set(said.values())) > 1:
+        raise CredentialError(f"connection {credential.id!r} says two things in {' and '.join(said)}: keep one of them")
+    return next(iter(said.values()), "")
 
 
 def _texts(values: Any) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 from sterna.registry import azure, gcs, s3
 from sterna.registry.connection import Credential, StoreAddress, parse_credential, store_address
 from sterna.registry.model import Location
+from sterna.registry.remote_options import RCLONE_ENCODING
 
 __all__ = (
     "RCLONE_ENCODING",
@@ -20,10 +21,6 @@ __all__ = (
     "store_address",
     "store_options",
 )
-
-# The encoding of rclone's own paths. With the same one for the store a key passes byte for byte; with the stores'
-# defaults keys that hold one of rclone's replacement characters (U+201B, U+2401, …) arrive under another name.
-RCLONE_ENCODING = "Slash,Ctl,Del,Dot"
 
 
 def address_of(location: Location) -> str:

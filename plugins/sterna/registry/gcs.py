@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sterna.registry.connection import Credential, Static, incomplete, text_of
+from sterna.registry.connection import Credential, Static, incomplete, one_of, text_of
 from sterna.registry.model import Location
 
 _GOOGLE = "https://storage.googleapis.com"
@@ -83,12 +83,16 @@ def _anonymous(location: Location, credential: Credential | None) -> bool:
 
 def _keys(location: Location, credential: Credential) -> tuple[str, str]:
     """Return the service account's key file as JSON text, and an access token; one of them."""
-    keyfile = credential.extra.get("keyfile_dict") or credential.extra.get("service_account_key") or ""
-    keyfile = json.dumps(keyfile) if isinstance(keyfile, dict) else str(keyfile)
-    token = text_of(credential, "token", "access_token")
+    files = {f"extra.{name}": _keyfile(credential.extra.get(name)) for name in ("keyfile_dict", "service_account_key")}
+    keyfile, token = one_of(credential, files), text_of(credential, "token", "access_token")
+    one_of(credential, {"extra.keyfile_dict": keyfile, "extra.token": token})
     if not keyfile and not token:
         needed = (
             "extra.keyfile_dict (a service account's key), extra.token (an OAuth 2 access token) or extra.is_anonymous"
         )
         raise incomplete(location, credential, needed)
     return keyfile, token
+
+
+def _keyfile(given: Any) -> str:
+    return json.dumps(given) if isinstance(given, dict) else str(given or "")

@@ -12,8 +12,9 @@ from pydantic import Field, StringConstraints, model_validator
 
 from sterna.limits import Limits
 from sterna.registry.policy import DEFAULT_POLICY, Policy, Residency, matching
-from sterna.registry.values import SECRET_OPTION, Host, HttpUri, Identifier, Name, Uri
-from sterna.strict_yaml import StrictModel
+from sterna.registry.remote_options import other_logins, refused_options, unknown_options
+from sterna.registry.values import Host, HttpUri, Identifier, Name, Uri
+from sterna.strict_yaml import Fault, Faults, FieldPath, StrictModel, folded_credentials
 
 SOURCE_BRANCH = "main"
 
@@ -127,10 +128,11 @@ class Remote(StrictModel):
 
     Args:
         type: rclone backend: s3, "google cloud storage", azureblob or local.
-        options: the backend's options by rclone's names (provider, endpoint, region, force_path_style, …).
+        options: the backend's options by rclone's names (provider, endpoint, region, force_path_style, …); those that
+            rclone doesn't have are refused.
         name: use this remote of an existing rclone.conf for copying; type and options then describe the store to the
             FileIO.
-        config: path of that rclone.conf; default: rclone's own.
+        config: path of that rclone.conf, for `name` alone; default: rclone's own.
     """
 
     type: Literal["s3", "google cloud storage", "azureblob", "local"]
@@ -139,17 +141,12 @@ class Remote(StrictModel):
     config: str | None = None
 
     @model_validator(mode="after")
-    def _no_secret(self) -> Remote:
-        for option in self.options:
-            if SECRET_OPTION.search(option):
-                raise ValueError(
-                    f"options.{option} looks like a secret: put it into an Airflow connection and name it in "
-                    "credential_id"
-                )
-            if "@" in self.options[option].partition("://")[2].partition("/")[0]:
-                raise ValueError(
-                    f"options.{option} holds user-info: put it into an Airflow connection and name it in credential_id"
-                )
+    def _one_word(self) -> Remote:
+        faults = [Fault(("options", option), message) for option, message in refused_options(self.options)]
+        if self.config is not None and self.name is None:
+            faults.append(Fault(("config",), "it is for a remote of that file: say which in name, or leave it out"))
+        if faults:
+            raise Faults(faults)
         return self
 
 
@@ -190,6 +187,20 @@ class Location(StrictModel):
             raise ValueError(f"a {scheme}:// prefix is reached by remote.type {expected!r}, not {self.remote.type!r}")
         return self
 
+    @model_validator(mode="after")
+    def _options_fit(self) -> Location:
+        options = self.remote.options
+        found = dict(unknown_options(self.remote.type, options))
+        if self.credential_id is not None:
+            other = "says another login than credential_id: leave one of them out"
+            found |= dict.fromkeys(other_logins(options), other)
+        said, named = options.get("account", ""), _account(self.prefix)
+        if said and named and said != named:
+            found["account"] = f"the prefix names another one, {named!r}: leave it out"
+        if found:
+            raise Faults([Fault(("remote", "options", option), message) for option, message in found.items()])
+        return self
+
     @property
     def binding(self) -> str:
         """What this id stands for and may never change: its prefix and region."""
@@ -207,9 +218,9 @@ class Registry(StrictModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Registry:
-        problems = list(_contradictions(self))
-        if problems:
-            raise ValueError("; ".join(problems))
+        faults = [*_contradictions(self), *folded_credentials(self)]
+        if faults:
+            raise Faults(faults)
         return self
 
     def region(self, name: str) -> Region:
@@ -322,29 +333,67 @@ def _no_key(name: str) -> Region:
     raise KeyError(name)
 
 
-def _contradictions(registry: Registry) -> Iterator[str]:
-    names = set(registry.region_names)
-    yield from _twice("region", registry.region_names)
+def _account(prefix: str) -> str:
+    """Return the storage account that an Azure prefix names, else ""."""
+    return prefix.partition("://")[2].partition("/")[0].partition("@")[2].partition(".")[0]
+
+
+def _contradictions(registry: Registry) -> Iterator[Fault]:
+    locations = registry.locations
+    yield from _twice("regions", "name", "region", registry.region_names)
     # rclone reads a remote's settings from RCLONE_CONFIG_<ID>_*, where "-" and "_" are the same.
-    yield from _twice("location id", [location.id.replace("-", "_") for location in registry.locations])
-    yield from _twice("location prefix", [location.prefix for location in registry.locations])
+    yield from _twice("locations", "id", "location id", [location.id.replace("-", "_") for location in locations])
+    yield from _twice("locations", "prefix", "location prefix", [location.prefix for location in locations])
     if len({region.catalog.database is None for region in registry.regions}) > 1:
-        yield "catalog.database stands at some regions and not at others: all have a copy of the catalog, or none has"
-    yield from _twice("replica_branch", [region.replica_branch for region in registry.regions])
-    for location in registry.locations:
-        if location.region not in names:
-            yield f"location {location.id!r}: region {location.region!r} is not among the regions {sorted(names)}"
-    for region in registry.regions:
-        yield from _misplaced(region, registry.locations)
+        said = "catalog.database stands at some regions and not at others: all have a copy of the catalog, or none has"
+        yield Fault((), said)
+    branches = [region.replica_branch for region in registry.regions]
+    yield from _twice("regions", "replica_branch", "replica_branch", branches)
+    yield from _unknown_regions(registry)
+    for number, region in enumerate(registry.regions):
+        yield from (Fault(("regions", number, "replica_root"), said) for said in _misplaced(region, locations))
     for number, rule in enumerate(registry.residency):
-        for name in (*(rule.only or ()), *rule.never):
-            if name not in names:
-                yield f"residency[{number}]: region {name!r} is not among the regions {sorted(names)}"
-        yield from (f"residency[{number}]: {problem}" for problem in _misruled(rule, registry.locations))
+        yield from (Fault(("residency", number), said) for said in _misruled(rule, locations))
+    yield from _twins(registry)
     for one, other in combinations(registry.regions, 2):
         first, second = canonical(one.replica_root), canonical(other.replica_root)
         if inside(first, second) or inside(second, first):
-            yield f"replica roots {one.replica_root} and {other.replica_root} contain one another"
+            said = f"replica roots {one.replica_root} and {other.replica_root} contain one another"
+            yield Fault(("regions", registry.regions.index(other), "replica_root"), said)
+
+
+def _unknown_regions(registry: Registry) -> Iterator[Fault]:
+    known = set(registry.region_names)
+    named: list[tuple[FieldPath, str]] = []
+    for number, location in enumerate(registry.locations):
+        named.append((("locations", number, "region"), location.region))
+        prices = location.egress_per_gb.keys() - {"*"}
+        named += [(("locations", number, "egress_per_gb", name), name) for name in sorted(prices)]
+    for number, rule in enumerate(registry.residency):
+        named += [(("residency", number, "only", index), name) for index, name in enumerate(rule.only or ())]
+        named += [(("residency", number, "never", index), name) for index, name in enumerate(rule.never)]
+    for field, name in named:
+        if name not in known:
+            yield Fault(field, f"region {name!r} is not among the regions {sorted(known)}")
+
+
+def _twins(registry: Registry) -> Iterator[Fault]:
+    """Yield where two locations are one place in two spellings, and what is said of one isn't said of the other.
+
+    Each file there can be named in either spelling, and so would choose what counts for it.
+    """
+    places: dict[str, Location] = {}
+    for number, other in enumerate(registry.locations):
+        one = places.setdefault(canonical(other.prefix), other)
+        if one.prefix == other.prefix:
+            continue
+        place = f"location {other.id!r} is the place of {one.id!r} in another spelling"
+        for field in ("region", "sweep"):
+            if getattr(one, field) != getattr(other, field):
+                yield Fault(("locations", number, field), f"{place}: both have the same {field}")
+        for index, rule in enumerate(registry.residency):
+            if (one.id in rule.locations) != (other.id in rule.locations):
+                yield Fault(("residency", index, "locations"), f"{place}: name both")
 
 
 def _misplaced(region: Region, locations: list[Location]) -> Iterator[str]:
@@ -377,6 +426,7 @@ def _misruled(rule: Residency, locations: list[Location]) -> Iterator[str]:
             yield f"prefix {prefix} lies in region {home.region!r}, which the rule refuses"
 
 
-def _twice(what: str, values: list[str]) -> Iterator[str]:
-    for value in sorted({value for value in values if values.count(value) > 1}):
-        yield f"{what} {value!r} stands twice"
+def _twice(section: str, field: str, what: str, values: list[str]) -> Iterator[Fault]:
+    for number, value in enumerate(values):
+        if value in values[:number]:
+            yield Fault((section, number, field), f"{what} {value!r} stands twice: each has its own")

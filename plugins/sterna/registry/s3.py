@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sterna.registry.connection import Credential, Static, incomplete, store_address, text_of
+from sterna.registry.connection import Credential, Static, incomplete, one_of, store_address, text_of
 from sterna.registry.model import Location
 
 AWS_REGION = "us-east-1"  # what every S3 client takes when none is named
@@ -68,10 +68,12 @@ def s3_keys(location: Location, credential: Credential) -> tuple[str, str, str |
     """Return access key id, secret access key and session token.
 
     Raises:
-        CredentialError: one of the keys is missing.
+        CredentialError: one of the keys is missing, or given in two ways.
     """
-    key = credential.login or text_of(credential, "aws_access_key_id")
-    secret = credential.password or text_of(credential, "aws_secret_access_key")
+    named = "aws_access_key_id", "aws_secret_access_key"
+    key, secret = (text_of(credential, name) for name in named)
+    key = one_of(credential, {"login": credential.login, f"extra.{named[0]}": key})
+    secret = one_of(credential, {"password": credential.password, f"extra.{named[1]}": secret})
     if not key or not secret:
         raise incomplete(location, credential, "login (access key id) and password (secret access key)")
     return key, secret, text_of(credential, "session_token", "aws_session_token") or None

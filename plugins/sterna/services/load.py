@@ -22,6 +22,4 @@ def parse_services(text: str, name: str, *, sql_check: SqlCheck | None = None) -
     Raises:
         ServicesError: with file, line, field and what was expected, for every fault found.
     """
-    # A section that stands twice would lose its first half in silence.
-    context = {SQL_CHECK: sql_check}
-    return parse_strictly(text, name, Services, ServicesError, unique=True, context=context)
+    return parse_strictly(text, name, Services, ServicesError, context={SQL_CHECK: sql_check})

@@ -14,7 +14,7 @@ from sterna.services.outlets import Outlets
 from sterna.services.queries import NamedQueries, section
 from sterna.services.readers import Readers
 from sterna.services.upkeep import UpkeepSection
-from sterna.strict_yaml import StrictModel
+from sterna.strict_yaml import Faults, StrictModel, folded_credentials
 
 
 def _version(value: Any) -> Any:
@@ -47,6 +47,12 @@ class Services(StrictModel):
     cdc: CdcSection = Field(default_factory=Cdc)
     flows: Flows = ()
     upkeep: UpkeepSection = None
+
+    @model_validator(mode="after")
+    def _one_credential_an_id(self) -> Services:
+        if faults := list(folded_credentials(self)):
+            raise Faults(faults)
+        return self
 
     @model_validator(mode="after")
     def _upkeep_knows_the_others(self) -> Services:

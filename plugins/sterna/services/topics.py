@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints
 
 from sterna.services.outlets import Kafka
 from sterna.services.values import Duration, Size
 
 TopicName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,40}$")]
 Offset = Annotated[int, Field(ge=0, lt=1 << 63)]
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+
+
+def _number(value: Any) -> Any:
+    # JSON has it as text. In two spellings, such as 7 and "07", the second one would count.
+    if (isinstance(value, str) and not _NUMBER.fullmatch(value)) or isinstance(value, bool | float):
+        raise ValueError("expected a partition's number, such as 0")
+    return value
+
+
+Partition = Annotated[int, BeforeValidator(_number), Field(ge=0, lt=1 << 31)]
 
 
 class Topic(Kafka):
@@ -33,7 +45,7 @@ class Topic(Kafka):
     topic: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{0,249}$")] = ""
     brokers_credential_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,250}$")] | None = None
     into: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]{1,128}(\.[A-Za-z0-9_]{1,128}){1,16}$")]
-    begin: dict[Annotated[int, Field(ge=0, lt=1 << 31)], Offset] = Field(default_factory=dict)
+    begin: dict[Partition, Offset] = Field(default_factory=dict)
     tombstones: Literal["dead", "skip"] = "dead"
     every: Duration = 5
     bytes: Annotated[Size, Field(ge=1)] = 8 << 20

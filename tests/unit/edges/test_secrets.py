@@ -33,3 +33,12 @@ def test_another_process_finds_what_this_one_hands_on() -> None:
     handed = connection_environment(["a", "a"], environment_secrets({"AIRFLOW_CONN_A": TEXT}))
     assert list(handed) == ["AIRFLOW_CONN_A"]
     assert environment_secrets(handed)("a") == environment_secrets({"AIRFLOW_CONN_A": TEXT})("a")
+
+
+def test_two_ids_that_are_one_variable_are_not_handed_on_as_one() -> None:
+    # Airflow's database tells them apart; the other process would take one's keys for both.
+    for ids in (["lake", "Lake"], ["Lake", "lake", "a"]):
+        with pytest.raises(CredentialError, match=r"'Lake' and 'lake' are one variable, AIRFLOW_CONN_LAKE") as raised:
+            connection_environment(ids, environment_secrets({"AIRFLOW_CONN_A": TEXT, "AIRFLOW_CONN_LAKE": TEXT}))
+        assert "hunter22" not in str(raised.value)
+    assert connection_environment(["lake", "lake"], environment_secrets({"AIRFLOW_CONN_LAKE": TEXT}))

@@ -46,7 +46,7 @@ def test_yaml_and_json_of_the_same_content_are_the_same_registry() -> None:
 @pytest.mark.parametrize(
     ("find", "replace", "said"),
     [
-        ("region: us\n", "region: mars\n", ["reg.yaml:1:", "'mars'", "['us']"]),
+        ("region: us\n", "region: mars\n", ["reg.yaml:8: locations[0].region:", "'mars'", "['us']"]),
         ("id: us\n", "id: US\n", ["reg.yaml:6: locations[0].id:", "pattern"]),
         (
             "prefix: s3://us-bucket",
@@ -100,7 +100,8 @@ def test_what_is_no_registry_at_all(text: str) -> None:
 )
 def test_a_secret_option_is_refused_and_not_repeated(option: str) -> None:
     message = refused(TEXT + f"        {option}: {SECRET}\n")
-    assert option in message and "credential_id" in message
+    assert f"reg.yaml:14: locations[0].remote.options.{option}: looks like a secret" in message
+    assert "credential_id" in message
 
 
 @pytest.mark.parametrize(

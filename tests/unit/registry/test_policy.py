@@ -107,7 +107,7 @@ def test_a_rule_for_places_refuses_no_key() -> None:
 def test_a_rule_that_names_an_unknown_region_is_refused() -> None:
     text = registry().model_dump_json()
     wrong = text.replace('"residency":[]', '"residency":[{"tables":["a"],"never":["mars"]}]')
-    with pytest.raises(RegistryError, match=r"residency\[0\]: region 'mars'"):
+    with pytest.raises(RegistryError, match=r"residency\[0\]\.never\[0\]: region 'mars'"):
         parse_registry(wrong, "r.json")
 
 

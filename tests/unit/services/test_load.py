@@ -137,3 +137,31 @@ def test_rules_for_readers_are_read() -> None:
 def test_a_rule_for_readers_that_says_nothing_clear_is_refused(rule: str, field: str) -> None:
     lines = refused(f"readers:\n  - {rule}\n")
     assert any(line.startswith(f"s.yaml:2: {field}: ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("readers: []\nreaders: []\n", "s.yaml:2: readers: stands twice, first in line 1: keep one"),
+        (
+            '{"queries": {"kpi": {"sql": "SELECT 1", "sql": "SELECT 2"}}}',
+            "s.yaml:1: queries.kpi.sql: stands twice, first in line 1: keep one",
+        ),
+        (
+            "upkeep:\n  tables: [{match: [a.*]}]\n  reproduce:\n    a.b: 1d\n    'a.b': 2d\n",
+            "s.yaml:5: upkeep.reproduce.a.b: stands twice, first in line 4: keep one",
+        ),
+        (
+            "outlets:\n  a: &a\n    credential_id: k\n    target: {webhook: {url: 'https://h'}}\n  b:\n    <<: *a\n"
+            "    credential_id: l\n",
+            "s.yaml:7: outlets.b.credential_id: stands twice, first in line 3: keep one",
+        ),
+        (
+            "outlets:\n  a: &a\n    credential_id: k\n    target: {webhook: {url: 'https://h'}}\n"
+            "upkeep: {credential_id: K, tables: [{match: [a.*]}]}\n",
+            "s.yaml:5: upkeep.credential_id: 'K' and 'k' are one variable, AIRFLOW_CONN_K: rename one",
+        ),
+    ],
+)
+def test_what_would_be_taken_by_the_last_word_is_refused(text: str, said: str) -> None:
+    assert refused(text) == [said]

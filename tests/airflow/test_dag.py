@@ -13,11 +13,10 @@ import pytest
 from psycopg import sql
 
 from sterna.edges.secrets import environment_secrets
+from sterna.replica.codecs import STAGE_REPORT
 from sterna.replica.head import read_head
 from sterna.replica.lag import measure_lag
-from sterna.replica.records import StageReport
 from sterna.replica.region import open_region
-from sterna.replica.run_folder import from_json
 from tests.airflow.conftest import DAG, World
 
 
@@ -111,7 +110,7 @@ def test_a_task_that_is_killed_in_the_middle_of_its_copy_is_repeated_and_sends_n
     copied = world.airflow.get(
         f"/dags/{DAG}/dagRuns/{run['dag_run_id']}/taskInstances/copy/xcomEntries/return_value", map_index=0
     )
-    assert from_json(StageReport, copied["value"]).sent == 0
+    assert STAGE_REPORT.loads(copied["value"]).sent == 0
     assert world.sql("SELECT name FROM dag_replica.shop.orders WHERE id = 1002") == [("killed",)]
 
 

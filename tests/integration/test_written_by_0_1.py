@@ -30,9 +30,9 @@ from sterna.errors import UsageError
 from sterna.gc.evidence import Runs, collect_folder
 from sterna.gc.model import GcOptions
 from sterna.gc.run import collect
-from sterna.replica.records import Report
+from sterna.replica.codecs import REPORT
 from sterna.replica.region import RegionContext, open_region
-from sterna.replica.run_folder import from_json, is_working, load_files, load_plan, runs_folder
+from sterna.replica.run_folder import is_working, load_files, load_plan, runs_folder, unpacked
 from sterna.status.attempts import with_attempts
 from sterna.status.read import read_status
 from sterna.sync import stages
@@ -121,7 +121,7 @@ def test_what_it_wrote_is_understood(restored: Restored) -> None:
             listed = [load_files(context, uri, batch=batch.number).num_rows for batch in plan.batches]
             assert (plan.run_id, load_files(context, uri).num_rows + sum(listed) > 0) == (run_id, True)
             if "outcome" in run:
-                report = from_json(Report, context.objects.read(f"{uri}/report.json"))
+                report = REPORT.loads(unpacked(context.objects.read(f"{uri}/report.json")))
                 assert (report.outcome, list(report.published)) == (run["outcome"], run["published"])
                 assert [list(item) for item in report.copied.failed] == run["failed"]
                 assert all(item.table and item.kind for item in report.copied.failed)

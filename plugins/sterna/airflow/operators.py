@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import SkipMixin
@@ -62,7 +61,7 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
         """Plan, explain, and skip what has nothing to do."""
         from sterna.render.plan import plan_text
         from sterna.sync import stages
-        from sterna.sync.plan.batches import shares
+        from sterna.sync.plan.batches import SHARE, shares
 
         region = self.open()
         options, dry_run = read_options(self.options)
@@ -80,7 +79,7 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
         if dry_run:
             self._skip_stages(context, dry_run)
         context["ti"].xcom_push(RUN, planned.run)
-        return [asdict(share) for share in shares(planned.batches, most_mapped())]
+        return [SHARE.encode(share) for share in shares(planned.batches, most_mapped())]
 
     def _skip_stages(self, context: TaskContext, dry_run: bool) -> None:
         stages: tuple[type, ...] = (SternaCopyOperator, SternaLocalizeOperator, SternaPublishOperator)
@@ -120,7 +119,7 @@ class SternaCopyOperator(SternaOperator):
 
     def execute(self, context: TaskContext) -> str:
         """Copy the batches."""
-        from sterna.replica import run_folder
+        from sterna.replica.codecs import STAGE_REPORT
         from sterna.replica.how_far import seldom
         from sterna.replica.records import StageReport
         from sterna.sync import stages
@@ -139,7 +138,7 @@ class SternaCopyOperator(SternaOperator):
             context["outlet_events"][announcements()].add(
                 main_asset(region.region.name), extra={"reason": "tables in transit are here"}
             )
-        return run_folder.to_json(copied)
+        return STAGE_REPORT.dumps(copied)
 
 
 class SternaLocalizeOperator(SternaOperator):
@@ -162,14 +161,14 @@ class SternaLocalizeOperator(SternaOperator):
         """Localize the plan's files; fail at once where the copies left nothing to be published."""
         from airflow.sdk.exceptions import AirflowFailException
 
-        from sterna.replica import run_folder
+        from sterna.replica.codecs import STAGE_REPORT
         from sterna.sync import stages
 
         region, copied = self.open(), add_up(self.copied, self.run)
         # What the copies said stays the same, however often this task is repeated.
         if copied.failed and (error := stages.why_nothing_is_left(region, self.run, copied)):
             raise AirflowFailException(f"{type(error).__name__}: {error}; {_COPY_AGAIN}")
-        return run_folder.to_json(stages.localize(region, self.run, copied, self.say))
+        return STAGE_REPORT.dumps(stages.localize(region, self.run, copied, self.say))
 
 
 class SternaPublishOperator(SternaOperator):
@@ -299,13 +298,24 @@ def add_up(reports: Iterable[str] | None, run: str = "") -> StageReport:
         reports: their reports as JSON.
         run: URI of the run's folder. Reports of other runs don't count: when a whole DAG run is cleared, and its new
             plan has fewer batches, Airflow keeps what the tasks of the others returned. "" to count all.
+
+    Raises:
+        UsageError: a task of another version of sterna returned something else.
     """
+    from sterna.errors import UsageError
+    from sterna.json_record import MalformedRecord
+    from sterna.replica.codecs import STAGE_REPORT
     from sterna.replica.records import StageReport
-    from sterna.replica.run_folder import from_json, run_id_of
+    from sterna.replica.run_folder import run_id_of
 
     # As a slice the XComs of mapped tasks come in one request, and not one by one.
     texts = list(reports[:]) if isinstance(reports, Sequence) else list(reports or ())
-    found = [from_json(StageReport, text) for text in texts if text]
+    try:
+        found = [STAGE_REPORT.loads(text) for text in texts if text]
+    except MalformedRecord as error:
+        raise UsageError(
+            f"a task returned what this version of sterna doesn't understand: {error}", hint="clear the whole run"
+        ) from error
     ours = [each for each in found if not (run and each.run_id) or each.run_id == run_id_of(run)]
     return sum(ours, StageReport())
 

@@ -20,15 +20,29 @@ import json
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sterna.edges.stores.objects import Objects
 from sterna.edges.stores.writing import create, write_file
 from sterna.errors import BadDrop, ObjectMissing, SternaError
 from sterna.ingest.columns import Column
+from sterna.json_record import (
+    FLAG,
+    FOREIGN,
+    INTEGER,
+    TEXT,
+    Field,
+    MalformedRecord,
+    Record,
+    Unknown,
+    by_name,
+    many,
+    nullable,
+    parse_json,
+)
 
 _VERSION = 1
 _NUMBER = re.compile(r"([0-9]{12})\.json")
@@ -98,6 +112,32 @@ class Epoch:
     number: int
     tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+
+COLUMN: Final = Record(Column, (Field("name", TEXT), Field("type", FOREIGN), Field("required", FLAG)), Unknown.IGNORE)
+PART: Final = Record(
+    Part,
+    (Field("uri", TEXT), Field("rows", INTEGER), Field("bytes", INTEGER), Field("columns", many(COLUMN.kind))),
+    Unknown.IGNORE,
+)
+DROP: Final = Record(
+    Drop,
+    (
+        Field("epoch", INTEGER),
+        Field("number", INTEGER),
+        Field("partition", nullable(by_name(FOREIGN))),
+        Field("offset", nullable(by_name(FOREIGN))),
+        Field("tables", by_name(many(PART.kind))),
+        Field("complete", FLAG),
+        Field("committed", INTEGER),
+        Field("known", by_name(many(COLUMN.kind))),
+        Field("gone", by_name(many(TEXT))),
+        Field("origin", by_name(FOREIGN)),
+        Field("layouts", TEXT),
+        Field("identities", by_name(FOREIGN), {}),  # newer than version 1
+    ),
+    Unknown.IGNORE,
+)
+"""A version that must understand what it has is another `_VERSION`."""
 
 File = tuple[str, Path, int, tuple[Column, ...]]
 """Of a table, a file with rows, how many, and their columns."""
@@ -215,7 +255,7 @@ class Journal:
 
     def add(self, drop: Drop) -> bool:
         """Make a drop; say whether nobody else has made another one of its number."""
-        return create(self._objects, self._uri(drop.epoch, drop.number), _text(asdict(drop)))
+        return create(self._objects, self._uri(drop.epoch, drop.number), _text(DROP.encode(drop)))
 
     def _newest_first(self, epoch: int, after: int = 0) -> Iterator[int]:
         listed = (number for number, _ in self._listed(epoch))
@@ -239,16 +279,13 @@ class Journal:
         if isinstance(said, SternaError):
             raise said
         uri = self._uri(epoch, number)
-        told = _parsed(uri, said)
         try:
-            tables = {name: tuple(map(_part, parts)) for name, parts in told["tables"].items()}
-            known = {name: tuple(map(_column, columns)) for name, columns in told["known"].items()}
-            place, offset = told["partition"], told["offset"]
-            gone = {name: tuple(columns) for name, columns in told["gone"].items()}
-            more = told["origin"], told["layouts"], told.get("identities", {})  # the last is newer than version 1
-            return Drop(epoch, number, place, offset, tables, told["complete"], told["committed"], known, gone, *more)
-        except (KeyError, TypeError):
-            raise BadDrop("this is no drop of a source", file=uri) from None
+            found = DROP.decode(_parsed(uri, said))
+        except MalformedRecord as error:
+            raise BadDrop(f"this is no drop of a source: {error}", file=uri) from None
+        if (found.epoch, found.number) != (epoch, number):
+            raise BadDrop("this is another drop of a source", file=uri)
+        return found
 
     def _uri(self, epoch: int, number: int) -> str:
         return f"{self._drops}/{epoch:06}/{_TOP - number:012}.json"
@@ -262,20 +299,12 @@ class Journal:
 
 def _parsed(uri: str, said: bytes) -> dict[str, Any]:
     try:
-        told: dict[str, Any] = json.loads(said)
-        if told["version"] != _VERSION:
+        told: dict[str, Any] = parse_json(said)
+        if told.pop("version") != _VERSION:
             raise ValueError
         return told
     except (ValueError, TypeError, KeyError):
         raise BadDrop("this is no file of a source's journal, or another version's", file=uri) from None
-
-
-def _part(told: Mapping[str, Any]) -> Part:
-    return Part(told["uri"], told["rows"], told["bytes"], tuple(map(_column, told["columns"])))
-
-
-def _column(told: Mapping[str, Any]) -> Column:
-    return Column(told["name"], told["type"], told["required"])
 
 
 def _text(told: Mapping[str, Any]) -> bytes:

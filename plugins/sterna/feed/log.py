@@ -5,7 +5,6 @@ What is told here can be read here: the primary is never asked.
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from sterna.errors import ReferenceNotFound, UsageError
 from sterna.feed.cursor import Cursor
 from sterna.feed.event import Event, Facts, events_of
 from sterna.replica.head import HELD, RUN_ID
+from sterna.replica.held_list import parse_list
 from sterna.replica.news import News, Stay, has_own, read_news, snapshot_of, tells
 from sterna.replica.region import RegionContext
 
@@ -226,7 +226,7 @@ def _key(name: str) -> Key:
 def _held(commit: Commit) -> dict[str, str] | None:
     """Return the kinds of what a commit holds, by key name; None where its property has no list of them."""
     try:
-        said = json.loads(commit.properties.get(HELD, "[]"))
-        return {str(item["key"]): str(item["kind"]) for item in said} if isinstance(said, list) else None
-    except (ValueError, TypeError, KeyError):
+        entries = parse_list(commit.properties.get(HELD, "[]")).entries
+    except ValueError:
         return None
+    return None if entries is None else {item.key: item.kind for item in entries}

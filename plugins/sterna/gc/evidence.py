@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from sterna.cleaning.codecs import AMOUNT, NOT_DELETED
+from sterna.cleaning.model import NOTHING
 from sterna.errors import ObjectMissing, UsageError
 from sterna.gc.model import Collected
+from sterna.json_record import FLAG, INTEGER, TEXT, Field, Record, Unknown, many
 from sterna.replica.region import RegionContext
-from sterna.replica.run_folder import began, from_json, load_plan, runs_folder, stamp, to_json
+from sterna.replica.run_folder import began, load_plan, runs_folder, stamp
 
 if TYPE_CHECKING:
     from sterna.edges.stores.objects import Objects
@@ -21,10 +24,35 @@ if TYPE_CHECKING:
 # Between a run's beginning, which its name tells, and its plan. Who plans for longer may be disturbed.
 _PLANNING = timedelta(hours=1)
 
+COLLECTED: Final = Record(
+    Collected,
+    (
+        Field("region", TEXT),
+        Field("pass_id", TEXT),
+        Field("replica_hash", TEXT),
+        Field("dry_run", FLAG),
+        Field("objects", AMOUNT.kind),
+        Field("strange", AMOUNT.kind),
+        Field("unreachable", AMOUNT.kind),
+        Field("garbage", AMOUNT.kind),
+        Field("refused", AMOUNT.kind),
+        Field("deleted", AMOUNT.kind, NOTHING),
+        Field("failed", INTEGER, 0),
+        Field("failures", many(NOT_DELETED.kind), ()),
+        Field("in_flight", many(TEXT), ()),
+        Field("still_shown", many(TEXT), ()),
+        Field("at", TEXT, ""),
+        Field("evidence", AMOUNT.kind, NOTHING),
+        Field("superseded", AMOUNT.kind, NOTHING),
+        Field("left", AMOUNT.kind, NOTHING),
+    ),
+    Unknown.IGNORE,
+)
+
 
 def save_collected(context: RegionContext, report: Collected) -> None:
     """Write down what a clean-up found and did: `status` shows it."""
-    context.objects.write_new(f"{collect_folder(context)}/{report.pass_id}.json", to_json(report).encode())
+    context.objects.write_new(f"{collect_folder(context)}/{report.pass_id}.json", COLLECTED.dumps(report).encode())
 
 
 def newest_collected(context: RegionContext, objects: Objects) -> Collected | None:
@@ -36,7 +64,7 @@ def newest_collected(context: RegionContext, objects: Objects) -> Collected | No
     reports = [uri for uri, _, _ in objects.list(collect_folder(context)) if uri.endswith(".json")]
     try:
         # Their names begin with their time.
-        return from_json(Collected, objects.read(max(reports))) if reports else None
+        return COLLECTED.loads(objects.read(max(reports))) if reports else None
     except (ValueError, ObjectMissing):
         return None
 

@@ -300,7 +300,7 @@ class Mapping:
                 self.registry.bindings(),
                 self.region.name,
                 self.region.replica_root,
-                policy.history.model_dump(mode="json"),
+                policy.history.hashed(),
                 localizer,
                 *ruled,
             ]

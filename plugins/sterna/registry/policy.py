@@ -41,6 +41,12 @@ class History(StrictModel):
             raise ValueError("expected full, {latest: 5} or {since: 7d} (units s, m, h, d, w)")
         return given
 
+    def hashed(self) -> dict[str, Any]:
+        """Return what digests are made of, under names that stay: one of them stands in the name of each metadata.json
+        of every region.
+        """
+        return {"latest": self.latest, "since": self.since}
+
     @property
     def since_ms(self) -> int | None:
         """`since` in milliseconds."""
@@ -89,8 +95,12 @@ class Policy(StrictModel):
         since and of those that wait already; one that went ahead can't be taken back by comparing it. Nor does `ship`:
         it decides when.
         """
-        given = self.model_dump(mode="json", include={"replicate", "history"}, exclude_defaults=True)
-        return given | {"tables": sorted(set(self.tables))}
+        history = {name: value for name, value in self.history.hashed().items() if value is not None}
+        return {
+            "tables": sorted(set(self.tables)),
+            **({} if self.replicate else {"replicate": False}),
+            **({"history": history} if history else {}),
+        }
 
     @property
     def ship_after(self) -> int | None:

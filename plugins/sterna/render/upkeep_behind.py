@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sterna.render.dry_run import NOTHING_CHANGED
 from sterna.render.gc import size_text
@@ -26,7 +25,7 @@ def expiry_text(found: Expiry) -> str:
     return joined(lines)
 
 
-def freed_text(expiry: Expiry, swept: Mapping[str, Any] | None) -> str:
+def freed_text(expiry: Expiry, swept: Swept | None) -> str:
     """Return what expiry would let go, and what the last sweep found, in a few lines."""
     gone = sum(len(item.expired) for item in expiry.tables)
     lines = [
@@ -36,10 +35,10 @@ def freed_text(expiry: Expiry, swept: Mapping[str, Any] | None) -> str:
     if swept is None:
         lines.append("no sweep has looked at this region's stores yet")
     else:
-        left, garbage = swept.get("left") or {}, swept.get("garbage") or {}
+        left, garbage = swept.left, swept.garbage
         lines.append(
-            f"the last sweep, at {swept.get('at')}: {left.get('files')} files of {left.get('bytes')} bytes that "
-            f"nothing needs were left; {garbage.get('files')} of {garbage.get('bytes')} bytes had waited long enough"
+            f"the last sweep, at {swept.at}: {left.files} files of {left.bytes} bytes that nothing needs were left; "
+            f"{garbage.files} of {garbage.bytes} bytes had waited long enough"
         )
     return joined(lines)
 

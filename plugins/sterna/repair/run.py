@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
+from sterna.json_record import FLAG, INTEGER, TEXT, Field, Record, Unknown, many, one_of
 from sterna.repair.diagnose import Diagnosis, Left, Mend, diagnose, left_over
 from sterna.replica import file_list as listing
 from sterna.replica import run_folder
@@ -45,6 +47,36 @@ class Repaired:
     mends: tuple[Mend, ...]
     left: tuple[Left, ...]
     faults_left: int
+
+
+MEND: Final = Record(
+    Mend,
+    (
+        Field("table", TEXT),
+        Field("file", TEXT),
+        Field("source", TEXT),
+        Field("how", one_of("copy", "localize")),
+        Field("why", TEXT),
+    ),
+    Unknown.IGNORE,
+)
+LEFT: Final = Record(
+    Left,
+    (Field("table", TEXT), Field("file", TEXT), Field("fault", TEXT), Field("why", TEXT)),
+    Unknown.IGNORE,
+)
+REPAIRED: Final = Record(
+    Repaired,
+    (
+        Field("applied", FLAG),
+        Field("faults", INTEGER),
+        Field("mends", many(MEND.kind)),
+        Field("left", many(LEFT.kind)),
+        Field("faults_left", INTEGER),
+    ),
+    Unknown.IGNORE,
+)
+"""What `repair.json` has, for people."""
 
 
 def repair(
@@ -96,7 +128,7 @@ def repair(
         diagnosis = diagnose(context, found)
     mended = tuple(mend for mend in done.values() if mend.file not in {finding.file for finding in found.findings})
     result = Repaired(True, first.faults, mended, _left(found, diagnosis, failed), found.faults)
-    context.objects.write_new(f"{run_folder.run_uri(context, run_id)}/repair.json", run_folder.to_json(result).encode())
+    context.objects.write_new(f"{run_folder.run_uri(context, run_id)}/repair.json", REPAIRED.dumps(result).encode())
     return result
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from sterna.errors import printable
@@ -36,6 +36,7 @@ class Held:
         bytes: what the large lane has to copy for it, as far as a plan found out, or of its manifests, where the large
             lane is to list it; 0 where the large lane has no part.
         until: when (ISO 8601, UTC) it goes on though nothing happens; "" where no time says so.
+        more: what a newer version says of it, as JSON; repeated with it.
     """
 
     key: str
@@ -48,6 +49,7 @@ class Held:
     group: str = ""
     bytes: int = 0
     until: str = ""
+    more: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", printable(self.reason))

@@ -13,10 +13,12 @@ import hashlib
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from sterna.errors import ObjectMissing, Unsupported
+from sterna.json_record import many, parse_json
+from sterna.replica.codecs import HELD
 from sterna.replica.held import Held, held_since
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 INLINE_BYTES = 4_000  # a longer list stands in an object
 _NAMED = 10
 _NAMED_BYTES = 1_000
-_FIELDS = frozenset(item.name for item in fields(Held))
+_LIST = many(HELD.kind)
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,10 @@ def parse_list(text: str) -> HeldList:
     Raises:
         ValueError: sterna writes no such thing.
     """
-    said = json.loads(text)
+    said = parse_json(text)
     try:
         if isinstance(said, list):
-            entries = tuple(_held(item) for item in said)
+            entries = _LIST.decode(said, "")
             return HeldList(len(entries), entries)
         first = tuple(map(str, said.get("first", ())))
         found = HeldList(int(said["count"]), None, str(said["sha256"]), int(said["bytes"]), said["oldest"], first)
@@ -110,7 +112,7 @@ def read_list(objects: Objects, listed: HeldList, root: str = "") -> HeldList:
         return listed
     try:
         text = _text(objects, listed, root)
-        return replace(listed, entries=tuple(_held(item) for item in json.loads(text)))
+        return replace(listed, entries=_LIST.decode(parse_json(text), ""))
     except (ObjectMissing, ValueError) as error:
         uri = list_uri(root or objects.mapping.region.replica_root, listed.digest)
         return replace(listed, entries=(), lost=f"the list of held tables can't be read: {uri}: {error}")
@@ -153,14 +155,9 @@ def _text(objects: Objects, listed: HeldList, root: str = "") -> bytes:
     return text
 
 
-def _held(item: dict[str, Any]) -> Held:
-    # A newer sterna may have more to say of a held key than this one knows.
-    return Held(**{name: value for name, value in item.items() if name in _FIELDS})
-
-
 def _encoded(held: Sequence[Held]) -> str:
     # What is seldom said is left out where it isn't: the list stands in each commit.
-    return _json([{k: v for k, v in vars(item).items() if v or k != "until"} for item in held])
+    return _json([{k: v for k, v in HELD.encode(item).items() if v or k != "until"} for item in held])
 
 
 def _json(value: object) -> str:

@@ -13,12 +13,11 @@ import io
 import uuid
 import zlib
 from datetime import UTC, datetime
-from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from pydantic import TypeAdapter
+from typing import TYPE_CHECKING
 
 from sterna.errors import CredentialError, ObjectMissing, StoreError, UsageError
+from sterna.json_record import MalformedRecord
+from sterna.replica.codecs import PLAN, REPORT
 from sterna.replica.file_list import LOCALIZE_ORDER, by_batch, schema, with_role
 from sterna.replica.records import Plan, Report
 from sterna.replica.region import RegionContext
@@ -26,7 +25,6 @@ from sterna.replica.region import RegionContext
 if TYPE_CHECKING:
     import pyarrow as pa
 
-T = TypeVar("T")
 CHILDREN = "children-"
 """How the names of files begin that tell workers what a table's other files have become."""
 COPIED = "copied/"
@@ -43,37 +41,24 @@ _GZIP = b"\x1f\x8b"
 _STAMP = "%Y%m%dT%H%M%SZ"
 
 
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+def packed(text: str) -> bytes:
+    """Return a plan or a report as it is written, compressed where it is long: each run repeats all that is held."""
+    data = text.encode()
+    return data if len(data) <= _PLAIN_BYTES else gzip.compress(data, mtime=0)
 
 
-def to_json(value: object) -> str:
-    """Return one of the model's frozen values as JSON text."""
-    kind: Any = type(value)
-    return _adapter(kind).dump_json(value).decode()
-
-
-def from_json(kind: type[T], text: str | bytes) -> T:
-    """Return the value of that type that `to_json` or `packed` wrote.
+def unpacked(data: bytes) -> bytes:
+    """Return the JSON text that `packed` wrote.
 
     Raises:
-        ValueError: it is something else.
+        MalformedRecord: it is damaged.
     """
-    wanted: Any = kind
-    if isinstance(text, bytes) and text.startswith(_GZIP):
-        try:
-            text = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(text, _UNPACKED_BYTES)
-        except zlib.error as error:
-            raise ValueError(f"it is damaged: {error}") from error
-    loaded: T = _adapter(wanted).validate_json(text)
-    return loaded
-
-
-def packed(value: object) -> bytes:
-    """Return a value as JSON, compressed where it is long: each run repeats all that is held."""
-    data = to_json(value).encode()
-    return data if len(data) <= _PLAIN_BYTES else gzip.compress(data, mtime=0)
+    if not data.startswith(_GZIP):
+        return data
+    try:
+        return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(data, _UNPACKED_BYTES)
+    except zlib.error as error:
+        raise MalformedRecord(f"it is damaged: {error}") from error
 
 
 def new_run_id() -> str:
@@ -113,7 +98,7 @@ def save_plan(context: RegionContext, plan: Plan, files: pa.Table | None) -> str
     _write_files(context, f"{run}/localize.parquet", with_role(listed, *LOCALIZE_ORDER))
     for batch, rows in by_batch(listed):
         _write_files(context, f"{run}/{LISTED}{batch}.parquet", rows)
-    context.objects.write_new(f"{run}/plan.json", packed(plan))
+    context.objects.write_new(f"{run}/plan.json", packed(PLAN.dumps(plan)))
     return run
 
 
@@ -122,8 +107,9 @@ def load_plan(context: RegionContext, run: str) -> Plan:
 
     Raises:
         UsageError: there is no such run.
+        MalformedRecord: it has a plan of another version, or a damaged one.
     """
-    return from_json(Plan, _read(context, f"{run}/plan.json"))
+    return PLAN.loads(unpacked(_read(context, f"{run}/plan.json")))
 
 
 def load_files(context: RegionContext, run: str, *, batch: int | None = None, listed: str = "") -> pa.Table:
@@ -226,4 +212,4 @@ def _read(context: RegionContext, uri: str) -> bytes:
 
 def save_report(context: RegionContext, report: Report) -> None:
     """Write a run's report beside its plan."""
-    context.objects.write_new(f"{run_uri(context, report.run_id)}/report.json", packed(report))
+    context.objects.write_new(f"{run_uri(context, report.run_id)}/report.json", packed(REPORT.dumps(report)))

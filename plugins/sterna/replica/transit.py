@@ -19,15 +19,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sterna.errors import ObjectMissing, SternaError
+from sterna.json_record import FLAG, INTEGER, TEXT, Field, Record, by_name, many, parse_json
 from sterna.registry.model import Region, digest
 from sterna.repeating import repeated
+from sterna.replica.codecs import HELD, TABLE_FAILURE
 from sterna.replica.held import Held
 from sterna.replica.records import TableFailure
 from sterna.replica.region import RegionContext
-from sterna.replica.run_folder import from_json, to_json
 
 if TYPE_CHECKING:
     from sterna.edges.stores.objects import Objects
@@ -126,6 +127,37 @@ class Round:
         return frozenset(self.whole)
 
 
+MOVING: Final = Record(
+    Moving,
+    (
+        Field("key", TEXT),
+        Field("since", TEXT),
+        Field("bytes", INTEGER),
+        Field("batches", many(INTEGER), ()),
+        Field("target", TEXT, ""),
+        Field("manifests", INTEGER, 0),
+        Field("voided", INTEGER, 0),
+    ),
+)
+ROUND: Final = Record(
+    Round,
+    (
+        Field("run_id", TEXT),
+        Field("tables", many(MOVING.kind)),
+        Field("over", FLAG, False),
+        Field("failed", many(TABLE_FAILURE), ()),
+        Field("replica_hash", TEXT, ""),
+        Field("digest", TEXT, ""),
+        Field("registry", TEXT, ""),
+        Field("epoch", TEXT, ""),
+        Field("whole", many(TEXT), ()),
+        Field("held", many(HELD.kind), ()),
+    ),
+)
+"""One that isn't understood is as good as none: its tables are listed anew."""
+_HERE: Final = by_name(INTEGER)
+
+
 @dataclass(frozen=True)
 class Transit:
     """What the large lane is at.
@@ -166,7 +198,7 @@ def read_transit(objects: Objects, region: Region, *, counts: bool = False) -> T
         StoreUnreachable, StoreDenied: the region's store doesn't answer.
     """
     try:
-        found = from_json(Round, objects.read(f"{_folder(region)}/{_ROUND}"))
+        found = ROUND.loads(objects.read(f"{_folder(region)}/{_ROUND}"))
     except (ObjectMissing, ValueError):
         return None
     if found.over and not counts:
@@ -240,7 +272,7 @@ def _left(objects: Objects, found: Round, beats: Iterable[str]) -> dict[str, int
     left = {item.key: item.bytes for item in found.tables}
     for _, data in objects.read_many(beats):
         with suppress(ValueError):
-            here = from_json(dict[str, int], data) if isinstance(data, bytes) else {}
+            here = _HERE.decode(parse_json(data), "") if isinstance(data, bytes) else {}
             left = {name: max(0, size - here.get(name, 0)) for name, size in left.items()}
     return left
 
@@ -249,9 +281,9 @@ def _here(key: str) -> str:
     return f"here-{digest([key])}.json"
 
 
-def _save(context: RegionContext, name: str, value: object) -> None:
-    data = json.dumps(value) if isinstance(value, dict) else to_json(value)
-    context.objects.overwrite(f"{_folder(context.region)}/{name}", data.encode())
+def _save(context: RegionContext, name: str, value: Round | Mapping[str, int]) -> None:
+    text = ROUND.dumps(value) if isinstance(value, Round) else json.dumps(value)
+    context.objects.overwrite(f"{_folder(context.region)}/{name}", text.encode())
 
 
 def _folder(region: Region) -> str:

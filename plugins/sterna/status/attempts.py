@@ -11,10 +11,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from sterna.errors import CredentialError, StoreError
+from sterna.replica.codecs import REPORT
 from sterna.replica.held import held_since
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext
-from sterna.replica.run_folder import began, from_json, runs_folder, stamp
+from sterna.replica.run_folder import began, runs_folder, stamp, unpacked
 from sterna.status.model import HeldNow, RegionStatus
 
 _READ = 500  # reports, the newest
@@ -48,7 +49,7 @@ def _reports(context: RegionContext, since: datetime) -> Iterator[Report]:
     for _, found in context.objects.read_many(_newest(context, since)):
         if isinstance(found, bytes):
             try:
-                yield from_json(Report, found)
+                yield REPORT.loads(unpacked(found))
             except ValueError:
                 continue
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from sterna.errors import Busy, SternaError, UsageError
+from sterna.json_record import MalformedRecord
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica import file_list as listing
 from sterna.replica import run_folder
@@ -337,7 +338,14 @@ def _count(made: Plan, copied: StageReport) -> None:
 
 
 def _plan_of(context: RegionContext, run: str) -> Plan:
-    made = run_folder.load_plan(context, run)
+    try:
+        made = run_folder.load_plan(context, run)
+    except MalformedRecord as error:
+        raise UsageError(
+            f"the run's plan isn't one that this version understands: {error}",
+            file=f"{run}/plan.json",
+            hint="start a new sync",
+        ) from error
     if made.digest != sync_digest(context) or made.registry not in ("", context.registry.fingerprint()):
         raise UsageError(
             "the registry changed since this run's plan was made: where its files belong may be elsewhere now; start "

@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
-from typing import Any
+from typing import Final
 
+from sterna.cleaning.codecs import AMOUNT, NOT_DELETED
+from sterna.cleaning.model import NOTHING
 from sterna.cleaning.passes import Pass
+from sterna.json_record import FLAG, INTEGER, TEXT, Field, Record, Unknown, many
 from sterna.replica.region import RegionContext
-from sterna.replica.run_folder import to_json
-from sterna.upkeep.results import Swept
+from sterna.upkeep.results import Folder, Swept
+
+FOLDER: Final = Record(Folder, (Field("uri", TEXT), Field("garbage", AMOUNT.kind)), Unknown.IGNORE)
+SWEPT: Final = Record(
+    Swept,
+    (
+        Field("region", TEXT),
+        Field("pass_id", TEXT),
+        Field("dry_run", FLAG),
+        Field("at", TEXT),
+        Field("main", TEXT),
+        Field("epoch", TEXT),
+        Field("locations", many(TEXT)),
+        Field("objects", AMOUNT.kind),
+        Field("strange", AMOUNT.kind),
+        Field("unreachable", AMOUNT.kind),
+        Field("garbage", AMOUNT.kind),
+        Field("deleted", AMOUNT.kind, NOTHING),
+        Field("failed", INTEGER, 0),
+        Field("failures", many(NOT_DELETED.kind), ()),
+        Field("folders", many(FOLDER.kind), ()),
+        Field("left", AMOUNT.kind, NOTHING),
+    ),
+    Unknown.IGNORE,
+)
 
 
 def sweep_folder(context: RegionContext) -> str:
@@ -33,10 +58,10 @@ def store_time(context: RegionContext, pass_id: str) -> datetime | None:
 
 def save_swept(context: RegionContext, report: Swept) -> None:
     """Write down what a sweep found and did."""
-    context.objects.write_new(f"{sweep_folder(context)}/{report.pass_id}.json", to_json(report).encode())
+    context.objects.write_new(f"{sweep_folder(context)}/{report.pass_id}.json", SWEPT.dumps(report).encode())
 
 
-def last_swept(context: RegionContext) -> dict[str, Any] | None:
+def last_swept(context: RegionContext) -> Swept | None:
     """Return what the region's newest sweep found and did, as it was written down.
 
     None: there was none, or its record can't be read.
@@ -46,10 +71,9 @@ def last_swept(context: RegionContext) -> dict[str, Any] | None:
     if not records:
         return None
     try:
-        found = json.loads(context.objects.read(max(records)[1]))
+        return SWEPT.loads(context.objects.read(max(records)[1]))
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
 
 
 def forget_older(context: RegionContext, passes: list[Pass]) -> None:

@@ -23,6 +23,7 @@ from sterna.airflow.operators import (
 from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.edges.rclone.transfer import Transfer
 from sterna.errors import UsageError
+from sterna.replica.codecs import STAGE_REPORT
 from sterna.replica.held import Held
 from sterna.replica.records import Report, StageReport
 from sterna.sync import copy as copying
@@ -83,14 +84,14 @@ def test_a_copy_task_is_labelled_with_origin_files_and_size(size: int, text: str
 
 
 def test_reports_of_mapped_tasks_add_up_and_skipped_ones_count_nothing() -> None:
-    from sterna.replica.run_folder import to_json
+    to_json = STAGE_REPORT.dumps
 
     assert add_up([to_json(StageReport(1, 10, 5)), to_json(StageReport(2, 20, 5))]) == StageReport(3, 30, 10)
     assert add_up(None) == add_up([]) == StageReport()
 
 
 def test_reports_of_another_run_count_nothing_and_those_that_name_none_as_before() -> None:
-    from sterna.replica.run_folder import to_json
+    to_json = STAGE_REPORT.dumps
 
     now, before = StageReport(1, 10, 5, run_id="run-2"), StageReport(7, 70, 7, missing=2, run_id="run-1")
     texts = [to_json(now), to_json(before), "", to_json(now)]
@@ -99,6 +100,12 @@ def test_reports_of_another_run_count_nothing_and_those_that_name_none_as_before
     unnamed = '{"files":3,"bytes":30,"sent":30,"failed":[],"missing":0}'
     assert add_up([unnamed, to_json(now)], "s3://eu/replica/_sterna/runs/run-2").files == 4
     assert add_up([to_json(before)], "s3://eu/replica/_sterna/runs/run-2") == StageReport()
+
+
+@pytest.mark.parametrize("text", ['{"files":1,"bytes":2,"newer":1}', '{"files":1}', "[]", "{"])
+def test_a_report_of_another_version_is_refused_and_not_read_as_empty(text: str) -> None:
+    with pytest.raises(UsageError, match="this version of sterna doesn't understand"):
+        add_up([STAGE_REPORT.dumps(StageReport(1, 10, 5)), text])
 
 
 def test_a_report_in_short_has_counts_and_no_names() -> None:
@@ -176,8 +183,6 @@ def test_localizing_what_no_copy_brought_says_at_once_what_to_do(
 
 def test_one_task_copies_its_share_of_the_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow maps over few items here: neighbouring batches go together, and the counts cover all of them."""
-    from sterna.replica.run_folder import from_json
-
     monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "2")
     world = make_world(tmp_path)
     world.commit(**{name: world.write(name) for name in "abcde"})
@@ -188,7 +193,7 @@ def test_one_task_copies_its_share_of_the_batches(tmp_path: Path, monkeypatch: p
     items = task.execute({"ti": SimpleNamespace(xcom_push=pushed.__setitem__)})
     assert [(item["number"], item["last"]) for item in items] == [(0, 1), (2, 4)]
     copied = [SternaCopyOperator(task_id="copy", run=pushed["run"], batch=item).execute({}) for item in items]
-    assert [from_json(StageReport, each).files for each in copied] == [2, 3]
+    assert [STAGE_REPORT.loads(each).files for each in copied] == [2, 3]
     localized = SternaLocalizeOperator(task_id="localize", run=pushed["run"], copied=copied).execute({})
     report = stages.publish(context, pushed["run"], add_up(copied), add_up([localized]), quiet)
     assert len(report.published) == 6

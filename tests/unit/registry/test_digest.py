@@ -241,3 +241,16 @@ def test_order_counts_among_locations_that_are_one_place_in_two_spellings() -> N
     ]
     assert places == ["s3://eu-bucket/replica/one~s3n/x", "s3://eu-bucket/replica/other~s3n/x"]
     assert digest(content=twins) != digest(content=turned)
+
+
+def test_the_names_of_localized_metadata_stay_what_they_are() -> None:
+    """A change here gives each metadata.json of every region another name: every table is localized anew."""
+    made = Registry.model_validate(samples.content())
+    mapping = Mapping(made, made.region("eu"))
+    histories: dict[str, Any] = {"full": "full", "latest": {"latest": 5}, "since": {"since": "7d"}}
+    policies = {name: Policy.model_validate({"tables": ["**"], "history": told}) for name, told in histories.items()}
+    assert {name: mapping.digest(policy, 3) for name, policy in policies.items()} == {
+        "full": "d9d9db977cb42d3b",
+        "latest": "f83cb118775d3209",
+        "since": "be2a516cace0ec36",
+    }

@@ -9,8 +9,7 @@ import pytest
 
 from sterna.catalog.model import Put
 from sterna.errors import UnsafeUri, UsageError
-from sterna.repair.run import Repaired, repair
-from sterna.replica import run_folder
+from sterna.repair.run import REPAIRED, Repaired, repair
 from sterna.verify.run import Depth, verify
 from tests.support.small_world import World, here, make_world, quiet, run, table, with_registry
 from tests.unit.verify.tables import BRANCH, sides, write
@@ -241,7 +240,7 @@ def test_a_report_of_what_was_done_stays_beside_the_replica(world: World):
     cut(next(path for path in replica(world) if path.name == "a.parquet"))
     result = mend(world)
     (report,) = (world.folder / "eu" / "replica" / "_sterna").rglob("repair.json")
-    assert run_folder.from_json(Repaired, report.read_bytes()) == result
+    assert REPAIRED.loads(report.read_bytes()) == result
 
 
 def test_an_entry_that_sterna_did_not_make_is_said_and_the_rest_is_repaired(world: World):

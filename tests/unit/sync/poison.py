@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 
 from sterna.catalog.model import Content, Put
-from sterna.replica import run_folder
+from sterna.replica.codecs import REPORT
 from sterna.replica.records import Report
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
@@ -93,7 +93,7 @@ def judge(report: Report, lines: list[str], *, key: str, held: bool, file: str |
     assert {item.key for item in report.held} <= {key}
     if held:
         assert report.held, "the poison was taken for a table"
-    told = [*lines, run_folder.to_json(report)]
+    told = [*lines, REPORT.dumps(report)]
     for item in report.held:
         assert item.kind
         assert item.reason

@@ -11,10 +11,10 @@ from sterna.catalog.model import Content, Delete, Put, namespace_content
 from sterna.errors import BranchChanged, CatalogUnreachable, Diverged, UsageError
 from sterna.feed.fresh import fresh_since
 from sterna.registry.policy import Policy
-from sterna.replica import run_folder
+from sterna.replica.codecs import PLAN
 from sterna.replica.head import read_head
 from sterna.replica.lag import measure_lag
-from sterna.replica.records import Plan, Report, StageReport
+from sterna.replica.records import Report, StageReport
 from sterna.sync.explain import OriginSum, explain
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan
@@ -256,7 +256,7 @@ def test_news_are_told_once_and_none_is_lost(world: World):
 def test_a_plan_explains_itself_and_survives_its_journey_through_json(world: World):
     world.commit(a=world.write("a"))
     made, files = make_plan(world.context())
-    assert run_folder.from_json(Plan, run_folder.to_json(made)) == made
+    assert PLAN.loads(PLAN.dumps(made)) == made
     explained = explain(world.context(), made, files)
     size = made.batches[0].bytes
     assert explained.origins == {"us-lake": OriginSum(1, 1, size)}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from sterna.json_record import INTEGER, TEXT, Field, Record
 from sterna.registry.mapping import Mapping
 from sterna.replica.file_list import copied_by_table, stretches, with_batches
 from sterna.replica.records import Batch
@@ -112,6 +113,19 @@ class Share:
     origin: str
     files: int
     bytes: int
+
+
+SHARE: Final = Record(
+    Share,
+    (
+        Field("number", INTEGER),
+        Field("last", INTEGER),
+        Field("origin", TEXT),
+        Field("files", INTEGER),
+        Field("bytes", INTEGER),
+    ),
+)
+"""An item that Airflow maps a copy task over."""
 
 
 def shares(batches: Sequence[Batch], most: int) -> tuple[Share, ...]:

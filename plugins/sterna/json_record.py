@@ -1,0 +1,262 @@
+"""JSON objects that outlive the process that wrote them: the name, kind and default of each field, written down once.
+
+In the code a field may be called anything: the name that stands in a `Record` is the one that others read and wrote.
+What a record doesn't know is refused by name, or passed through, and what it needs is never read as empty.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+_SHOWN = 60  # letters of a name in a message
+
+
+class MalformedRecord(ValueError):
+    """This is no such record: a field is absent, unknown, there twice, or of another kind; the message names it."""
+
+
+class Unknown(Enum):
+    """What becomes of fields that a record doesn't know: those of a newer version."""
+
+    REFUSE = "refuse"
+    """Whoever acts by the record must understand all of it."""
+    IGNORE = "ignore"
+    """Nobody writes it again, and nobody acts by them: it stays as it is. A record that lacks one of the known fields
+    besides is no newer one, and is refused."""
+    CARRY = "carry"
+    """They are kept as JSON text, and written again with the rest."""
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """What a field's value may be.
+
+    Args:
+        decode: returns the value of what JSON has, at a path for messages; raises `MalformedRecord`.
+        encode: returns what JSON has of a value; None: the value itself.
+    """
+
+    decode: Callable[[Any, str], T]
+    encode: Callable[[T], Any] | None = None
+
+
+REQUIRED: Any = object()
+"""The default of a field that each record has."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a record.
+
+    Args:
+        name: in JSON.
+        kind: of its value.
+        default: its value where it is absent; `REQUIRED`: then this is no such record.
+        attribute: of the Python object; "": it has the same name.
+    """
+
+    name: str
+    kind: Kind[Any]
+    default: Any = REQUIRED
+    attribute: str = ""
+
+    @property
+    def argument(self) -> str:
+        """What the Python object calls it."""
+        return self.attribute or self.name
+
+
+@dataclass(frozen=True)
+class Record(Generic[T]):
+    """How objects of a class stand in JSON; their fields are written in this order.
+
+    Args:
+        type: the class, whose arguments are named as `Field.argument`.
+        fields: of the record.
+        unknown: what becomes of others.
+        carried: with `Unknown.CARRY`: the attribute that keeps them, as JSON text.
+    """
+
+    type: Callable[..., T]
+    fields: tuple[Field, ...]
+    unknown: Unknown = Unknown.REFUSE
+    carried: str = ""
+
+    @property
+    def kind(self) -> Kind[T]:
+        """The record as a field of another one."""
+        return Kind(self.decode, self.encode)
+
+    def encode(self, value: T) -> dict[str, Any]:
+        """Return an object as JSON has it."""
+        found = {}
+        for each in self.fields:
+            item = getattr(value, each.argument)
+            found[each.name] = item if each.kind.encode is None else each.kind.encode(item)
+        if self.carried and (more := getattr(value, self.carried)):
+            found |= json.loads(more)
+        return found
+
+    def decode(self, given: Any, path: str = "") -> T:
+        """Return the object that stands in JSON.
+
+        Args:
+            given: the parsed JSON.
+            path: where it stands, for messages.
+
+        Raises:
+            MalformedRecord: it is no such record.
+        """
+        if not isinstance(given, dict):
+            raise MalformedRecord(f"{path or 'it'} is no object")
+        found, known = {}, 0
+        for each in self.fields:
+            if each.name in given:
+                known += 1
+                found[each.argument] = each.kind.decode(given[each.name], f"{path}.{each.name}".lstrip("."))
+            elif each.default is REQUIRED:
+                raise MalformedRecord(f"{path}.{each.name} is absent".lstrip("."))
+            else:
+                found[each.argument] = each.default
+        if known < len(given):
+            self._take_unknown(given, path, found)
+        return self.type(**found)
+
+    def dumps(self, value: T) -> str:
+        """Return an object as JSON text."""
+        return json.dumps(self.encode(value), separators=(",", ":"), ensure_ascii=False)
+
+    def loads(self, text: str | bytes) -> T:
+        """Return the object that a JSON text has.
+
+        Raises:
+            MalformedRecord: it has no such record.
+        """
+        return self.decode(parse_json(text))
+
+    def _take_unknown(self, given: Mapping[str, Any], path: str, found: dict[str, Any]) -> None:
+        names = {each.name for each in self.fields}
+        more = {name: value for name, value in given.items() if name not in names}
+        lacks = self.unknown is Unknown.IGNORE and len(given) - len(more) < len(names)
+        if self.unknown is Unknown.REFUSE or lacks:
+            name = f"{path}.{min(more)[:_SHOWN]!r}".lstrip(".")
+            raise MalformedRecord(f"{name} is a field that this version doesn't know")
+        if self.unknown is Unknown.CARRY:
+            found[self.carried] = json.dumps(more, sort_keys=True, separators=(",", ":"))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return what a JSON text says.
+
+    Raises:
+        MalformedRecord: it is no JSON, or a name stands twice in an object: which of the two counts nobody can tell.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_once)
+    except MalformedRecord:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise MalformedRecord(f"it is no JSON: {error}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise MalformedRecord(f"{max(names, key=names.count)[:_SHOWN]!r} stands twice in an object")
+    return found
+
+
+def _scalar(kind: type[T], what: str) -> Kind[T]:
+    def decode(given: Any, path: str) -> T:
+        # True is an int in Python, and isn't in JSON.
+        if not isinstance(given, kind) or (isinstance(given, bool) and kind is not bool):
+            raise MalformedRecord(f"{path} is no {what}")
+        return given
+
+    return Kind(decode)
+
+
+def _decode_real(given: Any, path: str) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
+        raise MalformedRecord(f"{path} is no number")
+    return float(given)
+
+
+TEXT = _scalar(str, "text")
+INTEGER = _scalar(int, "integer")
+FLAG = _scalar(bool, "boolean")
+REAL = Kind(_decode_real, lambda value: value if math.isfinite(value) else None)
+"""A number; one without an end is written as null, which only `nullable(REAL)` takes."""
+
+
+def one_of(*texts: str) -> Kind[str]:
+    """Return the kind of some texts and no others."""
+
+    def decode(given: Any, path: str) -> str:
+        if given not in texts:
+            raise MalformedRecord(f"{path} is none of {', '.join(texts)}")
+        return str(given)
+
+    return Kind(decode)
+
+
+def nullable(kind: Kind[T]) -> Kind[T | None]:
+    """Return a kind that may be null, too."""
+    encode = kind.encode
+    return Kind(
+        lambda given, path: None if given is None else kind.decode(given, path),
+        None if encode is None else lambda value: None if value is None else encode(value),
+    )
+
+
+def many(kind: Kind[T]) -> Kind[tuple[T, ...]]:
+    """Return the kind of lists; in Python they are tuples."""
+
+    def decode(given: Any, path: str) -> tuple[T, ...]:
+        if not isinstance(given, list):
+            raise MalformedRecord(f"{path} is no list")
+        return tuple(kind.decode(each, f"{path}[{number}]") for number, each in enumerate(given))
+
+    encode = kind.encode
+    return Kind(decode, list if encode is None else lambda value: [encode(each) for each in value])
+
+
+def by_name(kind: Kind[T]) -> Kind[Mapping[str, T]]:
+    """Return the kind of objects whose names are data, such as key names."""
+
+    def decode(given: Any, path: str) -> dict[str, T]:
+        if not isinstance(given, dict):
+            raise MalformedRecord(f"{path} is no object")
+        return {name: kind.decode(each, f"{path}[{name[:_SHOWN]!r}]") for name, each in given.items()}
+
+    encode = kind.encode
+    return Kind(decode, dict if encode is None else lambda value: {name: encode(each) for name, each in value.items()})
+
+
+def row(type: Callable[..., T], *kinds: Kind[Any]) -> Kind[T]:
+    """Return the kind of a `NamedTuple` that is a list in JSON: each place has its kind."""
+
+    def decode(given: Any, path: str) -> T:
+        if not isinstance(given, list) or len(given) != len(kinds):
+            raise MalformedRecord(f"{path} is no list of {len(kinds)}")
+        return type(
+            *(kind.decode(each, f"{path}[{at}]") for at, (kind, each) in enumerate(zip(kinds, given, strict=True)))
+        )
+
+    encode: Callable[[Any], Any] = list
+    return Kind(decode, encode)
+
+
+def _whatever(given: Any, path: str) -> Any:
+    return given
+
+
+FOREIGN: Kind[Any] = Kind(_whatever)
+"""JSON of others', which goes back to them as it came."""

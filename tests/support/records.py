@@ -1,0 +1,168 @@
+"""One value of each kind that outlives a process as JSON, with something in every field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sterna.cdc.journal import Drop, Part
+from sterna.cleaning.model import Amount, NotDeleted
+from sterna.gc.model import Collected
+from sterna.ingest.columns import Column
+from sterna.repair.diagnose import Left, Mend
+from sterna.repair.run import Repaired
+from sterna.replica.held import Held
+from sterna.replica.records import Action, Batch, Plan, Report, StageReport, TableFailure
+from sterna.replica.transit import Moving, Round
+from sterna.sync.plan.batches import Share
+from sterna.upkeep.results import Folder, Swept
+
+_HELD = Held(
+    "nyc.flights",
+    "SourceGone",
+    "it is gone: é \u201cé\u201d",
+    "s3://us/a%20b",
+    "2026-11-01T02:03:04Z",
+    "abcd",
+    "nyc.planes",
+    "nyc.a",
+    7,
+    "2026-11-02T00:00:00Z",
+)
+_SEEN = Held("nyc.planes", "InTransit", "")
+_FAILURE = TableFailure("nyc.flights", "StoreDenied", "no", "s3://us/x")
+_STAGE = StageReport(1, 2, 3, (_FAILURE,), 4, "run-1", ("nyc.a",))
+_ACTION = Action(
+    "nyc.flights",
+    "ICEBERG_TABLE",
+    "put",
+    '{"type":"ICEBERG_TABLE"}',
+    "id",
+    "nyc.old",
+    "s3://us/m.json",
+    "s3://eu/m.json",
+    True,
+    True,
+    2**62,
+    1,
+    ("append", "delete"),
+)
+_MOVING = Moving("nyc.flights", "2026-11-01T02:03:04Z", 9, (0, 3), "s3://eu/m.json", 400, 1)
+_COLUMN = Column("id", "decimal(10, 2)", True)
+_LIST = Column("xs", {"type": "list", "element": "int"})
+
+VALUES: dict[str, Any] = {
+    "held": _HELD,
+    "held-short": _SEEN,
+    "plan": Plan(
+        "run-1",
+        "eu",
+        "h1",
+        "w1",
+        "r1",
+        "d1",
+        {"us-lake": "s3://us/ us"},
+        "2026-11-01T02:03:04Z",
+        True,
+        True,
+        True,
+        True,
+        (_ACTION, Action("nyc.gone", "NAMESPACE", "drop")),
+        (_HELD,),
+        (("nyc.a", "nyc.b"), ("nyc.c",)),
+        ("nyc.c",),
+        3,
+        (Batch(0, "us-lake", 1, 2), Batch(1, "us-lake", 3, 4, "nyc.flights", "copy-x.parquet")),
+        1.25,
+        5,
+        (_SEEN,),
+        "f1",
+        "somebody's commit",
+        "w0",
+        ("nyc.a",),
+        "large",
+        True,
+        "2-eu",
+    ),
+    "plan-short": Plan("run-1", "eu", "h1", "", "r1", "d1", {}),
+    "stage-report": _STAGE,
+    "report": Report(
+        "run-1",
+        "eu",
+        "h1",
+        "published",
+        "r2",
+        "w1",
+        ("nyc.a",),
+        (_HELD,),
+        _STAGE,
+        StageReport(1, 1),
+        None,
+        1.5,
+        True,
+        0.25,
+        (_SEEN,),
+        True,
+    ),
+    "round": Round("run-1", (_MOVING,), True, (_FAILURE,), "r1", "d1", "f1", "2-eu", ("nyc.a",), (_HELD,)),
+    "collected": Collected(
+        "eu",
+        "collect-1",
+        "r1",
+        True,
+        Amount(1, 2),
+        Amount(3, 4),
+        Amount(5, 6),
+        Amount(7, 8),
+        Amount(9, 10),
+        Amount(11, 12),
+        13,
+        (NotDeleted("s3://eu/x", "no"),),
+        ("run-1",),
+        ("nyc.a",),
+        "2026-11-01T02:03:04Z",
+        Amount(14, 15),
+        Amount(16, 17),
+        Amount(18, 19),
+    ),
+    "swept": Swept(
+        "eu",
+        "sweep-1",
+        True,
+        "2026-11-01T02:03:04Z",
+        "m1",
+        "2-eu",
+        ("eu-lake",),
+        Amount(1, 2),
+        Amount(3, 4),
+        Amount(5, 6),
+        Amount(7, 8),
+        Amount(9, 10),
+        11,
+        (NotDeleted("s3://eu/x", "no"),),
+        (Folder("s3://eu/f", Amount(12, 13)),),
+        Amount(14, 15),
+    ),
+    "repaired": Repaired(
+        True,
+        3,
+        (Mend("nyc.a", "s3://eu/x", "s3://us/x", "copy", "gone"),),
+        (Left("nyc.a", "s3://eu/y", "size", "why"),),
+        1,
+    ),
+    "share": Share(0, 3, "us-lake,ap-lake", 4, 5),
+    "drop": Drop(
+        2,
+        7,
+        {"server": "shop"},
+        {"lsn": 12, "ts_usec": 3},
+        {"public.a": (Part("s3://eu/p.parquet", 1, 2, (_COLUMN, _LIST)),)},
+        True,
+        1_764_000_000_000_000,
+        {"public.a": (_COLUMN,)},
+        {"public.a": ("old",)},
+        {"server": 1, "file": "bin.000001", "begun": 5},
+        "s3://eu/layouts-1.json",
+        {"public.a": {"identity": "d"}},
+    ),
+}
+"""By the name of its file in `tests/data/written-2026-11/records`."""

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from sterna.catalog.model import ICEBERG_TABLE
 from sterna.errors import SternaError, UpkeepBlocked, UsageError
+from sterna.iceberg.metadata.history import asked_for
 from sterna.iceberg.metadata.table import TableMetadata, read_table_metadata
 from sterna.registry.policy import matching
 from sterna.replica.region import RegionContext
@@ -148,6 +149,8 @@ def _decided(work: _Work, shown: Shown, rule: UpkeepRule, reproduce: int) -> Exp
     gone = removable(metadata, work.found, keep=keep, now=work.facts.now, reproduce=past)
     blocks = work.found.blocks_of(shown.key)
     problem = "; ".join(f"{block.region}: {block.reason}" for block in blocks)
+    if not problem and asked_for(metadata, 0) is None:
+        problem = "how much of its history it asks to be kept, in its settings or a branch's, is no number"
     needs = work.found.snapshots
     needed = Counter(str(needs[item.snapshot_id].why) for item in metadata.snapshots if item.snapshot_id in needs)
     count = len(metadata.snapshots)

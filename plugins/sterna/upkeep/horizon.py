@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from sterna.iceberg.metadata.history import current_line, staged_snapshots
+from sterna.iceberg.metadata.history import asked_for, current_line, staged_snapshots
 from sterna.iceberg.metadata.model import TableMetadata
 from sterna.replica.held import Held, held_since
 from sterna.upkeep.facts import Facts, MainCommit, RegionFacts, Shown
@@ -133,7 +133,8 @@ def removable(
 ) -> tuple[int, ...]:
     """Return the ids of a table's snapshots that may be taken out of its metadata, oldest first.
 
-    The heads of its refs stay, the current snapshot, staged ones that nobody has published, and what is younger than
+    What its own settings and its branches ask for stays, whatever a rule says; all of it where that can't be read. The
+    heads of its refs stay, the current snapshot, staged ones that nobody has published, and what is younger than
     `keep`; what upkeep made within a day, for the price of a day is told by it; and on the current snapshot's line
     whatever lies before one that `main` showed since the oldest watermark: a commit may bring several. The same before
     one that stays and that a channel's mark was set with: else it would be no ancestor any more, and the table look as
@@ -147,13 +148,22 @@ def removable(
         now: the time.
         reproduce: for so long what was current stays readable, and what lies between it and now; none: not.
     """
+    asked = asked_for(metadata, now.timestamp() * 1000)
+    if asked is None:
+        return ()
     line = current_line(metadata)
     past = _reproduced(metadata, line, now - reproduce if reproduce else None)
     whole = {*found.since, *past, *_marked(metadata) & {*metadata.refs.values(), *found.snapshots}}
     needs = found.snapshots
     whole |= {item.snapshot_id for item in metadata.snapshots if item.wap_id and _passes(needs.get(item.snapshot_id))}
     deepest = max((number for number, id in enumerate(line) if id in whole), default=-1)
-    stays = {*metadata.refs.values(), *line[: max(deepest, 0) + 1], *staged_snapshots(metadata), *found.snapshots}
+    stays = {
+        *asked,
+        *metadata.refs.values(),
+        *line[: max(deepest, 0) + 1],
+        *staged_snapshots(metadata),
+        *found.snapshots,
+    }
     young = (now - keep).timestamp() * 1000
     day = min(young, (now - _DAY).timestamp() * 1000)
     gone = [

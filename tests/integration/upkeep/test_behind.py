@@ -23,6 +23,7 @@ from sterna.upkeep.committing import BySpark
 from sterna.upkeep.expire import expire, refuse_blocked
 from sterna.upkeep.results import ExpiredTable, Swept
 from sterna.upkeep.sweep import sweep
+from tests.support.iceberg_java import load_table
 from tests.support.own_region import OwnRegion, own_region, put_object, remove_object
 from tests.support.world import World
 
@@ -273,3 +274,27 @@ def test_the_command_line(region: OwnRegion, tmp_path: Path) -> None:
     assert counted.returncode == 0, counted.stderr
     assert counted.stdout.splitlines()[-1] == "nothing was changed: --yes does it"
     forgotten(region)
+
+
+def test_what_the_table_and_its_branches_ask_for_stays_as_in_icebergs_own_expiry(region: OwnRegion) -> None:
+    """The oracle is Iceberg's `RemoveSnapshots`, which commits nothing here; its own default age is turned off."""
+    world, before = region.world, set(names(region.world))
+    for number in range(3, 6):
+        world.sql(f"INSERT INTO {TABLE} VALUES ({number})")
+    world.sql(f"ALTER TABLE {TABLE} CREATE BRANCH dev WITH SNAPSHOT RETENTION 3 SNAPSHOTS")
+    for number in range(6, 9):
+        world.sql(f"INSERT INTO {TABLE} VALUES ({number})")
+    world.sql(f"ALTER TABLE {TABLE} CREATE TAG first AS OF VERSION {world.snapshots(TABLE)[0]}")
+    region.sync()
+    for least in (1, 2, 20):
+        asked = f"'history.expire.min-snapshots-to-keep'='{least}', 'gc.enabled'='true'"
+        world.sql(f"ALTER TABLE {TABLE} SET TBLPROPERTIES ({asked})")
+        region.sync()
+        table = load_table(world.spark, TABLE)
+        wanted = table.expireSnapshots().expireOlderThan(int((time.time() + 86_400) * 1000)).apply()
+        assert set(expired(region, act=False).expired) == {each.snapshotId() for each in wanted}
+    world.sql(f"ALTER TABLE {TABLE} SET TBLPROPERTIES ('history.expire.min-snapshots-to-keep'='many')")
+    region.sync()
+    found = expired(region, act=False)
+    assert not found.expired and "is no number" in found.problem
+    assert set(names(world)) == before

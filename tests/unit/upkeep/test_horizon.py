@@ -9,7 +9,7 @@ import pytest
 
 from sterna.catalog.model import ICEBERG_TABLE
 from sterna.iceberg.metadata.history import log_start
-from sterna.iceberg.metadata.model import Snapshot, TableMetadata
+from sterna.iceberg.metadata.model import Branch, Snapshot, TableMetadata
 from sterna.replica.held import IN_TRANSIT, Held
 from sterna.upkeep.facts import Facts, Followed, MainCommit, RegionFacts, ShowingReference, Shown, Untold
 from sterna.upkeep.horizon import Horizon, Why, horizon, removable
@@ -102,6 +102,15 @@ def test_each_reason_keeps_what_it_must(row: str) -> None:
     assert {1, 2, 3, 4, 5} - set(gone) == kept
 
 
+def _ms(length: timedelta) -> int:
+    return int(length.total_seconds() * 1000)
+
+
+def asking(*branches: Branch, **more: object) -> TableMetadata:
+    """The table, with branches that ask for some of its history."""
+    return metadata(branches=branches or (Branch(5),), **more)
+
+
 TABLES = {
     "Iceberg's tag": (metadata(refs={"main": 5, "audit": 2}), {2, 5}),
     "staged and not published": (
@@ -109,6 +118,26 @@ TABLES = {
         {5, 6},
     ),
     "rolled back: the current one stays, the one after it goes": (metadata(current_snapshot_id=3, refs={}), {3, 5}),
+    "so many snapshots": (asking(properties={"history.expire.min-snapshots-to-keep": "3"}), {3, 4, 5}),
+    "an age": (asking(properties={"history.expire.max-snapshot-age-ms": str(_ms(2.5 * DAY))}), {4, 5}),
+    "both: what either keeps": (
+        asking(
+            properties={
+                "history.expire.max-snapshot-age-ms": str(_ms(4.5 * DAY)),
+                "history.expire.min-snapshots-to-keep": "2",
+            }
+        ),
+        {2, 3, 4, 5},
+    ),
+    "a branch asks for less than the table": (
+        asking(Branch(5, min_snapshots=2), properties={"history.expire.min-snapshots-to-keep": "4"}),
+        {4, 5},
+    ),
+    "a branch of its own, by number": (asking(Branch(5), Branch(3, min_snapshots=2)), {2, 3, 5}),
+    "a branch of its own, by age": (asking(Branch(5), Branch(4, max_age_ms=_ms(3.5 * DAY))), {3, 4, 5}),
+    "a branch's limit that can't be read": (asking(Branch(5, unread=True)), {1, 2, 3, 4, 5}),
+    "a number that is none": (asking(properties={"history.expire.min-snapshots-to-keep": "x"}), {1, 2, 3, 4, 5}),
+    "an age below none": (asking(properties={"history.expire.max-snapshot-age-ms": "-1"}), {1, 2, 3, 4, 5}),
 }
 
 

@@ -7,11 +7,16 @@ Java): every engine reads a pruned metadata.json as it reads one of a table whos
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
 from sterna.iceberg.metadata.model import TableMetadata
+
+_MAX_AGE = "history.expire.max-snapshot-age-ms"
+_MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
+_LIMIT = re.compile(r"[0-9]{1,18}")
 
 
 def all_snapshots(metadata: TableMetadata) -> frozenset[int]:
@@ -121,6 +126,37 @@ def staged_snapshots(metadata: TableMetadata) -> frozenset[int]:
     }
     parents = {snapshot.snapshot_id: snapshot.parent_id for snapshot in metadata.snapshots}
     return frozenset(_staged(metadata, parents, heads))
+
+
+def asked_for(metadata: TableMetadata, now_ms: float) -> frozenset[int] | None:
+    """Return the ids of the snapshots that a table's own settings, or a branch's, keep; None where one is no number.
+
+    Only what somebody has set counts: Iceberg's defaults (five days, one snapshot) don't. Of each branch its newest
+    snapshots stay, as many as it asks for, and beyond these the ones behind them that are young enough.
+
+    Args:
+        metadata: the table, as on `main`.
+        now_ms: the time, in milliseconds since 1970.
+
+    Source: Iceberg specification, "Snapshot Retention Policy"; Java's `RemoveSnapshots`.
+    """
+    settings = [metadata.properties.get(name) for name in (_MAX_AGE, _MIN_SNAPSHOTS)]
+    if any(branch.unread for branch in metadata.branches) or any(
+        text is not None and not _LIMIT.fullmatch(text) for text in settings
+    ):
+        return None
+    age, least = (None if text is None else int(text) for text in settings)
+    times = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in metadata.snapshots}
+    parents = {snapshot.snapshot_id: snapshot.parent_id for snapshot in metadata.snapshots}
+    found: set[int] = set()
+    for branch in metadata.branches:
+        longest = age if branch.max_age_ms is None else branch.max_age_ms
+        oldest = now_ms - (longest or 0)
+        for number, id in enumerate(_lines(parents, [branch.snapshot_id])):
+            if number >= (branch.min_snapshots or least or 1) and times[id] < oldest:
+                break
+            found.add(id)
+    return frozenset(found)
 
 
 def current_line(metadata: TableMetadata) -> list[int]:

@@ -54,6 +54,23 @@ class StatisticsFile:
 
 
 @dataclass(frozen=True)
+class Branch:
+    """A branch of a table, and how much of its history it asks expiry to keep.
+
+    Args:
+        snapshot_id: the snapshot that it stands at.
+        max_age_ms: snapshots that are younger stay; None: the table's setting counts.
+        min_snapshots: so many stay, the branch's newest; None: the table's setting counts.
+        unread: one of the two is no number that a limit can be.
+    """
+
+    snapshot_id: int
+    max_age_ms: int | None = None
+    min_snapshots: int | None = None
+    unread: bool = False
+
+
+@dataclass(frozen=True)
 class TableMetadata:
     """What sterna needs to know of one metadata.json.
 
@@ -69,6 +86,7 @@ class TableMetadata:
         refs: branches and tags, by name, with the id of the snapshot that each stands at.
         snapshot_log: ids of the snapshots that were current one after another, as far back as the file tells.
         metadata_log: the URIs of the table's earlier metadata.json, as far back as the file tells.
+        branches: those among the refs that are no tags.
     """
 
     format_version: int
@@ -82,3 +100,4 @@ class TableMetadata:
     refs: dict[str, int]
     snapshot_log: tuple[int, ...]
     metadata_log: tuple[str, ...] = ()
+    branches: tuple[Branch, ...] = ()

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from sterna.errors import BrokenMetadata, Unsupported
 from sterna.iceberg.files import NEWEST_FORMAT
 from sterna.iceberg.json_text import Document, Element, Token, is_long
 from sterna.iceberg.metadata.history import builds_on_another
-from sterna.iceberg.metadata.model import Snapshot, StatisticsFile, TableMetadata
+from sterna.iceberg.metadata.model import Branch, Snapshot, StatisticsFile, TableMetadata
 
 STATISTICS: Final = ("statistics", "partition-statistics")
 """The arrays whose entries name a statistics file and the snapshot that it describes."""
@@ -68,6 +68,7 @@ class TableParts:
             refs=_refs(document, members.get("refs"), current),
             snapshot_log=_snapshot_log(document, members.get("snapshot-log")),
             metadata_log=_metadata_log(members.get("metadata-log")),
+            branches=_branches(members.get("refs"), current),
         )
         _check_heads(document, metadata)
         return metadata
@@ -158,6 +159,21 @@ def _refs(document: Document, token: Token | None, current: int | None) -> dict[
     return {
         name: document.integer(document.members(ref), "snapshot-id") for name, ref in document.members(token).items()
     }
+
+
+def _branches(token: Token | None, current: int | None) -> tuple[Branch, ...]:
+    if token is None or token.value is None:
+        return () if current is None else (Branch(current),)
+    # A limit of another form doesn't keep a table from being read; expiry alone asks for it.
+    return tuple(_branch(ref) for ref in token.value.values() if ref.get("type") != "tag")
+
+
+def _branch(ref: Mapping[str, Any]) -> Branch:
+    age, least = ref.get("max-snapshot-age-ms"), ref.get("min-snapshots-to-keep")
+    unread = any(
+        not (limit is None or (type(limit) is int and limit >= 0 and is_long(limit))) for limit in (age, least)
+    )
+    return Branch(ref["snapshot-id"], *((None, None) if unread else (age, least)), unread)
 
 
 def _snapshot_log(document: Document, token: Token | None) -> tuple[int, ...]:

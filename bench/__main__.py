@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from sterna.embedded.isolation import isolate
+
 
 class Loads(StrEnum):
     """What the bench `copy` copies."""
@@ -607,4 +609,5 @@ def table() -> None:
 
 
 if __name__ == "__main__":
+    isolate()
     app(prog_name="python3 run.py bench")

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 
+from sterna.embedded.isolation import isolate
 from tests.support.sharing import SPARK, BySharedServers, group_of, turn_of
 
+isolate()
 # 5 seconds, which a busy machine may take; a test that waits for less says so.
 httpx._config.DEFAULT_TIMEOUT_CONFIG.read = 60.0
 _TESTS = Path(__file__).parent

@@ -29,7 +29,9 @@ def demo(stay: Stay = False, work: Work = None, disaster: Disaster = False, as_j
     """Run two whole regions on this machine: real Airflow, Nessie, Postgres, S3 endpoints, rclone and Spark."""
     from sterna.demo.disaster import run_disaster
     from sterna.demo.replication import run_demo
+    from sterna.embedded.isolation import isolate
 
+    isolate()
     output = Output(as_json)
     if disaster and stay:
         raise UsageError("--stay and --disaster don't go together")

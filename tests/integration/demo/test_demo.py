@@ -1,4 +1,6 @@
-"""README's first command, as a stranger runs it: without Java, Postgres, rclone or Maven on the PATH."""
+"""README's first command, as a stranger runs it: without Java, Postgres, rclone or Maven on the PATH, and on a machine
+whose variables and home folder are full of other programs' settings.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.hostile import hostile_machine
 
 HIDDEN = ("java", "psql", "postgres", "pg_", "rclone", "mvn", "docker")
 
@@ -46,8 +50,11 @@ def temporary() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def demo(bare_path: str, work: Path | None, *more: str, temporary: Path | None = None) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PATH": bare_path, "JAVA_HOME": ""}
+def demo(
+    bare_path: str, work: Path | None, *more: str, temporary: Path | None = None, home: Path | None = None
+) -> subprocess.Popen[str]:
+    machine = hostile_machine(home) if home else {**os.environ, "JAVA_HOME": ""}
+    environment = {**machine, "PATH": bare_path}
     if temporary:
         environment["TMPDIR"] = str(temporary)
     command = [sys.executable, "-m", "sterna.cli.main", "demo", "--json", *more]
@@ -82,7 +89,7 @@ def _naming(text: bytes) -> list[str]:
 
 def test_two_regions_replicate_and_one_answers_while_the_other_is_dark(bare_path: str, tmp_path: Path) -> None:
     work = tmp_path / "demo"
-    process = demo(bare_path, work)
+    process = demo(bare_path, work, home=tmp_path / "home")
     said, told = process.communicate(timeout=840)
     result = json.loads(said.splitlines()[-1])
     assert result["failures"] == [], told
@@ -108,7 +115,7 @@ def test_two_regions_replicate_and_one_answers_while_the_other_is_dark(bare_path
 
 def test_a_region_is_lost_another_takes_over_and_the_first_comes_back(bare_path: str, tmp_path: Path) -> None:
     work = tmp_path / "demo"
-    process = demo(bare_path, work, "--disaster")
+    process = demo(bare_path, work, "--disaster", home=tmp_path / "home")
     said, told = process.communicate(timeout=600)
     result = json.loads(said.splitlines()[-1])
     assert result["failures"] == [], told

@@ -1,0 +1,54 @@
+"""Keeps a machine's own settings out of what a demo, a test or a bench starts on it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import MutableMapping
+from typing import Final
+
+from sterna.edges.jars import cache_folder
+
+_SETTINGS: Final = (
+    "AIRFLOW_",
+    "AWS_",
+    "AZURE_",
+    "GOOGLE_",
+    "HADOOP_",
+    "HIVE_",
+    "NESSIE_",
+    "PG",
+    "PYICEBERG_",
+    "PYSPARK_",
+    "QUARKUS_",
+    "RCLONE_",
+    "SPARK_",
+    "STERNA_",
+)
+"""Prefixes of variables that other programs, and other deployments of sterna, are set by."""
+_KEPT: Final = ("STERNA_BENCH_RESULTS", "STERNA_CACHE", "STERNA_MAVEN_REPOSITORY")
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+
+
+def isolate(variables: MutableMapping[str, str] | None = None) -> None:
+    """Take away this process's variables that would change what servers on the loopback do, or who answers for them.
+
+    What brings packages from elsewhere stays: proxies, which are left out for the loopback alone, and Java's options.
+    Settings files of the user's that a variable can lead past are not read.
+
+    Args:
+        variables: the environment; None: the process's own.
+    """
+    variables = os.environ if variables is None else variables
+    for name in [name for name in variables if name.startswith(_SETTINGS) and name not in _KEPT]:
+        del variables[name]
+    for name in ("NO_PROXY", "no_proxy"):
+        known = [each for each in variables.get(name, "").split(",") if each]
+        variables[name] = ",".join([*known, *(each for each in _LOOPBACK if each not in known)])
+    variables.update(
+        dict.fromkeys(("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "PGPASSFILE", "PGSERVICEFILE"), os.devnull)
+    )
+    # PyIceberg looks in the home folder, and in the present one, unless it has met a file before.
+    empty = cache_folder() / "empty"
+    empty.mkdir(parents=True, exist_ok=True)
+    (empty / ".pyiceberg.yaml").write_text("of: sterna\n")
+    variables["PYICEBERG_HOME"] = str(empty)

@@ -173,14 +173,14 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _scalar(kind: type[T], what: str) -> Kind[T]:
+def _scalar(kind: type[T], what: str, encode: Callable[[T], Any] | None = None) -> Kind[T]:
     def decode(given: Any, path: str) -> T:
         # True is an int in Python, and isn't in JSON.
         if not isinstance(given, kind) or (isinstance(given, bool) and kind is not bool):
             raise MalformedRecord(f"{path} is no {what}")
         return given
 
-    return Kind(decode)
+    return Kind(decode, encode)
 
 
 def _decode_real(given: Any, path: str) -> float:
@@ -190,7 +190,7 @@ def _decode_real(given: Any, path: str) -> float:
 
 
 TEXT = _scalar(str, "text")
-INTEGER = _scalar(int, "integer")
+INTEGER = _scalar(int, "integer", int)  # a number of numpy's is none of JSON's
 FLAG = _scalar(bool, "boolean")
 REAL = Kind(_decode_real, lambda value: value if math.isfinite(value) else None)
 """A number; one without an end is written as null, which only `nullable(REAL)` takes."""

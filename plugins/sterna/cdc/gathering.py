@@ -170,6 +170,7 @@ class Gatherer:
             values = self._values(name, table, told["before"], self._beyond_key(name, table))
             self._doubt(name, table, told)
         else:
+            self._refuse_untold_arrays(name, table, operation, told)
             absent = absent_columns(table.columns, told["after"], self._placeholder)
             if absent and operation != "u":
                 raise NeedsResync(
@@ -193,10 +194,22 @@ class Gatherer:
                     hint=f"ALTER TABLE {name} REPLICA IDENTITY FULL, then sterna cdc resync",
                 )
 
+    def _refuse_untold_arrays(self, name: str, table: _Table, operation: str, told: Mapping[str, Any]) -> None:
+        # With the whole row as its identity, what it was before is always told.
+        arrays = [each.column.name for each in table.columns if each.array]
+        if arrays and operation == "u" and told.get("before") is None:
+            raise NeedsResync(
+                f"a row was changed while the values of {arrays[0]} weren't told: its replica identity was not FULL",
+                table=name,
+                hint="sterna cdc resync",
+            )
+
     def _doubt(self, name: str, table: _Table, told: Mapping[str, Any]) -> None:
         """Take note of a deletion whose key the engine may have filled in, since it was told by other columns."""
         key, before = self._tables[name], told["before"]
-        if any(is_filler(each, before.get(each.column.name)) for each in table.columns if each.column.name in key):
+        filled = {each.column.name: is_filler(each, before.get(each.column.name)) for each in table.columns}
+        # Told by its key, a row's other columns aren't told.
+        if any(filled[each] for each in key) and not all(filled[each] for each in filled if each not in key):
             self.doubtful.setdefault(name, int(told["source"]["ts_us"]))
 
     def _values(self, name: str, table: _Table, row: Mapping[str, Any], absent: Sequence[str]) -> list[Any]:

@@ -35,8 +35,12 @@ SELECT n.nspname, c.relname, c.relkind::text, c.relreplident::text,
   EXISTS (SELECT FROM pg_inherits h WHERE c.oid IN (h.inhparent, h.inhrelid)) AS inherited,
   coalesce((SELECT o.oid::bigint FROM pg_constraint o WHERE o.conrelid = c.oid AND o.contype = 'p'), 0) AS made,
   coalesce((SELECT jsonb_object_agg(i.indexrelid::text, i.xmin::text) FROM pg_index i
-    WHERE i.indrelid = c.oid AND i.indisunique AND NOT i.indisprimary), '{}') AS indexes,
+    WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND NOT i.indisprimary), '{}') AS indexes,
   c.xmin::text AS definition,
+  coalesce((SELECT array_agg(format_type(a.atttypid, a.atttypmod) ORDER BY k.place) FROM pg_index i
+    CROSS JOIN LATERAL unnest(i.indkey::int[]) WITH ORDINALITY k (attnum, place)
+    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+    WHERE i.indrelid = c.oid AND i.indisprimary), '{}') AS types,
   (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname !~ '^(pg_|information_schema$)'
@@ -298,19 +302,20 @@ def _refuse_row(row: Sequence[Any]) -> None:
 def _identity(row: Sequence[Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return by what a table's rows are known.
 
-    Besides the replica identity these are the primary key's constraint, the transaction that changed each other unique
-    index last (one that becomes, or stops being, the identity is changed), the one that changed the table's definition
-    last, and when another one was seen there.
+    Besides the replica identity these are the primary key's constraint and types, the transaction that changed each
+    other unique index last (one that becomes, or stops being, the identity is changed), the one that changed the
+    table's definition last, and when that was seen to be another: what was committed before may be from before it.
     """
-    (identity, arrays), (constraint, indexes, definition, now) = (row[3], row[5]), row[9:13]
-    changed = 0 if before is None else before["changed"] if before["definition"] == definition else now
+    (identity, arrays), (constraint, indexes, definition, types, now) = (row[3], row[5]), row[9:14]
+    same = before is not None and (before["constraint"], before["definition"]) == (constraint, definition)
     return {
         "identity": identity,
         "arrays": bool(arrays),
         "constraint": constraint,
+        "types": types,
         "indexes": indexes,
         "definition": definition,
-        "changed": changed,
+        "changed": before["changed"] if same and before is not None else now,
     }
 
 
@@ -331,13 +336,18 @@ def _other_identity(
     if list(key) != list(has):
         return f"its primary key was {', '.join(key)}, and is {', '.join(has)}"
     if before is None:
-        return ""
-    if before["constraint"] != now["constraint"]:
+        return _doubtful(now, doubtful)
+    if before["constraint"] != now["constraint"] and before["types"] == now["types"]:  # a wider type makes it anew
         return "its primary key was dropped and made anew: meanwhile its rows were known by another, or by none"
     if now["arrays"] and before["identity"] != "f":
         return "it has got an array or bits while its replica identity was the key: unchanged values weren't told"
     if any(now["indexes"].get(each, was) != was for each, was in before["indexes"].items()):
         return "a unique index of it was changed: its replica identity may have been that index meanwhile"
+    whole = before["identity"] == now["identity"] == "f"  # all columns are told then
+    return "" if whole else _doubtful(now, doubtful)
+
+
+def _doubtful(now: Mapping[str, Any], doubtful: int | None) -> str:
     if doubtful is not None and doubtful <= now["changed"]:
         return "a row was deleted whose key may not have been told: the table was altered meanwhile"
     return ""

@@ -71,6 +71,14 @@ def catalog_promote(
         list[str] | None,
         typer.Option("--lost", help="With --with-tables: another region whose storage is lost; repeat for more."),
     ] = None,
+    gone: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--gone",
+            help="Another region that takes no commits, for certain, though something answers in its place or its "
+            "credential is missing here; repeat for more.",
+        ),
+    ] = None,
     wait: Annotated[
         str, typer.Option("--wait", help="With --planned: give up when the region has not got everything by then.")
     ] = "1m",
@@ -87,7 +95,7 @@ def catalog_promote(
     if lost and not with_tables:
         raise UsageError("--lost says whose tables go on elsewhere: it goes with --with-tables")
     patience = parse_duration("--wait", wait).total_seconds()
-    promotion = plan_promotion(opened, secrets, region, planned=planned)
+    promotion = plan_promotion(opened, secrets, region, planned=planned, gone=gone or ())
     with RegionContext.of(opened, opened.region(region), secrets) as context:
         moves = plan_moves(context, lost or list(filter(None, [promotion.old]))) if with_tables else None
     facts = {"dry_run": True, "promotion": promotion, "tables": moves}

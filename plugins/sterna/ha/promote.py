@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sterna.edges.nessie.catalog import open_nessie
@@ -47,6 +47,7 @@ class Promotion:
             unless it returns.
         silent: regions that don't answer and have to be seeded once they do; nobody can tell whether they know a newer
             epoch.
+        gone: those among them that an operator gave up.
         resumed: the region is the one of the newest epoch, and takes no commits: another one may have replaced it.
     """
 
@@ -59,6 +60,7 @@ class Promotion:
     newest: datetime | None
     silent: tuple[str, ...]
     resumed: bool = False
+    gone: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,9 @@ class Promoted:
     tables: Moves | None = None
 
 
-def plan_promotion(registry: Registry, secrets: Secrets, name: str, *, planned: bool) -> Promotion:
+def plan_promotion(
+    registry: Registry, secrets: Secrets, name: str, *, planned: bool, gone: Collection[str] = ()
+) -> Promotion:
     """Look at all regions and say what a promotion would do; changes nothing.
 
     Args:
@@ -88,6 +92,8 @@ def plan_promotion(registry: Registry, secrets: Secrets, name: str, *, planned: 
         secrets: finds credentials.
         name: the region to be promoted.
         planned: stop the old primary first and wait for equality.
+        gone: regions of which an operator says that they take no commits, though something answers for them, or their
+            credential is missing here.
 
     Raises:
         UsageError: the promotion makes no sense, would lose more than another one, or might make a second primary; the
@@ -97,7 +103,7 @@ def plan_promotion(registry: Registry, secrets: Secrets, name: str, *, planned: 
         DatabaseRefused: it refuses the login.
         CredentialError: its credential is missing.
     """
-    sites = look_at_all(registry.regions, secrets)
+    sites = _given_up(look_at_all(registry.regions, secrets), name, gone)
     target, told = sites[name], tell_primary(list(sites.values()))
     newest = told.newest
     if target.problem:
@@ -123,6 +129,7 @@ def plan_promotion(registry: Registry, secrets: Secrets, name: str, *, planned: 
         newest=None if planned else _newest(registry.region(name), secrets),
         silent=tuple(site.region for site in sites.values() if site.problem),
         resumed=old == name and not target.writable,
+        gone=tuple(gone),
     )
 
 
@@ -190,6 +197,17 @@ def _newest(region: Region, secrets: Secrets) -> datetime | None:
     return commit.commit_time if commit else None
 
 
+def _given_up(sites: Mapping[str, CatalogSite], name: str, gone: Collection[str]) -> dict[str, CatalogSite]:
+    """Return the sites, with those that an operator gives up as ones that are silent."""
+    for region in gone:
+        if region not in sites or region == name or not sites[region].problem:
+            raise UsageError(f"{region} isn't another region whose catalog can't be seen: nobody can give it up")
+    return {
+        region: replace(site, refuses=False, unasked=False) if region in gone else site
+        for region, site in sites.items()
+    }
+
+
 def _refuse_first(told: Primary) -> None:
     """Refuse to begin the first epoch unless it is known that there is none."""
     if told.unseen:
@@ -220,7 +238,10 @@ def _refuse_silent(sites: Mapping[str, CatalogSite], primary: str) -> None:
         raise UsageError(
             f"{primary} takes no commits, and whether it was replaced can't be told: "
             f"{'; '.join(site.problem for site in silent)}",
-            hint=f"without --planned, once it is certain that {', '.join(site.region for site in silent)} takes none",
+            hint=(
+                f"to undo a switch that was broken off: promote {primary} without --planned, once it is certain that "
+                f"{', '.join(site.region for site in silent)} takes no commits"
+            ),
         )
 
 
@@ -230,7 +251,7 @@ def _refuse_unread(sites: Mapping[str, CatalogSite]) -> None:
         if site.problem and not site.silent:
             raise UsageError(
                 f"region {site.region} may be at work, and know a newer epoch: {site.problem}",
-                hint="mend its login here; or stop that server, if it is to be given up; nothing was changed",
+                hint=f"mend its login here; or, once it is certain that it takes no commits, --gone {site.region}",
             )
 
 
@@ -254,7 +275,7 @@ def _refuse(sites: Mapping[str, CatalogSite], name: str, old: str, planned: bool
         raise UsageError(
             f"the primary {old} {'answers' if primary.refuses else 'was not asked'}, and may take commits: "
             f"{primary.problem}",
-            hint="mend the login, then use --planned; or stop that server, if it is to be given up",
+            hint=f"mend the login, then use --planned; or, once it is certain that it takes none, --gone {old}",
         )
     if not primary.problem and primary.writable:
         raise UsageError(

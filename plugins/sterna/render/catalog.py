@@ -95,7 +95,7 @@ def promotion_text(promotion: Promotion, moves: Moves | None = None) -> str:
 def unknown_lines(promotion: Promotion) -> list[str]:
     """Return what nobody can tell of a promotion, and whoever agrees to it takes upon himself."""
     lines = [
-        f"{name} does not answer. Whether it takes commits can't be told from here: make sure that it takes none."
+        f"{_unseen(name, promotion)}. Whether it takes commits can't be told from here: make sure that it takes none."
         for name in promotion.silent
         if name == promotion.old
     ]
@@ -104,11 +104,15 @@ def unknown_lines(promotion: Promotion) -> list[str]:
             f"{promotion.region} is the one of epoch {promotion.epoch} and takes no commits now: it takes them again."
         )
     lines += [
-        f"{name} does not answer: it has to rejoin later. Whether it is the primary by now can't be told from here."
+        f"{_unseen(name, promotion)}: it has to rejoin later. Whether it is the primary by now can't be told from here."
         for name in promotion.silent
         if name != promotion.old
     ]
     return lines
+
+
+def _unseen(name: str, promotion: Promotion) -> str:
+    return f"{name} is given up" if name in promotion.gone else f"{name} does not answer"
 
 
 def begins_text(promotion: Promotion) -> str:

@@ -12,10 +12,14 @@ from typing import Any
 def plain(value: Any) -> Any:
     """Return dataclasses as what JSON is made of, at any depth; moments as ISO 8601 texts, what has no end as null.
 
-    Fields that their `repr` leaves out are left out here, too.
+    Fields with `internal` in their metadata are left out.
     """
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.repr}
+        return {
+            field.name: plain(getattr(value, field.name))
+            for field in fields(value)
+            if not field.metadata.get("internal")
+        }
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

@@ -65,6 +65,7 @@ def source(server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Postg
         (_USING, "its replica identity is neither"),
         ("ALTER TABLE a REPLICA IDENTITY NOTHING", "its replica identity is neither"),
         (_USING + _DEFAULT, "a unique index of it was changed"),
+        ("CLUSTER a USING a_code", "a unique index of it was changed"),
         (_OTHER_KEY, "its primary key was id, and is code"),
         ("ALTER TABLE a DROP CONSTRAINT a_pkey, ADD PRIMARY KEY (id, code)", "its primary key was id, and is id, code"),
         ("ALTER TABLE a DROP CONSTRAINT a_pkey", "without a primary key"),
@@ -97,6 +98,8 @@ def test_rows_that_may_have_been_told_otherwise_stop_the_source(source: Any, sta
         "CREATE UNIQUE INDEX another ON a (n); VACUUM a",
         "REINDEX TABLE a; TRUNCATE a; COMMENT ON TABLE a IS 'x'; GRANT SELECT ON a TO PUBLIC",
         "DROP INDEX a_code",
+        "ALTER TABLE a ALTER id TYPE bigint",
+        "REINDEX TABLE CONCURRENTLY a; CREATE UNIQUE INDEX CONCURRENTLY another ON a (n, id)",
         "CREATE TABLE other (x int); ALTER TABLE other REPLICA IDENTITY FULL",
     ],
 )
@@ -109,6 +112,36 @@ def test_what_tells_rows_as_before_stops_nothing(source: Any, statements: str) -
     now = database.identities(tables, before, {})
     # Written down in a drop, and read from it.
     assert database.identities(tables, json.loads(json.dumps(now)), {"public.a": _LATER}) == now
+
+
+@pytest.mark.parametrize(
+    "statement", ["CREATE UNIQUE INDEX CONCURRENTLY more ON a (n)", "REINDEX TABLE CONCURRENTLY a"]
+)
+def test_an_index_that_is_being_built_stops_nothing(source: Any, statement: str) -> None:
+    """It waits for a transaction that is open, half made: so long drops go on."""
+    database, sql = source
+    tables = {"public.a": ("id",)}
+    looks = [database.identities(tables, {}, {})]
+    with database._pool.connection() as blocker, ThreadPoolExecutor(1) as pool:
+        blocker.execute("BEGIN")
+        blocker.execute("LOCK TABLE a IN ROW EXCLUSIVE MODE")
+        building = pool.submit(sql, statement)
+        for _ in range(5):
+            time.sleep(0.2)
+            looks.append(database.identities(tables, looks[-1], {}))
+        assert not building.done()
+        blocker.execute("ROLLBACK")
+        building.result(60)
+    assert database.identities(tables, looks[-1], {})
+
+
+def test_what_a_version_before_read_is_doubted_where_it_may_be_filled_in(source: Any) -> None:
+    """Its drops don't say what rows were known by: a deletion behind them may be older than the first look."""
+    database, _ = source
+    tables = {"public.a": ("id",)}
+    with pytest.raises(NeedsResync, match="whose key may not have been told"):
+        database.identities(tables, {}, {"public.a": 1})
+    assert database.identities(tables, {}, {"public.a": _LATER})
 
 
 def test_a_key_that_may_be_filled_in_is_believed_where_nothing_was_altered_meanwhile(source: Any) -> None:

@@ -130,13 +130,26 @@ def test_deletions_whose_key_may_be_filled_in_are_noted_until_the_drop_is_made(t
     gatherer = _gatherer(tmp_path)
     fields = [{"field": "id", "type": "int32", "default": 7}, {"field": "n", "type": "int32", "optional": True}]
     gatherer.take({"define": 0, "fields": {"fields": [{"field": "after", "fields": fields}]}})
-    for id, when in ((1, 10), (7, 20), (0, 30)):
-        change = {"op": "d", "before": {"id": id}, "after": None}
+    # Told by its key a row has nothing else; told by other columns it has a filler for its key.
+    for id, n, when in ((1, None, 10), (0, None, 15), (1, 5, 17), (7, 5, 20), (0, 5, 30)):
+        change = {"op": "d", "before": {"id": id, "n": n}, "after": None}
         source = {"schema": "public", "table": "t", "ts_us": when}
         gatherer.take({"topic": "x", "schema": 0, "value": {**change, "source": source}, "size": 1})
     assert gatherer.doubtful == {_TABLE: 20}
     gatherer.cut()
     assert gatherer.doubtful == {}
+
+
+def test_an_array_of_a_changed_row_that_is_not_told_whole_is_refused(tmp_path: Path) -> None:
+    gatherer = _gatherer(tmp_path)
+    array = {"field": "xs", "type": "array", "items": {"type": "int32", "optional": True}, "optional": True}
+    fields = [{"field": "id", "type": "int32"}, array]
+    gatherer.take({"define": 0, "fields": {"fields": [{"field": "after", "fields": fields}]}})
+    source = {"schema": "public", "table": "t", "ts_us": 1}
+    whole = {"op": "u", "before": {"id": 1, "xs": [1]}, "after": {"id": 1, "xs": [1]}, "source": source}
+    gatherer.take({"topic": "x", "schema": 0, "value": whole, "size": 1})
+    with pytest.raises(NeedsResync, match="weren't told"):
+        gatherer.take({"topic": "x", "schema": 0, "value": {**whole, "before": None}, "size": 1})
 
 
 def test_a_drop_of_a_version_that_noted_no_identities_is_read(tmp_path: Path) -> None:

@@ -51,6 +51,20 @@ def test_it_is_told_from_one_that_does_not_answer(full: str) -> None:
     assert gone.silent and "does not answer" in gone.problem
 
 
+def test_one_that_takes_no_tls_answers(full: str) -> None:
+    us = registry("us", us=full).region("us")
+    database = us.catalog.database
+    assert database is not None
+    secure = us.model_copy(
+        update={
+            "catalog": us.catalog.model_copy(update={"database": database.model_copy(update={"sslmode": "require"})})
+        }
+    )
+    with pytest.raises(DatabaseUnreachable) as found, looking(secure, secrets):
+        pass
+    assert said_no(found.value), found.value.message
+
+
 def test_no_other_region_is_forced_into_its_place(full: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = registry("us", us=full, eu=NOBODY)
     us = look_at(ours.region("us"), secrets)

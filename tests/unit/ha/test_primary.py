@@ -257,6 +257,23 @@ def test_in_a_real_outage_a_region_can_be_promoted(states: tuple[str, ...], look
     assert "us takes no commits" not in text, "nobody knows that"
 
 
+def test_an_operator_gives_up_a_region_in_whose_place_something_answers(look: Callable[..., None]) -> None:
+    """A pooler outlives its Postgres, or a third region has a broken login: that must not end a failover."""
+    for states in (("refuses", "follower", "follower"), ("unreachable", "follower", "credential missing")):
+        look(cluster(*states))
+        blocking = "us" if states[0] == "refuses" else "ap"
+        with pytest.raises(UsageError, match="may") as caught:
+            plan_promotion(OURS, secrets, "eu", planned=False)
+        assert f"--gone {blocking}" in (caught.value.hint or "")
+        promotion = plan_promotion(OURS, secrets, "eu", planned=False, gone=[blocking])
+        assert promotion.epoch == Epoch(2, "eu")
+        assert f"{blocking} is given up" in promotion_text(promotion)
+    look(cluster("primary", "follower", "follower"))
+    for name in ("us", "eu", "nowhere"):
+        with pytest.raises(UsageError, match="nobody can give it up"):
+            plan_promotion(OURS, secrets, "eu", planned=False, gone=[name])
+
+
 def test_a_first_epoch_begins_only_where_every_region_was_seen(look: Callable[..., None]) -> None:
     look(cluster("unreachable", "unseeded"))
     with pytest.raises(CatalogUnreachable, match="can't tell whether there is a primary already: Postgres of us"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 3
 _LETS_NOBODY_IN = "answers and lets nobody in"
+_ANSWERED = re.compile(
+    "(?:FATAL:|server does not support SSL|server sent an error response|SSL error: (?!unexpected eof)"
+    "|certificate verify failed|server certificate for|no password supplied|root certificate file"
+    "|authentication method).*"
+)
 # A peer that vanished without a word is noticed after some 15 s, not after the hours of the system's default.
 _ALIVE = {"keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 2, "tcp_user_timeout": 15_000}
 
@@ -135,9 +141,11 @@ def said_no(error: DatabaseUnreachable | DatabaseRefused) -> bool:
 def _fatal(error: Exception) -> str:
     """Return what a server said that ended a connection before it stood, "" where none of the hosts said anything.
 
-    Too many connections, a rule in `pg_hba.conf`, or that it is starting: others may be served.
+    Too many connections, a rule in `pg_hba.conf`, that it is starting, or TLS that one of the two doesn't take: others
+    may be served.
     """
-    return next((line.partition("FATAL:")[2].strip() for line in str(error).splitlines() if "FATAL:" in line), "")
+    found = filter(None, map(_ANSWERED.search, str(error).splitlines()))
+    return next((line[0].removeprefix("FATAL:").strip() for line in found), "")
 
 
 def _database(region: Region) -> CatalogDatabase:

@@ -49,7 +49,7 @@ class Held:
     group: str = ""
     bytes: int = 0
     until: str = ""
-    more: str = field(default="", repr=False, metadata={"internal": True})
+    more: str = field(default="", repr=False, compare=False, metadata={"internal": True})
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", printable(self.reason))

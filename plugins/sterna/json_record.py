@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 T = TypeVar("T")
 _SHOWN = 60  # letters of a name in a message
@@ -19,6 +19,14 @@ _SHOWN = 60  # letters of a name in a message
 
 class MalformedRecord(ValueError):
     """This is no such record: a field is absent, unknown, there twice, or of another kind; the message names it."""
+
+
+class DoubledName(MalformedRecord):
+    """A name stands twice where it may stand once: which of the two counts nobody can tell."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name[:_SHOWN]!r} stands twice in an object")
+        self.name = name
 
 
 class Unknown(Enum):
@@ -155,22 +163,32 @@ def parse_json(text: str | bytes) -> Any:
     """Return what a JSON text says.
 
     Raises:
-        MalformedRecord: it is no JSON, or a name stands twice in an object: which of the two counts nobody can tell.
+        MalformedRecord: it is no JSON.
+        DoubledName: a name stands twice in an object, at whatever depth.
     """
     try:
-        return json.loads(text, object_pairs_hook=_once)
+        return json.loads(text, object_pairs_hook=distinct, parse_constant=_refuse_constant)
     except MalformedRecord:
         raise
     except (ValueError, RecursionError) as error:
         raise MalformedRecord(f"it is no JSON: {error}") from None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return names and their values as a mapping.
+
+    Raises:
+        DoubledName: a name stands twice.
+    """
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise MalformedRecord(f"{max(names, key=names.count)[:_SHOWN]!r} stands twice in an object")
+        raise DoubledName(next(name for at, name in enumerate(names) if name in names[:at]))
     return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise MalformedRecord(f"{name} is none of JSON's numbers")
 
 
 def _scalar(kind: type[T], what: str, encode: Callable[[T], Any] | None = None) -> Kind[T]:

@@ -44,6 +44,7 @@ SELECT n.nspname, c.relname, c.relkind::text, c.relreplident::text,
   (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname !~ '^(pg_|information_schema$)'
+  AND (%(names)s::text[] IS NULL OR n.nspname || '.' || c.relname = ANY(%(names)s))
 ORDER BY 1, 2"""
 _SLOT: LiteralString = """
 SELECT active, coalesce(wal_status, 'lost') = 'lost', pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint
@@ -102,7 +103,7 @@ class Postgres:
             level = connection.execute("SHOW wal_level").fetchone()
             if level is None or level[0] != "logical":
                 raise UnfitSource(f"{self._pool.database} has wal_level {level and level[0]}, and needs logical")
-            rows = connection.execute(_TABLES).fetchall()
+            rows = connection.execute(_TABLES, {"names": None}).fetchall()
         found = [row for row in rows if any(fnmatchcase(f"{row[0]}.{row[1]}", each) for each in self._source.tables)]
         if not found:
             raise UnfitSource(f"{self._pool.database} has none of the tables {', '.join(self._source.tables)}")
@@ -160,7 +161,7 @@ class Postgres:
     ) -> Mapping[str, Any]:
         """Return by what the rows of tables are known now (`Database`)."""
         with self._pool.connection() as connection:
-            rows = {f"{row[0]}.{row[1]}": row for row in connection.execute(_TABLES).fetchall()}
+            rows = {f"{row[0]}.{row[1]}": row for row in connection.execute(_TABLES, {"names": list(tables)})}
         found = {}
         for name, key in tables.items():
             if name not in rows:
@@ -307,7 +308,9 @@ def _identity(row: Sequence[Any], before: Mapping[str, Any] | None) -> dict[str,
     table's definition last, and when that was seen to be another: what was committed before may be from before it.
     """
     (identity, arrays), (constraint, indexes, definition, types, now) = (row[3], row[5]), row[9:14]
-    same = before is not None and (before["constraint"], before["definition"]) == (constraint, definition)
+    changed = now
+    if before is not None and (before["constraint"], before["definition"]) == (constraint, definition):
+        changed = before["changed"]
     return {
         "identity": identity,
         "arrays": bool(arrays),
@@ -315,7 +318,7 @@ def _identity(row: Sequence[Any], before: Mapping[str, Any] | None) -> dict[str,
         "types": types,
         "indexes": indexes,
         "definition": definition,
-        "changed": before["changed"] if same and before is not None else now,
+        "changed": changed,
     }
 
 

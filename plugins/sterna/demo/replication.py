@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import traceback
 from collections.abc import Callable
@@ -24,8 +23,10 @@ from sterna.embedded.spark import add_catalog, spark_environment, start_session
 from sterna.embedded.stack import Deployment, deployment
 from sterna.embedded.valkey import start_valkey
 from sterna.errors import SternaError
+from sterna.replica.codecs import REPORT
 from sterna.replica.lag import measure_lag
 from sterna.replica.region import RegionContext, open_region
+from sterna.replica.run_folder import unpacked
 from sterna.verify.structure import verify_structure
 
 if TYPE_CHECKING:
@@ -261,8 +262,8 @@ def _copied(context: RegionContext) -> tuple[int, int]:
     count = size = 0
     for uri, _, _ in context.objects.list(f"{context.region.replica_root}/_sterna/runs"):
         if uri.endswith("/report.json"):
-            copied = json.loads(context.objects.read(uri))["copied"]
-            count, size = count + copied["files"], size + copied["bytes"]
+            copied = REPORT.loads(unpacked(context.objects.read(uri))).copied
+            count, size = count + copied.files, size + copied.bytes
     return count, size
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
+
+from sterna.json_record import parse_json
 
 log = logging.getLogger(__name__)
 
@@ -117,30 +118,6 @@ class ServerKeys:
         }
 
 
-def read_json(text: str) -> Any:
-    """Return what a text of JSON says.
-
-    Raises:
-        ValueError: it is none, or an object in it has two members of one name: nobody can tell which is meant.
-    """
-    try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(members)
-    if len(found) < len(members):
-        names = [name for name, _ in members]
-        raise ValueError(f"two members are called {max(names, key=names.count)[:100]!r}")
-    return found
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
 def _name(header: Mapping[str, Any]) -> str | None:
     """Return the key that a token names, None where it doesn't name any in any way."""
     by_certificate = header.keys() & {"x5t", "x5t#S256"}
@@ -163,6 +140,6 @@ def _json(address: str) -> Any:
     try:
         answer = httpx.get(address, timeout=_ANSWER_SECONDS)
         answer.raise_for_status()
-        return read_json(answer.text)
+        return parse_json(answer.text)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ValueError(type(error).__name__) from None

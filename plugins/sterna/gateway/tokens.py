@@ -30,8 +30,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sterna.errors import CredentialError
-from sterna.gateway.keys import ServerKeys, TokenKey, read_json
+from sterna.gateway.keys import ServerKeys, TokenKey
 from sterna.gateway.replies import later, unauthorized
+from sterna.json_record import parse_json
 
 # By name, for what a token says of its own algorithm is not to be trusted; none of them has a shared key.
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
@@ -191,10 +192,10 @@ def _signed(token: str, key: TokenKey) -> dict[str, Any]:
     import jwt
 
     found = jwt.PyJWS().decode_complete(token, key.key, algorithms=_ALGORITHMS)
-    header = read_json(jwt.utils.base64url_decode(token.partition(".")[0]).decode())
+    header = parse_json(jwt.utils.base64url_decode(token.partition(".")[0]).decode())
     if str(header.get("cty", "")).lower() in ("jwt", "application/jwt"):
         raise ValueError("another token is inside")
-    claims = read_json(found["payload"].decode())
+    claims = parse_json(found["payload"].decode())
     if not isinstance(claims, dict):
         raise ValueError("no claims")
     return claims

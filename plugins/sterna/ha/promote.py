@@ -21,6 +21,7 @@ from sterna.ha.site import (
     prepare,
     raise_epoch,
     references_digest,
+    refuse_unread,
     tell_primary,
     unfence,
     unseen_error,
@@ -118,7 +119,7 @@ def plan_promotion(
     else:
         epoch = Epoch(newest.number + 1, name)
         _refuse(sites, name, old, planned)
-    _refuse_unread(sites)
+    refuse_unread(sites.values(), "; or, once it is certain that it takes no commits, --gone {region}")
     return Promotion(
         region=name,
         epoch=epoch,
@@ -243,16 +244,6 @@ def _refuse_silent(sites: Mapping[str, CatalogSite], primary: str) -> None:
                 f"{', '.join(site.region for site in silent)} takes no commits"
             ),
         )
-
-
-def _refuse_unread(sites: Mapping[str, CatalogSite]) -> None:
-    """Refuse while a region is at work and can't be read: it may be the primary by now."""
-    for site in sites.values():
-        if site.problem and not site.silent:
-            raise UsageError(
-                f"region {site.region} may be at work, and know a newer epoch: {site.problem}",
-                hint=f"mend its login here; or, once it is certain that it takes no commits, --gone {site.region}",
-            )
 
 
 def _refuse(sites: Mapping[str, CatalogSite], name: str, old: str, planned: bool) -> None:

@@ -20,7 +20,7 @@ from sterna.edges.secrets import Secrets
 from sterna.errors import CatalogUnreachable, NotPrimary, UsageError
 from sterna.ha.model import CatalogSite, Primary
 from sterna.ha.seed import Seeded, copy_missing, seed
-from sterna.ha.site import fence, look_at_all, prepare, tell_primary, unseen_error
+from sterna.ha.site import fence, look_at_all, prepare, refuse_unread, tell_primary, unseen_error
 from sterna.registry.model import SOURCE_BRANCH, Region, Registry
 
 if TYPE_CHECKING:
@@ -204,12 +204,7 @@ def _source(sites: Mapping[str, CatalogSite], name: str) -> str:
             f"{newest.region} is named the primary of epoch {newest}, and {said}: whom to follow can't be told",
             hint="sterna catalog status",
         )
-    for site in sites.values():
-        if site.problem and not site.silent:
-            raise UsageError(
-                f"region {site.region} may be at work, and know a newer epoch: {site.problem}",
-                hint="mend its login here, or stop that server; nothing was changed",
-            )
+    refuse_unread(sites.values(), ", or stop that server; nothing was changed")
     return newest.region
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from sterna.edges.postgres.connection import look_seconds, looking, said_no
 from sterna.edges.postgres.epoch import Epoch, read_epoch
 from sterna.edges.secrets import Secrets
-from sterna.errors import CredentialError, DatabaseRefused, DatabaseUnreachable, SternaError
+from sterna.errors import CredentialError, DatabaseRefused, DatabaseUnreachable, SternaError, UsageError
 from sterna.ha.model import CatalogSite, Following, Primary, Slot
 from sterna.registry.model import Region
 
@@ -110,6 +110,24 @@ def unseen_error(site: CatalogSite, before: str = "") -> SternaError:
 def newest_epoch(sites: Sequence[CatalogSite]) -> Epoch | None:
     """Return the newest epoch that any of some sites knows."""
     return max((site.epoch for site in sites if site.epoch), default=None)
+
+
+def refuse_unread(sites: Iterable[CatalogSite], way: str) -> None:
+    """Refuse while a region is at work and can't be read: it may be the primary by now.
+
+    Args:
+        sites: of all regions.
+        way: what else than mending its login an operator can do; `{region}` stands for the region.
+
+    Raises:
+        UsageError: one is.
+    """
+    for site in sites:
+        if site.problem and not site.silent:
+            raise UsageError(
+                f"region {site.region} may be at work, and know a newer epoch: {site.problem}",
+                hint=f"mend its login here{way.format(region=site.region)}",
+            )
 
 
 def tell_primary(sites: Sequence[CatalogSite]) -> Primary:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from sterna.errors import CredentialError
+from sterna.json_record import DoubledName, distinct, parse_json
 from sterna.registry.model import Location
 
 _HIDDEN = "***"
@@ -107,16 +107,17 @@ def parse_credential(id: str, text: str) -> Credential:
 
 def _json(id: str, text: str) -> Any:
     """Read JSON in which each name stands once, at any depth."""
-    return json.loads(text, object_pairs_hook=partial(_once, id))
+    with _named(id):
+        return parse_json(text)
 
 
-def _once(id: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise CredentialError(f"connection {id!r}: {name!r} stands twice: keep one of them")
-        found[name] = value
-    return found
+@contextmanager
+def _named(id: str) -> Iterator[None]:
+    """Say of which connection it is that a name stands twice."""
+    try:
+        yield
+    except DoubledName as error:
+        raise CredentialError(f"connection {id!r}: {error.name!r} stands twice: keep one of them") from None
 
 
 def _extra(id: str, given: Any) -> dict[str, Any]:
@@ -154,7 +155,8 @@ def _from_uri(id: str, text: str) -> dict[str, Any]:
     parts = urlsplit(text)
     if not parts.scheme:
         raise ValueError
-    extra = _once(id, parse_qsl(parts.query, keep_blank_values=True))
+    with _named(id):
+        extra = distinct(parse_qsl(parts.query, keep_blank_values=True))
     if _EXTRA in extra:
         if len(extra) > 1:
             raise CredentialError(f"connection {id!r}: {_EXTRA} is all of extra: leave out what stands beside it")

@@ -8,11 +8,11 @@ from dataclasses import replace
 from sterna.catalog.model import ICEBERG_TABLE, Content, key_name, parse_key
 from sterna.edges.stores.objects import Objects
 from sterna.errors import CatalogError, SternaError
+from sterna.iceberg.metadata.history import MAX_AGE
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica.region import RegionContext
 from sterna.status.model import RegionStatus, ShortRetention
 
-_AGE = "history.expire.max-snapshot-age-ms"
 _DEFAULT_MS = 5 * 86_400_000  # Iceberg's
 _WARN_BEFORE = 2  # lags
 _LOOKED_AT = 64  # tables, all at once
@@ -89,7 +89,7 @@ def _properties(context: RegionContext, uris: list[str]) -> Iterator[tuple[str, 
 
 
 def _kept_seconds(properties: dict[str, str]) -> float | None:
-    if _AGE in properties:
-        return int(properties[_AGE]) / 1000
+    if MAX_AGE in properties:
+        return int(properties[MAX_AGE]) / 1000
     # Iceberg's expiry refuses such a table, unless somebody has said how long its snapshots stay.
     return None if properties.get("gc.enabled", "true").lower() == "false" else _DEFAULT_MS / 1000

@@ -126,9 +126,10 @@ def test_an_index_that_is_being_built_stops_nothing(source: Any, statement: str)
         blocker.execute("BEGIN")
         blocker.execute("LOCK TABLE a IN ROW EXCLUSIVE MODE")
         building = pool.submit(sql, statement)
-        for _ in range(5):
-            time.sleep(0.2)
-            looks.append(database.identities(tables, looks[-1], {}))
+        while not blocker.execute("SELECT FROM pg_index WHERE NOT indisvalid").fetchall():
+            assert not building.done()
+            time.sleep(0.01)
+        looks.append(database.identities(tables, looks[-1], {}))
         assert not building.done()
         blocker.execute("ROLLBACK")
         building.result(60)

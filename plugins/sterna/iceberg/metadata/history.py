@@ -14,7 +14,7 @@ from itertools import islice
 
 from sterna.iceberg.metadata.model import TableMetadata
 
-_MAX_AGE = "history.expire.max-snapshot-age-ms"
+MAX_AGE = "history.expire.max-snapshot-age-ms"
 _MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
 _LIMIT = re.compile(r"[0-9]{1,18}")
 
@@ -140,7 +140,7 @@ def asked_for(metadata: TableMetadata, now_ms: float) -> frozenset[int] | None:
 
     Source: Iceberg specification, "Snapshot Retention Policy"; Java's `RemoveSnapshots`.
     """
-    settings = [metadata.properties.get(name) for name in (_MAX_AGE, _MIN_SNAPSHOTS)]
+    settings = [metadata.properties.get(name) for name in (MAX_AGE, _MIN_SNAPSHOTS)]
     if any(branch.unread for branch in metadata.branches) or any(
         text is not None and not _LIMIT.fullmatch(text) for text in settings
     ):

@@ -16,6 +16,16 @@ from sterna.limits import Limits
 _FIELD_ID: Final = b"PARQUET:field_id"
 _ROW_GROUP: Final = 1 << 20
 _BATCH: Final = 1 << 16
+# What Parquet's own exceptions say; Arrow raises them as an OSError.
+_NOT_IMPLEMENTED: Final = "Not yet implemented"
+_TEXTS: Final = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+)
 
 
 def localize_parquet(data: bytes, uri: str, content: Callable[[str], str], limits: Limits) -> bytes | None:
@@ -33,8 +43,7 @@ def localize_parquet(data: bytes, uri: str, content: Callable[[str], str], limit
         The new file, or None when no path changes.
 
     Raises:
-        Unsupported: an encrypted file, an unknown codec, or a `row` column that can't be written back with its own
-            Parquet type.
+        Unsupported: an encrypted file, an unknown codec, or a column that Arrow would write as another type.
         OverLimit: the file holds more than the limits allow.
         BrokenMetadata: no readable position delete file.
     """
@@ -42,11 +51,11 @@ def localize_parquet(data: bytes, uri: str, content: Callable[[str], str], limit
         raise Unsupported("encrypted position deletes", file=uri)
     try:
         return _localize(data, uri, content, limits)
-    except pa.ArrowNotImplementedError as error:
-        raise Unsupported(f"position deletes in a Parquet file that Arrow can't read: {error}", file=uri) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if "encrypt" in str(error).lower():
             raise Unsupported("encrypted position deletes", file=uri) from error
+        if isinstance(error, pa.ArrowNotImplementedError) or str(error).startswith(_NOT_IMPLEMENTED):
+            raise Unsupported(f"position deletes in a Parquet file that Arrow can't read: {error}", file=uri) from error
         raise BrokenMetadata(f"not a readable Parquet file: {type(error).__name__}", file=uri) from error
 
 
@@ -72,26 +81,37 @@ def _field_id(field: Any) -> int | None:
 
 
 def _check_types(path: Any, pos: Any, uri: str) -> None:
-    # A stored Arrow schema may say dictionary or large; some writers leave out that the bytes are text.
+    # A stored Arrow schema may say dictionary, large or view; some writers leave out that the bytes are text.
     value = path.value_type if pa.types.is_dictionary(path) else path
-    if not any(
-        test(value) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
-    ) or not pa.types.is_int64(pos):
+    if not any(test(value) for test in _TEXTS) or not pa.types.is_int64(pos):
         raise BrokenMetadata(f"position deletes of the types {path} and {pos}", file=uri)
 
 
 def _read(data: bytes, source: Any, path: str, pos: str, uri: str, limits: Limits) -> Any:
     """Read all rows, the paths as a dictionary."""
-    reader = pq.ParquetFile(pa.BufferReader(data), read_dictionary=[path])
-    table = reader.read(columns=[path, pos])
+    table = _read_positions(data, path, pos, uri, limits)
     others = [name for name in source.schema_arrow.names if name not in (path, pos)]
     if others:
-        rest = _read_rows(reader, others, uri, limits)
+        rest = _read_rows(pq.ParquetFile(pa.BufferReader(data)), others, uri, limits)
         for name in others:
             table = table.append_column(rest.schema.field(name), rest.column(name))
     table = table.select(source.schema_arrow.names)
     table.validate(full=True)
     return table
+
+
+def _read_positions(data: bytes, path: str, pos: str, uri: str, limits: Limits) -> Any:
+    try:
+        return pq.ParquetFile(pa.BufferReader(data), read_dictionary=[path]).read(columns=[path, pos])
+    except (OSError, pa.ArrowNotImplementedError):
+        # Arrow makes no dictionary of Parquet v2's encodings of text. Which ones a damaged file has can't be asked for.
+        table = _read_rows(pq.ParquetFile(pa.BufferReader(data)), [path, pos], uri, limits)
+    paths = table.column(path)
+    # Arrow has no dictionary of views.
+    plain = pa.binary() if pa.types.is_binary_view(paths.type) else pa.string()
+    is_view = pa.types.is_string_view(paths.type) or pa.types.is_binary_view(paths.type)
+    paths = (paths.cast(plain) if is_view else paths).dictionary_encode()
+    return table.set_column(table.schema.names.index(path), table.schema.field(path).with_type(paths.type), paths)
 
 
 def _read_rows(reader: Any, names: list[str], uri: str, limits: Limits) -> Any:
@@ -132,12 +152,26 @@ def _write(source: Any, groups: list[Any], localized: Localized, uri: str) -> by
 
 
 def _check_written(source: Any, written: Any, uri: str) -> None:
-    same = written.schema.equals(source.schema) and written.schema_arrow.equals(
-        source.schema_arrow, check_metadata=True
-    )
-    # Arrow knows INT96 as nanoseconds in 64 bits: most years don't fit, and what doesn't is not told.
-    if not same or any(source.schema.column(number).physical_type == "INT96" for number in range(len(source.schema))):
-        raise Unsupported("position deletes with a row column that can't be written back as it was", file=uri)
+    """Refuse a column that is stored in another way, or read as another type, than the source's.
+
+    Names, field ids, nesting and types must be the source's. An annotation that adds nothing to a type, such as
+    INT(64, signed) to an INT64, may be absent: iceberg-go and DuckDB write it, Arrow and Iceberg's Java library don't.
+    """
+    before, after = _leaves(source), _leaves(written)
+    # Arrow reads INT96 as nanoseconds in 64 bits: most years don't fit, and it doesn't report the overflow.
+    wrong = [leaf for leaf, other in zip(before, after, strict=False) if leaf != other or leaf[1] == "INT96"]
+    if wrong or not written.schema_arrow.equals(source.schema_arrow, check_metadata=True):
+        columns = ", ".join(f"{leaf[0]} ({leaf[1]})" for leaf in wrong or before)
+        raise Unsupported(f"position deletes with columns that can't be written back as they were: {columns}", file=uri)
+
+
+def _leaves(file: Any) -> list[tuple[Any, ...]]:
+    """Return each leaf's path, physical type, length and levels: what a reader decodes it by."""
+    columns = [file.schema.column(number) for number in range(len(file.schema))]
+    return [
+        (column.path, column.physical_type, column.length, column.max_definition_level, column.max_repetition_level)
+        for column in columns
+    ]
 
 
 def _codec(name: Any) -> str:

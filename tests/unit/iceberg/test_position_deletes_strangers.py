@@ -1,0 +1,139 @@
+"""Position deletes of other writers: what is equal in meaning is localized, whatever its bytes.
+
+The kind is a limit of our library, or a difference in bytes, taken for a fault of the file. It has these members:
+annotations that add nothing to a type, names of a schema's root, versions of Parquet and of its pages, encodings that
+Arrow makes no dictionary of, codecs, and the types that Arrow's own metadata give a column of paths. A column that
+really can't be written back is named, with its type.
+"""
+
+import io
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sterna.errors import OverLimit, Unsupported
+from sterna.iceberg.deletes.position_deletes import localize_position_deletes
+from sterna.limits import Limits
+from tests.unit.iceberg.delete_files import GOLDEN
+
+FOLDER = GOLDEN.parent / "strangers" / "position_deletes"
+URI = "s3://us-lake/t/data/d.parquet"
+IDS = {"file_path": 2147483546, "pos": 2147483545, "row": 2147483544}
+PATHS = [f"s3://us-lake/t/{number % 5}.parquet" for number in range(200)]
+
+
+def content(uri: str) -> str:
+    return uri.replace("s3://us-lake/", "s3://eu/r/us/", 1)
+
+
+def text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def rows_of(data: bytes) -> list[tuple[str, int]]:
+    table = pq.read_table(io.BytesIO(data))
+    ids = {int(field.metadata[b"PARQUET:field_id"]): field.name for field in table.schema}
+    columns = (table.column(ids[IDS[name]]).to_pylist() for name in ("file_path", "pos"))
+    return [(text(path), pos) for path, pos in zip(*columns, strict=True)]
+
+
+def localized(data: bytes) -> bytes:
+    out = localize_position_deletes(data, URI, content=content)
+    assert out is not None
+    assert localize_position_deletes(out, URI, content=content) is None
+    return out
+
+
+def written(kind: pa.DataType, **options: Any) -> bytes:
+    """A file of 200 rows whose paths have an Arrow type, written with the options of `pyarrow.parquet.write_table`."""
+    fields = [
+        pa.field(name, type_, nullable=False, metadata={"PARQUET:field_id": str(IDS[name])})
+        for name, type_ in (("file_path", kind), ("pos", pa.int64()))
+    ]
+    paths = pa.array(sorted(PATHS)).cast(kind.value_type if pa.types.is_dictionary(kind) else kind)
+    table = pa.table([paths.cast(kind), pa.array(range(200))], pa.schema(fields))
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=90, **options)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.iterdir()))
+def test_files_of_other_writers(name: str):
+    data = (FOLDER / name).read_bytes()
+    out = localized(data)
+    assert rows_of(out) == [(content(path), pos) for path, pos in rows_of(data)]
+    assert all(path.startswith("s3://eu/r/us/") for path, _ in rows_of(out))
+    before, after = (pq.ParquetFile(io.BytesIO(file)) for file in (data, out))
+    assert after.schema_arrow.equals(before.schema_arrow, check_metadata=True)
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "zstd", "lz4", "brotli"])
+@pytest.mark.parametrize("pages", ["1.0", "2.0"])
+@pytest.mark.parametrize("version", ["1.0", "2.4", "2.6"])
+def test_every_codec_and_version_of_parquet(codec: str, pages: str, version: Any):
+    data = written(pa.string(), compression=codec, data_page_version=pages, version=version)
+    out = localized(data)
+    assert rows_of(out) == [(content(path), number) for number, path in enumerate(sorted(PATHS))]
+    codecs = [pq.ParquetFile(io.BytesIO(file)).metadata.row_group(0).column(0).compression for file in (data, out)]
+    assert codecs[0] == codecs[1]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.binary(),
+        pa.large_binary(),
+        pa.binary_view(),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("encoding", ["dictionary", "PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"])
+def test_every_type_and_encoding_of_paths(kind: pa.DataType, encoding: str):
+    plain = {} if encoding == "dictionary" else {"use_dictionary": False, "column_encoding": {"file_path": encoding}}
+    data = written(kind, **plain)
+    out = localized(data)
+    assert rows_of(out) == [(content(path), number) for number, path in enumerate(sorted(PATHS))]
+    before, after = (pq.ParquetFile(io.BytesIO(file)) for file in (data, out))
+    assert after.schema_arrow.equals(before.schema_arrow, check_metadata=True)
+
+
+def test_paths_that_are_a_dictionary_in_arrow_alone_are_beyond_arrow_and_not_broken():
+    kind = pa.dictionary(pa.int32(), pa.string())
+    assert len(rows_of(localized(written(kind)))) == 200
+    data = written(kind, use_dictionary=False, column_encoding={"file_path": "DELTA_BYTE_ARRAY"})
+    with pytest.raises(Unsupported, match="Arrow can't read"):
+        localize_position_deletes(data, URI, content=content)
+
+
+def test_text_that_unfolds_over_the_limit_in_an_encoding_without_dictionary():
+    fields = [
+        pa.field(name, type_, nullable=False, metadata={"PARQUET:field_id": str(IDS[name])})
+        for name, type_ in (("file_path", pa.string()), ("pos", pa.int64()))
+    ]
+    long = "s3://us-lake/" + "x" * 20_000
+    table = pa.table([pa.array([long] * 2000), pa.array(range(2000))], pa.schema(fields))
+    sink = io.BytesIO()
+    pq.write_table(table, sink, use_dictionary=False, column_encoding={"file_path": "DELTA_BYTE_ARRAY"})
+    assert len(sink.getvalue()) < 100_000
+    assert localize_position_deletes(sink.getvalue(), URI, content=content) is not None
+    with pytest.raises(OverLimit, match=r"limits\.delete_bytes"):
+        localize_position_deletes(sink.getvalue(), URI, content=content, limits=Limits(delete_bytes=10_000_000))
+
+
+def test_a_column_that_can_t_be_written_back_is_named_with_its_type():
+    at = pa.field("at", pa.timestamp("ns"), metadata={"PARQUET:field_id": "1"})
+    fields = [
+        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(IDS["file_path"])}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(IDS["pos"])}),
+        pa.field("row", pa.struct([at]), metadata={"PARQUET:field_id": str(IDS["row"])}),
+    ]
+    table = pa.table([pa.array([PATHS[0]]), pa.array([0]), pa.array([{"at": 1}], fields[2].type)], pa.schema(fields))
+    sink = io.BytesIO()
+    pq.write_table(table, sink, use_deprecated_int96_timestamps=True)
+    with pytest.raises(Unsupported, match=r"row\.at \(INT96\)"):
+        localize_position_deletes(sink.getvalue(), URI, content=content)

@@ -20,6 +20,7 @@ from sterna.registry.residency import KeptOut, kept_out
 _METADATA_ENDINGS = (".gz.metadata.json", ".metadata.json.gz", ".metadata.json")
 _SURELY_FITS = 255  # characters of a whole URI, in ASCII
 _FOLDERS_KEPT = 100_000
+_UNMAPPED = (UnregisteredUri, UnsafeUri, Unsupported)
 
 
 @dataclass(frozen=True)
@@ -244,9 +245,24 @@ class Mapping:
     def unopened(self, uri: str, edition: Edition) -> str:
         """Return what stands for a path-bearing file that was deleted and may be gone.
 
-        Nobody opens it, here or there.
+        Nobody opens it, here or there; see `unfollowed`.
         """
-        return uri if self.is_local(uri) else self.localized(uri, edition)
+        try:
+            return uri if self.is_local(uri) else self.localized(uri, edition)
+        except _UNMAPPED:
+            return uri
+
+    def unfollowed(self, uri: str) -> str:
+        """Return what `content` returns, or the URI itself where it has no place here: for names that nobody opens, and
+        that match no other name.
+
+        Raises:
+            NotResident: a residency rule keeps the file out of this region: not even its name goes there.
+        """
+        try:
+            return self.content(uri)
+        except _UNMAPPED:
+            return uri
 
     def known(self, value: str) -> str | None:
         """Map a property's or summary's value when the whole value is a URI with a registered prefix, else return

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content
-from sterna.errors import BrokenMetadata, TableError, Unsupported
+from sterna.errors import BrokenMetadata, NotResident, TableError, UnregisteredUri, UnsafeUri, Unsupported
 from sterna.registry.mapping import Mapping
 from sterna.registry.policy import Policy
 from sterna.replica.editions import edition_now
 from sterna.replica.region import RegionContext
 
 if TYPE_CHECKING:
-    from sterna.iceberg.metadata.model import TableMetadata
+    from sterna.edges.stores.objects import Objects
+    from sterna.iceberg.metadata.model import StatisticsFile, TableMetadata
 
 
 def wanted_here(
@@ -57,6 +58,43 @@ def _known(mapping: Mapping, value: str) -> str:
         return mapping.known(value) or value
     except TableError:
         return value
+
+
+def has_statistics(objects: Objects, item: StatisticsFile) -> bool:
+    """Tell whether a statistics file is here, or can be copied: of the size that its entry says, and in a location
+    whose files this region may have.
+
+    Readers can do without statistics, so a table isn't held for those that its writer has lost.
+
+    Raises:
+        StoreError: a store can't be asked.
+    """
+    try:
+        target = objects.mapping.content(item.path)
+        return any(objects.size(uri) == item.length for uri in dict.fromkeys((target, item.path)))
+    except (UnregisteredUri, UnsafeUri, Unsupported, NotResident):
+        return False
+
+
+def refuse_hidden(policy: Policy, metadata: TableMetadata, shown: int | None) -> None:
+    """See that the snapshot that the catalog's entry names is one that the replica has.
+
+    Engines differ in whether they read that one, or what metadata.json has as its current snapshot.
+
+    Args:
+        policy: the table's.
+        metadata: what its metadata.json on `main` says.
+        shown: id of the snapshot that the catalog's entry names, None where it names none.
+
+    Raises:
+        Unsupported: the policy's history leaves it out.
+    """
+    if shown in {snapshot.snapshot_id for snapshot in metadata.snapshots} - kept(policy, metadata):
+        raise Unsupported(
+            f"the catalog's entry names the snapshot {shown}, the metadata has {metadata.current_snapshot_id} as the "
+            "current one, and the policy's history keeps the latter alone",
+            hint="let the policy keep more of the history, or commit the table once more",
+        )
 
 
 def kept(policy: Policy, metadata: TableMetadata) -> frozenset[int]:

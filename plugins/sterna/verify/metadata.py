@@ -131,6 +131,8 @@ def _check_locations(document: dict[str, Any], uri: str, places: Places, found: 
         name: properties[name] for name in WRITE_PATHS if name in properties
     }
     for name, value in named.items():
+        if name in WRITE_PATHS and not places.is_registered(str(value)):
+            continue  # for writers alone, and a replica has none
         if not places.is_local(str(value).removesuffix("/")):
             found.add_foreign(uri, [str(value)], places.region)
         elif not places.below_root(str(value)):

@@ -46,8 +46,11 @@ class Places:
 
     def is_foreign(self, value: str) -> bool:
         """Tell whether a text that need not be a URI is one of another region."""
-        registered = any(inside(value.rstrip("/"), prefix) for prefix, _ in self._prefixes)
-        return registered and not self.is_local(value.removesuffix("/"))
+        return self.is_registered(value) and not self.is_local(value.removesuffix("/"))
+
+    def is_registered(self, value: str) -> bool:
+        """Tell whether a text that need not be a URI lies in any location."""
+        return any(inside(value.rstrip("/"), prefix) for prefix, _ in self._prefixes)
 
     def below_root(self, uri: str) -> bool:
         """Tell whether a URI is below this region's replica root."""

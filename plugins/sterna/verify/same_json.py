@@ -26,7 +26,8 @@ def metadata_differences(
     """
     gone = _ids(source) - _ids(replica)
     wanted = _without(source, gone if pruned else gone & _staged(source))
-    yield from differences(_comparable(_origins(replica, places)), _comparable(_origins(wanted, places)), "")
+    mine, theirs = _origins(replica, places), _origins(wanted, places)
+    yield from differences(_comparable(mine), _comparable(_without_statistics(theirs, mine)), "")
 
 
 def differences(replica: Any, source: Any, path: str) -> Iterator[str]:
@@ -86,6 +87,20 @@ def _comparable(document: dict[str, Any]) -> dict[str, Any]:
     """Return a document without what is changed on purpose."""
     properties = {name: value for name, value in (document.get("properties") or {}).items() if name != _ON_PURPOSE}
     return {name: value for name, value in document.items() if name != "metadata-log"} | {"properties": properties}
+
+
+def _without_statistics(document: dict[str, Any], replica: dict[str, Any]) -> dict[str, Any]:
+    """Return the source's document without the statistics that the replica does without; readers may, too."""
+    kept = {
+        name: [
+            item
+            for item in document[name]
+            if item.get("statistics-path") in {other.get("statistics-path") for other in replica.get(name) or ()}
+        ]
+        for name in _STATISTICS
+        if document.get(name)
+    }
+    return document | kept
 
 
 def _ids(document: dict[str, Any]) -> set[Any]:

@@ -175,9 +175,14 @@ class _Check:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        foreign = {path for column in paths(entries) for path in self.places.foreign(column)}
-        self.found.add_foreign(uri, sorted({*foreign, *foreign_bounds(entries, self.places)}), self.places.region)
-        live = entries.filter(pc.not_equal(entries.column("status"), DELETED))
+        is_deleted = pc.equal(entries.column("status"), DELETED)
+        live, deleted = entries.filter(pc.invert(is_deleted)), entries.filter(is_deleted)
+        foreign = {path for column in paths(live) for path in self.places.foreign(column)}
+        # Nobody opens these: a name that is in no location stays as it is on `main`.
+        left = {path for column in paths(deleted) for path in self.places.foreign(column)}
+        left = {path for path in (*left, *foreign_bounds(deleted, self.places)) if self.places.is_foreign(path)}
+        strange = {*foreign, *foreign_bounds(live, self.places), *left}
+        self.found.add_foreign(uri, sorted(strange), self.places.region)
         if foreign:
             live = live.filter(pc.invert(pc.is_in(live.column("file_path"), pa.array(sorted(foreign)))))
         self.claims.add(uri, live.column("file_path"), live.column("file_size_in_bytes"))

@@ -42,7 +42,7 @@ LONGS = st.integers(-(2**63), 2**63 - 1)
 INTS = st.integers(-(2**31), 2**31 - 1)
 COUNTS = st.none() | st.lists(st.fixed_dictionaries({"key": INTS, "value": LONGS}), max_size=4)
 OTHER_BOUNDS = st.lists(st.fixed_dictionaries({"key": st.integers(1, 9), "value": st.binary(max_size=200)}), max_size=4)
-MAPPING = UriMapping(content, {uri: Written(uri.replace("us", "eu/r"), len(uri)) for uri in PATHS}, mapped)
+MAPPING = UriMapping(content, {uri: Written(uri.replace("us", "eu/r"), len(uri)) for uri in PATHS}, mapped, content)
 
 
 @st.composite

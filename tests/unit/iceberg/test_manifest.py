@@ -120,8 +120,11 @@ def test_read_entries():
         ({"file_format": "puffin"}, {}, BrokenMetadata),
         ({"file_format": "PUFFIN", "content_offset": 4, "referenced_data_file": FILE}, {}, BrokenMetadata),
         ({"file_format": "PUFFIN", "content_offset": 4}, {"content": 1}, BrokenMetadata),
-        ({"content_offset": 4}, {}, BrokenMetadata),
-        ({"content_offset": 4, "referenced_data_file": FILE}, {"content": 1}, BrokenMetadata),
+        (
+            {"file_format": "PUFFIN", "content_offset": 4, "referenced_data_file": ""},
+            {"content": 1},
+            BrokenMetadata,
+        ),
     ],
 )
 @pytest.mark.parametrize("walkable", [True, False])

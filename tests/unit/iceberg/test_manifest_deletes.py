@@ -33,8 +33,9 @@ MAPPING = UriMapping(
         PUFFIN: Written("s3://eu/r/us/t/data/v.puffin", 777),
     },
     mapped,
+    content,
 )
-UNOPENED = UriMapping(content, {}, lambda uri: uri)
+UNOPENED = UriMapping(content, {}, lambda uri: uri, content)
 
 
 @pytest.mark.parametrize("name", ["PARQUET", "orc", "AVRO"])
@@ -138,7 +139,7 @@ def test_what_else_a_deletion_vector_says_stays():
 
 
 def test_a_local_puffin_keeps_its_uri_and_a_local_manifest_too():
-    stays = UriMapping(content, {"s3://eu/v.puffin": Written("s3://eu/v.puffin", 1000)}, mapped)
+    stays = UriMapping(content, {"s3://eu/v.puffin": Written("s3://eu/v.puffin", 1000)}, mapped, content)
     assert one(vector("s3://eu/v.puffin", "s3://eu/t/1.parquet"), stays, 3) is None
 
 
@@ -156,7 +157,7 @@ def test_a_local_puffin_keeps_its_uri_and_a_local_manifest_too():
 def test_a_deleted_delete_is_mapped_and_neither_looked_up_nor_refused(changes: dict[str, Any]):
     changes = {"file_format": "PARQUET", "referenced_data_file": "s3://us/t/1.parquet"} | changes
     old = {"content": 1, "version": 3, "status": 2, **changes}
-    file = one(entry("s3://eu/gone.parquet", **old, **path_bounds(FILE)), UriMapping(content, {}, mapped), 3)
+    file = one(entry("s3://eu/gone.parquet", **old, **path_bounds(FILE)), UriMapping(content, {}, mapped, content), 3)
     old["referenced_data_file"] = changes["referenced_data_file"] and HERE
     assert file == entry("s3://eu/r/eu/gone.parquet", **old, **path_bounds(HERE))["data_file"]
 

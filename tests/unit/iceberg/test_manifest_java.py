@@ -27,7 +27,7 @@ def test_manifests_of_v3_change_their_paths_and_the_length_alone(name: str, kind
     entries = read_entries(data, URI).to_pylist()
     assert [(row["status"], row["content"], row["file_format"]) for row in entries] == kinds
     deletes = {row["file_path"]: Written(content(row["file_path"]), 99) for row in entries if row["content"] == 1}
-    done = localized_both(data, UriMapping(content, deletes, content))
+    done = localized_both(data, UriMapping(content, deletes, content, content))
     assert done is not None
 
     header, [(count, payload)] = parts(data)
@@ -43,7 +43,7 @@ def test_manifests_of_v3_change_their_paths_and_the_length_alone(name: str, kind
 def test_position_deletes_of_v2():
     data = read("v2-deletes")
     gone, lives = (row["file_path"] for row in read_entries(data, URI).to_pylist())
-    done = localized_both(data, UriMapping(content, {lives: Written(content(lives), 99)}, content))
+    done = localized_both(data, UriMapping(content, {lives: Written(content(lives), 99)}, content, content))
     assert done is not None
     expected = decode(data)[1]
     for record in expected:

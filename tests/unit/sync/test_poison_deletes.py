@@ -125,7 +125,7 @@ def test_the_data_file_that_a_delete_is_for(sick: Sick) -> None:
     base = sick.document["location"]
     data = write_rows("parquet", [(data_file(sick), 0, None)])
     for value in (path for path in bad_paths(base) if "\ud800" not in path):
-        sick.check(with_deletes(sick, data, "parquet", referenced_data_file=value))
+        sick.check(with_deletes(sick, data, "parquet", referenced_data_file=value), held=value != "")  # "" is none
         sick.check(with_vectors(sick, file_of(footer(data_file(sick))), referenced_data_file=value))
     sick.check(with_vectors(sick, file_of(footer(data_file(sick))), referenced_data_file=None))
 

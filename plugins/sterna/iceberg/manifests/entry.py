@@ -36,9 +36,9 @@ class Columns:
         file_path: URIs.
         file_format: in upper case.
         file_size: in bytes (int64).
-        encrypted: whether the entry has key metadata.
+        encrypted: whether the entry has key metadata; some writers set none of zero bytes.
         has_offset: whether it points into a file, as deletion vectors do.
-        refers: whether it names the data file that all its deletes are for.
+        refers: whether it names the data file that all its deletes are for; an empty name is none.
     """
 
     status: pa.Int64Array
@@ -49,6 +49,23 @@ class Columns:
     encrypted: pa.BooleanArray
     has_offset: pa.BooleanArray
     refers: pa.BooleanArray
+
+    @property
+    def vector(self) -> pa.BooleanArray:
+        """Which entries are deletion vectors: what an offset in another format says is read by nobody."""
+        import pyarrow.compute as pc
+
+        return pc.equal(self.file_format, PUFFIN)
+
+    def targets(self, content: Callable[[str], str], deleted: Callable[[str], str]) -> list[str]:
+        """Return where this region reads the file of each entry; see `UriMapping`."""
+        paths = self.file_path.to_pylist()
+        if DELETED not in self.status.unique().to_pylist():
+            return [content(path) for path in paths]
+        return [
+            deleted(path) if status == DELETED else content(path)
+            for status, path in zip(self.status.to_pylist(), paths, strict=True)
+        ]
 
     @property
     def name_others(self) -> bool:
@@ -94,11 +111,13 @@ class UriMapping:
         content: maps the URI of a content file.
         deletes: source URI of each live position delete file, or Puffin with deletion vectors, to its localized copy.
         mapped: maps the URI of such a file in a DELETED entry: it may be gone and is never opened.
+        deleted: maps the URI of any other content file in a DELETED entry.
     """
 
     content: Callable[[str], str]
     deletes: Mapping[str, Written]
     mapped: Callable[[str], str]
+    deleted: Callable[[str], str]
 
 
 @dataclass(frozen=True)
@@ -161,12 +180,13 @@ def change(entry: Entry, mapping: UriMapping, uri: str) -> Change:
     Raises:
         BrokenMetadata: a live position delete is missing in `mapping.deletes`, or a bound is not UTF-8.
     """
-    referenced = None if entry.referenced is None else mapping.content(entry.referenced)
+    content = mapping.deleted if entry.status == DELETED else mapping.content
+    referenced = content(entry.referenced) if entry.referenced else None
     if entry.content != POSITION_DELETES:
-        return Change(mapping.content(entry.path), entry.size, referenced, entry.lower, entry.upper, False)
+        return Change(content(entry.path), entry.size, referenced, entry.lower, entry.upper, False)
     written = _written(entry, mapping, uri)
     moved = written.uri != entry.path
-    lower, upper = _bounds(entry, mapping, moved, uri)
+    lower, upper = _bounds(entry, content, moved, uri)
     drop_layout = moved and entry.status != DELETED and not entry.vector
     return Change(written.uri, written.length, referenced, lower, upper, drop_layout)
 
@@ -198,28 +218,28 @@ def check_entry(
         raise Unsupported("encrypted data or delete files", file=uri)
     if content not in (DATA, POSITION_DELETES, EQUALITY_DELETES):
         raise Unsupported(f"a file of content {content}", file=uri)
-    if has_offset != (file_format == PUFFIN):
-        raise BrokenMetadata(f"a {file_format} file {'with' if has_offset else 'without'} a content offset", file=uri)
     if file_format == PUFFIN:
-        _check_vector(content, refers, uri)
+        _check_vector(content, has_offset, refers, uri)
     elif content == POSITION_DELETES and file_format not in ROW_FORMATS:
         raise Unsupported(f"position deletes in {file_format}", file=uri)
 
 
-def _check_vector(content: int, refers: bool, uri: str) -> None:
+def _check_vector(content: int, has_offset: bool, refers: bool, uri: str) -> None:
+    if not has_offset:
+        raise BrokenMetadata("a Puffin file without a content offset", file=uri)
     if content != POSITION_DELETES:
         raise BrokenMetadata(f"a Puffin file of content {content}", file=uri)
     if not refers:
         raise BrokenMetadata("a deletion vector that does not name its data file", file=uri)
 
 
-def _bounds(entry: Entry, mapping: UriMapping, moved: bool, uri: str) -> tuple[bytes | None, bytes | None]:
+def _bounds(entry: Entry, content: Callable[[str], str], moved: bool, uri: str) -> tuple[bytes | None, bytes | None]:
     # Equal bounds are one whole path. Others may be cut, and two prefixes may change the order: they hold for the
     # source's rows alone.
     if entry.lower is None or entry.lower != entry.upper:
         return (None, None) if moved else (entry.lower, entry.upper)
     try:
-        bound = mapping.content(entry.lower.decode("utf-8")).encode()
+        bound = content(entry.lower.decode("utf-8")).encode()
     except UnicodeDecodeError:
         raise BrokenMetadata("a path bound that is not UTF-8", file=uri) from None
     return bound, bound

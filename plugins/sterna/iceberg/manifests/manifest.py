@@ -62,7 +62,12 @@ class ScannedManifest:
 
 
 def scan_manifest(
-    data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS, *, content: Callable[[str], str]
+    data: bytes,
+    uri: str,
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    content: Callable[[str], str],
+    deleted: Callable[[str], str] | None = None,
 ) -> ScannedManifest | None:
     """Read a manifest's entries and make its localized copy, inflating and walking it once.
 
@@ -71,6 +76,7 @@ def scan_manifest(
         uri: its URI, for errors.
         limits: of the region.
         content: maps the URI of a content file.
+        deleted: maps the URI of one in a DELETED entry, which nobody opens; None: as `content`.
 
     Returns:
         Both, or None where the mapping alone doesn't tell what the manifest becomes: it has position deletes, or
@@ -83,7 +89,7 @@ def scan_manifest(
 
     container = open_iceberg(data, uri, "manifest", limits)
     try:
-        found = _scan(container, content)
+        found = _scan(container, content, deleted or content)
     except NamesOthers:
         return None
     targets = pa.chunked_array([pa.array(targets, pa.string()) for _, targets in found.groups], pa.string())
@@ -99,6 +105,7 @@ def localize_manifest(
     content: Callable[[str], str],
     deletes: Mapping[str, Written],
     mapped: Callable[[str], str],
+    deleted: Callable[[str], str] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> bytes | None:
     """Return a manifest's localized copy.
@@ -109,6 +116,7 @@ def localize_manifest(
         content: maps the URI of a content file.
         deletes: source URI of each live position delete file, or Puffin with deletion vectors, to its localized copy.
         mapped: maps the URI of such a file in a DELETED entry: it may be gone and is never opened.
+        deleted: maps the URI of any other content file in a DELETED entry; None: as `content`.
         limits: of the region.
 
     Returns:
@@ -119,7 +127,7 @@ def localize_manifest(
             delete file.
     """
     container = open_iceberg(data, uri, "manifest", limits)
-    mapping = UriMapping(content, deletes, mapped)
+    mapping = UriMapping(content, deletes, mapped, deleted or content)
     try:
         return spans.localize(container, mapping)
     except NotWalkable:
@@ -128,13 +136,13 @@ def localize_manifest(
         return records.localize(container, mapping)
 
 
-def _scan(container: Container, content: Callable[[str], str]) -> Scan:
+def _scan(container: Container, content: Callable[[str], str], deleted: Callable[[str], str]) -> Scan:
     try:
-        return spans.scan(container, content)
+        return spans.scan(container, content, deleted)
     except NotWalkable:
         from sterna.iceberg.manifests import records
 
-        return records.scan(container, content)
+        return records.scan(container, content, deleted)
 
 
 def _table(found: Sequence[Columns]) -> pyarrow.Table:

@@ -139,7 +139,8 @@ def _check_presence(container: Container, located: Located) -> None:
     for number in (_PATH, _LENGTH, _SPEC_ID):
         if -1 in located.column(number, 0):
             raise container.broken(f"a manifest lacks the required field {number}")
-    if any(start >= 0 for start in located.column(_KEY_METADATA, 0)):
+    # Some writers set a key of zero bytes, which is none.
+    if any(end > start for start, end in zip(*(located.column(_KEY_METADATA, part) for part in (1, 2)), strict=True)):
         raise Unsupported("encrypted manifests", file=container.uri)
 
 

@@ -46,7 +46,9 @@ def _wanted(fields: _Fields, record: Record) -> tuple[Any, ...]:
         fields.string(data_file, ids.FILE_PATH),
         fields.string(data_file, ids.FILE_FORMAT).upper(),
         fields.integer(data_file, ids.FILE_SIZE),
-        *(fields.has(data_file, number) for number in (ids.KEY_METADATA, ids.CONTENT_OFFSET, ids.REFERENCED_DATA_FILE)),
+        fields.has_bytes(data_file, ids.KEY_METADATA),
+        fields.has(data_file, ids.CONTENT_OFFSET),
+        fields.has_bytes(data_file, ids.REFERENCED_DATA_FILE),
     )
 
 
@@ -62,7 +64,7 @@ def localize(container: Container, mapping: UriMapping) -> bytes | None:
     return rewrite_records(container, lambda record: _edit(container, fields, record, mapping))
 
 
-def scan(container: Container, content: Callable[[str], str]) -> Scan:
+def scan(container: Container, content: Callable[[str], str], deleted: Callable[[str], str]) -> Scan:
     """Read the entries, and localize them.
 
     Raises:
@@ -73,18 +75,18 @@ def scan(container: Container, content: Callable[[str], str]) -> Scan:
         found.check(container.uri)
         if found.name_others:
             raise NamesOthers
-        groups.append((found, [content(path) for path in found.file_path.to_pylist()]))
-    return Scan(groups, localize(container, UriMapping(content, {}, content)))
+        groups.append((found, found.targets(content, deleted)))
+    return Scan(groups, localize(container, UriMapping(content, {}, deleted, deleted)))
 
 
 def _entry(fields: _Fields, record: Record, data_file: Record) -> Entry:
-    refers = fields.has(data_file, ids.REFERENCED_DATA_FILE)
+    refers = fields.has_bytes(data_file, ids.REFERENCED_DATA_FILE)
     return Entry(
         status=fields.integer(record, ids.STATUS),
         content=fields.content(data_file),
         path=fields.string(data_file, ids.FILE_PATH),
         size=fields.integer(data_file, ids.FILE_SIZE),
-        vector=fields.has(data_file, ids.CONTENT_OFFSET),
+        vector=fields.string(data_file, ids.FILE_FORMAT).upper() == ids.PUFFIN,
         referenced=fields.string(data_file, ids.REFERENCED_DATA_FILE) if refers else None,
         lower=fields.bound(data_file, ids.LOWER_BOUNDS),
         upper=fields.bound(data_file, ids.UPPER_BOUNDS),
@@ -137,6 +139,9 @@ class _Fields:
 
     def has(self, record: Record, number: int) -> bool:
         return self._get(record, number) is not None
+
+    def has_bytes(self, record: Record, number: int) -> bool:
+        return bool(self._get(record, number))
 
     def integer(self, record: Record, number: int) -> int:
         value = self._get(record, number)

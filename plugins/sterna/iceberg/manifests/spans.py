@@ -55,13 +55,12 @@ def localize(container: Container, mapping: UriMapping) -> bytes | None:
         found.check(container.uri)
         if found.name_others:
             return _EntrySplices(container, group, program, located, empty).all(found, mapping)
-        paths = found.file_path.to_pylist()
-        return _path_splices(located, paths, [mapping.content(path) for path in paths])
+        return _path_splices(located, found.file_path.to_pylist(), found.targets(mapping.content, mapping.deleted))
 
     return rewrite(container, splices)
 
 
-def scan(container: Container, content: Callable[[str], str]) -> Scan:
+def scan(container: Container, content: Callable[[str], str], deleted: Callable[[str], str]) -> Scan:
     """Read the entries and localize them in one walk.
 
     Raises:
@@ -78,10 +77,9 @@ def scan(container: Container, content: Callable[[str], str]) -> Scan:
         found.check(container.uri)
         if found.name_others:
             raise NamesOthers
-        paths = found.file_path.to_pylist()
-        targets = [content(path) for path in paths]
+        targets = found.targets(content, deleted)
         groups.append((found, targets))
-        return _path_splices(located, paths, targets)
+        return _path_splices(located, found.file_path.to_pylist(), targets)
 
     return Scan(groups, rewrite(container, splices))
 
@@ -120,6 +118,9 @@ def _read(container: Container, group: Group, located: Located) -> Columns:
     def has(number: int) -> pa.BooleanArray:
         return pa.array(located.numbers(number, 0) >= 0)
 
+    def has_bytes(number: int) -> pa.BooleanArray:
+        return pa.array(located.numbers(number, 2) > located.numbers(number, 1))
+
     _check_required(container, located)
     return Columns(
         status=pa.array(located.numbers(ids.STATUS, 1)),
@@ -127,9 +128,9 @@ def _read(container: Container, group: Group, located: Located) -> Columns:
         file_path=_strings(container, group, located, ids.FILE_PATH),
         file_format=pc.utf8_upper(_strings(container, group, located, ids.FILE_FORMAT)),
         file_size=pa.array(located.numbers(ids.FILE_SIZE, 1)),
-        encrypted=has(ids.KEY_METADATA),
+        encrypted=has_bytes(ids.KEY_METADATA),
         has_offset=has(ids.CONTENT_OFFSET),
-        refers=has(ids.REFERENCED_DATA_FILE),
+        refers=has_bytes(ids.REFERENCED_DATA_FILE),
     )
 
 
@@ -182,7 +183,7 @@ class _EntrySplices:
         spans = {number: self.spans(number) for number in _REPLACED}
         referenced = self.located.column(ids.REFERENCED_DATA_FILE, 1)
         splices: list[Splice] = []
-        columns = (found.status, found.content, found.file_path, found.file_size, found.has_offset)
+        columns = (found.status, found.content, found.file_path, found.file_size, found.vector)
         rows = zip(*(column.to_pylist() for column in columns), strict=True)
         for row, (status, content, path, size, vector) in enumerate(rows):
             places = {number: spans[number][row] for number in spans}

@@ -8,19 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from sterna.errors import UnregisteredUri, UnsafeUri
 from sterna.iceberg.json_text import Document, Edit, Token, replaced
 
 LOCATION_PROPERTIES: Final = frozenset(
     {"write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path"}
 )
-"""Properties that tell a writer where to put files: on a replica they always lie below the replica root."""
+"""Properties that tell a writer where to put files: below the replica root on a replica, if registered."""
 
 
 def property_edits(
     document: Document, key: str, token: Token, root: Callable[[str], str], known: Callable[[str], str | None]
 ) -> list[Edit]:
-    """Return the edit of one property: a location always maps below the replica root, another value when it is a
-    known URI.
+    """Return the edit of one property: a location maps below the replica root, another value when it is a known URI.
+
+    A location that the registry doesn't have stays: it is for writers, and nobody writes through a replica.
 
     Raises:
         BrokenMetadata: a location is no string.
@@ -28,7 +30,10 @@ def property_edits(
     if key in LOCATION_PROPERTIES:
         if not isinstance(token.value, str):
             raise document.broken(f"property {key!r} is not a string")
-        return replaced(token, root(token.value))
+        try:
+            return replaced(token, root(token.value))
+        except (UnregisteredUri, UnsafeUri):
+            return []
     return known_edits(token, known)
 
 

@@ -73,10 +73,11 @@ def pruned(metadata: TableMetadata, keep: frozenset[int]) -> TableMetadata:
         stay, and so do ids of parents that are gone, as after an expiry.
     """
     gone = all_snapshots(metadata) - keep
+    # Also those of snapshots that `main` itself has expired.
+    statistics = tuple(item for item in metadata.statistics if item.snapshot_id in keep)
     if not gone:
-        return metadata
+        return replace(metadata, statistics=statistics)
     snapshots = tuple(snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in gone)
-    statistics = tuple(item for item in metadata.statistics if item.snapshot_id not in gone)
     start = log_start(metadata.snapshot_log, {snapshot.snapshot_id for snapshot in snapshots})
     return replace(metadata, snapshots=snapshots, statistics=statistics, snapshot_log=metadata.snapshot_log[start:])
 

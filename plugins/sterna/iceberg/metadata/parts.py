@@ -62,7 +62,7 @@ class TableParts:
             last_updated_ms=document.integer(members, "last-updated-ms"),
             snapshots=tuple(_snapshot(document, element.members) for element in self.arrays["snapshots"]),
             statistics=tuple(
-                _statistics(document, element.members) for name in STATISTICS for element in self.arrays[name]
+                statistics_file(document, element.members) for name in STATISTICS for element in self.arrays[name]
             ),
             properties=properties,
             refs=_refs(document, members.get("refs"), current),
@@ -115,11 +115,11 @@ def _format_version(document: Document, members: Mapping[str, Token]) -> int:
 
 def _refuse_encryption(parts: TableParts, properties: Mapping[str, str]) -> None:
     keys = parts.members.get("encryption-keys")
-    if (keys is not None and keys.value) or "encryption.key-id" in properties:
+    if (keys is not None and keys.value) or properties.get("encryption.key-id"):
         raise Unsupported("table encryption", file=parts.document.uri)
     for name, what in (("snapshots", "key-id"), *((name, "key-metadata") for name in STATISTICS)):
         for element in parts.arrays[name]:
-            if what in element.members and element.members[what].value is not None:
+            if what in element.members and element.members[what].value not in (None, ""):
                 raise Unsupported(f"encryption: {what!r} in {name!r}", file=parts.document.uri)
 
 
@@ -145,7 +145,12 @@ def _snapshot(document: Document, members: Mapping[str, Token]) -> Snapshot:
     )
 
 
-def _statistics(document: Document, members: Mapping[str, Token]) -> StatisticsFile:
+def statistics_file(document: Document, members: Mapping[str, Token]) -> StatisticsFile:
+    """Read an entry of `statistics` or `partition-statistics`.
+
+    Raises:
+        BrokenMetadata: a field is missing, or of another type.
+    """
     return StatisticsFile(
         path=document.string(members, "statistics-path"),
         length=document.size(members, "file-size-in-bytes"),

@@ -13,7 +13,7 @@ from sterna.iceberg.json_text import Document, Edit, Token, quote, read_document
 from sterna.iceberg.metadata.edits import property_edits, summary_edits
 from sterna.iceberg.metadata.history import all_snapshots, log_start
 from sterna.iceberg.metadata.model import Snapshot, StatisticsFile, TableMetadata
-from sterna.iceberg.metadata.parts import STATISTICS, TableParts, inline_manifests, table_parts
+from sterna.iceberg.metadata.parts import STATISTICS, TableParts, inline_manifests, statistics_file, table_parts
 from sterna.limits import DEFAULT_LIMITS, Limits
 
 __all__ = [
@@ -60,6 +60,7 @@ def localize_table_metadata(
     lists: Mapping[str, str],
     manifests: Mapping[str, str] = MappingProxyType({}),
     keep: Callable[[TableMetadata], frozenset[int]] = all_snapshots,
+    has: Callable[[StatisticsFile], bool] = lambda item: True,
     limits: Limits = DEFAULT_LIMITS,
 ) -> bytes:
     """Return the replica's copy of a metadata.json: its paths changed, all other characters as they were.
@@ -78,6 +79,8 @@ def localize_table_metadata(
         manifests: the same for inline manifests.
         keep: tells from the file's content the ids of the snapshots that stay; those of the refs and the current one
             must.
+        has: tells whether a statistics file is there; readers can do without, so that the entry of one that isn't is
+            left out.
         limits: of the region.
 
     Returns:
@@ -93,7 +96,7 @@ def localize_table_metadata(
     edits = [Edit(location.start, location.end, quote(root(location.value)))]
     edits += _properties(parts, root, known)
     edits += _snapshots(parts, gone, known, lists, manifests)
-    edits += _statistics(parts, gone, content)
+    edits += _statistics(parts, keep(metadata), has, content)
     edits += _logs(parts, gone)
     return parts.document.write(edits)
 
@@ -142,14 +145,19 @@ def _localized(parts: TableParts, token: Token, done: Mapping[str, str], what: s
     return replaced(token, done[token.value])
 
 
-def _statistics(parts: TableParts, gone: frozenset[int], content: Callable[[str], str]) -> list[Edit]:
+def _statistics(
+    parts: TableParts, kept: frozenset[int], has: Callable[[StatisticsFile], bool], content: Callable[[str], str]
+) -> list[Edit]:
     edits: list[Edit] = []
     for name in STATISTICS:
-        edits += _removed(parts, name, gone)
-        for element in parts.arrays[name]:
-            if element.members["snapshot-id"].value not in gone:
-                path = element.members["statistics-path"]
-                edits += replaced(path, content(path.value))
+        left_out: set[int] = set()
+        for index, element in enumerate(parts.arrays[name]):
+            item = statistics_file(parts.document, element.members)
+            if item.snapshot_id in kept and has(item):
+                edits += replaced(element.members["statistics-path"], content(item.path))
+            else:
+                left_out.add(index)
+        edits += parts.document.removed([element.token for element in parts.arrays[name]], left_out)
     return edits
 
 

@@ -12,7 +12,7 @@ from sterna.catalog.model import ICEBERG_VIEW
 from sterna.replica.editions import edition_at
 from sterna.replica.records import Action
 from sterna.replica.region import RegionContext
-from sterna.replica.wanted import kept
+from sterna.replica.wanted import kept, refuse_hidden
 from sterna.sync.plan.changes import Changes, shown_at
 from sterna.sync.plan.in_parts import Dealing
 from sterna.sync.plan.lanes import Brought, leaves_listing
@@ -66,7 +66,10 @@ def needs_here(context: RegionContext, action: Action, seen: Changes, lister: Li
     from sterna.iceberg.metadata.history import pruned
 
     whole = read_metadata(context, action.source)
-    metadata = pruned(whole, kept(context.registry.policy(action.key), whole))
+    policy = context.registry.policy(action.key)
+    source = seen.candidates[action.key].source
+    refuse_hidden(policy, whole, source.payload.get("snapshotId") if source else None)
+    metadata = pruned(whole, kept(policy, whole))
     at = shown_at(action, seen)
     proves = not _made_otherwise(context, action, at)
     here = None if action.replaces else metadata_here(context, at, needed=proves)

@@ -141,7 +141,7 @@ def _read_and_localize(
     from sterna.iceberg.manifests.manifest import scan_manifest
 
     mapping = context.mapping
-    scanned = parsed(context, uri, data, partial(scan_manifest, content=mapping.content))
+    scanned = parsed(context, uri, data, partial(scan_manifest, content=mapping.content, deleted=mapping.unfollowed))
     local_one = mapping.is_local(uri)
     if scanned is None:
         if not local_one:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sterna.errors import SourceGone, TableError
+from sterna.errors import SourceGone, TableError, printable
 from sterna.iceberg.files import Written
 from sterna.registry.edition import Edition
 from sterna.registry.mapping import Mapping
@@ -22,6 +23,7 @@ from sterna.replica.file_list import (
     VIEW_METADATA,
 )
 from sterna.replica.region import RegionContext
+from sterna.replica.wanted import has_statistics
 from sterna.sync.plan.in_parts import Dealing, are_many
 from sterna.sync.plan.one_pass import DELETED, content_rows, none_below, prove_local, read_manifests
 from sterna.sync.plan.reading import parsed, read_files
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
     from sterna.iceberg.manifests.manifest_list import ManifestFile
     from sterna.iceberg.metadata.table import Snapshot, TableMetadata
+
+
+_log = logging.getLogger(__name__)
 
 
 class ReplicaLost(Exception):
@@ -110,7 +115,7 @@ def table_files(
         listing.rows(table, METADATA, [(uri, target, -1)]),
         *_proven(table, metadata, reached, known),
         *_new(context, table, lists, inline, manifests, edition),
-        content_rows(context, table, _statistics(context, metadata, here), local),
+        content_rows(context, table, _statistics(context, table, metadata, here), local),
     ]
     if dealt is not None:
         parts.append(dealt.scan(context, table, uri, target, lengths, shown=shown))
@@ -269,12 +274,21 @@ def _read_lists(context: RegionContext, uris: Sequence[str]) -> Iterable[Manifes
         yield from parsed(context, uri, data, read_manifest_list)
 
 
-def _statistics(context: RegionContext, metadata: TableMetadata, here: TableMetadata | None) -> pa.Table:
-    """Return path and size of the statistics files that the replica's head doesn't have."""
+def _statistics(context: RegionContext, table: str, metadata: TableMetadata, here: TableMetadata | None) -> pa.Table:
+    """Return path and size of the statistics files that the replica's head doesn't have, and that are there."""
     import pyarrow as pa
 
     had = {(item.path, item.length) for item in here.statistics} if here else set()
-    new = [item for item in metadata.statistics if (context.mapping.content(item.path), item.length) not in had]
+    new = []
+    for item in metadata.statistics:
+        if (context.mapping.unfollowed(item.path), item.length) in had:
+            continue
+        if has_statistics(context.objects, item):
+            new.append(item)
+        else:
+            _log.warning(
+                "table %s: statistics are left out here, their file is gone or another: %s", table, printable(item.path)
+            )
     paths, sizes = (
         pa.array([item.path for item in new], pa.string()),
         pa.array([item.length for item in new], pa.int64()),

@@ -309,7 +309,7 @@ def announced_snapshots_are_forgotten() -> AbstractContextManager[object]:
 
 def flows_are_forgotten() -> AbstractContextManager[object]:
     """Nobody looks how far flows have come."""
-    return patch("sterna.upkeep.gather._followed", lambda context, settings, main: ())
+    return patch("sterna.upkeep.gather._followed", lambda context, settings, main: ((), ()))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import json
 from typing import TYPE_CHECKING
 
 from sterna.errors import ObjectMissing
+from sterna.json_record import parse_json
 from sterna.replica.region import RegionContext
 
 if TYPE_CHECKING:
@@ -43,13 +44,21 @@ def read_view_position(objects: Objects, root: str, view: str, table: str) -> in
         table: key name of its table.
 
     Raises:
+        ValueError: it is damaged, or says something twice: how far the view is can't be told.
         StoreError, CredentialError: the region's store can't be used.
     """
+    uri = _uri(root, view)
     try:
-        said = json.loads(objects.read(_uri(root, view)))
-        return int(said["snapshot"]) if said["table"] == table else None
-    except (ObjectMissing, ValueError, TypeError, KeyError):
-        return None  # the next change writes it anew
+        said = parse_json(objects.read(uri))
+        if said["table"] != table:
+            return None
+        if type(said["snapshot"]) is not int:
+            raise ValueError(f"{uri} names no snapshot")
+        return int(said["snapshot"])
+    except ObjectMissing:
+        return None
+    except (TypeError, KeyError):
+        raise ValueError(f"{uri} doesn't say which table and snapshot the view stands for") from None
 
 
 def _uri(root: str, view: str) -> str:

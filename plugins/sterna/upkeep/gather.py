@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Commit, Content, Key, Put, Reference, key_name
 from sterna.catalog.reader import CatalogReader
-from sterna.errors import Busy, CredentialError, ReferenceNotFound, StoreError
+from sterna.errors import Busy, CredentialError, ReferenceNotFound, SternaError, StoreError
 from sterna.registry.model import SOURCE_BRANCH, Region, Registry
 from sterna.replica.catalog_copy import epoch_of
 from sterna.replica.head import Head, read_head
@@ -66,6 +66,7 @@ def gather(context: RegionContext, settings: Upkeep, now: datetime) -> tuple[Fac
     counted = [region for region in regions if region.name not in settings.without]
     commits, base = _history(context.primary, head, counted)
     keys = {shown.key for shown in (*main, *base, *(shown for commit in commits for shown in commit.put))}
+    flows, unread = _followed(context, settings, main)
     viewed, untold = _views(context, settings)
     refuse_other_epoch(context, epoch)
     return Facts(
@@ -77,29 +78,38 @@ def gather(context: RegionContext, settings: Upkeep, now: datetime) -> tuple[Fac
         references=tuple(each for each in found if each.name != SOURCE_BRANCH),
         regions=tuple(replace(each, refused=_refused(context.registry, each.name, keys)) for each in regions),
         epoch=epoch,
-        followed=(*_followed(context, settings, main), *viewed),
-        untold=untold,
+        followed=(*flows, *viewed),
+        untold=(*unread, *untold),
     ), references
 
 
-def _followed(context: RegionContext, settings: Upkeep, main: Iterable[Shown]) -> tuple[Followed, ...]:
-    """Return how far the flows have come; one that has no target yet, or no mark there, begins anew and needs nothing.
+def _followed(
+    context: RegionContext, settings: Upkeep, main: Iterable[Shown]
+) -> tuple[tuple[Followed, ...], tuple[Untold, ...]]:
+    """Return how far the flows have come, and those whose marks name no snapshot.
+
+    One that has no target yet, or no mark there, begins anew and needs nothing.
 
     Raises:
         BrokenMetadata: a target's metadata can't be read.
         StoreError: its store doesn't answer.
     """
     if not settings.flows:
-        return ()
-    targets, found = {shown.key: shown for shown in main if shown.kind == ICEBERG_TABLE}, []
+        return (), ()
+    targets = {shown.key: shown for shown in main if shown.kind == ICEBERG_TABLE}
+    found, untold = list[Followed](), list[Untold]()
     for flow in settings.flows:
         if flow.into not in targets:
             continue
         told = read_state(context, flow.into, targets[flow.into].metadata)
-        snapshot = told.properties.get(flow_channel(flow.name).mark, "").partition("/")[0]
-        if snapshot.isdigit():
+        mark = told.properties.get(flow_channel(flow.name).mark, "")
+        snapshot = mark.partition("/")[0]
+        if snapshot.isdecimal():
             found.append(Followed(flow.source, int(snapshot), flow.name))
-    return tuple(found)
+        elif mark:
+            reason = f"how far the flow {flow.name} is can't be told: its mark on {flow.into} names no snapshot"
+            untold.append(Untold(flow.source, context.region.name, reason))
+    return tuple(found), tuple(untold)
 
 
 def _views(context: RegionContext, settings: Upkeep) -> tuple[tuple[Followed, ...], tuple[Untold, ...]]:
@@ -115,8 +125,9 @@ def _views(context: RegionContext, settings: Upkeep) -> tuple[tuple[Followed, ..
                 continue
             try:
                 snapshot = read_view_position(context.objects, region.replica_root, view.name, view.table)
-            except (StoreError, CredentialError) as error:
-                reason = f"how far its view {view.name} of features is can't be read: {error.message}"
+            except (StoreError, CredentialError, ValueError) as error:
+                why = error.message if isinstance(error, SternaError) else str(error)
+                reason = f"how far its view {view.name} of features is can't be read: {why}"
                 untold.append(Untold(view.table, region.name, reason))
                 continue
             if snapshot is not None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from math import inf
 
 from sterna.catalog.model import ICEBERG_TABLE, Content, Key, Put, key_name, parse_key
 from sterna.errors import SternaError, UsageError
@@ -188,13 +189,14 @@ def _price_of(context: RegionContext, uri: str) -> float:
     try:
         metadata = read_metadata(context, uri)
     except SternaError:
-        return float("inf")
+        return inf
     current = (each for each in metadata.snapshots if each.snapshot_id == metadata.current_snapshot_id)
     return sum(_marked_price(each) for each in current)
 
 
 def _marked_price(snapshot: Snapshot) -> float:
     try:
-        return float(dict(snapshot.marks).get(PRICE_MARK, "0"))
+        price = float(dict(snapshot.marks).get(PRICE_MARK, "0"))
     except ValueError:
-        return float("inf")
+        return inf
+    return price if price >= 0 else inf  # of NaN and of less than nothing nobody can say what is left of the day

@@ -1,8 +1,13 @@
-"""How far views of features are is gathered from every region that has a store of them."""
+"""How far views of features and flows are is gathered from every region, and what can't be told keeps everything.
+
+The kind: a position that is absent says "never begun", and one that can't be understood says nothing. Of the same kind
+are a position that names another table, says something twice, or names no whole number; and the mark of a flow.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,11 +15,13 @@ import pytest
 from sterna.edges.stores.objects import Objects
 from sterna.errors import StoreUnreachable
 from sterna.replica.view_position import write_view_position
+from sterna.services.flows import Flow
 from sterna.services.load import parse_services
 from sterna.services.upkeep import Upkeep
 from sterna.upkeep.expire import expire
 from sterna.upkeep.facts import Followed
 from sterna.upkeep.gather import gather
+from sterna.wap.model import flow_channel
 from tests.support.cleaning import after
 from tests.support.small_world import World, make_world, run, with_registry
 
@@ -87,3 +94,44 @@ def test_a_region_that_cannot_be_asked_keeps_its_views_tables(world: World, monk
     (table,) = expire(world.context("us"), settings(), now=after(hours=3)).tables
     assert table.expired == ()
     assert table.problem == "eu: how far its view user of features is can't be read: eu's store does not answer"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "{}",
+        '{"table": "ns.users"}',
+        '{"table": "ns.users", "snapshot": null}',
+        '{"table": "ns.users", "snapshot": "1"}',
+        '{"table": "ns.users", "snapshot": true}',
+        '{"table": "ns.people", "table": "ns.users", "snapshot": 1}',
+        '{"table": "ns.users", "snapshot": 1, "snapshot": 2}',
+        "\xff",
+    ],
+)
+def test_a_position_that_cannot_be_understood_keeps_its_views_tables(world: World, text: str) -> None:
+    context = world.context()
+    write_view_position(context, "user", "ns.users", snapshots(world)[2])
+    uri = f"{context.region.replica_root}/_sterna/features/user.json"
+    context.objects.overwrite(uri, text.encode("latin-1"))
+    (table,) = expire(world.context("us"), settings(), now=after(hours=3)).tables
+    assert table.expired == ()
+    assert table.problem.startswith("eu: how far its view user of features is can't be read: ")
+
+
+@pytest.mark.parametrize(
+    ("mark", "waits"), [("", False), ("7/rest", False), ("seven", True), ("/7", True), ("-7", True)]
+)
+def test_a_flow_whose_mark_names_no_snapshot_keeps_its_source(
+    world: World, monkeypatch: pytest.MonkeyPatch, mark: str, waits: bool
+) -> None:
+    said = {"name": "daily", "from": "ns.users", "into": "ns.sums", "mode": "append", "sql": "SELECT * FROM changes"}
+    world.commit(sums=world.write("sums"))
+    told = SimpleNamespace(properties={flow_channel("daily").mark: mark})
+    monkeypatch.setattr("sterna.upkeep.gather.read_state", lambda *asked: told)
+    facts, _ = gather(world.context("us"), settings().beside((Flow.model_validate(said),)), after(hours=3))
+    assert [each.key for each in facts.untold] == (["ns.users"] if waits else [])

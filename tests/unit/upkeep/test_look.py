@@ -153,6 +153,14 @@ def spend(world: World, price: str) -> Path:
     return spent
 
 
+@pytest.mark.parametrize("price", ["nan", "-1000000", "-inf", "much", ""])
+def test_a_price_that_is_none_counts_as_all_that_the_day_may_cost(world: World, price: str) -> None:
+    many(world, "a")
+    settings = Upkeep.model_validate({"tables": [{"match": ["ns.**"], "quiet": "10m", "egress_per_day": 5.0}]})
+    spend(world, price)
+    assert make_plan(world.context(), settings, now=later()).money[0].spent == float("inf")
+
+
 def test_what_another_region_spends_meanwhile_is_not_spent_twice(world: World) -> None:
     many(world, "a")
     price = make_plan(world.context(), SETTINGS, now=later()).tables[0].groups[0].price

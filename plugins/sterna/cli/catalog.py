@@ -16,7 +16,7 @@ from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, Reg
 from sterna.cli.output import Output
 from sterna.cli.prompts import agreed
 from sterna.errors import CredentialError, SternaError, UsageError
-from sterna.ha.promote import plan_promotion, promote
+from sterna.ha.promote import plan_promotion, promote, refuse_changed
 from sterna.ha.rejoin import Rejoined, rejoin
 from sterna.ha.site import look_at_all, tell_primary
 from sterna.ha.tables import plan_moves
@@ -101,8 +101,10 @@ def catalog_promote(
     facts = {"dry_run": True, "promotion": promotion, "tables": moves}
     if not agreed(output, promotion_text(promotion, moves), facts, yes=yes, dry_run=dry_run):
         return
+    now = plan_promotion(opened, secrets, region, planned=planned, gone=gone or ())
+    refuse_changed(promotion, now)
     with output.progress("promote") as progress:
-        done = promote(opened, secrets, promotion, progress, patience=patience, moves=moves)
+        done = promote(opened, secrets, now, progress, patience=patience, moves=moves)
     output.result(done, promoted_text(done))
 
 

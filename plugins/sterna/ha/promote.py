@@ -134,6 +134,25 @@ def plan_promotion(
     )
 
 
+def refuse_changed(agreed: Promotion, now: Promotion) -> None:
+    """Refuse a promotion that is no more the one that somebody has agreed to: an answer may take hours.
+
+    Args:
+        agreed: what was shown.
+        now: what a look after the answer finds.
+
+    Raises:
+        UsageError: another epoch would begin, another primary be replaced, less of `main` be there, or less was seen.
+    """
+    again = "run it again, and look at what it says; nothing was changed"
+    if (now.epoch, now.old, now.planned, now.resumed) != (agreed.epoch, agreed.old, agreed.planned, agreed.resumed):
+        raise UsageError(f"since you were asked, another promotion came to be due: epoch {now.epoch}", hint=again)
+    if unseen := sorted({*now.silent} - {*agreed.silent}):
+        raise UsageError(f"since you were asked, {', '.join(unseen)} fell silent", hint=again)
+    if agreed.newest and (now.newest is None or now.newest < agreed.newest):
+        raise UsageError(f"since you were asked, commits went from {now.region}'s main, or can't be seen", hint=again)
+
+
 def promote(
     registry: Registry,
     secrets: Secrets,

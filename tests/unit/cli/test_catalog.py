@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -120,3 +121,25 @@ def test_moments_are_texts_in_json(done: list[str], sterna: Sterna, monkeypatch:
     promotion = json.loads(sterna("catalog", "promote", "--region", "eu", "--dry-run", "--json").out)["promotion"]
     assert promotion["epoch"] == {"number": 2, "region": "eu"}
     assert promotion["newest"] == MOMENT.isoformat()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"epoch": Epoch(3, "eu")}, "epoch 3-eu"),
+        ({"old": "ap"}, "another promotion"),
+        ({"resumed": True}, "another promotion"),
+        ({"silent": ("ap",)}, "ap fell silent"),
+        ({"newest": None}, "commits went"),
+        ({"newest": MOMENT - timedelta(seconds=1)}, "commits went"),
+    ],
+)
+def test_what_was_agreed_to_is_looked_at_again(
+    change: dict[str, Any], said: str, done: list[str], sterna: Sterna, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator's answer may come hours later: what was shown may be long past."""
+    looks = iter([PROMOTION, replace(PROMOTION, **change)])
+    monkeypatch.setattr("sterna.cli.catalog.plan_promotion", lambda *arguments, **options: next(looks))
+    answer = sterna("catalog", "promote", "--region", "eu", "--yes")
+    assert (answer.code, done) == (2, [])
+    assert said in answer.err

@@ -1,4 +1,7 @@
-"""A Postgres that answers and lets nobody in is at work: it does not count as one that is gone."""
+"""A Postgres that answers and lets nobody in is at work: it does not count as one that is gone.
+
+The kind: a server's words recognised by their text, which `lc_messages` translates, severity included.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,21 @@ from sterna.ha.promote import plan_promotion
 from sterna.ha.site import Epoch, look_at
 from tests.unit.edges.test_silent_postgres import NOBODY, registry, secrets
 
-FULL = b"SFATAL\0VFATAL\0C53300\0Msorry, too many clients already\0\0"
+WORDS = [
+    ("FATAL", "sorry, too many clients already"),
+    ("SCHWERWIEGEND", "tut mir leid, schon zu viele Verbindungen"),
+    ("ВАЖНО", "извините, уже слишком много клиентов"),
+    ("致命错误", "对不起, 已经有太多的客户"),
+    ("致命的エラー", "現在クライアント数が多すぎます"),
+    ("FATALE", "spiacente, troppi client già connessi"),
+]
 
 
 @pytest.fixture
-def full() -> Iterator[str]:
-    """A server that has too many connections already."""
+def full(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A server that has too many connections already; says so in English, or as a parameter has it."""
+    severity, text = getattr(request, "param", WORDS[0])
+    said = f"S{severity}\0VFATAL\0C53300\0M{text}\0\0".encode()
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -32,7 +44,7 @@ def full() -> Iterator[str]:
                     return
                 with peer:
                     peer.recv(4096)
-                    peer.sendall(b"E" + struct.pack("!I", len(FULL) + 4) + FULL)
+                    peer.sendall(b"E" + struct.pack("!I", len(said) + 4) + said)
 
         Thread(target=serve, daemon=True).start()
         yield f"127.0.0.1:{server.getsockname()[1]}"
@@ -49,6 +61,12 @@ def test_it_is_told_from_one_that_does_not_answer(full: str) -> None:
     assert found.value.remedy.value == "retry"
     gone = look_at(registry(us=NOBODY).region("us"), secrets)
     assert gone.silent and "does not answer" in gone.problem
+
+
+@pytest.mark.parametrize("full", WORDS, indirect=True, ids=lambda words: words[0])
+def test_it_is_told_in_whatever_language_it_answers(full: str) -> None:
+    site = look_at(registry("us", us=full).region("us"), secrets)
+    assert site.refuses and not site.silent, site.problem
 
 
 def test_one_that_takes_no_tls_answers(full: str) -> None:

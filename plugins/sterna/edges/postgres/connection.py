@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 3
 _LETS_NOBODY_IN = "answers and lets nobody in"
+# A server's own words come as `<severity>:  <text>`, with two spaces, in whatever language `lc_messages` names.
+_SERVER_SAID = re.compile(r"failed: \w[\w ]*:  (.*)")
 _ANSWERED = re.compile(
     "(?:FATAL:|server does not support SSL|server sent an error response|SSL error: (?!unexpected eof)"
     "|certificate verify failed|server certificate for|no password supplied|root certificate file"
@@ -144,7 +146,10 @@ def _fatal(error: Exception) -> str:
     Too many connections, a rule in `pg_hba.conf`, that it is starting, or TLS that one of the two doesn't take: others
     may be served.
     """
-    found = filter(None, map(_ANSWERED.search, str(error).splitlines()))
+    lines = str(error).splitlines()
+    if said := next(filter(None, map(_SERVER_SAID.search, lines)), None):
+        return said[1].strip() or "it gives no reason"
+    found = filter(None, map(_ANSWERED.search, lines))
     return next((line[0].removeprefix("FATAL:").strip() for line in found), "")
 
 

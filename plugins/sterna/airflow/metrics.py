@@ -86,6 +86,7 @@ def record_alarms(status: RegionStatus, raised: Sequence[Alarm]) -> None:
 
     tags = {"region": status.region}
     stats.gauge("sterna.alarms", len(raised), tags=tags)
+    stats.gauge("sterna.unseen", len(status.unseen), tags=tags)
     stats.gauge("sterna.cut_off", int(status.cut_off is not None), tags=tags)
     age = evidence_age(status)
     if age is not None:

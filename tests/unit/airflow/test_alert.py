@@ -67,6 +67,7 @@ def test_a_sound_region_is_green(look: Any, metrics: dict[str, float]) -> None:
         "sterna.transit_bytes": 0,
         "sterna.transit_lag_seconds": 0.0,
         "sterna.alarms": 0,
+        "sterna.unseen": 0,
         "sterna.cut_off": 0,
     }
 
@@ -198,11 +199,16 @@ def test_a_slot_near_its_limit_fails(slot: Slot, fails: bool, look: Any, metrics
     assert metrics["sterna.slot_used"] == (slot.used or 0.0)
 
 
-def test_what_can_not_be_looked_at_is_said_and_no_alarm(look: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_not_be_looked_at_is_said_and_counted_and_no_alarm(
+    look: Any, metrics: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[str] = []
     monkeypatch.setattr(SternaLagOperator, "say", lambda self, line: said.append(line))
     assert look(replace(SOUND, unseen=("the replication slots: refused the login",))) == 0.0
     assert said == ["not looked at: the replication slots: refused the login"]
+    assert metrics["sterna.unseen"] == 1
+    look(SOUND)
+    assert metrics["sterna.unseen"] == 0
 
 
 def test_what_metadata_brought_along_writes_no_line_of_its_own(look: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,131 @@
+"""Faults in mapping, manifests and deletes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from tests.mutations.model import Mutation
+
+_SYNC: Final = ("integration/sync", "integration/verify")
+_mapping = partial(
+    Mutation, component="mapping", file="registry/mapping.py", near=("unit/registry",), servers=("integration/sync",)
+)
+_manifest = partial(Mutation, component="manifests", near=("unit/iceberg",), servers=_SYNC)
+_delete = partial(Mutation, component="deletes", near=("unit/iceberg",), servers=_SYNC)
+
+MAPPING: Final = (
+    _mapping(
+        name="first prefix instead of the longest",
+        old="return tuple(sorted(usable, key=lambda spelling: len(spelling.prefix), reverse=True))",
+        new="return tuple(usable)",
+        harm="a file of a location that lies within another is copied from and to the wrong place",
+    ),
+    _mapping(
+        name="an alias takes another location's own prefix",
+        old="usable = [spelling for spelling in found if not spelling.alias or spelling.prefix not in own]",
+        new="usable = found",
+        harm="files of a location that is registered with s3a:// are taken for those of its namesake with s3://",
+    ),
+    _mapping(
+        name="two spellings share a folder",
+        old='return f"{location.id}~{alias}" if alias else location.id',
+        new="return location.id",
+        harm="two files that main tells apart become one, and position deletes hit rows that are not deleted",
+    ),
+    _mapping(
+        name="only the region's own replica root is taken back",
+        old="self.registry.regions if inside(uri, region.replica_root)), None)",
+        new="(self.region,) if inside(uri, region.replica_root)), None)",
+        harm="after a promotion, files below the other region's root are mapped a second time",
+    ),
+    _mapping(
+        name="the digest forgets the policy of history",
+        old="                policy.history.hashed(),\n",
+        new="",
+        harm="a table whose history is to be shorter keeps the long one, as its metadata.json has the same name",
+    ),
+)
+
+MANIFESTS: Final = (
+    _manifest(
+        name="the referenced data file keeps its path",
+        file="iceberg/manifests/entry.py",
+        old="referenced = None if entry.referenced is None else mapping.content(entry.referenced)",
+        new="referenced = entry.referenced",
+        harm="deletion vectors match no data file of the replica, and deleted rows come back",
+    ),
+    _manifest(
+        name="cut bounds of paths stay",
+        file="iceberg/manifests/entry.py",
+        old="return (None, None) if moved else (entry.lower, entry.upper)",
+        new="return entry.lower, entry.upper",
+        harm="engines skip position deletes by bounds of paths that stand nowhere here: deleted rows come back",
+    ),
+    _manifest(
+        name="equal bounds of paths are not mapped",
+        file="iceberg/manifests/entry.py",
+        old='bound = mapping.content(entry.lower.decode("utf-8")).encode()',
+        new='bound = entry.lower.decode("utf-8").encode()',
+        harm="engines skip the deletes of a single data file, and deleted rows come back",
+    ),
+    _manifest(
+        name="split offsets stay where the length is the same",
+        file="iceberg/manifests/entry.py",
+        old="drop_layout = moved and entry.status != DELETED and not entry.vector",
+        new="drop_layout = written.length != entry.size and entry.status != DELETED and not entry.vector",
+        harm="an engine that splits a rewritten file of the old length begins in the middle of a row group",
+    ),
+    _manifest(
+        name="a manifest that became shorter keeps its length",
+        file="iceberg/manifests/manifest_list.py",
+        old="if written.length != manifest.length:",
+        new="if written.length > manifest.length:",
+        harm="engines that trust the length read beyond the manifest's end",
+    ),
+    _manifest(
+        name="a deleted entry keeps its position deletes' path",
+        file="iceberg/manifests/entry.py",
+        old="return Written(mapping.mapped(entry.path), entry.size)",
+        new="return Written(entry.path, entry.size)",
+        harm="who reads changes by deleted entries sees delete files of another region's store",
+    ),
+)
+
+DELETES: Final = (
+    _delete(
+        name="rows in the order of their positions",
+        file="iceberg/deletes/rows.py",
+        old="return np.lexsort((positions, ranks))",
+        new="return np.lexsort((ranks, positions))",
+        harm="readers that merge by path and position miss deletes: deleted rows come back",
+    ),
+    _delete(
+        name="new paths in the order of the old ones",
+        file="iceberg/deletes/rows.py",
+        old="paths = sorted(set(new), key=str.encode)",
+        new="paths = list(dict.fromkeys(new))",
+        harm="position deletes are not sorted by path where the mapping changes the order",
+    ),
+    _delete(
+        name="only the first deletion vector of a Puffin file",
+        file="iceberg/deletes/puffin.py",
+        old="for blob in document.elements(blobs):",
+        new="for blob in list(document.elements(blobs))[:1]:",
+        harm="the other vectors name data files of another region's store",
+    ),
+    _delete(
+        name="the key-value metadata of a Parquet file is lost",
+        file="iceberg/deletes/parquet.py",
+        old="        writer.add_key_value_metadata(source.metadata.metadata or {})\n",
+        new="",
+        harm="what the writer said of the file, its schema among it, is gone",
+    ),
+    _delete(
+        name="one path is both bounds in ORC",
+        file="iceberg/deletes/orc.py",
+        old="put(2, used[-1].as_py())",
+        new="put(2, used[0].as_py())",
+        harm="readers skip deletes of all data files but the first: deleted rows come back",
+    ),
+)

@@ -1,0 +1,107 @@
+"""Faults in plans and in publishing."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from tests.mutations.model import Mutation
+
+_NEAR: Final = ("unit/sync",)
+_SERVERS: Final = ("integration/sync", "integration/catalog")
+_plan = partial(Mutation, component="plan", near=("unit/sync/plan", *_NEAR), servers=_SERVERS)
+_publish = partial(Mutation, component="publish", file="sync/publish.py", near=_NEAR, servers=_SERVERS)
+
+PLAN: Final = (
+    _plan(
+        name="renamed tables are forgotten",
+        file="sync/plan/compare.py",
+        old="if old is not None and old.before and item.source and old.before.kind == item.source.kind:",
+        new="if old is not None and old.before and item.source and old.before.kind != item.source.kind:",
+        harm="a renamed table is another table for who follows it by its id",
+    ),
+    _plan(
+        name="held tables are not tried again",
+        file="sync/plan/changes.py",
+        old="retried = [key for key in (parse_key(item.key) for item in head.held) if key not in changed]",
+        new="retried = [key for key in (parse_key(item.key) for item in head.held) if key in changed]",
+        harm="a table whose fault is mended stays behind until somebody writes to it",
+    ),
+    _plan(
+        name="a refused table stays",
+        file="sync/plan/compare.py",
+        old="if source is None or context.registry.refusal("
+        "name, context.region.name, namespace=source.kind == NAMESPACE):",
+        new="if source is None:",
+        harm="tables that a policy or a residency rule keeps out are replicated",
+    ),
+    _plan(
+        name="a table made anew is taken for the old one",
+        file="sync/plan/compare.py",
+        old="before and before.id and before.id != source.id:",
+        new="before and before.id and before.kind != source.kind:",
+        harm="a table that was dropped and created again keeps the id of the one that is gone",
+    ),
+    _plan(
+        name="existing entries are not copied",
+        file="sync/plan/one_pass.py",
+        old='live = entries.filter(pc.not_equal(entries.column("status"), DELETED))',
+        new='live = entries.filter(pc.equal(entries.column("status"), 1))',
+        harm="data files that a rewritten manifest has are missing in the replica",
+    ),
+    _plan(
+        name="manifests in the metadata are forgotten",
+        file="sync/plan/table_files.py",
+        old="inline = list(dict.fromkeys(path for snapshot in fresh for path in snapshot.manifests))",
+        new="inline: list[str] = []",
+        harm="tables of format 1 without manifest lists come without their data",
+    ),
+    _plan(
+        name="a file that is too large counts as here",
+        file="sync/plan/presence.py",
+        old='pc.not_equal(self.sizes, self.content.column("size"))',
+        new='pc.less(self.sizes, self.content.column("size"))',
+        harm="another file at the place of a data file is published as if it were that file",
+    ),
+    _plan(
+        name="only the newest statistics file is copied",
+        file="sync/plan/table_files.py",
+        old="new = [item for item in metadata.statistics if (",
+        new="new = [item for item in metadata.statistics[-1:] if (",
+        harm="statistics of older snapshots are named and not there",
+    ),
+)
+
+PUBLISH: Final = (
+    _publish(
+        name="without the expected hash",
+        old="catalog, expected = writer(context), plan.replica_hash",
+        new="catalog, expected = writer(context), read_head(context.primary, branch).hash",
+        harm="a plan is published over what others did meanwhile, and names files that a clean-up deleted",
+    ),
+    _publish(
+        name="the watermark goes on before all groups are in",
+        old="watermark = plan.watermark if plan.filtered or plan.more else plan.source_hash",
+        new="watermark = plan.watermark if plan.filtered else plan.source_hash",
+        harm="a first seed counts as complete after its first group, and the lag says zero",
+    ),
+    _publish(
+        name="a sync of some tables stands for all",
+        old='properties.DIGEST: "" if plan.filtered or plan.more else plan.digest,',
+        new='properties.DIGEST: "" if plan.more else plan.digest,',
+        harm="after a change of the registry the other tables stay as the old one had them",
+    ),
+    _publish(
+        name="a commit on another branch counts as main's",
+        old="return all(commit.hash != plan.source_hash for commit in "
+        "catalog.history(SOURCE_BRANCH, operations=False))",
+        new="return False",
+        harm="after a failover, what was lost there is published as if main still had it",
+    ),
+    _publish(
+        name="what the plan held is forgotten",
+        old="return settle(plan.actions, (*plan.held, *faults), plan.together, templates, plan.relaxed)",
+        new="return settle(plan.actions, tuple(faults), plan.together, templates, plan.relaxed)",
+        harm="held tables leave the list: nobody is told, and they are never tried again",
+    ),
+)

@@ -1,0 +1,130 @@
+"""Faults in `wap` and in change capture."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from tests.mutations.model import Mutation
+
+_wap = partial(
+    Mutation,
+    component="wap",
+    near=("unit/wap", "simulation/test_wap.py"),
+    servers=("integration/wap", "integration/flows"),
+)
+_cdc = partial(Mutation, component="change capture", near=("unit/cdc",), servers=("integration/cdc",))
+
+WAP: Final = (
+    _wap(
+        name="the mark is not compared",
+        file="wap/decide.py",
+        old="    if mark == step.after:\n        return\n",
+        new="    if mark == step.after or not step.numbered:\n        return\n",
+        harm="a step is published that was made for another state, and changes are applied twice or skipped",
+    ),
+    _wap(
+        name="fast forward from any ancestor",
+        file="wap/decide.py",
+        old="if snapshot.parent == state.current:",
+        new="if snapshot.parent in live:",
+        harm="what others committed meanwhile is rolled back",
+    ),
+    _wap(
+        name="a MERGE is appended",
+        file="wap/decide.py",
+        old="if not step.rereads and _only_appends(each)]",
+        new="if _only_appends(each)]",
+        harm="rows that were computed from an older state are published on a newer one",
+    ),
+    _wap(
+        name="what is staged anew is not audited",
+        file="wap/protocol.py",
+        old="if change.snapshot not in self._audited and not isinstance(change, MarkOnly):",
+        new="if not self._audited and not isinstance(change, MarkOnly):",
+        harm="rows that break an audit's rules are published at the second try",
+    ),
+    _wap(
+        name="what was cherry-picked counts as unpublished",
+        file="wap/decide.py",
+        old="there = next((each for each in state.line if step.id in (each.wap_id, each.published)), None)",
+        new="there = next((each for each in state.line if step.id == each.wap_id), None)",
+        harm="a batch that somebody published by hand is published twice",
+    ),
+    _wap(
+        name="a rollback to the mark's own number",
+        file="wap/decide.py",
+        old="return begins or 0 < oldest.sequence <= int(sequence)",
+        new="return begins or 0 < oldest.sequence < int(sequence)",
+        harm="a table that was rolled back counts as whole: its lost rows are never put there again",
+    ),
+)
+
+CDC: Final = (
+    _cdc(
+        name="the order within a transaction is forgotten",
+        file="cdc/apply.py",
+        old='f.expr(f"max_by({each}, {SEQUENCE})")',
+        new='f.expr(f"max_by({each}, {COMMITTED})")',
+        harm="of two changes of one row in a transaction, either may win",
+    ),
+    _cdc(
+        name="the order of drops is forgotten",
+        file="cdc/apply.py",
+        old="pc.add(read[SEQUENCE], sequence(number, 0))",
+        new="pc.add(read[SEQUENCE], sequence(0, 0))",
+        harm="a row that changed in two drops of one step has its older value",
+    ),
+    _cdc(
+        name="a drop is cut within a transaction",
+        file="cdc/gathering.py",
+        old='self.is_open = told["status"] == "BEGIN" and not self.layouts',
+        new='self.is_open = told["status"] == "BEGIN" and bool(self.layouts)',
+        harm="half of a transaction is published",
+    ),
+    _cdc(
+        name="a mark of an older reading counts",
+        file="cdc/plan.py",
+        old="begun = was if was_epoch == epoch else 0",
+        new="begun = was",
+        harm="after a resync, the first rows of the table are skipped",
+    ),
+    _cdc(
+        name="an empty table keeps the rows of the reading before",
+        file="cdc/plan.py",
+        old="keys = None if rest or fresh else",
+        new="keys = None if rest or fresh or not taken else",
+        harm="rows stay that are gone at the source",
+    ),
+    _cdc(
+        name="confirmed before it is durable",
+        file="cdc/capture.py",
+        old="        self._add(\n            gatherer,\n            Drop(self._epoch.number, self._next(), "
+        'said["partition"], said["offset"], complete=self._is_first()),\n        )\n'
+        '        engine.durable(said["n"])\n',
+        new='        engine.durable(said["n"])\n        self._add(\n            gatherer,\n            Drop('
+        'self._epoch.number, self._next(), said["partition"], said["offset"], complete=self._is_first()),\n        )\n',
+        harm="a reader that dies at this moment loses transactions",
+    ),
+    _cdc(
+        name="a reader goes on after a resync",
+        file="cdc/capture.py",
+        old="if self.journal.newest() != drop.epoch or not self.journal.add(made):",
+        new="if not self.journal.add(made):",
+        harm="rows go to a reading that nobody applies any more",
+    ),
+    _cdc(
+        name="long bytes that were not told are written",
+        file="cdc/values.py",
+        old="signs = (placeholder, base64.b64encode(placeholder.encode()).decode(), pair)",
+        new="signs = (placeholder, pair)",
+        harm="a long binary value that was not changed is replaced by the engine's placeholder",
+    ),
+    _cdc(
+        name="a deletion of a row that was never seen",
+        file="cdc/apply.py",
+        old="WHEN NOT MATCHED AND NOT s.{_ONLY} AND s.{OPERATION} = 'u' THEN INSERT",
+        new="WHEN NOT MATCHED AND NOT s.{_ONLY} THEN INSERT",
+        harm="rows that were added and deleted within a step come as rows of nulls",
+    ),
+)

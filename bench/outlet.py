@@ -30,11 +30,11 @@ from sterna.embedded.broker import Broker
 from sterna.embedded.kafka import make_kafka
 from sterna.embedded.process import LOOPBACK, free_port, start_process, wait_until_ready
 from sterna.feed.log import EventLog
-from sterna.outlets.position import tag_of
 from sterna.outlets.room import OutletRoom
 from sterna.registry.connection import Credential
 from sterna.replica.head import PLANNED_HASH, RUN_ID, SOURCE_HASH
 from sterna.replica.news import NEWS
+from sterna.replica.tags import outlet_tag
 from sterna.services.model import Services
 
 GOAL = 0.8
@@ -112,7 +112,7 @@ def _deliver(world: Pair, target: _Target, base: str, events: int) -> float:
     """Let an outlet deliver everything after a commit; return the seconds since it has read the log."""
     services = Services.model_validate({"outlets": {_OUTLET: target.settings()}})
     with world.context() as context:
-        tag = tag_of("eu", _OUTLET)
+        tag = outlet_tag("eu", _OUTLET)
         context.ports.writable_primary.create_tag(tag, _BRANCH, base)
         room = OutletRoom(context, services, _KEEP, opener=lambda outlet, _: open_sender(outlet, lambda id: _KEY))
         (deliverer,) = room.deliverers

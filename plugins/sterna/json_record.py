@@ -258,17 +258,24 @@ def by_name(kind: Kind[T]) -> Kind[Mapping[str, T]]:
     return Kind(decode, dict if encode is None else lambda value: {name: encode(each) for name, each in value.items()})
 
 
-def row(type: Callable[..., T], *kinds: Kind[Any]) -> Kind[T]:
-    """Return the kind of a `NamedTuple` that is a list in JSON: each place has its kind."""
+def row(type: Callable[..., T], **kinds: Kind[Any]) -> Kind[T]:
+    """Return the kind of objects that are lists in JSON.
+
+    Args:
+        type: the class.
+        kinds: by attribute, what stands at each place, in the list's order.
+    """
 
     def decode(given: Any, path: str) -> T:
         if not isinstance(given, list) or len(given) != len(kinds):
             raise MalformedRecord(f"{path} is no list of {len(kinds)}")
-        return type(
-            *(kind.decode(each, f"{path}[{at}]") for at, (kind, each) in enumerate(zip(kinds, given, strict=True)))
-        )
+        places = enumerate(zip(kinds.items(), given, strict=True))
+        return type(**{name: kind.decode(each, f"{path}[{at}]") for at, ((name, kind), each) in places})
 
-    encode: Callable[[Any], Any] = list
+    def encode(value: T) -> list[Any]:
+        items = ((kind, getattr(value, name)) for name, kind in kinds.items())
+        return [item if kind.encode is None else kind.encode(item) for kind, item in items]
+
     return Kind(decode, encode)
 
 

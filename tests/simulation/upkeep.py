@@ -18,6 +18,7 @@ from uuid import UUID
 from sterna.catalog.model import Key, parse_key
 from sterna.cleaning.model import LEAST_GRACE
 from sterna.errors import Busy, CatalogUnreachable, UpkeepBlocked
+from sterna.replica.ids import stamp
 from sterna.replica.region import RegionContext
 from sterna.services.upkeep import Upkeep
 from sterna.upkeep.expire import expire
@@ -155,8 +156,8 @@ class Upkeeping:
         self._often = rng.choice((0.3, 0.7))
         world.store.guard = self.guard
 
-    def uuid(self) -> UUID:
-        return UUID(int=self.rng.getrandbits(128))
+    def new_id(self, moment: datetime, prefix: str) -> str:
+        return f"{prefix}{stamp(moment)}-{UUID(int=self.rng.getrandbits(128)).hex[:8]}"
 
     def go_on(self) -> None:
         """Let somebody of it go on, or nobody."""

@@ -365,7 +365,7 @@ class World:
         seconds = SimpleNamespace(time=self.clock.seconds, monotonic=self.clock.seconds, sleep=self._sleep)
         with ExitStack() as stack:
             for patched in (
-                patch("sterna.replica.run_folder.datetime", time),
+                patch("sterna.replica.ids.datetime", time),
                 patch("sterna.replica.lag.datetime", time),
                 patch("sterna.replica.head.datetime", time),
                 patch("sterna.replica.transit.datetime", time),
@@ -375,13 +375,12 @@ class World:
                 patch("sterna.upkeep.expire.datetime", time),
                 patch("sterna.upkeep.sweep.datetime", time),
                 patch("sterna.upkeep.gather.epoch_of", self.upkeep.epoch_of),
-                patch("sterna.upkeep.sweep.uuid", SimpleNamespace(uuid4=self.upkeep.uuid)),
+                patch("sterna.upkeep.sweep.new_id", self.upkeep.new_id),
                 patch("sterna.feed.log.datetime", time),
                 patch("sterna.gc.fence.Fence", self._fence),
-                patch("sterna.gc.run.uuid", SimpleNamespace(uuid4=self._uuid)),
                 *(patch(f"sterna.{module}.time", seconds) for module in _WHO_WAITS),
                 patch("sterna.replica.head._first_seen", {}),
-                patch("sterna.replica.run_folder.uuid", SimpleNamespace(uuid4=self._uuid)),
+                patch("sterna.replica.ids.uuid", SimpleNamespace(uuid4=self._uuid)),
                 patch("sterna.sync.plan.make.ThreadPoolExecutor", Serial),
                 patch("sterna.sync.localize.ThreadPoolExecutor", Serial),
                 patch("sterna.sync.plan.one_pass.ThreadPoolExecutor", Serial),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
-from datetime import UTC, datetime
+from collections.abc import Iterable, Sequence
 
 from sterna.airflow.provider import get_provider_info
 from sterna.cdc.journal import COLUMN, DROP, PART
@@ -12,9 +11,7 @@ from sterna.cleaning.codecs import AMOUNT, NOT_DELETED
 from sterna.features.model import FIELDS
 from sterna.feed.event import TYPES
 from sterna.gc.evidence import COLLECTED
-from sterna.gc.hold import held_until
 from sterna.json_record import Record, Unknown
-from sterna.outlets.position import tag_of
 from sterna.repair.run import LEFT, MEND, REPAIRED
 from sterna.replica import head
 from sterna.replica.codecs import ACTION, BATCH, HELD, PLAN, REPORT, STAGE_REPORT
@@ -24,6 +21,7 @@ from sterna.sync.plan.batches import SHARE
 from sterna.upkeep.model import APP, MARK, PRICE_MARK, REGION_MARK
 from sterna.upkeep.records import FOLDER, SWEPT
 from sterna.wap.model import Channel, flow_channel
+from tests.support import formats_beside
 
 _UNKNOWN = {
     Unknown.REFUSE: "refused by name",
@@ -51,6 +49,7 @@ RECORDS: tuple[tuple[str, str, Record[object]], ...] = (
     ("A drop of change capture", "`_cdc/drops/<source>/<epoch>/<down>.json`, with `version` 1", DROP),
     ("A part of a drop", "in a drop", PART),
     ("A column of a drop", "in a drop", COLUMN),
+    *formats_beside.RECORDS,
 )  # type: ignore[assignment] - each is a record of some class
 
 
@@ -68,27 +67,27 @@ def _records() -> Iterable[str]:
         yield from _item(f"Unknown fields: {_UNKNOWN[record.unknown]}.")
 
 
-def _names() -> Iterable[str]:
-    until = datetime(2026, 11, 1, tzinfo=UTC)
-    hold = f"sterna-hold-eu-{until:%Y%m%dT%H%M%SZ}-{'a' * 12}"
-    assert held_until("eu", hold) == until
+def groups() -> dict[str, Sequence[str]]:
+    """Return names that stay, by what they are of."""
     properties = [head.SOURCE_REF, head.SOURCE_HASH, head.PLANNED_HASH, head.RUN_ID, head.REGION, head.DIGEST]
     properties += [head.REGISTRY, head.BINDINGS, head.HELD, head.COUNTS, head.VERSION, head.REASSERTED, head.RESEEDED]
     channel, flow = Channel("eu", "acme", "clicks"), flow_channel("orders")
     connections = [each["connection-type"] for each in get_provider_info()["connection-types"]]
-    groups = {
+    return {
         "Properties of commits on a replica branch": [*properties, head.COLLECTING, head.WROTE_ANEW, NEWS],
         "Properties of commits on `main`": [head.MOVED, head.MOVE_ID],
         "`app-id` of commits on `main`": [APP],
         "Properties of snapshots on `main`": [MARK, REGION_MARK, PRICE_MARK],
         "Properties of tables on `main`": [channel.mark, channel.place, flow.mark, flow.place],
-        "Tags": [hold, tag_of("eu", "shop")],
         "Types of events": TYPES,
         "Fields of a view's hash in Valkey": FIELDS,
         "Connection types": connections,
-    }
+    } | formats_beside.groups()
+
+
+def _names() -> Iterable[str]:
     yield from ("", "## Names")
-    for title, names in groups.items():
+    for title, names in groups().items():
         yield from ("", f"### {title}", "")
         yield from _item(f"{', '.join(f'`{each}`' for each in names)}.")
 

@@ -26,7 +26,7 @@ from sterna.errors import SternaError
 from sterna.replica.codecs import REPORT
 from sterna.replica.lag import measure_lag
 from sterna.replica.region import RegionContext, open_region
-from sterna.replica.run_folder import unpacked
+from sterna.replica.run_folder import runs_folder, unpacked
 from sterna.verify.structure import verify_structure
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def _look(
 def _copied(context: RegionContext) -> tuple[int, int]:
     """Add up what the runs' reports beside the replica say."""
     count = size = 0
-    for uri, _, _ in context.objects.list(f"{context.region.replica_root}/_sterna/runs"):
+    for uri, _, _ in context.objects.list(runs_folder(context)):
         if uri.endswith("/report.json"):
             copied = REPORT.loads(unpacked(context.objects.read(uri))).copied
             count, size = count + copied.files, size + copied.bytes

@@ -10,12 +10,14 @@ from sterna.cleaning.files import Files, Listed, chunks, filtered, table, total
 from sterna.cleaning.model import Amount
 from sterna.cleaning.passes import Pass, found_by_all, older
 from sterna.errors import TableError
+from sterna.registry import folders
 from sterna.registry.edition import split_edition
+from sterna.registry.folders import COLLECT, FEATURES, RUNS, SWEEP, own_folder, own_place, own_root
 from sterna.registry.mapping import Mapping
 from sterna.replica.reach import ReachedFiles
 from sterna.replica.run_folder import is_working
+from sterna.replica.transit import round_uri
 
-_EVIDENCE = ("runs", "collect", "transit", "planning", "sweep", "features")
 FILE, EVIDENCE, LETTER, STRANGE = "file", "evidence", "letter", "strange"
 
 
@@ -53,12 +55,9 @@ class Rules:
         if not uri.startswith(root):
             return STRANGE
         first, *rest = split_edition(uri.removeprefix(root))[1].split("/")
-        if first == "_sterna" and rest[:1] == ["held"]:
-            return FILE if len(rest) == 2 else STRANGE
-        if first == "_sterna" and rest[:1] == ["dead"]:
-            return LETTER if len(rest) == 3 else STRANGE
-        if first == "_sterna":
-            return EVIDENCE if len(rest) > 1 and rest[0] in _EVIDENCE else STRANGE
+        own = own_place([first, *rest])
+        if own is not None:
+            return _kind_of_own(own)
         if not rest or first.partition("~")[0] not in self.ids:
             return STRANGE
         try:
@@ -69,7 +68,7 @@ class Rules:
 
     def working(self, uri: str) -> bool:
         """Tell whether the stages of a run hand an object on to one another."""
-        runs = f"{self.mapping.region.replica_root}/_sterna/runs/"
+        runs = f"{own_folder(self.mapping.region.replica_root, RUNS)}/"
         return uri.startswith(runs) and is_working(uri.removeprefix(runs).partition("/")[2])
 
     def spent(self, uri: str, modified: datetime) -> bool:
@@ -78,16 +77,25 @@ class Rules:
         What the stages of a run hand on to one another has had its time after `grace`.
         """
         root = self.mapping.region.replica_root
-        if uri.startswith(
-            (f"{root}/_sterna/sweep/", f"{root}/_sterna/features/", f"{root}/_sterna/transit/round.json")
-        ):
+        lasting = (f"{own_folder(root, SWEEP)}/", f"{own_folder(root, FEATURES)}/", round_uri(self.mapping.region))
+        if uri.startswith(lasting):
             # A sweep knows which of its records it needs, a view may stand still for long, a round begins any time.
             return False
         if self.working(uri):
             return modified <= self.now - min(self.grace, self.keep)
-        is_pass = uri.startswith(f"{self.mapping.region.replica_root}/_sterna/collect/")
+        is_pass = uri.startswith(f"{own_folder(root, COLLECT)}/")
         needed = is_pass and (not self.passes or modified >= self.passes[0].at)
         return not needed and modified <= self.now - self.keep
+
+
+def _kind_of_own(place: Sequence[str]) -> str:
+    """Tell what an object is that sterna wrote down for itself."""
+    folder = place[0] if place else ""
+    if folder == folders.HELD:
+        return FILE if len(place) == 2 else STRANGE
+    if folder == folders.DEAD:
+        return LETTER if len(place) == 3 else STRANGE
+    return EVIDENCE if len(place) > 1 and folder in folders.EVIDENCE else STRANGE
 
 
 @dataclass
@@ -164,6 +172,6 @@ def garbage(unreachable: Files, rules: Rules) -> Files:
         waiting.add(old.filter(pc.invert(at_work)))
         found.add(old.filter(pc.and_(at_work, pc.less(old.column("modified"), moving))))
     for part in found_by_all(waiting, rules.passes).parts():
-        written = pc.starts_with(part.column("uri"), f"{rules.mapping.region.replica_root}/_sterna/")
+        written = pc.starts_with(part.column("uri"), own_root(rules.mapping.region.replica_root))
         found.add(part.filter(pc.or_(written, pc.less(part.column("modified"), moving))))
     return found

@@ -15,8 +15,10 @@ from sterna.cleaning.model import NOTHING
 from sterna.errors import ObjectMissing, UsageError
 from sterna.gc.model import Collected
 from sterna.json_record import FLAG, INTEGER, TEXT, Field, Record, Unknown, many
+from sterna.registry.folders import COLLECT, own_folder
+from sterna.replica.ids import began, stamp
 from sterna.replica.region import RegionContext
-from sterna.replica.run_folder import began, load_plan, runs_folder, stamp
+from sterna.replica.run_folder import load_plan, runs_folder
 
 if TYPE_CHECKING:
     from sterna.edges.stores.objects import Objects
@@ -141,4 +143,4 @@ def _planned_for(context: RegionContext, run: str) -> str | None:
 
 def collect_folder(context: RegionContext) -> str:
     """Return the URI of the folder in which the records of clean-ups lie."""
-    return f"{context.region.replica_root}/_sterna/collect"
+    return own_folder(context.region.replica_root, COLLECT)

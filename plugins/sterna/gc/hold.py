@@ -5,7 +5,6 @@ A clean-up keeps what any reference shows, tags included. It takes those of ours
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,10 +16,8 @@ from sterna.gc.heads import versions_at
 from sterna.replica.head import COLLECTING, REGION, RUN_ID, Head, newest_commit, read_head
 from sterna.replica.reach import TableVersion, Walk
 from sterna.replica.region import RegionContext
+from sterna.replica.tags import held_until, hold_tag
 from sterna.replica.writing import writer
-
-_PREFIX = "sterna-hold-"
-_UNTIL = "%Y%m%dT%H%M%SZ"
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def hold(
     until = (now or datetime.now(UTC)) + length
     before = read_head(context.primary, context.region.replica_branch)
     _refuse_unknown(context, cursor)
-    tag = Reference(f"{_PREFIX}{context.region.name}-{until:{_UNTIL}}-{cursor[:12]}", cursor, "TAG")
+    tag = Reference(hold_tag(context.region.name, until, cursor), cursor, "TAG")
     writer(context).create_tag(tag.name, context.region.replica_branch, tag.hash)
     try:
         versions = versions_at(context, cursor)
@@ -89,12 +86,6 @@ def end_holds(context: RegionContext, now: datetime, progress: Callable[[str], N
             with suppress(CatalogConflict):  # somebody moved it: it isn't ours any more
                 writer(context).delete_tag(name, hash)
                 progress(f"{name} is over")
-
-
-def held_until(region: str, tag: str) -> datetime | None:
-    """Return until when a tag holds a commit of a region; None where it is no hold of that region."""
-    match = re.fullmatch(rf"{_PREFIX}{re.escape(region)}-(\d{{8}}T\d{{6}}Z)-[0-9a-f]{{12}}", tag)
-    return None if match is None else datetime.strptime(match[1], _UNTIL).replace(tzinfo=UTC)
 
 
 def _refuse_unknown(context: RegionContext, cursor: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,8 +17,10 @@ from sterna.gc.evidence import Runs, collect_folder, save_collected
 from sterna.gc.heads import Heads, kept_heads, versions_since
 from sterna.gc.hold import end_holds
 from sterna.gc.model import Collected, GcOptions
+from sterna.registry.folders import own_root
 from sterna.replica.head import Head, read_head, with_held
 from sterna.replica.held import held_since, moment
+from sterna.replica.ids import COLLECT_ID, new_id
 from sterna.replica.reach import ReachedFiles, Walk
 from sterna.replica.region import RegionContext
 
@@ -56,7 +57,7 @@ def collect(
         EngineError: very much is reached, and there is no room on local disk for it; a later run goes on.
     """
     now = now or datetime.now(UTC)
-    pass_id = f"collect-{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
+    pass_id = new_id(now, COLLECT_ID)
     heads = kept_heads(context, now - options.keep, whole_history=options.evict)
     if options.delete:
         end_holds(context, now, progress, heads.elsewhere.seen)
@@ -183,7 +184,7 @@ def _doomed(found: SortedOut, rules: Rules, options: GcOptions) -> tuple[Files, 
     refused = found.refused.parts() if options.evict else ()
     first, last = Files(), Files()
     for part in chain(garbage(found.unreachable, rules).parts(), refused):
-        written = pc.starts_with(part.column("uri"), f"{rules.mapping.region.replica_root}/_sterna/")
+        written = pc.starts_with(part.column("uri"), own_root(rules.mapping.region.replica_root))
         first.add(part.filter(pc.invert(written)))
         last.add(part.filter(written))
     return first, last

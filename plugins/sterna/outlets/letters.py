@@ -10,6 +10,7 @@ from typing import Any
 
 from sterna.edges.brokers.message import Message
 from sterna.errors import BrokenMetadata, SternaError
+from sterna.registry.folders import DEAD, own_folder
 from sterna.replica.region import RegionContext
 
 
@@ -64,7 +65,7 @@ def bury(context: RegionContext, outlet: str, message: Message, reason: str) -> 
 
 def dead_folder(context: RegionContext, outlet: str) -> str:
     """Return the folder of an outlet's dead letters."""
-    return f"{context.region.replica_root}/_sterna/dead/{outlet}"
+    return f"{own_folder(context.region.replica_root, DEAD)}/{outlet}"
 
 
 def dead_files(context: RegionContext, outlet: str) -> list[str]:

@@ -13,24 +13,16 @@ from collections.abc import Iterator
 from sterna.catalog.model import Reference
 from sterna.errors import CatalogConflict, CatalogError, CatalogStateUnknown, NotPrimary, ReferenceNotFound
 from sterna.replica.region import RegionContext
+from sterna.replica.tags import outlet_of, outlet_tag
 from sterna.replica.writing import writer
-from sterna.services.outlets import OUTLET_NAME
 
 log = logging.getLogger(__name__)
-_PREFIX = "sterna-outlet-"
-
-
-def tag_of(region: str, outlet: str) -> str:
-    """Return the name of the tag that says how far an outlet of a region is."""
-    return f"{_PREFIX}{region}-{outlet}"
 
 
 def positions(region: str, references: Iterator[Reference] | tuple[Reference, ...]) -> dict[str, str]:
     """Return how far each outlet of a region is that has a tag, by name: also those that nobody configures any more."""
-    start = tag_of(region, "")
-    named = {each.name.removeprefix(start): each for each in references if each.name.startswith(start)}
-    # Another region's name may begin as this one's does; an outlet's has no dash.
-    return {name: each.hash for name, each in named.items() if each.kind == "TAG" and OUTLET_NAME.fullmatch(name)}
+    named = {outlet_of(region, each.name): each.hash for each in references if each.kind == "TAG"}
+    return {name: hash for name, hash in named.items() if name is not None}
 
 
 def remove_tag(context: RegionContext, outlet: str, hash: str) -> None:
@@ -39,7 +31,7 @@ def remove_tag(context: RegionContext, outlet: str, hash: str) -> None:
     Raises:
         CatalogConflict: it stands elsewhere by now: somebody delivers.
     """
-    writer(context).delete_tag(tag_of(context.region.name, outlet), hash)
+    writer(context).delete_tag(outlet_tag(context.region.name, outlet), hash)
 
 
 class PositionTag:
@@ -53,7 +45,7 @@ class PositionTag:
 
     def __init__(self, context: RegionContext, outlet: str) -> None:
         self._context = context
-        self.name = tag_of(context.region.name, outlet)
+        self.name = outlet_tag(context.region.name, outlet)
         self.lost = False  # somebody else moved it: he is at work
         self.problem = ""
         self._stored: str | None = None

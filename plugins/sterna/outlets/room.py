@@ -67,8 +67,8 @@ class OutletRoom:
             )
             for name, outlet in outlets_of(services, context.region.name).items()
         )
-        works = [(f"sterna-outlet-{each.job.name}", each.run) for each in self.deliverers]
-        works.append(("sterna-outlet-positions", self._move))
+        works = [(f"sterna-delivers-{each.job.name}", each.run) for each in self.deliverers]
+        works.append(("sterna-positions", self._move))
         self._threads = [threading.Thread(target=work, name=name, daemon=True) for name, work in works]
 
     def start(self) -> None:

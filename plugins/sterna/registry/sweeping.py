@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sterna.registry.folders import is_own
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Location, inside, respell
 
@@ -20,7 +21,7 @@ def may_sweep(mapping: Mapping, uri: str, location: Location) -> bool:
         uri: the file.
         location: the location that it lies in: the one of the longest prefix.
     """
-    if not location.sweep or location.region != mapping.region.name or "/_sterna/" in uri:
+    if not location.sweep or location.region != mapping.region.name or is_own(uri):
         return False
     roots = (root for region in mapping.registry.regions for root in respell(region.replica_root).values())
     return not any(inside(uri, root) for root in roots)

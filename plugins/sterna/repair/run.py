@@ -18,6 +18,7 @@ from sterna.json_record import FLAG, INTEGER, TEXT, Field, Record, Unknown, many
 from sterna.repair.diagnose import Diagnosis, Left, Mend, diagnose, left_over
 from sterna.replica import file_list as listing
 from sterna.replica import run_folder
+from sterna.replica.ids import new_run_id
 from sterna.replica.region import Progress, RegionContext
 from sterna.sync.copy import CopyFile, copy_batch
 from sterna.sync.engine import Engine, spark_engine
@@ -111,7 +112,7 @@ def repair(
     if not apply or not first.faults:
         return Repaired(False, first.faults, diagnosis.mends, diagnosis.left, first.faults)
     context.primary.reference(context.region.replica_branch)  # must answer, before anything is written over
-    run_id = run_folder.new_run_id()
+    run_id = new_run_id()
     done: dict[str, Mend] = {}
     failed: dict[str, str] = {}
     rounds = 0

@@ -110,7 +110,7 @@ PLAN: Final = Record(
     ),
 )
 
-TABLE_FAILURE: Final = row(TableFailure, TEXT, TEXT, TEXT, TEXT)
+TABLE_FAILURE: Final = row(TableFailure, table=TEXT, kind=TEXT, reason=TEXT, file=TEXT)
 
 STAGE_REPORT: Final = Record(
     StageReport,

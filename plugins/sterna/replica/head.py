@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from sterna.catalog.model import Commit
 from sterna.catalog.reader import CatalogReader
 from sterna.errors import BranchChanged, Busy, ReferenceNotFound
+from sterna.json_record import TEXT, by_name, parse_json
 from sterna.replica.held import Held
 from sterna.replica.held_list import NOTHING_HELD, HeldList, parse_list, read_list
 
@@ -48,6 +49,7 @@ WROTE_ANEW = "sterna.wrote-anew"
 # Who has watched the same deletion for so long takes the clean-up for dead; a living one is at it for a part of that.
 # What clocks of different hosts say doesn't count: one that is ahead would see a new deletion as an old one.
 COLLECTING_SECONDS = 360.0
+_BINDINGS = by_name(TEXT)
 _LOOKED_AT = 5_000  # commits: to read them takes some seconds
 _LONG_AGO = timedelta(hours=6)  # no clock is that far ahead
 _first_seen: dict[str, float] = {}  # the newest deletion that this process has seen, and when it saw it first
@@ -218,12 +220,31 @@ def head_of(commit: Commit) -> Head:
         watermark=properties.get(SOURCE_HASH, ""),
         digest=properties.get(DIGEST, ""),
         registry=properties.get(REGISTRY, ""),
-        bindings=_said(commit, BINDINGS, "{}", json.loads),
+        bindings=_said(commit, BINDINGS, "{}", parse_bindings),
         listed=_said(commit, HELD, "[]", parse_list),
         run_id=properties[RUN_ID],
         commit_time=commit.commit_time,
         collecting=properties.get(COLLECTING, ""),
     )
+
+
+def bindings_text(bindings: Mapping[str, str]) -> str:
+    """Return the property `BINDINGS`: what each location id is bound to."""
+    return json.dumps(dict(bindings), separators=(",", ":"), sort_keys=True)
+
+
+def parse_bindings(text: str) -> dict[str, str]:
+    """Return what the property `BINDINGS` says.
+
+    Raises:
+        MalformedRecord: sterna writes no such thing.
+    """
+    return dict(_BINDINGS.decode(parse_json(text), "it"))
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Return the property `COUNTS`: by `<put or drop> <kind>`, how many keys; nobody reads it but people."""
+    return json.dumps(dict(counts), sort_keys=True)
 
 
 def _said(commit: Commit, name: str, default: str, parse: Callable[[str], T]) -> T:

@@ -11,13 +11,17 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from sterna.errors import ObjectMissing, Unsupported
-from sterna.json_record import many, parse_json
+from sterna.json_record import INTEGER, TEXT, Field, Record, Unknown, many, parse_json
+from sterna.registry.folders import HELD as HELD_FOLDER
+from sterna.registry.folders import own_folder
 from sterna.replica.codecs import HELD
 from sterna.replica.held import Held, held_since
 
@@ -28,6 +32,7 @@ INLINE_BYTES = 4_000  # a longer list stands in an object
 _NAMED = 10
 _NAMED_BYTES = 1_000
 _LIST = many(HELD.kind)
+_HEX = re.compile(r"[0-9a-f]+")
 
 
 @dataclass(frozen=True)
@@ -57,11 +62,22 @@ class HeldList:
         """What stands in the commit."""
         if not self.digest:
             return _encoded(self.entries or ())
-        said = {"sha256": self.digest, "bytes": self.size, "count": self.count, "oldest": self.oldest}
-        return _json({**said, "first": self.first})
+        return _json(DIGEST_FORM.encode(self))
 
 
 NOTHING_HELD = HeldList()
+DIGEST_FORM: Final = Record(
+    partial(HeldList, entries=None),
+    (
+        Field("sha256", TEXT, attribute="digest"),
+        Field("bytes", INTEGER, attribute="size"),
+        Field("count", INTEGER),
+        Field("oldest", TEXT),
+        Field("first", many(TEXT), ()),
+    ),
+    Unknown.IGNORE,
+)
+"""What a commit says of a list that is too long for it. Each commit makes it anew, of what the list has."""
 
 
 def held_list(held: Sequence[Held]) -> HeldList:
@@ -80,21 +96,18 @@ def parse_list(text: str) -> HeldList:
         ValueError: sterna writes no such thing.
     """
     said = parse_json(text)
-    try:
-        if isinstance(said, list):
-            entries = _LIST.decode(said, "")
-            return HeldList(len(entries), entries)
-        first = tuple(map(str, said.get("first", ())))
-        found = HeldList(int(said["count"]), None, str(said["sha256"]), int(said["bytes"]), said["oldest"], first)
-        int(found.digest, 16)  # it becomes part of a URI
-        return found
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"no list of held keys: {error!r}") from error
+    if isinstance(said, list):
+        entries = _LIST.decode(said, "")
+        return HeldList(len(entries), entries)
+    found = DIGEST_FORM.decode(said)
+    if not _HEX.fullmatch(found.digest):  # it becomes part of a URI
+        raise ValueError(f"no list of held keys: {found.digest[:80]!r} is no digest")
+    return found
 
 
 def list_uri(root: str, digest: str) -> str:
     """Return where a list lies below a replica root."""
-    return f"{root}/_sterna/held/{digest}.json.gz"
+    return f"{own_folder(root, HELD_FOLDER)}/{digest}.json.gz"
 
 
 def read_list(objects: Objects, listed: HeldList, root: str = "") -> HeldList:

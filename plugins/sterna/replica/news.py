@@ -12,12 +12,25 @@ import hashlib
 import json
 import zlib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from sterna.catalog.model import ICEBERG_TABLE, Commit, Content, Key, parse_key
 from sterna.errors import ObjectMissing, Unsupported
+from sterna.json_record import (
+    INTEGER,
+    TEXT,
+    Field,
+    MalformedRecord,
+    Record,
+    by_name,
+    many,
+    nullable,
+    parse_json,
+    row,
+)
 from sterna.replica.head import RUN_ID
 from sterna.replica.held import Held
 from sterna.replica.records import Action, Plan
@@ -80,6 +93,50 @@ class News:
     released: Mapping[str, int | None] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class NewsHead:
+    """What stands in the commit's property in any case.
+
+    Args:
+        number: as in `News`.
+        run: the run that tells it.
+        digest: SHA-256 of the text in the run's folder; "" where the property itself has all parts.
+        size: length of that text in bytes.
+    """
+
+    number: int
+    run: str
+    digest: str = ""
+    size: int = 0
+
+
+_SNAPSHOT: Final = nullable(INTEGER)
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+HEAD: Final = Record(
+    NewsHead,
+    (
+        Field("number", INTEGER),
+        Field("run", TEXT),
+        Field("sha256", TEXT, "", "digest"),
+        Field("bytes", INTEGER, 0, "size"),
+    ),
+)
+PARTS: Final = Record(
+    News,
+    (
+        Field(
+            "updated",
+            by_name(row(TableMove, previous=_SNAPSHOT, current=_SNAPSHOT, operations=nullable(many(TEXT)))),
+            _NOTHING,
+        ),
+        Field("dropped", by_name(_SNAPSHOT), _NOTHING),
+        Field("held", by_name(row(Stay, kind=TEXT, snapshot=_SNAPSHOT)), _NOTHING),
+        Field("released", by_name(_SNAPSHOT), _NOTHING),
+    ),
+)
+"""A part that says nothing is left out. One of a newer version is refused: then the commits are compared."""
+
+
 def news_property(
     context: RegionContext, catalog: CatalogReader, plan: Plan, actions: Iterable[Action], held: Iterable[Held]
 ) -> str:
@@ -99,13 +156,22 @@ def news_property(
     was_held = () if plan.was_held is None else plan.was_held
     # A name that a rule has meanwhile taken off this region isn't written once more.
     ended = {name for name in was_held if not context.registry.refusal(name, context.region.name)}
-    found = _encoded(_gather(catalog, branch, plan, tuple(actions), tuple(held), ended))
-    said: dict[str, Any] = {"number": _number(catalog, branch, plan.replica_hash) + 1, "run": plan.run_id}
-    text = _json(found)
+    found = _gather(catalog, branch, plan, tuple(actions), tuple(held), ended)
+    head, text = NewsHead(_number(catalog, branch, plan.replica_hash) + 1, plan.run_id), news_text(found)
     if len(text) <= INLINE_BYTES:
-        return _json(said | found)
+        return property_text(head, found)
     context.objects.write_new(news_uri(context, plan.run_id), gzip.compress(text.encode(), mtime=0))
-    return _json(said | {"sha256": hashlib.sha256(text.encode()).hexdigest(), "bytes": len(text)})
+    return property_text(replace(head, digest=hashlib.sha256(text.encode()).hexdigest(), size=len(text)))
+
+
+def property_text(head: NewsHead, news: News | None = None) -> str:
+    """Return what stands in the property: the head, and all parts where these stand nowhere else."""
+    return _json(_without_empty(HEAD.encode(head)) | ({} if news is None else _without_empty(PARTS.encode(news))))
+
+
+def news_text(news: News) -> str:
+    """Return the parts of news as they stand in a run's folder."""
+    return _json(_without_empty(PARTS.encode(news)))
 
 
 def read_news(context: RegionContext, commit: Commit) -> News | None:
@@ -114,14 +180,28 @@ def read_news(context: RegionContext, commit: Commit) -> News | None:
     Raises:
         StoreUnreachable, StoreDenied, CredentialError: the object may be there, and can't be read now.
     """
-    said = _said(commit)
-    if said is None or not has_own(commit):
+    if not has_own(commit):
         return None
     try:
-        found = json.loads(_text(context, said)) if "sha256" in said else said
-        return _decoded(int(said["number"]), found)
-    except (ObjectMissing, Unsupported, KeyError, TypeError, ValueError, AttributeError):
+        head, parts = parse_property(commit.properties[NEWS])
+        found = PARTS.decode(parse_json(_text(context, head)) if head.digest else parts)
+    except (ObjectMissing, Unsupported, ValueError):
         return None
+    return replace(found, number=head.number)
+
+
+def parse_property(text: str) -> tuple[NewsHead, dict[str, Any]]:
+    """Return the head that a property has, and all else that stands in it.
+
+    Raises:
+        MalformedRecord: it has none.
+    """
+    said = parse_json(text)
+    if not isinstance(said, dict):
+        raise MalformedRecord("it is no object")
+    names = {each.name for each in HEAD.fields}
+    head = HEAD.decode({name: value for name, value in said.items() if name in names})
+    return head, {name: value for name, value in said.items() if name not in names}
 
 
 def tells(commit: Commit) -> bool:
@@ -131,7 +211,8 @@ def tells(commit: Commit) -> bool:
 
 def has_own(commit: Commit) -> bool:
     """Tell whether the news in a commit's properties are its own."""
-    return (_said(commit) or {}).get("run") == commit.properties.get(RUN_ID, "")
+    head = _head(commit)
+    return head is not None and head.run == commit.properties.get(RUN_ID, "")
 
 
 def news_uri(context: RegionContext, run_id: str) -> str:
@@ -193,48 +274,32 @@ def _number(catalog: CatalogReader, branch: str, hash: str) -> int:
 
 def number_of(commit: Commit) -> int:
     """Return the running number in a commit's property, 0 where it has none."""
-    number = (_said(commit) or {}).get("number")
-    return number if isinstance(number, int) and number > 0 else 0
+    head = _head(commit)
+    return 0 if head is None else max(head.number, 0)
 
 
-def _said(commit: Commit) -> dict[str, Any] | None:
+def _head(commit: Commit) -> NewsHead | None:
     try:
-        said = json.loads(commit.properties.get(NEWS, "null"))
-    except ValueError:
+        return parse_property(commit.properties[NEWS])[0] if NEWS in commit.properties else None
+    except MalformedRecord:
         return None
-    return said if isinstance(said, dict) else None
 
 
-def _text(context: RegionContext, said: Mapping[str, Any]) -> bytes:
-    size, unpacker = int(said["bytes"]), zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-    if size > _MOST_BYTES:
-        raise ValueError(f"news of {size} bytes")
+def _text(context: RegionContext, head: NewsHead) -> bytes:
+    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    if not 0 < head.size <= _MOST_BYTES:
+        raise ValueError(f"news of {head.size} bytes")
     try:
-        text = unpacker.decompress(context.objects.read(news_uri(context, str(said["run"]))), size + 1)
+        text = unpacker.decompress(context.objects.read(news_uri(context, head.run)), head.size + 1)
     except zlib.error as error:
         raise ValueError("the news are damaged") from error
-    if hashlib.sha256(text).hexdigest() != said["sha256"]:
+    if hashlib.sha256(text).hexdigest() != head.digest:
         raise ValueError("the news say something else than the commit")
     return text
 
 
-def _encoded(news: News) -> dict[str, Any]:
-    found = {
-        "updated": {name: [each.previous, each.current, each.operations] for name, each in news.updated.items()},
-        "dropped": dict(news.dropped),
-        "held": {name: [each.kind, each.snapshot] for name, each in news.held.items()},
-        "released": dict(news.released),
-    }
-    return {name: part for name, part in found.items() if part}
-
-
-def _decoded(number: int, found: Mapping[str, Any]) -> News:
-    updated = {
-        name: TableMove(previous, current, None if operations is None else tuple(operations))
-        for name, (previous, current, operations) in found.get("updated", {}).items()
-    }
-    held = {name: Stay(kind, snapshot) for name, (kind, snapshot) in found.get("held", {}).items()}
-    return News(number, updated, dict(found.get("dropped", {})), held, dict(found.get("released", {})))
+def _without_empty(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in said.items() if value}
 
 
 def _json(value: object) -> str:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import uuid
 import zlib
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sterna.errors import CredentialError, ObjectMissing, StoreError, UsageError
 from sterna.json_record import MalformedRecord
+from sterna.registry.folders import RUNS, own_folder
 from sterna.replica.codecs import PLAN, REPORT
 from sterna.replica.file_list import LOCALIZE_ORDER, by_batch, schema, with_role
 from sterna.replica.records import Plan, Report
@@ -38,7 +37,6 @@ _PART_ROWS = 4_096  # that one request tells of
 _PLAIN_BYTES = 100_000  # a longer plan or report is compressed
 _UNPACKED_BYTES = 1 << 30
 _GZIP = b"\x1f\x8b"
-_STAMP = "%Y%m%dT%H%M%SZ"
 
 
 def packed(text: str) -> bytes:
@@ -61,24 +59,9 @@ def unpacked(data: bytes) -> bytes:
         raise MalformedRecord(f"it is damaged: {error}") from error
 
 
-def new_run_id() -> str:
-    """Return a name for a run: when it began, and letters that make it the only one of that name."""
-    return f"{stamp(datetime.now(UTC))}-{uuid.uuid4().hex[:8]}"
-
-
-def stamp(moment: datetime) -> str:
-    """Return how the names of runs that begin at a moment begin."""
-    return f"{moment.astimezone(UTC):{_STAMP}}"
-
-
-def began(run_id: str) -> datetime:
-    """Return when a run began, by its name."""
-    return datetime.strptime(run_id.partition("-")[0], _STAMP).replace(tzinfo=UTC)
-
-
 def runs_folder(context: RegionContext) -> str:
     """Return the URI of the folder in which the runs' folders lie."""
-    return f"{context.region.replica_root}/_sterna/runs"
+    return own_folder(context.region.replica_root, RUNS)
 
 
 def run_uri(context: RegionContext, run_id: str) -> str:

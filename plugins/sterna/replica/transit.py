@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from sterna.errors import ObjectMissing, SternaError
 from sterna.json_record import FLAG, INTEGER, TEXT, Field, Record, by_name, many, parse_json
+from sterna.registry.folders import TRANSIT, own_folder
 from sterna.registry.model import Region, digest
 from sterna.repeating import repeated
 from sterna.replica.codecs import HELD, TABLE_FAILURE
@@ -198,7 +199,7 @@ def read_transit(objects: Objects, region: Region, *, counts: bool = False) -> T
         StoreUnreachable, StoreDenied: the region's store doesn't answer.
     """
     try:
-        found = ROUND.loads(objects.read(f"{_folder(region)}/{_ROUND}"))
+        found = ROUND.loads(objects.read(round_uri(region)))
     except (ObjectMissing, ValueError):
         return None
     if found.over and not counts:
@@ -208,6 +209,11 @@ def read_transit(objects: Objects, region: Region, *, counts: bool = False) -> T
     fresh = not found.over and at is not None and (datetime.now(UTC) - at).total_seconds() < FRESH_SECONDS
     marks = frozenset(uri.rpartition("/")[2] for uri in beats)
     return Transit(found, at, fresh, _left(objects, found, beats) if counts else {}, marks)
+
+
+def round_uri(region: Region) -> str:
+    """Return where the newest round of a region's large lane is written down."""
+    return f"{_folder(region)}/{_ROUND}"
 
 
 def begin_round(context: RegionContext, begun: Round) -> None:
@@ -287,4 +293,4 @@ def _save(context: RegionContext, name: str, value: Round | Mapping[str, int]) -
 
 
 def _folder(region: Region) -> str:
-    return f"{region.replica_root}/_sterna/transit"
+    return own_folder(region.replica_root, TRANSIT)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from sterna.errors import ObjectMissing
 from sterna.json_record import parse_json
+from sterna.registry.folders import FEATURES, own_folder
 from sterna.replica.region import RegionContext
 
 if TYPE_CHECKING:
@@ -62,4 +63,4 @@ def read_view_position(objects: Objects, root: str, view: str, table: str) -> in
 
 
 def _uri(root: str, view: str) -> str:
-    return f"{root}/_sterna/features/{view}.json"
+    return f"{own_folder(root, FEATURES)}/{view}.json"

@@ -13,9 +13,10 @@ from datetime import UTC, datetime, timedelta
 from sterna.errors import CredentialError, StoreError
 from sterna.replica.codecs import REPORT
 from sterna.replica.held import held_since
+from sterna.replica.ids import began, stamp
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext
-from sterna.replica.run_folder import began, runs_folder, stamp, unpacked
+from sterna.replica.run_folder import runs_folder, unpacked
 from sterna.status.model import HeldNow, RegionStatus
 
 _READ = 500  # reports, the newest

@@ -222,10 +222,10 @@ def _properties(context: RegionContext, plan: Plan, settled: Settled, listed: He
         # What is left for later may have been made by an older registry: the next sync has to look at everything again.
         properties.DIGEST: "" if plan.filtered or plan.more else plan.digest,
         properties.REGISTRY: context.registry.digest(),
-        properties.BINDINGS: json.dumps(plan.bindings, separators=(",", ":"), sort_keys=True),
+        properties.BINDINGS: properties.bindings_text(plan.bindings),
         properties.HELD: listed.property,
-        properties.COUNTS: json.dumps(
-            dict(Counter(f"{action.change} {action.kind}" for action in settled.actions)), sort_keys=True
+        properties.COUNTS: properties.counts_text(
+            Counter(f"{action.change} {action.kind}" for action in settled.actions)
         ),
         properties.VERSION: sterna_version(),
         properties.REASSERTED: plan.replica_hash if plan.reasserts else "",

@@ -13,9 +13,9 @@ from sterna.catalog.model import NAMESPACE, Commit, Content, DiffEntry, key_name
 from sterna.errors import BranchChanged, ReferenceNotFound
 from sterna.registry.model import inside
 from sterna.replica.head import PLANNED_HASH, RUN_ID, Head, described, head_of, refuse_deleting, with_held
+from sterna.replica.ids import new_run_id
 from sterna.replica.records import Action, Plan
 from sterna.replica.region import Progress, RegionContext
-from sterna.replica.run_folder import new_run_id
 from sterna.sync.holds import Settled
 from sterna.sync.publish import publish_plan
 

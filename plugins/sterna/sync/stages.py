@@ -18,6 +18,7 @@ from sterna.replica import file_list as listing
 from sterna.replica import run_folder
 from sterna.replica.catalog_copy import wait_until_served
 from sterna.replica.head import COLLECTING_SECONDS, read_head
+from sterna.replica.ids import new_run_id
 from sterna.replica.lag import lags_after
 from sterna.replica.records import Batch, Plan, Report, StageReport, TableFailure
 from sterna.replica.region import Progress, RegionContext
@@ -94,7 +95,7 @@ def plan(
     if options.reassert:
         _when_nothing_is_deleted(lambda: reassert(context, progress), progress)
         options = replace(options, everything=True)
-    run_id = run_folder.new_run_id()
+    run_id = new_run_id()
     keeping = context.fetching(run_folder.run_uri(context, run_id))
     with engine_or_spark(context, progress, engine) as used:
         dealt = None if refuses or context.region.localize == "here" else used

@@ -18,13 +18,13 @@ from sterna.replica.head import Head, read_head
 from sterna.replica.held import held_since
 from sterna.replica.held_list import read_list
 from sterna.replica.region import RegionContext
+from sterna.replica.tags import may_be_of
 from sterna.replica.view_position import read_view_position
 from sterna.services.upkeep import Upkeep
 from sterna.upkeep.facts import Facts, Followed, MainCommit, RegionFacts, ShowingReference, Shown, Untold
 from sterna.wap.model import flow_channel
 from sterna.wap.state import read_state
 
-_TAGS = ("sterna-hold-", "sterna-outlet-")
 OWN_COPY = "this region's copy of"
 
 
@@ -189,9 +189,7 @@ def _replica_of(registry: Registry, reference: Reference) -> str:
             return region.name
     # One region's name may begin as another's does: then it isn't certain.
     fits = [
-        region.name
-        for region in registry.regions
-        if reference.kind == "TAG" and reference.name.startswith(tuple(f"{tag}{region.name}-" for tag in _TAGS))
+        region.name for region in registry.regions if reference.kind == "TAG" and may_be_of(region.name, reference.name)
     ]
     return fits[0] if len(fits) == 1 else ""
 

@@ -9,6 +9,7 @@ from sterna.cleaning.codecs import AMOUNT, NOT_DELETED
 from sterna.cleaning.model import NOTHING
 from sterna.cleaning.passes import Pass
 from sterna.json_record import FLAG, INTEGER, TEXT, Field, Record, Unknown, many
+from sterna.registry.folders import SWEEP, own_folder
 from sterna.replica.region import RegionContext
 from sterna.upkeep.results import Folder, Swept
 
@@ -39,7 +40,7 @@ SWEPT: Final = Record(
 
 def sweep_folder(context: RegionContext) -> str:
     """Return the URI of the folder in which the records of sweeps lie."""
-    return f"{context.region.replica_root}/_sterna/sweep"
+    return own_folder(context.region.replica_root, SWEEP)
 
 
 def store_time(context: RegionContext, pass_id: str) -> datetime | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -14,6 +13,7 @@ from sterna.catalog.model import parse_key
 from sterna.edges.spark.main_tables import LostRace, MainTables, Outdated
 from sterna.edges.spark.rewriting import Chosen, Rewriting, Written
 from sterna.errors import CatalogStateUnknown, SternaError
+from sterna.replica.ids import UPKEEP_ID, new_id
 from sterna.replica.region import Progress, RegionContext
 from sterna.services.upkeep import Upkeep
 from sterna.upkeep.choose import afford, afford_tidying
@@ -70,7 +70,7 @@ def upkeep(
         EngineError: Spark can't be used.
         CatalogError: the catalog can't be used.
     """
-    run_id = f"upkeep-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
+    run_id = new_id(datetime.now(UTC), UPKEEP_ID)
     region = context.region.name
     plan = make_plan(context, settings, tables, progress, now=now)
     waiting = [table for table in plan.tables if _has_work(table, region)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from sterna.cleaning.passes import found_by_all, older, read_passes, save_pass
 from sterna.errors import SternaError, TableError, UpkeepBlocked, UsageError
 from sterna.registry.model import canonical, inside
 from sterna.registry.sweeping import may_sweep, swept_locations
+from sterna.replica.ids import SWEEP_ID, new_id
 from sterna.replica.region import RegionContext
 from sterna.services.upkeep import Upkeep
 from sterna.upkeep.facts import Facts
@@ -66,7 +66,7 @@ def sweep(
     refuse_short(grace)
     _refuse_nothing(context)
     began = now or datetime.now(UTC)
-    pass_id = f"sweep-{began:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
+    pass_id = new_id(began, SWEEP_ID)
     began = now or min(began, store_time(context, pass_id) or began)
     facts, references = gather(context, settings, began)
     found = horizon(facts, patience=timedelta(seconds=settings.patience), without=settings.without)

@@ -15,9 +15,9 @@ import pytest
 from sterna.edges.brokers.message import Sender
 from sterna.edges.brokers.open_sender import open_sender
 from sterna.outlets.letters import dead_letters
-from sterna.outlets.position import tag_of
 from sterna.outlets.replay import replay
 from sterna.outlets.room import OutletRoom
+from sterna.replica.tags import outlet_tag
 from sterna.services.model import Services
 from sterna.services.outlets import Outlet
 from tests.integration.outlets.conftest import KINDS
@@ -79,7 +79,7 @@ def wait_for(receiving: Receiving, topic: str, *tables: str) -> list[Got]:
 
 
 def is_at_the_head(branch: Branch) -> bool:
-    return branch.catalog.reference(tag_of("eu", "out")).hash == branch.catalog.reference(BRANCH).hash
+    return branch.catalog.reference(outlet_tag("eu", "out")).hash == branch.catalog.reference(BRANCH).hash
 
 
 def test_events_arrive_in_order_each_once(branch: Branch, receiving: Receiving, topic: str) -> None:
@@ -119,7 +119,7 @@ def test_a_killed_outlet_repeats_and_skips_nothing(branch: Branch, receiving: Re
     begin(branch, receiving, topic)
     branch.update("a")
     branch.update("b")
-    begun = branch.catalog.reference(tag_of("eu", "out"))
+    begun = branch.catalog.reference(outlet_tag("eu", "out"))
     with delivering(branch, receiving, topic) as made:
         wait_for(receiving, topic, "a", "b")
         wait_until(lambda: is_at_the_head(branch))

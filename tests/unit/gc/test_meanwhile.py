@@ -20,8 +20,8 @@ from sterna.gc.fence import fence
 from sterna.gc.model import Collected, GcOptions
 from sterna.gc.run import collect
 from sterna.replica.head import newest_commit, read_head
+from sterna.replica.ids import began, stamp
 from sterna.replica.records import Report, StageReport
-from sterna.replica.run_folder import began, stamp
 from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan

@@ -11,8 +11,8 @@ import pytest
 from sterna.cli.main import main
 from sterna.edges.brokers.message import Sent
 from sterna.errors import EventRefused, ReceiverUnreachable
-from sterna.outlets.position import tag_of
 from sterna.render.dry_run import NOTHING_CHANGED
+from sterna.replica.tags import outlet_tag
 from tests.support.gateway import BRANCH, Branch, gateway
 from tests.support.outlets import Receiver, room, settings, wait_until
 
@@ -63,7 +63,7 @@ def test_status_says_how_far_each_outlet_is(branch: Branch, sterna: Sterna) -> N
     first = branch.update("a")
     code, out, _ = sterna("status")
     assert code == 0 and "pager (webhook): not begun; 0 dead letters" in out and "away" not in out
-    branch.catalog.create_tag(tag_of("eu", "pager"), BRANCH, first)
+    branch.catalog.create_tag(outlet_tag("eu", "pager"), BRANCH, first)
     assert "all is delivered" in sterna("status")[1]
     branch.update("b", "c")
     branch.update("d")
@@ -78,7 +78,7 @@ def test_status_says_how_far_each_outlet_is(branch: Branch, sterna: Sterna) -> N
 
 def test_an_outlet_that_is_gone_is_an_alarm_until_it_is_forgotten(branch: Branch, sterna: Sterna) -> None:
     head = branch.update("a")
-    branch.catalog.create_tag(tag_of("eu", "gone"), BRANCH, head)
+    branch.catalog.create_tag(outlet_tag("eu", "gone"), BRANCH, head)
     code, out, _ = sterna("status")
     assert code == 7 and "ALARM gone" in out and "sterna events forget gone --yes" in out
     code, out, _ = sterna("forget", "gone")
@@ -90,10 +90,10 @@ def test_an_outlet_that_is_gone_is_an_alarm_until_it_is_forgotten(branch: Branch
 
 
 def test_an_outlet_that_is_there_is_not_forgotten(branch: Branch, sterna: Sterna) -> None:
-    branch.catalog.create_tag(tag_of("eu", "pager"), BRANCH, branch.update("a"))
+    branch.catalog.create_tag(outlet_tag("eu", "pager"), BRANCH, branch.update("a"))
     code, _, err = sterna("forget", "pager", "--yes")
     assert code == 2 and "stands in the services file" in err
-    assert branch.catalog.reference(tag_of("eu", "pager"))
+    assert branch.catalog.reference(outlet_tag("eu", "pager"))
 
 
 def test_dead_letters_are_listed_and_sent_again(

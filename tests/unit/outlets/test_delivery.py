@@ -13,7 +13,8 @@ import pytest
 from sterna.edges.brokers.message import Message, Sent
 from sterna.errors import CatalogUnreachable, EventRefused, NotPrimary, OutletDisabled, ReceiverUnreachable
 from sterna.outlets.letters import dead_letters
-from sterna.outlets.position import PositionTag, positions, tag_of
+from sterna.outlets.position import PositionTag, positions
+from sterna.replica.tags import outlet_tag
 from sterna.services.readers import ReaderRule
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.gateway import BRANCH, Branch
@@ -21,7 +22,7 @@ from tests.support.outlets import HASTE, Receiver, only, room, settings, wait_un
 from tests.support.regions import with_ports
 
 PAGER = settings(pager={})
-TAG = tag_of("eu", "pager")
+TAG = outlet_tag("eu", "pager")
 
 
 def stands_at(branch: Branch, hash: str) -> bool:
@@ -300,7 +301,7 @@ def test_only_what_is_asked_for_and_allowed_is_sent(branch: Branch) -> None:
         for name in ("a1", "a2", "b", "salaries"):
             newest = branch.update(name)
         wait_until(lambda: len(hr.got) == 4)
-        wait_until(lambda: branch.catalog.reference(tag_of("eu", "some")).hash == newest)
+        wait_until(lambda: branch.catalog.reference(outlet_tag("eu", "some")).hash == newest)
     assert some.tables == ["ns.a1"] and hr.tables == ["ns.a1", "ns.a2", "ns.b", "ns.salaries"]
 
 
@@ -315,8 +316,8 @@ def test_tables_that_the_registry_refuses_are_told_to_nobody(branch: Branch) -> 
 
 def test_tags_of_outlets_that_are_gone_are_told(branch: Branch) -> None:
     head = branch.update("a")
-    branch.catalog.create_tag(tag_of("eu", "gone"), BRANCH, head)
-    branch.catalog.create_tag(tag_of("eu-west", "other"), BRANCH, head)
+    branch.catalog.create_tag(outlet_tag("eu", "gone"), BRANCH, head)
+    branch.catalog.create_tag(outlet_tag("eu-west", "other"), BRANCH, head)
     with room(branch, PAGER, Receiver()) as made:
         wait_until(lambda: made.unknown == ("gone",))
     assert set(positions("eu", branch.catalog.references())) == {"gone", "pager"}

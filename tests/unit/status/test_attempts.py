@@ -8,7 +8,8 @@ from pathlib import Path
 
 from sterna.render.status import held_line
 from sterna.replica.head import read_head
-from sterna.replica.run_folder import began, new_run_id, save_report
+from sterna.replica.ids import began, new_run_id
+from sterna.replica.run_folder import save_report
 from sterna.status.attempts import with_attempts
 from sterna.status.model import HeldNow
 from sterna.status.read import read_status

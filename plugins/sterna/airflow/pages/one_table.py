@@ -10,8 +10,8 @@ from sterna.airflow.pages.events import shown_event
 from sterna.airflow.pages.source import Source
 from sterna.catalog.model import parse_key
 from sterna.feed.log import EventLog
-from sterna.gc.hold import held_until
 from sterna.replica.news import snapshot_of
+from sterna.replica.tags import held_until
 
 if TYPE_CHECKING:
     from sterna.replica.region import RegionContext

@@ -12,6 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 from sterna.edges.stores.open_store import TooLarge
 from sterna.errors import SternaError
+from sterna.registry.folders import own_root
 from sterna.registry.mapping import Mapping as UriMapping
 
 _T = TypeVar("_T")
@@ -79,7 +80,7 @@ def check_size(mapping: UriMapping, uri: str, size: int, limit: int | None) -> N
         OverLimit, TooLarge: it is.
     """
     region = mapping.region
-    if not uri.startswith(f"{region.replica_root}/_sterna/"):
+    if not uri.startswith(own_root(region.replica_root)):
         region.limits.check("file_bytes", size, "bytes of a file", uri)
     if limit is not None and size > limit:
         raise TooLarge.of(size, limit, uri)

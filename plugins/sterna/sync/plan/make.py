@@ -22,9 +22,9 @@ from sterna.registry.model import digest, inside
 from sterna.replica.editions import edition_now
 from sterna.replica.head import Head, is_recorded, read_head, refuse_deleting, with_held
 from sterna.replica.held import Held
+from sterna.replica.ids import new_run_id
 from sterna.replica.records import Action, Batch, Plan
 from sterna.replica.region import Progress, RegionContext
-from sterna.replica.run_folder import new_run_id
 from sterna.replica.transit import Transit
 from sterna.sync.blame import fault_of
 from sterna.sync.engine import Engine

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from sterna.errors import PlanKilled
+from sterna.registry.folders import PLANNING, own_folder
 from sterna.replica.region import RegionContext
 from sterna.sync.plan.table_files import LeftToLargeLane
 
@@ -32,7 +33,8 @@ class ReadLater(Exception):
 
 def marks_folder(context: RegionContext, key: str) -> str:
     """Return the URI of the folder with a table's marks."""
-    return f"{context.region.replica_root}/_sterna/planning/{hashlib.sha256(key.encode()).hexdigest()[:32]}"
+    name = hashlib.sha256(key.encode()).hexdigest()[:32]
+    return f"{own_folder(context.region.replica_root, PLANNING)}/{name}"
 
 
 @dataclass

@@ -1,0 +1,31 @@
+"""What stands beside the replica, in commits and in stores of others, as `docs/formats.md` lists it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sterna.features.model import state_key, value_key
+from sterna.json_record import Record
+from sterna.registry.folders import FOLDERS
+from sterna.replica.held_list import DIGEST_FORM
+from sterna.replica.news import HEAD, PARTS
+from sterna.replica.tags import hold_tag, outlet_tag
+
+RECORDS: tuple[tuple[str, str, Record[object]], ...] = (
+    (
+        "A long list of held keys",
+        "in `sterna.held`; the list is in the object that the digest names",
+        DIGEST_FORM,
+    ),
+    ("The head of news", "in `sterna.news`; with `sha256` the parts are in `news.json.gz` in the run's folder", HEAD),
+    ("The parts of news", "in `sterna.news`, or in that object; a part that says nothing is left out", PARTS),
+)  # type: ignore[assignment] - each is a record of some class
+
+
+def groups() -> dict[str, list[str]]:
+    """Return names that stay, by what they are of."""
+    return {
+        "Tags": [hold_tag("eu", datetime(2026, 11, 1, tzinfo=UTC), "a" * 64), outlet_tag("eu", "shop")],
+        "Folders below `_sterna`": list(FOLDERS),
+        "Keys in Valkey": [state_key("user"), value_key("user", "123")],
+    }

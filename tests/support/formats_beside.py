@@ -6,10 +6,12 @@ from datetime import UTC, datetime
 
 from sterna.features.model import state_key, value_key
 from sterna.json_record import Record
+from sterna.outlets.letters import LETTER
 from sterna.registry.folders import FOLDERS
 from sterna.replica.held_list import DIGEST_FORM
 from sterna.replica.news import HEAD, PARTS
 from sterna.replica.tags import hold_tag, outlet_tag
+from sterna.replica.view_position import POSITION
 
 RECORDS: tuple[tuple[str, str, Record[object]], ...] = (
     (
@@ -19,6 +21,8 @@ RECORDS: tuple[tuple[str, str, Record[object]], ...] = (
     ),
     ("The head of news", "in `sterna.news`; with `sha256` the parts are in `news.json.gz` in the run's folder", HEAD),
     ("The parts of news", "in `sterna.news`, or in that object; a part that says nothing is left out", PARTS),
+    ("How far a view of features is", "`<replica root>/_sterna/features/<view>.json`", POSITION),
+    ("A dead letter", "`<replica root>/_sterna/dead/<outlet>/<time>-<event id>.json`", LETTER),
 )  # type: ignore[assignment] - each is a record of some class
 
 

@@ -18,8 +18,11 @@ import pytest
 
 import sterna
 from sterna.catalog.model import Commit
+from sterna.edges.brokers.message import Message
+from sterna.errors import BrokenMetadata
 from sterna.json_record import MalformedRecord
-from sterna.registry.folders import DEAD, EVIDENCE, FOLDERS, HELD, is_own, own_folder, own_place, own_root
+from sterna.outlets.letters import bury, dead_letters
+from sterna.registry.folders import DEAD, EVIDENCE, FEATURES, FOLDERS, HELD, is_own, own_folder, own_place, own_root
 from sterna.replica.head import RUN_ID, bindings_text, counts_text, parse_bindings
 from sterna.replica.held_list import DIGEST_FORM, held_list, parse_list
 from sterna.replica.ids import COLLECT_ID, SWEEP_ID, UPKEEP_ID, began, new_id, new_run_id, parse_stamp, stamp
@@ -38,6 +41,7 @@ from sterna.replica.news import (
     read_news,
 )
 from sterna.replica.tags import held_until, hold_tag, may_be_of, outlet_of, outlet_tag
+from sterna.replica.view_position import read_view_position, write_view_position
 from tests.support.formats import groups
 from tests.support.records import VALUES
 from tests.support.small_world import make_world
@@ -252,3 +256,38 @@ def test_a_sync_writes_the_properties_of_november_2026(tmp_path: Path) -> None:
     # A first sync had no watermark before; the rest is what each commit has, and news.
     assert set(commit.properties) == {*json.loads(text_of("commit-properties.json")), NEWS} - rare
     assert parse_property(commit.properties[NEWS])[0].run == commit.properties[RUN_ID]
+
+
+def test_how_far_a_view_is_has_the_bytes_of_november_2026_and_is_never_read_as_nothing(tmp_path: Path) -> None:
+    """What nobody can read keeps expiry waiting: read as "never filled" it would let the view's snapshot go."""
+    context, table = make_world(tmp_path).context(), "nyc.users é"
+    root = context.region.replica_root
+    uri = f"{own_folder(root, FEATURES)}/user.json"
+    assert read_view_position(context.objects, root, "user", table) is None
+    write_view_position(context, "user", table, 2**62)
+    assert context.objects.read(uri).decode() == text_of("view-position.json")
+    assert read_view_position(context.objects, root, "user", table) == 2**62
+    assert read_view_position(context.objects, root, "user", "nyc.people") is None
+    for text in ('{"table": "nyc.users \u00e9", "at": 1}', '{"table": "x", "snapshot": "1"}', "{", "[]"):
+        context.objects.overwrite(uri, text.encode())
+        with pytest.raises(BrokenMetadata, match="no position of a view"):
+            read_view_position(context.objects, root, "user", table)
+
+
+def test_a_dead_letter_has_the_bytes_of_november_2026(tmp_path: Path) -> None:
+    context = make_world(tmp_path).context()
+    event = text_of("events.jsonl").splitlines()[0].encode()
+    name = text_of("dead-letter.uri.txt").rpartition("/")[2]
+    uri = bury(context, "pager", Message(name[24:-5], "ns.a", event), "HTTP 400 é")
+    assert uri == f"{own_folder(context.region.replica_root, DEAD)}/pager/{name}"
+    written, now = json.loads(text_of("dead-letter.json")), json.loads(context.objects.read(uri))
+    assert list(now) == list(written)
+    assert context.objects.read(uri).decode().replace(now["at"], written["at"]) == text_of("dead-letter.json")
+    context.objects.overwrite(uri, text_of("dead-letter.json").encode())
+    (letter,) = dead_letters(context, "pager")
+    assert (letter.reason, letter.at, letter.file) == ("HTTP 400 é", "2026-11-02T00:00:00+00:00", uri)
+    assert letter.message() == Message(letter.id, "ns.a", event), "byte for byte"
+    for change in ({"event": []}, {"reason": None}):
+        context.objects.overwrite(uri, json.dumps({**written, **change}).encode())
+        with pytest.raises(BrokenMetadata, match=next(iter(change))):
+            list(dead_letters(context, "pager"))

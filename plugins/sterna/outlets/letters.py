@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from sterna.edges.brokers.message import Message
 from sterna.errors import BrokenMetadata, SternaError
+from sterna.json_record import FOREIGN, TEXT, Field, MalformedRecord, Record, Unknown, by_name
 from sterna.registry.folders import DEAD, own_folder
 from sterna.replica.region import RegionContext
 
@@ -24,8 +25,8 @@ class DeadLetter:
         table: what the event is about.
         reason: why it wasn't delivered.
         at: when it was given up (ISO 8601, UTC).
-        file: where it lies.
         event: the event itself.
+        file: where it lies.
     """
 
     outlet: str
@@ -33,8 +34,8 @@ class DeadLetter:
     table: str
     reason: str
     at: str
-    file: str
-    event: dict[str, Any] = field(repr=False)
+    event: Mapping[str, Any] = field(repr=False)
+    file: str = ""
 
     def message(self) -> Message:
         """Return the event as it was to be sent, byte for byte."""
@@ -43,6 +44,20 @@ class DeadLetter:
             return Message(self.id, self.table, text.encode())
         except UnicodeEncodeError:
             return Message(self.id, self.table, json.dumps(self.event, separators=(",", ":")).encode())
+
+
+LETTER: Final = Record(
+    DeadLetter,
+    (
+        Field("outlet", TEXT),
+        Field("id", TEXT),
+        Field("table", TEXT),
+        Field("reason", TEXT),
+        Field("at", TEXT),
+        Field("event", by_name(FOREIGN)),
+    ),
+    Unknown.IGNORE,
+)
 
 
 def bury(context: RegionContext, outlet: str, message: Message, reason: str) -> str:
@@ -58,8 +73,8 @@ def bury(context: RegionContext, outlet: str, message: Message, reason: str) -> 
     moment = "".join(letter for letter in str(event["time"]) if letter not in "-:")
     uri = f"{dead_folder(context, outlet)}/{moment}-{message.id}.json"
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    letter = {"outlet": outlet, "id": message.id, "table": message.table, "reason": reason, "at": at, "event": event}
-    context.objects.write_new(uri, json.dumps(letter).encode())
+    letter = DeadLetter(outlet, message.id, message.table, reason, at, event)
+    context.objects.write_new(uri, json.dumps(LETTER.encode(letter)).encode())
     return uri
 
 
@@ -84,8 +99,7 @@ def dead_letters(context: RegionContext, outlet: str) -> Iterator[DeadLetter]:
         if isinstance(found, SternaError):
             raise found
         try:
-            said = json.loads(found)
-            facts = {name: str(said[name]) for name in ("id", "table", "reason", "at")}
-            yield DeadLetter(outlet, file=uri, event=dict(said["event"]), **facts)
-        except (ValueError, KeyError, TypeError):
-            raise BrokenMetadata("this is no dead letter", file=uri) from None
+            letter = LETTER.loads(found)
+        except MalformedRecord as error:
+            raise BrokenMetadata(f"this is no dead letter: {error}", file=uri) from None
+        yield replace(letter, outlet=outlet, file=uri)

@@ -8,15 +8,32 @@ that lags keeps more than is needed, and never less.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from sterna.errors import ObjectMissing
-from sterna.json_record import parse_json
+from sterna.errors import BrokenMetadata, ObjectMissing
+from sterna.json_record import INTEGER, TEXT, Field, MalformedRecord, Record, Unknown
 from sterna.registry.folders import FEATURES, own_folder
 from sterna.replica.region import RegionContext
 
 if TYPE_CHECKING:
     from sterna.edges.stores.objects import Objects
+
+
+@dataclass(frozen=True)
+class ViewPosition:
+    """How far a view is.
+
+    Args:
+        table: key name of the table that it was filled from.
+        snapshot: the snapshot that its store stands for.
+    """
+
+    table: str
+    snapshot: int
+
+
+POSITION: Final = Record(ViewPosition, (Field("table", TEXT), Field("snapshot", INTEGER)), Unknown.IGNORE)
 
 
 def write_view_position(context: RegionContext, view: str, table: str, snapshot: int) -> None:
@@ -31,7 +48,7 @@ def write_view_position(context: RegionContext, view: str, table: str, snapshot:
     Raises:
         StoreError: the region's store doesn't take it.
     """
-    said = json.dumps({"table": table, "snapshot": snapshot})
+    said = json.dumps(POSITION.encode(ViewPosition(table, snapshot)))
     context.objects.overwrite(_uri(context.region.replica_root, view), said.encode())
 
 
@@ -45,21 +62,18 @@ def read_view_position(objects: Objects, root: str, view: str, table: str) -> in
         table: key name of its table.
 
     Raises:
-        ValueError: it is damaged, or says something twice: how far the view is can't be told.
         StoreError, CredentialError: the region's store can't be used.
+        BrokenMetadata: nobody can read what is there, and which snapshot is needed isn't known: the view's next change
+            writes it anew.
     """
     uri = _uri(root, view)
     try:
-        said = parse_json(objects.read(uri))
-        if said["table"] != table:
-            return None
-        if type(said["snapshot"]) is not int:
-            raise ValueError(f"{uri} names no snapshot")
-        return int(said["snapshot"])
+        position = POSITION.loads(objects.read(uri))
     except ObjectMissing:
         return None
-    except (TypeError, KeyError):
-        raise ValueError(f"{uri} doesn't say which table and snapshot the view stands for") from None
+    except MalformedRecord as error:
+        raise BrokenMetadata(f"this is no position of a view: {error}", table=table, file=uri) from error
+    return position.snapshot if position.table == table else None
 
 
 def _uri(root: str, view: str) -> str:

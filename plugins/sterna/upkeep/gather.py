@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Commit, Content, Key, Put, Reference, key_name
 from sterna.catalog.reader import CatalogReader
-from sterna.errors import Busy, CredentialError, ReferenceNotFound, SternaError, StoreError
+from sterna.errors import BrokenMetadata, Busy, CredentialError, ReferenceNotFound, StoreError
 from sterna.registry.model import SOURCE_BRANCH, Region, Registry
 from sterna.replica.catalog_copy import epoch_of
 from sterna.replica.head import Head, read_head
@@ -125,9 +125,8 @@ def _views(context: RegionContext, settings: Upkeep) -> tuple[tuple[Followed, ..
                 continue
             try:
                 snapshot = read_view_position(context.objects, region.replica_root, view.name, view.table)
-            except (StoreError, CredentialError, ValueError) as error:
-                why = error.message if isinstance(error, SternaError) else str(error)
-                reason = f"how far its view {view.name} of features is can't be read: {why}"
+            except (StoreError, CredentialError, BrokenMetadata) as error:
+                reason = f"how far its view {view.name} of features is can't be read: {error.message}"
                 untold.append(Untold(view.table, region.name, reason))
                 continue
             if snapshot is not None:

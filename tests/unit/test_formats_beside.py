@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 
 import sterna
-from sterna.catalog.model import Commit
+from sterna.catalog.model import Commit, Content, Delete, Put
 from sterna.edges.brokers.message import Message
 from sterna.errors import BrokenMetadata
+from sterna.feed.event import Facts, events_of
 from sterna.json_record import MalformedRecord
 from sterna.outlets.letters import bury, dead_letters
 from sterna.registry.folders import DEAD, EVIDENCE, FEATURES, FOLDERS, HELD, is_own, own_folder, own_place, own_root
-from sterna.replica.head import RUN_ID, bindings_text, counts_text, parse_bindings
+from sterna.replica.head import PLANNED_HASH, RUN_ID, SOURCE_HASH, bindings_text, counts_text, parse_bindings
 from sterna.replica.held_list import DIGEST_FORM, held_list, parse_list
 from sterna.replica.ids import COLLECT_ID, SWEEP_ID, UPKEEP_ID, began, new_id, new_run_id, parse_stamp, stamp
 from sterna.replica.news import (
@@ -291,3 +292,20 @@ def test_a_dead_letter_has_the_bytes_of_november_2026(tmp_path: Path) -> None:
         context.objects.overwrite(uri, json.dumps({**written, **change}).encode())
         with pytest.raises(BrokenMetadata, match=next(iter(change))):
             list(dead_letters(context, "pager"))
+
+
+def test_events_have_the_bytes_of_november_2026() -> None:
+    """Attributes and data in their order: whoever gets an event again gets the same bytes."""
+    puts = tuple(
+        Put(
+            ("ns", name),
+            Content.of({"type": "ICEBERG_TABLE", "metadataLocation": "s3://m", "snapshotId": 4, "id": "x"}),
+        )
+        for name in ("a", "é")
+    )
+    properties = {RUN_ID: "run-1", PLANNED_HASH: "h1", SOURCE_HASH: "w1", NEWS: text_of("news.json")}
+    moment = _UNTIL.replace(microsecond=567890)
+    drops = (Delete(("ns", "c")), Delete(("ns", "d")))
+    commit = Commit("ab" * 32, "cd" * 32, moment, "sterna", "m", properties, (*puts, *drops))
+    events = events_of(commit, Facts(TOLD), "eu", "main_replica_eu")
+    assert b"".join(each.text + b"\n" for each in events) == (_BESIDE / "events.jsonl").read_bytes()

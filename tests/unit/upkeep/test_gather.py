@@ -81,6 +81,15 @@ def test_what_says_nothing_keeps_nothing(world: World) -> None:
     assert gather(refused.context("us"), settings(), after(hours=3))[0].followed == ()
 
 
+def test_a_position_that_nobody_can_read_keeps_its_table(world: World) -> None:
+    write_view_position(world.context(), "user", "ns.users", snapshots(world)[2])
+    root = world.context().region.replica_root
+    world.context().objects.overwrite(f"{root}/_sterna/features/user.json", b'{"table": "ns.users", "at": 1}')
+    facts, _ = gather(world.context("us"), settings(), after(hours=3))
+    assert facts.followed == ()
+    assert len(facts.untold) == 1 and "user" in str(facts.untold[0])
+
+
 def test_a_region_that_cannot_be_asked_keeps_its_views_tables(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     write_view_position(world.context(), "user", "ns.users", snapshots(world)[2])
     real = Objects.read

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -89,12 +90,20 @@ class Record(Generic[T]):
         fields: of the record.
         unknown: what becomes of others.
         carried: with `Unknown.CARRY`: the attribute that keeps them, as JSON text.
+        inlined: by attribute, records whose fields stand among this one's, before its own.
     """
 
     type: Callable[..., T]
     fields: tuple[Field, ...]
     unknown: Unknown = Unknown.REFUSE
     carried: str = ""
+    inlined: Mapping[str, Record[Any]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all fields that stand in the object, in their order."""
+        inner = (name for record in self.inlined.values() for name in record.names)
+        return (*inner, *(each.name for each in self.fields))
 
     @property
     def kind(self) -> Kind[T]:
@@ -103,7 +112,9 @@ class Record(Generic[T]):
 
     def encode(self, value: T) -> dict[str, Any]:
         """Return an object as JSON has it."""
-        found = {}
+        found: dict[str, Any] = {}
+        for attribute, record in self.inlined.items():
+            found |= record.encode(getattr(value, attribute))
         for each in self.fields:
             item = getattr(value, each.argument)
             found[each.name] = item if each.kind.encode is None else each.kind.encode(item)
@@ -123,7 +134,12 @@ class Record(Generic[T]):
         """
         if not isinstance(given, dict):
             raise MalformedRecord(f"{path or 'it'} is no object")
-        found, known = {}, 0
+        found: dict[str, Any] = {}
+        known = 0
+        for attribute, record in self.inlined.items():
+            own = {name: given[name] for name in record.names if name in given}
+            found[attribute] = record.decode(own, path)
+            known += len(own)
         for each in self.fields:
             if each.name in given:
                 known += 1
@@ -149,7 +165,7 @@ class Record(Generic[T]):
         return self.decode(parse_json(text))
 
     def _take_unknown(self, given: Mapping[str, Any], path: str, found: dict[str, Any]) -> None:
-        names = {each.name for each in self.fields}
+        names = set(self.names)
         more = {name: value for name, value in given.items() if name not in names}
         lacks = self.unknown is Unknown.IGNORE and len(given) - len(more) < len(names)
         if self.unknown is Unknown.REFUSE or lacks:
@@ -157,6 +173,49 @@ class Record(Generic[T]):
             raise MalformedRecord(f"{name} is a field that this version doesn't know")
         if self.unknown is Unknown.CARRY:
             found[self.carried] = json.dumps(more, sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class Document(Generic[T]):
+    """How a record stands in a file of its own, with the version of its format.
+
+    A field that an older sterna may leave out of account is added to the record. One that it must understand takes
+    another version.
+
+    Args:
+        record: its fields.
+        version: the value of `version`, which stands beside them; a file with another one is refused.
+        spaced: a space follows each comma and colon.
+        sorted: names stand in their order as text; else the version first, and fields as the record has them.
+        line: the file ends with a line feed.
+    """
+
+    record: Record[T]
+    version: int = 1
+    spaced: bool = False
+    sorted: bool = True
+    line: bool = True
+
+    def dumps(self, value: T) -> bytes:
+        """Return a file's bytes: the same ones for the same object."""
+        told = {"version": self.version, **self.record.encode(value)}
+        separators = None if self.spaced else (",", ":")
+        text = json.dumps(told, separators=separators, sort_keys=self.sorted) + ("\n" if self.line else "")
+        return text.encode()
+
+    def loads(self, text: bytes) -> T:
+        """Return the object that a file has.
+
+        Raises:
+            MalformedRecord: it is of another version, or has no such record.
+        """
+        told = parse_json(text)
+        if not isinstance(told, dict):
+            raise MalformedRecord("it is no object")
+        version = INTEGER.decode(told.pop("version", None), "version")
+        if version != self.version:
+            raise MalformedRecord(f"it is another version's: {version}, and this sterna knows {self.version}")
+        return self.record.decode(told)
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -212,6 +271,21 @@ INTEGER = _scalar(int, "integer", int)  # a number of numpy's is none of JSON's
 FLAG = _scalar(bool, "boolean")
 REAL = Kind(_decode_real, lambda value: value if math.isfinite(value) else None)
 """A number; one without an end is written as null, which only `nullable(REAL)` takes."""
+
+
+def _decode_time(given: Any, path: str) -> datetime:
+    text = TEXT.decode(given, path)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise MalformedRecord(f"{path} is no time of ISO 8601") from None
+    if found.tzinfo is None:
+        raise MalformedRecord(f"{path} is no time with an offset from UTC")
+    return found
+
+
+TIME = Kind(_decode_time, datetime.isoformat)
+"""A moment, as ISO 8601 has it, with its offset from UTC."""
 
 
 def one_of(*texts: str) -> Kind[str]:

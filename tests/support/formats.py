@@ -21,7 +21,7 @@ from sterna.sync.plan.batches import SHARE
 from sterna.upkeep.model import APP, MARK, PRICE_MARK, REGION_MARK
 from sterna.upkeep.records import FOLDER, SWEPT
 from sterna.wap.model import Channel, flow_channel
-from tests.support import formats_beside
+from tests.support import formats_beside, formats_ingest
 
 _UNKNOWN = {
     Unknown.REFUSE: "refused by name",
@@ -60,10 +60,10 @@ def lists() -> str:
 
 def _records() -> Iterable[str]:
     yield "## Records"
-    for title, where, record in RECORDS:
+    for title, where, record in (*RECORDS, *formats_ingest.RECORDS):
         yield from ("", f"### {title}", "")
         yield from _item(f"Where: {where}.")
-        yield from _item(f"Fields: {', '.join(f'`{each.name}`' for each in record.fields)}.")
+        yield from _item(f"Fields: {', '.join(f'`{name}`' for name in record.names) or 'none'}.")
         yield from _item(f"Unknown fields: {_UNKNOWN[record.unknown]}.")
 
 
@@ -87,7 +87,7 @@ def groups() -> dict[str, Sequence[str]]:
 
 def _names() -> Iterable[str]:
     yield from ("", "## Names")
-    for title, names in groups().items():
+    for title, names in {**groups(), **formats_ingest.GROUPS}.items():
         yield from ("", f"### {title}", "")
         yield from _item(f"{', '.join(f'`{each}`' for each in names)}.")
 

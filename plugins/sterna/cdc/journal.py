@@ -16,14 +16,13 @@ reading of the source from its rows on; `resync` begins the next.
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sterna.edges.stores.objects import Objects
 from sterna.edges.stores.writing import create, write_file
@@ -34,6 +33,7 @@ from sterna.json_record import (
     FOREIGN,
     INTEGER,
     TEXT,
+    Document,
     Field,
     MalformedRecord,
     Record,
@@ -41,10 +41,9 @@ from sterna.json_record import (
     by_name,
     many,
     nullable,
-    parse_json,
 )
 
-_VERSION = 1
+T = TypeVar("T")
 _NUMBER = re.compile(r"([0-9]{12})\.json")
 _EPOCH = re.compile(r"[0-9]{6}")
 _TOP = 10**12
@@ -137,7 +136,38 @@ DROP: Final = Record(
     ),
     Unknown.IGNORE,
 )
-"""A version that must understand what it has is another `_VERSION`."""
+DROP_FILE: Final = Document(DROP, spaced=True)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What the file of an epoch that was begun says.
+
+    Args:
+        tables: by `schema.table`, the columns of its key.
+    """
+
+    tables: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """What tables are like, where the source doesn't tell.
+
+    Args:
+        layouts: by `database.table`, as the engine describes it; by "", statements that come before all others.
+    """
+
+    layouts: Mapping[str, Any]
+
+
+BEGUN: Final = Record(Begun, (Field("tables", by_name(many(TEXT))),), Unknown.IGNORE)
+BEGIN_FILE: Final = Document(BEGUN, spaced=True)
+ASKED: Final = Record(dict[str, Any], (), Unknown.IGNORE)
+ASKED_FILE: Final = Document(ASKED, spaced=True)
+"""That it is there says everything: nobody reads it."""
+LAYOUTS: Final = Record(Layouts, (Field("layouts", by_name(FOREIGN)),), Unknown.IGNORE)
+LAYOUTS_FILE: Final = Document(LAYOUTS, spaced=True)
 
 File = tuple[str, Path, int, tuple[Column, ...]]
 """Of a table, a file with rows, how many, and their columns."""
@@ -167,16 +197,21 @@ class Journal:
         Raises:
             BadDrop: its file was changed.
         """
-        told = self._read(f"{self._folder}/{number:06}/begin.json")
-        return None if told is None else Epoch(number, {name: tuple(key) for name, key in told["tables"].items()})
+        uri = f"{self._folder}/{number:06}/begin.json"
+        try:
+            return Epoch(number, _parsed(BEGIN_FILE, "beginning of an epoch", uri, self._objects.read(uri)).tables)
+        except ObjectMissing:
+            return None
 
     def ask(self, number: int) -> None:
         """Ask for an epoch to be begun by whoever reads the source."""
-        create(self._objects, f"{self._folder}/{number:06}/asked.json", _text({}))
+        create(self._objects, f"{self._folder}/{number:06}/asked.json", ASKED_FILE.dumps({}))
 
     def begin(self, epoch: Epoch) -> bool:
         """Write down what an epoch has; say whether nobody did before."""
-        return create(self._objects, f"{self._folder}/{epoch.number:06}/begin.json", _text({"tables": epoch.tables}))
+        return create(
+            self._objects, f"{self._folder}/{epoch.number:06}/begin.json", BEGIN_FILE.dumps(Begun(epoch.tables))
+        )
 
     def drops(self, epoch: int, after: int = 0) -> list[Drop]:
         """Return an epoch's drops in their order.
@@ -238,7 +273,7 @@ class Journal:
     def write_layouts(self, epoch: int, layouts: Mapping[str, Any]) -> str:
         """Write down what tables are like; return where it stands."""
         uri = f"{self._folder}/{epoch:06}/layouts-{uuid.uuid4().hex}.json"
-        create(self._objects, uri, _text({"layouts": layouts}))
+        create(self._objects, uri, LAYOUTS_FILE.dumps(Layouts(layouts)))
         return uri
 
     def layouts(self, drop: Drop) -> dict[str, Any]:
@@ -250,12 +285,12 @@ class Journal:
         """
         if not drop.layouts:
             return {}
-        found: dict[str, Any] = _parsed(drop.layouts, self._objects.read(drop.layouts))["layouts"]
-        return found
+        found = _parsed(LAYOUTS_FILE, "file of tables' layouts", drop.layouts, self._objects.read(drop.layouts))
+        return dict(found.layouts)
 
     def add(self, drop: Drop) -> bool:
         """Make a drop; say whether nobody else has made another one of its number."""
-        return create(self._objects, self._uri(drop.epoch, drop.number), _text(DROP.encode(drop)))
+        return create(self._objects, self._uri(drop.epoch, drop.number), DROP_FILE.dumps(drop))
 
     def _newest_first(self, epoch: int, after: int = 0) -> Iterator[int]:
         listed = (number for number, _ in self._listed(epoch))
@@ -279,10 +314,7 @@ class Journal:
         if isinstance(said, SternaError):
             raise said
         uri = self._uri(epoch, number)
-        try:
-            found = DROP.decode(_parsed(uri, said))
-        except MalformedRecord as error:
-            raise BadDrop(f"this is no drop of a source: {error}", file=uri) from None
+        found = _parsed(DROP_FILE, "drop of a source", uri, said)
         if (found.epoch, found.number) != (epoch, number):
             raise BadDrop("this is another drop of a source", file=uri)
         return found
@@ -290,22 +322,9 @@ class Journal:
     def _uri(self, epoch: int, number: int) -> str:
         return f"{self._drops}/{epoch:06}/{_TOP - number:012}.json"
 
-    def _read(self, uri: str) -> dict[str, Any] | None:
-        try:
-            return _parsed(uri, self._objects.read(uri))
-        except ObjectMissing:
-            return None
 
-
-def _parsed(uri: str, said: bytes) -> dict[str, Any]:
+def _parsed(file: Document[T], what: str, uri: str, said: bytes) -> T:
     try:
-        told: dict[str, Any] = parse_json(said)
-        if told.pop("version") != _VERSION:
-            raise ValueError
-        return told
-    except (ValueError, TypeError, KeyError):
-        raise BadDrop("this is no file of a source's journal, or another version's", file=uri) from None
-
-
-def _text(told: Mapping[str, Any]) -> bytes:
-    return json.dumps({"version": _VERSION, **told}, sort_keys=True, default=dict).encode() + b"\n"
+        return file.loads(said)
+    except MalformedRecord as error:
+        raise BadDrop(f"this is no {what}: {error}", file=uri) from None

@@ -1,21 +1,25 @@
-"""A batch as it stands in the inbox: written before it is staged, created only if absent, and never changed.
+"""What an inbox says of drops and batches: the files beside what came in, and how they stand in JSON.
 
-So a tracker that was lost between staging and publishing can't group the same drops anew. That a batch was rejected
-stands in a file of its own beside it, before the next number is published.
+A batch is written down before it is staged, created only if absent, and never changed. So a tracker that was lost
+between staging and publishing can't group the same drops anew. That a batch was rejected stands in a file of its own
+beside it, before the next number is published.
+
+A batch's file is compared byte for byte, so no field is added to it without another version, and one that this version
+doesn't know is refused. A mark and a rejection are written once, and what they have more is left there.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from sterna.errors import BadDrop
 from sterna.ingest.model import Batch, Drop, Format, Lane, State, batch_id
+from sterna.json_record import INTEGER, TEXT, TIME, Document, Field, Kind, MalformedRecord, Record, Unknown, many
 
-VERSION = 1
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -39,16 +43,76 @@ class BatchFile:
     drops: tuple[Drop, ...]
 
 
+@dataclass(frozen=True)
+class Rejection:
+    """What the file of a rejected batch says.
+
+    Args:
+        id: of the batch.
+        lane: whose drops.
+        number: of the batch.
+        reason: why it was rejected.
+        rejected: when.
+    """
+
+    id: str
+    lane: Lane
+    number: int
+    reason: str
+    rejected: datetime
+
+
+def _decode_format(value: Any, path: str) -> Format:
+    text = TEXT.decode(value, path)
+    if text not in list(Format):
+        raise MalformedRecord(f"{path} is none of {', '.join(Format)}")
+    return Format(text)
+
+
+def _drop_elsewhere(**fields: Any) -> Drop:
+    """Return the drop of a batch's file, which says once for all of them where they go."""
+    return Drop(lane=Lane("", "", ""), **fields)
+
+
+LANE: Final = Record(
+    Lane, (Field("tenant", TEXT), Field("table", TEXT), Field("channel", TEXT), Field("partition", TEXT))
+)
+_DROP_FIELDS = (
+    Field("id", TEXT),
+    Field("key", TEXT),
+    Field("offset", TEXT),
+    Field("format", Kind(_decode_format, str)),
+    Field("bytes", INTEGER),
+    Field("rows", INTEGER),
+    Field("digest", TEXT),
+    Field("uri", TEXT),
+    Field("accepted", TIME),
+)
+DROP_MARK: Final = Record(Drop, _DROP_FIELDS, Unknown.IGNORE, inlined={"lane": LANE})
+BATCH_DROP: Final = Record(_drop_elsewhere, _DROP_FIELDS)
+BATCH_FILE: Final = Record(
+    BatchFile,
+    (
+        Field("id", TEXT),
+        Field("number", INTEGER),
+        Field("closed", TIME),
+        Field("closed_by", TEXT),
+        Field("drops", many(BATCH_DROP.kind)),
+    ),
+    inlined={"lane": LANE},
+)
+REJECTION: Final = Record(
+    Rejection,
+    (Field("id", TEXT), Field("number", INTEGER), Field("reason", TEXT), Field("rejected", TIME)),
+    Unknown.IGNORE,
+    inlined={"lane": LANE},
+)
+
+
 def batch_text(batch: Batch, drops: Sequence[Drop]) -> bytes:
     """Return the file of a batch: the same bytes, whoever writes it."""
-    return _text(
-        {
-            **_head(batch.id, batch.lane, batch.number),
-            "closed": batch.closed.isoformat(),
-            "closed_by": batch.closed_by,
-            "drops": [drop_fields(drop) for drop in drops],
-        }
-    )
+    file = BatchFile(batch.id, batch.lane, batch.number, batch.closed, batch.closed_by, tuple(drops))
+    return Document(BATCH_FILE).dumps(file)
 
 
 def parse_batch(text: bytes, uri: str) -> BatchFile:
@@ -57,43 +121,30 @@ def parse_batch(text: bytes, uri: str) -> BatchFile:
     Raises:
         BadDrop: it is none.
     """
-    try:
-        found = _versioned(text)
-        lane = _lane(found)
-        drops = tuple(parse_fields(each, lane, State.CLOSED, found["id"]) for each in found["drops"])
-        made = BatchFile(
-            found["id"], lane, found["number"], datetime.fromisoformat(found["closed"]), found["closed_by"], drops
-        )
-        if made.id != batch_id(lane.table, lane.channel, made.number):
-            raise ValueError
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise BadDrop("this is no batch's file, or another version's", file=uri) from None
-    return made
+    file = _parsed(BATCH_FILE, "batch's file", text, uri)
+    if file.id != batch_id(file.lane.table, file.lane.channel, file.number):
+        raise BadDrop("this is no batch's file: its id is another batch's", file=uri)
+    drops = (replace(drop, lane=file.lane, state=State.CLOSED, batch=file.id) for drop in file.drops)
+    return replace(file, drops=tuple(drops))
 
 
 def rejected_text(batch: Batch, reason: str, when: datetime) -> bytes:
     """Return the file which says that a batch was rejected."""
-    return _text({**_head(batch.id, batch.lane, batch.number), "reason": reason, "rejected": when.isoformat()})
+    return Document(REJECTION).dumps(Rejection(batch.id, batch.lane, batch.number, reason, when))
 
 
-def parse_rejected(text: bytes, uri: str) -> tuple[str, str, datetime]:
-    """Return whose rejection a file is, why, and when.
+def parse_rejected(text: bytes, uri: str) -> Rejection:
+    """Return what the file of a rejected batch says.
 
     Raises:
         BadDrop: it is none.
     """
-    try:
-        found = _versioned(text)
-        return str(found["id"]), str(found["reason"]), datetime.fromisoformat(found["rejected"])
-    except (ValueError, TypeError, KeyError):
-        raise BadDrop("this is no rejected batch's file, or another version's", file=uri) from None
+    return _parsed(REJECTION, "rejected batch's file", text, uri)
 
 
 def drop_text(drop: Drop) -> bytes:
     """Return a drop's mark, which stands beside its content: it makes a drop of it."""
-    lane = drop.lane
-    where = {"tenant": lane.tenant, "table": lane.table, "channel": lane.channel, "partition": lane.partition}
-    return _text({"version": VERSION, **where, **drop_fields(drop)})
+    return Document(DROP_MARK).dumps(drop)
 
 
 def parse_drop(text: bytes, uri: str) -> Drop:
@@ -102,56 +153,11 @@ def parse_drop(text: bytes, uri: str) -> Drop:
     Raises:
         BadDrop: it is none.
     """
+    return _parsed(DROP_MARK, "drop's mark", text, uri)
+
+
+def _parsed(record: Record[T], what: str, text: bytes, uri: str) -> T:
     try:
-        found = _versioned(text)
-        return parse_fields(found, _lane(found), State.BUFFERED, "")
-    except (ValueError, TypeError, KeyError):
-        raise BadDrop("this is no drop's mark, or another version's", file=uri) from None
-
-
-def drop_fields(drop: Drop) -> dict[str, Any]:
-    """Return what is said of a drop beside its lane, as JSON."""
-    return {
-        "id": drop.id,
-        "key": drop.key,
-        "offset": drop.offset,
-        "format": drop.format.value,
-        "bytes": drop.bytes,
-        "rows": drop.rows,
-        "digest": drop.digest,
-        "uri": drop.uri,
-        "accepted": drop.accepted.isoformat(),
-    }
-
-
-def parse_fields(found: Mapping[str, Any], lane: Lane, state: State, batch: str) -> Drop:
-    """Return the drop of which `drop_fields` are; ValueError, TypeError or KeyError where they are of none."""
-    id, key, offset, digest, uri = (_word(found[name]) for name in ("id", "key", "offset", "digest", "uri"))
-    size, rows, accepted = int(found["bytes"]), int(found["rows"]), datetime.fromisoformat(found["accepted"])
-    return Drop(id, lane, key, offset, Format(found["format"]), size, rows, digest, uri, accepted, state, batch)
-
-
-def _head(id: str, lane: Lane, number: int) -> dict[str, Any]:
-    where = {"tenant": lane.tenant, "table": lane.table, "channel": lane.channel, "partition": lane.partition}
-    return {"version": VERSION, "id": id, **where, "number": number}
-
-
-def _lane(found: Mapping[str, Any]) -> Lane:
-    return Lane(*(_word(found[name]) for name in ("tenant", "table", "channel", "partition")))
-
-
-def _word(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError
-    return value
-
-
-def _versioned(text: bytes) -> dict[str, Any]:
-    found = json.loads(text)
-    if not isinstance(found, dict) or found.get("version") != VERSION:
-        raise ValueError
-    return found
-
-
-def _text(fields: Mapping[str, Any]) -> bytes:
-    return json.dumps(fields, separators=(",", ":"), sort_keys=True).encode() + b"\n"
+        return Document(record).loads(text)
+    except MalformedRecord as error:
+        raise BadDrop(f"this is no {what}: {error}", file=uri) from None

@@ -15,7 +15,7 @@ from pathlib import Path
 from sterna.edges.stores.objects import Objects
 from sterna.edges.stores.writing import create, write_file
 from sterna.errors import ObjectMissing, TrackerContradicts
-from sterna.ingest.batch_file import batch_text, drop_text, parse_drop, rejected_text
+from sterna.ingest.batch_file import batch_text, drop_text, parse_batch, parse_drop, rejected_text
 from sterna.ingest.model import Batch, Drop, Format, Lane, drop_id
 from sterna.ingest.places import batch_uri, data_uri, drop_uri, rejected_uri
 from sterna.ingest.tracker import Tracker, refuse_other
@@ -139,14 +139,17 @@ def write_batch_file(objects: Objects, inbox: str, batch: Batch, drops: Sequence
 
     Raises:
         TrackerContradicts: the number stands for another batch already: the tracker isn't what it was.
+        BadDrop: what stands there is no batch's file, or has what this version doesn't know.
         StoreUnreachable, StoreDenied: it isn't written down, and must not be staged.
     """
     uri, text = batch_uri(inbox, batch.lane, batch.number), batch_text(batch, drops)
     if batch.number <= mark:
-        known = objects.size(uri) is not None and objects.read(uri) == text
+        there = objects.read(uri) if objects.size(uri) is not None else None
     else:
-        known = create(objects, uri, text) or objects.read(uri) == text
-    if not known:
+        there = text if create(objects, uri, text) else objects.read(uri)
+    if there != text:
+        if there is not None:
+            parse_batch(there, uri)
         raise TrackerContradicts(
             f"number {batch.number} of channel {batch.lane.channel} stands for another batch already",
             table=batch.lane.table,

@@ -191,7 +191,7 @@ def _seen(pool: PostgresPool) -> tuple[str, datetime, datetime]:
 def _write_seen(pool: PostgresPool, hash: str, at: datetime) -> None:
     with pool.connection() as connection:
         connection.execute(
-            "INSERT INTO sterna_ingest_seen VALUES (1, %s, %s) "
+            "INSERT INTO sterna_ingest_seen (one, hash, at) VALUES (1, %s, %s) "
             "ON CONFLICT (one) DO UPDATE SET hash = excluded.hash, at = excluded.at",
             (hash, at),
         )

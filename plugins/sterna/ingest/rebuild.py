@@ -116,8 +116,8 @@ def read_inbox(objects: Objects, inbox: str) -> Found:
             drop = parse_drop(text, uri)
             found.drops[drop.id] = drop
         elif uri.endswith(REJECTED_ENDING):
-            id, reason, when = parse_rejected(text, uri)
-            found.rejected[id] = reason, when
+            rejection = parse_rejected(text, uri)
+            found.rejected[rejection.id] = rejection.reason, rejection.rejected
         else:
             found.batches.append(parse_batch(text, uri))
     # A batch's file says of its drops all that their own marks do.

@@ -1,8 +1,8 @@
-"""Rows of the tracker as drops and batches."""
+"""Rows of the tracker as drops and batches: by the names of their columns, wherever those stand."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sterna.ingest.model import Batch, Drop, Format, Lane, State
@@ -23,23 +23,75 @@ DROPS = "sterna_ingest_drop d LEFT JOIN sterna_ingest_batch b ON b.id = d.batch"
 
 
 def batch_of(row: Sequence[Any]) -> Batch:
-    """Return the batch of a row."""
-    return Batch(row[0], Lane(*row[1:5]), row[5], State(row[6]), *row[7:])
+    """Return the batch of a row that has the columns `BATCH`."""
+    columns = dict(zip(_BATCH, row, strict=True))
+    return Batch(
+        id=columns["id"],
+        lane=_lane_of(columns),
+        number=columns["number"],
+        state=State(columns["state"]),
+        files=columns["files"],
+        bytes=columns["bytes"],
+        rows=columns["rows"],
+        closed=columns["closed"],
+        closed_by=columns["closed_by"],
+        oldest=columns["oldest"],
+        snapshot=columns["snapshot"],
+        commit=columns["commit_hash"],
+        reason=columns["reason"],
+        attempts=columns["attempts"],
+        settled=columns["settled"],
+        worker=columns["worker"],
+        leased_until=columns["leased_until"],
+    )
 
 
 def drop_of(row: Sequence[Any]) -> Drop:
-    """Return the drop of a row."""
-    id, tenant, table, channel, partition, key, offset, format, size, rows, digest, uri, accepted, state, batch = row
-    lane = Lane(tenant, table, channel, partition)
-    return Drop(id, lane, key, offset, Format(format), size, rows, digest, uri, accepted, State(state), batch)
+    """Return the drop of a row that has the columns `DROP`."""
+    columns = dict(zip((*_DROP, "state", "batch"), row, strict=True))
+    return Drop(
+        id=columns["id"],
+        lane=_lane_of(columns),
+        key=columns["key"],
+        offset=columns["token"],
+        format=Format(columns["format"]),
+        bytes=columns["bytes"],
+        rows=columns["rows"],
+        digest=columns["digest"],
+        uri=columns["uri"],
+        accepted=columns["accepted"],
+        state=State(columns["state"]),
+        batch=columns["batch"],
+    )
 
 
 def drop_row(drop: Drop) -> tuple[Any, ...]:
-    """Return a drop's values, in the order of the columns from `id` to `accepted`."""
-    lane = drop.lane
-    where = (lane.tenant, lane.table, lane.channel, lane.partition)
-    content = (drop.format.value, drop.bytes, drop.rows, drop.digest, drop.uri, drop.accepted)
-    return (drop.id, *where, drop.key, drop.offset, *content)
+    """Return a drop's values, in the order of `DROP_COLUMNS`."""
+    columns = {
+        "id": drop.id,
+        "tenant": drop.lane.tenant,
+        "table_name": drop.lane.table,
+        "channel": drop.lane.channel,
+        "partition": drop.lane.partition,
+        "key": drop.key,
+        "token": drop.offset,
+        "format": drop.format.value,
+        "bytes": drop.bytes,
+        "rows": drop.rows,
+        "digest": drop.digest,
+        "uri": drop.uri,
+        "accepted": drop.accepted,
+    }
+    return tuple(columns[name] for name in _DROP)
+
+
+def _lane_of(columns: Mapping[str, Any]) -> Lane:
+    return Lane(
+        tenant=columns["tenant"],
+        table=columns["table_name"],
+        channel=columns["channel"],
+        partition=columns["partition"],
+    )
 
 
 INSERT_DROP = (

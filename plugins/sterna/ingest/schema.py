@@ -6,13 +6,15 @@ takes for published would never be. So the inbox and the tracker know one anothe
 
 from __future__ import annotations
 
-import json
 import secrets
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from sterna.edges.postgres.pool import PostgresPool
 from sterna.edges.stores.objects import Objects
 from sterna.errors import ObjectMissing, TrackerLost, TrackerTooNew
+from sterna.json_record import TEXT, Document, Field, MalformedRecord, Record, Unknown
 
 if TYPE_CHECKING:
     from sterna.edges.postgres.limits import LimitedConnection
@@ -20,48 +22,120 @@ if TYPE_CHECKING:
 VERSION = 1
 MAKING = 0x73746E61_0001  # advisory locks: who makes the tables,
 CLOSING = 0x73746E61_0002  # and who closes batches (shared), or makes the tracker anew (alone)
-_TABLES = """
-CREATE TABLE sterna_ingest_version (version int NOT NULL, tracker text NOT NULL);
-CREATE TABLE sterna_ingest_channel (
-    tenant text NOT NULL, table_name text NOT NULL, channel text NOT NULL, next bigint NOT NULL DEFAULT 1,
-    PRIMARY KEY (table_name, channel)
-);
-CREATE TABLE sterna_ingest_batch (
-    id text PRIMARY KEY,
-    tenant text NOT NULL, table_name text NOT NULL, channel text NOT NULL, partition text NOT NULL,
-    number bigint NOT NULL, state text NOT NULL CHECK (state IN ('closed', 'staged', 'published', 'rejected')),
-    files int NOT NULL, bytes bigint NOT NULL, rows bigint NOT NULL,
-    closed timestamptz NOT NULL, closed_by text NOT NULL, oldest timestamptz NOT NULL,
-    snapshot bigint, commit_hash text NOT NULL DEFAULT '', reason text NOT NULL DEFAULT '',
-    attempts int NOT NULL DEFAULT 0, settled timestamptz,
-    worker text NOT NULL DEFAULT '', leased_until timestamptz,
-    UNIQUE (table_name, channel, number)
-);
-CREATE INDEX ON sterna_ingest_batch (closed, number) WHERE state IN ('closed', 'staged');
-CREATE INDEX ON sterna_ingest_batch (tenant, closed);
-CREATE TABLE sterna_ingest_drop (
-    id text PRIMARY KEY, sequence bigserial UNIQUE,
-    tenant text NOT NULL, table_name text NOT NULL, channel text NOT NULL, partition text NOT NULL,
-    key text NOT NULL, token text NOT NULL, format text NOT NULL, bytes bigint NOT NULL, rows bigint NOT NULL,
-    digest text NOT NULL, uri text NOT NULL, accepted timestamptz NOT NULL,
-    taken timestamptz NOT NULL DEFAULT clock_timestamp(), batch text REFERENCES sterna_ingest_batch (id)
-);
-CREATE INDEX ON sterna_ingest_drop (tenant, table_name, channel, partition, sequence) WHERE batch IS NULL;
-CREATE INDEX ON sterna_ingest_drop (batch, sequence);
-CREATE INDEX ON sterna_ingest_drop (channel, table_name, sequence);
-CREATE INDEX ON sterna_ingest_drop (tenant, taken) INCLUDE (bytes);
-CREATE TABLE sterna_ingest_served (
-    batch text NOT NULL, region text NOT NULL, since timestamptz NOT NULL,
-    PRIMARY KEY (batch, region)
-);
-"""
-# What an earlier sterna didn't make: up to which commit of `main` settled batches were looked for.
-_LATER = """
-CREATE TABLE sterna_ingest_seen (
-    one int PRIMARY KEY CHECK (one = 1), hash text NOT NULL, at timestamptz NOT NULL
-);
-CREATE INDEX ON sterna_ingest_batch (settled);
-"""
+
+
+@dataclass(frozen=True)
+class TrackerTable:
+    """A table of the tracker.
+
+    Args:
+        name: its name.
+        columns: by name, the type and what else the database is told of it.
+        constraints: of the table as a whole.
+        indexes: what follows the table's name in their statements.
+        later: the first version of sterna with a tracker didn't make it, so it may be missing.
+    """
+
+    name: str
+    columns: Mapping[str, str]
+    constraints: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = ()
+    later: bool = False
+
+    @property
+    def statements(self) -> Iterator[str]:
+        """The statements that make it."""
+        columns = (f"{name} {kind}" for name, kind in self.columns.items())
+        yield f"CREATE TABLE {self.name} ({', '.join([*columns, *self.constraints])})"
+        for index in self.indexes:
+            yield f"CREATE INDEX ON {self.name} {index}"
+
+
+_TEXT, _NUMBER, _TIME = "text NOT NULL", "bigint NOT NULL", "timestamptz NOT NULL"
+_LANE = {"tenant": _TEXT, "table_name": _TEXT, "channel": _TEXT, "partition": _TEXT}
+TABLES: Final = (
+    TrackerTable("sterna_ingest_version", {"version": "int NOT NULL", "tracker": _TEXT}),
+    TrackerTable(
+        "sterna_ingest_channel",
+        {"tenant": _TEXT, "table_name": _TEXT, "channel": _TEXT, "next": "bigint NOT NULL DEFAULT 1"},
+        ("PRIMARY KEY (table_name, channel)",),
+    ),
+    TrackerTable(
+        "sterna_ingest_batch",
+        {
+            "id": "text PRIMARY KEY",
+            **_LANE,
+            "number": _NUMBER,
+            "state": "text NOT NULL CHECK (state IN ('closed', 'staged', 'published', 'rejected'))",
+            "files": "int NOT NULL",
+            "bytes": _NUMBER,
+            "rows": _NUMBER,
+            "closed": _TIME,
+            "closed_by": _TEXT,
+            "oldest": _TIME,
+            "snapshot": "bigint",
+            "commit_hash": "text NOT NULL DEFAULT ''",
+            "reason": "text NOT NULL DEFAULT ''",
+            "attempts": "int NOT NULL DEFAULT 0",
+            "settled": "timestamptz",
+            "worker": "text NOT NULL DEFAULT ''",
+            "leased_until": "timestamptz",
+        },
+        ("UNIQUE (table_name, channel, number)",),
+        ("(closed, number) WHERE state IN ('closed', 'staged')", "(tenant, closed)"),
+    ),
+    TrackerTable(
+        "sterna_ingest_drop",
+        {
+            "id": "text PRIMARY KEY",
+            "sequence": "bigserial UNIQUE",
+            **_LANE,
+            "key": _TEXT,
+            "token": _TEXT,
+            "format": _TEXT,
+            "bytes": _NUMBER,
+            "rows": _NUMBER,
+            "digest": _TEXT,
+            "uri": _TEXT,
+            "accepted": _TIME,
+            "taken": "timestamptz NOT NULL DEFAULT clock_timestamp()",
+            "batch": "text REFERENCES sterna_ingest_batch (id)",
+        },
+        indexes=(
+            "(tenant, table_name, channel, partition, sequence) WHERE batch IS NULL",
+            "(batch, sequence)",
+            "(channel, table_name, sequence)",
+            "(tenant, taken) INCLUDE (bytes)",
+        ),
+    ),
+    TrackerTable(
+        "sterna_ingest_served", {"batch": _TEXT, "region": _TEXT, "since": _TIME}, ("PRIMARY KEY (batch, region)",)
+    ),
+    # Up to which commit of `main` settled batches were looked for.
+    TrackerTable(
+        "sterna_ingest_seen",
+        {"one": "int PRIMARY KEY CHECK (one = 1)", "hash": _TEXT, "at": _TIME},
+        later=True,
+    ),
+)
+"""A column that an older sterna may leave out of account is added to a table. One that it must understand takes another
+`VERSION`."""
+_LATER_INDEX = "CREATE INDEX ON sterna_ingest_batch (settled)"  # made with the later table
+
+
+@dataclass(frozen=True)
+class Marker:
+    """Which tracker has an inbox's index, as the inbox says it.
+
+    Args:
+        tracker: the tracker's id, which stands in its table `sterna_ingest_version`, too.
+    """
+
+    tracker: str
+
+
+MARKER: Final = Record(Marker, (Field("tracker", TEXT),), Unknown.IGNORE)
+MARKER_FILE: Final = Document(MARKER, VERSION, spaced=True, sorted=False, line=False)
 
 
 def marker_uri(inbox: str) -> str:
@@ -119,11 +193,10 @@ def _make(pool: PostgresPool, objects: Objects, inbox: str, *, anew: bool) -> st
         if known and not anew and _is_used(objects, inbox):
             raise _lost(pool, inbox)
         tracker = known or secrets.token_hex(16)
-        connection.execute(_TABLES)
-        connection.execute("INSERT INTO sterna_ingest_version VALUES (%s, %s)", (VERSION, tracker))
+        _create(connection, later=False)
+        connection.execute("INSERT INTO sterna_ingest_version (version, tracker) VALUES (%s, %s)", (VERSION, tracker))
         # Within the transaction: without the marker there are no tables.
-        text = json.dumps({"version": VERSION, "tracker": tracker}).encode()
-        objects.write_new(marker_uri(inbox), text)
+        objects.write_new(marker_uri(inbox), MARKER_FILE.dumps(Marker(tracker)))
     return tracker
 
 
@@ -134,7 +207,15 @@ def _add_later(pool: PostgresPool) -> None:
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (MAKING,))
             if not _has(connection, "sterna_ingest_seen"):
-                connection.execute(_LATER)
+                _create(connection, later=True)
+                connection.execute(_LATER_INDEX)
+
+
+def _create(connection: LimitedConnection, *, later: bool) -> None:
+    for table in TABLES:
+        if table.later == later:
+            for statement in table.statements:
+                connection.execute(statement)
 
 
 def _is_used(objects: Objects, inbox: str) -> bool:
@@ -165,8 +246,8 @@ def _known(objects: Objects, inbox: str) -> str:
     except ObjectMissing:
         return ""
     try:
-        return str(json.loads(text)["tracker"])
-    except (ValueError, KeyError, TypeError):
+        return MARKER_FILE.loads(text).tracker
+    except MalformedRecord:
         return "unknown"
 
 

@@ -93,7 +93,8 @@ class ServedLook:
         if served and commit is not None:
             with self._ingest.pool.connection() as connection, connection.cursor() as cursor:
                 cursor.executemany(
-                    "INSERT INTO sterna_ingest_served VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
+                    "INSERT INTO sterna_ingest_served (batch, region, since) VALUES (%s, %s, %s) "
+                    "ON CONFLICT DO NOTHING",
                     [(each.id, region, commit.commit_time) for each in served],
                 )
         self._heads[region] = marks.head
@@ -121,7 +122,8 @@ class ServedLook:
         if whole:
             with self._ingest.pool.connection() as connection, connection.cursor() as cursor:
                 cursor.executemany(
-                    "INSERT INTO sterna_ingest_served VALUES (%s, %s, clock_timestamp()) ON CONFLICT DO NOTHING",
+                    "INSERT INTO sterna_ingest_served (batch, region, since) VALUES (%s, %s, clock_timestamp()) "
+                    "ON CONFLICT DO NOTHING",
                     [(id, _ALL) for id in whole],
                 )
 

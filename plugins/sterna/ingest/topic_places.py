@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Final
 
 from sterna.edges.brokers.arrived import Source
 from sterna.edges.stores.writing import create
@@ -13,9 +11,27 @@ from sterna.errors import BadDrop, MessagesGone, TopicRecreated, UsageError
 from sterna.ingest.model import TOPIC_CHANNEL, Lane, channel_name
 from sterna.ingest.places import topic_uri
 from sterna.ingest.region import RegionIngest
+from sterna.json_record import INTEGER, TEXT, Document, Field, MalformedRecord, Record, Unknown
 from sterna.services.topics import Topic
 
-_VERSION = 1
+
+@dataclass(frozen=True)
+class Anchor:
+    """Which topic a channel reads a partition of, and from where: the first to read it wrote it down.
+
+    Args:
+        topic: its name at the brokers.
+        id: the brokers' id of it: one that is made anew has another.
+        begin: the offset at which reading began.
+    """
+
+    topic: str
+    id: str
+    begin: int
+
+
+ANCHOR: Final = Record(Anchor, (Field("topic", TEXT), Field("id", TEXT), Field("begin", INTEGER)), Unknown.IGNORE)
+ANCHOR_FILE: Final = Document(ANCHOR, spaced=True)
 
 
 @dataclass(frozen=True)
@@ -52,7 +68,7 @@ class TopicPlaces:
 
     ingest: RegionIngest
     topic: Topic
-    _anchors: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _anchors: dict[int, Anchor] = field(default_factory=dict)
 
     def lane(self, partition: int) -> Lane:
         """Return the lane of a partition's drops."""
@@ -70,7 +86,7 @@ class TopicPlaces:
         low, high = source.bounds(partition)
         anchor = self._anchor(source, partition, self.topic.begin.get(partition, low))
         self.refuse_other(source, partition)
-        place = self.known(partition, anchor["begin"], follow=True)
+        place = self.known(partition, anchor.begin, follow=True)
         refuse_gone(self.topic, partition, place, low, high)
         return place
 
@@ -93,32 +109,29 @@ class TopicPlaces:
         if anchor is not None:
             refuse_recreated(self.topic, anchor, source.id())
 
-    def anchor(self, partition: int) -> dict[str, Any] | None:
+    def anchor(self, partition: int) -> Anchor | None:
         """Return what is written down of a partition: its topic, and where it began; None: nothing."""
         return self._read(partition)
 
-    def _anchor(self, source: Source, partition: int, begin: int) -> dict[str, Any]:
+    def _anchor(self, source: Source, partition: int, begin: int) -> Anchor:
         if (found := self._anchors.get(partition)) is None:
-            text = {"version": _VERSION, "topic": self.topic.whole_topic, "id": source.id(), "begin": begin}
+            text = ANCHOR_FILE.dumps(Anchor(self.topic.whole_topic, source.id(), begin))
             uri = topic_uri(self.ingest.own.inbox, self.lane(partition))
             # Of two who begin at once one decides where.
-            create(self.ingest.objects, uri, json.dumps(text, sort_keys=True).encode() + b"\n")
+            create(self.ingest.objects, uri, text)
             found = self._read(partition)
             assert found is not None
             self._anchors[partition] = found
         return found
 
-    def _read(self, partition: int) -> dict[str, Any] | None:
+    def _read(self, partition: int) -> Anchor | None:
         uri = topic_uri(self.ingest.own.inbox, self.lane(partition))
         if self.ingest.objects.size(uri) is None:
             return None
         try:
-            found: dict[str, Any] = json.loads(self.ingest.objects.read(uri))
-            if found["version"] != _VERSION or not isinstance(found["begin"], int):
-                raise ValueError
-            return {**found, "id": str(found["id"]), "topic": str(found["topic"])}
-        except (ValueError, TypeError, KeyError):
-            raise BadDrop("this is no topic's file, or another version's", file=uri) from None
+            return ANCHOR_FILE.loads(self.ingest.objects.read(uri))
+        except MalformedRecord as error:
+            raise BadDrop(f"this is no topic's file: {error}", file=uri) from None
 
 
 def look_at_topic(ingest: RegionIngest, topic: Topic, source: Source) -> list[PartitionStanding]:
@@ -135,7 +148,7 @@ def look_at_topic(ingest: RegionIngest, topic: Topic, source: Source) -> list[Pa
         if anchor is not None:
             try:
                 refuse_recreated(topic, anchor, id)
-                place = places.known(partition, anchor["begin"], follow=False)
+                place = places.known(partition, anchor.begin, follow=False)
                 refuse_gone(topic, partition, place, low, high)
             except (TopicRecreated, MessagesGone) as error:
                 problem = f"{type(error).__name__}: {error}"
@@ -145,15 +158,15 @@ def look_at_topic(ingest: RegionIngest, topic: Topic, source: Source) -> list[Pa
     return found
 
 
-def refuse_recreated(topic: Topic, anchor: Mapping[str, Any], id: str) -> None:
+def refuse_recreated(topic: Topic, anchor: Anchor, id: str) -> None:
     """See that a topic is the one of which an inbox has messages.
 
     Raises:
         TopicRecreated: it isn't.
     """
-    if anchor["topic"] != topic.whole_topic or anchor["id"] != id:
+    if anchor.topic != topic.whole_topic or anchor.id != id:
         raise TopicRecreated(
-            f"the topic {topic.whole_topic} is another one than {anchor['topic']} was, of which {topic.name} has rows: "
+            f"the topic {topic.whole_topic} is another one than {anchor.topic} was, of which {topic.name} has rows: "
             "it was deleted and made anew",
             table=topic.into,
             hint="give ingest.topics another name for it: then it is read from its beginning",
@@ -195,7 +208,12 @@ def open_topic(ingest: RegionIngest, topic: Topic) -> Source:
     credential = None
     if topic.brokers_credential_id is not None and ingest.context is not None:
         credential = ingest.context.secrets(topic.brokers_credential_id)
-    return KafkaSource(topic, f"sterna-{ingest.name}-{topic.name}", credential)
+    return KafkaSource(topic, consumer_group(ingest.name, topic.name), credential)
+
+
+def consumer_group(region: str, topic: str) -> str:
+    """Return the consumer group by which a region reads a topic, as the services file calls that."""
+    return f"sterna-{region}-{topic}"
 
 
 def drop_key(first: int) -> str:

@@ -6,6 +6,7 @@ import json
 import secrets
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -258,7 +259,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read(opened: Opened, broker: Kafk
     reader = reading(ingest, at_once=False)
     until(reader, lambda: len(drops(ingest)) == 1)
     places = reader._places
-    places._anchors[0] = {**places._anchors[0], "id": "another"}
+    places._anchors[0] = replace(places._anchors[0], id="another")
     put(broker, topic, {"n": 1})
     with pytest.raises(TopicRecreated, match=topic):
         until(reader, lambda: False)

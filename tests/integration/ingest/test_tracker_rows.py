@@ -1,0 +1,150 @@
+"""The tracker's tables and rows are those of November 2026, and are read by the names of their columns.
+
+`tests/data/written-2026-11/ingest` has what a Postgres said of the tables that the code of that month had made, and the
+rows that it had written. What a newer version adds to a table, or where a column stands in it, changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from sterna.errors import TrackerLost, TrackerTooNew
+from sterna.ingest.lost import _seen, _write_seen
+from sterna.ingest.model import Batch, State
+from sterna.ingest.records import INSERT_DROP, drop_row
+from sterna.ingest.schema import MARKER_FILE, TABLES, Marker, marker_uri, prepare
+from tests.support.ingest import Door
+from tests.support.records_ingest import AT, BATCH_ID, CLOSED, DROPS
+
+_FOLDER = Path(__file__).parents[2] / "data" / "written-2026-11" / "ingest"
+_ROWS = (_FOLDER / "tracker-rows.sql").read_text()
+_CATALOG = """
+SELECT line FROM (
+SELECT c.relname || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod)
+  || CASE WHEN a.attnotnull THEN ' NOT NULL' ELSE '' END
+  || coalesce(' DEFAULT ' || pg_get_expr(d.adbin, d.adrelid), '') AS line, 1 AS kind, c.relname AS t, a.attnum AS n
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace
+UNION ALL
+SELECT conrelid::regclass || ' ' || pg_get_constraintdef(oid), 2, conrelid::regclass::text, 0
+FROM pg_constraint WHERE connamespace = 'public'::regnamespace AND contype <> 'n'
+UNION ALL
+SELECT indexdef, 3, tablename, 0 FROM pg_indexes WHERE schemaname = 'public'
+) listed ORDER BY kind, t, n, line
+"""
+_BATCH = replace(
+    CLOSED,
+    state=State.REJECTED,
+    rows=4,
+    snapshot=5316,
+    commit="c0ffee",
+    reason="no é",
+    attempts=2,
+    settled=AT + timedelta(hours=1),
+    worker="w-1",
+    leased_until=AT + timedelta(hours=2),
+)
+_TAKEN = (replace(DROPS[0], state=State.REJECTED, batch=BATCH_ID), DROPS[1])
+
+
+def _load(eu: Door, rows: str = _ROWS) -> None:
+    with eu.pool.connection() as connection:
+        for statement in rows.splitlines():
+            if "sterna_ingest_version" not in statement:
+                connection.execute(statement.encode())
+
+
+def _dump(eu: Door) -> str:
+    """Return all rows as statements, by the database's own quoting."""
+    lines = []
+    with eu.pool.connection() as connection:
+        for table in TABLES:
+            values = ", ".join(f"quote_nullable({name})" for name in table.columns)
+            for row in connection.execute(f"SELECT {values} FROM {table.name} ORDER BY 1 DESC".encode()).fetchall():
+                lines.append(f"INSERT INTO {table.name} ({', '.join(table.columns)}) VALUES ({', '.join(row)});\n")
+    return "".join(lines)
+
+
+def _read(eu: Door) -> tuple[Batch | None, list[object]]:
+    return eu.tracker.batch(BATCH_ID), [eu.tracker.drop(drop.id) for drop in _TAKEN]
+
+
+def test_the_tables_are_those_of_november_2026(eu: Door) -> None:
+    with eu.pool.connection() as connection:
+        lines = [row[0] for row in connection.execute(_CATALOG.encode()).fetchall()]
+    assert lines == (_FOLDER / "tracker-schema.txt").read_text().splitlines()
+
+
+def test_rows_of_november_2026_are_read(eu: Door) -> None:
+    _load(eu)
+    assert _read(eu) == (_BATCH, list(_TAKEN))
+    assert eu.queue.drops_of(BATCH_ID) == [_TAKEN[0]]
+    assert _seen(eu.pool)[:2] == ("c0ffee", AT)
+
+
+def test_rows_are_written_as_in_november_2026(eu: Door) -> None:
+    with eu.pool.connection() as connection:
+        for drop in DROPS[:2]:
+            connection.execute(INSERT_DROP, drop_row(drop))
+    (row,) = (line for line in _ROWS.splitlines() if "INTO sterna_ingest_batch" in line)
+    channel = next(line for line in _ROWS.splitlines() if "INTO sterna_ingest_channel" in line)
+    served = next(line for line in _ROWS.splitlines() if "INTO sterna_ingest_served" in line)
+    _load(eu, "\n".join([channel, row, served]))
+    _write_seen(eu.pool, "c0ffee", AT)
+    with eu.pool.connection() as connection:
+        connection.execute("UPDATE sterna_ingest_drop SET taken = accepted")
+        connection.execute("UPDATE sterna_ingest_drop SET batch = %s WHERE id = %s", (BATCH_ID, DROPS[0].id))
+        connection.execute("UPDATE sterna_ingest_version SET tracker = %s", ("0f" * 16,))
+    assert _dump(eu) == _ROWS
+
+
+def test_where_a_column_stands_and_what_a_newer_version_adds_changes_nothing(eu: Door) -> None:
+    with eu.pool.connection() as connection:
+        for table in ("sterna_ingest_served", "sterna_ingest_drop", "sterna_ingest_batch", "sterna_ingest_seen"):
+            connection.execute(f"DROP TABLE {table}".encode())
+        for table in TABLES:
+            if table.name not in ("sterna_ingest_version", "sterna_ingest_channel"):
+                turned = dict([("newer", "text NOT NULL DEFAULT 'x'"), *reversed(table.columns.items())])
+                for statement in replace(table, columns=turned).statements:
+                    connection.execute(statement.encode())
+    _load(eu)
+    assert _read(eu) == (_BATCH, list(_TAKEN))
+    with eu.pool.connection() as connection:
+        connection.execute("SELECT setval('sterna_ingest_drop_sequence_seq', 100)")
+    assert eu.drop(b"[]\n", key="k").state is State.BUFFERED
+    closed = eu.close(asked=True)
+    assert len(closed) == 2 and [eu.tracker.batch(batch.id) for batch in closed] == closed
+    _write_seen(eu.pool, "d0d0", AT)
+    assert _seen(eu.pool)[:2] == ("d0d0", AT)
+
+
+@pytest.mark.parametrize("column", ["commit_hash", "reason", "leased_until"])
+def test_a_column_that_is_absent_is_not_read_as_empty(eu: Door, column: str) -> None:
+    from sterna.errors import DatabaseRefused
+
+    _load(eu)
+    with eu.pool.connection() as connection:
+        connection.execute(f"ALTER TABLE sterna_ingest_batch RENAME COLUMN {column} TO other".encode())
+    with pytest.raises(DatabaseRefused, match=column):
+        eu.tracker.batch(BATCH_ID)
+
+
+def test_the_marker_is_that_of_november_2026_and_another_versions_is_none(eu: Door) -> None:
+    uri = marker_uri(eu.inbox)
+    with eu.pool.connection() as connection:
+        row = connection.execute("SELECT tracker FROM sterna_ingest_version").fetchone()
+    assert row is not None
+    assert eu.objects.read(uri) == b'{"version": 1, "tracker": "%s"}' % row[0].encode()
+    path = Path(uri.removeprefix("file://"))
+    path.write_bytes(MARKER_FILE.dumps(Marker(row[0])).replace(b": 1", b": 2"))
+    with pytest.raises(TrackerLost):
+        prepare(eu.pool, eu.objects, eu.inbox)
+    with eu.pool.connection() as connection:
+        connection.execute("UPDATE sterna_ingest_version SET version = 2")
+    with pytest.raises(TrackerTooNew):
+        prepare(eu.pool, eu.objects, eu.inbox)

@@ -1,0 +1,33 @@
+"""What `docs/formats.md` lists of ingestion and change capture, as the code has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sterna.cdc.journal import ASKED, BEGUN, LAYOUTS
+from sterna.ingest.batch_file import BATCH_DROP, BATCH_FILE, DROP_MARK, REJECTION
+from sterna.ingest.schema import MARKER, TABLES
+from sterna.ingest.topic_places import ANCHOR
+from sterna.json_record import Record
+
+_V1 = "with `version` 1"
+_TABLE = "`<inbox>/<tenant>/<table>"
+RECORDS: Sequence[tuple[str, str, Record[object]]] = (
+    ("The mark of a drop", f"{_TABLE}/<id[:2]>/<id>.drop.json`, {_V1}", DROP_MARK),
+    (
+        "A batch",
+        f"{_TABLE}/_batches/<channel>/<number>.json`, {_V1}; it is compared byte for byte",
+        BATCH_FILE,
+    ),
+    ("A drop in it", "in a batch, which says where its drops go", BATCH_DROP),
+    ("A rejected batch", f"{_TABLE}/_batches/<channel>/<number>.rejected.json`, {_V1}", REJECTION),
+    ("A topic's partition", f"{_TABLE}/_topics/<channel>.json`, {_V1}", ANCHOR),
+    ("The tracker of an inbox", f"`<inbox>/_tracker.json`, {_V1}", MARKER),
+    ("A reading of a source", f"`_cdc/sources/<source>/<epoch>/begin.json`, {_V1}", BEGUN),
+    ("A reading that is asked for", f"`_cdc/sources/<source>/<epoch>/asked.json`, {_V1}", ASKED),
+    ("What tables of a source are like", f"`_cdc/sources/<source>/<epoch>/layouts-<id>.json`, {_V1}", LAYOUTS),
+)  # type: ignore[assignment] - each is a record of some class
+
+GROUPS: Mapping[str, Sequence[str]] = {
+    **{f"Columns of the tracker's table `{table.name}`": tuple(table.columns) for table in TABLES},
+}

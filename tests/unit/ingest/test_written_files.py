@@ -1,0 +1,190 @@
+"""What ingestion and change capture write down has the bytes of November 2026, and is read as it was written.
+
+The bytes stand in `tests/data/written-2026-11/ingest`: the code of that month wrote them. A batch's file is compared
+byte for byte by whoever stages it, so a version before and this one must write the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sterna.cdc.journal import Drop, Epoch, Journal
+from sterna.edges.stores.objects import Objects
+from sterna.errors import BadDrop, TrackerContradicts
+from sterna.ingest.batch_file import batch_text, drop_text, parse_batch, parse_drop, parse_rejected, rejected_text
+from sterna.ingest.inbox import write_batch_file
+from sterna.ingest.model import State
+from sterna.ingest.places import batch_uri
+from sterna.ingest.topic_places import TopicPlaces
+from sterna.json_record import REQUIRED, MalformedRecord, Unknown
+from sterna.services.topics import Topic
+from tests.support.records_ingest import CLOSED, DROPS, FILES, LANE
+from tests.support.small_world import make_world
+
+_FOLDER = Path(__file__).parents[2] / "data" / "written-2026-11" / "ingest"
+
+
+def _bytes(name: str) -> bytes:
+    return (_FOLDER / f"{name}.json").read_bytes()
+
+
+def _with(name: str, **changes: Any) -> bytes:
+    return json.dumps({**json.loads(_bytes(name)), **changes}).encode()
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> Objects:
+    return make_world(tmp_path).context().objects
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/eu/lake/inbox"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_bytes_are_those_of_november_2026(name: str) -> None:
+    file, value = FILES[name]
+    assert file.dumps(value) == _bytes(name)
+    if name == "batch":  # its drops lie where the batch does
+        found = parse_batch(_bytes(name), "u")
+        assert replace(found, drops=DROPS) == value
+        assert found.drops == tuple(replace(drop, state=State.CLOSED, batch=CLOSED.id) for drop in DROPS)
+    else:
+        assert file.loads(_bytes(name)) == value
+
+
+def test_ingestion_writes_and_reads_them() -> None:
+    rejection = FILES["rejected"][1]
+    assert batch_text(CLOSED, DROPS) == _bytes("batch")
+    assert rejected_text(CLOSED, rejection.reason, rejection.rejected) == _bytes("rejected")
+    assert parse_rejected(_bytes("rejected"), "u") == rejection
+    assert drop_text(DROPS[0]) == _bytes("drop-mark")
+    assert parse_drop(_bytes("drop-mark"), "u") == DROPS[0]
+
+
+def test_the_journal_writes_and_reads_them(objects: Objects, inbox: str) -> None:
+    journal, begun, layouts = Journal(objects, inbox, "shop"), FILES["begin"][1], FILES["layouts"][1]
+    journal.ask(3)
+    assert journal.begin(Epoch(3, begun.tables))
+    folder = f"{inbox}/_cdc/sources/shop/000003"
+    assert objects.read(f"{folder}/asked.json") == _bytes("asked")
+    assert objects.read(f"{folder}/begin.json") == _bytes("begin")
+    assert journal.epoch(3) == Epoch(3, begun.tables)
+    uri = journal.write_layouts(3, layouts.layouts)
+    assert objects.read(uri) == _bytes("layouts")
+    assert journal.layouts(Drop(3, 1, layouts=uri)) == layouts.layouts
+
+
+def test_a_topics_partition_is_written_and_read(objects: Objects, inbox: str) -> None:
+    topic = Topic.model_construct(name="clicks", topic="eu.clicks", into="acme.events", begin={0: 12})
+    ingest: Any = SimpleNamespace(
+        name="eu",
+        objects=objects,
+        own=SimpleNamespace(inbox=inbox),
+        settings=SimpleNamespace(tenant_of=lambda table: "acme"),
+    )
+    source: Any = SimpleNamespace(id=lambda: "abcDEF-_")
+    made = TopicPlaces(ingest, topic)._anchor(source, 0, 12)
+    uri = f"{inbox}/acme/acme.events/_topics/eu.acme.kafka-clicks-0.json"
+    assert objects.read(uri) == _bytes("topic")
+    assert TopicPlaces(ingest, topic).anchor(0) == made == FILES["topic"][1]
+
+
+def _places() -> Iterator[tuple[str, str]]:
+    for name, (file, _) in FILES.items():
+        yield from ((name, field) for field in file.record.names)
+
+
+@pytest.mark.parametrize(("name", "field"), list(_places()))
+def test_what_is_absent_unknown_or_of_another_kind_is_never_read_as_empty(name: str, field: str) -> None:
+    file, told = FILES[name][0], json.loads(_bytes(name))
+    value = told.pop(field)
+    for changed in (told, {**told, f"{field}2": value}):
+        with pytest.raises(MalformedRecord, match=rf"^{field} is absent"):
+            file.loads(json.dumps(changed).encode())
+    foreign = [{"a": 1}] if field != "layouts" else []  # what stands in these is the engine's
+    for other in (None, [[]], 1.5, True, *foreign):
+        with pytest.raises(MalformedRecord, match=rf"^{field}(\['a'\]|\[0\])? is no"):
+            file.loads(json.dumps({**told, field: other}).encode())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_field_is_required_and_a_newer_one_is_left_or_refused_by_name(name: str) -> None:
+    file, value = FILES[name]
+    assert all(field.default is REQUIRED for field in file.record.fields)
+    newer = _with(name, newer=[1])
+    if file.record.unknown is Unknown.IGNORE:
+        assert file.loads(newer) == value
+    else:
+        with pytest.raises(MalformedRecord, match=r"^'newer' is a field that this version doesn't know"):
+            file.loads(newer)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b'{"version":2}', "another version's: 2"),
+        (b"{}", "version is no integer"),
+        (b'{"version":true}', "version is no integer"),
+        (b'{"version":1,"version":1}', "'version' stands twice"),
+        (b'{"version":1', "it is no JSON"),
+        (b"[]", "it is no object"),
+    ],
+)
+def test_another_version_or_no_file_at_all_is_refused(name: str, text: bytes, reason: str) -> None:
+    with pytest.raises(MalformedRecord, match=reason):
+        FILES[name][0].loads(text)
+
+
+def test_what_a_drop_of_a_batch_has_more_is_refused_by_name() -> None:
+    told = json.loads(_bytes("batch"))
+    told["drops"][1]["newer"] = 1
+    with pytest.raises(BadDrop, match=r"drops\[1\].'newer' is a field that this version doesn't know"):
+        parse_batch(json.dumps(told).encode(), "u")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"accepted": "2026-11-01T02:03:04"}, "accepted is no time with an offset"),
+        ({"accepted": "yesterday"}, "accepted is no time of ISO 8601"),
+        ({"format": "csv"}, "format is none of json, arrow, parquet"),
+        ({"bytes": "3"}, "bytes is no integer"),
+    ],
+)
+def test_values_of_another_kind_are_refused_by_name(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadDrop, match=reason):
+        parse_drop(_with("drop-mark", **changes), "u")
+
+
+def test_a_batch_under_anothers_id_is_refused() -> None:
+    with pytest.raises(BadDrop, match="its id is another batch's"):
+        parse_batch(_with("batch", number=8), "u")
+
+
+@pytest.mark.parametrize("mark", [6, 7])
+def test_a_batch_that_an_earlier_version_wrote_is_the_same(objects: Objects, inbox: str, mark: int) -> None:
+    uri = batch_uri(inbox, LANE, 7)
+    objects.write_new(uri, _bytes("batch"))
+    assert write_batch_file(objects, inbox, CLOSED, DROPS, mark) == uri
+    with pytest.raises(TrackerContradicts):
+        write_batch_file(objects, inbox, CLOSED, DROPS[:2], mark)
+    assert objects.read(uri) == _bytes("batch")
+
+
+@pytest.mark.parametrize("mark", [6, 7])
+def test_a_batch_that_a_newer_version_wrote_is_refused_by_the_name_of_what_is_new(
+    objects: Objects, inbox: str, mark: int
+) -> None:
+    objects.write_new(batch_uri(inbox, LANE, 7), _with("batch", newer=1))
+    with pytest.raises(BadDrop, match="'newer' is a field that this version doesn't know"):
+        write_batch_file(objects, inbox, CLOSED, DROPS, mark)

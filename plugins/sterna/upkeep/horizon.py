@@ -16,9 +16,9 @@ from sterna.iceberg.metadata.model import TableMetadata
 from sterna.replica.held import Held, held_since
 from sterna.upkeep.facts import Facts, MainCommit, RegionFacts, Shown
 from sterna.upkeep.model import PRICE_MARK
+from sterna.wap.model import marked_snapshots
 
 _DAY = timedelta(days=1)
-_PLACE = "sterna.applied-at."  # a channel's; see `sterna.wap.model.Channel.place`
 
 
 class Why(StrEnum):
@@ -153,7 +153,7 @@ def removable(
         return ()
     line = current_line(metadata)
     past = _reproduced(metadata, line, now - reproduce if reproduce else None)
-    whole = {*found.since, *past, *_marked(metadata) & {*metadata.refs.values(), *found.snapshots}}
+    whole = {*found.since, *past, *marked_snapshots(metadata.properties) & {*metadata.refs.values(), *found.snapshots}}
     needs = found.snapshots
     whole |= {item.snapshot_id for item in metadata.snapshots if item.wap_id and _passes(needs.get(item.snapshot_id))}
     deepest = max((number for number, id in enumerate(line) if id in whole), default=-1)
@@ -193,12 +193,6 @@ def _reproduced(metadata: TableMetadata, line: list[int], since: datetime | None
 def _passes(need: Need | None) -> bool:
     """Tell whether something is needed for a while, by a replica alone; somebody's tag may stay for ever."""
     return need is not None and bool(need.replica_of)
-
-
-def _marked(metadata: TableMetadata) -> set[int]:
-    """Return the ids of the snapshots that the marks of channels were set with."""
-    places = (value for name, value in metadata.properties.items() if name.startswith(_PLACE))
-    return {int(id) for id in (place.partition("/")[0] for place in places) if id.isdigit()}
 
 
 def _ever(facts: Facts) -> Iterator[Shown]:

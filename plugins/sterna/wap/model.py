@@ -76,6 +76,16 @@ def numbered_marks(properties: Mapping[str, str]) -> dict[str, int]:
     }
 
 
+def marked_snapshots(properties: Mapping[str, str]) -> set[int]:
+    """Return the ids of the snapshots that the marks of a table's channels were set with.
+
+    Args:
+        properties: the table's.
+    """
+    places = (value for name, value in properties.items() if name.startswith(_PLACE))
+    return {int(id) for id in (place.partition("/")[0] for place in places) if id.isdigit()}
+
+
 @dataclass(frozen=True)
 class Step:
     """What is to be put on `main` exactly once.

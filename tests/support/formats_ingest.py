@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from sterna.cdc.gathering import ABSENT, COMMITTED, OPERATION, SEQUENCE
 from sterna.cdc.journal import ASKED, BEGUN, LAYOUTS
+from sterna.cdc.values import DELETED, UPDATED
+from sterna.flows.position import Position
+from sterna.flows.sink import Reached
 from sterna.ingest.batch_file import BATCH_DROP, BATCH_FILE, DROP_MARK, REJECTION
 from sterna.ingest.schema import MARKER, TABLES
-from sterna.ingest.topic_places import ANCHOR
+from sterna.ingest.topic_places import ANCHOR, consumer_group
 from sterna.json_record import Record
 
 _V1 = "with `version` 1"
@@ -28,6 +32,12 @@ RECORDS: Sequence[tuple[str, str, Record[object]]] = (
     ("What tables of a source are like", f"`_cdc/sources/<source>/<epoch>/layouts-<id>.json`, {_V1}", LAYOUTS),
 )  # type: ignore[assignment] - each is a record of some class
 
+_POSITIONS = (Position(5316), Position(5316, 2), Position(None, 3, True))
 GROUPS: Mapping[str, Sequence[str]] = {
     **{f"Columns of the tracker's table `{table.name}`": tuple(table.columns) for table in TABLES},
+    "Columns that change capture adds to tables": (UPDATED, DELETED),
+    "Columns of a drop of change capture beside the source's, Parquet": (SEQUENCE, OPERATION, ABSENT, COMMITTED),
+    "Consumer groups of topics": (consumer_group("<region>", "<topic>"),),
+    "Marks of a batch, and of a flow": ("7", *(each.mark for each in _POSITIONS)),
+    "Marks of a stream, which are compared byte for byte": (Reached(3, ("<offset>",)).mark,),
 }

@@ -12,9 +12,6 @@ from sterna.services.flows import Flow
 from sterna.wap.decide import is_rewound
 from sterna.wap.model import Step, TableState, flow_channel
 
-_ADDS = frozenset({"append", "replace"})
-"""What a snapshot may have done that takes no row away: `replace` is compaction."""
-
 
 @dataclass(frozen=True)
 class Idle:
@@ -35,13 +32,11 @@ class Work:
         start: the source's snapshot from which; None: from before the first row.
         end: the one up to which.
         step: how it is put on `main`.
-        only_added: no snapshot on the way took rows away.
     """
 
     start: int | None
     end: int
     step: Step
-    only_added: bool = False
 
 
 Decision = Idle | Work
@@ -69,15 +64,13 @@ def decide(flow: Flow, source: TableState, target: TableState, main: Callable[[]
             raise _rewound_source(flow, position.snapshot)
         return Idle("the source has no rows yet")
     if position.snapshot is None:
-        return Work(None, source.current, step_of(flow, position, source.current), True)
+        return Work(None, source.current, step_of(flow, position, source.current))
     line = [snapshot.id for snapshot in source.line]
     if position.snapshot not in line:
         return _elsewhere(flow, source, position.snapshot, main)
-    way = source.line[: line.index(position.snapshot)]
-    if not way:
+    if line[0] == position.snapshot:
         return Idle("up to date")
-    only_added = all(snapshot.operation in _ADDS for snapshot in way)
-    return Work(position.snapshot, source.current, step_of(flow, position, source.current), only_added)
+    return Work(position.snapshot, source.current, step_of(flow, position, source.current))
 
 
 def known_position(flow: Flow, target: TableState) -> Position:

@@ -20,6 +20,7 @@ from sterna.flows.rebuild import rebuild
 from sterna.flows.shop import FlowShop
 from sterna.flows.step import Stepped, step
 from sterna.services.flows import Flow
+from tests.support.iceberg_java import data_file, items, load_table
 from tests.support.world import MERGE_ON_READ, World
 
 WAP = "'write.wap.enabled'='true'"
@@ -272,6 +273,31 @@ def test_what_can_t_be_followed_any_more_stops_until_it_is_rebuilt(layers: Layer
     with pytest.raises(FlowStopped):
         layers.step(flow)
     mended(1, 3, 4, 5, 6)
+
+
+def test_an_append_stops_where_a_compaction_lost_rows_whatever_its_label_says(layers: Layers) -> None:
+    layers.create("dwd", "id BIGINT, day DATE, user STRING, cents BIGINT")
+    flow = layers.flow("dwd", "ods", "append", DWD)
+    layers.insert(f"{ods(1, 1, 'a')}, {ods(2, 1, 'a')}")
+    layers.synced(flow)
+    lose_rows(layers, "ods", [{"id": 1, "user": "a", "amount": 1}])
+    layers.insert(ods(3, 1, "a"))
+    assert sorted(row[0] for row in layers.rows("ods")) == [1, 3]
+    with pytest.raises(NotOnlyAdded):
+        layers.synced(flow)
+    layers.rebuild(flow)
+    assert sorted(row[0] for row in layers.rows("dwd")) == [1, 3]
+
+
+def lose_rows(layers: Layers, name: str, kept: list[dict[str, Any]]) -> None:
+    """Replace all files by one of some rows, under the label of a compaction."""
+    table = f"main_us.{layers.namespace}.{name}"
+    loaded = load_table(layers.world.spark, table)
+    rewrite = loaded.newRewrite().addFile(data_file(layers.world.spark, loaded, kept))
+    for task in items(loaded.newScan().planFiles()):
+        rewrite = rewrite.deleteFile(task.file())
+    rewrite.commit()
+    layers.sql("REFRESH TABLE {}", name)
 
 
 def test_the_commands(layers: Layers, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

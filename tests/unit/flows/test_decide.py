@@ -48,20 +48,14 @@ def expired(state: TableState, *gone: int) -> TableState:
 def test_the_first_step_brings_everything_and_later_ones_go_on_from_the_mark() -> None:
     first = asked(table(1, 2), target())
     assert isinstance(first, Work)
-    assert (first.start, first.end, first.step.after, first.step.mark, first.only_added) == (None, 2, "", "2", True)
+    assert (first.start, first.end, first.step.after, first.step.mark) == (None, 2, "", "2")
     later = asked(table(1, 2, 3, 4), target("2"))
     assert isinstance(later, Work)
     assert (later.start, later.end, later.step.after, later.step.mark) == (2, 4, "2", "4")
-    assert (later.step.rereads, later.only_added, later.step.numbered) == (False, True, False)
+    assert (later.step.rereads, later.step.numbered) == (False, False)
     assert first.step.id != later.step.id
     assert asked(table(1, 2), target("2")) == Idle("up to date")
     assert isinstance(asked(table(), target()), Idle)
-
-
-def test_a_way_that_takes_rows_away_is_told() -> None:
-    found = asked(table(1, 2, 3, operation="overwrite"), target("2"))
-    assert isinstance(found, Work)
-    assert not found.only_added
 
 
 def test_a_region_whose_replica_is_behind_waits() -> None:

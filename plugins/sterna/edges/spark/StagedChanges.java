@@ -139,7 +139,6 @@ public final class StagedChanges {
 
   /** Plans what must be read of both: files that are in one alone, or whose rows are deleted by other delete files. */
   public void plan() throws Exception {
-    if (start != null && onlyRewritten()) return;
     Manifests data = new Manifests(dataOf(start), end.dataManifests(table.io()));
     Manifests deletes = new Manifests(deletesOf(start), end.deleteManifests(table.io()));
     Touched touched = new Touched(table.specs());
@@ -149,12 +148,38 @@ public final class StagedChanges {
     Map now = tasks(end, data.allAfter, deletes.allAfter, touched);
     subtract(old, now, before);
     subtract(now, old, after);
+    if (start != null && onlyRewritten() && sameCount()) {
+      before.clear();
+      after.clear();
+    }
   }
 
+  /** Whether each snapshot on the way is labelled as one that changes no row. */
   private boolean onlyRewritten() {
     for (Snapshot each = end; each.snapshotId() != start.snapshotId(); each = source.snapshot(each.parentId().longValue()))
       if (!DataOperations.REPLACE.equals(each.operation())) return false;
     return true;
+  }
+
+  /** Whether files that differ have as many rows before as after: a label alone may hide rows that came or went. */
+  private boolean sameCount() {
+    long old = live(before);
+    return old >= 0 && old == live(after);
+  }
+
+  /** How many rows tasks have less those that are deleted; -1 where only their values tell which are. */
+  private static long live(List tasks) {
+    long rows = 0;
+    for (Iterator i = tasks.iterator(); i.hasNext(); ) {
+      FileScanTask task = (FileScanTask) i.next();
+      rows += task.file().recordCount();
+      for (Iterator j = task.deletes().iterator(); j.hasNext(); ) {
+        DeleteFile delete = (DeleteFile) j.next();
+        if (!ContentFileUtil.isFileScoped(delete)) return -1;
+        rows -= delete.recordCount();
+      }
+    }
+    return rows;
   }
 
   private List dataOf(Snapshot snapshot) {

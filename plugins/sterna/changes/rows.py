@@ -80,7 +80,7 @@ def _cancelled(rows: DataFrame, kinds: Sequence[DataType], lineage: bool) -> Dat
     names = _columns(len(kinds))
     by, rest = [], []
     for name, kind in zip(names, kinds, strict=True):
-        if _plain(kind):
+        if is_plain(kind):
             by.append(f.col(name))
         else:
             by.append(_canonical(f.col(name), kind).alias(f"k{name}"))
@@ -162,14 +162,14 @@ def _false() -> Column:
     return f.lit(False)
 
 
-def _plain(kind: DataType) -> bool:
+def is_plain(kind: DataType) -> bool:
     """Say whether Spark's own comparison of a type is exact."""
     from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructType, VariantType
 
     if isinstance(kind, StructType):
-        return all(_plain(field.dataType) for field in kind.fields)
+        return all(is_plain(field.dataType) for field in kind.fields)
     if isinstance(kind, ArrayType):
-        return _plain(kind.elementType)
+        return is_plain(kind.elementType)
     return not isinstance(kind, FloatType | DoubleType | MapType | VariantType)
 
 
@@ -178,7 +178,7 @@ def _canonical(column: Column, kind: DataType) -> Column:
     from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
-    if _plain(kind):
+    if is_plain(kind):
         return column
     if isinstance(kind, StructType):
         parts = [

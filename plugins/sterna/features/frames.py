@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sterna.changes.between import to_frame
+from sterna.changes.keys import alone
 from sterna.changes.rows import CHANGE, DELETE
 from sterna.edges.spark.staged_changes import Staged
 from sterna.edges.spark.tables import batches
@@ -42,9 +43,14 @@ class Frames:
         """
         yield from self._handed(self._current(planned, sample))
 
-    def changed(self, planned: Staged) -> Rows:
-        """Yield the changed rows of a view whose key is unique."""
-        frame = self._frame(planned, keyed=True)
+    def changed(self, planned: Staged, whole: DataFrame) -> Rows:
+        """Yield the changed rows of a view whose key is unique.
+
+        Args:
+            planned: the changes.
+            whole: all rows at their end.
+        """
+        frame = alone(self._frame(planned, keyed=True), whole, (self._key.name,))
         yield from self._handed(frame.withColumn(_HERE, frame[CHANGE]))
 
     def changed_ids(self, planned: Staged) -> Rows:

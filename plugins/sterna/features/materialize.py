@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.changes.between import staged
 from sterna.changes.region import load, telling
-from sterna.edges.spark.staged_changes import columns_of, snapshots_of
+from sterna.changes.rows import NOT_A_KEY
+from sterna.edges.spark.staged_changes import columns_of, snapshots_of, whole
+from sterna.edges.spark.start import failures, summary
 from sterna.errors import Gap, NotAnAncestor, UnfitView
 from sterna.features.codec import refuse_types
 from sterna.features.frames import Frames
@@ -124,7 +126,11 @@ def _filled(spark: SparkSession, store: FeatureStore, subject: Subject, state: S
             return _by_changes(spark, store, subject, state)
         except (Gap, NotAnAncestor) as error:
             why = error.message
-            state = store.state(subject.view.name)
+        except failures() as error:
+            if state.pending in (None, subject.line[0][0]) or NOT_A_KEY not in summary(error):
+                raise
+            why = f"a run stopped at snapshot {state.pending}, in which several rows had the same key"
+        state = store.state(subject.view.name)
     return _whole(spark, store, subject, state, why)
 
 
@@ -197,7 +203,7 @@ def _by_changes(spark: SparkSession, store: FeatureStore, subject: Subject, stat
         if subject.view.serve == "cache":
             found = frames.changed_ids(planned)
         elif subject.view.unique:
-            found = frames.changed(planned)
+            found = frames.changed(planned, whole(spark, subject.loaded, step))
         else:
             found = frames.newest_of(planned, staged(spark, subject.loaded, subject.view.table, None, step))
         wrote, deleted = _put(store, run, found)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sterna.catalog.model import parse_key
 from sterna.changes.region import stores_of
 from sterna.edges.spark.main_tables import open_main, show_in_sql
-from sterna.edges.spark.staged_changes import load_metadata
+from sterna.edges.spark.staged_changes import load_metadata, whole
 from sterna.edges.spark.start import address, failures, is_connect, require_iceberg, require_pyspark, start_classic
 from sterna.errors import NeedsClassicSpark
 from sterna.replica.region import RegionContext
@@ -47,12 +47,8 @@ class Bench:
 
     def whole(self, snapshot: int) -> DataFrame:
         """Return all rows of the source at a snapshot."""
-        from pyspark.sql import DataFrame
-
-        util: Any = jvm(self.spark).org.apache.iceberg.spark.SparkTableUtil
-        session: Any = self.spark
         with java_errors(self.key):
-            return DataFrame(util.loadTable(session._jsparkSession, self.source, snapshot), self.spark)
+            return whole(self.spark, self.source, snapshot)
 
 
 class FlowShop:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from sterna.changes.between import show, to_frame
+from sterna.changes.keys import alone
 from sterna.changes.rows import CHANGE, DELETE, INSERT, NOT_A_KEY
 from sterna.edges.spark.staged_changes import Staged, stage
 from sterna.errors import EngineError, NotAKey, NotOnlyAdded, ServicesError
@@ -17,7 +18,7 @@ from sterna.flows.shop import Bench, quoted
 from sterna.services.flows import Flow
 from sterna.wap.model import Step
 from sterna.wap.protocol import Look, refuse_unstageable
-from sterna.wap.spark import JavaBase, jvm
+from sterna.wap.spark import JavaBase, java_errors, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 MOST_PARTITIONS = 10_000
 """Partitions that one step recomputes; a source that touches more is rebuilt."""
 _ROWS = "sterna_flow_rows"
-_STAYS = "sterna_stays"
 _CHANGED_KEY = "FlowKey: the SQL changes the key, which has to stay as it is in the source"
 _OTHER_PARTITION = "FlowPartition: the SQL gives rows of partitions that were not asked for"
 
@@ -68,9 +68,10 @@ class Writing:
         """
         self.check(look, work.end)
         kinds = {"append": self._append, "merge": self._merge, "replace": self._replace}
-        kind = "all" if work.start is None else self.flow.mode.kind
-        write = self._all(work.end, clear=False) if kind == "all" else kinds[kind](work, planned)
-        self._stage(look, work.step, write)
+        if work.start is None:
+            self._stage(look, work.step, lambda: self._all(work.end, clear=False))
+        else:
+            self._stage(look, work.step, lambda: kinds[self.flow.mode.kind](work, planned))
 
     def stage_anew(self, look: Look[JavaBase], step: Step, end: int) -> None:
         """Write all rows that follow from the source at a snapshot, in the place of all that the target has.
@@ -79,7 +80,7 @@ class Writing:
             SternaError: as `stage`.
         """
         self.check(look, end)
-        self._stage(look, step, self._all(end, clear=True))
+        self._stage(look, step, lambda: self._all(end, clear=True))
 
     def check(self, look: Look[JavaBase], end: int) -> None:
         """See that a step can be written.
@@ -108,8 +109,10 @@ class Writing:
                 hint=f"CREATE TABLE … PARTITIONED BY ({mode.columns[0]})",
             )
 
-    def _stage(self, look: Look[JavaBase], step: Step, write: Callable[[], object]) -> None:
+    def _stage(self, look: Look[JavaBase], step: Step, make: Callable[[], Callable[[], object]]) -> None:
         try:
+            with java_errors(self.bench.name):
+                write = make()
             self.bench.table.stage_sql(look, step, lambda _: write())
         except EngineError as error:
             if NOT_A_KEY in error.message:
@@ -157,21 +160,22 @@ class Writing:
         from pyspark.sql import functions as f
 
         key = self.flow.mode.columns
-        changed = self._changed(planned, key)
+        changed = alone(self._changed(planned, key), self.bench.whole(work.end), key)
         new = self._result(changed.where(f.col(CHANGE) != DELETE).drop(CHANGE))
         names = new.schema.names
-        keys = changed.select(
-            *[f.col(quoted(name)).alias(f"k{at}") for at, name in enumerate(key)], f.lit(1).alias("k")
-        )
-        rows = new.withColumn(_STAYS, f.lit(True))
-        same = [keys[f"k{at}"].eqNullSafe(rows[quoted(name)]) for at, name in enumerate(key)]
+        places = [names.index(name) for name in key]
+        # By place: a column of the user's may have any name.
+        keys = changed.select(*[f.col(quoted(name)).alias(f"k{at}") for at, name in enumerate(key)])
+        keys = keys.withColumn("known", f.lit(True))
+        rows = new.toDF(*_places(names)).withColumn("given", f.lit(True))
+        same = [f.col(f"k{at}").eqNullSafe(f.col(f"c{place}")) for at, place in enumerate(places)]
         both = keys.join(rows, same, "full_outer")
-        refused = f.when(f.col("k").isNull(), f.raise_error(f.lit(_CHANGED_KEY)).cast("boolean"))
-        stays = refused.otherwise(f.coalesce(f.col(_STAYS), f.lit(False))).alias(_STAYS)
-        told = [f.col(f"k{key.index(name)}").alias(name) if name in key else f.col(quoted(name)) for name in names]
+        refused = f.when(f.col("known").isNull(), f.raise_error(f.lit(_CHANGED_KEY)).cast("boolean"))
+        stays = refused.otherwise(f.coalesce(f.col("given"), f.lit(False))).alias("stays")
+        told = [f.col(f"k{places.index(at)}" if at in places else f"c{at}").alias(f"c{at}") for at in range(len(names))]
         # Computed once: MERGE reads its source twice. It would not take staged files through a view, either.
         both.select(*told, stays).localCheckpoint().createOrReplaceTempView(_ROWS)
-        return lambda: self.bench.spark.sql(_merge_text(self.bench.name, key, names))
+        return lambda: self.bench.spark.sql(_merge_text(self.bench.name, places, names))
 
     def _replace(self, work: Work, planned: Staged) -> Callable[[], object]:
         """Return what recomputes the partitions of all rows that changed, from the whole source."""
@@ -213,13 +217,17 @@ def _among(column: Column, values: list[Any]) -> Column:
     return column.isNull() | column.isin(known) if known else column.isNull()
 
 
-def _merge_text(name: str, key: tuple[str, ...], names: list[str]) -> str:
-    on = " AND ".join(f"t.{quoted(each)} <=> s.{quoted(each)}" for each in key)
-    sets = ", ".join(f"t.{quoted(each)} = s.{quoted(each)}" for each in names)
-    columns, values = (", ".join(f"{prefix}{quoted(each)}" for each in names) for prefix in ("", "s."))
+def _places(names: Sequence[str]) -> list[str]:
+    return [f"c{at}" for at in range(len(names))]
+
+
+def _merge_text(name: str, key: Sequence[int], names: Sequence[str]) -> str:
+    on = " AND ".join(f"t.{quoted(names[at])} <=> s.c{at}" for at in key)
+    sets = ", ".join(f"t.{quoted(each)} = s.c{at}" for at, each in enumerate(names))
+    columns, values = ", ".join(map(quoted, names)), ", ".join(f"s.{each}" for each in _places(names))
     return (
         f"MERGE INTO {name} t USING {_ROWS} s ON {on} "  # noqa: S608 - names are quoted
-        f"WHEN MATCHED AND NOT s.{_STAYS} THEN DELETE "
+        f"WHEN MATCHED AND NOT s.stays THEN DELETE "
         f"WHEN MATCHED THEN UPDATE SET {sets} "
-        f"WHEN NOT MATCHED AND s.{_STAYS} THEN INSERT ({columns}) VALUES ({values})"
+        f"WHEN NOT MATCHED AND s.stays THEN INSERT ({columns}) VALUES ({values})"
     )

@@ -389,7 +389,7 @@ def test_a_bug_is_seen_by_the_check(
     start, end = snapshots(here, table)
     check(here, oracle, table, start, end)
     if bug == "numbers":
-        monkeypatch.setattr(rows, "_plain", lambda kind: True)
+        monkeypatch.setattr(rows, "is_plain", lambda kind: True)
     else:
         side = rows._side
         monkeypatch.setattr(rows, "_side", lambda *given: side(*given).distinct())

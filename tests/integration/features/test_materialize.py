@@ -75,6 +75,21 @@ def test_changes_are_followed(shop: Shop) -> None:
         renamed.fill("user")
 
 
+def test_a_second_row_of_a_key_in_another_file_is_told_and_the_key_stays(shop: Shop) -> None:
+    table, sql, sync = users(shop), shop.world.sql, shop.world.sync
+    sql(f"INSERT INTO {table} VALUES (1, 30, 'A', 1.10, {TS})")
+    sync()
+    shop.fill("user")
+    sql(f"INSERT INTO {table} VALUES (1, 31, 'B', 1.10, {TS})")
+    sync()
+    with pytest.raises(NotAKey):
+        shop.fill("user")
+    sql(f"DELETE FROM {table} WHERE city = 'A'")
+    sync()
+    shop.fill("user")
+    assert shop.rows("user")["1"][1] == "B"
+
+
 def test_the_newest_row_counts(shop: Shop) -> None:
     table, sql = f"main_us.{shop.features.by_name['seen'].table}", shop.world.sql
     sql(

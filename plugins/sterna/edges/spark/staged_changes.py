@@ -194,6 +194,21 @@ def stage(spark: SparkSession, table: Any, name: str, start: int | None, end: in
     return Staged(spark, changes)
 
 
+def whole(spark: SparkSession, table: Any, snapshot: int) -> DataFrame:
+    """Return all rows of a table at a snapshot, by the schema of that snapshot; raises what py4j does.
+
+    Args:
+        spark: the session.
+        table: the table in the JVM.
+        snapshot: the snapshot.
+    """
+    from pyspark.sql import DataFrame
+
+    java: Any = spark
+    util = java._jvm.org.apache.iceberg.spark.SparkTableUtil
+    return DataFrame(util.loadTable(java._jsparkSession, table, snapshot), spark)
+
+
 def _wrong(said: str, name: str, start: int | None, end: int) -> Gap | NotAnAncestor:
     kind, snapshot = said.split()
     if kind == "rewound":

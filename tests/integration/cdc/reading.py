@@ -1,0 +1,82 @@
+"""A source that is read into its journal, without a Spark and a `main`: what came is folded here, row by row."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from sterna.cdc.capture import Capture
+from sterna.cdc.gathering import ABSENT, OPERATION
+from sterna.cdc.journal import Journal
+from sterna.cdc.kinds import open_database
+from sterna.edges.secrets import environment_secrets
+from sterna.services.cdc import CdcSource
+from tests.support.small_world import make_world
+
+_PATIENCE = 150.0  # seconds
+Rows = dict[Any, dict[str, Any]]
+
+
+@dataclass
+class Reading:
+    """A source, read by an engine of its own.
+
+    Args:
+        source: its settings.
+        folder: where its journal is.
+    """
+
+    source: CdcSource
+    folder: Path
+    journal: Journal = field(init=False)
+    _capture: Capture | None = None
+
+    def __post_init__(self) -> None:
+        objects = make_world(self.folder).context().objects
+        self.journal = Journal(objects, f"file://{self.folder}/eu/lake/inbox", self.source.name)
+        self.objects = objects
+
+    def until(self, done: Callable[[Mapping[str, Rows]], bool]) -> Mapping[str, Rows]:
+        """Read until the rows are so; the engine goes on in the next call."""
+        end = time.monotonic() + _PATIENCE
+        while time.monotonic() < end:
+            if self._capture is None:
+                self._capture = Capture(self.source, open_database(self.source, environment_secrets()), self.journal)
+            if self._capture.step(0.5) and done(found := self.rows()):
+                return found
+        raise AssertionError(f"not so after {_PATIENCE} s: {self.rows()}")
+
+    def restart(self) -> None:
+        """End the engine; the next call starts another behind the last drop."""
+        if self._capture is not None:
+            self._capture.close()
+            self._capture.database.close()
+            self._capture = None
+
+    def rows(self) -> Mapping[str, Rows]:
+        """What the journal says of each table, by its column `id`."""
+        tables: dict[str, Rows] = {}
+        newest = self.journal.newest()
+        for drop in self.journal.drops(newest) if newest else ():
+            for table, parts in drop.tables.items():
+                rows = tables.setdefault(table, {})
+                for part in parts:
+                    for row in pq.read_table(io.BytesIO(self.objects.read(part.uri))).to_pylist():
+                        _take(rows, row)
+        return tables
+
+
+def _take(rows: Rows, row: dict[str, Any]) -> None:
+    told = {name: value for name, value in row.items() if not name.startswith("_sterna_")}
+    if row[OPERATION] == "u":
+        rows[row["id"]] = {**rows.get(row["id"], {}), **{k: v for k, v in told.items() if k not in row[ABSENT]}}
+    elif row[OPERATION] == "d":
+        rows.pop(row["id"], None)
+    else:
+        rows.clear()

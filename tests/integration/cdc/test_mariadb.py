@@ -293,6 +293,8 @@ def test_what_can_not_be_followed_is_told(shop: LogShop) -> None:
         assert "system versioned" in refused()
         shop.sql("DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY, u uuid)")
         assert "column u is of type uuid" in refused()
+        shop.sql("DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY, v text COMPRESSED, e enum('COMPRESSED'))")
+        assert "column v is of type compressed" in refused()
         shop.sql("DROP TABLE t")
     else:
         shop.sql("CREATE TABLE t (id int PRIMARY KEY, e enum('x', 'a, b'))")

@@ -1,0 +1,204 @@
+"""The state that commit b5071db wrote (tests/data/written-2026-11), running at other addresses."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from pyiceberg.table import StaticTable
+
+from sterna.catalog.model import Key, key_name, parse_key
+from sterna.edges.environment import environment
+from sterna.edges.secrets import environment_secrets
+from sterna.edges.services_file import read_services
+from sterna.embedded.nessie import start_nessie
+from sterna.embedded.postgres import Database, Postgres, start_postgres, unprivileged_account
+from sterna.embedded.registry_file import bucket, environment_of, new_keys
+from sterna.embedded.s3 import Endpoint, start_s3
+from sterna.embedded.valkey import ValkeyServer, start_valkey
+from sterna.replica.records import Report
+from sterna.replica.region import RegionContext, open_region
+from sterna.services.model import Services
+from sterna.sync.options import SyncOptions
+from sterna.sync.run import sync
+from tests.support.world import pyiceberg_properties
+
+DATA = Path(__file__).parents[1] / "data" / "written-2026-11" / "world"
+ANSWERS: dict[str, Any] = json.loads((DATA / "answers.json").read_text())
+REGIONS = ("us", "eu")
+_NOWHERE = "127.0.0.1:1"
+_LOGICAL = {"wal_level": "logical", "max_replication_slots": "4", "max_wal_senders": "4", "max_connections": "20"}
+
+
+@dataclass
+class Written:
+    """The catalog, the stores and, where it was asked for, what the services work with.
+
+    Args:
+        registry: its file.
+        services_file: the services file.
+        endpoints: by region.
+        source: the database that is followed.
+        valkey: the store of features.
+    """
+
+    registry: Path
+    services_file: Path
+    endpoints: dict[str, Endpoint]
+    source: Database | None = None
+    valkey: ValkeyServer | None = None
+    lines: list[str] = field(default_factory=list)
+
+    def context(self, region: str = "eu") -> RegionContext:
+        return open_region(self.registry, region, environment_secrets())
+
+    @property
+    def services(self) -> Services:
+        return read_services(self.services_file)
+
+    def sync(self, region: str = "eu", **options: Any) -> Report:
+        self.lines.clear()
+        with self.context(region) as context:
+            return sync(context, SyncOptions(**options), self.lines.append)
+
+    @property
+    def compared(self) -> int:
+        """How many keys the first plan of the last sync compared."""
+        return int(next(line for line in self.lines if "keys compared" in line).split()[0])
+
+    def references(self) -> dict[str, str]:
+        with self.context() as context:
+            return {each.name: each.hash for each in context.primary.references()}
+
+    def files(self) -> dict[str, tuple[int, int]]:
+        """Size and time of change of each object of eu, but for what belongs to a single run."""
+        folder = self.endpoints["eu"].folder
+        assert folder is not None
+        found = {str(path.relative_to(folder)): path.stat() for path in folder.rglob("*") if path.is_file()}
+        return {
+            name: (stat.st_size, stat.st_mtime_ns) for name, stat in found.items() if "/_sterna/runs/" not in f"/{name}"
+        }
+
+    def rows(self, table: str, branch: str = "main_replica_eu") -> list[list[str | None]]:
+        """What PyIceberg reads of a table, all of whose files are in eu."""
+        key: Key = parse_key(table)
+        with self.context() as context:
+            found = context.primary.contents(branch, context.primary.reference(branch).hash, [key])[key]
+        assert found.metadata_location, key_name(key)
+        scan = StaticTable.from_metadata(found.metadata_location, pyiceberg_properties(self.endpoints["eu"])).scan()
+        return texts([tuple(row.values()) for row in scan.to_arrow().to_pylist()])
+
+
+def texts(rows: list[tuple[Any, ...]]) -> list[list[str | None]]:
+    """Return rows as the recorded answers have them."""
+    found = [[None if cell is None else str(cell) for cell in row] for row in rows]
+    return sorted(found, key=lambda row: [(cell is not None, cell or "") for cell in row])
+
+
+@contextmanager
+def written(folder: Path, *, services: bool = False) -> Iterator[Written]:
+    """Restore the state and serve it.
+
+    Args:
+        folder: an empty one.
+        services: also restore and start the followed source, the tracker and the store of features.
+    """
+    with ExitStack() as stack:
+        endpoints = {region: _store(stack, folder, region) for region in REGIONS}
+        server = start_postgres(folder)
+        stack.callback(server.stop)
+        nessie = start_nessie(folder, database=_loaded(server, "nessie"))
+        stack.callback(nessie.stop)
+        text = (DATA / "storage_registry.yaml").read_text().replace("@NESSIE@", nessie.uri)
+        for region, endpoint in endpoints.items():
+            text = text.replace(f"@{region.upper()}_ENDPOINT@", endpoint.url)
+        made = Written(folder / "storage_registry.yaml", folder / "sterna_services.yaml", endpoints)
+        made.registry.write_text(text)
+        variables = environment_of(made.registry, endpoints)
+        settings = (DATA / "sterna_services.yaml").read_text()
+        if services:
+            tracker = _loaded(server, "ingest")
+            cluster = _cluster(stack, folder / "source")
+            made.source = Database(cluster.admin.host, cluster.admin.port, "crm", "crm", "any")
+            made.valkey = _valkey(stack, folder / "valkey")
+            settings = settings.replace("@VALKEY@", made.valkey.url).replace("@POSTGRES@", tracker.servers)
+            settings = settings.replace("@SOURCE@", made.source.servers)
+            variables |= _logins(made.source, tracker, made.valkey)
+        for name, nowhere in (("@VALKEY@", "valkey://127.0.0.1:1"), ("@POSTGRES@", _NOWHERE), ("@SOURCE@", _NOWHERE)):
+            settings = settings.replace(name, nowhere)
+        made.services_file.write_text(settings)
+        with environment(variables):
+            yield made
+
+
+def _store(stack: ExitStack, folder: Path, region: str) -> Endpoint:
+    # An endpoint serves a folder, a folder in it a bucket. A clean-up asks when files were changed: it is kept.
+    with tarfile.open(DATA / f"{bucket(region)}.tar.xz") as archive:
+        archive.extractall(folder / "s3" / region, filter="data")
+    endpoint = start_s3(folder, region, [bucket(region)], *new_keys())
+    stack.callback(endpoint.stop)
+    return endpoint
+
+
+def _loaded(server: Postgres, name: str) -> Database:
+    database = server.create_database(name)
+    with psycopg.connect(database.url(), autocommit=True) as connection:
+        connection.execute(gzip.decompress((DATA / f"{name}.sql.gz").read_bytes()))
+    return database
+
+
+def _cluster(stack: ExitStack, folder: Path) -> Postgres:
+    """Start a server on the source's own data: a slot outlives no dump."""
+    server = start_postgres(folder, _LOGICAL)
+    stack.callback(server.stop)
+    version = (server.folder / "PG_VERSION").read_text()
+    server.process.stop()
+    shutil.rmtree(server.folder)
+    with tarfile.open(DATA / "source.tar.xz") as archive:
+        archive.extractall(server.folder.parent, filter="data")
+    assert (server.folder / "PG_VERSION").read_text() == version, "bring source.tar.xz up to this Postgres: pg_upgrade"
+    for path in (server.folder, *server.folder.rglob("*")):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+        if account := unprivileged_account():
+            os.chown(path, account.pw_uid, account.pw_gid)
+    return server.restarted()
+
+
+def _valkey(stack: ExitStack, folder: Path) -> ValkeyServer:
+    """Start a store that holds what the other one held; the mark of that server's life becomes this one's."""
+    import valkey
+
+    server = start_valkey(folder, memory="64mb")
+    stack.callback(server.stop)
+    said = json.loads((DATA / "valkey.json").read_text())
+    with valkey.Valkey(port=server.port, password=server.password) as client:
+        facts: Any = client.info()
+        mark = f"{facts['run_id']}/{facts['evicted_keys']}"
+        for each in said["keys"]:
+            assert each["ttl"] == -1
+            if isinstance(each["value"], str):
+                client.set(each["key"], each["value"])
+                continue
+            fields = {name: mark if text == said["mark"] else text for name, text in each["value"].items()}
+            client.hset(each["key"], mapping=fields)
+    return server
+
+
+def _logins(source: Database, tracker: Database, valkey: ValkeyServer) -> dict[str, str]:
+    def login(database: Database) -> str:
+        return json.dumps({"conn_type": "postgres", "login": database.user, "password": database.password})
+
+    return {
+        "AIRFLOW_CONN_CRM": login(source),
+        "AIRFLOW_CONN_INGEST_EU": login(tracker),
+        "AIRFLOW_CONN_VALKEY_EU": json.dumps({"conn_type": "redis", "password": valkey.password}),
+    }

@@ -13,7 +13,6 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.catalog.sql import SqlCatalog
 
 from sterna.catalog.model import ICEBERG_TABLE, Content, Delete, Key, Put, key_name, namespace_content
 from sterna.edges.stores import open_store
@@ -26,6 +25,7 @@ from sterna.sync.plan.make import make_plan
 from sterna.sync.run import sync
 from tests.support.doubles.catalog import InMemoryCatalog
 from tests.support.regions import injected
+from tests.support.writer_catalog import WriterCatalog
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class World:
 
     folder: Path
     catalog: InMemoryCatalog
-    writer: SqlCatalog
+    writer: WriterCatalog
     registry: Registry
 
     def context(self, region: str = "eu") -> RegionContext:
@@ -45,12 +45,13 @@ class World:
         """Append rows to a table of region us, creating it when it is new; return its metadata location."""
         identifier = ("ns", name)
         data = pa.table({"id": pa.array(range(rows), pa.int64())})
-        if not self.writer.table_exists(identifier):
+        if self.writer.table_exists(identifier):
+            table = self.writer.load_table(identifier)
+        else:
             location = f"file://{self.folder}/us/lake/{name}"
-            self.writer.create_table(identifier, data.schema, location=location)
-        table = self.writer.load_table(identifier)
+            table = self.writer.create_table(identifier, data.schema, location=location)
         table.append(data)
-        return self.writer.load_table(identifier).metadata_location
+        return table.metadata_location
 
     def commit(self, **locations: str | None) -> str:
         """Commit tables of namespace `ns` to main, all at once; None drops one."""
@@ -93,8 +94,7 @@ def no_secrets(name: str):
 def make_world(folder: Path) -> World:
     for region in ("us", "eu"):
         (folder / region / "lake").mkdir(parents=True)
-    writer = SqlCatalog("writer", uri=f"sqlite:///{folder}/writer.db", warehouse=f"file://{folder}/us/lake")
-    writer.create_namespace("ns")
+    writer = WriterCatalog(f"file://{folder}/us/lake")
     registry = Registry.model_validate(
         {
             "regions": [

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
+import typer.main
 
 from tests.support.doubles.rclone import copy_here
+
+# Typer builds all commands anew for each call of `main`; they are the same, and hold nothing of a call.
+typer.main.get_command = cache(typer.main.get_command)
 
 
 @pytest.fixture(autouse=True)

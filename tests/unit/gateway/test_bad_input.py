@@ -328,11 +328,11 @@ def test_a_web_socket_without_a_token_is_refused(closed: Running) -> None:
 
 
 def test_a_stream_ends_with_its_token(closed: Running, access: Access) -> None:
-    with Stream(closed.url, headers=bearer(access.token("ann", "reader", seconds=5))) as stream:
+    address = f"{closed.url.replace('http', 'ws')}/v1/events"
+    short = bearer(access.token("ann", "reader", seconds=5))
+    with Stream(closed.url, headers=short) as stream, connect(address, additional_headers=short) as web:
         (told,) = stream.events(1)
         assert told.event == "bye" and told.json == {"reason": "token"}
-    address = f"{closed.url.replace('http', 'ws')}/v1/events"
-    with connect(address, additional_headers=bearer(access.token("ann", "reader", seconds=5))) as web:
         assert json.loads(web.recv(timeout=30))["control"] == "cursor"
         assert json.loads(web.recv(timeout=30)) == {"control": "bye", "reason": "token"}
         with pytest.raises(ConnectionClosed):
@@ -380,7 +380,7 @@ def test_keys_of_an_open_id_server_are_asked_for(access: Access, tmp_path: Path)
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
         verify = verifier({"QUARKUS_OIDC_AUTH_SERVER_URL": address})
         assert verify is not None

@@ -91,7 +91,7 @@ def issuer() -> Iterator[Issuer]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         made.start(f"http://127.0.0.1:{server.server_port}")
         yield made
         made.go_on.set()

@@ -95,7 +95,7 @@ def hooked(**given: Any) -> Iterator[Hook]:
             pass
 
     hook.server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=hook.server.serve_forever, daemon=True)
+    thread = threading.Thread(target=hook.server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield hook

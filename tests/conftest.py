@@ -50,8 +50,10 @@ _MARKS = {
         "simulation/test_simulation.py",
         "simulation/test_upgrade.py",
         "unit/edges/test_silent_postgres.py",
+        "unit/edges/test_silent_store.py",
         "unit/gc/test_meanwhile.py",
         "unit/iceberg/test_metadata_large.py",
+        "unit/outlets/test_kafka_failures.py",
         "unit/replica/test_many_held.py",
         "unit/sync/test_lanes.py",
     ),
@@ -65,10 +67,11 @@ _MARKS = {
     ),
 }
 _TIMEOUT = 900.0
+_QUICK_EXAMPLES = 10
 
 # A slow machine proves nothing: the first example of a test also pays for its imports.
 settings.register_profile("sterna", deadline=None)
-settings.register_profile("quick", deadline=None, max_examples=10)
+settings.register_profile("quick", deadline=None, max_examples=_QUICK_EXAMPLES)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -117,10 +120,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         _mark(item)
+        if config.getoption("quick"):
+            _limit_examples(item)
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(_TIMEOUT + _seconds_asked_for(config)))
     long = config.getoption("long")
-    wanted = {item: _is_wanted(item, long=long) for item in items}
+    refused = {"slow"} if config.getoption("quick") else set()
+    wanted = {item: _is_wanted(item, long=long, refused=refused) for item in items}
     config.hook.pytest_deselected(items=[item for item in items if not wanted[item]])
     items[:] = [item for item in items if wanted[item]]
     if hasattr(config, "workerinput"):
@@ -132,8 +138,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByShare
     return BySharedServers(config, log) if config.getoption("dist") == "loadfile" else None
 
 
-def _is_wanted(item: pytest.Item, *, long: bool) -> bool:
+def _is_wanted(item: pytest.Item, *, long: bool, refused: set[str]) -> bool:
     marks = {mark.name for mark in item.iter_markers()}
+    if marks & refused:
+        return False
     return bool(marks & {"long", "regions", "rare"}) if long else "rare" not in marks
 
 
@@ -147,6 +155,14 @@ def _mark(item: pytest.Item) -> None:
         item.add_marker("spark")
         if group_of(path) not in SPARK:
             raise pytest.UsageError(f"{path} uses the Spark that tests share: name it in tests/support/sharing.py")
+
+
+def _limit_examples(item: pytest.Item) -> None:
+    """Let `--quick` also play few examples where a test has a number of its own."""
+    test = getattr(getattr(item, "obj", None), "__func__", getattr(item, "obj", None))
+    own = getattr(test, "_hypothesis_internal_use_settings", None)
+    if own is not None and own.max_examples > _QUICK_EXAMPLES:
+        test._hypothesis_internal_use_settings = settings(own, max_examples=_QUICK_EXAMPLES)
 
 
 def _path(path: Path) -> str:

@@ -20,13 +20,13 @@ httpx._config.DEFAULT_TIMEOUT_CONFIG.read = 60.0
 _TESTS = Path(__file__).parent
 # Random suites: how much of each is played in every run, with --quick and with --long.
 _SIZES: dict[str, tuple[Any, Any, Any]] = {
-    "histories": (2, 0, 300),
+    "histories": (1, 0, 300),
     "history_minutes": (None, None, 60.0),
-    "fuzz_seconds": (20.0, 2.0, 1800.0),
-    "poisons": (60, 10, 20_000),
-    "simulation_seeds": (100, 40, 20_000),
-    "soak_minutes": (1.0, 0.0, 60.0),
-    "writer_rounds": (2, 0, 20),
+    "fuzz_seconds": (10.0, 2.0, 1800.0),
+    "poisons": (40, 6, 20_000),
+    "simulation_seeds": (60, 25, 20_000),
+    "soak_minutes": (0.5, 0.0, 60.0),
+    "writer_rounds": (1, 0, 20),
 }
 # What tests need, by folders and files: the more marks, the dearer.
 _MARKS = {
@@ -76,20 +76,22 @@ settings.register_profile("quick", deadline=None, max_examples=_QUICK_EXAMPLES)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("how much")
-    group.addoption("--quick", action="store_true", help="only what needs no server, with few seeds: seven minutes")
+    group.addoption("--quick", action="store_true", help="only what needs no server, with few seeds: two minutes")
     group.addoption("--long", action="store_true", help="only what is random, long or rare: about two hours")
-    group.addoption("--regions", action="store_true", help="also kill regions and links between them (tests/ha)")
+    group.addoption(
+        "--regions", action="store_true", help="also the rare ways in which regions and links die (tests/ha)"
+    )
     group = parser.getgroup("random suites", "each with its own number; the seed of a failure plays it again")
-    group.addoption("--histories", type=int, help="how many random histories to play (2)")
+    group.addoption("--histories", type=int, help="how many random histories to play (1)")
     group.addoption("--history-minutes", type=float, help="start no further history after so many minutes")
     group.addoption("--history-seed", type=int, help="play the history of this seed, and no other")
-    group.addoption("--fuzz-seconds", type=float, help="how long to damage files, all kinds together (20)")
+    group.addoption("--fuzz-seconds", type=float, help="how long to damage files, all kinds together (10)")
     group.addoption("--fuzz-seed", type=int, help="the one file of this seed")
-    group.addoption("--poisons", type=int, help="how many tables to poison in whole syncs (60)")
-    group.addoption("--simulation-seeds", type=int, help="how many seeds to play (100)")
+    group.addoption("--poisons", type=int, help="how many tables to poison in whole syncs (40)")
+    group.addoption("--simulation-seeds", type=int, help="how many seeds to play (60)")
     group.addoption("--simulation-seed", type=int, help="play this seed, and no other")
-    group.addoption("--writer-rounds", type=int, help="how often to let several writers meet in one table (2)")
-    group.addoption("--soak-minutes", type=float, help="how long to kill syncs while writers go on (1)")
+    group.addoption("--writer-rounds", type=int, help="how often to let several writers meet in one table (1)")
+    group.addoption("--soak-minutes", type=float, help="how long to kill syncs while writers go on (0.5)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -110,11 +112,8 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    path = _path(collection_path)
-    if config.getoption("quick") and path.startswith(_MARKS["server"] + _MARKS["airflow"] + _MARKS["slow"]):
-        return True
-    regions = config.getoption("regions") or config.getoption("long")
-    return True if path.startswith(_MARKS["regions"]) and not regions else None
+    left_out = _MARKS["server"] + _MARKS["airflow"] + _MARKS["slow"]
+    return True if config.getoption("quick") and _path(collection_path).startswith(left_out) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -126,7 +125,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(_TIMEOUT + _seconds_asked_for(config)))
     long = config.getoption("long")
     refused = {"slow"} if config.getoption("quick") else set()
-    wanted = {item: _is_wanted(item, long=long, refused=refused) for item in items}
+    regions = config.getoption("regions")
+    wanted = {item: _is_wanted(item, long=long, regions=regions, refused=refused) for item in items}
     config.hook.pytest_deselected(items=[item for item in items if not wanted[item]])
     items[:] = [item for item in items if wanted[item]]
     if hasattr(config, "workerinput"):
@@ -138,10 +138,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByShare
     return BySharedServers(config, log) if config.getoption("dist") == "loadfile" else None
 
 
-def _is_wanted(item: pytest.Item, *, long: bool, refused: set[str]) -> bool:
+def _is_wanted(item: pytest.Item, *, long: bool, regions: bool, refused: set[str]) -> bool:
     marks = {mark.name for mark in item.iter_markers()}
     if marks & refused:
         return False
+    if regions and "regions" in marks:
+        return True
     return bool(marks & {"long", "regions", "rare"}) if long else "rare" not in marks
 
 

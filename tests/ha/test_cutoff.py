@@ -119,7 +119,7 @@ def test_a_branch_that_the_copy_has_never_seen_is_being_seeded(two_sites: TwoSit
     catches_up(two_sites, table)
 
 
-@pytest.mark.parametrize("fault", [reset, half_open])
+@pytest.mark.parametrize("fault", [pytest.param(reset, marks=pytest.mark.rare), half_open])
 def test_while_the_primary_region_is_dark_reads_go_on_and_status_says_what_is_served(
     two_sites: TwoSites, table: str, fault: Fault
 ) -> None:
@@ -178,6 +178,7 @@ def test_when_only_the_copy_hears_nothing_syncs_publish_and_lag_goes_on(two_site
     catches_up(two_sites, table)
 
 
+@pytest.mark.rare
 def test_under_a_flapping_link_reads_never_go_backwards_and_everything_arrives(two_sites: TwoSites, table: str) -> None:
     with Watcher(two_sites) as watcher:
         for number in range(6):

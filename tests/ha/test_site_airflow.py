@@ -31,6 +31,8 @@ SETTINGS = {
     "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
 }
 
+pytestmark = pytest.mark.rare  # each run kills the nodes of a site in test_site.py
+
 
 @dataclass
 class Site:

@@ -46,7 +46,7 @@ GROUPS: dict[str, Sequence[str]] = {
     ),
     "pair": ("faults/",),
     "two sites": ("ha/",),
-    "regions": ("ha/failover/", "ha/test_copies.py", "ha/test_cutoff.py", "ha/test_promotion_dag.py"),
+    "regions": ("ha/failover/", "ha/test_promotion_dag.py"),
     "masters": ("integration/edges/test_spark.py",),
     "emulators": ("integration/edges/test_schemes.py", "integration/sync/test_schemes_table.py"),
     "odd keys": ("integration/sync/test_tables_odd_keys.py",),

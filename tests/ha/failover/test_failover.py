@@ -83,6 +83,7 @@ def test_what_a_forced_promotion_loses_is_what_rejoin_reports(cluster: Cluster) 
     cluster.assert_whole("eu")
 
 
+@pytest.mark.rare
 def test_a_primary_whose_postgres_hangs_stops_neither_the_promotion_nor_those_who_ask(cluster: Cluster) -> None:
     newest = cluster.commit("us")
     cluster.arrived(newest)
@@ -112,6 +113,7 @@ def test_of_two_regions_the_one_that_has_less_is_not_promoted(cluster: Cluster) 
     cluster.assert_whole("ap")
 
 
+@pytest.mark.rare
 def test_copies_that_show_the_same_may_both_be_promoted(cluster: Cluster) -> None:
     cluster.rejoin("ap")  # its place in the primary's log is further on than that of eu now
     cluster.kill_catalog("us")

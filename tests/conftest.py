@@ -78,9 +78,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("how much")
     group.addoption("--quick", action="store_true", help="only what needs no server, with few seeds: two minutes")
     group.addoption("--long", action="store_true", help="only what is random, long or rare: about two hours")
-    group.addoption(
-        "--regions", action="store_true", help="also the rare ways in which regions and links die (tests/ha)"
-    )
+    group.addoption("--regions", action="store_true", help="also the rare ways in which regions die (tests/ha)")
     group = parser.getgroup("random suites", "each with its own number; the seed of a failure plays it again")
     group.addoption("--histories", type=int, help="how many random histories to play (1)")
     group.addoption("--history-minutes", type=float, help="start no further history after so many minutes")

@@ -79,7 +79,7 @@ def table(location: str, content_id: str | None = None) -> Content:
     payload = {
         "type": ICEBERG_TABLE,
         "metadataLocation": location,
-        "snapshotId": -1,
+        "snapshotId": 1,
         "schemaId": 0,
         "specId": 0,
         "sortOrderId": 0,

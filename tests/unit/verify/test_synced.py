@@ -164,6 +164,9 @@ def test_a_policy_that_keeps_less_history_is_no_difference(world: World):
     source(world, "a")
     edit(sides(world, "a")[0], refs={"main": {"snapshot-id": 2, "type": "branch"}})
     commit(world, "a")
+    head = world.catalog.reference("main").hash
+    shown = world.catalog.contents("main", head, [("ns", "a")])[("ns", "a")]
+    world.catalog.commit("main", head, [Put(("ns", "a"), Content.of({**shown.payload, "snapshotId": 2}))], "2")
     policies = [{"tables": ["**"], "history": {"latest": 1}}]
     pruned = World(
         world.folder,

@@ -11,6 +11,8 @@ from sterna.changes.rows import CHANGE, DELETE, NOT_A_KEY
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+_MAX_BROADCAST_ROWS = 1_000_000
+
 
 def alone(changed: DataFrame, whole: DataFrame, key: Sequence[str]) -> DataFrame:
     """Return changes by key after a look at the snapshot that they lead to: each key has the one row that they say.
@@ -30,13 +32,15 @@ def alone(changed: DataFrame, whole: DataFrame, key: Sequence[str]) -> DataFrame
 
     names = changed.columns
     places = [names.index(name) for name in key]
-    kept = changed.toDF(*[f"c{at}" for at in range(len(names))]).localCheckpoint(eager=False)
+    kept = changed.toDF(*[f"c{at}" for at in range(len(names))]).localCheckpoint()
     keys = kept.select(*[f.col(f"c{place}").alias(f"k{at}") for at, place in enumerate(places)])
     there = whole.toDF(*[f"w{at}" for at in range(len(whole.columns))])
     columns = [f"w{whole.columns.index(name)}" for name in key]
+    if kept.count() <= _MAX_BROADCAST_ROWS:
+        keys = f.broadcast(keys)  # Spark doesn't know how few they are, and would shuffle the keys of all rows
     counted = (
         there.select(*columns)
-        .join(f.broadcast(keys), _equal(columns, [f"k{at}" for at in range(len(key))]), "left_semi")
+        .join(keys, _equal(columns, [f"k{at}" for at in range(len(key))]), "left_semi")
         .groupBy(*columns)
         .agg(f.count(f.lit(1)).alias("n"))
     )

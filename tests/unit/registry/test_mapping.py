@@ -135,6 +135,12 @@ def test_the_place_of_a_uri(uri: str, target: str) -> None:
     assert MAPPING.replica(uri) == f"s3://eu-bucket/replica/{target}"
 
 
+def test_a_spelling_that_is_registered_for_itself_is_no_other_locations() -> None:
+    for first, second in (("s3://bucket", "s3a://bucket"), ("s3a://bucket", "s3://bucket")):
+        both = samples.mapping(samples.location("one", first), samples.location("two", second))
+        assert [both.locate(f"{prefix}/x").location.id for prefix in (first, second)] == ["one", "two"]
+
+
 @pytest.mark.parametrize(
     "uri", ["s3://lake2/x", "s3://lak", "s3:/lake/x", "S3://lake/x", "/lake/x", "", "gs://g/w2/x", "http://lake/x"]
 )

@@ -44,7 +44,12 @@ SELECT n.nspname, c.relname, c.relkind::text, c.relreplident::text,
     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
     WHERE i.indrelid = c.oid AND i.indisprimary), '{}') AS types,
   (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now,
-  c.relpersistence = 'u' AS unlogged, pg_has_role(c.relowner, 'USAGE') AS owned
+  c.relpersistence = 'u' AS unlogged, pg_has_role(c.relowner, 'USAGE') AS owned,
+  coalesce((SELECT array_agg(a.attname::text) FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    JOIN pg_type b ON b.oid = CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END
+    JOIN pg_type e ON e.oid = b.typelem
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND b.typcategory = 'A'
+    AND e.typdelim <> ',' AND b.oid <> 1020), '{}') AS delimited
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname !~ '^(pg_|information_schema$)'
   AND (%(names)s::text[] IS NULL OR n.nspname || '.' || c.relname = ANY(%(names)s))
@@ -113,6 +118,7 @@ class Postgres:
         for row in found:
             _refuse_row(row)
             _refuse_unpublished(f"{row[0]}.{row[1]}", unlogged=row[14], owned=row[15])
+            _refuse_delimiters(f"{row[0]}.{row[1]}", row[16])
         names = [table for _, table, *_ in found]
         if twice := sorted({each for each in names if names.count(each) > 1}):
             raise UnfitSource(f"two schemas have a table {twice[0]}, and both would go into {self._source.into}")
@@ -398,6 +404,15 @@ def _refuse_untold(table: str, identity: str, generated: Sequence[str], *, defer
         )
     if inherited:  # rows of a child are read with the parent's, and change as the child's
         raise UnfitSource("it inherits from a table, or is inherited", table=table, hint="leave it out of `tables`")
+
+
+def _refuse_delimiters(table: str, columns: Sequence[str]) -> None:
+    if columns:
+        raise UnfitSource(
+            f"the column {columns[0]} is an array whose text has another mark than a comma, as those of PostGIS",
+            table=table,
+            hint="leave the table out of `tables`, or keep the column as text",
+        )
 
 
 def _refuse_unpublished(table: str, *, unlogged: bool, owned: bool) -> None:

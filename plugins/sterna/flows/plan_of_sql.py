@@ -27,12 +27,15 @@ _OF_NOW = frozenset(
 # Of rows that tie in their order they take whichever comes first.
 _OF_ORDER = frozenset(
     {"First", "Last", "AnyValue", "MaxBy", "MinBy", "Mode", "NthValue", "Lag", "Lead", "NTile", "RowNumber"}
-    | {"CollectList", "CollectSet", "ListAgg", "ApproximatePercentile"}
+    | {"CollectList", "CollectSet", "ListAgg", "ApproximatePercentile", "HistogramNumeric"}
 )
 _SEVERAL = _ONE_BY_ONE | {"Generate", "Union"}
 _GROUPED = _SEVERAL | {"Aggregate", "Distinct", "Join", "Sort", "Window"}
-_TYPED = re.compile(r"\b(?:DATE|TIMESTAMP(?:_NTZ|_LTZ)?)(?:\s|/\*.*?\*/)*[rR]?['\"]\s*(?![+-]?\d)", re.I | re.S)
-"""A date or time by a word, such as `now`: Spark puts a value in its place before anybody sees a plan."""
+_TOKEN = re.compile(
+    r"""--[^\n]*|/\*|\*/|[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|\w+|\s+|.""", re.DOTALL
+)
+_TYPES_OF_TIME = frozenset({"date", "timestamp", "timestamp_ntz", "timestamp_ltz"})
+_CONSTANT = re.compile(r"""[rR]?['"]\s*(?:[+-]?\d|epoch\b)""", re.IGNORECASE)
 
 
 def check_sql(spark: SparkSession, flow: Flow, sql: str, source: StructType, target: StructType | None) -> StructType:
@@ -54,7 +57,7 @@ def check_sql(spark: SparkSession, flow: Flow, sql: str, source: StructType, tar
         analyzed = java_plan(found)
         nodes = list(_nodes(analyzed))
         random = not analyzed.deterministic() or any(_has(node, _OF_NOW) for node in nodes)
-        tied = any(_has(node, _OF_ORDER) for node in nodes)
+        tied = any(_has(node, _OF_ORDER) or _counts_rows(node) for node in nodes)
         unbounded = any(_over_all(node) for node in nodes)
         nested = any(not node.subqueries().isEmpty() for node in nodes)
         names = {str(node.nodeName()) for node in nodes}
@@ -65,7 +68,7 @@ def check_sql(spark: SparkSession, flow: Flow, sql: str, source: StructType, tar
         raise _wrong(flow, summary(error, 3)) from None
     if leaves - _LEAVES:
         raise _wrong(flow, f"it may read the view `{VIEW}` and nothing else")
-    if random or _TYPED.search(sql):
+    if random or names_moment(sql):
         raise _wrong(flow, "it gives other rows each time: rand, uuid, current_date and the like can't be repeated")
     if tied:
         raise _wrong(flow, "it takes one of several rows by an order that may tie, as first, row_number and max_by do")
@@ -78,6 +81,24 @@ def check_sql(spark: SparkSession, flow: Flow, sql: str, source: StructType, tar
         raise _wrong(flow, "a window or an aggregate goes over all rows: name what they are grouped or partitioned by")
     _refuse_columns(flow, found, source, target)
     return found.schema
+
+
+def names_moment(sql: str) -> bool:
+    """Tell whether SQL has a date or time by a word, such as `TIMESTAMP'now'`.
+
+    Spark puts a value in its place before anybody sees a plan. Comments may stand in between, and nest.
+    """
+    depth, after_type = 0, False
+    for word in _TOKEN.findall(sql):
+        if word in ("/*", "*/"):
+            depth = max(0, depth + (1 if word == "/*" else -1))
+        elif depth or word.isspace() or word.startswith("--"):
+            continue
+        elif after_type and word.lstrip("rR").startswith(("'", '"')) and not _CONSTANT.match(word):
+            return True
+        else:
+            after_type = word.lower() in _TYPES_OF_TIME
+    return False
 
 
 def java_plan(frame: DataFrame) -> Any:
@@ -95,15 +116,27 @@ def _nodes(plan: Any) -> Iterator[Any]:
             yield from _nodes(below.apply(index))
 
 
-def _has(node: Any, classes: frozenset[str]) -> bool:
+def _expressions(node: Any) -> Iterator[Any]:
     waiting = [node.expressions()]
     while waiting:
         some = waiting.pop()
         for index in range(some.size()):
-            if str(some.apply(index).nodeName()) in classes:
-                return True
+            yield some.apply(index)
             waiting.append(some.apply(index).children())
-    return False
+
+
+def _has(node: Any, classes: frozenset[str]) -> bool:
+    return any(str(expression.nodeName()) in classes for expression in _expressions(node))
+
+
+def _counts_rows(node: Any) -> bool:
+    """Tell whether a window takes some rows by their number: of rows that tie in its order it takes any."""
+    frames = (
+        str(expression.toString())
+        for expression in _expressions(node)
+        if str(expression.nodeName()) == "SpecifiedWindowFrame"
+    )
+    return any("RowFrame" in frame and frame.count("unbounded") < 2 for frame in frames)
 
 
 def _over_all(node: Any) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content
@@ -60,20 +62,24 @@ def _known(mapping: Mapping, value: str) -> str:
         return value
 
 
-def has_statistics(objects: Objects, item: StatisticsFile) -> bool:
-    """Tell whether a statistics file is here, or can be copied: of the size that its entry says, and in a location
-    whose files this region may have.
+def present_statistics(objects: Objects, items: Sequence[StatisticsFile]) -> frozenset[StatisticsFile]:
+    """Return those of a table's statistics files that are here, or can be copied: of the size that their entry says,
+    and in a location whose files this region may have.
 
     Readers can do without statistics, so a table isn't held for those that its writer has lost.
 
     Raises:
         StoreError: a store can't be asked.
     """
-    try:
-        target = objects.mapping.content(item.path)
-        return any(objects.size(uri) == item.length for uri in dict.fromkeys((target, item.path)))
-    except (UnregisteredUri, UnsafeUri, Unsupported, NotResident):
-        return False
+    targets: dict[StatisticsFile, str] = {}
+    for item in items:
+        with suppress(UnregisteredUri, UnsafeUri, Unsupported, NotResident):
+            targets[item] = objects.mapping.content(item.path)
+    sizes = objects.sizes(set(targets.values()))
+    absent = [item for item, target in targets.items() if sizes[target] != item.length]
+    origins = objects.sizes({item.path for item in absent} - sizes.keys())
+    gone = {item for item in absent if origins.get(item.path) != item.length}
+    return frozenset(targets.keys() - gone)
 
 
 def refuse_hidden(policy: Policy, metadata: TableMetadata, shown: int | None) -> None:

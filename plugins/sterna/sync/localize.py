@@ -36,7 +36,7 @@ from sterna.replica.file_list import (
 from sterna.replica.records import StageReport, TableFailure
 from sterna.replica.region import Progress, RegionContext
 from sterna.replica.run_folder import CHILDREN
-from sterna.replica.wanted import has_statistics, kept
+from sterna.replica.wanted import kept, present_statistics
 from sterna.sync.blame import fault_of
 from sterna.sync.engine import Engine
 from sterna.sync.placement import placement_of
@@ -314,7 +314,7 @@ def _convert(objects: Objects, item: _Item, data: bytes) -> bytes | None:
             lists=children,
             manifests=children,
             keep=partial(kept, mapping.registry.policy(item.table)),
-            has=partial(has_statistics, objects),
+            present=partial(present_statistics, objects),
             limits=limits,
         )
     elif item.role == VIEW_METADATA:

@@ -91,15 +91,11 @@ def _comparable(document: dict[str, Any]) -> dict[str, Any]:
 
 def _without_statistics(document: dict[str, Any], replica: dict[str, Any]) -> dict[str, Any]:
     """Return the source's document without the statistics that the replica does without; readers may, too."""
-    kept = {
-        name: [
-            item
-            for item in document[name]
-            if item.get("statistics-path") in {other.get("statistics-path") for other in replica.get(name) or ()}
-        ]
-        for name in _STATISTICS
-        if document.get(name)
-    }
+    kept = {}
+    for name in _STATISTICS:
+        paths = {item.get("statistics-path") for item in replica.get(name) or ()}
+        if document.get(name):
+            kept[name] = [item for item in document[name] if item.get("statistics-path") in paths]
     return document | kept
 
 

@@ -333,6 +333,13 @@ def test_check_sees_what_a_run_would_fail_at(source: Source, server: Any) -> Non
         database.tables()
     source.sql("ALTER TABLE t SET LOGGED")
     assert database.tables() == {"public.t": ("id",)}
+    # Its text has `;` between elements, which is known of `box` itself alone; those of PostGIS have `:`.
+    source.sql("CREATE DOMAIN own_box AS box; ALTER TABLE t ADD COLUMN boxes own_box[], ADD COLUMN others box[]")
+    source.sql("ALTER TABLE t REPLICA IDENTITY FULL")
+    with pytest.raises(UnfitSource, match=r"column boxes is an array.*\[table public\.t\]"):
+        database.tables()
+    source.sql("ALTER TABLE t DROP COLUMN boxes")
+    assert database.tables() == {"public.t": ("id",)}
     with psycopg.connect(f"{server.admin.url().rpartition('/')[0]}/{source.name}", autocommit=True) as admin:
         admin.execute("ALTER TABLE t OWNER TO postgres")
     with pytest.raises(UnfitSource, match=r"isn't its owner.*\[table public\.t\]"):

@@ -42,6 +42,12 @@ OTHER = "it may read the view `changes` and nothing else"
         ("SELECT id FROM changes WHERE id > (SELECT min(id) FROM changes)", "a subquery"),
         ("SELECT id, first(day) AS d FROM changes GROUP BY id", "gives other rows|may tie"),
         ("SELECT id, max_by(day, day) AS d FROM changes GROUP BY id", "may tie"),
+        (
+            "SELECT id, sum(id) OVER (PARTITION BY id ORDER BY day ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS n "
+            "FROM changes",
+            "may tie",
+        ),
+        ("SELECT id FROM changes WHERE 'a date' <> 'timestamp' /* DATE 'now' */", ""),
         ("SELECT CAST(id AS DOUBLE) AS id FROM changes", "tells no rows apart"),
         ("SELECT map(1, id) AS id FROM changes", "tells no rows apart"),
     ],

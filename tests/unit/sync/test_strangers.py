@@ -142,6 +142,16 @@ def test_statistics_that_lead_nowhere_are_left_out_and_the_others_stay(world: Wo
         assert path_of(document[name][0]["statistics-path"]).read_bytes() == b"0123456789"
 
 
+def test_statistics_that_a_residency_rule_keeps_out_are_left_out(world: World):
+    location = world.write("t")
+    secret = world.folder / "us" / "lake" / "secret" / "s.puffin"
+    secret.parent.mkdir()
+    secret.write_bytes(b"0123456789")
+    world.commit(t=edit_metadata(location, lambda document: statistics(document, f"file://{secret}", 10)))
+    rules = [{"prefixes": [f"file://{secret.parent}"], "never": ["eu"]}]
+    assert replicated(with_registry(world, residency=rules))["statistics"] == []
+
+
 def test_names_that_nobody_follows_stay_where_they_have_no_place_here(world: World):
     location = world.write("t")
     new = edit_metadata(location, lambda document: document.update(properties={"write.data.path": "s3://elsewhere/t"}))

@@ -6,7 +6,7 @@ v3).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from sterna.iceberg.json_text import Document, Edit, Token, quote, read_document, replaced
@@ -60,7 +60,7 @@ def localize_table_metadata(
     lists: Mapping[str, str],
     manifests: Mapping[str, str] = MappingProxyType({}),
     keep: Callable[[TableMetadata], frozenset[int]] = all_snapshots,
-    has: Callable[[StatisticsFile], bool] = lambda item: True,
+    present: Callable[[Sequence[StatisticsFile]], Collection[StatisticsFile]] = lambda items: items,
     limits: Limits = DEFAULT_LIMITS,
 ) -> bytes:
     """Return the replica's copy of a metadata.json: its paths changed, all other characters as they were.
@@ -79,8 +79,8 @@ def localize_table_metadata(
         manifests: the same for inline manifests.
         keep: tells from the file's content the ids of the snapshots that stay; those of the refs and the current one
             must.
-        has: tells whether a statistics file is there; readers can do without, so that the entry of one that isn't is
-            left out.
+        present: returns those of some statistics files that are there; readers can do without, so that the entries of
+            others are left out.
         limits: of the region.
 
     Returns:
@@ -96,7 +96,7 @@ def localize_table_metadata(
     edits = [Edit(location.start, location.end, quote(root(location.value)))]
     edits += _properties(parts, root, known)
     edits += _snapshots(parts, gone, known, lists, manifests)
-    edits += _statistics(parts, keep(metadata), has, content)
+    edits += _statistics(parts, keep(metadata), present, content)
     edits += _logs(parts, gone)
     return parts.document.write(edits)
 
@@ -146,14 +146,18 @@ def _localized(parts: TableParts, token: Token, done: Mapping[str, str], what: s
 
 
 def _statistics(
-    parts: TableParts, kept: frozenset[int], has: Callable[[StatisticsFile], bool], content: Callable[[str], str]
+    parts: TableParts,
+    kept: frozenset[int],
+    present: Callable[[Sequence[StatisticsFile]], Collection[StatisticsFile]],
+    content: Callable[[str], str],
 ) -> list[Edit]:
     edits: list[Edit] = []
+    stay = present([item for item in parts.metadata.statistics if item.snapshot_id in kept])
     for name in STATISTICS:
         left_out: set[int] = set()
         for index, element in enumerate(parts.arrays[name]):
             item = statistics_file(parts.document, element.members)
-            if item.snapshot_id in kept and has(item):
+            if item in stay:
                 edits += replaced(element.members["statistics-path"], content(item.path))
             else:
                 left_out.add(index)

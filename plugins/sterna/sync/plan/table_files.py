@@ -23,7 +23,7 @@ from sterna.replica.file_list import (
     VIEW_METADATA,
 )
 from sterna.replica.region import RegionContext
-from sterna.replica.wanted import has_statistics
+from sterna.replica.wanted import present_statistics
 from sterna.sync.plan.in_parts import Dealing, are_many
 from sterna.sync.plan.one_pass import DELETED, content_rows, none_below, prove_local, read_manifests
 from sterna.sync.plan.reading import parsed, read_files
@@ -279,16 +279,15 @@ def _statistics(context: RegionContext, table: str, metadata: TableMetadata, her
     import pyarrow as pa
 
     had = {(item.path, item.length) for item in here.statistics} if here else set()
-    new = []
+    present = present_statistics(context.objects, metadata.statistics)
     for item in metadata.statistics:
-        if (context.mapping.unfollowed(item.path), item.length) in had:
-            continue
-        if has_statistics(context.objects, item):
-            new.append(item)
-        else:
-            _log.warning(
-                "table %s: statistics are left out here, their file is gone or another: %s", table, printable(item.path)
-            )
+        if item not in present:
+            _log.warning("table %s: statistics are left out, their file is missing: %s", table, printable(item.path))
+    new = [
+        item
+        for item in metadata.statistics
+        if item in present and (context.mapping.content(item.path), item.length) not in had
+    ]
     paths, sizes = (
         pa.array([item.path for item in new], pa.string()),
         pa.array([item.length for item in new], pa.int64()),

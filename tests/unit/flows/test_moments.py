@@ -1,0 +1,42 @@
+"""Dates and times by a word in a flow's SQL: refused wherever Spark would take them, and nowhere else."""
+
+from __future__ import annotations
+
+import pytest
+
+from sterna.flows.plan_of_sql import names_moment
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT TIMESTAMP'now'",
+        "SELECT date 'today'",
+        'SELECT TIMESTAMP_NTZ\n\t"tomorrow"',
+        "SELECT DATE --c\n'now'",
+        "SELECT DATE /* a */ /* b /* c */ d */ 'yesterday'",
+        "SELECT DATE r'now'",
+        "SELECT DATE ' now'",
+        r"SELECT DATE '\u006eow'",
+        "SELECT 'it''s', DATE 'now'",
+    ],
+)
+def test_a_moment_by_a_word(sql: str) -> None:
+    assert names_moment(sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM changes WHERE kind = 'date'",
+        "SELECT payload['timestamp'], get_json_object(x, '$.date') FROM changes",
+        "SELECT CASE WHEN k = 'ship date' THEN 1 END, 'now' FROM changes",
+        "SELECT 1 -- the 'date'\n, 'x'",
+        "SELECT 1 /* DATE 'now' */, \"timestamp\", 'x'",
+        "SELECT DATE '2020-01-01', DATE ' 2020-01-01', DATE 'epoch', TIMESTAMP '+10000-01-01'",
+        "SELECT CAST(x AS DATE), date('now'), `date`, 'now' FROM changes",
+        "SELECT CAST(x AS DATE" + " /* a */" * 60 + ")",
+    ],
+)
+def test_other_words_in_strings_names_and_comments(sql: str) -> None:
+    assert not names_moment(sql)

@@ -341,6 +341,11 @@ def tables_that_were_promoted_are_forgotten() -> AbstractContextManager[object]:
     return patch.object(Needed, "of", of)
 
 
+def silence_counts_as_agreement() -> AbstractContextManager[object]:
+    """Who the primary is, say the regions that answer."""
+    return patch("sterna.ha.certain.refuse_uncertain", lambda sites, without: None)
+
+
 def an_old_primary_is_believed() -> AbstractContextManager[object]:
     """Nobody asks whether another region became the primary."""
-    return patch.object(Upkeeping, "epoch_of", lambda upkeep, context: "1")
+    return patch.object(Upkeeping, "certain_epoch", lambda upkeep, context, without: "1")

@@ -67,6 +67,7 @@ HAPPENS = (
         (bugs.a_silent_region_is_left_out_by_itself, "upkeep: swept though a plan of ap"),
         (bugs.tables_that_were_promoted_are_forgotten, "upkeep: swept though a table that was promoted"),
         (bugs.an_old_primary_is_believed, "upkeep: swept though main needs it"),
+        (bugs.silence_counts_as_agreement, "upkeep: swept though main needs it"),
     ],
 )
 def test_a_bug_put_in_on_purpose_is_found(bug: Callable[[], AbstractContextManager[object]], broken: str) -> None:

@@ -17,7 +17,10 @@ from uuid import UUID
 
 from sterna.catalog.model import Key, parse_key
 from sterna.cleaning.model import LEAST_GRACE
+from sterna.edges.postgres.epoch import Epoch
 from sterna.errors import Busy, CatalogUnreachable, UpkeepBlocked
+from sterna.ha import certain
+from sterna.ha.model import CatalogSite
 from sterna.replica.ids import stamp
 from sterna.replica.region import RegionContext
 from sterna.services.upkeep import Upkeep
@@ -67,6 +70,8 @@ class _Keeping(Actor):
         except Busy as error:
             self.tell(f"gives up: {error}")
             self.of.reconnect(self)
+        except UpkeepBlocked as error:
+            self.tell(f"is blocked: {error}")
 
     def do(self) -> None:
         """Do what it does."""
@@ -152,6 +157,7 @@ class Upkeeping:
         self._until: dict[int, datetime] = {}  # by commit of `main`, when the next one was seen
         self._tags = 0
         self._epoch = 1
+        self._silent = False
         self._at_work = rng.random() < 0.7
         self._often = rng.choice((0.3, 0.7))
         world.store.guard = self.guard
@@ -190,6 +196,7 @@ class Upkeeping:
     def promote(self) -> None:
         """Another region becomes the primary; whoever is connected to the old one reads there what was."""
         self._epoch += 1
+        self._silent = self._epoch % 2 == 0
         self._world.tell(f"promoted: epoch {self._epoch}")
         for actor in self.actors:
             catalog = _catalog_of(actor.context)
@@ -204,13 +211,22 @@ class Upkeeping:
         """Tell whether somebody is connected to an old primary."""
         return _catalog_of(context).old
 
-    def epoch_of(self, context: RegionContext) -> str:
-        """Do as `sterna.upkeep.gather.epoch_of` does, where regions have catalogs of their own.
+    def certain_epoch(self, context: RegionContext, without: Collection[str]) -> str:
+        """Do as `sterna.ha.certain.certain_epoch` does, where regions have catalogs of their own.
+
+        At every other promotion the new primary does not answer an old one until a run was refused for that.
 
         Raises:
-            Busy: as that does.
+            UpkeepBlocked, Busy: as that does.
         """
-        if self.is_old(context):
+        if self.is_old(context) and self._silent and FAR_REGION not in without:
+            own, far = CatalogSite("eu", epoch=Epoch(1, "eu")), CatalogSite(FAR_REGION, problem="no answer")
+            try:
+                certain.refuse_uncertain((own, far), without)
+            except UpkeepBlocked:
+                self._silent = False
+                raise
+        elif self.is_old(context):
             raise Busy("another region became the primary meanwhile")
         return str(self._epoch)
 

@@ -374,7 +374,7 @@ class World:
                 patch("sterna.gc.run.datetime", time),
                 patch("sterna.upkeep.expire.datetime", time),
                 patch("sterna.upkeep.sweep.datetime", time),
-                patch("sterna.upkeep.gather.epoch_of", self.upkeep.epoch_of),
+                patch("sterna.upkeep.gather.certain_epoch", self.upkeep.certain_epoch),
                 patch("sterna.upkeep.sweep.new_id", self.upkeep.new_id),
                 patch("sterna.feed.log.datetime", time),
                 patch("sterna.gc.fence.Fence", self._fence),

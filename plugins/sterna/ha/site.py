@@ -67,6 +67,15 @@ def look_at(region: Region, secrets: Secrets) -> CatalogSite:
         return _unseen(region, error)
 
 
+def look_at_epoch(region: Region, secrets: Secrets) -> CatalogSite:
+    """Return a region's catalog with its epoch alone: as `look_at`, and needs no right but to read that."""
+    try:
+        with looking(region, secrets) as connection:
+            return CatalogSite(region.name, epoch=read_epoch(connection))
+    except (DatabaseUnreachable, DatabaseRefused, CredentialError) as error:
+        return _unseen(region, error)
+
+
 def look_at_slots(region: Region, secrets: Secrets) -> tuple[Slot, ...]:
     """Return what a region's catalog keeps of its log for others; needs no right but to log in.
 
@@ -79,11 +88,13 @@ def look_at_slots(region: Region, secrets: Secrets) -> tuple[Slot, ...]:
         return _slots(connection)
 
 
-def look_at_all(regions: Sequence[Region], secrets: Secrets) -> dict[str, CatalogSite]:
+def look_at_all(
+    regions: Sequence[Region], secrets: Secrets, look: Callable[[Region, Secrets], CatalogSite] = look_at
+) -> dict[str, CatalogSite]:
     """Return all regions' catalogs by region, looked at together; one that can't be seen is a site with a problem."""
     from sterna.edges.postgres.limits import ask_all
 
-    answers = ask_all(regions, lambda region: look_at(region, secrets), look_seconds)
+    answers = ask_all(regions, lambda region: look(region, secrets), look_seconds)
     return {
         region.name: answer if isinstance(answer, CatalogSite) else _unseen(region, answer)
         for region, answer in zip(regions, answers, strict=True)

@@ -73,6 +73,7 @@ def expire(
 
     Raises:
         UsageError: a table was asked for that isn't there, or that no rule matches.
+        UpkeepBlocked: which region is the primary isn't certain.
         Busy: the primary was switched meanwhile.
         CatalogError, StoreError, EngineError: something doesn't answer; a later run goes on.
     """
@@ -89,7 +90,7 @@ def expire(
             if remove is None or found.problem or not found.expired:
                 done[found.key] = found
                 continue
-            refuse_other_epoch(context, work.facts.epoch)
+            refuse_other_epoch(context, settings, work.facts.epoch)
             if remove(found.key, found.metadata, found.expired):
                 progress(f"{found.key}: {len(found.expired)} of {found.snapshots} snapshots expired")
                 done[found.key] = replace(found, done=True)

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Commit, Content, Key, Put, Reference, key_name
 from sterna.catalog.reader import CatalogReader
 from sterna.errors import BrokenMetadata, Busy, CredentialError, ReferenceNotFound, StoreError
+from sterna.ha.certain import certain_epoch
 from sterna.registry.model import SOURCE_BRANCH, Region, Registry
-from sterna.replica.catalog_copy import epoch_of
 from sterna.replica.head import Head, read_head
 from sterna.replica.held import held_since
 from sterna.replica.held_list import read_list
@@ -28,13 +28,19 @@ from sterna.wap.state import read_state
 OWN_COPY = "this region's copy of"
 
 
-def refuse_other_epoch(context: RegionContext, epoch: str) -> None:
+def refuse_other_epoch(context: RegionContext, settings: Upkeep, epoch: str) -> None:
     """See that what was looked at still is what counts.
 
+    Args:
+        context: the region.
+        settings: which regions are left out.
+        epoch: what was looked at.
+
     Raises:
+        UpkeepBlocked: that isn't certain any more.
         Busy: the primary was switched meanwhile.
     """
-    now = epoch_of(context)
+    now = certain_epoch(context, settings.without)
     if now != epoch:
         raise Busy(f"the epoch changed from {epoch} to {now} meanwhile: nothing more is changed", hint="start again")
 
@@ -51,11 +57,12 @@ def gather(context: RegionContext, settings: Upkeep, now: datetime) -> tuple[Fac
         The facts, and the references, to be looked at again.
 
     Raises:
+        UpkeepBlocked: which region is the primary isn't certain.
         Busy: the primary was switched meanwhile, or a branch was reset.
         BranchChanged: a replica branch was changed by somebody else.
         CatalogError, StoreError: something doesn't answer.
     """
-    epoch = epoch_of(context)
+    epoch = certain_epoch(context, settings.without)
     references = References(context)
     found = references.look()
     since = now - timedelta(seconds=settings.heads)
@@ -68,7 +75,7 @@ def gather(context: RegionContext, settings: Upkeep, now: datetime) -> tuple[Fac
     keys = {shown.key for shown in (*main, *base, *(shown for commit in commits for shown in commit.put))}
     flows, unread = _followed(context, settings, main)
     viewed, untold = _views(context, settings)
-    refuse_other_epoch(context, epoch)
+    refuse_other_epoch(context, settings, epoch)
     return Facts(
         now=now,
         head=head,

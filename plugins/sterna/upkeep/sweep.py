@@ -57,7 +57,8 @@ def sweep(
 
     Raises:
         UsageError: no location of the region is opted in, or the grace is too short.
-        UpkeepBlocked: a region has to be waited for, or a file that is needed can't be read: nothing is deleted.
+        UpkeepBlocked: a region has to be waited for, a file that is needed can't be read, or who is the primary isn't
+            certain: nothing is deleted.
         Busy: the primary was switched meanwhile.
         CatalogError, StoreError: something doesn't answer; a later run goes on.
         EngineError: very much is reached, and there is no room on local disk for it; a later run goes on.
@@ -81,7 +82,7 @@ def sweep(
     report = _report(context, pass_id, facts, listed, unreachable, doomed, delete=delete)
     remaining, stopped = unreachable, None
     if delete:
-        tally = _Deletion(context, facts.epoch, references, needed, progress).run(doomed)
+        tally = _Deletion(context, settings, facts.epoch, references, needed, progress).run(doomed)
         stopped = tally.stopped
         report = replace(report, deleted=tally.done, failed=tally.failed, failures=tally.failures)
         remaining = tally.remaining(unreachable, needed.files)
@@ -107,6 +108,7 @@ class _Deletion:
     """A deletion that is under way: each part of it after a fresh look at who the primary is, and at all references."""
 
     context: RegionContext
+    settings: Upkeep
     epoch: str
     references: References
     needed: Needed
@@ -115,7 +117,7 @@ class _Deletion:
     def run(self, doomed: Files) -> Tally:
         tally, garbage = Tally(), Garbage(doomed.parts(), self.needed.files)
         while garbage.more():
-            refuse_other_epoch(self.context, self.epoch)
+            refuse_other_epoch(self.context, self.settings, self.epoch)
             self.needed.news(self.references.look())
             if not garbage.more():
                 break

@@ -1,0 +1,179 @@
+"""An old primary that is cut off deletes nothing: it may not know who the primary is by now.
+
+The kind: an epoch that is read from the regions that answer may be an old one. Of the same kind are a region that
+answers and lets nobody in, two regions with the same number, a primary that has lost its own epoch, one that is in no
+registry, and a region that falls silent between the decision and the deletion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.edges.postgres.epoch import Epoch
+from sterna.errors import Busy, CredentialError, DatabaseRefused, DatabaseUnreachable, SternaError, UpkeepBlocked
+from sterna.registry.model import Region
+from sterna.replica.region import RegionContext
+from sterna.services.upkeep import Upkeep
+from sterna.upkeep import sweep as sweeping
+from sterna.upkeep.expire import expire
+from sterna.upkeep.results import Swept
+from sterna.upkeep.sweep import sweep
+from tests.support.cleaning import after
+from tests.support.small_world import World, make_world, run, with_registry
+
+Answers = dict[str, Epoch | SternaError | None]
+OURS, THEIRS = Epoch(1, "us"), Epoch(2, "eu")
+SILENT = DatabaseUnreachable("the catalog's Postgres of region eu does not answer")
+REFUSES = DatabaseRefused("the catalog's Postgres of region eu refused the login")
+UNASKED = CredentialError("no credential eu-pg")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """Region us can be swept, and has a table of three snapshots and a file that is nobody's; no copies yet."""
+    made = make_world(tmp_path)
+    for _ in range(3):
+        made.commit(a=made.write("a"))
+    run(made)
+    orphan = made.folder / "us" / "lake" / "a" / "data" / "orphan.parquet"
+    orphan.write_bytes(b"nobody's")
+    return made
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
+    """What each region's Postgres says."""
+    answers: Answers = {"us": OURS, "eu": OURS}
+
+    @contextmanager
+    def looking(region: Region, secrets: object) -> Iterator[Epoch | None]:
+        answer = answers[region.name]
+        if isinstance(answer, SternaError):
+            raise answer
+        yield answer
+
+    for module in ("sterna.edges.postgres.epoch", "sterna.ha.site"):
+        monkeypatch.setattr(f"{module}.looking", looking)
+        monkeypatch.setattr(f"{module}.read_epoch", lambda connection: connection)
+    return answers
+
+
+def with_copies(world: World) -> World:
+    """The same lake, swept in us, where each region has a catalog of its own."""
+    registry = world.registry.model_dump(mode="json")
+    for region in registry["regions"]:
+        database = {"hosts": ["127.0.0.1:1"], "credential_id": f"{region['name']}-pg", "sslmode": "disable"}
+        region["catalog"] = {"read": f"http://127.0.0.1:1/{region['name']}/api/v2", "database": database}
+    for location in registry["locations"]:
+        location["sweep"] = location["id"] == "us-lake"
+    return with_registry(world, regions=registry["regions"], locations=registry["locations"])
+
+
+def settings(*without: str) -> Upkeep:
+    rule = {"match": ["**"], "keep": "1s"}
+    return Upkeep.model_validate({"tables": [rule], "without": ["us", *without], "heads": "1s", "grace": "24h"})
+
+
+def swept(world: World, *without: str, hours: int = 26, delete: bool = True) -> Swept:
+    return sweep(world.context("us"), settings(*without), delete=delete, now=after(hours=hours))
+
+
+def expired(context: RegionContext, done: list[Any]) -> None:
+    def remove(key: str, metadata: str, snapshots: Any) -> bool:
+        done.append((key, tuple(snapshots)))
+        return True
+
+    expire(context, settings(), remove=remove, now=after(hours=26))
+
+
+def files(world: World) -> set[str]:
+    return {str(path) for path in (world.folder / "us" / "lake").rglob("*") if path.is_file()}
+
+
+def test_where_every_region_was_seen_garbage_goes(world: World, answers: Answers) -> None:
+    world = with_copies(world)
+    done: list[Any] = []
+    swept(world, hours=2)
+    assert swept(world).deleted.files == 1
+    expired(world.context("us"), done)
+    assert len(done[0][1]) == 2
+
+
+UNCERTAIN: list[tuple[Answers, str]] = [
+    ({"eu": SILENT}, "eu was not seen: .*does not answer"),
+    ({"eu": REFUSES}, "eu was not seen: .*refused the login"),
+    ({"eu": UNASKED}, "no credential eu-pg"),
+    ({"us": THEIRS, "eu": None}, "eu itself does not know its epoch 2-eu"),
+    ({"us": Epoch(2, "us"), "eu": Epoch(2, "eu")}, "both began an epoch 2"),
+    ({"us": Epoch(2, "ap"), "eu": OURS}, "ap was not seen: it is not in this registry"),
+    ({"us": None, "eu": None}, "no region knows an epoch"),
+]
+
+
+@pytest.mark.parametrize(("said", "why"), UNCERTAIN, ids=[why for _, why in UNCERTAIN])
+def test_where_another_may_be_the_primary_nothing_goes(world: World, answers: Answers, said: Answers, why: str) -> None:
+    world = with_copies(world)
+    swept(world, hours=2)
+    before, done, context = files(world), list[Any](), world.context("us")
+    assert context.ports.primary_region.name == "us", "connected while all was well"
+    answers.update(said)
+    for delete in (True, False):
+        with pytest.raises(UpkeepBlocked, match=why):
+            sweep(context, settings(), delete=delete, now=after(hours=26))
+    with pytest.raises(UpkeepBlocked, match=why) as found:
+        expired(context, done)
+    assert "upkeep.without" in found.value.hint
+    assert (files(world), done) == (before, [])
+
+
+def test_an_old_primary_that_sees_only_itself_believes_nothing(world: World, answers: Answers) -> None:
+    """As a run that begins while the region is cut off: the epoch of the regions that answer is its own."""
+    world = with_copies(world)
+    swept(world, hours=2)
+    answers["eu"] = SILENT
+    before = files(world)
+    with pytest.raises(UpkeepBlocked, match="eu was not seen"):
+        swept(world)
+    assert files(world) == before
+    answers["eu"] = OURS
+    assert swept(world).deleted.files == 1, "it goes on once eu answers"
+
+
+def test_one_that_an_operator_left_out_may_be_silent_and_not_at_work(world: World, answers: Answers) -> None:
+    world = with_copies(world)
+    swept(world, hours=2)
+    answers["eu"] = REFUSES
+    with pytest.raises(UpkeepBlocked, match="eu was not seen"):
+        swept(world, "eu")
+    answers |= {"eu": SILENT, "us": THEIRS}
+    with pytest.raises((UpkeepBlocked, Busy)):
+        swept(world, "eu")
+    answers |= {"us": OURS}
+    assert swept(world, "eu").deleted.files == 1
+
+
+@pytest.mark.parametrize(("said", "why"), [(SILENT, UpkeepBlocked), (THEIRS, Busy)], ids=["silent", "promoted"])
+def test_what_changes_between_decision_and_deletion_ends_it(
+    world: World,
+    answers: Answers,
+    said: Epoch | SternaError,
+    why: type[SternaError],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = with_copies(world)
+    swept(world, hours=2)
+    before, real = files(world), sweeping._report
+
+    def changed(*arguments: Any, **options: Any) -> Swept:
+        answers["eu"] = said
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(sweeping, "_report", changed)
+    with pytest.raises(why):
+        swept(world)
+    assert files(world) == before

@@ -51,6 +51,7 @@ from tests.unit.registry import samples
 _ROOT = "s3://eu-replica"
 _LOOKS_AHEAD = 5  # one of so many seeds looks at each step what the next sync would do: that takes most of the time
 _DELIVERS = 0.6  # how often the deliverer goes on, by step
+_WHO_DELETES = ("sterna.upkeep.gather", "sterna.gc.run", "sterna.ha.certain")
 _WHO_WAITS = ("sync.stages", "sync.run", "gc.delete", "gc.fence", "replica.head", "upkeep.sweep")
 
 
@@ -374,7 +375,7 @@ class World:
                 patch("sterna.gc.run.datetime", time),
                 patch("sterna.upkeep.expire.datetime", time),
                 patch("sterna.upkeep.sweep.datetime", time),
-                patch("sterna.upkeep.gather.certain_epoch", self.upkeep.certain_epoch),
+                *(patch(f"{module}.certain_epoch", self.upkeep.certain_epoch) for module in _WHO_DELETES),
                 patch("sterna.upkeep.sweep.new_id", self.upkeep.new_id),
                 patch("sterna.feed.log.datetime", time),
                 patch("sterna.gc.fence.Fence", self._fence),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sterna.airflow.base import SternaOperator
+from sterna.airflow.settings import text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
@@ -20,13 +22,17 @@ class SternaGcOperator(SternaOperator):
 
     Args:
         options: a mapping or its JSON text: `keep` and `grace` (durations such as `7d`), `evict`, `dry_run`.
+        services: path of the services file; None for `[sterna] services`.
         kwargs: see `SternaOperator`.
     """
 
-    template_fields = (*SternaOperator.template_fields, "options")
+    template_fields = (*SternaOperator.template_fields, "options", "services")
 
-    def __init__(self, *, options: Mapping[str, Any] | str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *, options: Mapping[str, Any] | str | None = None, services: str | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
+        self.services = services
         self.options = options or {}
         self._cleaning = False
 
@@ -34,10 +40,12 @@ class SternaGcOperator(SternaOperator):
         """Clean up, and tell what was found and done."""
         from airflow.sdk.exceptions import AirflowFailException
 
+        from sterna.edges.services_file import read_services
         from sterna.gc.run import collect
         from sterna.render.gc import collected_text
 
-        options = read_gc_options(self.options)
+        left_out = read_services(self.services or text("services")).left_out
+        options = replace(read_gc_options(self.options), without=left_out)
         self._cleaning = True
         try:
             found = collect(self.open(), options, self.say)

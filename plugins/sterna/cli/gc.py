@@ -9,7 +9,7 @@ import typer
 from sterna.cli import exits
 from sterna.cli.context import open_context
 from sterna.cli.durations import parse_duration
-from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath
+from sterna.cli.options import DEFAULT_REGISTRY, AsJson, DryRun, RegionName, RegistryPath, ServicesPath
 from sterna.cli.output import Output
 from sterna.cli.prompts import acts
 
@@ -21,6 +21,7 @@ gc_app = typer.Typer()
 def gc(
     region: RegionName,
     registry: RegistryPath = DEFAULT_REGISTRY,
+    services: ServicesPath = None,
     keep: Annotated[
         str, typer.Option("--keep", help="Keep what heads of the replica branch that are no older than this reach.")
     ] = "7d",
@@ -50,6 +51,7 @@ def gc(
 
     In two passes, grace apart. A dry run until --yes. `sterna collect` is its older name.
     """
+    from sterna.edges.services_file import read_services
     from sterna.gc.model import GcOptions
     from sterna.gc.run import collect
     from sterna.render.gc import collected_text
@@ -60,6 +62,7 @@ def gc(
         delete=acts(yes, dry_run),
         evict=evict,
         patience=parse_duration("--wait", wait).total_seconds(),
+        without=read_services(services).left_out,
     )
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("gc") as progress:

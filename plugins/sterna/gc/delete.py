@@ -12,6 +12,7 @@ from sterna.gc.evidence import Runs
 from sterna.gc.fence import Fence, fence
 from sterna.gc.heads import Heads, versions_since
 from sterna.gc.model import GcOptions
+from sterna.ha.certain import refuse_other_epoch
 from sterna.replica.head import head_of, newest_commit, read_head, refuse_foreign
 from sterna.replica.reach import Walk
 from sterna.replica.region import RegionContext
@@ -36,6 +37,7 @@ class Deletion:
         context: the region.
         pass_id: names it.
         options: what was asked for.
+        epoch: of the primary when the heads were read.
         runs: the syncs that it doesn't disturb.
         heads: what was walked; goes on with the branch.
         walk: the walk over what is kept, to be taken further when the branch moves.
@@ -45,6 +47,7 @@ class Deletion:
     context: RegionContext
     pass_id: str
     options: GcOptions
+    epoch: str
     runs: Runs
     heads: Heads
     walk: Walk
@@ -58,7 +61,9 @@ class Deletion:
                 reached meanwhile.
 
         Raises:
-            Busy: a sync or another clean-up is at work for longer than the caller would wait.
+            UpkeepBlocked: which region is the primary isn't certain any more.
+            Busy: a sync or another clean-up is at work for longer than the caller would wait, or the primary was
+                switched.
             CatalogConflict: the branch moved at every try to fence it, for as long.
             ReplicaBroken: what a new head reaches can't be read; nothing more is deleted.
             CatalogError, StoreError: something doesn't answer.
@@ -71,6 +76,7 @@ class Deletion:
             self._reach_more(read_head(self.context.primary, self._branch).hash, look=True)
             if not garbage.more():
                 break
+            refuse_other_epoch(self.context, self.options.without, self.epoch)
             before, started = result.tally.tried, time.monotonic()
             self._fenced(garbage, result)
             fruitless = fruitless + 1 if result.tally.tried == before else 0

@@ -17,6 +17,7 @@ from sterna.gc.evidence import Runs, collect_folder, save_collected
 from sterna.gc.heads import Heads, kept_heads, versions_since
 from sterna.gc.hold import end_holds
 from sterna.gc.model import Collected, GcOptions
+from sterna.ha.certain import certain_epoch
 from sterna.registry.folders import own_root
 from sterna.replica.head import Head, read_head, with_held
 from sterna.replica.held import held_since, moment
@@ -51,13 +52,15 @@ def collect(
 
     Raises:
         ReplicaBroken: a file that a kept head needs can't be read; then nothing is deleted.
-        Busy: a sync or another clean-up was at work for longer than the caller would wait.
+        UpkeepBlocked: which region is the primary isn't certain; then nothing is deleted.
+        Busy: a sync or another clean-up was at work for longer than the caller would wait, or the primary was switched.
         UsageError: there is no replica branch.
         CatalogError, StoreError: something doesn't answer; a later run goes on.
         EngineError: very much is reached, and there is no room on local disk for it; a later run goes on.
     """
     now = now or datetime.now(UTC)
     pass_id = new_id(now, COLLECT_ID)
+    epoch = certain_epoch(context, options.without)
     heads = kept_heads(context, now - options.keep, whole_history=options.evict)
     if options.delete:
         end_holds(context, now, progress, heads.elsewhere.seen)
@@ -74,7 +77,7 @@ def collect(
     report = _report(context, pass_id, options, heads, found, doomed, runs, now)
     remaining, stopped = found.unreachable, None
     if options.delete:
-        deletion = Deletion(context, pass_id, options, runs, heads, walk, progress)
+        deletion = Deletion(context, pass_id, options, epoch, runs, heads, walk, progress)
         deleted = deletion.run(Garbage(chain(*(files.parts() for files in doomed)), kept))
         stopped = deleted.tally.stopped
         report = _after(report, deleted, _evidence_gone(deleted, rules))

@@ -37,6 +37,23 @@ def certain_epoch(context: RegionContext, without: Collection[str] = ()) -> str:
     return str(epoch)
 
 
+def refuse_other_epoch(context: RegionContext, without: Collection[str], epoch: str) -> None:
+    """See that what was looked at still is what counts.
+
+    Args:
+        context: the region.
+        without: as in `certain_epoch`.
+        epoch: what was looked at.
+
+    Raises:
+        UpkeepBlocked: that isn't certain any more.
+        Busy: the primary was switched meanwhile.
+    """
+    now = certain_epoch(context, without)
+    if now != epoch:
+        raise Busy(f"the epoch changed from {epoch} to {now} meanwhile: nothing more is changed", hint="start again")
+
+
 def refuse_uncertain(sites: Sequence[CatalogSite], without: Collection[str]) -> None:
     """Refuse to delete by an epoch that may be an old one.
 

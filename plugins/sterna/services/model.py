@@ -66,6 +66,11 @@ class Services(StrictModel):
         return self
 
     @property
+    def left_out(self) -> tuple[str, ...]:
+        """The regions that `upkeep.without` names."""
+        return tuple(self.upkeep.without) if self.upkeep else ()
+
+    @property
     def inboxes(self) -> list[str]:
         """The URI prefixes below which stands what came in, and what others put there for ingestion: no file there is a
         table's.

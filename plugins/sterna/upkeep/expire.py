@@ -10,13 +10,14 @@ from typing import Protocol
 
 from sterna.catalog.model import ICEBERG_TABLE
 from sterna.errors import SternaError, UpkeepBlocked, UsageError
+from sterna.ha.certain import refuse_other_epoch
 from sterna.iceberg.metadata.history import asked_for
 from sterna.iceberg.metadata.table import TableMetadata, read_table_metadata
 from sterna.registry.policy import matching
 from sterna.replica.region import RegionContext
 from sterna.services.upkeep import Upkeep, UpkeepRule
 from sterna.upkeep.facts import Facts, Shown
-from sterna.upkeep.gather import gather, refuse_other_epoch
+from sterna.upkeep.gather import gather
 from sterna.upkeep.horizon import Horizon, horizon, removable
 from sterna.upkeep.results import ExpiredTable, Expiry
 
@@ -90,7 +91,7 @@ def expire(
             if remove is None or found.problem or not found.expired:
                 done[found.key] = found
                 continue
-            refuse_other_epoch(context, settings, work.facts.epoch)
+            refuse_other_epoch(context, settings.without, work.facts.epoch)
             if remove(found.key, found.metadata, found.expired):
                 progress(f"{found.key}: {len(found.expired)} of {found.snapshots} snapshots expired")
                 done[found.key] = replace(found, done=True)

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 
 from sterna.catalog.model import ICEBERG_TABLE, NAMESPACE, Commit, Content, Key, Put, Reference, key_name
 from sterna.catalog.reader import CatalogReader
-from sterna.errors import BrokenMetadata, Busy, CredentialError, ReferenceNotFound, StoreError
-from sterna.ha.certain import certain_epoch
+from sterna.errors import BrokenMetadata, CredentialError, ReferenceNotFound, StoreError
+from sterna.ha.certain import certain_epoch, refuse_other_epoch
 from sterna.registry.model import SOURCE_BRANCH, Region, Registry
 from sterna.replica.head import Head, read_head
 from sterna.replica.held import held_since
@@ -26,23 +26,6 @@ from sterna.wap.model import flow_channel
 from sterna.wap.state import read_state
 
 OWN_COPY = "this region's copy of"
-
-
-def refuse_other_epoch(context: RegionContext, settings: Upkeep, epoch: str) -> None:
-    """See that what was looked at still is what counts.
-
-    Args:
-        context: the region.
-        settings: which regions are left out.
-        epoch: what was looked at.
-
-    Raises:
-        UpkeepBlocked: that isn't certain any more.
-        Busy: the primary was switched meanwhile.
-    """
-    now = certain_epoch(context, settings.without)
-    if now != epoch:
-        raise Busy(f"the epoch changed from {epoch} to {now} meanwhile: nothing more is changed", hint="start again")
 
 
 def gather(context: RegionContext, settings: Upkeep, now: datetime) -> tuple[Facts, References]:
@@ -75,7 +58,7 @@ def gather(context: RegionContext, settings: Upkeep, now: datetime) -> tuple[Fac
     keys = {shown.key for shown in (*main, *base, *(shown for commit in commits for shown in commit.put))}
     flows, unread = _followed(context, settings, main)
     viewed, untold = _views(context, settings)
-    refuse_other_epoch(context, settings, epoch)
+    refuse_other_epoch(context, settings.without, epoch)
     return Facts(
         now=now,
         head=head,

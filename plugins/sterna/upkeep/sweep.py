@@ -14,13 +14,14 @@ from sterna.cleaning.files import Files, chunks, filtered, table, total, without
 from sterna.cleaning.model import NOTHING, Amount, refuse_short
 from sterna.cleaning.passes import found_by_all, older, read_passes, save_pass
 from sterna.errors import SternaError, TableError, UpkeepBlocked, UsageError
+from sterna.ha.certain import refuse_other_epoch
 from sterna.registry.model import canonical, inside
 from sterna.registry.sweeping import may_sweep, swept_locations
 from sterna.replica.ids import SWEEP_ID, new_id
 from sterna.replica.region import RegionContext
 from sterna.services.upkeep import Upkeep
 from sterna.upkeep.facts import Facts
-from sterna.upkeep.gather import References, gather, refuse_other_epoch
+from sterna.upkeep.gather import References, gather
 from sterna.upkeep.horizon import Block, horizon
 from sterna.upkeep.needed import Needed
 from sterna.upkeep.records import forget_older, save_swept, store_time, sweep_folder
@@ -82,7 +83,7 @@ def sweep(
     report = _report(context, pass_id, facts, listed, unreachable, doomed, delete=delete)
     remaining, stopped = unreachable, None
     if delete:
-        tally = _Deletion(context, settings, facts.epoch, references, needed, progress).run(doomed)
+        tally = _Deletion(context, settings.without, facts.epoch, references, needed, progress).run(doomed)
         stopped = tally.stopped
         report = replace(report, deleted=tally.done, failed=tally.failed, failures=tally.failures)
         remaining = tally.remaining(unreachable, needed.files)
@@ -108,7 +109,7 @@ class _Deletion:
     """A deletion that is under way: each part of it after a fresh look at who the primary is, and at all references."""
 
     context: RegionContext
-    settings: Upkeep
+    without: Collection[str]
     epoch: str
     references: References
     needed: Needed
@@ -117,7 +118,7 @@ class _Deletion:
     def run(self, doomed: Files) -> Tally:
         tally, garbage = Tally(), Garbage(doomed.parts(), self.needed.files)
         while garbage.more():
-            refuse_other_epoch(self.context, self.settings, self.epoch)
+            refuse_other_epoch(self.context, self.without, self.epoch)
             self.needed.news(self.references.look())
             if not garbage.more():
                 break

@@ -7,16 +7,13 @@ registry, and a region that falls silent between the decision and the deletion.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sterna.edges.postgres.epoch import Epoch
-from sterna.errors import Busy, CredentialError, DatabaseRefused, DatabaseUnreachable, SternaError, UpkeepBlocked
-from sterna.registry.model import Region
+from sterna.errors import Busy, CredentialError, SternaError, UpkeepBlocked
 from sterna.replica.region import RegionContext
 from sterna.services.upkeep import Upkeep
 from sterna.upkeep import sweep as sweeping
@@ -24,12 +21,9 @@ from sterna.upkeep.expire import expire
 from sterna.upkeep.results import Swept
 from sterna.upkeep.sweep import sweep
 from tests.support.cleaning import after
-from tests.support.small_world import World, make_world, run, with_registry
+from tests.support.epochs import OURS, REFUSES, SILENT, THEIRS, Answers, postgres_answers, with_copies
+from tests.support.small_world import World, make_world, run
 
-Answers = dict[str, Epoch | SternaError | None]
-OURS, THEIRS = Epoch(1, "us"), Epoch(2, "eu")
-SILENT = DatabaseUnreachable("the catalog's Postgres of region eu does not answer")
-REFUSES = DatabaseRefused("the catalog's Postgres of region eu refused the login")
 UNASKED = CredentialError("no credential eu-pg")
 
 
@@ -47,31 +41,7 @@ def world(tmp_path: Path) -> World:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
-    """What each region's Postgres says."""
-    answers: Answers = {"us": OURS, "eu": OURS}
-
-    @contextmanager
-    def looking(region: Region, secrets: object) -> Iterator[Epoch | None]:
-        answer = answers[region.name]
-        if isinstance(answer, SternaError):
-            raise answer
-        yield answer
-
-    for module in ("sterna.edges.postgres.epoch", "sterna.ha.site"):
-        monkeypatch.setattr(f"{module}.looking", looking)
-        monkeypatch.setattr(f"{module}.read_epoch", lambda connection: connection)
-    return answers
-
-
-def with_copies(world: World) -> World:
-    """The same lake, swept in us, where each region has a catalog of its own."""
-    registry = world.registry.model_dump(mode="json")
-    for region in registry["regions"]:
-        database = {"hosts": ["127.0.0.1:1"], "credential_id": f"{region['name']}-pg", "sslmode": "disable"}
-        region["catalog"] = {"read": f"http://127.0.0.1:1/{region['name']}/api/v2", "database": database}
-    for location in registry["locations"]:
-        location["sweep"] = location["id"] == "us-lake"
-    return with_registry(world, regions=registry["regions"], locations=registry["locations"])
+    return postgres_answers(monkeypatch)
 
 
 def settings(*without: str) -> Upkeep:

@@ -168,7 +168,8 @@ def test_a_store_that_refuses_keeps_everything(world: World, monkeypatch: pytest
 def test_a_promotion_between_decision_and_deletion_ends_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     swept(world, after(hours=2))
     epochs = iter(["1-us", "1-us", "2-eu"])
-    monkeypatch.setattr("sterna.upkeep.gather.certain_epoch", lambda context, without: next(epochs))
+    for module in ("sterna.upkeep.gather", "sterna.ha.certain"):
+        monkeypatch.setattr(f"{module}.certain_epoch", lambda context, without: next(epochs))
     before = files(world)
     with pytest.raises(Busy):
         swept(world)

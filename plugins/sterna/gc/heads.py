@@ -11,10 +11,10 @@ from datetime import datetime
 
 from sterna.catalog.model import NAMESPACE, Commit, Content, Key, Put, Reference, key_name
 from sterna.catalog.reader import CatalogReader
-from sterna.errors import Busy, ReferenceNotFound, UsageError
+from sterna.errors import Busy, ReferenceNotFound, ReplicaBroken, UsageError
 from sterna.registry.mapping import check_bindings
 from sterna.registry.model import SOURCE_BRANCH, inside, respell
-from sterna.replica.head import HELD, MOVED, Head, newest_commit, read_head
+from sterna.replica.head import HELD, MOVED, RUN_ID, Head, newest_commit, read_head
 from sterna.replica.held_list import list_uri, parse_list
 from sterna.replica.reach import TableVersion
 from sterna.replica.region import RegionContext
@@ -126,6 +126,7 @@ def kept_heads(context: RegionContext, since: datetime, *, whole_history: bool) 
 
     Raises:
         UsageError: there is no replica branch, so that nobody knows what is needed.
+        ReplicaBroken: a kept head's list of held tables can't be understood.
         BranchChanged, RegistryError: the branch's head isn't sterna's, or was made for other prefixes.
     """
     catalog, branch = context.primary, context.region.replica_branch
@@ -153,6 +154,7 @@ def versions_since(context: RegionContext, older: str, newer: str) -> set[TableV
     """Return the versions that commits of the replica branch after one head, up to another, put there.
 
     Raises:
+        ReplicaBroken: as `kept_heads`.
         Busy: the branch was reset meanwhile: what the older head stood for may not be known any more.
     """
     if older == newer:
@@ -209,11 +211,20 @@ def _put(context: RegionContext, commit: Commit) -> Iterator[TableVersion]:
 
 
 def _list_of(context: RegionContext, commit: Commit) -> Iterator[TableVersion]:
-    """Yield the list of held keys that a commit names: a file that leads to no other."""
+    """Yield the list of held keys that a commit names: a file that leads to no other.
+
+    Raises:
+        ReplicaBroken: one of sterna's commits names what this version doesn't understand.
+    """
     try:
         digest = parse_list(commit.properties.get(HELD, "[]")).digest
-    except ValueError:
-        return  # somebody else's commit, that was put right since
+    except ValueError as error:
+        if RUN_ID not in commit.properties:
+            return  # somebody else's commit, that was put right since
+        raise ReplicaBroken(
+            f"commit {commit.hash} of the replica branch names a list of held tables that can't be understood: {error}",
+            hint="a newer version may have written it: clean up with that one, or let a shorter --keep leave it out",
+        ) from error
     if digest:
         yield TableVersion("", HELD_LIST, list_uri(context.region.replica_root, digest))
 

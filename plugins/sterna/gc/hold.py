@@ -93,8 +93,8 @@ def _refuse_unknown(context: RegionContext, cursor: str) -> None:
         commit = newest_commit(context.primary, f"{context.region.replica_branch}@{cursor}")
     except ReferenceNotFound:
         commit = None
-    ours = commit is not None and RUN_ID in commit.properties
-    if commit is None or not ours or commit.properties.get(REGION, context.region.name) != context.region.name:
+    said = commit.properties if commit else {}
+    if RUN_ID not in said or said.get(REGION) != context.region.name:
         raise SnapshotGone(f"{context.region.replica_branch} has no commit {cursor}", hint="see sterna status")
 
 

@@ -1,4 +1,7 @@
-"""Clean-ups and the lists of what is held: those that kept heads name stay, also while a sync is about to name one."""
+"""Clean-ups and the lists of what is held: those that kept heads name stay, also while a sync is about to name one.
+
+Of the same kind is a head whose list can't be understood: it may be a newer version's.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from sterna.catalog.commit_once import NOTHING
+from sterna.errors import ReplicaBroken
 from sterna.replica import held_list as lists
-from sterna.replica.head import read_head, with_held
+from sterna.replica.head import HELD, read_head, with_held
 from sterna.sync import publish as publishing
 from tests.support.cleaning import after, clean, much_later
 from tests.support.small_world import World, gone, run
@@ -50,6 +55,28 @@ def test_the_lists_that_kept_heads_name_stay_and_the_others_go(world: World) -> 
     clean(world, much_later())
     assert listed(world) == {second}
     assert held(world) == ["ns.a", "ns.b"]
+
+
+@pytest.mark.parametrize("said", ['{"digest": "ab", "newer": 1}', "[", '{"digest": "../../a"}'])
+def test_an_older_head_of_ours_whose_list_is_not_understood_keeps_everything(world: World, said: str) -> None:
+    hold(world, "a")
+    head = next(world.catalog.history(BRANCH, operations=False))
+    unknown = world.catalog.commit(BRANCH, head.hash, NOTHING, "newer", {**head.properties, HELD: said})
+    world.catalog.commit(BRANCH, unknown, NOTHING, "sterna", head.properties)
+    before = listed(world)
+    with pytest.raises(ReplicaBroken, match=f"{unknown[:12]}.* held"):
+        clean(world, after(hours=25))
+    assert listed(world) == before
+    clean(world)
+    clean(world, much_later())
+
+
+def test_somebody_elses_commit_that_was_put_right_since_keeps_nothing(world: World) -> None:
+    hold(world, "a")
+    head = next(world.catalog.history(BRANCH, operations=False))
+    theirs = world.catalog.commit(BRANCH, head.hash, NOTHING, "theirs", {HELD: "["})
+    world.catalog.commit(BRANCH, theirs, NOTHING, "sterna", head.properties)
+    clean(world, after(hours=25))
 
 
 def test_a_dry_run_counts_them_as_sternas_own(world: World) -> None:

@@ -12,7 +12,7 @@ from sterna.catalog.commit_once import NOTHING
 from sterna.errors import Busy, SnapshotGone
 from sterna.gc import hold as holding
 from sterna.gc.hold import Hold, hold
-from sterna.replica.head import COLLECTING, RUN_ID
+from sterna.replica.head import COLLECTING, REGION, RUN_ID
 from tests.support.cleaning import after, clean, files, later, much_later
 from tests.support.small_world import World, run
 
@@ -73,6 +73,16 @@ def test_other_tags_are_left_alone(world: World, old: str) -> None:
         world.catalog.create_tag(name, BRANCH, old)
     clean(world)
     assert len(tags(world)) == 3
+
+
+@pytest.mark.parametrize("said", [{RUN_ID: "x"}, {RUN_ID: "x", REGION: "us"}, {REGION: "eu"}])
+def test_a_commit_that_does_not_name_this_region_can_t_be_held(world: World, old: str, said: dict[str, str]) -> None:
+    head = world.catalog.reference(BRANCH).hash
+    at = world.catalog.commit(BRANCH, head, NOTHING, "whose?", said)
+    world.catalog.commit(BRANCH, at, NOTHING, "sterna", {RUN_ID: "y", REGION: "eu"})
+    with pytest.raises(SnapshotGone):
+        held(world, at)
+    assert tags(world) == []
 
 
 def test_what_is_gone_already_can_t_be_held(world: World, old: str) -> None:

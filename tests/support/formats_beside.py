@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from sterna.cleaning import files as unreachable
 from sterna.features.model import state_key, value_key
 from sterna.json_record import Record
 from sterna.outlets.letters import LETTER
 from sterna.registry.folders import FOLDERS
+from sterna.replica import file_list
 from sterna.replica.held_list import DIGEST_FORM
 from sterna.replica.news import HEAD, PARTS
 from sterna.replica.tags import hold_tag, outlet_tag
@@ -31,5 +33,12 @@ def groups() -> dict[str, list[str]]:
     return {
         "Tags": [hold_tag("eu", datetime(2026, 11, 1, tzinfo=UTC), "a" * 64), outlet_tag("eu", "shop")],
         "Folders below `_sterna`": list(FOLDERS),
+        "Columns of lists of files in a run's folder, Parquet": file_list.schema().names,
+        "Roles in these lists": [file_list.CONTENT, *file_list.LOCALIZE_ORDER],
+        "Numbers of batches in these lists, of what is localized and of what is proven": [
+            str(file_list.TO_LOCALIZE),
+            str(file_list.PROVEN),
+        ],
+        "Columns of a pass's unreachable files, Parquet": unreachable.schema().names,
         "Keys in Valkey": [state_key("user"), value_key("user", "123")],
     }

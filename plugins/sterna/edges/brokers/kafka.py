@@ -152,7 +152,7 @@ class KafkaSender:
         self._trouble = raised = None
         try:
             producer = self._open()
-            record = cache(lambda index: _record(messages[index]))
+            record = cache(lambda index: record_of(messages[index]))
             self._produce(producer, call, record)
             for index in range(len(messages)):  # meanwhile it connects, and looks for the topic
                 record(index)
@@ -218,7 +218,8 @@ class KafkaSender:
         }
 
 
-def _record(message: Message) -> Record:
+def record_of(message: Message) -> Record:
+    """Return an event as a message of Kafka: its attributes as headers, its table as the key."""
     attributes, body = message.binary()
     headers: dict[str, str | bytes | None] = {f"ce_{name}": told.encode() for name, told in attributes.items()}
     headers["content-type"] = b"application/json"

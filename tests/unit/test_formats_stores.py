@@ -1,0 +1,149 @@
+"""Lists of files, signs of the large lane, and what brokers and the store of features hold, as of November 2026.
+
+The bytes stand in `tests/data/written-2026-11/beside`. Others read them: a later stage or version, a clean-up
+days after, a consumer of events. Of Parquet the table counts, columns in their order and with their types: its bytes
+are the library's. Other things of the kind: an event of a commit without news, which a feed may tell again for months,
+and values and columns in Valkey, which are read as "nothing there" if their form differs.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sterna.catalog.model import Commit, Content, Delete, Put
+from sterna.cleaning.files import Files
+from sterna.cleaning.files import table as listing
+from sterna.cleaning.passes import read_passes, save_pass
+from sterna.edges.brokers.kafka import record_of
+from sterna.edges.brokers.message import Message
+from sterna.features.codec import row_bytes
+from sterna.features.model import FIELDS, Column, Value, columns_text, read_state, read_value, value_head
+from sterna.feed.event import Facts, events_of
+from sterna.registry.folders import TRANSIT, own_folder
+from sterna.replica.file_list import LOCALIZE_ORDER, joined, rows, with_role
+from sterna.replica.head import PLANNED_HASH, RUN_ID, SOURCE_HASH
+from sterna.replica.news import Stay
+from sterna.replica.run_folder import LISTED, load_files, part_of, run_uri, save_plan
+from sterna.replica.transit import Heart, begin_round, read_transit
+from tests.support.records import VALUES
+from tests.support.small_world import make_world
+
+_BESIDE = Path(__file__).parents[1] / "data" / "written-2026-11" / "beside"
+_BIG = 2**62
+
+
+def bytes_of(name: str) -> bytes:
+    return (_BESIDE / name).read_bytes()
+
+
+def same_table(one: pa.Table, other: pa.Table) -> bool:
+    """Types, names, order and nullability of columns, and all rows."""
+    return bool(one.schema.equals(other.schema) and one.equals(other))
+
+
+def _files() -> pa.Table:
+    """The rows of `files.parquet`: two files of a batch, and one file of each role that is localized."""
+    copied = rows("nyc.a", "content", [("s3://us/1", "s3://eu/1", 10), ("s3://us/2", "s3://eu/2", -1)], 3)
+    roles = ["position-delete", "delete-manifest", "manifest", "inline-manifest", "manifest-list", "metadata"]
+    localized = [
+        rows("nyc.é", role, [(f"s3://us/{role}", f"s3://eu/{role}", 5)], -2 if role == "manifest" else -1)
+        for role in (*roles, "view-metadata")
+    ]
+    return joined([copied, *localized])
+
+
+def test_lists_of_files_have_the_columns_of_november_2026(tmp_path: Path) -> None:
+    context = make_world(tmp_path).context()
+    written = pq.read_table(io.BytesIO(bytes_of("files.parquet")))
+    assert same_table(_files(), written)
+    run = save_plan(context, VALUES["plan"], _files())
+    stored = {
+        name: pq.read_table(io.BytesIO(context.objects.read(f"{run}/{name}")))
+        for name in ("localize.parquet", f"{LISTED}3.parquet")
+    }
+    assert same_table(stored["localize.parquet"].combine_chunks(), written.slice(2))
+    assert same_table(stored[f"{LISTED}3.parquet"].combine_chunks(), written.slice(0, 2))
+    assert same_table(pq.read_table(io.BytesIO(part_of("files/", _files())[1])), written)
+
+
+def test_lists_of_files_are_read_as_they_were_written(tmp_path: Path) -> None:
+    context = make_world(tmp_path).context()
+    run = run_uri(context, "20261101T020304Z-00000000")
+    context.objects.write_new(f"{run}/localize.parquet", bytes_of("files.parquet"))
+    read = load_files(context, run)
+    assert same_table(read, _files())
+    assert same_table(with_role(read, *LOCALIZE_ORDER).combine_chunks(), _files().slice(2))
+
+
+def test_a_pass_has_the_columns_of_november_2026_and_is_read_again(tmp_path: Path) -> None:
+    context = make_world(tmp_path).context()
+    folder = f"{context.region.replica_root}/_sterna/collect"
+    moments = [datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 11, 1, 2, 3, 4, 5, tzinfo=UTC)]
+    files = listing([("s3://eu/a", 1, moments[0]), ("s3://eu/b é", 2**40, moments[1])])
+    save_pass(context, folder, "one", Files([files]))
+    written = pq.read_table(io.BytesIO(bytes_of("pass.parquet")))
+    assert same_table(pq.read_table(io.BytesIO(context.objects.read(f"{folder}/one.parquet"))), written)
+    context.objects.write_new(f"{folder}/two.parquet", bytes_of("pass.parquet"))
+    passes = read_passes(context, folder, datetime.now(UTC) + timedelta(days=1))
+    assert [part.to_pydict() for part in passes[-1].uris()] == [{"uri": ["s3://eu/a", "s3://eu/b é"]}]
+
+
+def test_a_sign_of_the_large_lane_has_the_bytes_of_november_2026(tmp_path: Path) -> None:
+    context = make_world(tmp_path).context()
+    moving = VALUES["round"].tables[0]
+    tables = tuple(replace(moving, key=key, bytes=100) for key in ("nyc.é", "nyc.a", "nyc.b"))
+    begin_round(context, replace(VALUES["round"], tables=tables, over=False))
+    uri = f"{own_folder(context.region.replica_root, TRANSIT)}/run-1/3.json"
+    Heart(context, "run-1", 3, {"nyc.é": 10, "nyc.a": 2}).beat(0.5, now=True)
+    assert context.objects.read(uri) == bytes_of("beat.json")
+    context.objects.overwrite(uri, bytes_of("beat.json"))
+    transit = read_transit(context.objects, context.region, counts=True)
+    assert transit is not None and transit.left == {"nyc.é": 95, "nyc.a": 99, "nyc.b": 100}
+
+
+def test_a_record_of_kafka_has_the_bytes_of_november_2026() -> None:
+    event = bytes_of("events.jsonl").splitlines()[0]
+    written = json.loads(bytes_of("kafka.json"))
+    body, key, headers = record_of(Message("x", written["key"], event))
+    assert (body, key) == (written["body"].encode(), written["key"].encode())
+    assert list(headers.items()) == [(name, value.encode()) for name, value in written["headers"].items()]
+
+
+def test_an_event_of_a_commit_without_news_has_the_bytes_of_november_2026() -> None:
+    """Commits of before the news: what they say comes from their parent, and has neither sequence nor operations."""
+    content = Content.of({"type": "ICEBERG_TABLE", "metadataLocation": "s3://m", "snapshotId": 4, "id": "x"})
+    gone = Content.of({"type": "ICEBERG_TABLE", "metadataLocation": "s3://m", "snapshotId": 9, "id": "y"})
+    operations = (Put(("ns", "a"), content), Put(("ns", "é"), content), Delete(("ns", "c")), Delete(("ns", "d")))
+    moment = datetime(2026, 11, 1, 2, 3, 4, 567890, tzinfo=UTC)
+    properties = {RUN_ID: "run-1", PLANNED_HASH: "h1", SOURCE_HASH: "w1"}
+    commit = Commit("ab" * 32, "cd" * 32, moment, "sterna", "m", properties, operations)
+    facts = Facts(None, {("ns", "c"): gone}, {"ns.e": Stay("SourceGone", 7)}, {"ns.f": 8})
+    events = events_of(commit, facts, "eu", "main_replica_eu")
+    assert b"".join(event.text + b"\n" for event in events) == bytes_of("events-of-old.jsonl")
+
+
+def test_values_of_features_have_the_bytes_of_november_2026() -> None:
+    place: tuple[Any, ...] = (1793491384000, 3, _BIG, 1793491385000)
+    row = ["30", "Shanghai é"]
+    written, gone = bytes_of("features-row.txt"), bytes_of("features-gone.txt")
+    assert value_head(*place, gone=False) + row_bytes(row) == written
+    assert value_head(*place, gone=True) == gone.partition(b"\n")[0] + b"\n"
+    assert read_value(written) == Value(*place, row)
+    assert read_value(gone) == Value(*place, None)
+
+
+def test_columns_of_features_have_the_bytes_of_november_2026() -> None:
+    columns, written = (
+        (Column("city", 2, "string"), Column("seen é", 3, "timestamptz")),
+        bytes_of("features-columns.json"),
+    )
+    assert columns_text(columns).encode() == written
+    assert read_state([written if name == "columns" else None for name in FIELDS]).columns == columns

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from sterna.catalog.model import Commit, Content, Delete, Put
 from sterna.cleaning.files import Files
@@ -24,8 +26,9 @@ from sterna.cleaning.files import table as listing
 from sterna.cleaning.passes import read_passes, save_pass
 from sterna.edges.brokers.kafka import record_of
 from sterna.edges.brokers.message import Message
+from sterna.features import scripts
 from sterna.features.codec import row_bytes
-from sterna.features.model import FIELDS, Column, Value, columns_text, read_state, read_value, value_head
+from sterna.features.model import FIELDS, GONE, ROW, Column, Value, columns_text, read_state, read_value, value_head
 from sterna.feed.event import Facts, events_of
 from sterna.registry.folders import TRANSIT, own_folder
 from sterna.replica.file_list import LOCALIZE_ORDER, joined, rows, with_role
@@ -35,6 +38,7 @@ from sterna.replica.run_folder import LISTED, load_files, part_of, run_uri, save
 from sterna.replica.transit import Heart, begin_round, read_transit
 from tests.support.records import VALUES
 from tests.support.small_world import make_world
+from tests.unit.test_formats_beside import modules_with
 
 _BESIDE = Path(__file__).parents[1] / "data" / "written-2026-11" / "beside"
 _BIG = 2**62
@@ -147,3 +151,20 @@ def test_columns_of_features_have_the_bytes_of_november_2026() -> None:
     )
     assert columns_text(columns).encode() == written
     assert read_state([written if name == "columns" else None for name in FIELDS]).columns == columns
+
+
+@pytest.mark.parametrize("name", [*FIELDS, ROW, GONE])
+def test_a_name_in_the_store_of_features_stands_in_one_module(name: str) -> None:
+    """Scripts have it from there: a field that the scripts write and nobody reads would be a view that is never full.
+
+    In scripts a field stands between quotes, and the last word of a value's first line before that line's end.
+    """
+    pattern = rf"^{name}$|'{name}'|\b{name}\\n"
+    assert modules_with(pattern) & {"features/model.py", "features/scripts.py"} == {"features/model.py"}
+
+
+def test_scripts_use_the_fields_of_november_2026() -> None:
+    texts = [scripts.BEGIN, scripts.PUT, scripts.FINISH, scripts.FILL, scripts.REFUSE, scripts.TAKE]
+    fields = set(json.loads((_BESIDE.parent / "names.json").read_text())["Fields of a view's hash in Valkey"])
+    assert set(re.findall(r"'([a-z]+)'", "".join(texts))) == fields | {"full"}
+    assert r"'^[^\n]* gone\n'" in scripts.PUT

@@ -63,7 +63,22 @@ class State:
     refused: str = ""
 
 
-FIELDS = ("epoch", "run", "done", "snapshot", "at", "pending", "ready", "digest", "columns", "refused")
+# The names of a state's fields in the store, as `read_state` and the scripts have them.
+EPOCH = "epoch"
+RUN = "run"
+DONE = "done"
+SNAPSHOT = "snapshot"
+AT = "at"
+PENDING = "pending"
+READY = "ready"
+DIGEST = "digest"
+COLUMNS = "columns"
+REFUSED = "refused"
+FIELDS = (EPOCH, RUN, DONE, SNAPSHOT, AT, PENDING, READY, DIGEST, COLUMNS, REFUSED)
+
+# The last word of a value's first line.
+ROW = "row"
+GONE = "gone"
 
 
 @dataclass(frozen=True)
@@ -95,18 +110,18 @@ def read_state(given: Sequence[bytes | None]) -> State:
 @lru_cache(maxsize=256)  # each answer looks at it, and it is another one with each run only
 def _state(given: tuple[bytes | None, ...]) -> State:
     text = {name: (value or b"").decode() for name, value in zip(FIELDS, given, strict=True)}
-    columns = tuple(Column(*each) for each in json.loads(text["columns"] or "[]"))
+    columns = tuple(Column(*each) for each in json.loads(text[COLUMNS] or "[]"))
     return State(
-        int(text["epoch"] or 0),
-        int(text["run"] or 0),
-        int(text["done"] or 0),
-        int(text["snapshot"]) if text["snapshot"] else None,
-        int(text["at"] or 0),
-        int(text["pending"]) if text["pending"] else None,
-        text["ready"],
-        text["digest"],
+        int(text[EPOCH] or 0),
+        int(text[RUN] or 0),
+        int(text[DONE] or 0),
+        int(text[SNAPSHOT]) if text[SNAPSHOT] else None,
+        int(text[AT] or 0),
+        int(text[PENDING]) if text[PENDING] else None,
+        text[READY],
+        text[DIGEST],
         columns,
-        text["refused"],
+        text[REFUSED],
     )
 
 
@@ -140,7 +155,7 @@ def _digest(content: Any) -> str:
 
 def value_head(epoch: int, run: int, snapshot: int, at: int, *, gone: bool) -> bytes:
     """Return the first line of a value."""
-    return f"{FORMAT} {epoch} {run} {snapshot} {at} {'gone' if gone else 'row'}\n".encode()
+    return f"{FORMAT} {epoch} {run} {snapshot} {at} {GONE if gone else ROW}\n".encode()
 
 
 def read_value(data: bytes) -> Value | None:
@@ -151,7 +166,7 @@ def read_value(data: bytes) -> Value | None:
         if len(parts) != 6 or int(parts[0]) != FORMAT:
             return None
         epoch, run, snapshot, at = map(int, parts[1:5])
-        row = json.loads(body) if parts[5] == b"row" else None
+        row = json.loads(body) if parts[5] == ROW.encode() else None
     except ValueError:
         return None
     return Value(epoch, run, snapshot, at, row)

@@ -21,7 +21,7 @@ from sterna.sync.plan.batches import SHARE
 from sterna.upkeep.model import APP, MARK, PRICE_MARK, REGION_MARK
 from sterna.upkeep.records import FOLDER, SWEPT
 from sterna.wap.model import Channel, flow_channel
-from tests.support import formats_beside, formats_ingest
+from tests.support import formats_airflow, formats_beside, formats_ingest
 
 _UNKNOWN = {
     Unknown.REFUSE: "refused by name",
@@ -82,7 +82,9 @@ def groups() -> dict[str, Sequence[str]]:
         "Types of events": TYPES,
         "Fields of a view's hash in Valkey": FIELDS,
         "Connection types": connections,
-    } | formats_beside.groups()
+        **formats_beside.groups(),
+        **formats_airflow.GROUPS,
+    }
 
 
 def _names() -> Iterable[str]:

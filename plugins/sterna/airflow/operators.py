@@ -32,6 +32,18 @@ if TYPE_CHECKING:
     from sterna.replica.records import Report, StageReport
     from sterna.sync.options import SyncOptions
 
+OPTIONS: Mapping[str, str] = {
+    "tables": "tables",
+    "everything": "everything",
+    "reassert": "reassert",
+    "reseed_from": "reseed_from",
+    "generation": "generation",
+    "bytes_per_batch": "bytes_per_batch",
+    "files_per_batch": "files_per_batch",
+    "seed_group": "seed_group",
+    "lane": "lane",
+}
+"""By the name that DAGs' parameters and users' own DAGs have, the field of `SyncOptions`; `dry_run` is beside them."""
 _COPY_AGAIN = "no table of this run has all of its files: clear the run, or wait for the next one, which copies again"
 
 
@@ -45,7 +57,7 @@ class SternaPlanOperator(SternaOperator, SkipMixin):
     where another process put tables in transit.
 
     Args:
-        options: what to sync, a mapping or its JSON text: fields of `sterna.sync.options.SyncOptions`, and `dry_run`.
+        options: what to sync, a mapping or its JSON text: names of `OPTIONS`, and `dry_run`.
         kwargs: see `SternaOperator`.
     """
 
@@ -275,20 +287,17 @@ def read_options(given: Mapping[str, Any] | str) -> tuple[SyncOptions, bool]:
     Raises:
         UsageError: there is no such option.
     """
-    from dataclasses import fields
-
     from sterna.errors import UsageError
     from sterna.sync.options import SyncOptions
 
     options = dict(json.loads(given) if isinstance(given, str) else given)
     dry_run = bool(options.pop("dry_run", False))
     options["tables"] = tuple(options.get("tables") or ())
-    known = {field.name for field in fields(SyncOptions)}
     if dry_run:
         options.pop("reassert", None)  # it commits before it plans
-    if unknown := sorted(set(options) - known):
-        raise UsageError(f"no such option: {', '.join(unknown)}; there are {', '.join(sorted(known | {'dry_run'}))}")
-    return SyncOptions(**options), dry_run
+    if unknown := sorted(set(options) - set(OPTIONS)):
+        raise UsageError(f"no such option: {', '.join(unknown)}; there are {', '.join(sorted({*OPTIONS, 'dry_run'}))}")
+    return SyncOptions(**{OPTIONS[name]: value for name, value in options.items()}), dry_run
 
 
 def add_up(reports: Iterable[str] | None, run: str = "") -> StageReport:

@@ -5,10 +5,21 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from sterna.cleaning import files as unreachable
+from sterna.edges.brokers.message import (
+    AMQP_PREFIX,
+    KAFKA_PREFIX,
+    WEBHOOK_ID,
+    WEBHOOK_SIGNATURE,
+    WEBHOOK_TIMESTAMP,
+)
+from sterna.edges.postgres.epoch import EPOCHS, LINK
 from sterna.features.model import state_key, value_key
+from sterna.ha.rejoin import lost_branch
+from sterna.ha.seed import slot_of
 from sterna.json_record import Record
 from sterna.outlets.letters import LETTER
 from sterna.registry.folders import FOLDERS
+from sterna.registry.model import Region
 from sterna.replica import file_list
 from sterna.replica.held_list import DIGEST_FORM
 from sterna.replica.news import HEAD, PARTS
@@ -28,10 +39,13 @@ RECORDS: tuple[tuple[str, str, Record[object]], ...] = (
 )  # type: ignore[assignment] - each is a record of some class
 
 
+_MOMENT = datetime(2026, 11, 1, tzinfo=UTC)
+
+
 def groups() -> dict[str, list[str]]:
     """Return names that stay, by what they are of."""
     return {
-        "Tags": [hold_tag("eu", datetime(2026, 11, 1, tzinfo=UTC), "a" * 64), outlet_tag("eu", "shop")],
+        "Tags": [hold_tag("eu", _MOMENT, "a" * 64), outlet_tag("eu", "shop")],
         "Folders below `_sterna`": list(FOLDERS),
         "Columns of lists of files in a run's folder, Parquet": file_list.schema().names,
         "Roles in these lists": [file_list.CONTENT, *file_list.LOCALIZE_ORDER],
@@ -40,5 +54,12 @@ def groups() -> dict[str, list[str]]:
             str(file_list.PROVEN),
         ],
         "Columns of a pass's unreachable files, Parquet": unreachable.schema().names,
+        "Branches that keep what only an old primary had": [lost_branch(_MOMENT, "0123456789abcdef" * 4)],
+        "Publication and subscription of a catalog's Postgres": [LINK],
+        "Slots of a catalog's Postgres": [slot_of(Region.model_construct(name="eu-west"))],
+        "Tables of a catalog's Postgres beside Nessie's": [EPOCHS],
+        "Headers of webhooks": [WEBHOOK_ID, WEBHOOK_TIMESTAMP, WEBHOOK_SIGNATURE],
+        "Headers of CloudEvents in Kafka": [f"{KAFKA_PREFIX}<attribute>"],
+        "Application properties of CloudEvents in AMQP": [f"{AMQP_PREFIX}<attribute>"],
         "Keys in Valkey": [state_key("user"), value_key("user", "123")],
     }

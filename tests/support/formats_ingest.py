@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sterna.cdc.gathering import ABSENT, COMMITTED, OPERATION, SEQUENCE
 from sterna.cdc.journal import ASKED, BEGUN, LAYOUTS
+from sterna.cdc.postgres import own_name
 from sterna.cdc.values import DELETED, UPDATED
 from sterna.flows.position import Position
 from sterna.flows.sink import Reached
@@ -37,6 +38,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     **{f"Columns of the tracker's table `{table.name}`": tuple(table.columns) for table in TABLES},
     "Columns that change capture adds to tables": (UPDATED, DELETED),
     "Columns of a drop of change capture beside the source's, Parquet": (SEQUENCE, OPERATION, ABSENT, COMMITTED),
+    "Slots and publications of a Postgres that is followed": (own_name("<source>", 1793491384000),),
     "Consumer groups of topics": (consumer_group("<region>", "<topic>"),),
     "Marks of a batch, and of a flow": ("7", *(each.mark for each in _POSITIONS)),
     "Marks of a stream, which are compared byte for byte": (Reached(3, ("<offset>",)).mark,),

@@ -44,6 +44,7 @@ from sterna.replica.news import (
 from sterna.replica.tags import held_until, hold_tag, may_be_of, outlet_of, outlet_tag
 from sterna.replica.view_position import read_view_position, write_view_position
 from tests.support.formats import groups
+from tests.support.formats_ingest import GROUPS
 from tests.support.records import VALUES
 from tests.support.small_world import make_world
 
@@ -88,12 +89,17 @@ def modules_with(pattern: str) -> set[str]:
 @pytest.mark.parametrize("title", json.loads((_WRITTEN / "names.json").read_text()))
 def test_what_was_written_by_a_name_still_has_it(title: str) -> None:
     written = json.loads((_WRITTEN / "names.json").read_text())[title]
-    assert set(written) <= set(groups()[title])
+    assert set(written) <= set({**groups(), **GROUPS}[title])
 
 
 @pytest.mark.parametrize(
     ("pattern", "module"),
     [
+        (r"^lost/$", "ha/rejoin.py"),
+        (r"^ce_$", "edges/brokers/message.py"),
+        (r"^cloudEvents:$", "edges/brokers/message.py"),
+        (r"^webhook-(id|timestamp|signature)$", "edges/brokers/message.py"),
+        (r"^sterna_epoch$", "edges/postgres/epoch.py"),
         (r"sterna-hold-", "replica/tags.py"),
         (r"sterna-outlet-", "replica/tags.py"),
         (r"^_sterna$|(^|/)_sterna/", "registry/folders.py"),

@@ -20,12 +20,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import sterna
 from sterna.catalog.model import Commit, Content, Delete, Put
+from sterna.cdc.postgres import own_name, own_names
 from sterna.cleaning.files import Files
 from sterna.cleaning.files import table as listing
 from sterna.cleaning.passes import read_passes, save_pass
 from sterna.edges.brokers.kafka import record_of
 from sterna.edges.brokers.message import Message
+from sterna.edges.postgres.epoch import EPOCHS, LINK
 from sterna.features import scripts
 from sterna.features.codec import row_bytes
 from sterna.features.model import FIELDS, GONE, ROW, Column, Value, columns_text, read_state, read_value, value_head
@@ -119,6 +122,38 @@ def test_a_record_of_kafka_has_the_bytes_of_november_2026() -> None:
     body, key, headers = record_of(Message("x", written["key"], event))
     assert (body, key) == (written["body"].encode(), written["key"].encode())
     assert list(headers.items()) == [(name, value.encode()) for name, value in written["headers"].items()]
+
+
+def test_a_message_of_amqp_has_the_attributes_that_kafka_s_has() -> None:
+    proton = pytest.importorskip("proton")
+    from sterna.edges.brokers.amqp import encoded_of
+
+    written = json.loads(bytes_of("kafka.json"))
+    read = proton.Message()
+    read.decode(encoded_of(Message("x", written["key"], bytes_of("events.jsonl").splitlines()[0])))
+    assert bytes(read.body) == written["body"].encode() and read.content_type == "application/json"
+    attributes = {name.removeprefix("ce_"): value for name, value in written["headers"].items() if name[:3] == "ce_"}
+    assert read.properties == {f"cloudEvents:{name}": value for name, value in attributes.items()}
+
+
+def test_sql_of_a_catalog_has_the_names_of_november_2026() -> None:
+    """Statements spell names out: a publication that one makes and another doesn't look for is a copy without news."""
+    folders = [Path(sterna.__file__).parent / "ha", Path(sterna.__file__).parent / "edges" / "postgres"]
+    texts = [path.read_text() for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".sql")]
+    code = "\n".join(texts)
+    links = re.findall(r"(?:SUBSCRIPTION|PUBLICATION) ([a-z]\w*)|(?:sub|pub)name = '(\w+)'", code)
+    assert len(links) > 6 and {one or other for one, other in links} == {LINK} == {"sterna"}
+    tables = re.findall(r"(?:FROM|INTO|EXISTS|ON refs2,|objs2,) (sterna_\w+)", code)
+    assert len(tables) > 4 and set(tables) == {EPOCHS} == {"sterna_epoch"}
+    slots = re.findall(r"slot_name LIKE '(\w+)\\\\_%", code)
+    assert len(slots) == 2 and set(slots) == {LINK}
+
+
+def test_slots_of_a_source_are_those_that_a_resync_takes_away() -> None:
+    assert own_name("shop", 1793491384000) == "sterna_shop_1793491384000"
+    assert re.search(own_names("shop"), own_name("shop", 1793491384000))
+    assert not re.search(own_names("shop"), own_name("shop_2", 1))
+    assert not re.search(own_names("shop"), "sterna_shop")
 
 
 def test_an_event_of_a_commit_without_news_has_the_bytes_of_november_2026() -> None:

@@ -70,6 +70,16 @@ AND (atthasdef OR atthasmissing OR attidentity <> '' OR attgenerated <> '')"""
 _TRIES = 20  # seconds
 
 
+def own_name(source: str, epoch: int) -> str:
+    """Return the name of the slot and the publication of a source's epoch."""
+    return f"sterna_{source}_{epoch}"
+
+
+def own_names(source: str) -> str:
+    """Return a pattern of the names of a source's slots and publications, for Postgres."""
+    return f"^sterna_{source}_[0-9]+$"
+
+
 @dataclass(frozen=True)
 class Slot:
     """A slot.
@@ -145,7 +155,7 @@ class Postgres:
         """
         from psycopg.sql import SQL, Identifier
 
-        pattern = f"^sterna_{self._source.name}_[0-9]+$"
+        pattern = own_names(self._source.name)
         with self._pool.connection() as connection:
             # The server notices a little later that an engine was killed.
             for _ in range(_TRIES):
@@ -190,7 +200,7 @@ class Postgres:
     def forget_others(self, epoch: int) -> None:
         """Take away slots that another epoch's reader has left: nobody would ever read them."""
         with self._pool.connection() as connection:
-            connection.execute(_DROP_OTHERS, [f"^sterna_{self._source.name}_[0-9]+$", self.name(epoch)])
+            connection.execute(_DROP_OTHERS, [own_names(self._source.name), self.name(epoch)])
 
     def refuse_remade(self, epoch: int, tables: Sequence[str]) -> None:
         """See that each table is still the one that the epoch's publication has.
@@ -283,7 +293,7 @@ class Postgres:
 
     def name(self, epoch: int) -> str:
         """Return the name of an epoch's slot and publication."""
-        return f"sterna_{self._source.name}_{epoch}"
+        return own_name(self._source.name, epoch)
 
     def close(self) -> None:
         """Close the connections."""

@@ -248,11 +248,16 @@ def _keep_lost(
     for branch, head in differing.items():
         commits = _beyond(primary, head, (main, _Line(primary, switched.get(branch, ""))))
         if commits:
-            kept = f"lost/{since:%Y-%m-%d}/{head[:16]}"
+            kept = lost_branch(since, head)
             primary.create_branch(kept, head, detached=True)
             say(f"{len(commits)} commits on {branch} that only this region had are kept on {kept}")
             lost.append(Lost(branch, head, kept, commits))
     return tuple(lost)
+
+
+def lost_branch(since: datetime, head: str) -> str:
+    """Return the branch that keeps what only an old primary had, of the moment when another one followed it."""
+    return f"lost/{since:%Y-%m-%d}/{head[:16]}"
 
 
 def _switch_after(own: Connection[Any], of: Connection[Any]) -> tuple[dict[str, str], datetime] | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sterna.edges.postgres.connection import connected, conninfo
+from sterna.edges.postgres.epoch import EPOCHS, LINK
 from sterna.edges.secrets import Secrets
 from sterna.errors import DatabaseRefused, DatabaseUnreachable
 from sterna.ha.site import fence, prepare, run_sql
@@ -79,7 +80,7 @@ def seed(
             copied += copy_missing(of, to, say)
             with to.transaction():
                 _replace(of, to, "refs2", _REFERENCE)
-                _replace(of, to, "sterna_epoch", _EPOCH)
+                _replace(of, to, EPOCHS, _EPOCH)
         _subscribe(to, source, slot, place, secrets)
         main = to.execute("SELECT encode(pointer, 'hex') FROM refs2 WHERE ref_name = 'refs/heads/main'").fetchone()
     say(f"{target.name} follows {source.name}: {copied} objects copied")
@@ -129,7 +130,7 @@ def unsubscribe(connection: Connection[Any]) -> None:
 
 def slot_of(region: Region) -> str:
     """Return the name of the slot that a primary keeps for a region; slots' names know no hyphen."""
-    return f"sterna_{region.name.replace('-', '_')}"
+    return f"{LINK}_{region.name.replace('-', '_')}"
 
 
 def _replace(source: Connection[Any], target: Connection[Any], table: str, columns: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from sterna.edges.postgres.connection import look_seconds, looking, said_no
-from sterna.edges.postgres.epoch import Epoch, read_epoch
+from sterna.edges.postgres.epoch import LINK, Epoch, read_epoch
 from sterna.edges.secrets import Secrets
 from sterna.errors import CredentialError, DatabaseRefused, DatabaseUnreachable, SternaError, UsageError
 from sterna.ha.model import CatalogSite, Following, Primary, Slot
@@ -213,7 +213,7 @@ def prepare(connection: Connection[Any], region: Region) -> None:
 
     def make() -> None:
         run_sql(connection, "schema", role=_role(region))
-        if not connection.execute("SELECT 1 FROM pg_publication WHERE pubname = 'sterna'").fetchone():
+        if not connection.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", (LINK,)).fetchone():
             run_sql(connection, "publication")
 
     _locking(connection, region, make, _PATIENCE)

@@ -15,7 +15,7 @@ from proton import Delivery, ProtonException, SSLDomain, Timeout
 from proton import Message as AmqpMessage
 from proton.utils import BlockingConnection, BlockingSender
 
-from sterna.edges.brokers.message import Message, Sent
+from sterna.edges.brokers.message import AMQP_PREFIX, Message, Sent
 from sterna.edges.brokers.tls import authorities
 from sterna.errors import CredentialError, EventRefused, ReceiverUnreachable, SternaError
 from sterna.registry.connection import Credential
@@ -107,7 +107,7 @@ class AmqpSender:
         sender = self._open()
         under_way: dict[str, Any] = {}
         for message in messages:
-            encoded = _encoded(message)
+            encoded = encoded_of(message)
             if (problem := _over_the_limit(sender, encoded)) is not None:
                 return problem
             if (before := under_way.get(message.table)) is not None:
@@ -147,7 +147,8 @@ class AmqpSender:
         self._connection.wait(done, timeout=_SECONDS)
 
 
-def _encoded(message: Message) -> bytes:
+def encoded_of(message: Message) -> bytes:
+    """Return an event as a message of AMQP: its attributes as application properties."""
     attributes, body = message.binary()
     encoded: bytes = AmqpMessage(
         id=message.id,
@@ -155,7 +156,7 @@ def _encoded(message: Message) -> bytes:
         inferred=True,  # a data section, as the binding wants it
         durable=True,
         content_type="application/json",
-        properties={f"cloudEvents:{name}": value for name, value in attributes.items()},
+        properties={f"{AMQP_PREFIX}{name}": value for name, value in attributes.items()},
     ).encode()
     return encoded
 

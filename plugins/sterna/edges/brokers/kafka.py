@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from sterna.edges.brokers.message import Message, Sent
+from sterna.edges.brokers.message import KAFKA_PREFIX, Message, Sent
 from sterna.edges.brokers.tls import authorities
 from sterna.errors import CredentialError, EventRefused, ReceiverUnreachable, SternaError
 from sterna.registry.connection import Credential
@@ -221,7 +221,9 @@ class KafkaSender:
 def record_of(message: Message) -> Record:
     """Return an event as a message of Kafka: its attributes as headers, its table as the key."""
     attributes, body = message.binary()
-    headers: dict[str, str | bytes | None] = {f"ce_{name}": told.encode() for name, told in attributes.items()}
+    headers: dict[str, str | bytes | None] = {
+        f"{KAFKA_PREFIX}{name}": value.encode() for name, value in attributes.items()
+    }
     headers["content-type"] = b"application/json"
     return body, message.table.encode(errors="replace"), headers
 

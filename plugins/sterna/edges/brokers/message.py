@@ -9,6 +9,14 @@ from typing import Protocol
 
 from sterna.errors import SternaError
 
+KAFKA_PREFIX = "ce_"
+"""Before an attribute's name in headers of Kafka: CloudEvents 1.0.2, "Kafka Protocol Binding", binary mode."""
+AMQP_PREFIX = "cloudEvents:"
+"""Before an attribute's name in properties of AMQP: CloudEvents 1.0.2, "AMQP Protocol Binding", binary mode."""
+WEBHOOK_ID = "webhook-id"
+WEBHOOK_TIMESTAMP = "webhook-timestamp"
+WEBHOOK_SIGNATURE = "webhook-signature"
+
 _as_text = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 

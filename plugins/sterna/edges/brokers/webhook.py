@@ -20,7 +20,7 @@ from email.utils import parsedate_to_datetime
 import httpcore
 
 from sterna.edges.brokers.guarded import AddressRefused, GuardedBackend, Resolve, resolve
-from sterna.edges.brokers.message import Message, Sent
+from sterna.edges.brokers.message import WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP, Message, Sent
 from sterna.errors import CredentialError, EventRefused, OutletDisabled, ReceiverUnreachable, SternaError
 from sterna.registry.connection import Credential
 from sterna.services.outlets import Webhook
@@ -90,9 +90,9 @@ class WebhookSender:
         headers: dict[bytes | str, bytes | str] = {
             "Content-Type": "application/cloudevents+json; charset=utf-8",
             "User-Agent": "sterna",
-            "webhook-id": message.id,
-            "webhook-timestamp": str(now),
-            "webhook-signature": " ".join(signature(key, message.id, now, message.text) for key in self._keys),
+            WEBHOOK_ID: message.id,
+            WEBHOOK_TIMESTAMP: str(now),
+            WEBHOOK_SIGNATURE: " ".join(signature(key, message.id, now, message.text) for key in self._keys),
         }
         seconds = float(self._settings.timeout)
         self._backend.deadline = time.monotonic() + seconds

@@ -16,6 +16,10 @@ from sterna.registry.model import Region
 if TYPE_CHECKING:
     from psycopg import Connection
 
+EPOCHS = "sterna_epoch"
+"""The table of epochs in a catalog's Postgres; `sterna.ha`'s SQL makes it."""
+LINK = "sterna"
+"""The publication of a catalog, the subscription to it, and what slots for it begin with."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -40,7 +44,7 @@ def read_epoch(connection: Connection[Any]) -> Epoch | None:
 
     Needs nothing but SELECT on `sterna_epoch`.
     """
-    found = connection.execute("SELECT to_regclass('sterna_epoch')").fetchone()
+    found = connection.execute("SELECT to_regclass(%s)", (EPOCHS,)).fetchone()
     if found is None or found[0] is None:
         return None
     row = connection.execute(
@@ -58,9 +62,9 @@ def last_heard(region: Region, secrets: Secrets) -> datetime | None:
         CredentialError: its credential is missing.
         DatabaseRefused: it refused the login.
     """
-    asked = "SELECT max(last_msg_receipt_time) FROM pg_stat_subscription WHERE subname = 'sterna' AND relid IS NULL"
+    asked = "SELECT max(last_msg_receipt_time) FROM pg_stat_subscription WHERE subname = %s AND relid IS NULL"
     with looking(region, secrets) as connection:
-        row = connection.execute(asked).fetchone()
+        row = connection.execute(asked, (LINK,)).fetchone()
     return row[0] if row else None
 
 

@@ -91,12 +91,13 @@ def localize_table_metadata(
     """
     parts = table_parts(read_document(data, uri, limits))
     metadata = parts.metadata
-    gone = all_snapshots(metadata) - keep(metadata)
+    kept = keep(metadata)
+    gone = all_snapshots(metadata) - kept
     location = parts.members["location"]
     edits = [Edit(location.start, location.end, quote(root(location.value)))]
     edits += _properties(parts, root, known)
     edits += _snapshots(parts, gone, known, lists, manifests)
-    edits += _statistics(parts, keep(metadata), present, content)
+    edits += _statistics(parts, kept, present, content)
     edits += _logs(parts, gone)
     return parts.document.write(edits)
 

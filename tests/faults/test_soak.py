@@ -1,6 +1,6 @@
 """Writers in both regions, both regions' syncs, and somebody who kills them every 20 to 40 seconds.
 
-python3 run.py test tests/faults/test_soak.py --soak-minutes 120     longer than the 5 minutes of each run
+python3 run.py test tests/faults/test_soak.py --soak-minutes 120     longer than the minute of each run
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ def read_value(data: bytes) -> Value | None:
     head, _, body = data.partition(b"\n")
     parts = head.split(b" ")
     try:
-        if len(parts) != 6 or int(parts[0]) != FORMAT:
+        if len(parts) != 6 or int(parts[0]) != FORMAT or parts[5] not in (ROW.encode(), GONE.encode()):
             return None
         epoch, run, snapshot, at = map(int, parts[1:5])
         row = json.loads(body) if parts[5] == ROW.encode() else None

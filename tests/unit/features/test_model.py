@@ -63,6 +63,8 @@ def test_values() -> None:
     head = value_head(1, 2, 3, 4, gone=False)
     assert read_value(head + b'["a\\nb"]') == Value(1, 2, 3, 4, ["a\nb"])
     assert read_value(value_head(1, 2, -3, 4, gone=True)) == Value(1, 2, -3, 4, None)
+    # A word of a newer version is no deletion.
+    assert read_value(value_head(1, 2, -3, 4, gone=True).replace(b"gone", b"late")) is None
     for odd in (b"", b"x", b"2 1 1 1 1 row\n[]", b"1 1 1 1 row\n[]", head, head + b"[", b"\xff"):
         assert read_value(odd) is None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from sterna.changes.rows import CHANGE, DELETE, NOT_A_KEY
@@ -51,8 +50,7 @@ def alone(changed: DataFrame, whole: DataFrame, key: Sequence[str]) -> DataFrame
     return joined.where(checked).select(*kept.columns).toDF(*names)
 
 
-def _equal(some: Sequence[str], others: Sequence[str]) -> Column:
+def _equal(some: Sequence[str], others: Sequence[str]) -> list[Column]:
     from pyspark.sql import functions as f
 
-    each = [f.col(one).eqNullSafe(f.col(other)) for one, other in zip(some, others, strict=True)]
-    return reduce(lambda one, other: one & other, each)
+    return [f.col(one).eqNullSafe(f.col(other)) for one, other in zip(some, others, strict=True)]

@@ -54,33 +54,35 @@ def check_sql(spark: SparkSession, flow: Flow, sql: str, source: StructType, tar
     try:
         spark.createDataFrame([], source).createOrReplaceTempView(VIEW)
         found = spark.sql(sql)
-        analyzed = java_plan(found)
-        nodes = list(_nodes(analyzed))
-        random = not analyzed.deterministic() or any(_has(node, _OF_NOW) for node in nodes)
-        tied = any(_has(node, _OF_ORDER) or _counts_rows(node) for node in nodes)
-        unbounded = any(_over_all(node) for node in nodes)
-        nested = any(not node.subqueries().isEmpty() for node in nodes)
-        names = {str(node.nodeName()) for node in nodes}
-        leaves = {
-            str(node.nodeName()) for node in nodes if str(node.nodeName()) == "View" or not node.children().size()
-        }
+        fault = next(_faults(flow.mode.kind, java_plan(found), sql), None)
     except failures() as error:
         raise _wrong(flow, summary(error, 3)) from None
-    if leaves - _LEAVES:
-        raise _wrong(flow, f"it may read the view `{VIEW}` and nothing else")
-    if random or names_moment(sql):
-        raise _wrong(flow, "it gives other rows each time: rand, uuid, current_date and the like can't be repeated")
-    if tied:
-        raise _wrong(flow, "it takes one of several rows by an order that may tie, as first, row_number and max_by do")
-    allowed = {"append": _SEVERAL, "merge": _ONE_BY_ONE}.get(flow.mode.kind, _GROUPED)
-    if names - allowed or nested:
-        what = ", ".join(sorted(name.lower() for name in names - allowed)) or "a subquery"
-        takes = "one partition's rows" if flow.mode.kind == "replace" else "rows one by one"
-        raise _wrong(flow, f"mode {flow.mode.kind} takes {takes}, and this has {what}: see docs/flows.md")
-    if unbounded:
-        raise _wrong(flow, "a window or an aggregate goes over all rows: name what they are grouped or partitioned by")
+    if fault is not None:
+        raise _wrong(flow, fault)
     _refuse_columns(flow, found, source, target)
     return found.schema
+
+
+def _faults(mode: str, plan: Any, sql: str) -> Iterator[str]:
+    """Yield why a query's steps and a rebuild may come to other rows."""
+    nodes = list(_nodes(plan))
+    names = {str(node.nodeName()) for node in nodes}
+    leaves = {str(node.nodeName()) for node in nodes if not node.children().size()}
+    if leaves - _LEAVES:
+        yield f"it may read the view `{VIEW}` and nothing else"
+    classes, frames = _classes(nodes)
+    if not plan.deterministic() or classes & _OF_NOW or names_moment(sql):
+        yield "it gives other rows each time: rand, uuid, current_date and the like can't be repeated"
+    # A frame of some rows by their number: of rows that tie in its order it takes any.
+    if classes & _OF_ORDER or any("RowFrame" in frame and frame.count("unbounded") < 2 for frame in frames):
+        yield "it takes one of several rows by an order that may tie, as first, row_number and max_by do"
+    strange = names - {"append": _SEVERAL, "merge": _ONE_BY_ONE}.get(mode, _GROUPED)
+    if strange or any(not node.subqueries().isEmpty() for node in nodes):
+        what = ", ".join(sorted(name.lower() for name in strange)) or "a subquery"
+        takes = "one partition's rows" if mode == "replace" else "rows one by one"
+        yield f"mode {mode} takes {takes}, and this has {what}: see docs/flows.md"
+    if any(_over_all(node) for node in nodes):
+        yield "a window or an aggregate goes over all rows: name what they are grouped or partitioned by"
 
 
 def names_moment(sql: str) -> bool:
@@ -125,18 +127,14 @@ def _expressions(node: Any) -> Iterator[Any]:
             waiting.append(some.apply(index).children())
 
 
-def _has(node: Any, classes: frozenset[str]) -> bool:
-    return any(str(expression.nodeName()) in classes for expression in _expressions(node))
-
-
-def _counts_rows(node: Any) -> bool:
-    """Tell whether a window takes some rows by their number: of rows that tie in its order it takes any."""
-    frames = (
-        str(expression.toString())
-        for expression in _expressions(node)
-        if str(expression.nodeName()) == "SpecifiedWindowFrame"
-    )
-    return any("RowFrame" in frame and frame.count("unbounded") < 2 for frame in frames)
+def _classes(nodes: Sequence[Any]) -> tuple[set[str], list[str]]:
+    """Return the classes of all expressions, and the frames of windows as text: each is asked for in the JVM once."""
+    classes, frames = set[str](), []
+    for expression in (expression for node in nodes for expression in _expressions(node)):
+        classes.add(str(expression.nodeName()))
+        if str(expression.nodeName()) == "SpecifiedWindowFrame":
+            frames.append(str(expression.toString()))
+    return classes, frames
 
 
 def _over_all(node: Any) -> bool:

@@ -60,20 +60,12 @@ def look_at(region: Region, secrets: Secrets) -> CatalogSite:
 
     One that does not answer, that refuses, or whose credential is missing here, is a site with a problem.
     """
-    try:
-        with looking(region, secrets) as connection:
-            return _look(connection, region)
-    except (DatabaseUnreachable, DatabaseRefused, CredentialError) as error:
-        return _unseen(region, error)
+    return _seen(region, secrets, lambda connection: _look(connection, region))
 
 
 def look_at_epoch(region: Region, secrets: Secrets) -> CatalogSite:
     """Return a region's catalog with its epoch alone: as `look_at`, and needs no right but to read that."""
-    try:
-        with looking(region, secrets) as connection:
-            return CatalogSite(region.name, epoch=read_epoch(connection))
-    except (DatabaseUnreachable, DatabaseRefused, CredentialError) as error:
-        return _unseen(region, error)
+    return _seen(region, secrets, lambda connection: CatalogSite(region.name, epoch=read_epoch(connection)))
 
 
 def look_at_slots(region: Region, secrets: Secrets) -> tuple[Slot, ...]:
@@ -99,6 +91,14 @@ def look_at_all(
         region.name: answer if isinstance(answer, CatalogSite) else _unseen(region, answer)
         for region, answer in zip(regions, answers, strict=True)
     }
+
+
+def _seen(region: Region, secrets: Secrets, read: Callable[[Connection[Any]], CatalogSite]) -> CatalogSite:
+    try:
+        with looking(region, secrets) as connection:
+            return read(connection)
+    except (DatabaseUnreachable, DatabaseRefused, CredentialError) as error:
+        return _unseen(region, error)
 
 
 def _unseen(region: Region, error: DatabaseUnreachable | DatabaseRefused | CredentialError) -> CatalogSite:

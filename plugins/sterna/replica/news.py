@@ -199,9 +199,8 @@ def parse_property(text: str) -> tuple[NewsHead, dict[str, Any]]:
     said = parse_json(text)
     if not isinstance(said, dict):
         raise MalformedRecord("it is no object")
-    names = {each.name for each in HEAD.fields}
-    head = HEAD.decode({name: value for name, value in said.items() if name in names})
-    return head, {name: value for name, value in said.items() if name not in names}
+    head = HEAD.decode({name: value for name, value in said.items() if name in HEAD.names})
+    return head, {name: value for name, value in said.items() if name not in HEAD.names}
 
 
 def tells(commit: Commit) -> bool:

@@ -82,20 +82,20 @@ def present_statistics(objects: Objects, items: Sequence[StatisticsFile]) -> fro
     return frozenset(targets.keys() - gone)
 
 
-def refuse_hidden(policy: Policy, metadata: TableMetadata, shown: int | None) -> None:
+def refuse_hidden(metadata: TableMetadata, keep: frozenset[int], shown: int | None) -> None:
     """See that the snapshot that the catalog's entry names is one that the replica has.
 
     Engines differ in whether they read that one, or what metadata.json has as its current snapshot.
 
     Args:
-        policy: the table's.
-        metadata: what its metadata.json on `main` says.
+        metadata: what a table's metadata.json on `main` says.
+        keep: ids of the snapshots that the replica has (`kept`).
         shown: id of the snapshot that the catalog's entry names, None where it names none.
 
     Raises:
         Unsupported: the policy's history leaves it out.
     """
-    if shown in {snapshot.snapshot_id for snapshot in metadata.snapshots} - kept(policy, metadata):
+    if shown in {snapshot.snapshot_id for snapshot in metadata.snapshots} - keep:
         raise Unsupported(
             f"the catalog's entry names the snapshot {shown}, the metadata has {metadata.current_snapshot_id} as the "
             "current one, and the policy's history keeps the latter alone",

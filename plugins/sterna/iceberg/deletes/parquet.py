@@ -18,6 +18,7 @@ _ROW_GROUP: Final = 1 << 20
 _BATCH: Final = 1 << 16
 # What Parquet's own exceptions say; Arrow raises them as an OSError.
 _NOT_IMPLEMENTED: Final = "Not yet implemented"
+_OF_VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # Arrow has no dictionary of views
 _TEXTS: Final = (
     pa.types.is_string,
     pa.types.is_large_string,
@@ -107,10 +108,7 @@ def _read_positions(data: bytes, path: str, pos: str, uri: str, limits: Limits) 
         # Arrow makes no dictionary of Parquet v2's encodings of text. Which ones a damaged file has can't be asked for.
         table = _read_rows(pq.ParquetFile(pa.BufferReader(data)), [path, pos], uri, limits)
     paths = table.column(path)
-    # Arrow has no dictionary of views.
-    plain = pa.binary() if pa.types.is_binary_view(paths.type) else pa.string()
-    is_view = pa.types.is_string_view(paths.type) or pa.types.is_binary_view(paths.type)
-    paths = (paths.cast(plain) if is_view else paths).dictionary_encode()
+    paths = paths.cast(_OF_VIEWS.get(paths.type, paths.type)).dictionary_encode()
     return table.set_column(table.schema.names.index(path), table.schema.field(path).with_type(paths.type), paths)
 
 

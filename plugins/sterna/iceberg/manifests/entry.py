@@ -36,7 +36,7 @@ class Columns:
         file_path: URIs.
         file_format: in upper case.
         file_size: in bytes (int64).
-        encrypted: whether the entry has key metadata; some writers set none of zero bytes.
+        encrypted: whether the entry has key metadata; zero bytes, which some writers set, are none.
         has_offset: whether it points into a file, as deletion vectors do.
         refers: whether it names the data file that all its deletes are for; an empty name is none.
     """

@@ -62,7 +62,7 @@ class TableParts:
             last_updated_ms=document.integer(members, "last-updated-ms"),
             snapshots=tuple(_snapshot(document, element.members) for element in self.arrays["snapshots"]),
             statistics=tuple(
-                statistics_file(document, element.members) for name in STATISTICS for element in self.arrays[name]
+                _statistics(document, element.members) for name in STATISTICS for element in self.arrays[name]
             ),
             properties=properties,
             refs=_refs(document, members.get("refs"), current),
@@ -145,12 +145,7 @@ def _snapshot(document: Document, members: Mapping[str, Token]) -> Snapshot:
     )
 
 
-def statistics_file(document: Document, members: Mapping[str, Token]) -> StatisticsFile:
-    """Read an entry of `statistics` or `partition-statistics`.
-
-    Raises:
-        BrokenMetadata: a field is missing, or of another type.
-    """
+def _statistics(document: Document, members: Mapping[str, Token]) -> StatisticsFile:
     return StatisticsFile(
         path=document.string(members, "statistics-path"),
         length=document.size(members, "file-size-in-bytes"),

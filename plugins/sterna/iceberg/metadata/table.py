@@ -13,7 +13,7 @@ from sterna.iceberg.json_text import Document, Edit, Token, quote, read_document
 from sterna.iceberg.metadata.edits import property_edits, summary_edits
 from sterna.iceberg.metadata.history import all_snapshots, log_start
 from sterna.iceberg.metadata.model import Snapshot, StatisticsFile, TableMetadata
-from sterna.iceberg.metadata.parts import STATISTICS, TableParts, inline_manifests, statistics_file, table_parts
+from sterna.iceberg.metadata.parts import STATISTICS, TableParts, inline_manifests, table_parts
 from sterna.limits import DEFAULT_LIMITS, Limits
 
 __all__ = [
@@ -153,11 +153,11 @@ def _statistics(
     content: Callable[[str], str],
 ) -> list[Edit]:
     edits: list[Edit] = []
+    items = iter(parts.metadata.statistics)  # as they stand in one array after the other
     stay = present([item for item in parts.metadata.statistics if item.snapshot_id in kept])
     for name in STATISTICS:
         left_out: set[int] = set()
-        for index, element in enumerate(parts.arrays[name]):
-            item = statistics_file(parts.document, element.members)
+        for index, (element, item) in enumerate(zip(parts.arrays[name], items, strict=False)):
             if item in stay:
                 edits += replaced(element.members["statistics-path"], content(item.path))
             else:

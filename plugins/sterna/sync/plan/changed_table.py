@@ -66,10 +66,10 @@ def needs_here(context: RegionContext, action: Action, seen: Changes, lister: Li
     from sterna.iceberg.metadata.history import pruned
 
     whole = read_metadata(context, action.source)
-    policy = context.registry.policy(action.key)
+    keep = kept(context.registry.policy(action.key), whole)
     source = seen.candidates[action.key].source
-    refuse_hidden(policy, whole, source.payload.get("snapshotId") if source else None)
-    metadata = pruned(whole, kept(policy, whole))
+    refuse_hidden(whole, keep, source.payload.get("snapshotId") if source else None)
+    metadata = pruned(whole, keep)
     at = shown_at(action, seen)
     proves = not _made_otherwise(context, action, at)
     here = None if action.replaces else metadata_here(context, at, needed=proves)

@@ -25,7 +25,7 @@ from sterna.cdc import capture
 from sterna.cdc.run import Followed, Ran, Runner, open_sources
 from sterna.cdc.status import check, read_sources, resync
 from sterna.cli.main import main
-from sterna.embedded.postgres import Database, start_postgres
+from sterna.embedded.postgres import Database
 from sterna.errors import UnfitSource
 from sterna.render.cdc import status_text
 from sterna.services.model import Services
@@ -125,14 +125,6 @@ class Shop:
     def rows(self, table: str, what: str = "*", order: str = "1") -> list[tuple[Any, ...]]:
         self.world.sql(f"REFRESH TABLE {self.name(table)}")
         return self.world.sql(f"SELECT {what} FROM {self.name(table)} ORDER BY {order}")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    settings = {"wal_level": "logical", "max_replication_slots": "20", "max_wal_senders": "20"}
-    started = start_postgres(tmp_path_factory.mktemp("source"), settings)
-    yield started
-    started.stop()
 
 
 @pytest.fixture

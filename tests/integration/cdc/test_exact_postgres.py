@@ -20,7 +20,7 @@ import pytest
 
 from sterna.cdc.kinds import open_database
 from sterna.edges.secrets import environment_secrets
-from sterna.embedded.postgres import Database, start_postgres
+from sterna.embedded.postgres import Database
 from sterna.errors import UnfitSource
 from sterna.services.cdc import CdcSource
 from tests.integration.cdc.reading import Reading
@@ -157,14 +157,6 @@ _OWN: dict[str, tuple[str, ...]] = {
     "time(0)": ("12:00:00",),
     "interval day to second": ("-1 day -00:00:01",),
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    settings = {"wal_level": "logical", "max_replication_slots": "20", "max_wal_senders": "20"}
-    started = start_postgres(tmp_path_factory.mktemp("source"), settings)
-    yield started
-    started.stop()
 
 
 class Source:

@@ -26,9 +26,9 @@ from sterna.cdc.status import read_sources, resync
 from sterna.edges.secrets import environment_secrets
 from sterna.errors import CdcError, NeedsResync, UnfitSource
 from sterna.services.cdc import CdcSource
-from tests.integration.cdc.test_cdc import Shop, server, shop
+from tests.integration.cdc.test_cdc import Shop, shop
 
-__all__ = ["server", "shop"]
+__all__ = ["shop"]
 
 _A = "CREATE TABLE a (id int PRIMARY KEY, code text NOT NULL, n int); CREATE UNIQUE INDEX a_code ON a (code);"
 _USING = "ALTER TABLE a REPLICA IDENTITY USING INDEX a_code;"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sterna.cdc.status import read_sources, resync
-from tests.integration.cdc.test_cdc import Shop, server, shop
+from tests.integration.cdc.test_cdc import Shop, shop
 
-__all__ = ["server", "shop"]
+__all__ = ["shop"]
 
 
 def test_tables_of_odd_names_and_values_that_are_not_told_come_as_they_are(shop: Shop) -> None:

@@ -21,4 +21,7 @@ def verified_text(found: Verified, *, deep: bool) -> str:
     first = (
         f"{found.tables} tables and views, {found.files} files, {found.bytes} bytes{compared}: {found.faults} faults"
     )
-    return joined([first, *(f"  {item.table}: {item.kind}: {item.file}: {item.message}" for item in found.findings)])
+    faults = [f"  {item.table}: {item.kind}: {item.file}: {item.message}" for item in found.findings]
+    on_main = [f"  {item.table}: on main, too: {item.file}: {item.message}" for item in found.on_main]
+    count = [f"{len(on_main)} contradictions that main has in the same words: its writers' mistakes"] if on_main else []
+    return joined([first, *faults, *count, *on_main])

@@ -48,6 +48,7 @@ class Verified:
         foreign: how many URIs outside the region were met.
         findings: the faults, at most 1,000 a table.
         faults: how many there are, those included that are not kept.
+        on_main: contradictions that the source has in the same words: mistakes of its writer.
         compared, compared_bytes: files of the replica held against their source, and their size.
         not_comparable: files whose source is gone or can't be told, by now.
     """
@@ -61,6 +62,7 @@ class Verified:
     compared: int = 0
     compared_bytes: int = 0
     not_comparable: int = 0
+    on_main: tuple[Finding, ...] = ()
 
 
 @dataclass
@@ -80,12 +82,20 @@ class Findings:
     compared_bytes: int = 0
     not_comparable: int = 0
     kept: list[Finding] = field(default_factory=list)
+    on_main: list[Finding] = field(default_factory=list)
 
     def add(self, kind: str, file: str, message: str) -> None:
         """Take down a fault."""
         self.faults += 1
         if len(self.kept) < _KEPT:
             self.kept.append(Finding(self.table, kind, file, message))
+
+    def move_to_main(self, findings: Iterable[Finding]) -> None:
+        """Count some of the faults as the source's own."""
+        for finding in findings:
+            self.kept.remove(finding)
+            self.on_main.append(finding)
+            self.faults -= 1
 
     def add_foreign(self, file: str, uris: Iterable[str], region: str) -> None:
         """Take down the URIs outside the region that a file names: one fault a file, however many they are."""
@@ -109,4 +119,5 @@ def summed(parts: Iterable[Findings]) -> Verified:
         compared=sum(part.compared for part in listed),
         compared_bytes=sum(part.compared_bytes for part in listed),
         not_comparable=sum(part.not_comparable for part in listed),
+        on_main=tuple(finding for part in listed for finding in part.on_main),
     )

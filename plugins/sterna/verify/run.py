@@ -13,6 +13,7 @@ from sterna.replica.head import read_head, with_held
 from sterna.replica.region import RegionContext
 from sterna.verify.deep import Comparison
 from sterna.verify.findings import Findings, Verified, summed
+from sterna.verify.on_main import move_writers_mistakes
 from sterna.verify.origins import find_origins
 from sterna.verify.places import Places
 from sterna.verify.residency import check_residency
@@ -70,6 +71,7 @@ def verify(
     def one(name: str) -> Findings:
         found, origin = Findings(name), origins.get(name)
         reached = check_structure(context, places, chosen[name], origin, found)
+        move_writers_mistakes(context, origin, found)
         if comparison is not None:
             comparison.table(reached, origin, found)
         return found

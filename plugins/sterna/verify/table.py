@@ -93,6 +93,21 @@ def check_structure(
     return check.reached
 
 
+def check_source(context: RegionContext, places: Places, content: Content, found: Findings) -> None:
+    """Check what a table's own metadata on `main` says of itself; files of data are not asked for.
+
+    Args:
+        context: the region.
+        places: its judgement of URIs, to which all of `main` is at home.
+        content: what `main` holds.
+        found: takes the faults.
+
+    Raises:
+        StoreUnreachable, StoreDenied: the source's store can't be used.
+    """
+    _Check(context, places, found, TableReach(found.table, content.metadata_location or ""), sizes=False).run(content)
+
+
 @dataclass
 class _Check:
     """The check of one table."""
@@ -101,6 +116,7 @@ class _Check:
     places: Places
     found: Findings
     reached: TableReach
+    sizes: bool = True
     claims: Claims = field(default_factory=Claims)
     deletes: Rows = field(default_factory=lambda: Rows("file_path"))
 
@@ -124,7 +140,8 @@ class _Check:
             return
         self.manifests(self.lists(table), table)
         self.statistics(table)
-        self.claims.check(self.context.objects, self.found)
+        if self.sizes:
+            self.claims.check(self.context.objects, self.found)
         for rows in self.deletes.sorted():
             self.delete_files(rows)
         # Not methods: they would hold this check, which holds what they are put into, and all rows with it.

@@ -19,9 +19,10 @@ DATA, DELETES = "metadata/m-data.avro", "metadata/m-deletes.avro"
 
 def metadata(side: Side, change: Callable[[Any], object]) -> None:
     """Change the metadata.json."""
-    document = json.loads(side.path(METADATA).read_text())
+    path = side.path("metadata/v1" + side.ending)
+    document = json.loads(path.read_text())
     change(document)
-    side.path(METADATA).write_text(json.dumps(document))
+    path.write_text(json.dumps(document))
 
 
 def records(side: Side, name: str, change: Callable[[list[Record]], object], **header: str) -> None:

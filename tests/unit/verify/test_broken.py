@@ -283,6 +283,44 @@ def test_structure_names_what_is_broken_in_deletion_vectors(world: World, name: 
     check(world, broken(world, change, 3, Depth()), kind, where)
 
 
+CONTRADICTIONS = [(name, 2) for name, case in STRUCTURE.items() if case[1] == "disagrees"] + [
+    (name, 3) for name, case in VECTORS.items() if case[1] == "disagrees"
+]
+
+
+@pytest.mark.parametrize("depth", [Depth(), DEEP], ids=["structure", "deep"])
+@pytest.mark.parametrize(("name", "version"), CONTRADICTIONS)
+def test_what_main_contradicts_in_the_same_words_is_its_writers_mistake(
+    world: World, name: str, version: int, depth: Depth
+):
+    """Kinds: counts of lists, headers and delete files, ids, sequence numbers, bounds, logs, refs, vectors."""
+    change, _, where = (STRUCTURE | VECTORS)[name]
+    publish(world, "a", "b", version=version)
+    for side in sides(world, "a"):
+        change(side, f"file://{world.folder}")
+    found = verify(world.context(), depth)
+    assert (found.findings, found.faults) == ((), 0)
+    assert {item.file for item in found.on_main} == {sides(world, "a")[1].uri(where)}
+
+
+def test_another_contradiction_than_mains_stays_a_fault(world: World):
+    publish(world, "a", "b")
+    for side, count in zip(sides(world, "a"), (3, 4), strict=True):
+        row(DATA, added_files_count=count)(side, "")
+    found = verify(world.context(), Depth())
+    check(world, found, "disagrees", DATA)
+    assert found.on_main == ()
+
+
+def test_a_contradiction_is_the_replicas_where_main_cannot_be_read(world: World):
+    publish(world, "a", "b")
+    for side in sides(world, "a"):
+        row(DATA, added_files_count=3)(side, "")
+    sides(world, "a")[0].path(SNAP).unlink()
+    sides(world, "a")[0].path("metadata/snap-1.avro").unlink()
+    check(world, verify(world.context(), Depth()), "disagrees", DATA)
+
+
 def list_without_deletes(side: Side, world: str) -> None:
     breaking.records(side, SNAP, lambda found: found.pop())
 

@@ -63,9 +63,11 @@ def planted(copy: Path, mutation: Mutation) -> Iterator[None]:
     if not file.is_file():
         raise Unplantable(f"{mutation.file} is missing")
     text = file.read_text()
-    if (count := text.count(mutation.old)) != 1:
-        raise Unplantable(f"the text to replace stands {count} times in {mutation.file}, not once")
-    _write(file, text.replace(mutation.old, mutation.new))
+    spellings = [(mutation.old, mutation.new), *filter(None, [mutation.earlier])]
+    fitting = [(old, new) for old, new in spellings if text.count(old) == 1]
+    if not fitting:
+        raise Unplantable(f"the text to replace stands {text.count(mutation.old)} times in {mutation.file}, not once")
+    _write(file, text.replace(*fitting[0]))
     try:
         yield
     finally:

@@ -43,6 +43,7 @@ MAPPING: Final = (
         name="the digest forgets the policy of history",
         old="                policy.history.hashed(),\n",
         new="",
+        earlier=('                policy.history.model_dump(mode="json"),\n', ""),
         harm="a table whose history is to be shorter keeps the long one, as its metadata.json has the same name",
     ),
 )
@@ -51,8 +52,12 @@ MANIFESTS: Final = (
     _manifest(
         name="the referenced data file keeps its path",
         file="iceberg/manifests/entry.py",
-        old="referenced = None if entry.referenced is None else mapping.content(entry.referenced)",
+        old="referenced = content(entry.referenced) if entry.referenced else None",
         new="referenced = entry.referenced",
+        earlier=(
+            "referenced = None if entry.referenced is None else mapping.content(entry.referenced)",
+            "referenced = entry.referenced",
+        ),
         harm="deletion vectors match no data file of the replica, and deleted rows come back",
     ),
     _manifest(
@@ -65,8 +70,12 @@ MANIFESTS: Final = (
     _manifest(
         name="equal bounds of paths are not mapped",
         file="iceberg/manifests/entry.py",
-        old='bound = mapping.content(entry.lower.decode("utf-8")).encode()',
+        old='bound = content(entry.lower.decode("utf-8")).encode()',
         new='bound = entry.lower.decode("utf-8").encode()',
+        earlier=(
+            'bound = mapping.content(entry.lower.decode("utf-8")).encode()',
+            'bound = entry.lower.decode("utf-8").encode()',
+        ),
         harm="engines skip the deletes of a single data file, and deleted rows come back",
     ),
     _manifest(

@@ -21,6 +21,7 @@ class Mutation:
         harm: what it would do to users.
         near: paths below `tests` with the tests of the component that need no server.
         servers: paths below `tests` with tests that do.
+        earlier: the same fault, as `old` and `new`, in the version before issue I.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Mutation:
     harm: str
     near: tuple[str, ...]
     servers: tuple[str, ...]
+    earlier: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,12 @@ PLAN: Final = (
     _plan(
         name="only the newest statistics file is copied",
         file="sync/plan/table_files.py",
-        old="new = [item for item in metadata.statistics if (",
-        new="new = [item for item in metadata.statistics[-1:] if (",
+        old="        for item in metadata.statistics\n",
+        new="        for item in metadata.statistics[-1:]\n",
+        earlier=(
+            "new = [item for item in metadata.statistics if (",
+            "new = [item for item in metadata.statistics[-1:] if (",
+        ),
         harm="statistics of older snapshots are named and not there",
     ),
 )

@@ -157,3 +157,27 @@ def test_airflow_has_the_commands(site: Path, wheel: Path, tmp_path: Path) -> No
     environment = _environment(tmp_path, tmp_path / "plugins", wheel, site)
     assert "plan" in _python(environment, "-m", "airflow", "sterna", "--help")
     assert "--region" in _python(environment, "-m", "airflow", "sterna", "plan", "--help")
+
+
+def test_airflow_leaves_stdout_to_json(site: Path, wheel: Path, tmp_path: Path) -> None:
+    """Airflow logs to stdout, as of a connection that it reads: what a command answers is JSON alone."""
+    (tmp_path / "storage_registry.yaml").write_text(f"""
+version: 1
+regions:
+- name: eu
+  replica_root: file://{tmp_path}/eu/replica
+  catalog: {{read: "http://127.0.0.1:9/api/v2", credential_id: nessie}}
+locations:
+- {{id: lake, prefix: "file://{tmp_path}/eu", region: eu, remote: {{type: local}}}}
+""")
+    environment = _environment(tmp_path, tmp_path / "plugins", wheel, site)
+    del environment["AIRFLOW__CORE__UNIT_TEST_MODE"]
+    environment["AIRFLOW_CONN_NESSIE"] = json.dumps({"conn_type": "sterna_nessie", "login": "a", "password": "b"})
+    script = "from airflow.__main__ import main; main()"
+    command = [getattr(sys, "_base_executable", sys.executable), "-c", script]
+    result = subprocess.run(
+        [*command, "sterna", "status", "--region", "eu", "--json"], env=environment, capture_output=True, text=True
+    )
+    assert result.stdout == ""
+    assert "sterna_nessie" in result.stderr
+    assert json.loads(result.stderr.splitlines()[-1])["error"] == "CatalogUnreachable"

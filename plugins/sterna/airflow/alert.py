@@ -85,6 +85,6 @@ def _tell(status: RegionStatus, say: Progress) -> None:
         say(printable(transit_line(moving)))
     held = oldest_first(status.held)
     for item in held[:_HELD_SHOWN]:
-        say(printable(f"held: {item.held.key}: {item.held.reason}; {item.do}"))
+        say(printable(f"held: {item.held.key}: {item.held.kind}: {item.held.reason}; {item.do}"))
     if len(held) > _HELD_SHOWN:
         say(f"and {len(held) - _HELD_SHOWN} more tables held: sterna status has all of them")

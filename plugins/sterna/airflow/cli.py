@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import redirect_stdout
 from importlib.metadata import entry_points
 
 from sterna.airflow.core import delegating_command
@@ -54,9 +56,27 @@ def run(arguments: list[str]) -> None:
 
     from sterna.airflow.secrets import command_secrets
 
+    _keep_stdout_for_results()
     for option in ("region", "registry", "services"):
         if value := conf.get(SECTION, option, fallback=""):
             os.environ.setdefault(f"STERNA_{option.upper()}", value)
     # Through its entry point: the command line is this package's sibling, and neither knows the other's modules.
     (script,) = entry_points(group="console_scripts", name="sterna")
     script.load()(arguments or ["--help"], secrets=command_secrets)
+
+
+def _keep_stdout_for_results() -> None:
+    """Send to stderr what Airflow logs: a result may be JSON. Its loggers hold on to the stdout that they first see."""
+    import structlog
+
+    results = os.dup(sys.stdout.fileno())
+    sys.stdout.flush()
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    sys.stdout = os.fdopen(results, "w", encoding=sys.stdout.encoding)
+    factory = structlog.get_config()["logger_factory"]
+
+    def logger(*arguments: object) -> object:
+        with redirect_stdout(sys.stderr):
+            return factory(*arguments)
+
+    structlog.configure(logger_factory=logger)

@@ -41,7 +41,7 @@ def status_text(found: RegionStatus) -> str:
 def transit_line(item: InTransitNow) -> str:
     """Return what people are told of a key in transit: since when, how much is left, and whether somebody is at it."""
     if not item.held.bytes:
-        return f"{item.held.state} {item.held.key} since {item.held.since}: {item.held.reason}"
+        return f"{item.held.state} {item.held.key} since {item.held.since}: {item.held.kind}: {item.held.reason}"
     at_work = {True: "being copied", False: "no large lane is at work", None: "nobody looked who copies it"}
     since = f"since {item.held.since}, lag {_seconds(item.lag_seconds)}"
     return f"in transit {item.held.key} {since}: {item.bytes_left} bytes left, {at_work[item.under_way]}"
@@ -51,7 +51,9 @@ def held_line(item: HeldNow) -> str:
     """Return what people are told of a held key: why, how often it was tried, what to do."""
     tried = f", tried {item.tries} times, last at {item.last_try}" if item.tries else ""
     since = item.held.since or "nobody knows when"
-    return one_line(f"held {item.held.key} since {since}{tried}: {item.held.reason} {item.held.file} -> {item.do}")
+    return one_line(
+        f"held {item.held.key} since {since}{tried}: {item.held.kind}: {item.held.reason} {item.held.file} -> {item.do}"
+    )
 
 
 def short_line(item: ShortRetention) -> str:

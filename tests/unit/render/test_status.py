@@ -62,7 +62,8 @@ def test_all_that_is_known_is_said() -> None:
         "main_replica_eu: stands for main@abababababab, main is at efefefefefef; lag unknown",
         "  published at the primary and not served here yet: 121212121212: see sterna catalog status",
         "  last commit 2026-07-01T12:00:00+00:00 by run run-1",
-        "  held ns.odd since 2026-07-01, tried 3 times, last at 2026-07-02: is encrypted s3://us/odd.json -> wait",
+        "  held ns.odd since 2026-07-01, tried 3 times, last at 2026-07-02: Unsupported: "
+        "is encrypted s3://us/odd.json -> wait",
         "  refused ns.kept: policy",
         "  refused ns.left: residency; 2 files, 30 bytes still here: sterna gc --evict --yes deletes them",
         "  warning ns.fast: main keeps its snapshots for 100 s (history.expire.max-snapshot-age-ms), this region is "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import ssl
 import time
 from collections.abc import Mapping
@@ -33,6 +34,8 @@ from sterna.errors import (
     ReferenceNotFound,
     RegistryError,
 )
+
+_log = logging.getLogger(__name__)
 
 # 500 is what Nessie says of a Postgres connection that a failover broke, and a copy of references that have half
 # arrived.
@@ -161,6 +164,7 @@ class NessieHttp:
             retry=retry_if_exception_type(httpx.RequestError) | retry_if_result(lambda answer: answer.status in _LATER),
             stop=stop_after_attempt(self._deadlines.attempts) | stop_after_delay(self._deadlines.total),
             wait=wait_random_exponential(multiplier=self._deadlines.backoff, max=5.0),
+            before_sleep=self._tell_of_failure,
             retry_error_callback=_last_outcome,
         )
         try:
@@ -207,6 +211,13 @@ class NessieHttp:
         if parsed is None:
             raise CatalogStateUnknown(f"{lost}: HTTP {answer.status}, not JSON")
         return parsed
+
+    def _tell_of_failure(self, state: RetryCallState) -> None:
+        """Say which server is waited for: all attempts together may take minutes."""
+        error = state.outcome.exception() if state.outcome else None
+        if isinstance(error, httpx.RequestError):
+            attempt = f"attempt {state.attempt_number} of {self._deadlines.attempts}"
+            _log.warning("%s gives no usable answer, %s: %s", self._shown, attempt, _reason(error))
 
     def _send(self, method: str, path: str, params: Mapping[str, str | int] | None, body: Any) -> _Answer:
         started = time.monotonic()

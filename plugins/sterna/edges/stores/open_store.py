@@ -34,6 +34,13 @@ _WHOLE_CALL = 10  # times the timeout: a large body that keeps flowing may take 
 _RIVALS = ("GOOGLE_BEARER_TOKEN", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "SERVICE_ACCOUNT")
 _REFUSED = re.compile(r"status code: 40[13]\b|<Code>ExpiredToken</Code>")
 # What a store says of the key alone, and not of itself: the answer to any other key may be a good one.
+_NOT_SENT = re.compile(r"error sending request$")
+# The client's debugging output has the innermost error, as Rust prints it.
+_NETWORK = {
+    "its certificate is not accepted: ": re.compile(r"InvalidCertificate\(\s*(\w+)"),
+    "its name can't be looked up: ": re.compile(r'"dns error",.*?error: "([^"]+)"', re.DOTALL),
+    "": re.compile(r'message: "([^"]+)"'),
+}
 _NO_SUCH_KEY = re.compile(
     r"\bFile name too long\b|status code: 414\b|\b414 URI Too Long\b"
     r"|<Code>(KeyTooLongError|InvalidURI|InvalidObjectName)</Code>"
@@ -281,9 +288,18 @@ def list_pages(store: OpenStore, uri: str, prefix: str, offset: str = "") -> Ite
 
 def _reason(credential: Credential | None, error: BaseException) -> str:
     # The first paragraph; what follows is the client's own debugging output. A signed request's query is a secret.
-    text = str(error).partition("\n\nDebug source")[0].replace("\n", " ")
+    text, _, debug = str(error).partition("\n\nDebug source")
     text = " ".join(word.partition("?")[0] if word.startswith("http") else word for word in text.split())
+    text += _network_trouble(debug) if _NOT_SENT.search(text) else ""
     return credential.scrub(text) if credential else text
+
+
+def _network_trouble(debug: str) -> str:
+    """Return what kept a request from being sent: name, certificate and connection have one text without it."""
+    for words, pattern in _NETWORK.items():
+        if match := pattern.search(debug):
+            return f": {words}{match[1]}"
+    return ""
 
 
 def head(store: OpenStore, key: str, uri: str) -> int | None:

@@ -74,7 +74,7 @@ export function open(place) {
   }
 
   function line(item) {
-    const why = item.held ? el("details", {}, el("summary", {}, t("why")), el("p", {}, item.held.reason), item.held.file ? el("p", { class: "name" }, item.held.file) : null,
+    const why = item.held ? el("details", {}, el("summary", {}, t("why")), el("p", {}, `${item.held.kind}: ${item.held.reason}`), item.held.file ? el("p", { class: "name" }, item.held.file) : null,
       el("p", { class: "quiet" }, `${t("since")} ${item.held.since ? moment(item.held.since) : t("unknown")}`)) : null;
     return el("tr", {}, el("th", { scope: "row", class: "name" }, item.key), el("td", {}, badge(COLORS[item.state], t(`state_${item.state}`)), why),
       el("td", { class: "id" }, item.snapshot || "–"), el("td", {}, seconds(item.lag)), el("td", { class: "figure" }, count(item.files)),

@@ -1,0 +1,84 @@
+"""What keeps a store from being reached is named: names, certificates and closed ports had one text.
+
+Of the kind: an unknown name, an authority that nobody trusts, a port where nothing listens, a connection that is reset.
+A name is looked up for real nowhere here, since a machine without a resolver takes its time.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from sterna.edges.stores.objects import Objects
+from sterna.edges.stores.open_store import _network_trouble
+from sterna.embedded.certificate import make_certificate
+from sterna.errors import StoreUnreachable
+from sterna.registry.credential import Credential
+from sterna.registry.mapping import Mapping
+from sterna.registry.model import Registry
+from tests.unit.registry import samples
+
+_UNKNOWN_NAME = """Connect, ConnectError( "dns error", Custom { kind: Uncategorized,
+    error: "failed to lookup address information: Name or service not known", }, ), )"""
+
+
+def trouble(endpoint: str) -> str:
+    lake = samples.location("us-lake", "s3://us-lake", "us")
+    options = {"endpoint": endpoint, "region": "us-east-1", "provider": "Other"}
+    lake |= {"remote": {"type": "s3", "options": options}, "credential_id": "us"}
+    roots = [samples.location(f"{name}-replica", f"s3://{name}-replica", name) for name in ("us", "eu")]
+    regions = [samples.region(name, f"s3://{name}-replica") for name in ("us", "eu")]
+    registry = Registry.model_validate({"regions": regions, "locations": [lake, *roots]})
+    credential = Credential(id="us", login="key", password="secret")
+    store = Objects(Mapping(registry, registry.region("eu")), lambda id: credential, timeout=2.0)
+    with pytest.raises(StoreUnreachable) as caught:
+        store.size("s3://us-lake/t/1.parquet")
+    return caught.value.message
+
+
+@pytest.fixture
+def listener(tmp_path: Path) -> Iterator[socket.socket]:
+    """Speaks TLS with a certificate of an authority that nobody knows."""
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
+
+    made = make_certificate(tmp_path, "password")
+    key, own, _ = pkcs12.load_key_and_certificates(made.keystore.read_bytes(), b"password")
+    assert key is not None and own is not None
+    chain = tmp_path / "chain.pem"
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    chain.write_bytes(private + own.public_bytes(Encoding.PEM))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(chain)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with suppress(OSError), context.wrap_socket(connection, server_side=True) as secure:
+                        secure.recv(1)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield server
+
+
+def test_a_certificate(listener: socket.socket) -> None:
+    said = trouble(f"https://127.0.0.1:{listener.getsockname()[1]}")
+    assert "its certificate is not accepted: UnknownIssuer" in said
+
+
+def test_a_closed_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert "error sending request: Connection refused" in trouble(f"http://127.0.0.1:{port}")
+
+
+def test_a_name() -> None:
+    said = _network_trouble(_UNKNOWN_NAME)
+    assert said == ": its name can't be looked up: failed to lookup address information: Name or service not known"

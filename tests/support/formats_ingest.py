@@ -12,7 +12,7 @@ from sterna.flows.position import Position
 from sterna.flows.sink import Reached
 from sterna.ingest.batch_file import BATCH_DROP, BATCH_FILE, DROP_MARK, REJECTION
 from sterna.ingest.schema import MARKER, TABLES
-from sterna.ingest.topic_places import ANCHOR, consumer_group
+from sterna.ingest.topic_places import ANCHOR, EMPTY, consumer_group
 from sterna.json_record import Record
 
 _V1 = "with `version` 1"
@@ -27,6 +27,7 @@ RECORDS: Sequence[tuple[str, str, Record[object]]] = (
     ("A drop in it", "in a batch, which says where its drops go", BATCH_DROP),
     ("A rejected batch", f"{_TABLE}/_batches/<channel>/<number>.rejected.json`, {_V1}", REJECTION),
     ("A topic's partition", f"{_TABLE}/_topics/<channel>.json`, {_V1}", ANCHOR),
+    ("A stretch of a topic without rows", f"{_TABLE}/_topics/<channel>.empty.json`, {_V1}", EMPTY),
     ("The tracker of an inbox", f"`<inbox>/_tracker.json`, {_V1}", MARKER),
     ("A reading of a source", f"`_cdc/sources/<source>/<epoch>/begin.json`, {_V1}", BEGUN),
     ("A reading that is asked for", f"`_cdc/sources/<source>/<epoch>/asked.json`, {_V1}", ASKED),

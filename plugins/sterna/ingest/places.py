@@ -5,6 +5,7 @@
 <inbox>/<tenant>/<table>/_batches/<channel>/<number>.json                       a batch, before it is staged
 <inbox>/<tenant>/<table>/_batches/<channel>/<number>.rejected.json              that it never will be published
 <inbox>/<tenant>/<table>/_topics/<channel>.json                                 which topic a channel reads, from where
+<inbox>/<tenant>/<table>/_topics/<channel>.empty.json                           what of it has no row, behind its drops
 
 Whoever cleans up takes a drop's mark away before its batch's file: a mark without one is a drop that waits.
 """
@@ -60,6 +61,11 @@ def rejected_uri(inbox: str, lane: Lane, number: int) -> str:
 def topic_uri(inbox: str, lane: Lane) -> str:
     """Return where it stands which topic's partition a channel reads, and where it began."""
     return f"{table_folder(inbox, lane.tenant, lane.table)}/_topics/{lane.channel}.json"
+
+
+def empty_uri(inbox: str, lane: Lane) -> str:
+    """Return where it stands which stretch behind a channel's last drop has no row."""
+    return topic_uri(inbox, lane).removesuffix(".json") + ".empty.json"
 
 
 def check_inbox(mapping: Mapping, inbox: str, what: str = "inbox") -> None:

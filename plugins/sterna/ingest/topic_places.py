@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from typing import Final, TypeVar
 
 from sterna.edges.brokers.arrived import Source
-from sterna.edges.stores.writing import create
+from sterna.edges.stores.writing import create, write_file
 from sterna.errors import BadDrop, MessagesGone, TopicRecreated, UsageError
 from sterna.ingest.model import TOPIC_CHANNEL, Lane, channel_name
-from sterna.ingest.places import topic_uri
+from sterna.ingest.places import empty_uri, topic_uri
 from sterna.ingest.region import RegionIngest
 from sterna.json_record import INTEGER, TEXT, Document, Field, MalformedRecord, Record, Unknown
 from sterna.services.topics import Topic
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,36 @@ ANCHOR_FILE: Final = Document(ANCHOR, spaced=True)
 
 
 @dataclass(frozen=True)
+class EmptyStretch:
+    """A stretch behind a channel's last drop that has no row: tombstones that are skipped, and what transactions leave.
+
+    Args:
+        first: where it begins, which is where the next drop does.
+        end: the offset behind it.
+    """
+
+    first: int
+    end: int
+
+
+EMPTY: Final = Record(EmptyStretch, (Field("first", INTEGER), Field("end", INTEGER)), Unknown.IGNORE)
+EMPTY_FILE: Final = Document(EMPTY, spaced=True)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a partition is read.
+
+    Args:
+        first: where the next drop begins: the end of the last one.
+        next: the offset that is read next; from `first` up to it there is no row.
+    """
+
+    first: int
+    next: int
+
+
+@dataclass(frozen=True)
 class PartitionStanding:
     """How far a partition is read.
 
@@ -42,7 +76,7 @@ class PartitionStanding:
         topic: as the services file calls it.
         partition: which.
         channel: its channel.
-        position: the offset that is read next: all before stand in the inbox; None: nothing was read yet.
+        position: the offset that is read next: all rows before stand in the inbox; None: nothing was read yet.
         oldest: of the messages that the topic has.
         end: the offset that the next message gets.
         problem: why it isn't read; "": it is.
@@ -76,8 +110,8 @@ class TopicPlaces:
         name = f"{TOPIC_CHANNEL}{self.topic.name}-{partition}"
         return Lane(tenant, self.topic.into, channel_name(self.ingest.name, tenant, name))
 
-    def position(self, source: Source, partition: int) -> int:
-        """Return the offset that is read next.
+    def position(self, source: Source, partition: int) -> Place:
+        """Return where a partition is read on.
 
         Raises:
             TopicRecreated: the topic is another one.
@@ -87,11 +121,11 @@ class TopicPlaces:
         anchor = self._anchor(source, partition, self.topic.begin.get(partition, low))
         self.refuse_other(source, partition)
         place = self.known(partition, anchor.begin, follow=True)
-        refuse_gone(self.topic, partition, place, low, high)
+        refuse_gone(self.topic, partition, place.next, low, high)
         return place
 
-    def known(self, partition: int, begin: int, *, follow: bool) -> int:
-        """Return the offset behind the last drop; `follow`: the tracker gets to know of drops that it doesn't."""
+    def known(self, partition: int, begin: int, *, follow: bool) -> Place:
+        """Return where a partition is read on; `follow`: the tracker gets to know of drops that it doesn't."""
         lane = self.lane(partition)
         token = self.ingest.tracker.last_offset(lane.table, lane.channel)
         place = int(token) if token.isdigit() else begin
@@ -101,17 +135,32 @@ class TopicPlaces:
             if not drop.offset.isdigit() or int(drop.offset) <= place:
                 raise BadDrop("a drop of a topic ends before it begins", table=lane.table, file=drop.uri)
             place = int(drop.offset)
-        return place
+        empty = self._read(empty_uri(self.ingest.own.inbox, lane), EMPTY_FILE)
+        # One that begins elsewhere is of an earlier drop's end.
+        return Place(place, max(place, empty.end) if empty is not None and empty.first == place else place)
+
+    def pass_over(self, partition: int, first: int, end: int) -> None:
+        """Write down that a stretch has no row; over what was written before.
+
+        No drop is kept from beginning at `first` by it: whoever reads the same sees the same there.
+
+        Raises:
+            StoreUnreachable, StoreDenied: it isn't written down.
+        """
+        with tempfile.TemporaryDirectory(prefix="sterna-ingest-") as folder:
+            path = Path(folder) / "empty"
+            path.write_bytes(EMPTY_FILE.dumps(EmptyStretch(first, end)))
+            write_file(self.ingest.objects, empty_uri(self.ingest.own.inbox, self.lane(partition)), path)
 
     def refuse_other(self, source: Source, partition: int) -> None:
         """See that the topic is the one that the channel reads."""
-        anchor = self._anchors.get(partition) or self._read(partition)
+        anchor = self._anchors.get(partition) or self.anchor(partition)
         if anchor is not None:
             refuse_recreated(self.topic, anchor, source.id())
 
     def anchor(self, partition: int) -> Anchor | None:
         """Return what is written down of a partition: its topic, and where it began; None: nothing."""
-        return self._read(partition)
+        return self._read(topic_uri(self.ingest.own.inbox, self.lane(partition)), ANCHOR_FILE)
 
     def _anchor(self, source: Source, partition: int, begin: int) -> Anchor:
         if (found := self._anchors.get(partition)) is None:
@@ -119,17 +168,16 @@ class TopicPlaces:
             uri = topic_uri(self.ingest.own.inbox, self.lane(partition))
             # Of two who begin at once one decides where.
             create(self.ingest.objects, uri, text)
-            found = self._read(partition)
+            found = self.anchor(partition)
             assert found is not None
             self._anchors[partition] = found
         return found
 
-    def _read(self, partition: int) -> Anchor | None:
-        uri = topic_uri(self.ingest.own.inbox, self.lane(partition))
+    def _read(self, uri: str, file: Document[_T]) -> _T | None:
         if self.ingest.objects.size(uri) is None:
             return None
         try:
-            return ANCHOR_FILE.loads(self.ingest.objects.read(uri))
+            return file.loads(self.ingest.objects.read(uri))
         except MalformedRecord as error:
             raise BadDrop(f"this is no topic's file: {error}", file=uri) from None
 
@@ -148,7 +196,7 @@ def look_at_topic(ingest: RegionIngest, topic: Topic, source: Source) -> list[Pa
         if anchor is not None:
             try:
                 refuse_recreated(topic, anchor, id)
-                place = places.known(partition, anchor.begin, follow=False)
+                place = places.known(partition, anchor.begin, follow=False).next
                 refuse_gone(topic, partition, place, low, high)
             except (TopicRecreated, MessagesGone) as error:
                 problem = f"{type(error).__name__}: {error}"

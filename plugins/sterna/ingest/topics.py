@@ -4,6 +4,9 @@ A partition has a channel of its own. Its drops are a chain in the inbox: the ke
 begins, and its offset token the one at which the next begins. A mark is created only if absent. So of two who read the
 same messages one makes the drop, and the other finds it and goes on behind it. Where a reader stands is asked of the
 tracker, and then of the inbox, since a mark may have been made for which the tracker's row was not.
+
+Where a stretch has no row (tombstones that are skipped, aborted transactions, control records) there is no drop of it.
+The offset behind it is noted beside the chain: once retention deletes the stretch, nothing is missing.
 """
 
 from __future__ import annotations
@@ -38,14 +41,16 @@ class _Held:
     Args:
         first: where the drop begins.
         end: where the next one will.
+        passed: up to where the inbox knows that there is no row behind `first`.
         lines: the rows.
         rows: how many.
-        since: when the first was read.
+        since: when the first row was read; without rows, when `passed` was left behind.
         at_end: nothing more was there, when it was looked last.
     """
 
     first: int
     end: int
+    passed: int
     lines: bytearray = field(default_factory=bytearray)
     rows: int = 0
     since: float = 0.0
@@ -97,13 +102,12 @@ class TopicReader:
             for told in source.read(seconds):
                 if isinstance(told, Arrived):
                     self._add(told.partition, told.offset, told.value)
-                elif (held := self._held.get(told.partition)) and held.rows:
-                    # Behind what a transaction leaves there, too: that is gone one day, and was nothing to be read.
-                    held.end, held.at_end = max(held.end, told.offset), True
+                else:
+                    self._reach(told.partition, told.offset)
                 if self._is_full(told.partition):
                     made += self._write(source, told.partition)
             due = [partition for partition in list(self._held) if self._is_due(partition)]
-            return made + sum(self._write(source, partition) for partition in due)
+            return made + sum(self._settle(source, partition) for partition in due)
         except BaseException:
             self.close()
             raise
@@ -133,8 +137,8 @@ class TopicReader:
                 self.problems[partition] = str(error)
                 log.error("a topic's partition is not read: %s: %s", type(error).__name__, error)
                 continue
-            self._held[partition] = _Held(place, place)
-            places[partition] = place
+            self._held[partition] = _Held(place.first, place.next, place.next)
+            places[partition] = place.next
         return places
 
     def _lost(self, partitions: Sequence[int]) -> None:
@@ -145,13 +149,26 @@ class TopicReader:
         held = self._held.get(partition)
         if held is None or offset < held.end:
             return
-        held.end, held.at_end = offset + 1, False
+        self._advance(held, offset + 1)
+        held.at_end = False
         if value is None and self.topic.tombstones == "skip":
             return
         if not held.rows:
             held.since = self._clock()
         held.lines += line_of(value, offset, self._limits)
         held.rows += 1
+
+    def _reach(self, partition: int, offset: int) -> None:
+        # Behind what a transaction leaves there, too: that is gone one day, and was nothing to be read.
+        if (held := self._held.get(partition)) is not None:
+            self._advance(held, offset)
+            held.at_end = True
+
+    def _advance(self, held: _Held, end: int) -> None:
+        if end > held.end:
+            if held.end == held.passed:
+                held.since = self._clock()
+            held.end = end
 
     def _is_full(self, partition: int) -> bool:
         held = self._held.get(partition)
@@ -161,7 +178,7 @@ class TopicReader:
     def _is_due(self, partition: int) -> bool:
         held = self._held[partition]
         age = self._clock() - held.since
-        return bool(held.rows) and age >= self.topic.every * (1 if held.at_end else 2)
+        return held.end > held.passed and age >= self.topic.every * (1 if held.at_end else 2)
 
     def _hold_while_full(self, source: Source) -> None:
         usage, limits = self._usage(self._tenant), self._limits
@@ -172,6 +189,17 @@ class TopicReader:
         if full != self._holding:
             source.hold(on=full)
             self._holding = full
+
+    def _settle(self, source: Source, partition: int) -> int:
+        return self._write(source, partition) if self._held[partition].rows else self._pass_over(source, partition)
+
+    def _pass_over(self, source: Source, partition: int) -> int:
+        held = self._held[partition]
+        self._places.refuse_other(source, partition)
+        self._places.pass_over(partition, held.first, held.end)
+        held.passed = held.end
+        source.confirm(partition, held.end)
+        return 0
 
     def _write(self, source: Source, partition: int) -> int:
         held = self._held[partition]
@@ -188,10 +216,10 @@ class TopicReader:
                 self._take(sent)
             except KeyReused:  # somebody else reads the same, and was first: his drop may end elsewhere
                 place = self._places.position(source, partition)
-                self._held[partition] = _Held(place, place)
-                source.seek(partition, place)
+                self._held[partition] = _Held(place.first, place.next, place.next)
+                source.seek(partition, place.next)
                 return 0
-        self._held[partition] = _Held(held.end, held.end)
+        self._held[partition] = _Held(held.end, held.end, held.end)
         source.confirm(partition, held.end)
         return 1
 

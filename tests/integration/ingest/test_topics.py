@@ -1,4 +1,11 @@
-"""Messages of a real Kafka become drops: each once, whoever reads and wherever he dies."""
+"""Messages of a real Kafka become drops: each once, whoever reads and wherever he dies.
+
+A stretch that brings no row must not stop its partition once retention has deleted it: tombstones that are skipped,
+aborted transactions, control records behind the last row, what compaction took out. Rows that were deleted before they
+were read are lost, and stop their partition alone. What no row can be made of (broken JSON, too long, too deep) is a
+dead letter's line, and doesn't stop anything; a topic that was recreated is refused, also where only such a stretch of
+it was read.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +29,7 @@ from sterna.ingest.inbox import Sent
 from sterna.ingest.model import Drop, Format
 from sterna.ingest.region import RegionIngest, open_ingest
 from sterna.ingest.room import IngestRoom
-from sterna.ingest.topic_places import look_at_topic, open_topic
+from sterna.ingest.topic_places import PartitionStanding, look_at_topic, open_topic
 from sterna.ingest.topics import TopicReader
 from sterna.replica.region import open_region
 from sterna.services.load import parse_services
@@ -298,6 +305,121 @@ def test_messages_that_are_gone_unread_are_told(opened: Opened, broker: KafkaRec
     reader.close()
     assert "ends at 6" in reader.problems[0]
     assert MessagesGone.remedy is not None
+
+
+def transaction(broker: KafkaReceiver, topic: str, partition: int, *values: Any, commit: bool) -> None:
+    id = f"{topic}-{partition}-{commit}"
+    producer = Producer({"bootstrap.servers": f"{LOOPBACK}:{broker.broker.port}", "transactional.id": id})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, json.dumps(value).encode(), partition=partition)
+    (producer.commit_transaction if commit else producer.abort_transaction)(30)
+
+
+def expire(broker: KafkaReceiver, topic: str, *partitions: int) -> None:
+    """Delete all messages of some partitions, as retention does."""
+    from confluent_kafka import OFFSET_END, TopicPartition
+
+    places = [TopicPartition(topic, partition, OFFSET_END) for partition in partitions]
+    for future in broker.admin.delete_records(places).values():
+        future.result(30)
+
+
+def standings(ingest: RegionIngest) -> list[PartitionStanding]:
+    source = open_topic(ingest, ingest.topics[0])
+    try:
+        return look_at_topic(ingest, ingest.topics[0], source)
+    finally:
+        source.close()
+
+
+def test_a_stretch_without_rows_stops_nothing_once_it_is_deleted(opened: Opened, broker: KafkaReceiver) -> None:
+    tombstones, aborted, controls, unread = range(4)
+    topic = fresh(broker, partitions=4)
+    ingest = opened(topic, tombstones="skip")
+    put(broker, topic, None, None, partition=tombstones)
+    transaction(broker, topic, aborted, {"n": -1}, commit=False)
+    transaction(broker, topic, controls, {"n": 1}, commit=True)
+    transaction(broker, topic, controls, {"n": -1}, commit=False)
+    put(broker, topic, None, partition=unread)
+    reader = reading(ingest)
+    until(reader, lambda: [each.behind for each in standings(ingest)] == [0, 0, 0, 0])
+    reader.close()
+    # Only what comes now is lost where it is deleted.
+    put(broker, topic, {"n": -2}, {"n": -3}, partition=unread)
+    expire(broker, topic, tombstones, aborted, controls, unread)
+    assert [bool(each.problem) for each in standings(ingest)] == [False, False, False, True]
+    reader = reading(ingest)
+    for partition in (tombstones, aborted, controls):
+        put(broker, topic, {"n": 10 + partition}, partition=partition)
+    until(reader, lambda: len(numbers(ingest)) == 4)
+    reader.close()
+    assert sorted(numbers(ingest)) == [1, 10, 11, 12]
+    assert list(reader.problems) == [unread] and "2 offsets are gone unread" in reader.problems[unread]
+    # The chain goes on from its drops: one who never heard of the empty stretches makes none of them anew.
+    assert [drop.key for drop in drops(ingest) if drop.lane.channel.endswith("-0")] == ["key:kafka-0"]
+
+
+@pytest.mark.long
+def test_what_compaction_took_out_stops_nothing(opened: Opened, broker: KafkaReceiver) -> None:
+    from confluent_kafka.admin import NewTopic
+
+    topic = f"t-{secrets.token_hex(4)}"
+    config = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01",
+              "delete.retention.ms": "100", "max.compaction.lag.ms": "100"}  # fmt: skip
+    broker.admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": f"{LOOPBACK}:{broker.broker.port}"})
+
+    def keyed(*values: Any) -> None:
+        for value in values:
+            producer.produce(topic, None if value is None else json.dumps(value).encode(), key=b"k")
+            assert producer.flush(30) == 0
+            threading.Event().wait(0.2)  # a segment each
+
+    keyed({"n": 0})
+    ingest = opened(topic, tombstones="skip")
+    reader = reading(ingest)
+    until(reader, lambda: len(drops(ingest)) == 1)
+    reader.close()
+    keyed(*({"n": n} for n in range(1, 6)), None, {"n": 6})
+    for _ in range(600):  # the cleaner wakes up every 15 s
+        if [offset for offset, _ in messages(broker, topic)] == [7]:
+            break
+        threading.Event().wait(0.2)
+    assert [offset for offset, _ in messages(broker, topic)] == [7]
+    reader = reading(ingest)
+    until(reader, lambda: len(drops(ingest)) == 2)
+    reader.close()
+    assert numbers(ingest) == [0, 6]
+    assert not reader.problems
+
+
+def messages(broker: KafkaReceiver, topic: str) -> list[tuple[int, bytes | None]]:
+    """What a consumer of its own reads of partition 0."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": f"{LOOPBACK}:{broker.broker.port}", "group.id": "test",
+                         "enable.partition.eof": True, "auto.offset.reset": "earliest"})  # fmt: skip
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[tuple[int, bytes | None]] = []
+    try:
+        while (message := consumer.poll(30)) is not None and not message.error():
+            found.append((message.offset(), message.value()))
+        return found
+    finally:
+        consumer.close()
+
+
+def test_a_topic_recreated_while_it_had_no_row_is_refused(opened: Opened, broker: KafkaReceiver, topic: str) -> None:
+    ingest = opened(topic, tombstones="skip")
+    put(broker, topic, None)
+    reader = reading(ingest, at_once=False)
+    reader._opened()
+    until(reader, lambda: 0 in reader._held and reader._held[0].end == 1)
+    reader._places._anchors[0] = replace(reader._places._anchors[0], id="another")
+    with pytest.raises(TopicRecreated, match=topic):
+        until(reader, lambda: False)
 
 
 def test_what_is_no_row_becomes_a_dead_letter_s_line(opened: Opened, broker: KafkaReceiver, topic: str) -> None:

@@ -50,14 +50,17 @@ def ingest_status(
     services: ServicesPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what waits for being published, by table. Exit code 5: something waits for too long."""
+    """Say what waits for being published, by table, and what was rejected or went to the dead letters.
+
+    Exit code 5: something waits for too long, or nobody has answered what was rejected or is in the dead letters.
+    """
     from sterna.ingest.status import read_ingest
     from sterna.render.ingest import ingest_fields, ingest_text
 
     with opened(registry, region, services) as ingest:
         found = read_ingest(ingest)
     Output(as_json).result(ingest_fields(found), ingest_text(found))
-    if found.alarms:
+    if found.alarms or found.counts.unanswered:
         raise typer.Exit(exits.HELD)
 
 

@@ -62,26 +62,35 @@ def replay(
     batch: Annotated[str, typer.Option("--batch", help="A rejected batch: its drops come again, in a new batch.")] = "",
     table: Annotated[str, typer.Option("--table", help="A table that was rolled back or made anew.")] = "",
     channel: Annotated[str, typer.Option("--channel", help="The channel, as Rewound names it.")] = "",
-    to: Annotated[int, typer.Option("--to", min=0, help="The last number whose rows the table still has.")] = -1,
-    accept: Annotated[bool, typer.Option("--accept", help="The rows that are gone stay away.")] = False,
+    to: Annotated[
+        int | None, typer.Option("--to", min=0, help="The last number whose rows the table still has.")
+    ] = None,
+    accept: Annotated[bool, typer.Option("--accept", help="The rows that are gone, or bad, stay away.")] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let a rejected batch come again, or settle what a table that was rolled back has lost. A dry run until --yes."""
+    """Let a rejected batch come again, or settle what a table that was rolled back has lost. A dry run until --yes.
+
+    With --batch and --accept a rejected batch, or the dead letters of a published one, are no alarm any more.
+    """
     from sterna.ingest.model import Lane
-    from sterna.ingest.replay import replay_rejected, replay_rewound
+    from sterna.ingest.replay import accept_batch, replay_rejected, replay_rewound
     from sterna.ingest.shop import open_shop
     from sterna.render.ingest_work import replayed_text
 
     act, output = acts(yes, dry_run), Output(as_json)
-    whole = bool(table and channel and to >= 0)
-    if bool(batch) == whole or (batch and (table or channel or accept)):
+    whole = bool(table and channel) and to is not None
+    if bool(batch) == whole or (batch and (table or channel)):
         raise UsageError("expected --batch, or --table with --channel and --to")
     with _opened(registry, region, services) as (context, ingest):
         if batch:
-            replayed = replay_rejected(ingest.pool, batch, act=act)
+            if not ingest.is_begun():
+                raise UsageError(f"the tracker knows no batch {batch!r}")
+            ingest.prepare()
+            replayed = (accept_batch if accept else replay_rejected)(ingest.pool, batch, act=act)
         else:
+            assert to is not None
             lane = Lane("", table, channel)
             with open_shop(context, ingest) as shop:
                 replayed = replay_rewound(ingest.pool, shop.catalog, lane, to, accept=accept, act=act)

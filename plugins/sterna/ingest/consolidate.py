@@ -11,7 +11,7 @@ from typing import Any
 from sterna.edges.stores.objects import Objects
 from sterna.errors import BatchRejected, OutOfTurn, Rewound, ServicesError, TableGone, TableMoved
 from sterna.ingest.columns import holds
-from sterna.ingest.gather import Rows, gathered, keep_dead
+from sterna.ingest.gather import Rows, dead_rows, dead_uri, gathered, keep_dead
 from sterna.ingest.inbox import write_batch_file, write_rejected_file
 from sterna.ingest.lease import kept
 from sterna.ingest.model import Batch, Drop, State
@@ -189,8 +189,15 @@ class Consolidation:
             return self._refuse(error)
         if not outcome.mine and self._is_rejected():
             raise Rewound(f"batch {batch.id} was rejected, and is on main", table=batch.lane.table)
-        self._shop.queue.mark_published(batch.id, outcome.snapshot or 0, outcome.commit)
-        return self._told(State.PUBLISHED, snapshot=outcome.snapshot, commit=outcome.commit)
+        bad = self._bad()
+        self._shop.queue.mark_published(batch.id, outcome.snapshot or 0, outcome.commit, bad)
+        return self._told(State.PUBLISHED, snapshot=outcome.snapshot, commit=outcome.commit, bad=bad)
+
+    def _bad(self) -> int:
+        # Another worker may have read it, and died before the tracker knew: its file of dead letters counts.
+        if self._rows is not None:
+            return self._rows.report.bad
+        return dead_rows(self._shop.objects, dead_uri(self._shop.inbox, self.batch))
 
     def _put(self) -> Outcome:
         look = self._table.look()
@@ -324,6 +331,7 @@ class Consolidation:
 
     def _told(self, state: State, **more: Any) -> Consolidated:
         report, batch = self._rows.report if self._rows else None, self.batch
+        more = {"bad": report.bad if report else 0, **more}
         return Consolidated(
             batch.id,
             batch.lane.table,
@@ -331,7 +339,6 @@ class Consolidation:
             state,
             drops=batch.files,
             rows=report.rows if report else 0,
-            bad=report.bad if report else 0,
             files=self._files,
             **more,
         )

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from sterna.edges.stores.objects import Objects
 from sterna.edges.stores.writing import read_file, write_file
 from sterna.errors import BatchRejected, ObjectMissing
+from sterna.ingest.batch_file import BatchFile
 from sterna.ingest.columns import MOST_COLUMNS, Column
 from sterna.ingest.model import Batch, Drop
-from sterna.ingest.places import table_folder
+from sterna.ingest.places import DEAD_LETTERS, table_folder
 from sterna.ingest.reading import DEAD, GOOD, DropFile, ReadJob, ReadReport
 from sterna.ingest.reading_apart import ReadLimits, read_apart
 
@@ -95,7 +96,7 @@ def gathered(
         yield Rows(report, folder / GOOD)
 
 
-def keep_dead(objects: Objects, inbox: str, batch: Batch, rows: Rows, most: int) -> None:
+def keep_dead(objects: Objects, inbox: str, batch: Batch, rows: Rows, most: int | None) -> None:
     """Write the bad rows of a batch down, before anything of it is staged.
 
     Args:
@@ -103,7 +104,7 @@ def keep_dead(objects: Objects, inbox: str, batch: Batch, rows: Rows, most: int)
         inbox: the region's inbox: so they stay where the drops are.
         batch: the batch.
         rows: what was read.
-        most: bad rows that a batch may have.
+        most: bad rows that a batch may have; None: any number.
 
     Raises:
         BatchRejected: it has more.
@@ -112,7 +113,7 @@ def keep_dead(objects: Objects, inbox: str, batch: Batch, rows: Rows, most: int)
     dead = rows.path.with_name(DEAD)
     if dead.exists():
         write_file(objects, dead_uri(inbox, batch), dead)
-    if rows.report.bad > most:
+    if most is not None and rows.report.bad > most:
         raise BatchRejected(
             f"{rows.report.bad} rows are bad, {most} may be (max_bad); the first: {rows.report.first}",
             table=batch.lane.table,
@@ -120,10 +121,30 @@ def keep_dead(objects: Objects, inbox: str, batch: Batch, rows: Rows, most: int)
         )
 
 
-def dead_uri(inbox: str, batch: Batch) -> str:
+def dead_uri(inbox: str, batch: Batch | BatchFile) -> str:
     """Return where the bad rows of a batch stand, as Parquet: drop, offset in it, error, the row as text."""
     folder = table_folder(inbox, batch.lane.tenant, batch.lane.table)
-    return f"{folder}/_dead/{batch.lane.channel}/{batch.number:012}.parquet"
+    return f"{folder}/{DEAD_LETTERS}/{batch.lane.channel}/{batch.number:012}.parquet"
+
+
+def dead_rows(objects: Objects, uri: str) -> int:
+    """Return how many rows a file of dead letters has: 0 where there is none, and 1 where it can't be read as one.
+
+    Raises:
+        StoreUnreachable, StoreDenied: it can't be told.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if objects.size(uri) is None:
+        return 0
+    with tempfile.TemporaryDirectory(prefix="sterna-batch-") as name:
+        path = Path(name) / DEAD
+        read_file(objects, uri, path)
+        try:
+            return int(pq.read_metadata(path).num_rows)
+        except pa.ArrowException:
+            return 1
 
 
 def _fetched(objects: Objects, drop: Drop, folder: Path, attempts: int) -> DropFile:

@@ -6,6 +6,7 @@
 <inbox>/<tenant>/<table>/_batches/<channel>/<number>.rejected.json              that it never will be published
 <inbox>/<tenant>/<table>/_topics/<channel>.json                                 which topic a channel reads, from where
 <inbox>/<tenant>/<table>/_topics/<channel>.empty.json                           what of it has no row, behind its drops
+<inbox>/<tenant>/<table>/_dead/<channel>/<number>.parquet                       its bad rows
 
 Whoever cleans up takes a drop's mark away before its batch's file: a mark without one is a drop that waits.
 """
@@ -22,6 +23,8 @@ from sterna.registry.model import canonical, inside
 DROP_ENDING = ".drop.json"
 REJECTED_ENDING = ".rejected.json"
 BATCHES = "_batches"
+DEAD_LETTERS = "_dead"
+TOPICS = "_topics"
 _TABLE = re.compile(r"[A-Za-z0-9_]{1,128}(\.[A-Za-z0-9_]{1,128}){1,16}")
 _ENDINGS = {Format.JSON_LINES: "jsonl", Format.ARROW: "arrow", Format.PARQUET: "parquet"}
 _LONGEST_TABLE = 200
@@ -60,12 +63,17 @@ def rejected_uri(inbox: str, lane: Lane, number: int) -> str:
 
 def topic_uri(inbox: str, lane: Lane) -> str:
     """Return where it stands which topic's partition a channel reads, and where it began."""
-    return f"{table_folder(inbox, lane.tenant, lane.table)}/_topics/{lane.channel}.json"
+    return f"{table_folder(inbox, lane.tenant, lane.table)}/{TOPICS}/{lane.channel}.json"
 
 
 def empty_uri(inbox: str, lane: Lane) -> str:
     """Return where it stands which stretch behind a channel's last drop has no row."""
     return topic_uri(inbox, lane).removesuffix(".json") + ".empty.json"
+
+
+def is_own(uri: str) -> bool:
+    """Tell whether an object of an inbox is one that drops, batches or topics have left there."""
+    return uri.endswith(DROP_ENDING) or any(f"/{folder}/" in uri for folder in (BATCHES, DEAD_LETTERS, TOPICS))
 
 
 def check_inbox(mapping: Mapping, inbox: str, what: str = "inbox") -> None:

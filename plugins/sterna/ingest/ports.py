@@ -48,8 +48,10 @@ class WorkQueue(Protocol):
         """Say that a batch is staged; raises `LeaseLost` where somebody else has it."""
         ...
 
-    def mark_published(self, batch: str, snapshot: int, commit: str) -> None:
-        """Say that a batch is on `main`. That is a fact, whoever says it: no lease is needed, saying it twice is fine.
+    def mark_published(self, batch: str, snapshot: int, commit: str, bad: int = 0) -> None:
+        """Say that a batch is on `main`, less so many bad rows.
+
+        That is a fact, whoever says it: no lease is needed, saying it twice is fine.
 
         Raises `TrackerContradicts` where the tracker has it as rejected.
         """

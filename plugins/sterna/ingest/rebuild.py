@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from sterna.edges.postgres.pool import PostgresPool
 from sterna.edges.stores.objects import Objects
 from sterna.errors import SternaError
 from sterna.ingest.batch_file import BatchFile, parse_batch, parse_drop, parse_rejected
+from sterna.ingest.counts import OPEN_DAYS, WRITE_BAD
+from sterna.ingest.gather import dead_rows, dead_uri
 from sterna.ingest.model import Drop, Lane, batch_id
-from sterna.ingest.places import BATCHES, DROP_ENDING, REJECTED_ENDING
+from sterna.ingest.places import BATCHES, DEAD_LETTERS, DROP_ENDING, REJECTED_ENDING
 from sterna.ingest.records import DROP_COLUMNS, LANE, drop_row
 from sterna.ingest.schema import CLOSING, prepare
 
@@ -46,11 +48,13 @@ class Found:
         drops: by id.
         batches: that were written down.
         rejected: why and when, by the batch's id.
+        dead: files of dead letters.
     """
 
     drops: dict[str, Drop] = field(default_factory=dict)
     batches: list[BatchFile] = field(default_factory=list)
     rejected: dict[str, tuple[str, datetime]] = field(default_factory=dict)
+    dead: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,7 @@ def rebuild(pool: PostgresPool, objects: Objects, inbox: str, marks: Marks, head
         applied = _write_channels(connection, found, marks)
         _dissolve(connection, found, owner, applied)
         states = _write_batches(connection, found, applied, head)
+        _write_bad(connection, found, states, objects, inbox)
         _write_drops(connection, found, owner, rejected)
     counts = {state: sum(each == state for each in states.values()) for state in sorted(set(states.values()))}
     return Rebuilt(len(found.drops), sum(id not in owner and id not in rejected for id in found.drops), counts)
@@ -107,8 +112,9 @@ def read_inbox(objects: Objects, inbox: str) -> Found:
         BadDrop: a file was changed.
         StoreUnreachable, StoreDenied: it can't be read.
     """
-    found = Found()
-    uris = [uri for uri, _, _ in objects.list(inbox) if uri.endswith(DROP_ENDING) or f"/{BATCHES}/" in uri]
+    listed = [uri for uri, _, _ in objects.list(inbox)]
+    uris = [uri for uri in listed if uri.endswith(DROP_ENDING) or f"/{BATCHES}/" in uri]
+    found = Found(dead=frozenset(uri for uri in listed if f"/{DEAD_LETTERS}/" in uri))
     for uri, text in objects.read_many(uris):
         if isinstance(text, SternaError):
             raise text
@@ -176,6 +182,17 @@ def _write_batches(connection: LimitedConnection, found: Found, applied: dict[Pl
         states[batch.id] = state = _state(batch, found, applied[(batch.lane.table, batch.lane.channel)])
         _write_batch(connection, batch, state, found, head if state == "published" else "")
     return states
+
+
+def _write_bad(
+    connection: LimitedConnection, found: Found, states: dict[str, str], objects: Objects, inbox: str
+) -> None:
+    # What is older is no alarm any more, and costs a look at each file.
+    since = datetime.now(UTC) - timedelta(days=OPEN_DAYS)
+    for batch in found.batches:
+        uri = dead_uri(inbox, batch)
+        if states[batch.id] == "published" and batch.closed > since and uri in found.dead:
+            connection.execute(WRITE_BAD, (batch.id, dead_rows(objects, uri)))
 
 
 def _fill(connection: LimitedConnection, lane: Lane, number: int) -> None:

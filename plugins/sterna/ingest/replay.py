@@ -1,4 +1,5 @@
-"""What an operator says of batches: a rejected one comes again as a new one, and one that was rolled back is put again.
+"""What an operator says of batches: a rejected one comes again as a new one, or stays as it is, as dead letters do; and
+one that was rolled back is put again.
 
 The tracker is told first and the table last: whatever dies in between, saying it again goes on from there.
 """
@@ -10,6 +11,7 @@ from typing import Any
 
 from sterna.edges.postgres.pool import PostgresPool
 from sterna.errors import UsageError
+from sterna.ingest.counts import ACCEPT
 from sterna.ingest.model import Lane, State, split_channel
 from sterna.ingest.near import NearCatalog
 from sterna.ingest.records import BATCH, batch_of
@@ -27,6 +29,7 @@ class Replayed:
         channel: the channel.
         batches: batches that wait for a worker again.
         drops: drops that wait for being closed again.
+        accepted: bad or rejected rows that stay away.
         mark: what the table's mark is now; "" where it wasn't touched.
         done: whether it was done.
     """
@@ -35,6 +38,7 @@ class Replayed:
     channel: str
     batches: tuple[str, ...] = ()
     drops: int = 0
+    accepted: int = 0
     mark: str = ""
     done: bool = False
 
@@ -67,6 +71,35 @@ def replay_rejected(pool: PostgresPool, batch: str, *, act: bool) -> Replayed:
             query = "SELECT count(*) FROM sterna_ingest_drop WHERE batch = %s"
             drops = (connection.execute(query, (batch,)).fetchone() or [0])[0]
     return Replayed(found.lane.table, found.lane.channel, drops=int(drops), done=act)
+
+
+def accept_batch(pool: PostgresPool, batch: str, *, act: bool) -> Replayed:
+    """Let a rejected batch, or the dead letters of one that was published, stay as they are: no alarm any more.
+
+    Args:
+        pool: the tracker's database.
+        batch: the batch's id.
+        act: do it; else it is only shown.
+
+    Raises:
+        UsageError: there is no such batch, or nothing of it is bad.
+        DatabaseUnreachable, DatabaseRefused: nothing is changed.
+    """
+    with pool.connection() as connection, connection.transaction():
+        row = connection.execute(
+            f"SELECT {BATCH}, coalesce((SELECT rows FROM sterna_ingest_bad WHERE batch = id), 0) "  # noqa: S608
+            "FROM sterna_ingest_batch WHERE id = %s FOR UPDATE",
+            (batch,),
+        ).fetchone()
+        if row is None:
+            raise UsageError(f"the tracker knows no batch {batch!r}")
+        found, bad = batch_of(row[:-1]), int(row[-1])
+        rows = found.rows if found.state is State.REJECTED else bad
+        if found.state is not State.REJECTED and not bad:
+            raise UsageError(f"batch {batch} is {found.state}, and none of its rows is in the dead letters")
+        if act:
+            connection.execute(ACCEPT, (batch,))
+    return Replayed(found.lane.table, found.lane.channel, accepted=rows, done=act)
 
 
 def replay_rewound(

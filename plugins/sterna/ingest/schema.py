@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from sterna.edges.postgres.pool import PostgresPool
 from sterna.edges.stores.objects import Objects
 from sterna.errors import ObjectMissing, TrackerLost, TrackerTooNew
+from sterna.ingest.places import is_own
 from sterna.json_record import TEXT, Document, Field, MalformedRecord, Record, Unknown
 
 if TYPE_CHECKING:
@@ -117,10 +118,16 @@ TABLES: Final = (
         {"one": "int PRIMARY KEY CHECK (one = 1)", "hash": _TEXT, "at": _TIME},
         later=True,
     ),
+    # Batches with rows in the dead letters, and batches of which somebody said that they stay as they are.
+    TrackerTable(
+        "sterna_ingest_bad",
+        {"batch": "text PRIMARY KEY", "rows": _NUMBER, "accepted": "timestamptz"},
+        later=True,
+    ),
 )
 """A column that an older sterna may leave out of account is added to a table. One that it must understand takes another
 `VERSION`."""
-_LATER_INDEX = "CREATE INDEX ON sterna_ingest_batch (settled)"  # made with the later table
+_LATER_INDEXES = {"sterna_ingest_seen": "CREATE INDEX ON sterna_ingest_batch (settled)"}
 
 
 @dataclass(frozen=True)
@@ -179,7 +186,8 @@ def is_begun(pool: PostgresPool, objects: Objects, inbox: str) -> bool:
     """
     with pool.connection() as connection:
         found = _found(connection)
-    if (found or "") != _known(objects, inbox):
+    known = _known(objects, inbox)
+    if (found or "") != known or (found is None and _is_used(objects, inbox, marked=False)):
         raise _lost(pool, inbox)
     return found is not None
 
@@ -190,10 +198,12 @@ def _make(pool: PostgresPool, objects: Objects, inbox: str, *, anew: bool) -> st
         if (found := _found(connection)) is not None:
             return found
         known = _known(objects, inbox)
-        if known and not anew and _is_used(objects, inbox):
+        if not anew and _is_used(objects, inbox, marked=bool(known)):
             raise _lost(pool, inbox)
         tracker = known or secrets.token_hex(16)
-        _create(connection, later=False)
+        for table in TABLES:
+            if not table.later:
+                _create(connection, table)
         connection.execute("INSERT INTO sterna_ingest_version (version, tracker) VALUES (%s, %s)", (VERSION, tracker))
         # Within the transaction: without the marker there are no tables.
         objects.write_new(marker_uri(inbox), MARKER_FILE.dumps(Marker(tracker)))
@@ -202,29 +212,34 @@ def _make(pool: PostgresPool, objects: Objects, inbox: str, *, anew: bool) -> st
 
 def _add_later(pool: PostgresPool) -> None:
     with pool.connection() as connection:
-        if _has(connection, "sterna_ingest_seen"):
+        if not _missing(connection):
             return
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (MAKING,))
-            if not _has(connection, "sterna_ingest_seen"):
-                _create(connection, later=True)
-                connection.execute(_LATER_INDEX)
+            for table in _missing(connection):
+                _create(connection, table)
+                if table.name in _LATER_INDEXES:
+                    connection.execute(_LATER_INDEXES[table.name])
 
 
-def _create(connection: LimitedConnection, *, later: bool) -> None:
-    for table in TABLES:
-        if table.later == later:
-            for statement in table.statements:
-                connection.execute(statement)
+def _missing(connection: LimitedConnection) -> list[TrackerTable]:
+    return [table for table in TABLES if table.later and not has_table(connection, table.name)]
 
 
-def _is_used(objects: Objects, inbox: str) -> bool:
-    # A marker alone: whoever made the tracker died before it was there.
-    return any(uri != marker_uri(inbox) for uri, _, _ in objects.list(inbox))
+def _create(connection: LimitedConnection, table: TrackerTable) -> None:
+    for statement in table.statements:
+        connection.execute(statement)
+
+
+def _is_used(objects: Objects, inbox: str, *, marked: bool) -> bool:
+    # A marker alone: whoever made the tracker died before it was there. Without a marker, whatever else lies in the
+    # folder says nothing; what was acknowledged there does: a key that is sent again would make its rows land twice.
+    marker = marker_uri(inbox)
+    return any(uri != marker and (marked or is_own(uri)) for uri, _, _ in objects.list(inbox))
 
 
 def _found(connection: LimitedConnection) -> str | None:
-    if not _has(connection, "sterna_ingest_version"):
+    if not has_table(connection, "sterna_ingest_version"):
         return None
     row = connection.execute("SELECT version, tracker FROM sterna_ingest_version").fetchone()
     if row is None:
@@ -234,7 +249,8 @@ def _found(connection: LimitedConnection) -> str | None:
     return str(row[1])
 
 
-def _has(connection: LimitedConnection, table: str) -> bool:
+def has_table(connection: LimitedConnection, table: str) -> bool:
+    """Tell whether the tracker's database has a table."""
     # Not by `to_regclass`: within a transaction it goes by what this connection has heard of, which may be outdated.
     query = "SELECT FROM pg_catalog.pg_tables WHERE tablename = %s AND schemaname = ANY(current_schemas(false))"
     return connection.execute(query, (table,)).fetchone() is not None

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from sterna.ingest.counts import Counts, DeadLetters, Place, count_states, dead_open, rejected_open, total
 from sterna.ingest.model import Batch
 from sterna.ingest.region import RegionIngest
 from sterna.ingest.served import Unserved, unserved
 from sterna.ingest.tracker import TableBacklog
 
-_REJECTED_DAYS = 7
-_MOST_REJECTED = 20
+_MOST_LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -22,10 +21,12 @@ class TableStanding:
     Args:
         backlog: what.
         patience: seconds that the oldest may wait: the age at which its table closes, and its tenant's.
+        counts: how many are in which state.
     """
 
     backlog: TableBacklog
     patience: int
+    counts: Counts
 
     @property
     def too_long(self) -> bool:
@@ -42,7 +43,9 @@ class IngestStatus:
         inbox: where drops stand.
         begun: whether anything came in yet.
         tables: those at which something waits, the oldest first.
-        rejected: batches that were rejected in the last days, the newest first.
+        counts: how many are in which state, at all tables.
+        rejected: batches that were rejected in the last days, and that nobody has answered, the newest first.
+        dead: batches with rows in the dead letters, the same.
         unserved: what is on `main` and not in each region's replica yet.
     """
 
@@ -50,7 +53,9 @@ class IngestStatus:
     inbox: str
     begun: bool
     tables: Sequence[TableStanding] = ()
+    counts: Counts = field(default_factory=Counts)
     rejected: Sequence[Batch] = ()
+    dead: Sequence[DeadLetters] = ()
     unserved: Sequence[Unserved] = ()
 
     @property
@@ -73,10 +78,18 @@ def read_ingest(ingest: RegionIngest) -> IngestStatus:
     """
     if not ingest.is_begun():
         return IngestStatus(ingest.name, ingest.own.inbox, False)
-    tables = [TableStanding(each, _patience(ingest, each)) for each in ingest.tracker.backlog()]
-    since = datetime.now(UTC) - timedelta(days=_REJECTED_DAYS)
-    rejected = [batch for batch in ingest.tracker.rejected(_MOST_REJECTED) if (batch.settled or since) > since]
-    return IngestStatus(ingest.name, ingest.own.inbox, True, tables, rejected, unserved(ingest))
+    counts = count_states(ingest.pool)
+    tables = [
+        TableStanding(each, _patience(ingest, each), total(_of_table(counts, each.table)))
+        for each in ingest.tracker.backlog()
+    ]
+    rejected, dead = rejected_open(ingest.pool, _MOST_LISTED), dead_open(ingest.pool, _MOST_LISTED)
+    whole = total(counts.values())
+    return IngestStatus(ingest.name, ingest.own.inbox, True, tables, whole, rejected, dead, unserved(ingest))
+
+
+def _of_table(counts: Mapping[Place, Counts], table: str) -> list[Counts]:
+    return [each for (name, _), each in counts.items() if name == table]
 
 
 def _patience(ingest: RegionIngest, backlog: TableBacklog) -> int:

@@ -213,10 +213,6 @@ class Tracker:
             for row in self._rows(query)
         ]
 
-    def rejected(self, most: int = 20) -> Sequence[Batch]:
-        """Return the batches that were rejected, the newest first."""
-        return self.batches(state=State.REJECTED, most=most)
-
     def close(self) -> None:
         """Close its connections."""
         self.pool.close()

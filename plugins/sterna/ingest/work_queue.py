@@ -10,6 +10,7 @@ from typing import Any
 
 from sterna.edges.postgres.pool import PostgresPool
 from sterna.errors import LeaseLost, TrackerContradicts
+from sterna.ingest.counts import WRITE_BAD
 from sterna.ingest.model import Batch, Drop
 from sterna.ingest.records import BATCH, DROP, DROPS, batch_of, drop_of
 
@@ -85,9 +86,9 @@ class PostgresQueue:
         query = f"UPDATE sterna_ingest_batch SET state = 'staged', snapshot = %s WHERE {_HIS}"  # noqa: S608
         self._his(query, (snapshot, batch, worker))
 
-    def mark_published(self, batch: str, snapshot: int, commit: str) -> None:
+    def mark_published(self, batch: str, snapshot: int, commit: str, bad: int = 0) -> None:
         """See `WorkQueue`."""
-        self._settle(batch, "published", "snapshot = %s, commit_hash = %s, reason = ''", (snapshot, commit))
+        self._settle(batch, "published", "snapshot = %s, commit_hash = %s, reason = ''", (snapshot, commit), bad)
 
     def mark_rejected(self, batch: str, reason: str) -> None:
         """See `WorkQueue`."""
@@ -106,14 +107,18 @@ class PostgresQueue:
             if not connection.execute(query, given).rowcount:
                 raise LeaseLost(f"batch {given[-2]} is no longer of worker {given[-1]}")
 
-    def _settle(self, batch: str, state: str, more: str, given: tuple[Any, ...]) -> None:
+    def _settle(self, batch: str, state: str, more: str, given: tuple[Any, ...], bad: int = 0) -> None:
         query = f"""
             UPDATE sterna_ingest_batch SET state = %s, settled = coalesce(settled, clock_timestamp()), worker = '',
                    leased_until = NULL, {more}
             WHERE id = %s AND state IN ('closed', 'staged', %s)
         """  # noqa: S608
         with self._pool.connection() as connection:
-            if connection.execute(query, (state, *given, batch, state)).rowcount:
+            with connection.transaction():
+                if bad:
+                    connection.execute(WRITE_BAD, (batch, bad))
+                settled = connection.execute(query, (state, *given, batch, state)).rowcount
+            if settled:
                 return
             row = connection.execute("SELECT state FROM sterna_ingest_batch WHERE id = %s", (batch,)).fetchone()
         known = f"the tracker has it as {row[0]}" if row else "the tracker knows no such batch"

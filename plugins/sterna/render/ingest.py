@@ -9,6 +9,7 @@ from sterna.errors import printable
 from sterna.render.lines import joined
 
 if TYPE_CHECKING:
+    from sterna.ingest.counts import Counts
     from sterna.ingest.model import Batch
     from sterna.ingest.status import IngestStatus, TableStanding
     from sterna.ingest.topic_places import PartitionStanding
@@ -22,10 +23,18 @@ def ingest_fields(found: IngestStatus) -> dict[str, Any]:
         "begun": found.begun,
         "oldest_seconds": round(found.oldest, 3),
         "tables": [
-            {**vars(each.backlog), "age": round(each.backlog.age, 3), "patience": each.patience, "alarm": each.too_long}
+            {
+                **vars(each.backlog),
+                **vars(each.counts),
+                "age": round(each.backlog.age, 3),
+                "patience": each.patience,
+                "alarm": each.too_long,
+            }
             for each in found.tables
         ],
+        "counts": {**vars(found.counts), "waiting": found.counts.waiting},
         "rejected": list(found.rejected),
+        "dead": [{**vars(each.batch), "bad": each.rows} for each in found.dead],
         "unserved": list(found.unserved),
     }
 
@@ -38,13 +47,43 @@ def ingest_text(found: IngestStatus) -> str:
     what = f"{waiting:,} bytes wait, the oldest for {found.oldest:.0f} s" if found.tables else "nothing waits"
     lines = [f"{found.region}: {what}; the inbox is {found.inbox}"]
     lines += [_table(each) for each in found.tables]
-    lines += [f"  rejected {_batch(batch)}" for batch in found.rejected]
+    lines += [f"  rejected batch {batch.id}: {_batch(batch)}" for batch in found.rejected]
+    lines += [
+        f"  {each.rows:,} rows in the dead letters of batch {each.batch.id}: {_batch(each.batch)}"
+        for each in found.dead
+    ]
+    if found.counts.unanswered:
+        lines.append(f"  ALARM {_unanswered(found.counts)}: sterna ingest replay --batch ID, or --batch ID --accept")
     lines += [
         f"  {each.region}'s replica: {each.batches} batches are on main and not seen there yet, since "
         f"{each.since:%Y-%m-%dT%H:%M:%SZ}"
         for each in found.unserved
     ]
     return joined(lines)
+
+
+def counts_text(counts: Counts) -> str:
+    """Return how many are in which state, of those that are not 0; "" where all are."""
+    parts = [f"{counts.buffered} drops without a batch"] if counts.buffered else []
+    parts += [f"{counts.waiting} batches wait{_states(counts)}"] if counts.waiting else []
+    return ", ".join([*parts, *([_unanswered(counts)] if counts.unanswered else [])])
+
+
+def _states(counts: Counts) -> str:
+    batches = {
+        "ready": counts.ready,
+        "tried again later": counts.delayed,
+        "claimed by a worker": counts.claimed,
+        "left by a worker that died": counts.abandoned,
+    }
+    said = ", ".join(f"{number} {state}" for state, number in batches.items() if number)
+    return f" ({said})" if said else ""
+
+
+def _unanswered(counts: Counts) -> str:
+    rejected = [f"{counts.rejected} batches rejected"] if counts.rejected else []
+    dead = [f"{counts.dead_rows:,} rows of {counts.dead} batches in the dead letters"] if counts.dead else []
+    return ", ".join(rejected + dead)
 
 
 def topics_fields(region: str, found: Sequence[PartitionStanding]) -> dict[str, Any]:
@@ -77,7 +116,8 @@ def _table(each: TableStanding) -> str:
     found = each.backlog
     alarm = f"  ALARM (more than {each.patience} s)" if each.too_long else ""
     why = f": {printable(found.reason, 200)}" if found.reason else ""
-    what = f"{found.buffered} drops without a batch, {found.waiting} batches, {found.bytes:,} bytes"
+    batches = f"{found.waiting} batches{_states(each.counts)}"
+    what = f"{found.buffered} drops without a batch, {batches}, {found.bytes:,} bytes"
     return f"  {found.table}: {what}, the oldest for {found.age:.0f} s{why}{alarm}"
 
 

@@ -32,6 +32,7 @@ def replayed_text(replayed: Replayed) -> str:
     """Return what is told again as lines."""
     where = f"{replayed.table}, channel {replayed.channel}"
     what = f"{replayed.drops} drops come again in a new batch" if replayed.drops else ""
+    what = f"{replayed.accepted} rows stay away" if replayed.accepted else what
     batches = f"{len(replayed.batches)} batches that the table has lost; its mark: {replayed.mark or 'none'}"
     lines = [f"{where}: {what or batches}", *(f"  {id}" for id in replayed.batches)]
     return "\n".join(lines if replayed.done else [*lines, NOTHING_CHANGED])

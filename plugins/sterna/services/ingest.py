@@ -188,7 +188,7 @@ class IngestTable(StrictModel):
         columns: columns that a table may get by what is sent, those in structs counted.
         rules: when drops become a batch.
         audit: SQL conditions over a staged batch, each of which has to hold.
-        max_bad: rows that may go to the dead letters before the whole batch is rejected.
+        max_bad: rows of a batch that may go to the dead letters before all of it is rejected; None: any number.
     """
 
     match: Annotated[list[Pattern], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = (
@@ -199,7 +199,7 @@ class IngestTable(StrictModel):
     columns: Annotated[int, Field(ge=1, le=100_000)] = 2_000
     rules: CloseRules = CloseRules()
     audit: list[Annotated[str, StringConstraints(min_length=1, max_length=10_000)]] = Field(default_factory=list)
-    max_bad: Annotated[int, Field(ge=0, le=_LARGEST_NUMBER)] = 0
+    max_bad: Annotated[int, Field(ge=0, le=_LARGEST_NUMBER)] | None = None
 
 
 class Ingest(StrictModel):

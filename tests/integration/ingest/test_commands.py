@@ -72,10 +72,67 @@ def test_what_waits_is_told_closed_and_listed(
     eu.queue.mark_published(first.id, 7, "c0ffee" * 8)
     eu.queue.mark_rejected(closed[1]["id"], "min(amount) >= 0 does not hold")
     code, text, _ = command("status")
-    assert code == 0 and "nothing waits" in text and "rejected, 1 drops, 2 rows, 6 bytes: min(amount)" in text
+    assert code == 5 and "nothing waits" in text and "rejected, 1 drops, 2 rows, 6 bytes: min(amount)" in text
+    assert "ALARM 1 batches rejected: sterna ingest replay --batch" in text
     listed = json.loads(command("batches", "--json", "--tenant", "acme", "--state", "published", "--since", "1h")[1])
     assert [(batch["number"], batch["commit"]) for batch in listed["batches"]] == [(1, "c0ffee" * 8)]
     assert "2 batches" in command("batches")[1] and "0 batches" in command("batches", "--table", "acme.x")[1]
+    eu.pool.close()
+
+
+def test_what_is_bad_is_an_alarm_until_somebody_answers(
+    command: Command, local: Stores, database: Database, tmp_path: Path
+) -> None:
+    eu = Door(local.objects, f"{local.eu}/inbox", database, tmp_path)
+    eu.prepare()
+    for _ in range(4):
+        eu.drop(b"{}\n{}\n")
+        eu.close(asked=True)
+    good, dead, rejected, again = (batch.id for batch in reversed(eu.tracker.batches()))
+    eu.queue.mark_published(good, 7, "c0ffee")
+    assert command("status")[0] == 0
+    eu.queue.mark_published(dead, 8, "c0ffee", 1)
+    code, text, _ = command("status")
+    assert code == 5 and f"1 rows in the dead letters of batch {dead}: " in text
+    assert "ALARM 1 rows of 1 batches in the dead letters: sterna ingest replay --batch" in text
+    for id in (rejected, again):
+        eu.queue.mark_rejected(id, "no")
+    told = json.loads(command("status", "--json")[1])
+    assert (told["counts"]["rejected"], told["counts"]["dead"], told["counts"]["dead_rows"]) == (2, 1, 1)
+    assert [(batch["id"], batch["bad"]) for batch in told["dead"]] == [(dead, 1)]
+    # What comes again is answered, and so is what an operator lets be.
+    assert command("replay", "--batch", again, "--yes")[0] == 0
+    assert "1 rows stay away" in command("replay", "--batch", dead, "--accept")[1]
+    assert json.loads(command("status", "--json")[1])["counts"]["dead"] == 1  # a dry run
+    for id in (dead, rejected):
+        assert command("replay", "--batch", id, "--accept", "--yes")[0] == 0
+    code, text, _ = command("status")
+    assert code == 0 and "ALARM" not in text and "dead letters" not in text and "rejected" not in text
+    for wrong in (good, "0" * 32):
+        assert command("replay", "--batch", wrong, "--accept", "--yes")[0] == 2
+    # Whoever was told of it once isn't told anew by the same fact, and days later nobody is.
+    eu.queue.mark_published(dead, 8, "c0ffee", 1)
+    assert command("status")[0] == 0
+    with eu.pool.connection() as connection:
+        connection.execute("UPDATE sterna_ingest_bad SET accepted = NULL")
+        assert command("status")[0] == 5
+        connection.execute("UPDATE sterna_ingest_batch SET settled = settled - interval '8 days'")
+    assert command("status")[0] == 0
+    eu.pool.close()
+
+
+def test_a_status_of_an_earlier_sternas_tracker_is_told_without_making_anything(
+    command: Command, local: Stores, database: Database, tmp_path: Path
+) -> None:
+    eu = Door(local.objects, f"{local.eu}/inbox", database, tmp_path)
+    eu.prepare()
+    eu.drop(b"{}\n")
+    (batch,) = eu.close(asked=True)
+    eu.queue.mark_rejected(batch.id, "no")
+    with eu.pool.connection() as connection:
+        connection.execute("DROP TABLE sterna_ingest_bad")
+        assert command("status")[0] == 5
+        assert connection.execute("SELECT to_regclass('sterna_ingest_bad')").fetchone() == (None,)
     eu.pool.close()
 
 

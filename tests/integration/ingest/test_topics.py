@@ -405,7 +405,7 @@ def messages(broker: KafkaReceiver, topic: str) -> list[tuple[int, bytes | None]
     found: list[tuple[int, bytes | None]] = []
     try:
         while (message := consumer.poll(30)) is not None and not message.error():
-            found.append((message.offset(), message.value()))
+            found.append((message.offset() or 0, message.value()))
         return found
     finally:
         consumer.close()

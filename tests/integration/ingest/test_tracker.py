@@ -8,6 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sterna.embedded.postgres import Postgres
@@ -19,10 +21,13 @@ from sterna.errors import (
     TrackerLost,
     TrackerTooNew,
 )
+from sterna.ingest.counts import Counts, count_states, dead_open, total
+from sterna.ingest.gather import dead_uri
 from sterna.ingest.inbox import Inbox, write_batch_file, write_rejected_file
 from sterna.ingest.model import Drop, State
 from sterna.ingest.places import drop_uri
 from sterna.ingest.rebuild import rebuild
+from sterna.ingest.schema import is_begun, marker_uri
 from sterna.ingest.tracker import Tracker
 from tests.support.ingest import Door, lane, pool_of
 from tests.support.stores import Stores
@@ -207,11 +212,31 @@ def test_a_zombie_learns_that_its_batch_is_somebody_elses(eu: Door) -> None:
 
 def test_a_tracker_that_an_earlier_sterna_made_is_made_whole(eu: Door) -> None:
     with eu.pool.connection() as connection:
-        connection.execute("DROP TABLE sterna_ingest_seen")
+        connection.execute("DROP TABLE sterna_ingest_seen, sterna_ingest_bad")
     for _ in range(2):
         eu.prepare()
     with eu.pool.connection() as connection:
-        assert connection.execute("SELECT count(*) FROM sterna_ingest_seen").fetchone() == (0,)
+        assert connection.execute("SELECT count(*) FROM sterna_ingest_seen, sterna_ingest_bad").fetchone() == (0,)
+
+
+def test_dead_letters_are_told_by_a_tracker_that_was_made_anew(eu: Door, postgres: Postgres, tmp_path: Path) -> None:
+    for _ in range(3):
+        eu.drop(b"{}\n")
+        eu.close(asked=True)
+    batches = list(reversed(eu.tracker.batches()))
+    for batch in batches:
+        write_batch_file(eu.objects, eu.inbox, batch, eu.queue.drops_of(batch.id), 0)
+    for batch, content in ((batches[0], b""), (batches[1], b"no Parquet")):
+        path = Path(dead_uri(eu.inbox, batch).removeprefix("file://"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        if not content:
+            pq.write_table(pa.table({"error": ["a", "b"]}), path)
+    anew = Door(eu.objects, eu.inbox, postgres.create_database(f"{eu.database.name}_anew"), tmp_path)
+    rebuild(anew.pool, eu.objects, eu.inbox, lambda table, channel: 3)
+    assert {each.batch.number: each.rows for each in dead_open(anew.pool, 9)} == {1: 2, 2: 1}
+    assert total(count_states(anew.pool).values()) == Counts(dead=2, dead_rows=3)
+    anew.pool.close()
 
 
 def test_one_publisher_a_table(eu: Door) -> None:
@@ -269,6 +294,57 @@ def test_a_tracker_that_was_lost_is_told_and_not_begun_anew(eu: Door, postgres: 
         connection.execute("UPDATE sterna_ingest_version SET version = 99")
     with pytest.raises(TrackerTooNew):
         eu.prepare()
+
+
+def test_a_tracker_without_a_marker_is_not_begun_anew_where_something_came_in(
+    eu: Door, postgres: Postgres, tmp_path: Path
+) -> None:
+    """Begun anew it would number from 1 again, forget what waits, and take what is sent again under its key twice."""
+    for number in range(4):
+        eu.drop(b"%d\n" % number, key=str(number))
+        if number < 2:
+            (batch,) = eu.close(asked=True)
+            write_batch_file(eu.objects, eu.inbox, batch, eu.queue.drops_of(batch.id), 0)
+    marker = Path(marker_uri(eu.inbox).removeprefix("file://"))
+    marker.unlink()
+    anew = Door(eu.objects, eu.inbox, postgres.create_database(f"{eu.database.name}_anew"), tmp_path)
+    for refused in (anew.prepare, lambda: is_begun(anew.pool, anew.objects, anew.inbox), eu.prepare):
+        with pytest.raises(TrackerLost, match="sterna ingest rebuild"):
+            refused()
+    assert not marker.exists()
+    rebuild(anew.pool, anew.objects, anew.inbox, lambda table, channel: 1)
+    anew.prepare()
+    sent_again, new = anew.box.take(anew.sent(b"0\n", key="0"))
+    assert not new and sent_again.state is State.PUBLISHED
+    (third,) = anew.close(asked=True)
+    assert (third.number, third.files) == (3, 2)
+    assert anew.close(asked=True) == []
+    assert {each.number: each.state for each in anew.tracker.batches()} == {
+        1: State.PUBLISHED, 2: State.CLOSED, 3: State.CLOSED,
+    }  # fmt: skip
+    anew.pool.close()
+
+
+@pytest.mark.parametrize("trace", ["drop", "batch", "topic", "dead", "nothing"])
+def test_what_of_an_inbox_says_that_it_is_in_use(local: Stores, postgres: Postgres, tmp_path: Path, trace: str) -> None:
+    door = Door(local.objects, f"{local.eu}/inbox", postgres.create_database(f"trace_{trace}"), tmp_path)
+    table = Path(door.inbox.removeprefix("file://")) / "acme" / "acme.events"
+    file = {
+        "drop": table / "0a" / ("0a" * 16 + ".drop.json"),
+        "batch": table / "_batches" / "eu.acme.default" / "000000000001.json",
+        "topic": table / "_topics" / "eu.acme.kafka-clicks-0.json",
+        "dead": table / "_dead" / "eu.acme.default" / "000000000001.parquet",
+        "nothing": table.parent / "README.txt",
+    }[trace]
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"{}")
+    if trace == "nothing":
+        assert not is_begun(door.pool, door.objects, door.inbox)
+        door.prepare()
+    else:
+        with pytest.raises(TrackerLost):
+            door.prepare()
+    door.pool.close()
 
 
 def test_many_who_begin_at_once_make_one_tracker(local: Stores, postgres: Postgres, tmp_path: Path) -> None:

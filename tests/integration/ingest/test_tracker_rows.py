@@ -37,6 +37,7 @@ UNION ALL
 SELECT indexdef, 3, tablename, 0 FROM pg_indexes WHERE schemaname = 'public'
 ) listed ORDER BY kind, t, n, line
 """
+_NEWER = ("sterna_ingest_bad",)
 _BATCH = replace(
     CLOSED,
     state=State.REJECTED,
@@ -77,7 +78,15 @@ def _read(eu: Door) -> tuple[Batch | None, list[object]]:
 def test_the_tables_are_those_of_november_2026(eu: Door) -> None:
     with eu.pool.connection() as connection:
         lines = [row[0] for row in connection.execute(_CATALOG.encode()).fetchall()]
-    assert lines == (_FOLDER / "tracker-schema.txt").read_text().splitlines()
+    newer = [line for line in lines if any(table in line for table in _NEWER)]
+    assert [line for line in lines if line not in newer] == (_FOLDER / "tracker-schema.txt").read_text().splitlines()
+    assert newer == [
+        "sterna_ingest_bad.batch text NOT NULL",
+        "sterna_ingest_bad.rows bigint NOT NULL",
+        "sterna_ingest_bad.accepted timestamp with time zone",
+        "sterna_ingest_bad PRIMARY KEY (batch)",
+        "CREATE UNIQUE INDEX sterna_ingest_bad_pkey ON public.sterna_ingest_bad USING btree (batch)",
+    ]
 
 
 def test_rows_of_november_2026_are_read(eu: Door) -> None:
@@ -105,7 +114,8 @@ def test_rows_are_written_as_in_november_2026(eu: Door) -> None:
 
 def test_where_a_column_stands_and_what_a_newer_version_adds_changes_nothing(eu: Door) -> None:
     with eu.pool.connection() as connection:
-        for table in ("sterna_ingest_served", "sterna_ingest_drop", "sterna_ingest_batch", "sterna_ingest_seen"):
+        older = ("sterna_ingest_served", "sterna_ingest_drop", "sterna_ingest_batch", "sterna_ingest_seen")
+        for table in (*older, *_NEWER):
             connection.execute(f"DROP TABLE {table}".encode())
         for table in TABLES:
             if table.name not in ("sterna_ingest_version", "sterna_ingest_channel"):

@@ -25,6 +25,7 @@ from sterna.ingest import consolidate as consolidating
 from sterna.ingest.came_back import CameBack, came_back
 from sterna.ingest.columns import Column, Evolution
 from sterna.ingest.consolidate import Consolidated, Shop, consolidate
+from sterna.ingest.counts import Counts, count_states, total
 from sterna.ingest.gather import dead_uri
 from sterna.ingest.lost import Looked, LostLook
 from sterna.ingest.marks import TableMarks
@@ -113,6 +114,7 @@ def room(world: World, postgres: Postgres, tmp_path: Path) -> Iterator[Room]:
             "tables": [
                 {"match": "**.auto", "create": "auto", "evolve": "widen"},
                 {"match": "**.t", "evolve": "widen", "max_bad": 2, "audit": ["count(*) > 0", "min(id) >= 0"]},
+                {"match": "**.zero", "max_bad": 0},
                 {"match": "**"},
             ],
         }
@@ -264,7 +266,13 @@ def test_bad_input_is_dead_lettered_or_rejected_and_delays_nobody(room: Room) ->
     room.close()
     room.send({"id": 6})
     room.close()
-    room.send({"id": 1}, table="u")
+    # By default good rows come, however many bad ones are beside them; `max_bad: 0` is all or nothing.
+    room.send({"id": 1}, *({"id": "bad"} for _ in range(5)), table="u")
+    room.close()
+    room.send({"id": "bad"}, table="u")
+    room.close()
+    create(room, "id BIGINT", table="zero")
+    room.send({"id": 1}, {"id": "bad"}, table="zero")
     room.close()
     # One that is rejected while it is read is settled while the one before it is published.
     done = sorted(room.work(), key=lambda each: (each.table, each.number))
@@ -279,6 +287,12 @@ def test_bad_input_is_dead_lettered_or_rejected_and_delays_nobody(room: Room) ->
     assert "max_bad" in done[3].reason
     assert room.rows("id") == [(1,), (2,), (3,), (4,), (5,), (6,)]
     assert room.rows("id", "u") == [(1,)]
+    assert [(each.number, each.state, each.bad) for each in done if each.table == room.key("u")] == [
+        (1, State.PUBLISHED, 5),
+        (2, State.PUBLISHED, 1),
+    ]
+    assert [(each.state, each.bad) for each in done if each.table == room.key("zero")] == [(State.REJECTED, 1)]
+    assert total(count_states(room.door.pool).values()) == Counts(rejected=3, dead=4, dead_rows=8)
     dead = room.shop.objects.read(dead_uri(room.shop.inbox, room.batch(done[0].batch)))
     (row,) = pq.read_table(pa.BufferReader(dead)).to_pylist()
     assert (row["offset"], row["raw"], row["error"]) == (1, '{"id": "x"}\n', "column 'id': expected int, not str")
@@ -286,6 +300,26 @@ def test_bad_input_is_dead_lettered_or_rejected_and_delays_nobody(room: Room) ->
         row[1] for row in room.world.sql(f"SHOW TBLPROPERTIES {room.name()}") if row[0].startswith("sterna.applied.")
     ]
     assert mark == ["5"]
+
+
+def test_dead_letters_are_told_though_the_worker_died_before_the_tracker_knew(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(room, "id BIGINT", table="u")
+    room.send({"id": 1}, {"id": "bad"}, table="u")
+    room.close()
+    batch = room.door.queue.take("dying", 0.0)
+    assert batch is not None
+    with monkeypatch.context() as dying:
+        dying.setattr(type(room.door.queue), "renew", lambda *_: None)
+        dying.setattr(type(room.door.queue), "mark_staged", lambda *_: None)
+        dying.setattr(type(room.door.queue), "mark_published", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            consolidate(room.shop, batch, "dying")
+    (done,) = room.work()
+    assert (done.state, done.bad) == (State.PUBLISHED, 1)
+    assert room.rows("id", "u") == [(1,)]
+    assert total(count_states(room.door.pool).values()) == Counts(dead=1, dead_rows=1)
 
 
 def parquet(columns: dict[str, Any], **options: Any) -> bytes:

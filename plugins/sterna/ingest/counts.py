@@ -1,0 +1,160 @@
+"""How many drops and batches are in which state: one count, for `status`, `run --once` and `topics`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final
+
+from sterna.edges.postgres.pool import PostgresPool
+from sterna.ingest.model import Batch
+from sterna.ingest.records import BATCH, batch_of
+from sterna.ingest.schema import has_table
+
+if TYPE_CHECKING:
+    from sterna.edges.postgres.limits import LimitedConnection
+
+OPEN_DAYS: Final = 7
+"""For how long a rejected batch and dead letters are an alarm that nobody has answered."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many are in which state; each drop and batch in one at most.
+
+    Args:
+        buffered: drops without a batch.
+        ready: batches that any worker may take now.
+        delayed: batches that were given back, and are taken again later, or by `run --once`.
+        claimed: batches that a worker has.
+        abandoned: batches whose worker gave no sign for a whole lease; any other may take them now.
+        rejected: batches that were rejected in the last days, and neither replayed nor accepted.
+        dead: batches that were published in the last days less rows in the dead letters, and not accepted.
+        dead_rows: these rows.
+    """
+
+    buffered: int = 0
+    ready: int = 0
+    delayed: int = 0
+    claimed: int = 0
+    abandoned: int = 0
+    rejected: int = 0
+    dead: int = 0
+    dead_rows: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """Batches that aren't settled."""
+        return self.ready + self.delayed + self.claimed + self.abandoned
+
+    @property
+    def unanswered(self) -> int:
+        """Batches that somebody has to look at, and nobody did."""
+        return self.rejected + self.dead
+
+
+@dataclass(frozen=True)
+class DeadLetters:
+    """A batch that was published less rows in the dead letters.
+
+    Args:
+        batch: the batch.
+        rows: how many.
+    """
+
+    batch: Batch
+    rows: int
+
+
+Place = tuple[str, str]
+"""A table and a channel."""
+_NONE = "(SELECT '' AS batch, 0 AS rows, NULL::timestamptz AS accepted WHERE false)"
+_OPEN = "b.settled > clock_timestamp() - make_interval(days => %(days)s) AND k.accepted IS NULL"
+_REJECTED = f"{_OPEN} AND b.state = 'rejected' AND EXISTS (SELECT FROM sterna_ingest_drop d WHERE d.batch = b.id)"
+WRITE_BAD = (
+    "INSERT INTO sterna_ingest_bad (batch, rows) VALUES (%s, %s) ON CONFLICT (batch) DO UPDATE SET rows = excluded.rows"
+)
+"""Says how many rows of a batch are in the dead letters."""
+ACCEPT = (
+    "INSERT INTO sterna_ingest_bad (batch, rows, accepted) VALUES (%s, 0, clock_timestamp()) "
+    "ON CONFLICT (batch) DO UPDATE SET accepted = clock_timestamp()"
+)
+"""Says that a batch stays as it is, with its bad rows, or rejected."""
+_DEAD = f"{_OPEN} AND b.state = 'published' AND k.rows > 0"
+
+
+def count_states(pool: PostgresPool) -> dict[Place, Counts]:
+    """Return how many are in which state, for each table and channel where one is; changes nothing.
+
+    Raises:
+        DatabaseUnreachable, DatabaseRefused: it can't be told.
+    """
+    names = [field.name for field in fields(Counts)]
+    with pool.connection() as connection:
+        query = f"""
+            WITH leases AS (
+                SELECT table_name, channel, worker <> '' AS owned,
+                       coalesce(leased_until, '-infinity') > clock_timestamp() AS leased
+                FROM sterna_ingest_batch WHERE state IN ('closed', 'staged')),
+            settled AS (
+                SELECT b.table_name, b.channel, b.state, k.rows FROM {_settled(connection)}
+                WHERE ({_REJECTED}) OR ({_DEAD}))
+            SELECT table_name, channel, {", ".join(f"coalesce(sum({name}), 0)" for name in names)}
+            FROM (
+                SELECT table_name, channel, count(*) AS buffered, 0 AS ready, 0 AS delayed, 0 AS claimed,
+                       0 AS abandoned, 0 AS rejected, 0 AS dead, 0 AS dead_rows
+                FROM sterna_ingest_drop WHERE batch IS NULL GROUP BY table_name, channel
+                UNION ALL
+                SELECT table_name, channel, 0, count(*) FILTER (WHERE NOT owned AND NOT leased),
+                       count(*) FILTER (WHERE NOT owned AND leased), count(*) FILTER (WHERE owned AND leased),
+                       count(*) FILTER (WHERE owned AND NOT leased), 0, 0, 0
+                FROM leases GROUP BY table_name, channel
+                UNION ALL
+                SELECT table_name, channel, 0, 0, 0, 0, 0, count(*) FILTER (WHERE state = 'rejected'),
+                       count(*) FILTER (WHERE state = 'published'), sum(rows) FILTER (WHERE state = 'published')
+                FROM settled GROUP BY table_name, channel) counted
+            GROUP BY table_name, channel
+        """  # noqa: S608
+        rows = connection.execute(query, {"days": OPEN_DAYS}).fetchall()
+    return {(row[0], row[1]): Counts(*(int(value) for value in row[2:])) for row in rows}
+
+
+def total(counts: Iterable[Counts]) -> Counts:
+    """Return the sum of counts."""
+    listed = list(counts)
+    return Counts(*(sum(getattr(each, field.name) for each in listed) for field in fields(Counts)))
+
+
+def rejected_open(pool: PostgresPool, most: int) -> Sequence[Batch]:
+    """Return the rejected batches that nobody has answered, the newest first.
+
+    Raises:
+        DatabaseUnreachable, DatabaseRefused: it can't be told.
+    """
+    return [batch for batch, _ in _listed(pool, _REJECTED, most)]
+
+
+def dead_open(pool: PostgresPool, most: int) -> Sequence[DeadLetters]:
+    """Return the batches with rows in the dead letters that nobody has answered, the newest first.
+
+    Raises:
+        DatabaseUnreachable, DatabaseRefused: it can't be told.
+    """
+    return [DeadLetters(batch, rows) for batch, rows in _listed(pool, _DEAD, most)]
+
+
+def _listed(pool: PostgresPool, which: str, most: int) -> list[tuple[Batch, int]]:
+    columns = ", ".join(f"b.{name}" for name in BATCH.split(", "))
+    with pool.connection() as connection:
+        query = (
+            f"SELECT {columns}, coalesce(k.rows, 0) FROM {_settled(connection)} WHERE {which} "  # noqa: S608
+            "ORDER BY b.settled DESC, b.number DESC LIMIT %(most)s"
+        )
+        rows = connection.execute(query, {"days": OPEN_DAYS, "most": most}).fetchall()
+    return [(batch_of(row[:-1]), int(row[-1])) for row in rows]
+
+
+def _settled(connection: LimitedConnection) -> str:
+    # Who only looks makes no table: an earlier sterna's tracker hasn't this one, and recorded nothing of the kind.
+    bad = "sterna_ingest_bad" if has_table(connection, "sterna_ingest_bad") else _NONE
+    return f"sterna_ingest_batch b LEFT JOIN {bad} k ON k.batch = b.id"

@@ -295,19 +295,20 @@ class Mapping:
         """Tell whether a URI, in any spelling, lies below the replica root of any region."""
         return any(inside(uri, root) for root in self._roots)
 
-    def metadata(self, uri: str, policy: Policy, edition: Edition) -> str:
+    def metadata(self, uri: str, policy: Policy, edition: Edition, *, view: bool = False) -> str:
         """Return where the localized copy of a metadata.json stands: `<mapped folder>/<stem>-<digest><ending>`.
 
-        The digest covers the mapping, the table's policy and the localizer's version, so that the content is a function
-        of the URI. Engines read the version number in front and the codec from the ending: both stay.
+        The digest covers the mapping, the table's policy, the localizer's version, and for views the names of their own
+        catalog, so that the content is a function of the URI. Engines read the version number in front and the codec
+        from the ending: both stay.
         """
         folder, _, name = self.localized(uri, edition).rpartition("/")
         ending = next((ending for ending in _METADATA_ENDINGS if name.endswith(ending)), "")
-        mapped = f"{folder}/{name.removesuffix(ending)}-{self.digest(policy, edition.version)}{ending}"
+        mapped = f"{folder}/{name.removesuffix(ending)}-{self.digest(policy, edition.version, view=view)}{ending}"
         check_key(uri, mapped)
         return mapped
 
-    def digest(self, policy: Policy, localizer: int) -> str:
+    def digest(self, policy: Policy, localizer: int, *, view: bool = False) -> str:
         """Return 16 hex digits over everything that decides what a localized metadata.json contains."""
         # A rule that came later makes each metadata.json another one, so that every table is looked at anew.
         ruled = [sorted((place.prefix, place.location) for place in self.kept_out)] if self.kept_out else []
@@ -319,6 +320,7 @@ class Mapping:
                 policy.history.hashed(),
                 localizer,
                 *ruled,
+                *([{"own_catalogs": own}] if view and (own := self.registry.views.deciding()) else []),
             ]
         )
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from sterna.limits import Limits
-from sterna.registry.policy import DEFAULT_POLICY, Policy, Residency, matching
+from sterna.registry.policy import DEFAULT_POLICY, Policy, Residency, ViewCatalogs, matching
 from sterna.registry.remote_options import other_logins, refused_options, unknown_options
 from sterna.registry.values import Host, HttpUri, Identifier, Name, Uri
 from sterna.strict_yaml import Fault, Faults, FieldPath, StrictModel, folded_credentials
@@ -215,6 +215,7 @@ class Registry(StrictModel):
     locations: list[Location] = Field(min_length=1)
     policies: list[Policy] = Field(default_factory=list)
     residency: list[Residency] = Field(default_factory=list)
+    views: ViewCatalogs = Field(default_factory=ViewCatalogs)
 
     @model_validator(mode="after")
     def _consistent(self) -> Registry:
@@ -268,7 +269,7 @@ class Registry(StrictModel):
         * of regions the name (whose own a location is), the replica root (below it lie the copies, and URIs of `main`
           that lie below any region's are taken back to their origin) and the replica branch;
         * of locations the id, the prefix and the region;
-        * of policies and residency what `deciding` says of them.
+        * of policies, residency and views what `deciding` says of them.
 
         These don't: catalogs, Spark, where to localize, and limits; how a location is reached, what it costs, and how
         fast copying may be. They change the way there, and nothing that arrives.
@@ -291,6 +292,7 @@ class Registry(StrictModel):
                 "spellings": sorted(ids for ids in places.values() if len(ids) > 1),
                 "policies": rules,
                 "residency": sorted((rule.deciding() for rule in self.residency), key=repr),
+                **({"views": views} if (views := self.views.deciding()) else {}),
             }
         )
 

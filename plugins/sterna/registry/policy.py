@@ -15,6 +15,7 @@ from sterna.registry.values import Uri
 from sterna.strict_yaml import StrictModel, duration
 
 _ELEMENT = r"(?:\\.|[^.\\])"  # a letter of one name in a dotted key; `\.` is a dot inside a name
+CatalogName = Annotated[str, Field(min_length=1, max_length=255)]
 _ELEMENTS = re.compile(f"{_ELEMENT}+")
 
 
@@ -110,6 +111,29 @@ class Policy(StrictModel):
     def matches(self, name: str) -> bool:
         """Tell whether a dotted key name matches one of the patterns."""
         return matching(self.tables, name) is not None
+
+
+class ViewCatalogs(StrictModel):
+    """Which catalogs views may name in their SQL or as their default.
+
+    Args:
+        own_catalogs: names that engines have for the catalog with `main`: a replica's views name it no more.
+        other_catalogs: names of catalogs that are the same, or as good, wherever a view is read.
+    """
+
+    own_catalogs: list[CatalogName] = Field(default_factory=list)
+    other_catalogs: list[CatalogName] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _apart(self) -> ViewCatalogs:
+        both = sorted(set(self.own_catalogs) & set(self.other_catalogs))
+        if both:
+            raise ValueError(f"{both[0]!r} stands in own_catalogs and in other_catalogs: leave one of them out")
+        return self
+
+    def deciding(self) -> list[str]:
+        """Return what decides how views are written; see `Registry.digest`."""
+        return sorted(set(self.own_catalogs))
 
 
 class Residency(StrictModel):

@@ -37,13 +37,16 @@ def plan_json(explained: PlanExplained) -> dict[str, Any]:
     """Return an explained plan as plain data; an action that brings no file says nothing of files."""
     document: dict[str, Any] = plain(explained)
     document["actions"] = [
-        {name: value for name, value in action.items() if value is not None} for action in document["actions"]
+        {name: value for name, value in action.items() if value is not None and (value or name != "catalogs")}
+        for action in document["actions"]
     ]
     return document
 
 
 def _action_line(action: ExplainedAction) -> str:
     line = f"  {action.change} {action.kind.lower()} {action.key}"
+    if action.catalogs:
+        line += f" (names {', '.join(action.catalogs)}: readers of the replica read there, too)"
     if action.change != "put" or action.kind == NAMESPACE:
         return line
     return f"{line}: copy {action.files or 0} files, {action.bytes or 0} bytes; localize {action.localize or 0}"

@@ -220,5 +220,6 @@ def _made_as_now(context: RegionContext, name: str, uri: str, source: str, role:
     """Tell whether what this version would make of a file belongs where it stands."""
     edition = edition_now(context.mapping, uri)
     if role in (METADATA, VIEW_METADATA):
-        return uri == context.mapping.metadata(source, context.registry.policy(name), edition)
+        policy = context.registry.policy(name)
+        return uri == context.mapping.metadata(source, policy, edition, view=role == VIEW_METADATA)
     return uri == context.mapping.localized(source, edition)

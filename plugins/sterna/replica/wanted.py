@@ -47,7 +47,8 @@ def wanted_here(
     if source.kind not in (ICEBERG_TABLE, ICEBERG_VIEW) or not source.metadata_location:
         raise Unsupported(f"contents of type {source.kind} are not replicated")
     edition = edition_now(mapping, (here and here.metadata_location) or "", generation)
-    target = mapping.metadata(source.metadata_location, context.registry.policy(name), edition)
+    policy = context.registry.policy(name)
+    target = mapping.metadata(source.metadata_location, policy, edition, view=source.kind == ICEBERG_VIEW)
     return source.with_id(None).with_metadata_location(target)
 
 

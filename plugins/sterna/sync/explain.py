@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +12,7 @@ from sterna.replica.records import Plan
 from sterna.replica.region import RegionContext
 from sterna.sync.placement import Placement, placements
 from sterna.sync.plan.presence import copied_by_table
+from sterna.sync.view_catalogs import catalogs_of_views
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +28,7 @@ class ExplainedAction:
         change: what happens to the key.
         files, bytes: what is copied for it.
         localize: how many of its files are localized. All three are None for a key that brings no file.
+        catalogs: of a view: catalogs that it names, and that the registry doesn't speak of.
     """
 
     key: str
@@ -34,6 +37,7 @@ class ExplainedAction:
     files: int | None = None
     bytes: int | None = None
     localize: int | None = None
+    catalogs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ def explain(context: RegionContext, plan: Plan, files: pa.Table | None) -> PlanE
         idle=plan.idle,
         seeding=plan.seeding,
         more=plan.more,
-        actions=_actions(plan, files),
+        actions=_actions(plan, files, catalogs_of_views(context, plan)),
         left=plan.left,
         present=plan.present,
         localize=() if files is None else tuple(placements(context.region, files)),
@@ -122,11 +126,13 @@ def _origins(plan: Plan) -> dict[str, OriginSum]:
     return sums
 
 
-def _actions(plan: Plan, files: pa.Table | None) -> tuple[ExplainedAction, ...]:
+def _actions(
+    plan: Plan, files: pa.Table | None, catalogs: Mapping[str, tuple[str, ...]]
+) -> tuple[ExplainedAction, ...]:
     copied, localized = ({}, {}) if files is None else (copied_by_table(files, plan.batches), _localized(files))
     actions = []
     for action in plan.actions:
-        explained = ExplainedAction(action.key, action.kind, action.change)
+        explained = ExplainedAction(action.key, action.kind, action.change, catalogs=catalogs.get(action.key, ()))
         if action.key in copied or action.key in localized:
             count, size = copied.get(action.key, (0, 0))
             explained = replace(explained, files=count, bytes=size, localize=localized.get(action.key, 0))

@@ -319,7 +319,12 @@ def _convert(objects: Objects, item: _Item, data: bytes) -> bytes | None:
         )
     elif item.role == VIEW_METADATA:
         return view.localize_view_metadata(
-            data, item.source, root=mapping.replica_folder, known=mapping.known, limits=limits
+            data,
+            item.source,
+            root=mapping.replica_folder,
+            known=mapping.known,
+            own=mapping.registry.views.own_catalogs,
+            limits=limits,
         )
     else:
         raise BrokenMetadata(f"no such role: {item.role}", file=item.source)

@@ -114,7 +114,11 @@ def plan(
     if left := refuses(context, made, files) if refuses else "":
         run_folder.drop_working(context, run_folder.run_uri(context, run_id))
         return Planned("", (), left=left)
-    return Planned(_begun(context, made, files), made.batches, explained=explain(context, made, files))
+    explained = explain(context, made, files)
+    for action in explained.actions:
+        if action.catalogs:
+            progress(f"view {action.key} names {', '.join(action.catalogs)}: readers of the replica read there, too")
+    return Planned(_begun(context, made, files), made.batches, explained=explained)
 
 
 def _begun(context: RegionContext, made: Plan, files: pa.Table | None) -> str:

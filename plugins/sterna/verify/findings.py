@@ -15,6 +15,7 @@ UNSORTED = "unsorted"
 STRAY = "stray"
 DIFFERS = "differs"
 NOT_RESIDENT = "not resident"
+OTHER_CATALOG = "another catalog"
 
 _KEPT = 1_000  # findings of one table: whoever lost a million files needs their number, not their names
 
@@ -28,7 +29,8 @@ class Finding:
         kind: missing, size, foreign, unreadable; disagrees (two places contradict one another), unprotected
             (maintenance through the replica would reach `main`'s own files), unsorted (rows of position deletes), stray
             (a delete names a place where this region reads no file), differs (from the source), not resident
-            (a residency rule keeps the file out of this region).
+            (a residency rule keeps the file out of this region), another catalog (a view names one that the registry
+            doesn't speak of).
         file: URI of the file that is wrong, or that names the wrong thing.
         message: what is wrong with it.
     """

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sterna.errors import BrokenMetadata
-from sterna.verify.findings import DISAGREES, UNPROTECTED, Findings
+from sterna.verify.findings import DISAGREES, OTHER_CATALOG, UNPROTECTED, Findings
 from sterna.verify.places import Places
+from sterna.verify.view_names import catalogs_of
 
 WRITE_PATHS: Final = (
     "write.data.path",
@@ -122,6 +123,14 @@ def check_view(document: dict[str, Any], uri: str, places: Places, found: Findin
     _check_texts(
         (document.get("properties"), *(item.get("summary") for item in document["versions"])), uri, places, found
     )
+    named = catalogs_of(document, places.namespaces) - set(places.mapping.registry.views.other_catalogs)
+    if named:
+        found.add(
+            OTHER_CATALOG,
+            uri,
+            f"its SQL names {', '.join(sorted(named))}: a reader of the replica reads there, be it `main` or dark; "
+            "say in the registry's `views` what the name means, or make the view anew without it",
+        )
 
 
 def _check_locations(document: dict[str, Any], uri: str, places: Places, found: Findings) -> None:

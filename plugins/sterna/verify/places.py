@@ -26,12 +26,14 @@ class Places:
     """One region's judgement of URIs.
 
     Args:
+        namespaces: those at the root of the branch.
         mapping: the region's mapping. URIs are judged by its prefixes and its inverse; where this region reads a data
             file, and which names a promoted table's files have, only the mapping itself can tell.
     """
 
-    def __init__(self, mapping: Mapping) -> None:
+    def __init__(self, mapping: Mapping, namespaces: frozenset[str] = frozenset()) -> None:
         self.mapping = mapping
+        self.namespaces = namespaces
         self._mappings: dict[str, Mapping] = {}
         self.region = mapping.region.name
         self._root = mapping.region.replica_root

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, Content, key_name
+from sterna.catalog.model import ICEBERG_TABLE, ICEBERG_VIEW, NAMESPACE, Content, key_name
 from sterna.errors import UsageError
 from sterna.registry.policy import Policy
 from sterna.replica.head import read_head, with_held
@@ -61,9 +61,15 @@ def verify(
     """
     head = with_held(context.objects, read_head(context.catalog, context.region.replica_branch))
     listed = context.catalog.entries(context.region.replica_branch, head.hash) if head.exists else ()
-    entries = {key_name(key): content for key, content in listed if content.kind in (ICEBERG_TABLE, ICEBERG_VIEW)}
+    entries: dict[str, Content] = {}
+    namespaces: set[str] = set()
+    for key, content in listed:
+        if content.kind in (ICEBERG_TABLE, ICEBERG_VIEW):
+            entries[key_name(key)] = content
+        elif content.kind == NAMESPACE and len(key) == 1:
+            namespaces.add(key[0])
     chosen = _chosen(context, entries, list(tables))
-    places = Places(context.mapping)
+    places = Places(context.mapping, frozenset(namespaces))
     origins = find_origins(context, head, chosen, places)
     takes = depth.sample.takes if depth.sample else lambda uri: True
     comparison = Comparison(context, places, takes, progress) if depth.deep else None

@@ -4,7 +4,8 @@ changed on purpose.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from sterna.verify.places import Places
@@ -27,6 +28,9 @@ def metadata_differences(
     gone = _ids(source) - _ids(replica)
     wanted = _without(source, gone if pruned else gone & _staged(source))
     mine, theirs = _origins(replica, places), _origins(wanted, places)
+    own = places.mapping.registry.views.own_catalogs
+    if own and "view-uuid" in source:
+        mine, theirs = (_without_catalogs(document, own) for document in (mine, theirs))
     yield from differences(_comparable(mine), _comparable(_without_statistics(theirs, mine)), "")
 
 
@@ -81,6 +85,20 @@ def _origins(document: dict[str, Any], places: Places) -> dict[str, Any]:
             for item in changed[name]:
                 item.update({"manifests": [back(path) for path in item["manifests"]]} if "manifests" in item else {})
     return changed | {name: members(document[name], ("statistics-path",)) for name in _STATISTICS if document.get(name)}
+
+
+def _without_catalogs(document: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
+    """Return a view's document without the names of its own catalog, and without default catalogs: a replica does
+    without them where it can.
+    """
+    head = re.compile("|".join(rf"(?:`{re.escape(name)}`|(?<![\w`]){re.escape(name)})\s*\.\s*" for name in own))
+    versions = []
+    for version in document.get("versions") or ():
+        representations = [
+            item | {"sql": head.sub("", str(item.get("sql")))} for item in version.get("representations") or ()
+        ]
+        versions.append(version | {"default-catalog": None, "representations": representations})
+    return document | {"versions": versions}
 
 
 def _comparable(document: dict[str, Any]) -> dict[str, Any]:

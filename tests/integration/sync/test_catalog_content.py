@@ -13,7 +13,11 @@ from typing import Any
 import pytest
 
 from sterna.catalog.model import ICEBERG_VIEW, NAMESPACE, Content, Delete, Key, Put, key_name, namespace_content
-from tests.support.own_region import commit, drop_all, own_region, put_object, read_metadata
+from sterna.sync.explain import explain
+from sterna.sync.plan.make import make_plan
+from sterna.verify.findings import Finding
+from sterna.verify.run import Depth, verify
+from tests.support.own_region import OwnRegion, commit, drop_all, own_region, put_object, read_metadata
 from tests.support.world import World
 
 DELTA = {
@@ -149,6 +153,38 @@ def test_views_with_all_their_versions(world: World, ns: str):
     assert set(world.sync().published) == {"cat.v", "cat.base"}
     assert ids(world, "cat.v") == [[11, 12, 13]]
     assert_same_view(world, "v", versions=2)
+
+
+def test_a_view_that_names_its_catalog_is_marked_until_the_registry_says_what_the_name_means(
+    world: World, ns: str, tmp_path: Path
+):
+    """Else a reader of the replica reads `main`, and fails while its region is dark."""
+    region = own_region(world, tmp_path, "views")
+    make(world, "cat.base", 1, 2)
+    world.sql("CREATE VIEW main_us.cat.v AS SELECT b.id FROM main_us.cat.base b WHERE 'from main_us.cat.x' <> ''")
+    world.sql("CREATE NAMESPACE main_us.cat.inner")
+    make(world, "cat.inner.t", 3)
+    in_namespace(world, "CREATE VIEW plain AS SELECT id FROM cat.inner.t")
+    with region.context() as context:
+        explained = explain(context, *make_plan(context))
+    marked = {action.key: action.catalogs for action in explained.actions if action.catalogs}
+    assert marked == {"cat.v": ("main_us", "spark_catalog")}
+    assert region.sync().held == ()
+    found = {finding.table: finding for finding in verify_all(region)}
+    assert found.keys() == {"cat.v"}
+    assert found["cat.v"].kind == "another catalog"
+    assert "main_us, spark_catalog" in found["cat.v"].message
+
+    region.registry["views"] = {"own_catalogs": ["main_us"]}
+    assert "cat.v" in region.sync().published
+    assert region.rows("SELECT id FROM {0}.cat.v ORDER BY id") == [(1,), (2,)]
+    assert region.rows("SELECT id FROM {0}.cat.plain") == [(3,)]
+    assert verify_all(region, deep=True) == ()
+
+
+def verify_all(region: OwnRegion, *, deep: bool = False) -> tuple[Finding, ...]:
+    with region.context() as context:
+        return verify(context, Depth(deep)).findings
 
 
 def assert_same_view(world: World, name: str, versions: int) -> None:

@@ -15,7 +15,7 @@ from pydantic import create_model
 from sterna.limits import Limits
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import CatalogAddress, CatalogDatabase, Location, Region, Registry, Remote
-from sterna.registry.policy import History, Policy, Residency, Ship, StrictModel
+from sterna.registry.policy import History, Policy, Residency, Ship, StrictModel, ViewCatalogs
 from tests.unit.registry import samples
 
 Content = dict[str, Any]
@@ -89,6 +89,8 @@ COUNTS: dict[tuple[type[StrictModel], str], Change] = {
     (Registry, "locations"): lambda content: content["locations"].append(samples.location("more", "s3://more")),
     (Registry, "policies"): put("policies", value=[]),
     (Registry, "residency"): put("residency", value=[]),
+    (Registry, "views"): put("views", value={"own_catalogs": ["lake"]}),
+    (ViewCatalogs, "own_catalogs"): put("views", value={"own_catalogs": ["lake", "main"], "other_catalogs": ["pg"]}),
     (Region, "name"): rename_region,
     (Region, "replica_root"): put(*EU, "replica_root", value="s3://eu-bucket/elsewhere"),
     (Region, "replica_branch"): put(*EU, "replica_branch", value="europe"),
@@ -135,6 +137,7 @@ DOES_NOT: dict[tuple[type[StrictModel], str], Change] = {
     (Remote, "options"): put(*LAKE, "remote", "options", value={"endpoint": "http://127.0.0.1:9000"}),
     (Remote, "name"): put(*LAKE, "remote", "name", value="lake"),
     (Remote, "config"): put(*LAKE, "remote", value={"type": "s3", "name": "lake", "config": "/etc/rclone.conf"}),
+    (ViewCatalogs, "other_catalogs"): put("views", value={"other_catalogs": ["pg"]}),
     (Policy, "atomic"): put("policies", 0, "atomic", value="relaxed"),
     (Ship, "after"): put("policies", 0, "ship", value={"after": "2h"}),
     (Policy, "ship"): put("policies", 0, "ship", value={"after": "15m"}),

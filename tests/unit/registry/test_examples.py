@@ -11,7 +11,7 @@ from sterna.limits import Limits
 from sterna.registry.credential import fileio_properties, parse_credential, rclone_environment, store_options
 from sterna.registry.load import parse_registry
 from sterna.registry.model import CatalogAddress, CatalogDatabase, Location, Region, Registry, Remote
-from sterna.registry.policy import Policy, Residency
+from sterna.registry.policy import Policy, Residency, ViewCatalogs
 
 ROOT = Path(__file__).parents[3]
 DOC = (ROOT / "docs" / "registry.md").read_text()
@@ -27,6 +27,7 @@ HEADINGS: dict[str, type[BaseModel]] = {
     "`locations[].remote`": Remote,
     "`policies[]`": Policy,
     "`residency[]`": Residency,
+    "`views`": ViewCatalogs,
 }
 
 
@@ -63,7 +64,7 @@ def test_documented_defaults_are_those_of_the_model(heading: str) -> None:
 
 def test_the_full_example_uses_every_setting_and_every_kind_of_store_but_local() -> None:
     registry = parse_registry(DOC_EXAMPLE, "docs/registry.md")
-    models = [registry, *registry.regions, *registry.locations, *registry.policies, *registry.residency]
+    models = [registry, registry.views, *registry.regions, *registry.locations, *registry.policies, *registry.residency]
     models += [region.catalog for region in registry.regions] + [location.remote for location in registry.locations]
     models += [region.limits for region in registry.regions if "limits" in region.model_fields_set]
     models += [region.catalog.database for region in registry.regions if region.catalog.database]

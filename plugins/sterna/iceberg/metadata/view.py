@@ -1,18 +1,19 @@
 """A view's metadata.json: its localized copy.
 
 Source of the fields: Iceberg view specification, version 1. The SQL text names catalogs and tables, not files: it
-stays.
+stays, but for names of the view's own catalog. With those a reader of the replica would read `main`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from sterna.errors import Unsupported
-from sterna.iceberg.json_text import Document, Edit, Token, quote, read_document
+from sterna.iceberg.json_text import Document, Edit, Token, quote, read_document, replaced
 from sterna.iceberg.metadata.edits import property_edits, summary_edits
+from sterna.iceberg.metadata.view_names import Name, names_of, relations, without_own
 from sterna.limits import DEFAULT_LIMITS, Limits
 
 _NEWEST_FORMAT: Final = 1
@@ -74,15 +75,20 @@ def localize_view_metadata(
     *,
     root: Callable[[str], str],
     known: Callable[[str], str | None],
+    own: Collection[str] = (),
     limits: Limits = DEFAULT_LIMITS,
 ) -> bytes:
     """Return the replica's copy of a view's metadata.json: its paths changed, all other characters as they were.
+
+    Where a version names its own catalog, it does so no more, if that leaves no other meaning: `default-catalog` is
+    null, and names of tables in the SQL begin with the namespace.
 
     Args:
         data: the file's bytes, gzip or not; the result has the same form.
         uri: the file's URI, for errors.
         root: maps a URI to its place below the replica root, be it local or not.
         known: maps a whole value that is a URI with a registered prefix; None for every other value.
+        own: names that engines have for the catalog of the view.
         limits: of the region.
 
     Returns:
@@ -103,4 +109,94 @@ def localize_view_metadata(
     versions = members.get("versions")
     for version in document.objects(versions) if versions is not None else []:
         edits += summary_edits(document, version.members.get("summary"), known)
+        edits += _catalog_edits(document, version.members, own) if own else []
     return document.write(edits)
+
+
+def catalogs_named(
+    data: bytes,
+    uri: str,
+    *,
+    own: Collection[str],
+    other: Collection[str],
+    namespace: Callable[[str], bool],
+    limits: Limits = DEFAULT_LIMITS,
+) -> tuple[str, ...]:
+    """Return which catalogs the current version of a view's localized copy names, as far as nobody vouches for them.
+
+    Args:
+        data: the file's bytes on `main`.
+        uri: the file's URI, for errors.
+        own: names that engines have for the catalog of the view; a version that can't do without them names them still.
+        other: names of catalogs that are the same wherever the view is read.
+        namespace: tells whether the view's catalog has a namespace of that name at its root.
+        limits: of the region.
+
+    Raises:
+        Unsupported, OverLimit, BrokenMetadata: as `read_view_metadata`.
+    """
+    document = read_document(data, uri, limits)
+    members = document.members(document.root())
+    _parse(document, members)
+    versions, current = members.get("versions"), members.get("current-version-id")
+    named: set[str] = set()
+    for version in document.objects(versions) if versions is not None else []:
+        number = version.members.get("version-id")
+        if current is None or number is None or number.value == current.value:
+            named |= _left(document, version.members, own, namespace)
+    return tuple(sorted(named - set(other)))
+
+
+@dataclass(frozen=True)
+class _Sql:
+    """One representation: where its text stands, the names in it, and the text without its own catalog's names; None
+    where that can't be had.
+    """
+
+    token: Token
+    names: tuple[Name, ...]
+    bare: str | None
+
+    def leans(self, own: Collection[str]) -> bool:
+        """Tell whether a relation in it leans on the default catalog."""
+        return any(len(name.parts) == 1 or name.parts[0] not in own for name in relations(self.names))
+
+
+def _representations(document: Document, members: Mapping[str, Token], own: Collection[str]) -> list[_Sql]:
+    token, found = members.get("representations"), []
+    for representation in document.objects(token) if token is not None else []:
+        sql, dialect = representation.members.get("sql"), representation.members.get("dialect")
+        if sql is not None and isinstance(sql.value, str):
+            names = tuple(names_of(sql.value, str(dialect.value) if dialect else ""))
+            found.append(_Sql(sql, names, without_own(sql.value, names, own)))
+    return found
+
+
+def _catalog_edits(document: Document, members: Mapping[str, Token], own: Collection[str]) -> list[Edit]:
+    """Return the edits after which a version names its own catalog no more, as far as it can do without."""
+    default, representations = members.get("default-catalog"), _representations(document, members, own)
+    elsewhere = default is not None and default.value is not None and default.value not in own
+    if elsewhere and any(item.bare in (None, item.token.value) or item.leans(own) for item in representations):
+        return []  # what names no catalog is another one's
+    changed = [item for item in representations if item.bare not in (None, item.token.value)]
+    edits = [edit for item in changed for edit in replaced(item.token, item.bare or "")]
+    if default is not None and default.value is not None and (not elsewhere or changed):
+        edits.append(Edit(default.start, default.end, "null"))
+    return edits
+
+
+def _left(
+    document: Document, members: Mapping[str, Token], own: Collection[str], namespace: Callable[[str], bool]
+) -> set[str]:
+    """Return which catalogs a version names when its own names are gone, as far as they can go."""
+    gone = {(edit.start, edit.end) for edit in _catalog_edits(document, members, own)} if own else set()
+    named: set[str] = set()
+    default = members.get("default-catalog")
+    for item in _representations(document, members, own):
+        found = relations(item.names)
+        heads = {name.parts[0] for name in found if len(name.parts) > 1}
+        stays = set(own) if (item.token.start, item.token.end) not in gone else set()
+        named |= {head for head in heads if head in stays or not (head in own or namespace(head))}
+        if default is not None and isinstance(default.value, str) and (default.start, default.end) not in gone:
+            named |= {default.value} if found else set()
+    return named

@@ -15,7 +15,7 @@ from sterna.events.views import View, Views
 from sterna.gateway import examples
 from sterna.gateway.asked import Asked, asked
 from sterna.gateway.gateway import Gateway
-from sterna.gateway.replies import RefusedRequest, later
+from sterna.gateway.replies import GONE, RefusedRequest, later
 from sterna.gateway.shown import TablesAnswers
 from sterna.gateway.socket import talk
 from sterna.gateway.stream import EventStream, counted, while_there
@@ -26,7 +26,6 @@ Patterns = Annotated[
 ]
 _EVENTS_TAKE = ("tables", "after", "wait", "delivery", "ticket")
 _NO_STORE = {"Cache-Control": "no-store"}
-_GONE = 499  # as nginx has it in its log; nobody is there to read it
 
 
 class EventsRoom:
@@ -66,7 +65,7 @@ class EventsRoom:
             return _Held(self._gateway, self._subscription(wish, reader), wish)
         with self._gateway.stream("poll"):
             answer = await while_there(request.receive, self._poll(wish, reader))
-        return Response(status_code=_GONE) if answer is None else answer
+        return Response(status_code=GONE) if answer is None else answer
 
     async def tables(
         self,

@@ -26,7 +26,7 @@ from sterna.gateway.ingest_limits import TenantGate, check_usage
 from sterna.gateway.ingest_replies import refused
 from sterna.gateway.ingest_shown import batch_shown, channel_shown, drop_shown
 from sterna.gateway.logs import FIELDS
-from sterna.gateway.replies import RefusedRequest
+from sterna.gateway.replies import GONE, RefusedRequest
 from sterna.ingest.check import check
 from sterna.ingest.inbox import Sent
 from sterna.ingest.model import Batch, Drop, Format, split_channel
@@ -42,7 +42,6 @@ Partition = Annotated[str, Header(alias="Sterna-Partition", description="Drops o
 _NO_STORE = {"Cache-Control": "no-store"}
 _ID = re.compile(r"[0-9a-f]{32}")
 _SEES_ALL = "admin"
-_GONE = 499
 _ASKERS = 4
 
 
@@ -164,7 +163,7 @@ class IngestRouter:
         try:
             return await work()
         except ClientDisconnect:
-            return Response(status_code=_GONE)
+            return Response(status_code=GONE)
         except SternaError as error:
             answer = refused(error, request.scope["state"]["request_id"])
             if answer is None:

@@ -10,7 +10,8 @@ from starlette.responses import Response
 
 from sterna.gateway import examples
 from sterna.gateway.gateway import Gateway
-from sterna.gateway.replies import RefusedRequest
+from sterna.gateway.replies import GONE, RefusedRequest
+from sterna.gateway.stream import while_there
 from sterna.query.answer import QueryRequest, QueryService
 
 _ETAG = re.compile(r'"[^"]*"')
@@ -58,14 +59,16 @@ class QueriesRoom:
             self._service.counts.refused[refused.status] += 1
             raise
         given = request.query_params
-        answer = await self._service.answer(
-            QueryRequest(
-                params={each: given.getlist(each) for each in given},
-                may_read=lambda table: self._gateway.audience.rules_allow(table, reader.roles),
-                etags=_etags(request),
-                request_id=request.scope["state"]["request_id"],
-            )
+        asked = QueryRequest(
+            params={each: given.getlist(each) for each in given},
+            may_read=lambda table: self._gateway.audience.rules_allow(table, reader.roles),
+            etags=_etags(request),
+            request_id=request.scope["state"]["request_id"],
+            reader=reader.name,
         )
+        answer = await while_there(request.receive, self._service.answer(asked))
+        if answer is None:
+            return Response(status_code=GONE)
         return Response(answer.body, answer.status, dict(answer.headers))
 
 

@@ -7,6 +7,9 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
+GONE = 499
+"""The status of a client that has gone, as nginx has it in its log; nobody is there to read it."""
+
 
 class RefusedRequest(Exception):
     """A request that is answered with an error.

@@ -19,7 +19,7 @@ from sterna.errors import NotAllowed, QueryFailed, SternaError, UnfitParameters
 from sterna.query.bodies import answer_body, id_text, make_job, refuse_not_here
 from sterna.query.children import QueryChildren
 from sterna.query.counts import QueryCounts
-from sterna.query.flight import Flights, KeptAnswers
+from sterna.query.flight import Flight, Flights, KeptAnswers
 from sterna.query.from_spark import FromSpark
 from sterna.query.job import Job, PinnedTable
 from sterna.query.pins import Pins
@@ -27,6 +27,7 @@ from sterna.query.request import Question, named_query, parse_request
 from sterna.query.sql import check_sql
 from sterna.replica.region import RegionContext
 from sterna.services.queries import NamedQueries
+from sterna.stopping import Stop
 
 _LOG = logging.getLogger("sterna.query")
 _CURRENT_SECONDS = 1.0  # for which what a 410 tells beside it is told to others, too
@@ -82,12 +83,14 @@ class QueryRequest:
         may_read: tells of a table's name whether whoever asks may read it.
         etags: those of answers that the client has (`If-None-Match`).
         request_id: the number under which the log has it; "": one is made.
+        reader: who asks; places are shared between readers.
     """
 
     params: Mapping[str, Sequence[str]]
     may_read: Callable[[str], bool]
     etags: frozenset[str] = frozenset()
     request_id: str = ""
+    reader: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ class QueryService:
         self._context, self._queries = context, queries
         self._spark = FromSpark(context)
         self._children = QueryChildren(0 if run else limits.at_once, self._spark.fetch)
-        self._run = run or self._children.run
+        self._run: Callable[[Job, Stop], dict[str, Any]] = (lambda job, stop: run(job)) if run else self._children.run
         self.counts = QueryCounts()
         self.ready = self.ending = False
         self._pins = Pins(context)
@@ -126,7 +129,10 @@ class QueryService:
         self._catalog = ThreadPoolExecutor(_IN_CATALOG, thread_name_prefix="sterna-pins")
 
     async def answer(self, request: QueryRequest) -> Answer:
-        """Answer a request; whatever goes wrong is an answer, too."""
+        """Answer a request; whatever goes wrong is an answer, too.
+
+        Cancelled, it lets go of the question; where nobody else waits for that, its run ends.
+        """
         answer = await self._any(request, request.request_id or uuid.uuid4().hex)
         if answer.status >= 400:
             self.counts.refused[answer.status] += 1
@@ -168,7 +174,7 @@ class QueryService:
             self._refuse(request)
             asked = parse_request(self._queries, request.params)
             refuse_not_here(self._context, asked)
-            return await self._answered(asked, request.etags)
+            return await self._answered(asked, request.etags, request.reader)
         except SternaError as error:
             if isinstance(error, UnfitParameters) and asked and not asked.query.params.keys() & request.params.keys():
                 error = QueryFailed(error.message)  # they are all the file's own
@@ -185,7 +191,7 @@ class QueryService:
                 _LOG.info("a rule keeps table %s, of query %s, from whoever asks", table, name)
                 raise NotAllowed("a rule keeps a table of this query from you", table=table)
 
-    async def _answered(self, asked: Question, etags: frozenset[str]) -> Answer:
+    async def _answered(self, asked: Question, etags: frozenset[str], reader: str) -> Answer:
         digest = asked.digest
         headers = {"ETag": f'"{digest}"', "Cache-Control": "private, no-cache"}
         if headers["ETag"] in etags:
@@ -196,23 +202,26 @@ class QueryService:
             self.counts.kept += 1
         else:
             self.counts.shared += digest in self._flights
-            body = await self._flights.join(digest, lambda: self._work(asked))
+            body = await self._flights.join(digest, lambda flight: self._work(asked, flight), reader)
         return Answer(200, body, {**headers, "Content-Type": "application/json"})
 
-    async def _work(self, asked: Question) -> bytes:
+    async def _work(self, asked: Question, flight: Flight) -> bytes:
         # Outside of the slots: a catalog or store that hangs for one table holds up no query of others.
         tables = await self._in(self._catalog, lambda: self._pins.find(asked.tables, asked.pin))
-        async with self._flights.slots:
-            started = time.monotonic()
+        async with self._flights.slot(flight):
+            started, stop = time.monotonic(), Stop()
             try:
-                body = await self._in(self._runs, lambda: self._body(asked, tables))
+                body = await self._in(self._runs, lambda: self._body(asked, tables, stop))
+            except asyncio.CancelledError:
+                stop.set()  # the thread would go on
+                raise
             finally:
                 self.counts.ran(time.monotonic() - started)
         self._kept.put(asked.digest, body)
         return body
 
-    def _body(self, asked: Question, tables: tuple[PinnedTable, ...]) -> bytes:
-        found = self._run(make_job(self._context, self._queries.limits, asked, tables))
+    def _body(self, asked: Question, tables: tuple[PinnedTable, ...], stop: Stop) -> bytes:
+        found = self._run(make_job(self._context, self._queries.limits, asked, tables), stop)
         body = answer_body(asked, tables, found)
         return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 

@@ -18,16 +18,19 @@ from typing import IO, Any, cast
 import sterna
 from sterna.errors import NeedsSpark, OutOfTime, QueryEnded, QueryFailed, SternaError
 from sterna.query.job import Job, SparkWish, error_from_json, error_json
+from sterna.stopping import Stop
 
 _STARTING_SECONDS = 60.0
 _GRACE_SECONDS = 2.0  # a child ends a query by itself; only one that can't is ended from here
 _JOBS = 500  # after that a child is replaced: libraries keep a little of what they took
 
-Fetch = Callable[[Job, SparkWish, Path, float], str]
+_STOPPED = b"stopped"
+
+Fetch = Callable[[Job, SparkWish, Path, float, Stop], str]
 """Reads by Spark what a job's process asks for, into a file of a folder, within some seconds; returns its name."""
 
 
-def no_spark(job: Job, wish: SparkWish, folder: Path, seconds: float) -> str:
+def no_spark(job: Job, wish: SparkWish, folder: Path, seconds: float, stop: Stop) -> str:
     """Refuse; a `Fetch` where there is no Spark."""
     raise NeedsSpark(wish.reason, table=job.tables[wish.table].name)
 
@@ -49,8 +52,12 @@ class QueryChildren:
         self._closed = False
         self._lock = threading.Lock()
 
-    def run(self, job: Job) -> dict[str, Any]:
+    def run(self, job: Job, stop: Stop | None = None) -> dict[str, Any]:
         """Run a query; waits for a process to be free.
+
+        Args:
+            job: the query.
+            stop: ends it, from another thread.
 
         Returns:
             `types` and `rows`, as `sterna.query.engine.run.run` does.
@@ -58,12 +65,12 @@ class QueryChildren:
         Raises:
             QueryError, StoreError, TableError: as that does.
             QueryFailed: the process died.
-            QueryEnded: `close` was called.
+            QueryEnded: `close` was called, or it was stopped.
         """
         child = self._idle.get()
         try:
             child = child or self._new()
-            answer = child.ask(job, self._fetch)
+            answer = child.ask(job, self._fetch, stop or Stop())
         except BaseException:
             self._end(child)
             child = None
@@ -147,15 +154,17 @@ class _Child:
             self.end()
             raise
 
-    def ask(self, job: Job, fetch: Fetch) -> dict[str, Any]:
+    def ask(self, job: Job, fetch: Fetch, stop: Stop) -> dict[str, Any]:
+        if stop.is_set:
+            return error_json(_stopped())
         self.jobs += 1
         end = time.monotonic() + job.seconds
         self._say(job.to_json())
         with tempfile.TemporaryDirectory(prefix="sterna-query-") as folder:
-            answer = self._answer(job, end)
+            answer = self._answer(job, end, stop)
             while "wish" in answer:
-                self._say(_fetched(job, SparkWish.from_json(answer["wish"]), fetch, Path(folder), end))
-                answer = self._answer(job, end)
+                self._say(_fetched(job, SparkWish.from_json(answer["wish"]), fetch, Path(folder), end, stop))
+                answer = self._answer(job, end, stop)
         return answer
 
     def _say(self, message: dict[str, Any]) -> None:
@@ -166,12 +175,24 @@ class _Child:
         except OSError:
             raise QueryFailed("the process that runs queries died") from None
 
-    def _answer(self, job: Job, end: float) -> dict[str, Any]:
+    def _answer(self, job: Job, end: float, stop: Stop) -> dict[str, Any]:
         try:
-            line = self._line(max(0.0, end - time.monotonic()) + _GRACE_SECONDS)
+            with stop.waking(lambda: self._lines.put(_STOPPED)):
+                line = self._line(max(0.0, end - time.monotonic()) + _GRACE_SECONDS)
+                while line == _STOPPED and not stop.is_set:  # an earlier query's, which ended at the same moment
+                    line = self._line(max(0.0, end - time.monotonic()) + _GRACE_SECONDS)
+            if stop.is_set:
+                return self._stop(line)
         except OutOfTime:
             raise OutOfTime(f"the query ran for more than {job.seconds:g} s") from None
         return json.loads(line)  # type: ignore[no-any-return]
+
+    def _stop(self, line: bytes) -> dict[str, Any]:
+        """Have the process end its query, so that it is there for the next one; what it answers is of no interest."""
+        self._say({"stop": True})
+        while line == _STOPPED or "wish" in json.loads(line):
+            line = self._line(_GRACE_SECONDS)
+        return error_json(_stopped())
 
     def kill(self) -> None:
         self._process.kill()
@@ -195,7 +216,7 @@ class _Child:
             line = self._lines.get(timeout=seconds)
         except queue.Empty:
             raise OutOfTime(f"no answer within {seconds:g} s") from None
-        if not line.endswith(b"\n"):
+        if not line.endswith(b"\n") and line != _STOPPED:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_GRACE_SECONDS)
             raise QueryFailed(f"the process that runs queries died: {self._process.returncode}")
@@ -210,8 +231,12 @@ def _environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": paths, "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 
-def _fetched(job: Job, wish: SparkWish, fetch: Fetch, folder: Path, end: float) -> dict[str, Any]:
+def _stopped() -> QueryEnded:
+    return QueryEnded("nobody waits for the query any more")
+
+
+def _fetched(job: Job, wish: SparkWish, fetch: Fetch, folder: Path, end: float, stop: Stop) -> dict[str, Any]:
     try:
-        return {"file": fetch(job, wish, folder, end - time.monotonic())}
+        return {"file": fetch(job, wish, folder, end - time.monotonic(), stop)}
     except SternaError as error:
         return error_json(error)

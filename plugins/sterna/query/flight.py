@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 from sterna.errors import QueryEnded, QueueFull
 
@@ -36,18 +38,48 @@ class KeptAnswers:
             self._size -= len(self._kept.popitem(last=False)[1])
 
 
+@dataclass(eq=False)
+class Flight:
+    """A question that is worked on.
+
+    Args:
+        digest: of the question.
+        waiting: how many wait for it, by reader, in the order in which they came.
+    """
+
+    digest: str
+    waiting: Counter[str] = field(default_factory=Counter)
+    task: asyncio.Task[bytes] | None = None
+    running: bool = False
+    displaced: bool = False
+
+    @property
+    def owner(self) -> str:
+        """The reader to whom its place counts: of those who wait, the one who came first."""
+        return next(iter(self.waiting), "")
+
+
+Work = Callable[[Flight], Coroutine[None, None, bytes]]
+
+
 class Flights:
     """Works on each question once at a time, whoever asks it meanwhile; used from one event loop.
 
+    All places are there for any reader, until others need them: who has most gives one up to who has fewer, and of
+    those who wait the one with fewest questions at work comes next, or whose turn was longest ago.
+
     Args:
-        at_once: questions that have one of the `slots` at the same time.
+        at_once: questions that have one of the slots at the same time.
         queue: questions beside those.
     """
 
     def __init__(self, at_once: int, queue: int) -> None:
         self._most = at_once + queue
-        self.slots = asyncio.Semaphore(at_once)
-        self._under_way: dict[str, asyncio.Task[bytes]] = {}
+        self._free = at_once
+        self._queue: list[tuple[Flight, asyncio.Future[None]]] = []
+        self._under_way: dict[str, Flight] = {}
+        self._turns = 0
+        self._last_turn: dict[str, int] = {}  # of readers with questions under way
         self._closed = False
 
     def __contains__(self, digest: str) -> bool:
@@ -58,10 +90,15 @@ class Flights:
         """Questions that are under way."""
         return len(self._under_way)
 
-    async def join(self, digest: str, work: Callable[[], Coroutine[None, None, bytes]]) -> bytes:
+    async def join(self, digest: str, work: Work, reader: str = "") -> bytes:
         """Return a question's answer: from the run that is under way, else from a new one.
 
-        A run goes on when somebody who waits for it goes away: others may wait, too.
+        The run is cancelled when the last one who waits for it goes away.
+
+        Args:
+            digest: of the question.
+            work: answers it.
+            reader: who asks.
 
         Raises:
             QueueFull: too many other questions wait.
@@ -69,27 +106,116 @@ class Flights:
         """
         if self._closed:
             raise QueryEnded("queries are not answered any more")
-        task = self._under_way.get(digest)
-        if task is None:
-            if len(self._under_way) >= self._most:
-                raise QueueFull(f"{len(self._under_way)} queries run or wait already")
-            task = asyncio.create_task(work())
-            self._under_way[digest] = task
-            task.add_done_callback(lambda done: self._ended(digest, done))
+        flight = self._under_way.get(digest)
+        if flight is None:
+            flight = self._begin(digest, work, reader)
+        flight.waiting[reader] += 1
+        assert flight.task is not None
         try:
-            return await asyncio.shield(task)
+            return await asyncio.shield(flight.task)
         except asyncio.CancelledError:
-            if task.cancelled():  # and not the one who asks
+            if flight.displaced:
+                raise QueueFull("the place was needed for somebody with fewer queries") from None
+            if flight.task.cancelled():  # and not the one who asks
                 raise QueryEnded("the query was ended with the process") from None
             raise
+        finally:
+            self._leave(flight, reader)
+
+    @asynccontextmanager
+    async def slot(self, flight: Flight) -> AsyncIterator[None]:
+        """Have one of the slots while the block runs; waits for one."""
+        if self._free and not self._queue:
+            self._take(flight)
+        else:
+            turn = asyncio.get_running_loop().create_future()
+            entry = flight, turn
+            self._queue.append(entry)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if entry in self._queue:
+                    self._queue.remove(entry)
+                if turn.done() and not turn.cancelled():
+                    self._release()  # it came at the same moment
+                raise
+        flight.running = True
+        try:
+            yield
+        finally:
+            flight.running = False
+            self._release()
 
     def close(self) -> None:
         """End what is under way; all who wait for it are told so, and whoever asks from now on."""
         self._closed = True
-        for task in self._under_way.values():
-            task.cancel()
+        for flight in self._under_way.values():
+            _cancel(flight)
 
-    def _ended(self, digest: str, task: asyncio.Task[bytes]) -> None:
-        del self._under_way[digest]
+    def _begin(self, digest: str, work: Work, reader: str) -> Flight:
+        if len(self._under_way) >= self._most:
+            self._displace(reader)
+        flight = Flight(digest)
+        flight.task = asyncio.create_task(work(flight))
+        self._under_way[digest] = flight
+        flight.task.add_done_callback(lambda done: self._ended(flight, done))
+        return flight
+
+    def _displace(self, reader: str) -> None:
+        """Free a place for a reader: the newest of whoever has most that only waits, and that nobody else waits for."""
+        places = Counter(flight.owner for flight in self._under_way.values())
+        greedy = [
+            flight
+            for flight in self._under_way.values()
+            if places[flight.owner] > places[reader] + 1 and len(flight.waiting) == 1 and not flight.running
+        ]
+        if not greedy:
+            raise QueueFull(f"{len(self._under_way)} queries run or wait already")
+        chosen = max(reversed(greedy), key=lambda flight: places[flight.owner])
+        chosen.displaced = True
+        self._forget(chosen)
+        _cancel(chosen)
+
+    def _release(self) -> None:
+        self._free += 1
+        running = Counter(flight.owner for flight in self._under_way.values() if flight.running)
+        while self._free and self._queue:
+            entry = min(self._queue, key=lambda each: self._before(each[0].owner, running))
+            self._queue.remove(entry)
+            flight, turn = entry
+            if not turn.done():
+                self._take(flight)
+                running[flight.owner] += 1
+                turn.set_result(None)
+
+    def _before(self, reader: str, running: Counter[str]) -> tuple[int, int]:
+        return running[reader], self._last_turn.get(reader, 0)
+
+    def _take(self, flight: Flight) -> None:
+        self._free -= 1
+        self._turns += 1
+        owners = {each.owner for each in self._under_way.values()}
+        self._last_turn = {name: turn for name, turn in self._last_turn.items() if name in owners}
+        self._last_turn[flight.owner] = self._turns
+
+    def _leave(self, flight: Flight, reader: str) -> None:
+        flight.waiting[reader] -= 1
+        if not flight.waiting[reader]:
+            del flight.waiting[reader]
+        if not flight.waiting and flight.task is not None and not flight.task.done():
+            self._forget(flight)  # whoever asks from now on needs a run of his own
+            _cancel(flight)
+
+    def _forget(self, flight: Flight) -> None:
+        if self._under_way.get(flight.digest) is flight:
+            del self._under_way[flight.digest]
+
+    def _ended(self, flight: Flight, task: asyncio.Task[bytes]) -> None:
+        self._forget(flight)
         if not task.cancelled():
             task.exception()  # looked at, also where everybody who waited is gone
+
+
+def _cancel(flight: Flight) -> None:
+    assert flight.task is not None
+    flight.task.cancel()

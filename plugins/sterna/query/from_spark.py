@@ -13,6 +13,7 @@ from sterna.errors import EngineError, NeedsSpark, QueryFailed
 from sterna.query.job import Job, SparkWish
 from sterna.registry.credential import fileio_properties
 from sterna.replica.region import RegionContext
+from sterna.stopping import Stop
 
 
 class FromSpark:
@@ -26,7 +27,7 @@ class FromSpark:
         self._context = context
         self._tables = SparkTables(context.region.spark)
 
-    def fetch(self, job: Job, wish: SparkWish, folder: Path, seconds: float) -> str:
+    def fetch(self, job: Job, wish: SparkWish, folder: Path, seconds: float, stop: Stop) -> str:
         """Let Spark read what a process wishes; see `sterna.query.children.Fetch`.
 
         Args:
@@ -34,6 +35,7 @@ class FromSpark:
             wish: what it wishes.
             folder: where the file is put.
             seconds: what is left of the query's time.
+            stop: ends it, from another thread.
 
         Returns:
             The file, Arrow's stream of batches; "" where there are no rows.
@@ -50,7 +52,7 @@ class FromSpark:
         file = _File(folder / uuid.uuid4().hex, job, table.name)
         try:
             with file.opened:
-                self._tables.read(wanted, self._properties(wish.places, table.name), file.take, seconds)
+                self._tables.read(wanted, self._properties(wish.places, table.name), file.take, seconds, stop)
         except EngineError as error:
             raise NeedsSpark(f"{wish.reason}, and Spark doesn't read it: {error.message}", table=table.name) from None
         return file.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ from pyiceberg.types import DateType, IntegerType, LongType, NestedField, String
 
 from sterna.edges.spark.tables import SparkTables, TableRead
 from sterna.edges.spark.tables import _refuse_shown as refuse_shown
-from sterna.errors import BrokenMetadata, EngineError, NeedsSpark, OutOfTime, QueryFailed
+from sterna.errors import BrokenMetadata, EngineError, NeedsSpark, OutOfTime, QueryEnded, QueryFailed
 from sterna.query import from_spark
 from sterna.query.children import QueryChildren
 from sterna.query.engine.by_spark import condition
 from sterna.query.from_spark import FromSpark
 from sterna.query.job import Job, SparkWish
+from sterna.stopping import Stop
 from tests.support.small_world import World
 from tests.unit.query.tables import ROWS, document, in_place, job, path_of, pinned, sales, with_deletes, written
 
@@ -62,7 +64,7 @@ def test_what_duckdb_pushes_down_is_understood(world: World, children: Callable[
     table = with_deletes(in_place(world, written(world, sales())), "equality")
     wishes: list[SparkWish] = []
 
-    def nothing(job: Job, wish: SparkWish, folder: Path, seconds: float) -> str:
+    def nothing(job: Job, wish: SparkWish, folder: Path, seconds: float, stop: Stop) -> str:
         wishes.append(wish)
         return ""
 
@@ -93,7 +95,7 @@ def test_a_process_goes_on_with_what_it_got(world: World, children: Callable[[Sp
     table = with_deletes(in_place(world, written(world, sales())), "equality")
     folders: list[Path] = []
 
-    def fetch(job: Job, wish: SparkWish, folder: Path, seconds: float) -> str:
+    def fetch(job: Job, wish: SparkWish, folder: Path, seconds: float, stop: Stop) -> str:
         folders.append(folder)
         assert 0 < seconds <= job.seconds
         rows = sales().select(list(wish.columns)).filter(pa.compute.not_equal(sales()["id"], 1))
@@ -115,12 +117,32 @@ def test_what_spark_fails_at_is_the_query_s_failure(
 ) -> None:
     table = in_place(world, written(world, sales()))
 
-    def fail(job: Job, wish: SparkWish, folder: Path, seconds: float) -> str:
+    def fail(job: Job, wish: SparkWish, folder: Path, seconds: float, stop: Stop) -> str:
         raise error
 
     ask = children(fail)
     with pytest.raises(type(error), match=str(error)):
         ask.run(job(world, ALL, pinned(with_deletes(table, "equality"))))
+    assert len(ask.run(job(world, ALL, pinned(table)))["rows"]) == ROWS
+
+
+def test_nobody_waits_for_spark_either_once_a_query_is_stopped(
+    world: World, children: Callable[[Spark], QueryChildren]
+) -> None:
+    table = in_place(world, written(world, sales()))
+    begun = threading.Event()
+
+    def endless(job: Job, wish: SparkWish, folder: Path, seconds: float, stop: Stop) -> str:
+        cancelled = threading.Event()
+        with stop.waking(cancelled.set):
+            begun.set()
+            assert cancelled.wait(60)
+        raise QueryEnded("cancelled")
+
+    ask, stop = children(endless), Stop()
+    threading.Thread(target=lambda: begun.wait(60) and stop.set()).start()
+    with pytest.raises(QueryEnded):
+        ask.run(job(world, ALL, pinned(with_deletes(table, "equality"))), stop)
     assert len(ask.run(job(world, ALL, pinned(table)))["rows"]) == ROWS
 
 
@@ -133,7 +155,7 @@ def test_no_file_of_another_region_is_named_to_spark(world: World, children: Cal
     other = path_of(table).parent / "99997-foreign.metadata.json"
     other.write_text(json.dumps(metadata))
 
-    def never(job: Job, wish: SparkWish, folder: Path, seconds: float) -> str:
+    def never(job: Job, wish: SparkWish, folder: Path, seconds: float, stop: Stop) -> str:
         raise AssertionError(wish)
 
     with pytest.raises(BrokenMetadata, match="another region"):
@@ -147,7 +169,14 @@ class Tables:
         self.batches, self.error = batches, error
         self.asked: list[TableRead] = []
 
-    def read(self, wanted: TableRead, properties: Any, take: Callable[[pa.RecordBatch], None], seconds: float) -> None:
+    def read(
+        self,
+        wanted: TableRead,
+        properties: Any,
+        take: Callable[[pa.RecordBatch], None],
+        seconds: float,
+        stop: Stop,
+    ) -> None:
         self.asked.append(wanted)
         if self.error:
             raise self.error
@@ -162,7 +191,7 @@ def fetched(world: World, tables: Tables, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(from_spark, "SparkTables", lambda master: tables)
     one = job(world, ALL, pinned("file:///x", 5), **fields)
     (tmp_path / "run").mkdir(exist_ok=True)
-    return FromSpark(world.context()).fetch(one, WISH, tmp_path / "run", 5.0)
+    return FromSpark(world.context()).fetch(one, WISH, tmp_path / "run", 5.0, Stop())
 
 
 def test_what_spark_hands_over_is_bounded(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ from sterna.edges.spark.start import (
 )
 from sterna.edges.spark.worker import redact
 from sterna.errors import EngineError, OutOfTime, QueryEnded
+from sterna.stopping import Stop
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,7 +89,12 @@ class SparkTables:
         self._closed = False
 
     def read(
-        self, wanted: TableRead, properties: Mapping[str, str], take: Callable[[pa.RecordBatch], None], seconds: float
+        self,
+        wanted: TableRead,
+        properties: Mapping[str, str],
+        take: Callable[[pa.RecordBatch], None],
+        seconds: float,
+        stop: Stop | None = None,
     ) -> None:
         """Hand over what is read, batch by batch, in no order that means anything.
 
@@ -97,26 +103,34 @@ class SparkTables:
             properties: how Iceberg's FileIO reaches the table's files; secret.
             take: gets each batch, in another thread; what it raises ends the reading.
             seconds: after them the job is cancelled.
+            stop: cancels it, from another thread.
 
         Raises:
             OutOfTime: the seconds are over.
-            QueryEnded: `close` was called.
+            QueryEnded: `close` was called, or it was stopped.
             EngineError: Spark can't be reached, can't read it, or would show the properties' secrets.
         """
         self._refuse_closed()
         require_pyspark()
         tag = f"sterna-{uuid.uuid4().hex}"
-        place = address(self._master)
+        place, stop = address(self._master), stop or Stop()
+
+        def go_on() -> None:
+            self._refuse_closed()
+            if stop.is_set:
+                raise QueryEnded("nobody waits for the query any more")
+
         try:
-            run_aside(
-                lambda: self._read(tag, wanted, properties, take, time.monotonic() + seconds),
-                lambda: self._cancel(tag),
-                seconds,
-            )
+            with stop.waking(lambda: self._cancel_aside(tag)):
+                run_aside(
+                    lambda: self._read(tag, wanted, properties, take, time.monotonic() + seconds, go_on),
+                    lambda: self._cancel(tag),
+                    seconds,
+                )
         except (Late, NotYet):
             raise OutOfTime(f"the region's Spark, at {place}, took more than {seconds:.1f} s") from None
         except failures() as error:
-            self._refuse_closed()
+            go_on()
             raise EngineError(f"Spark at {place} failed: {without_secret_values(summary(error), properties)}") from None
         finally:
             with self._lock:
@@ -137,19 +151,21 @@ class SparkTables:
         properties: Mapping[str, str],
         take: Callable[[pa.RecordBatch], None],
         end: float,
+        go_on: Callable[[], None],
     ) -> None:
         session = self._session(properties, end)
         with self._lock:
             self._under_way[tag] = session.spark
-        self._refuse_closed()
+        go_on()
 
-        def go_on(batch: pa.RecordBatch) -> None:
+        def taken(batch: pa.RecordBatch) -> None:
             if time.monotonic() > end:  # nobody waits for it any more
                 raise Late
+            go_on()
             take(batch)
 
         try:
-            _hand_over(session, wanted, go_on, tag)
+            _hand_over(session, wanted, taken, tag)
         except BaseException:
             self._end(session)
             raise
@@ -161,6 +177,10 @@ class SparkTables:
         if spark is not None:
             with suppress(*failures()):
                 cancel(spark, tag)
+
+    def _cancel_aside(self, tag: str) -> None:
+        """Cancel from a thread of its own: whoever asks for that may not wait for Spark."""
+        threading.Thread(target=self._cancel, args=(tag,), daemon=True, name="sterna-spark-cancel").start()
 
     def _refuse_closed(self) -> None:
         if self._closed:

@@ -9,8 +9,9 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 
 from sterna.edges.stores.objects import Objects
 from sterna.edges.stores.ranges import ObjectReader
-from sterna.errors import BrokenMetadata, NeedsSpark, ObjectMissing, OutOfTime, SternaError
+from sterna.errors import BrokenMetadata, NeedsSpark, ObjectMissing, OutOfTime, QueryEnded, SternaError
 from sterna.query.job import SparkWish
+from sterna.stopping import Stop
 
 
 class Reading:
@@ -20,17 +21,27 @@ class Reading:
         objects: the region's stores.
         seconds: the time.
         ask: lets Spark read something; None: there is none.
+        stop: ends it, from another thread.
     """
 
-    def __init__(self, objects: Objects, seconds: float, ask: Callable[[SparkWish], str] | None = None) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        seconds: float,
+        ask: Callable[[SparkWish], str] | None = None,
+        stop: Stop | None = None,
+    ) -> None:
         self.objects = objects
         self.failure: SternaError | None = None
         self._ask = ask
+        self._stop = stop or Stop()
         self._end = time.monotonic() + seconds
         self.seconds = seconds
 
     def go_on(self) -> None:
-        """Raise OutOfTime once the time is over."""
+        """Raise OutOfTime once the time is over, QueryEnded once nobody waits any more."""
+        if self._stop.is_set:
+            raise QueryEnded("the query was stopped")
         if time.monotonic() > self._end:
             raise OutOfTime(f"the query ran for more than {self.seconds:g} s")
 

@@ -12,12 +12,13 @@ import duckdb
 
 from sterna.edges.secrets import environment_secrets
 from sterna.edges.stores.objects import Objects
-from sterna.errors import AnswerTooLarge, OutOfTime, QueryFailed, SternaError, UnfitParameters
+from sterna.errors import AnswerTooLarge, OutOfTime, QueryEnded, QueryFailed, SternaError, UnfitParameters
 from sterna.query.engine.files import Reading
 from sterna.query.engine.tables import open_table
 from sterna.query.engine.values import json_value, type_name
 from sterna.query.job import Job, SparkWish
 from sterna.repeating import repeated
+from sterna.stopping import Stop
 
 _LOOK_SECONDS = 0.05
 _TYPES = {
@@ -33,12 +34,13 @@ _TYPES = {
 _BATCH = 1000
 
 
-def run(job: Job, ask: Callable[[SparkWish], str] | None = None) -> dict[str, Any]:
+def run(job: Job, ask: Callable[[SparkWish], str] | None = None, stop: Stop | None = None) -> dict[str, Any]:
     """Run a query and return its rows and their types.
 
     Args:
         job: what to run.
         ask: lets Spark read something, and returns the file where that was put, "" where there are no rows.
+        stop: ends it, from another thread.
 
     Returns:
         `types` by column, and `rows`: objects by column; both are fit for JSON.
@@ -46,19 +48,23 @@ def run(job: Job, ask: Callable[[SparkWish], str] | None = None) -> dict[str, An
     Raises:
         NeedsSpark: a table can't be read exactly here, and there is no Spark to read it.
         OutOfTime, AnswerTooLarge: a limit was reached.
+        QueryEnded: it was stopped.
         UnfitParameters: it has no answer for the values of its parameters.
         QueryFailed: the engine says no, the memory didn't do, or the rows aren't what the query's answer is.
         StoreError, TableError, SnapshotGone: a table can't be read.
     """
-    reading = Reading(Objects.from_spec(dict(job.stores), environment_secrets(job.credentials)), job.seconds, ask)
+    stop = stop or Stop()
+    reading = Reading(Objects.from_spec(dict(job.stores), environment_secrets(job.credentials)), job.seconds, ask, stop)
     try:
-        with _connection(job) as connection:
+        with _connection(job, stop) as connection:
             _register(connection, job, reading)
             connection.execute("SET lock_configuration = true")
             return _answered(connection, job, reading)
     except SternaError as error:
         raise reading.failure or error from None
     except duckdb.InterruptException:
+        if stop.is_set:
+            raise QueryEnded("the query was stopped") from None
         raise OutOfTime(f"the query ran for more than {job.seconds:g} s") from None
     except (duckdb.OutOfMemoryException, MemoryError):
         raise QueryFailed(f"the query needs more than {job.memory} bytes of memory") from None
@@ -68,7 +74,7 @@ def run(job: Job, ask: Callable[[SparkWish], str] | None = None) -> dict[str, An
 
 
 @contextmanager
-def _connection(job: Job) -> Iterator[duckdb.DuckDBPyConnection]:
+def _connection(job: Job, stop: Stop) -> Iterator[duckdb.DuckDBPyConnection]:
     connection = duckdb.connect(
         ":memory:",
         config={
@@ -84,7 +90,9 @@ def _connection(job: Job) -> Iterator[duckdb.DuckDBPyConnection]:
     end = time.monotonic() + job.seconds
 
     def interrupt() -> None:
-        if time.monotonic() >= end:  # from then on again and again: what comes between two statements is lost
+        if (
+            time.monotonic() >= end or stop.is_set
+        ):  # from then on again and again: what comes between two statements is lost
             connection.interrupt()
 
     try:

@@ -33,8 +33,10 @@ _ERRORS = error_examples(
         401: "a token is needed",
         403: "a rule keeps the table of this view from you",
         404: "User 123 not found.",
+        408: "the body was not here within 20 s",
         410: "That snapshot, or that time's, is not kept here.",
         413: "the body has more than 16,777,216 bytes",
+        429: "too much is being sent at once",
         500: "Internal server error retrieving features.",
         503: "Feature service backend is unavailable.",
     }
@@ -42,6 +44,7 @@ _ERRORS = error_examples(
 for _said in _ERRORS.values():
     _example = _said["content"]["application/json"]["example"]
     _example["detail"] = _example["error"]
+_OF_BODIES = (408, 413, 429)
 _FLAT = {"type": "object", "additionalProperties": _VALUE}
 ONE: dict[int | str, dict[str, Any]] = {
     200: _good(
@@ -49,7 +52,7 @@ ONE: dict[int | str, dict[str, Any]] = {
         _FLAT,
         {"user_id": "123", "age": 30, "city": "Shanghai", "last_updated_ts": "2023-10-27T10:00:00"},
     ),
-    **{status: said for status, said in _ERRORS.items() if status != 413},
+    **{status: said for status, said in _ERRORS.items() if status not in _OF_BODIES},
 }
 _MANY = {
     "type": "object",

@@ -52,7 +52,7 @@ class FeaturesRouter:
 
     def __init__(self, gateway: Gateway, room: FeaturesRoom) -> None:
         self._gateway, self._room = gateway, room
-        self.router = APIRouter(tags=["features"], route_class=admitting(self._admit))
+        self.router = APIRouter(tags=["features"], route_class=admitting(self._admit, self._read))
         self.router.get("/features/{view}/{id}", responses=examples.ONE)(self.one)
         self.router.post("/v1/features", responses=examples.MANY)(self.many)
 
@@ -108,6 +108,9 @@ class FeaturesRouter:
 
     async def _admit(self, request: Request) -> None:
         request.scope["state"]["reader"] = await self._gateway.reader(request)
+
+    async def _read(self, request: Request) -> dict[str, Any]:
+        return await self._gateway.bodies.read_object(request, request.scope["state"]["reader"].name)
 
     def _roles(self, request: Request, known: Collection[str]) -> Collection[str]:
         reader: Reader = request.scope["state"]["reader"]

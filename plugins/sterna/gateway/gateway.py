@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from starlette.requests import HTTPConnection
 
+from sterna.gateway.json_body import Bodies, BodyLimits
 from sterna.gateway.metrics import Metrics
 from sterna.gateway.replies import RefusedRequest, later, unauthorized
 from sterna.gateway.tokens import ANYBODY, Reader, Tickets, Verifier, Verifying
@@ -27,6 +28,7 @@ class ServeOptions:
         heartbeat: seconds after which a stream without news is sent a sign of life.
         patience: seconds after which a client that takes nothing is closed.
         headers: seconds within which a request's headers have to be here.
+        body: seconds within which a body of JSON has to be here.
         origins: pages of these origins may ask.
         grace: seconds that streams have to end when the gateway does.
     """
@@ -37,6 +39,7 @@ class ServeOptions:
     heartbeat: float = 15.0
     patience: float = 60.0
     headers: float = 10.0
+    body: float = 20.0
     origins: tuple[str, ...] = ()
     grace: float = 10.0
 
@@ -56,10 +59,12 @@ class Gateway:
     verify: Verifier | None = field(default=None, repr=False)
     metrics: Metrics = field(default_factory=Metrics)
     tickets: Tickets = field(default_factory=Tickets)
+    bodies: Bodies = field(init=False, repr=False)
     _streams: int = 0
     _verifying: Verifying | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self.bodies = Bodies(BodyLimits(seconds=self.options.body))
         self._verifying = Verifying(self.verify) if self.verify is not None else None
 
     async def reader(self, request: HTTPConnection, *, ticket: bool = False) -> Reader:

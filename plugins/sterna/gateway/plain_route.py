@@ -5,20 +5,15 @@ What FastAPI does between a request and its endpoint, for any endpoint there mig
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi.routing import APIRoute
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import request_response
 
-from sterna.gateway.replies import RefusedRequest
-
-LARGEST_BODY = 16 * 1024 * 1024
-"""Bytes: a thousand keys of a thousand letters each, however JSON spells them."""
-_UNCLEAR = "the request can't be understood"
+from sterna.gateway.replies import GONE
 
 
 class PlainRoute(APIRoute):
@@ -33,7 +28,10 @@ class PlainRoute(APIRoute):
                 given["as_of"] = request.query_params.get("as_of", "")
             await self.admit(request)
             if request.method == "POST":
-                given["asked"] = await read_object(request)
+                try:
+                    given["asked"] = await self.read(request)
+                except ClientDisconnect:
+                    return Response(status_code=GONE)
             answer: Response = await endpoint(request, **given)
             return answer
 
@@ -42,41 +40,26 @@ class PlainRoute(APIRoute):
     async def admit(self, request: Request) -> None:
         """Refuse who may not ask, before anything of a body is read."""
 
+    async def read(self, request: Request) -> dict[str, Any]:
+        """Return the request's body."""
+        raise NotImplementedError
 
-def admitting(admit: Callable[[Request], Awaitable[object]]) -> type[PlainRoute]:
+
+def admitting(
+    admit: Callable[[Request], Awaitable[object]], read: Callable[[Request], Awaitable[dict[str, Any]]]
+) -> type[PlainRoute]:
     """Return the class of routes that ask somebody before they read a request's body.
 
     Args:
         admit: raises `RefusedRequest` for who may not ask.
+        read: returns the body.
     """
 
     class Admitting(PlainRoute):
         async def admit(self, request: Request) -> None:
             await admit(request)
 
+        async def read(self, request: Request) -> dict[str, Any]:
+            return await read(request)
+
     return Admitting
-
-
-async def read_object(request: Request) -> dict[str, Any]:
-    """Return a request's body, an object of JSON.
-
-    Raises:
-        RefusedRequest: it is something else, or too large.
-    """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if not (kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))):
-        raise RefusedRequest(400, _UNCLEAR)
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > LARGEST_BODY:
-            said = f"the body has more than {LARGEST_BODY:,} bytes"
-            raise RefusedRequest(413, said, {"Connection": "close"}, detail=said)
-        parts.append(part)
-    try:
-        found = json.loads(b"".join(parts))
-    except (ValueError, RecursionError):
-        raise RefusedRequest(400, _UNCLEAR) from None
-    if not isinstance(found, dict):
-        raise RefusedRequest(400, _UNCLEAR)
-    return found

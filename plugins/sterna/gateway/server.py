@@ -41,9 +41,9 @@ _LOOKED_THROUGH = 20_000  # commits that a cursor may be behind
 class GatewayServer(uvicorn.Server):
     """A server that tells its clients to come back, and ends queries, before it waits for answers to end."""
 
-    def __init__(self, config: uvicorn.Config, rooms: Rooms) -> None:
+    def __init__(self, config: uvicorn.Config, gateway: Gateway, rooms: Rooms) -> None:
         super().__init__(config)
-        self.rooms = rooms
+        self.gateway, self.rooms = gateway, rooms
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End in order."""
@@ -53,6 +53,7 @@ class GatewayServer(uvicorn.Server):
             self.rooms.tail.stop()
             await asyncio.sleep(_FAREWELL_SECONDS)
         await super().shutdown(sockets)
+        self.gateway.bodies.close()
 
 
 def make_server(
@@ -102,7 +103,7 @@ def make_server(
         IngestRoom(open_ingest(context, services)) if "ingest" in names else None,
         open_features(context, services.features, run_query) if services.features and "features" in names else None,
     )
-    return GatewayServer(_config(create_app(gateway, rooms), options), rooms)
+    return GatewayServer(_config(create_app(gateway, rooms), options), gateway, rooms)
 
 
 def _names(services: Services, region: str, only: Collection[str] | None) -> Collection[str]:

@@ -32,6 +32,7 @@ GROUPS: dict[str, Sequence[str]] = {
         "integration/cdc/",
         "integration/ingest/test_worker.py",
         "integration/ingest/test_adding.py",
+        "integration/test_written_2026_11_spark.py",
     ),
     "demo": ("integration/demo/",),
     "airflow": (

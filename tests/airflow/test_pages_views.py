@@ -137,7 +137,7 @@ STATUS = {
     "stored": {"evidence": {"files": 1, "bytes": 2048}, "garbage": {"files": 1, "bytes": 5 << 20}},
     "transit": [{"held": {"key": "ns.huge"}, "lag_seconds": 60.0, "bytes_left": 7 << 30, "under_way": True}],
     "held": [
-        {"held": {"key": f"ns.t{at}", "since": "", "reason": ODD, "file": "s3://x"}, "do": "wait"} for at in range(25)
+        {"held": {"key": f"ns.t{at}", "since": "", "kind": "Unsupported", "reason": ODD, "file": "s3://x"}, "do": "wait"} for at in range(25)
     ],
     "unseen": ["the store of us"],
     "day": [],
@@ -167,6 +167,15 @@ def test_a_region_that_is_cut_off_and_being_seeded_says_all_it_knows(page: Page)
     expect(card.get_by_text("and 5 more")).to_be_visible()
     page.set_viewport_size({"width": 400, "height": 800})
     assert fits(page)
+
+
+def test_a_region_that_was_never_started_is_not_well(page: Page) -> None:
+    fresh = {"cut_off": "", "unread_held": "", "alarms": [], "held": [], "unseen": [], "transit": [], "stored": None}
+    answer(page, "**/api/regions/eu", {**STATUS, **fresh, "last_run": "", "last_commit": ""})
+    page.goto("/")
+    card = page.get_by_role("region", name="eu")
+    expect(card.locator(".badge").filter(has_text="not started")).to_be_visible()
+    expect(card.locator(".badge.green")).to_have_count(0)
 
 
 def test_regions_that_cannot_be_listed(page: Page) -> None:

@@ -66,7 +66,7 @@ function drawn(name, own, card) {
         [t("seenFrom"), card.watermark ? card.seen_from : ""]])];
   }
   const red = card.alarms.length > 0;
-  const mark = red ? badge("red", t("needsYou")) : card.held.length ? badge("calm", t("someHeld")) : badge("green", t("well"));
+  const mark = red ? badge("red", t("needsYou")) : card.held.length ? badge("calm", t("someHeld")) : card.last_run ? badge("green", t("well")) : badge("calm", t("notStarted"));
   const bound = card.cut_off ? t("atMost") : "";
   return [title(name, own, mark),
     el("p", { class: "big" }, `${bound}${seconds(card.lag_seconds)}`, el("small", {}, ` ${t("lagNow")}`)),

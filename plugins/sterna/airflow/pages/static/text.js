@@ -3,7 +3,7 @@ const SAID = {
   skip: ["Skip to the content", "跳到内容"],
   regions: ["Regions", "区域"], tables: ["Tables", "表"], runs: ["Runs", "运行"], events: ["Events", "事件"], ingest: ["Ingest", "接入"], inspector: ["Inspector", "检查器"],
   loading: ["Loading…", "加载中…"], unknown: ["unknown", "未知"], never: ["never", "从未"], none: ["none", "无"], all: ["all", "全部"],
-  thisRegion: ["this region", "本区域"], noAnswer: ["no answer", "无响应"], dark: ["dark", "无法访问"], needsYou: ["needs a person", "需要处理"], someHeld: ["tables held", "有表被暂停"], well: ["well", "正常"],
+  thisRegion: ["this region", "本区域"], noAnswer: ["no answer", "无响应"], dark: ["dark", "无法访问"], needsYou: ["needs a person", "需要处理"], someHeld: ["tables held", "有表被暂停"], well: ["well", "正常"], notStarted: ["not started", "尚未启动"],
   atMost: ["at most ", "最多 "], lagNow: ["lag now", "当前延迟"], lagDay: ["Lag over the last day, at most {most}", "最近一天的延迟,最多 {most}"], lagDayNone: ["No commit in the last day", "最近一天没有提交"],
   watermark: ["watermark", "水位"], seeding: ["being seeded", "正在初始化"], mainAt: ["main at", "main 位于"], primary: ["primary", "主区域"], sharedCatalog: ["one shared catalog", "共享目录"], reign: ["{primary}, epoch {epoch}", "{primary},纪元 {epoch}"],
   lastCommit: ["last commit", "最近提交"], lastRun: ["last run", "最近运行"], connection: ["connection", "连接"], connected: ["reaches the primary", "可访问主区域"], cutOff: ["cut off", "已断开"], seenFrom: ["seen from", "观察自"],

@@ -137,7 +137,11 @@ STATUS = {
     "stored": {"evidence": {"files": 1, "bytes": 2048}, "garbage": {"files": 1, "bytes": 5 << 20}},
     "transit": [{"held": {"key": "ns.huge"}, "lag_seconds": 60.0, "bytes_left": 7 << 30, "under_way": True}],
     "held": [
-        {"held": {"key": f"ns.t{at}", "since": "", "kind": "Unsupported", "reason": ODD, "file": "s3://x"}, "do": "wait"} for at in range(25)
+        {
+            "held": {"key": f"ns.t{at}", "since": "", "kind": "Unsupported", "reason": ODD, "file": "s3://x"},
+            "do": "wait",
+        }
+        for at in range(25)
     ],
     "unseen": ["the store of us"],
     "day": [],

@@ -14,7 +14,8 @@ from sterna.cdc.values import DELETED, UPDATED
 from sterna.edges.stores.objects import Objects
 from sterna.errors import BadDrop, UnfitSource
 from sterna.flows.shop import quoted
-from sterna.ingest.columns import Column, arrow_type, evolution
+from sterna.ingest.column_types import arrow_type
+from sterna.ingest.columns import Column, evolution
 from sterna.ingest.near import NearCatalog
 from sterna.wap.decide import is_staged
 from sterna.wap.protocol import Look, Outcome, put

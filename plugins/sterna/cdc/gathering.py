@@ -15,7 +15,8 @@ from sterna.cdc.journal import File
 from sterna.cdc.layouts import changed, refuse_untold
 from sterna.cdc.values import SourceColumn, absent_columns, columns_of_schema, is_filler, read_row
 from sterna.errors import BadDrop, NeedsResync, SternaError, UnfitSource
-from sterna.ingest.columns import Column, arrow_type, evolution
+from sterna.ingest.column_types import arrow_type
+from sterna.ingest.columns import Column, evolution
 
 if TYPE_CHECKING:
     import pyarrow as pa

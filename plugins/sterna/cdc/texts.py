@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from sterna.cdc.verbatim import ARRAY, NAME, SCALE, SIZE, TYPE
-from sterna.ingest.columns import Type
+from sterna.ingest.column_types import Type
 
 SETTINGS: Final[Mapping[str, str]] = {
     "DateStyle": "ISO,MDY",

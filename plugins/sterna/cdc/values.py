@@ -13,7 +13,8 @@ from typing import Any
 from sterna.cdc.texts import text_of_column
 from sterna.cdc.verbatim import TYPE
 from sterna.errors import UnfitSource
-from sterna.ingest.columns import Column, Type
+from sterna.ingest.column_types import Type
+from sterna.ingest.columns import Column
 
 UPDATED, DELETED = "last_updated_ts", "is_deleted"
 """Columns that sterna adds: when the source committed the row's last change, and whether it was deleted there."""

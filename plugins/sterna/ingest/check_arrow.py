@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from sterna.errors import BadDrop, DropOverLimit, printable
+from sterna.ingest.columns import columns_brought
 from sterna.services.ingest import TenantLimits
 
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
-_PLAIN = (
-    "boolean", "integer", "floating", "decimal", "string", "large_string", "binary", "large_binary", "date", "time",
-    "timestamp",
-)  # fmt: skip
+_OVERLAPPING = ("string_view", "binary_view", "list_view", "large_list_view", "run_end_encoded", "dictionary")
 
 
 def check_arrow(path: Path, limits: TenantLimits) -> int:
@@ -60,6 +58,7 @@ def _rows(source: Any, limits: TenantLimits) -> int:
     with ipc.open_stream(source) as reader:
         for field in reader.schema:
             _check_type(field.name, field.type, limits.depth)
+        columns_brought(reader.schema)
         for batch in reader:
             rows += batch.num_rows
             if rows > limits.rows:
@@ -98,30 +97,17 @@ def _check_type(name: str, type: Any, left: int, *, top: bool = True) -> None:
 
     if left <= 0:
         raise DropOverLimit(f"column {name!r} is nested too deeply (limits.depth)")
-    if any(getattr(pa.types, f"is_{kind}")(type) for kind in _PLAIN):
-        return
-    if top and pa.types.is_null(type):
-        return
-    if top and pa.types.is_dictionary(type):
-        return _check_type(name, type.value_type, left, top=False)
-    if pa.types.is_fixed_size_binary(type) and type.byte_width > 0:
-        return
-    for inner in _inner(name, type):
+    if top and (pa.types.is_null(type) or pa.types.is_dictionary(type)):
+        return None if pa.types.is_null(type) else _check_type(name, type.value_type, left, top=False)
+    # Values of these may lie over one another, or take no bytes: a few bytes become anything.
+    if any(getattr(pa.types, f"is_{kind}")(type) for kind in _OVERLAPPING):
+        raise BadDrop(f"column {name!r} has a type that no table has in a stream: {printable(str(type), 100)}")
+    for inner in _inner(type):
         _check_type(name, inner, left - 1, top=False)
 
 
-def _inner(name: str, type: Any) -> list[Any]:
-    import pyarrow as pa
-
-    if pa.types.is_struct(type) and type.num_fields:
-        return [type.field(number).type for number in range(type.num_fields)]
-    if pa.types.is_map(type):
-        return [type.key_type, type.item_type]
-    if pa.types.is_list(type) or pa.types.is_large_list(type):
-        return [type.value_type]
-    if pa.types.is_fixed_size_list(type) and type.list_size > 0:
-        return [type.value_type]
-    raise BadDrop(f"column {name!r} has a type that no table has: {printable(str(type), 100)}")
+def _inner(type: Any) -> list[Any]:
+    return [type.field(number).type for number in range(type.num_fields)]
 
 
 def _refuse_compressed(message: Any) -> None:

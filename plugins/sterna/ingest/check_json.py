@@ -24,7 +24,7 @@ def check_json(path: Path, limits: TenantLimits) -> int:
     with path.open("rb") as file:
         while line := _line(file, limits, number := number + 1):
             text = _text(line, number)
-            if not text.strip():
+            if not text.strip(" \t"):
                 continue
             check_line(text, limits, number)
             rows += 1

@@ -8,6 +8,7 @@ from typing import Any
 
 from sterna.errors import BadDrop, DropOverLimit, printable
 from sterna.ingest.check_apart import check_apart
+from sterna.ingest.columns import columns_brought
 from sterna.services.ingest import TenantLimits
 
 _MAGIC = b"PAR1"
@@ -40,7 +41,7 @@ def check_footer(path: Path, limits: TenantLimits) -> int:
     """
     size = path.stat().st_size
     footer = _footer(path, size)
-    metadata = _metadata(path, limits)
+    metadata, schema = _opened(path, limits)
     if metadata.num_rows > limits.rows:
         raise DropOverLimit(f"{metadata.num_rows} rows, {limits.rows} are allowed (limits.rows)")
     if not metadata.num_rows:
@@ -52,6 +53,7 @@ def check_footer(path: Path, limits: TenantLimits) -> int:
         raise DropOverLimit(
             f"it says that it becomes {whole} bytes, {limits.ratio} times its {size} are allowed (limits.ratio)"
         )
+    columns_brought(schema, metadata.schema)
     return int(metadata.num_rows)
 
 
@@ -72,7 +74,7 @@ def _footer(path: Path, size: int) -> int:
     return length
 
 
-def _metadata(path: Path, limits: TenantLimits) -> Any:
+def _opened(path: Path, limits: TenantLimits) -> tuple[Any, Any]:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -80,8 +82,7 @@ def _metadata(path: Path, limits: TenantLimits) -> Any:
         with parquet.ParquetFile(
             path, thrift_string_size_limit=limits.footer, thrift_container_size_limit=limits.footer
         ) as file:
-            _ = file.schema_arrow  # types that nobody can read are told here
-            return file.metadata
+            return file.metadata, file.schema_arrow  # types that nobody can read are told here
     except (pa.ArrowException, OSError, ValueError) as error:
         raise BadDrop(f"the footer of the Parquet file can't be read: {printable(str(error), 200)}") from None
 

@@ -255,7 +255,7 @@ class Consolidation:
         for _ in range(_READINGS):
             rows = self._gather(catalog.columns(look))
             more = rows.report.evolution
-            if more.add or more.widen:
+            if more:
                 catalog.evolve(key, more)
                 look = self._table.look()
             columns = catalog.columns(look)
@@ -278,7 +278,7 @@ class Consolidation:
             raise BatchRejected("rejected before", table=self.batch.lane.table)
         rules = self._rule().audit
         if rules:
-            audit(self._table.rows(look, snapshot), rules, self.batch.lane.table)
+            audit(self._shop.catalog.rows(self._table, look, snapshot), rules, self.batch.lane.table)
         self._shop.queue.renew(self.batch.id, self._worker, LEASE)
 
     def _gather(self, columns: Any) -> Rows:

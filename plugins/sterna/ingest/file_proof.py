@@ -16,7 +16,8 @@ from sterna.edges.stores.objects import Objects
 from sterna.edges.stores.ranges import ObjectReader
 from sterna.errors import BadDrop, ObjectMissing, SternaError, Unsupported, printable
 from sterna.ingest.check_parquet import whole_size
-from sterna.ingest.columns import Type, decimal, word
+from sterna.ingest.column_types import Type, decimal
+from sterna.ingest.columns import word
 from sterna.ingest.partition_values import NULL, is_ordered, partition_text
 
 if TYPE_CHECKING:

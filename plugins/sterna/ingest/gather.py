@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from sterna.edges.stores.objects import Objects
 from sterna.edges.stores.writing import read_file, write_file
-from sterna.errors import BatchRejected, ObjectMissing
+from sterna.errors import BadDrop, BatchRejected, ObjectMissing
+from sterna.ingest.arrow_rows import exact
 from sterna.ingest.batch_file import BatchFile
+from sterna.ingest.column_types import arrow_type
 from sterna.ingest.columns import MOST_COLUMNS, Column
 from sterna.ingest.model import Batch, Drop
 from sterna.ingest.places import DEAD_LETTERS, table_folder
@@ -47,19 +49,16 @@ class Rows:
         """
         import pyarrow as pa
 
-        from sterna.ingest.columns import arrow_type
-
-        schema = pa.schema([pa.field(column.name, arrow_type(column.type)) for column in columns])
         with pa.memory_map(str(self.path)) as source:
             file = pa.ipc.open_file(source)
             held: list[pa.RecordBatch] = []
             for number in range(file.num_record_batches):
                 held.append(file.get_batch(number))
                 if sum(batch.nbytes for batch in held) >= SLICE:
-                    yield _as(pa.Table.from_batches(held), schema)
+                    yield _as(pa.Table.from_batches(held), columns)
                     held = []
             if held or not file.num_record_batches:
-                yield _as(pa.Table.from_batches(held, file.schema), schema)
+                yield _as(pa.Table.from_batches(held, file.schema), columns)
 
 
 @contextmanager
@@ -86,14 +85,29 @@ def gathered(
         most: columns that the table may get.
 
     Raises:
+        BatchRejected: the table has a column that ingestion can't write.
         ObjectMissing, StoreUnreachable, StoreDenied: a drop can't be fetched now.
         EngineError: the process that reads failed.
     """
+    refuse_unwritable(batch.lane.table, columns)
     with tempfile.TemporaryDirectory(prefix="sterna-batch-") as name:
         folder = Path(name)
         files = tuple(_fetched(objects, drop, folder, batch.attempts) for drop in drops)
         report = read_apart(ReadJob(tuple(columns), evolve, longest, files, most), folder, limits)
         yield Rows(report, folder / GOOD)
+
+
+def refuse_unwritable(table: str, columns: Sequence[Column]) -> None:
+    """See that ingestion can write each column of a table: whether time cures it or not, no other batch waits for it.
+
+    Raises:
+        BatchRejected: one has a type that Spark lacks, or that this sterna doesn't have yet.
+    """
+    for column in columns:
+        try:
+            arrow_type(column.type, column.name)
+        except BadDrop as error:
+            raise BatchRejected(error.message, table=table, hint="replay the batch when the table has none") from None
 
 
 def keep_dead(objects: Objects, inbox: str, batch: Batch, rows: Rows, most: int | None) -> None:
@@ -162,12 +176,15 @@ def _fetched(objects: Objects, drop: Drop, folder: Path, attempts: int) -> DropF
     return DropFile(drop.id, str(path), drop.format.value, drop.rows, error)
 
 
-def _as(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def _as(rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
+    """Return rows with a table's columns; fields inside of them may stand in another order there."""
     import pyarrow as pa
 
-    there = set(rows.schema.names)
-    columns = [
-        rows.column(field.name).cast(field.type) if field.name in there else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
+    rows = rows.combine_chunks()
+    arrays = []
+    for column in columns:
+        at = rows.schema.get_field_index(column.name)
+        chunks = rows.column(at).chunks if at >= 0 else [pa.nulls(rows.num_rows)]
+        values = [exact(chunk, column.type, column.name)[0] for chunk in chunks]
+        arrays.append(pa.chunked_array(values, arrow_type(column.type, column.name)))
+    return pa.Table.from_arrays(arrays, names=[column.name for column in columns])

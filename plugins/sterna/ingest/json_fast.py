@@ -3,9 +3,9 @@
 Why it is the same. Each line begins with `{` and ends with `}`, so no value goes over the end of a line: within one no
 `}` is followed by `{`. There are as many rows as lines, so there is one on each. Arrow refuses names that stand twice,
 names that no column has, NaN, halves of surrogate pairs, and values of another type or beyond their column's range. It
-doesn't look at UTF-8, takes what is beyond a double for infinite, and keeps the sign of `-0`, which is a whole number:
-all are looked at here. Both round a number to the nearest double once. Where anything is refused, row by row tells
-which row is bad.
+doesn't look at UTF-8, takes what is beyond a double for infinite and a whole number for the nearest double, and keeps
+the sign of `-0`, which is a whole number: all are looked at here. Both round a fraction to the nearest double once.
+Where anything is refused, row by row tells which row is bad.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sterna.ingest.columns import Column, arrow_type
+from sterna.ingest.column_types import arrow_type
+from sterna.ingest.columns import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 # A float would be rounded twice, row by row. Of others what a text may be is not Arrow's to say.
 _TYPES = frozenset({"boolean", "int", "long", "double", "string"})
 _MOST = 1 << 30
+_WHOLE_NUMBERS = float(1 << 53)  # up to which a double holds each
 
 
 def fast_rows(path: Path, columns: Sequence[Column], longest: int) -> pa.Table | None:
@@ -31,7 +33,7 @@ def fast_rows(path: Path, columns: Sequence[Column], longest: int) -> pa.Table |
     Args:
         path: the file.
         columns: a table's.
-        longest: letters of one text.
+        longest: bytes of one text.
     """
     import pyarrow as pa
     from pyarrow import json
@@ -59,8 +61,9 @@ def _plain_doubles(values: pa.ChunkedArray) -> bool:
     from pyarrow import compute
 
     negative = compute.equal(compute.divide(1.0, values), -inf)
-    finite = compute.all(compute.is_finite(values), min_count=0).as_py()
-    return bool(finite) and not compute.any(negative, min_count=0).as_py()
+    # A whole number beyond is held by some doubles alone: this one may not be what stood there.
+    held = compute.all(compute.less(compute.abs(values), _WHOLE_NUMBERS), min_count=0).as_py()
+    return bool(held) and not compute.any(negative, min_count=0).as_py()
 
 
 def _lines(data: bytes) -> int | None:
@@ -81,7 +84,7 @@ def _fits(rows: pa.Table, columns: Sequence[Column], longest: int) -> bool:
         if column.type == "double" and not _plain_doubles(values):
             return False
         if column.type == "string":
-            most = compute.max(compute.utf8_length(values)).as_py()
+            most = compute.max(compute.binary_length(values)).as_py()
             if most is not None and most > longest:
                 return False
     return True

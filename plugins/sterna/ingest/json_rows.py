@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import uuid
+import struct
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, date, datetime
 from decimal import Context, Decimal, InvalidOperation
-from math import inf
+from math import inf, nextafter
 from typing import Any
 
-from sterna.ingest.columns import Column, Type, decimal
+from sterna.ingest import strict_texts as texts
+from sterna.ingest.column_types import Type, decimal, fixed
+from sterna.ingest.columns import Column
 
 _BITS = {"int": 31, "long": 63}
 _LARGEST = {"float": 3.4028234663852886e38, "double": 1.7976931348623157e308}
 _DIGITS = Context(prec=80)  # a decimal has 38, and Python's own context 28
+BLANK = b" \t\r\n"
+"""What JSON takes for space: a line of nothing else is no row."""
 Converter = Callable[[Any], Any]
 
 
 class BadValue(ValueError):
-    """A value that its column doesn't take; the text says why, and shows nothing of it."""
+    """A value that its column doesn't take.
+
+    Args:
+        text: why; it shows nothing of the value.
+        path: of the field that has it, from the value down; "": the value itself.
+    """
+
+    def __init__(self, text: str, path: str = "") -> None:
+        super().__init__(text)
+        self.path = path
+
+    def inside(self, name: str) -> BadValue:
+        """Return the same of the value that this one is a field of."""
+        return BadValue(str(self), f"{name}.{self.path}" if self.path else name)
 
 
 def parse_line(line: bytes) -> dict[str, Any]:
@@ -30,7 +45,9 @@ def parse_line(line: bytes) -> dict[str, Any]:
         BadValue: it is no JSON object, or names a column twice.
     """
     try:
-        row = json.loads(line, parse_float=Decimal, parse_constant=_refuse_constant, object_pairs_hook=_once)
+        # Decoded here: of bytes, `json` guesses the encoding.
+        text = line.decode("utf-8")
+        row = json.loads(text, parse_float=Decimal, parse_constant=_refuse_constant, object_pairs_hook=_once)
     except BadValue:
         raise
     except InvalidOperation:
@@ -51,27 +68,110 @@ def brought(rows: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
     return tuple(Column(name, type) for name, type in found.items() if type is not None)
 
 
+def size(value: Any) -> int:
+    """Return how many bytes of texts a value of a column has, those inside of it counted."""
+    if isinstance(value, str | bytes):
+        return len(value.encode()) if isinstance(value, str) else len(value)
+    if isinstance(value, dict):
+        return sum(map(size, value.values()))
+    return sum(map(size, value)) if isinstance(value, list | tuple) else 1
+
+
 def converter(type: Type) -> Converter:
-    """Return what makes a column's value of one from JSON, raising BadValue; None is none."""
+    """Return what reads a column's value from one of JSON, raising BadValue; None is none."""
     if isinstance(type, str):
-        sizes = decimal(type)
-        inner = (lambda value: _decimal(value, *sizes)) if sizes else _PLAIN.get(type, _no_column)
+        inner = _word(type)
     elif type["type"] == "list":
-        element = converter(type["element"])
-        inner = lambda value: [element(each) for each in _is(value, list)]  # noqa: E731
+        inner = _list(type)
     elif type["type"] == "map":
-        item = converter(type["value"])
-        inner = lambda value: [(key, item(each)) for key, each in _is(value, dict).items()]  # noqa: E731
+        inner = _map(type)
     else:
-        fields = {field["name"]: converter(field["type"]) for field in type["fields"]}
-        inner = lambda value: _struct(_is(value, dict), fields)  # noqa: E731
+        inner = _struct(type)
     return lambda value: None if value is None else inner(value)
 
 
-def _struct(value: Mapping[str, Any], fields: Mapping[str, Converter]) -> dict[str, Any]:
-    if more := sorted(set(value) - set(fields)):
-        raise BadValue(f"there is no field {more[0][:50]!r}")
-    return {name: field(value.get(name)) for name, field in fields.items()}
+def _word(type: str) -> Converter:
+    if sizes := decimal(type):
+        return lambda value: _decimal(value, *sizes)
+    if length := fixed(type):
+        return lambda value: _fixed(value, length)
+    return _PLAIN.get(type, _no_column)
+
+
+def _list(type: Mapping[str, Any]) -> Converter:
+    element = _field("element", type["element"], required=bool(type.get("element-required")))
+    return lambda value: [element(each) for each in _is(value, list)]
+
+
+def _map(type: Mapping[str, Any]) -> Converter:
+    key, item = _key(type["key"]), _field("value", type["value"], required=bool(type.get("value-required")))
+
+    def take(value: Any) -> list[tuple[Any, Any]]:
+        pairs = [(key(name), item(each)) for name, each in _is(value, dict).items()]
+        if len({name for name, _ in pairs}) != len(pairs):
+            raise BadValue("a key stands twice in a map", "key")
+        return pairs
+
+    return take
+
+
+def _key(type: Type) -> Converter:
+    """Return what reads a map's key, which is a text in JSON."""
+    if not isinstance(type, str):
+        return _no_column
+    take = _word(type)
+    if type in ("int", "long", "float", "double", "boolean"):
+        take = lambda name: _word(type)(_scalar(name))  # noqa: E731
+
+    def read(name: Any) -> Any:
+        try:
+            return take(name)
+        except BadValue as error:
+            raise error.inside("key") from None
+
+    return read
+
+
+def _scalar(name: str) -> Any:
+    """Return what a text would be without its quotes: a number or a boolean."""
+    if name in ("true", "false"):
+        return name == "true"
+    try:
+        return texts.read_whole(name) if name.lstrip("-").isdigit() else texts.read_decimal(name)
+    except texts.NoValue as error:
+        raise BadValue(str(error)) from None
+
+
+def _field(name: str, type: Type, *, required: bool) -> Converter:
+    """Return what reads a field of a value, naming it where it is wrong."""
+    take = converter(type)
+
+    def read(value: Any) -> Any:
+        try:
+            result = take(value)
+        except BadValue as error:
+            raise error.inside(name) from None
+        if result is None and required:
+            raise BadValue("no value, and there has to be one", name)
+        return result
+
+    return read
+
+
+def _struct(type: Mapping[str, Any]) -> Converter:
+    fields = {
+        field["name"]: _field(field["name"], field["type"], required=bool(field.get("required")))
+        for field in type["fields"]
+    }
+
+    def take(value: Any) -> dict[str, Any]:
+        row = _is(value, dict)
+        for name in sorted(set(row) - set(fields)):
+            if row[name] not in (None, [], {}):
+                raise BadValue("the table has no such column", name[:100])
+        return {name: read(row.get(name)) for name, read in fields.items()}
+
+    return take
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -101,65 +201,83 @@ def _whole(bits: int) -> Converter:
     return take
 
 
-def _real(kind: str, largest: float) -> Converter:
+def _real(kind: str, nearest: Callable[[int | Decimal], float]) -> Converter:
     def take(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | Decimal):
             raise BadValue(f"expected a number, not {type(value).__name__}")
-        try:
-            number = float(value)
-        except OverflowError:
-            number = inf
-        if abs(number) > largest:  # a decimal beyond it becomes infinite without a word
+        number = nearest(value)
+        if abs(number) > _LARGEST[kind]:  # a decimal beyond it becomes infinite without a word
             raise BadValue(f"a number beyond a {kind}'s range")
+        # A fraction is read as the nearest there is, as by each reader of JSON. A whole number is meant as it stands.
+        if isinstance(value, int) and number != value:
+            raise BadValue(f"a whole number that a {kind} doesn't hold")
         return number
 
     return take
+
+
+def _nearest_double(value: int | Decimal) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return inf
+
+
+def _nearest_float(value: int | Decimal) -> float:
+    """Return the nearest number of 32 bits: rounded once, not to 64 bits before."""
+    double = _nearest_double(value)
+    if abs(double) > _LARGEST["float"]:
+        return double
+    single = _single(double)
+    if single == double or double == value:
+        return single
+    # Half between two of them by 64 bits alone: the value itself says which is nearer.
+    return _single(nextafter(double, inf if value > Decimal(double) else -inf)) if _is_half(double, single) else single
+
+
+def _is_half(double: float, single: float) -> bool:
+    other = double + (double - single)
+    return _single(other) == other and other != single
+
+
+def _single(number: float) -> float:
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", number))[0])
+    except OverflowError:
+        return inf if number > 0 else -inf
 
 
 def _decimal(value: Any, precision: int, scale: int) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
         raise BadValue(f"expected a number, not {type(value).__name__}")
     try:
-        number = Decimal(value)
-        exact = number.is_finite() and number == number.quantize(Decimal(1).scaleb(-scale), context=_DIGITS)
-    except InvalidOperation:
+        number = texts.read_decimal(value) if isinstance(value, str) else Decimal(value)
+        exact = number == number.quantize(Decimal(1).scaleb(-scale), context=_DIGITS)
+    except (InvalidOperation, texts.NoValue):
         exact = False
     if not exact or (number and number.adjusted() >= precision - scale):
         raise BadValue(f"no decimal of {precision} digits, {scale} of them after the point")
     return number
 
 
-def _date(value: Any) -> date:
-    try:
-        return date.fromisoformat(_is(value, str))
-    except ValueError as error:
-        raise error if isinstance(error, BadValue) else BadValue("no date such as 2026-11-23") from None
+def _of_text(read: Callable[[str], Any]) -> Converter:
+    def take(value: Any) -> Any:
+        try:
+            return read(_is(value, str))
+        except texts.NoValue as error:
+            raise BadValue(str(error)) from None
+
+    return take
 
 
-def _timestamp(value: Any, *, zoned: bool) -> datetime:
-    try:
-        moment = datetime.fromisoformat(_is(value, str))
-        if moment.tzinfo is not None:
-            moment = moment.astimezone(UTC)  # which one at either end of time doesn't have
-    except (ValueError, OverflowError) as error:
-        raise error if isinstance(error, BadValue) else BadValue("no time such as 2026-11-23T10:00:00") from None
-    if zoned != (moment.tzinfo is not None):
-        raise BadValue("a time needs its offset here" if zoned else "a time has no offset here")
-    return moment
+_binary = _of_text(texts.read_base64)
 
 
-def _uuid(value: Any) -> str:
-    try:
-        return str(uuid.UUID(_is(value, str)))
-    except ValueError as error:
-        raise error if isinstance(error, BadValue) else BadValue("no UUID") from None
-
-
-def _binary(value: Any) -> bytes:
-    try:
-        return base64.b64decode(_is(value, str), validate=True)
-    except ValueError as error:
-        raise error if isinstance(error, BadValue) else BadValue("no base64") from None
+def _fixed(value: Any, length: int) -> bytes:
+    data: bytes = _binary(value)
+    if len(data) != length:
+        raise BadValue(f"{len(data)} bytes, and the column takes {length}")
+    return data
 
 
 def _text(value: Any) -> str:
@@ -179,13 +297,14 @@ _PLAIN: dict[str, Converter] = {
     "boolean": lambda value: _is(value, bool),
     "int": _whole(_BITS["int"]),
     "long": _whole(_BITS["long"]),
-    "float": _real("float", _LARGEST["float"]),
-    "double": _real("double", _LARGEST["double"]),
+    "float": _real("float", _nearest_float),
+    "double": _real("double", _nearest_double),
     "string": _text,
-    "date": _date,
-    "timestamp": lambda value: _timestamp(value, zoned=False),
-    "timestamptz": lambda value: _timestamp(value, zoned=True),
-    "uuid": _uuid,
+    "date": _of_text(texts.read_date),
+    "time": _of_text(texts.read_time),
+    "timestamp": _of_text(lambda text: texts.read_timestamp(text, zoned=False)),
+    "timestamptz": _of_text(lambda text: texts.read_timestamp(text, zoned=True)),
+    "uuid": _of_text(texts.read_uuid),
     "binary": _binary,
 }
 

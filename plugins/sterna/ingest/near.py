@@ -8,21 +8,27 @@ written by Spark's own writer for Iceberg, without a commit: to a table in memor
 from __future__ import annotations
 
 import json
+import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sterna.edges.spark.main_tables import show_in_sql
 from sterna.edges.spark.start import failures, summary
+from sterna.edges.stores.writing import read_file, write_file
 from sterna.errors import EngineError, TableMoved
-from sterna.ingest.columns import Column, Evolution, Type, columns_of, decimal
+from sterna.ingest.column_types import Type, decimal
+from sterna.ingest.columns import Column, Evolution, Inner, columns_of, type_at
+from sterna.ingest.time_columns import as_longs, as_times, time_ids, with_longs
 from sterna.registry.credential import fileio_properties
 from sterna.wap.protocol import Look
 from sterna.wap.spark import JavaBase, SparkTable, java_errors, jvm, require_jvm
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from sterna.replica.region import RegionContext
 
@@ -101,17 +107,17 @@ class NearCatalog:
 
         A column that two regions add at once has one id: the second commit is refused, and looks again.
         """
-        identifier, types = self._identifier(key), jvm(self.spark).org.apache.iceberg
+        identifier = self._identifier(key)
         for _ in range(10):
             table = self._catalog.loadTable(identifier)
-            there = {column.name: column for column in columns_of(self._metadata(table))}
-            update, wanted = table.updateSchema(), 0
-            for column in more.add:
-                if column.name not in there:
-                    update, wanted = update.addColumn(column.name, self._type(types, column.type)), wanted + 1
-            for column in more.widen:
-                if there[column.name].type != column.type:
-                    update, wanted = update.updateColumn(column.name, self._type(types, column.type)), wanted + 1
+            there = columns_of(self._metadata(table))
+            update = table.updateSchema()
+            wanted = [
+                *self._add(update, there, [Inner((column.name,), column.type) for column in more.add]),
+                *self._add(update, there, more.inner),
+                *self._widen(update, there, [Inner((column.name,), column.type, True) for column in more.widen]),
+                *self._widen(update, there, more.inner),
+            ]
             try:
                 if wanted:
                     with java_errors(key):
@@ -121,11 +127,26 @@ class NearCatalog:
                 continue
         raise TableMoved("the schema was changed by others each time", table=key)
 
+    def _add(self, update: Any, there: Sequence[Column], fields: Sequence[Inner]) -> list[Inner]:
+        missing = [field for field in fields if not field.widen and type_at(there, field.path) is None]
+        for field in missing:
+            type = self._type(field.type)
+            if len(field.path) == 1:
+                update.addColumn(field.path[0], type)
+            else:
+                update.addColumn(".".join(field.path[:-1]), field.path[-1], type)
+        return missing
+
+    def _widen(self, update: Any, there: Sequence[Column], fields: Sequence[Inner]) -> list[Inner]:
+        narrow = [field for field in fields if field.widen and type_at(there, field.path) != field.type]
+        for field in narrow:
+            update.updateColumn(".".join(field.path), self._type(field.type))
+        return narrow
+
     def columns(self, look: Look[JavaBase]) -> tuple[Column, ...]:
         """Return the columns of a table that was looked at."""
         with java_errors(""):
-            schema = jvm(self.spark).org.apache.iceberg.SchemaParser.toJson(look.base.metadata.schema())
-        return columns_of({"schema": json.loads(schema)})
+            return columns_of({"schema": self._schema_of(look)})
 
     def write(self, look: Look[JavaBase], rows: pa.Table, folder: str) -> list[Any]:
         """Write rows as few data files in a folder, sorted and partitioned as their table is; return the files.
@@ -139,21 +160,67 @@ class NearCatalog:
         """
         iceberg, id = jvm(self.spark).org.apache.iceberg, str(uuid.uuid4())
         with java_errors(""):
-            near = self._in_memory(look, folder)
+            times = time_ids(self._schema_of(look))
+            near = self._in_memory(self._readable(look), folder, look)
             spec, sorted_by = look.base.metadata.spec(), look.base.metadata.sortOrder()
             coordinator = iceberg.spark.FileRewriteCoordinator.get()
             cache = self._table_cache(coordinator)
             cache.add(id, near)
             try:
-                frame = self.spark.createDataFrame(rows).coalesce(1)
+                frame = self.spark.createDataFrame(as_longs(rows) if times else rows).coalesce(1)
                 writer = frame.write.format("iceberg").mode("append").option("check-nullability", "false")
                 writer = writer.option("output-spec-id", spec.specId()).option("fanout-enabled", "false")
+                writer = writer.option("write-format", "parquet") if times else writer
                 spread = "hash" if spec.isPartitioned() and not sorted_by.isSorted() else "none"
                 writer.option("distribution-mode", spread).save(id)
-                return list(coordinator.fetchNewFiles(near, id))
+                files = list(coordinator.fetchNewFiles(near, id))
             finally:
                 coordinator.clearRewrite(near, id)
                 cache.remove(id)
+            return [self._with_times(look, file, times) for file in files] if times else files
+
+    def rows(self, table: SparkTable, look: Look[JavaBase], snapshot: int) -> DataFrame:
+        """Return the rows that a staged snapshot brings; of a column of type `time` the microseconds.
+
+        Args:
+            table: the table.
+            look: at it.
+            snapshot: the snapshot.
+        """
+        with java_errors(table.name):
+            base = self._readable(look)
+            operations = self._operations(base, look) if base is not look.base.metadata else look.base.operations
+        return table.rows(replace(look, base=JavaBase(operations, base)), snapshot)
+
+    def _schema_of(self, look: Look[JavaBase]) -> Mapping[str, Any]:
+        schema = jvm(self.spark).org.apache.iceberg.SchemaParser.toJson(look.base.metadata.schema())
+        fields: Mapping[str, Any] = json.loads(schema)
+        return fields
+
+    def _readable(self, look: Look[JavaBase]) -> Any:
+        """Return a table's metadata as Spark takes it: with whole numbers where it has times."""
+        metadata = look.base.metadata
+        if not time_ids(self._schema_of(look)):
+            return metadata
+        return self._parser().fromJson(json.dumps(with_longs(json.loads(self._parser().toJson(metadata)))))
+
+    def _with_times(self, look: Look[JavaBase], file: Any, ids: set[int]) -> Any:
+        """Give a data file that nobody knows yet the type `time`; `ParquetUtil.fileMetrics`, `DataFiles`."""
+        iceberg, uri, objects = jvm(self.spark).org.apache.iceberg, str(file.location()), self._context.objects
+        with tempfile.TemporaryDirectory(prefix="sterna-times-") as name:
+            source, target = Path(name) / "source", Path(name) / "target"
+            read_file(objects, uri, source)
+            starts = as_times(source, target, ids)
+            write_file(objects, uri, target)
+            size = target.stat().st_size
+        table = iceberg.BaseTable(self._operations(look.base.metadata, look), "")
+        config = iceberg.MetricsConfig.forTable(table)
+        metrics = iceberg.parquet.ParquetUtil.fileMetrics(look.base.operations.io().newInputFile(uri), config)
+        offsets = jvm(self.spark).java.util.ArrayList()
+        for start in starts:
+            offsets.add(jvm(self.spark).java.lang.Long.valueOf(start))
+        builder = iceberg.DataFiles.builder(look.base.metadata.spec()).copy(file)
+        return builder.withFileSizeInBytes(size).withMetrics(metrics).withSplitOffsets(offsets).build()
 
     def _table_cache(self, beside: Any) -> Any:
         """Return `SparkTableCache.get()`: there is an instance's `get`, too, and Py4J takes the one that Java names
@@ -165,15 +232,17 @@ class NearCatalog:
         kind = java.Class.forName("org.apache.iceberg.spark.SparkTableCache", True, loader)
         return kind.getMethod("get", array(java.Class, 0)).invoke(None, array(java.Object, 0))
 
-    def _in_memory(self, look: Look[JavaBase], folder: str) -> Any:
-        iceberg, metadata = jvm(self.spark).org.apache.iceberg, look.base.metadata
+    def _in_memory(self, metadata: Any, folder: str, look: Look[JavaBase]) -> Any:
+        iceberg = jvm(self.spark).org.apache.iceberg
         if folder:
             builder = iceberg.TableMetadata.buildFrom(metadata).setProperties(self._map({"write.data.path": folder}))
             metadata = builder.discardChanges().build()
+        return iceberg.BaseTable(self._operations(metadata, look), metadata.uuid())
+
+    def _operations(self, metadata: Any, look: Look[JavaBase]) -> Any:
+        iceberg = jvm(self.spark).org.apache.iceberg
         places = iceberg.LocationProviders.locationsFor(metadata.location(), metadata.properties())
-        return iceberg.BaseTable(
-            iceberg.StaticTableOperations(metadata, look.base.operations.io(), places), metadata.uuid()
-        )
+        return iceberg.StaticTableOperations(metadata, look.base.operations.io(), places)
 
     def _open(self) -> Any:
         java, primary = jvm(self.spark), self._context.ports.primary_region.catalog
@@ -227,9 +296,9 @@ class NearCatalog:
     def _parser(self) -> Any:
         return jvm(self.spark).org.apache.iceberg.TableMetadataParser
 
-    def _type(self, iceberg: Any, type: Type) -> Any:
+    def _type(self, type: Type) -> Any:
         """Return Java's type of a column: by a schema of it alone."""
-        schema = iceberg.SchemaParser.fromJson(json.dumps(_schema([Column("it", type)])))
+        schema = jvm(self.spark).org.apache.iceberg.SchemaParser.fromJson(json.dumps(_schema([Column("it", type)])))
         return schema.findType("it")
 
     def _array(self, words: Sequence[str]) -> Any:

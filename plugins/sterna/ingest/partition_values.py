@@ -12,7 +12,7 @@ from decimal import Context, Decimal
 from typing import Any
 
 from sterna.errors import Unsupported
-from sterna.ingest.columns import Type, decimal
+from sterna.ingest.column_types import Type, decimal
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """How Iceberg spells that a partition has no value."""

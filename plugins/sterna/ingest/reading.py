@@ -14,18 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sterna.errors import BadDrop, printable
+from sterna.ingest.arrow_rows import exact, places, sizes
+from sterna.ingest.column_types import arrow_type
 from sterna.ingest.columns import (
     MOST_COLUMNS,
     Column,
     Evolution,
-    arrow_type,
+    columns_brought,
     evolution,
-    iceberg_type,
-    refuse_twice,
+    evolved,
+    news,
+    refuse_unreadable,
     wider,
 )
 from sterna.ingest.json_fast import fast_rows
-from sterna.ingest.json_rows import BadValue, brought, converter, parse_line
+from sterna.ingest.json_rows import BLANK, BadValue, brought, converter, parse_line, size
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 JOB, REPORT, GOOD, DEAD, AT = "job.json", "report.json", "good.arrow", "dead.parquet", "at"
 _ROWS = 20_000  # that are worked on at once
 _RAW = 10_000  # characters of a bad row that are kept
-_UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+_BYTES = 256 << 20  # of rows that are worked on at once
 
 
 @dataclass(frozen=True)
@@ -123,32 +126,28 @@ class _Reader:
 
     def look(self) -> Evolution:
         """Return what the table has to become; a drop that doesn't fit to the ones before it is refused."""
-        columns = {column.name: column for column in self._job.columns}
-        add: dict[str, Column] = {}
-        widen: dict[str, Column] = {}
+        columns = self._job.columns
         for drop in self._job.drops:
             if drop.id in self._refused or (drop.format == "json" and self._job.evolve == "none"):
                 continue
             self._at(drop)
             try:
-                more = evolution(list(columns.values()), self._columns(drop, columns), self._job.evolve, self._job.most)
+                known = {column.name: column for column in columns}
+                more = evolution(columns, self._columns(drop, known), self._job.evolve, self._job.most)
+                refuse_unreadable(self._job.columns, more)
             except _refusals() as error:
                 _raise_own(error)
                 self._refused[drop.id] = _said(error)
                 continue
-            for column in (*more.add, *more.widen):
-                # What another drop of this batch added is made wider before it is there at all.
-                (add if column.name in add or column in more.add else widen)[column.name] = column
-                columns[column.name] = Column(column.name, column.type, columns.get(column.name, column).required)
-        return Evolution(tuple(add.values()), tuple(widen.values()))
+            columns = evolved(columns, more)
+        # What another drop of this batch added may be wider by now.
+        return evolution(self._job.columns, columns, "widen", sys.maxsize)
 
     def read(self, more: Evolution) -> ReadReport:
         import pyarrow as pa
 
-        widened = {column.name: column.type for column in more.widen}
-        have = [Column(each.name, widened.get(each.name, each.type), each.required) for each in self._job.columns]
-        columns = (*have, *more.add)
-        schema = pa.schema([pa.field(column.name, arrow_type(column.type)) for column in columns])
+        columns = evolved(self._job.columns, more)
+        schema = pa.schema([pa.field(column.name, arrow_type(column.type, column.name)) for column in columns])
         rows = 0
         with pa.OSFile(str(self._folder / GOOD), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for drop in self._job.drops:
@@ -166,7 +165,7 @@ class _Reader:
         try:
             if drop.id in self._refused:
                 raise BadDrop(self._refused[drop.id])
-            made = list(self._json(drop, columns, schema) if drop.format == "json" else self._arrow(drop, schema))
+            made = list(self._json(drop, columns, schema) if drop.format == "json" else self._arrow(drop, columns))
         except _refusals() as error:
             _raise_own(error)
             del self._bad[before:]
@@ -178,17 +177,20 @@ class _Reader:
 
     def _columns(self, drop: DropFile, known: Mapping[str, Column]) -> tuple[Column, ...]:
         if drop.format != "json":
-            import pyarrow as pa
-
-            refuse_twice((schema := _schema(drop)).names)
-            fields = [field for field in schema if not pa.types.is_null(field.type)]
-            return tuple(Column(field.name, iceberg_type(field.type)) for field in fields)
+            return columns_brought(*_schema(drop))
         if known and fast_rows(Path(drop.path), tuple(known.values()), self._job.longest) is not None:
             return ()  # each value fits its column as that is
         rows = (row for _, _, row in self._lines(drop) if isinstance(row, dict))
-        found = brought(rows)
-        # Of a column that is there each value is looked at when it is read: a row may be wrong, and the others not.
-        return tuple(each for each in found if each.name not in known or self._is_wider(each, known[each.name]))
+        return tuple(self._as_known(each, known.get(each.name)) for each in brought(rows))
+
+    def _as_known(self, column: Column, known: Column | None) -> Column:
+        """Return what a column of JSON brings that the table lacks.
+
+        Of what is there each value is looked at when it is read: a row may be wrong, and the others not.
+        """
+        if known is None or self._is_wider(column, known):
+            return column
+        return Column(column.name, news(column.type, known.type))
 
     def _is_wider(self, column: Column, known: Column) -> bool:
         return known.type != "int" and wider(known.type, column.type) and self._job.evolve == "widen"
@@ -197,7 +199,7 @@ class _Reader:
         """Yield each row with its number: as it stands there, and what it is, or what is wrong of it."""
         with Path(drop.path).open("rb") as file:
             for number, line in enumerate(file):
-                if not line.strip():
+                if not line.strip(BLANK):
                     continue
                 try:
                     yield number, line, parse_line(line)
@@ -216,7 +218,7 @@ class _Reader:
             try:
                 if isinstance(row, str):
                     raise BadValue(row)
-                found.append(self._row(row, takers))
+                found.append(self._row(row, takers, len(line)))
             except BadValue as error:
                 self._bad.append(_Bad(drop.id, number, str(error), line.decode("utf-8", "replace")[:_RAW]))
             if len(found) == _ROWS:
@@ -225,66 +227,70 @@ class _Reader:
         if found:
             yield pa.RecordBatch.from_pylist(found, schema=schema)
 
-    def _row(self, row: Mapping[str, Any], takers: Mapping[str, tuple[Any, bool]]) -> dict[str, Any]:
-        if more := sorted(set(row) - set(takers)):
-            if all(row[name] is None or row[name] in ([], {}) for name in more):
-                row = {name: value for name, value in row.items() if name in takers}
-            else:
-                raise BadValue(f"the table has no column {more[0][:100]!r}")
-        made = {}
+    def _row(self, row: Mapping[str, Any], takers: Mapping[str, tuple[Any, bool]], length: int) -> dict[str, Any]:
+        for name in sorted(set(row) - set(takers)):
+            if row[name] not in (None, [], {}):
+                raise BadValue(f"the table has no column {name[:100]!r}")
+        values = {}
         for name, (take, required) in takers.items():
             try:
-                made[name] = take(row.get(name))
+                value = values[name] = take(row.get(name))
             except BadValue as error:
-                raise BadValue(f"column {name!r}: {error}") from None
-            if made[name] is None and required:
+                raise BadValue(f"column {error.inside(name).path!r}: {error}") from None
+            if value is None and required:
                 raise BadValue(f"column {name!r} has no value, and has to have one")
-            if isinstance(made[name], str | bytes) and len(made[name]) > self._job.longest:
-                raise BadValue(f"column {name!r} has a value of more than {self._job.longest} bytes (limits.line)")
-        return made
+            if length > self._job.longest and size(value) > self._job.longest:
+                raise BadValue(_too_long(name, self._job.longest))
+        return values
 
-    def _arrow(self, drop: DropFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _arrow(self, drop: DropFile, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
         offset = 0
         for batch in _batches(drop):
             batch.validate(full=True)
-            wrong = self._wrong(batch)
-            good = self._split(drop, batch, wrong, offset)
+            lengths, wrong = self._lengths(batch)
+            for start, stop in _runs(lengths, wrong):
+                rows, more = self._exact(batch.slice(start, stop - start), columns)
+                wrong |= {start + place: reason for place, reason in more.items()}
+                yield rows
+            for place in sorted(wrong):
+                self._bad.append(_Bad(drop.id, offset + place, wrong[place], _raw(batch, place)[:_RAW]))
             offset += batch.num_rows
-            yield _shaped(good, schema)
 
-    def _wrong(self, batch: pa.RecordBatch) -> dict[int, str]:
-        """Return what is wrong of which rows."""
+    def _lengths(self, batch: pa.RecordBatch) -> tuple[list[int], dict[int, str]]:
+        """Return how long the rows are, and which have a value that is too long."""
+        whole = [0] * batch.num_rows
+        wrong: dict[int, str] = {}
+        for name, values in zip(batch.schema.names, batch.columns, strict=True):
+            lengths = sizes(values)
+            whole = (lengths + whole).tolist()
+            beyond = (lengths > self._job.longest).nonzero()[0].tolist()
+            wrong |= dict.fromkeys(beyond, _too_long(name, self._job.longest))
+        return whole, wrong
+
+    def _exact(self, batch: pa.RecordBatch, columns: Sequence[Column]) -> tuple[pa.RecordBatch, dict[int, str]]:
+        """Return the rows that the table takes, with its columns and of its types, and what is wrong of the others."""
         import pyarrow as pa
-        from pyarrow import compute
 
-        found: dict[int, str] = {}
+        values, wrong = [], self._missing(batch)
+        for column in columns:
+            at = batch.schema.get_field_index(column.name)
+            brought = batch.column(at) if at >= 0 else pa.nulls(batch.num_rows)
+            array, inexact = exact(brought, column.type, column.name)
+            values.append(array)
+            wrong |= inexact
+        rows = pa.RecordBatch.from_arrays(values, names=[column.name for column in columns])
+        good = pa.array([place not in wrong for place in range(batch.num_rows)], pa.bool_())
+        return (rows.filter(good) if wrong else rows), wrong
+
+    def _missing(self, batch: pa.RecordBatch) -> dict[int, str]:
+        """Return which rows lack a value that they have to have."""
+        wrong: dict[int, str] = {}
         for column in (column for column in self._job.columns if column.required):
             if column.name not in batch.schema.names:
                 raise BadDrop(f"there is no column {column.name!r}, and each row has to have a value there")
-            mask = compute.is_null(batch.column(column.name))
-            found |= dict.fromkeys(_places(mask), f"column {column.name!r} has no value, and has to have one")
-        for name, values in zip(batch.schema.names, batch.columns, strict=True):
-            flat = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
-            if any(getattr(pa.types, f"is_{kind}")(flat.type) for kind in ("string", "binary", "large_string")):
-                mask = compute.greater(compute.binary_length(flat), self._job.longest)
-                said = f"column {name!r} has a value of more than {self._job.longest} bytes (limits.line)"
-                found |= dict.fromkeys(_places(mask), said)
-        for column in (column for column in self._job.columns if column.type == "uuid"):
-            if column.name in batch.schema.names:
-                values = batch.column(column.name).cast(pa.string())
-                mask = compute.invert(compute.match_substring_regex(values, _UUID))
-                found |= dict.fromkeys(_places(mask), f"column {column.name!r} is no UUID")
-        return found
-
-    def _split(self, drop: DropFile, batch: pa.RecordBatch, wrong: Mapping[int, str], offset: int) -> pa.RecordBatch:
-        import pyarrow as pa
-
-        if not wrong:
-            return batch
-        for place in sorted(wrong):
-            raw = str(batch.slice(place, 1).to_pylist()[0])[:_RAW]
-            self._bad.append(_Bad(drop.id, offset + place, wrong[place], raw))
-        return batch.filter(pa.array([place not in wrong for place in range(batch.num_rows)], pa.bool_()))
+            mask = batch.column(column.name).is_null()
+            wrong |= dict.fromkeys(places(mask), f"column {column.name!r} has no value, and has to have one")
+        return wrong
 
     def _at(self, drop: DropFile) -> None:
         """Write down what is being read: whoever finds this process dead knows why."""
@@ -304,14 +310,16 @@ class _Reader:
             parquet.write_table(pa.table(columns, names=list(names)), self._folder / DEAD, compression="zstd")
 
 
-def _schema(drop: DropFile) -> pa.Schema:
+def _schema(drop: DropFile) -> tuple[pa.Schema, Any]:
+    """Return a drop's schema, and beside it the one that its Parquet has."""
     import pyarrow as pa
     from pyarrow import parquet
 
     if drop.format == "parquet":
-        return parquet.read_schema(drop.path)
+        with parquet.ParquetFile(drop.path) as file:
+            return file.schema_arrow, file.schema
     with pa.OSFile(drop.path) as source, pa.ipc.open_stream(source) as reader:
-        return reader.schema
+        return reader.schema, None
 
 
 def _batches(drop: DropFile) -> Iterator[pa.RecordBatch]:
@@ -328,24 +336,34 @@ def _batches(drop: DropFile) -> Iterator[pa.RecordBatch]:
                 yield batch.slice(start, _ROWS)
 
 
-def _shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows with the table's columns, in its order and of its types, exactly."""
-    import pyarrow as pa
+def _runs(lengths: Sequence[int], wrong: Mapping[int, str]) -> list[tuple[int, int]]:
+    """Return where rows that aren't wrong stand in a row, of so many bytes at the most.
 
-    columns = []
-    for field in schema:
-        there = batch.schema.get_field_index(field.name)
-        if there < 0:
-            columns.append(pa.nulls(batch.num_rows, field.type))
-        else:
-            values = batch.column(there)
-            decoded = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
-            columns.append(decoded.cast(field.type))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    One value may stand once in a dictionary, and in each row after: what is unpacked at once is bounded by this.
+    """
+    runs: list[tuple[int, int]] = []
+    start = whole = 0
+    for place, length in enumerate(lengths):
+        if place in wrong or whole + length > _BYTES:
+            runs.append((start, place))
+            start, whole = place + (place in wrong), 0
+        whole += 0 if place in wrong else length
+    return [run for run in (*runs, (start, len(lengths))) if run[0] < run[1]]
 
 
-def _places(mask: Any) -> list[int]:
-    return [place for place, wrong in enumerate(mask.to_pylist()) if wrong]
+def _raw(batch: pa.RecordBatch, place: int) -> str:
+    """Return a row as text; a value for which Python has none is shown as Arrow does."""
+    row = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            row[name] = column[place].as_py()
+        except (ValueError, ArithmeticError):
+            row[name] = str(column.slice(place, 1))
+    return str(row)
+
+
+def _too_long(name: str, longest: int) -> str:
+    return f"column {name!r} has a value of more than {longest} bytes (limits.line)"
 
 
 def _refusals() -> tuple[type[Exception], ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sterna.errors import EngineError
-from sterna.ingest.columns import Column, Evolution
+from sterna.ingest.columns import Column, Evolution, Inner
 from sterna.ingest.reading import AT, JOB, REPORT, DropFile, ReadJob, ReadReport
 from sterna.ingest.reading_forked import ERRORS, Forks
 
@@ -81,7 +81,11 @@ def _report(told: dict[str, Any]) -> ReadReport:
     more = told["evolution"]
     return ReadReport(
         _columns(told["columns"]),
-        Evolution(_columns(more["add"]), _columns(more["widen"])),
+        Evolution(
+            _columns(more["add"]),
+            _columns(more["widen"]),
+            tuple(Inner(tuple(field["path"]), field["type"], field["widen"]) for field in more["inner"]),
+        ),
         told["rows"],
         told["bad"],
         told["first"],

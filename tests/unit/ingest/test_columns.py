@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sterna.ingest.columns import Column, Type, evolution, fits, holds
+from sterna.ingest.column_types import Type
+from sterna.ingest.columns import Column, evolution, fits, holds
 
 LIST: Type = {"type": "list", "element-id": 5, "element": "string", "element-required": False}
 STRUCT: Type = {"type": "struct", "fields": [{"id": 7, "name": "x", "required": False, "type": "long"}]}

@@ -1,0 +1,128 @@
+"""Columns of type `time`, which Spark has no type for: it writes their microseconds, and the files get the type after.
+
+Iceberg's `time` and `long` are one in its partitions, its order and its bounds: a whole number of 64 bits. So all that
+Spark does with rows is the same, and of a file nothing but the column's annotation differs.
+
+Source: Apache Iceberg, "Spec", "Appendix A: Parquet" (`TIME_MICROS`, not adjusted to UTC), "Appendix B", "Appendix D".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sterna.ingest.column_types import Type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FIELD_ID = b"PARQUET:field_id"
+_SCHEMA = b"iceberg.schema"  # a copy of the schema in a file, which says `long`; nothing reads it
+_DEFAULTS = ("initial-default", "write-default")  # of a time they are a text, which no `long` has
+
+
+def time_ids(schema: Mapping[str, Any]) -> set[int]:
+    """Return the field ids of a schema's columns of type `time`, those inside of others included."""
+    return {id for id, type in _fields(schema) if type == "time"}
+
+
+def _fields(type: Type) -> Iterator[tuple[int, Type]]:
+    if isinstance(type, str):
+        return
+    inside = [(field["id"], field["type"]) for field in type.get("fields", ())]
+    inside += [(type[f"{name}-id"], type[name]) for name in ("element", "key", "value") if f"{name}-id" in type]
+    for id, inner in inside:
+        yield id, inner
+        yield from _fields(inner)
+
+
+def with_longs(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a metadata.json whose columns of type `time` are of type `long`."""
+    schemas = [_long(schema) for schema in metadata.get("schemas", ())]
+    changed = {"schemas": schemas} if schemas else {}
+    return {**metadata, **changed, **({"schema": _long(metadata["schema"])} if "schema" in metadata else {})}
+
+
+def _long(type: Any) -> Any:
+    if isinstance(type, str):
+        return "long" if type == "time" else type
+    changed = {name: _long(type[name]) for name in ("element", "key", "value") if name in type}
+    if "fields" in type:
+        changed["fields"] = [_long_field(field) for field in type["fields"]]
+    return {**type, **changed}
+
+
+def _long_field(field: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in field.items() if name not in _DEFAULTS or field["type"] != "time"}
+    return {**kept, "type": _long(field["type"])}
+
+
+def as_longs(rows: pa.Table) -> pa.Table:
+    """Return rows with microseconds as whole numbers in the place of times."""
+    import pyarrow as pa
+
+    return rows.cast(pa.schema([pa.field(field.name, _longs_of(field.type)) for field in rows.schema]))
+
+
+def _longs_of(type: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    if pa.types.is_time(type):
+        return pa.int64()
+    if pa.types.is_list(type):
+        return pa.list_(_longs_of(type.value_type))
+    if pa.types.is_map(type):
+        return pa.map_(_longs_of(type.key_type), _longs_of(type.item_type))
+    if pa.types.is_struct(type):
+        return pa.struct([pa.field(field.name, _longs_of(field.type)) for field in type])
+    return type
+
+
+def as_times(source: Path, target: Path, ids: set[int]) -> list[int]:
+    """Write a Parquet file whose columns of some field ids are of type `time`, all else as it was.
+
+    Args:
+        source: a file that has them as whole numbers.
+        target: the file to write.
+        ids: their field ids.
+
+    Returns:
+        Where its row groups begin.
+    """
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(source) as file:
+        metadata = {name: value for name, value in (file.schema_arrow.metadata or {}).items() if name != _SCHEMA}
+        schema = file.schema_arrow.with_metadata(metadata)
+        for place, field in enumerate(schema):
+            schema = schema.set(place, _time_field(field, ids))
+        codec = file.metadata.row_group(0).column(0).compression if file.metadata.num_row_groups else "ZSTD"
+        options: dict[str, Any] = {"compression": codec, "store_schema": False, "write_time_adjusted_to_utc": False}
+        with parquet.ParquetWriter(target, schema, **options) as writer:
+            for number in range(file.metadata.num_row_groups):
+                writer.write_table(file.read_row_group(number).cast(schema))
+    with parquet.ParquetFile(target) as file:
+        return [_start(file.metadata.row_group(number).column(0)) for number in range(file.metadata.num_row_groups)]
+
+
+def _time_field(field: pa.Field, ids: set[int]) -> pa.Field:
+    import pyarrow as pa
+
+    type = field.type
+    if int((field.metadata or {}).get(_FIELD_ID, -1)) in ids:
+        type = pa.time64("us")
+    elif pa.types.is_list(type):
+        type = pa.list_(_time_field(type.value_field, ids))
+    elif pa.types.is_map(type):
+        type = pa.map_(_time_field(type.key_field, ids), _time_field(type.item_field, ids))
+    elif pa.types.is_struct(type):
+        type = pa.struct([_time_field(inner, ids) for inner in type])
+    return field.with_type(type)
+
+
+def _start(column: Any) -> int:
+    pages = [column.data_page_offset]
+    if column.has_dictionary_page and column.dictionary_page_offset is not None:
+        pages.append(column.dictionary_page_offset)
+    return int(min(pages))

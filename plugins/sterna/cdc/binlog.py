@@ -18,7 +18,8 @@ from sterna.cdc.connector import mariadb_jars
 from sterna.cdc.database import Log
 from sterna.cdc.journal import Drop
 from sterna.cdc.layouts import history
-from sterna.edges.mysql import Mysql, MysqlServer
+from sterna.cdc.verbatim_binlog import settings
+from sterna.edges.mysql import PINNED, Mysql, MysqlServer
 from sterna.edges.secrets import Secrets
 from sterna.errors import DatabaseRefused, NeedsResync, PositionLost, UnfitSource
 from sterna.services.cdc import CdcSource
@@ -174,7 +175,8 @@ class Binlog:
             "table.include.list": ",".join(map(_pattern, tables)),
             "schema.history.internal.file.filename": str(folder / _HISTORY),
             # Where a Java lacks the module jdk.charsets, MySQL's driver takes UTF-8 for eucjpms, and so asks for texts.
-            **({} if maria else {"database.initial.statements": "SET NAMES utf8mb4"}),
+            "database.initial.statements": PINNED if maria else f"SET NAMES utf8mb4;{PINNED}",
+            **settings(),
             **_EXACTLY,
         }
 
@@ -284,10 +286,9 @@ _EXACTLY: Mapping[str, str] = {
     "include.schema.changes": "true",
     "decimal.handling.mode": "string",
     "bigint.unsigned.handling.mode": "precise",
-    "time.precision.mode": "adaptive_time_microseconds",
     "binary.handling.mode": "bytes",
-    "enable.time.adjuster": "false",  # a year 0012 is that year
     "column.propagate.source.type": ".*",
+    "event.converting.failure.handling.mode": "fail",  # else a value that isn't read becomes null
     "provide.transaction.metadata": "true",
     "tombstones.on.delete": "false",
     "skipped.operations": "none",

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sterna.cdc.verbatim import install
+from sterna.cdc import verbatim, verbatim_binlog
 
 BEAT = "__debezium-heartbeat"
 _OFFSETS = "offsets.dat"
@@ -38,8 +38,8 @@ def main() -> None:
     # The zone of this machine would become that of the engine's sessions.
     options = ("-Xms64m", job["memory"], "-Duser.timezone=UTC")
     jpype.startJVM(job["jvm"] or jpype.getDefaultJVMPath(), *options, classpath=jars)
-    if job["properties"]["connector.class"].endswith(".PostgresConnector"):
-        install()
+    is_postgres = job["properties"]["connector.class"].endswith(".PostgresConnector")
+    (verbatim if is_postgres else verbatim_binlog).install()
     engine = _Engine(job, out)
     threading.Thread(target=engine.listen, args=(sys.stdin.buffer,), daemon=True).start()
     engine.run()

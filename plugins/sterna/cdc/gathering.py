@@ -217,7 +217,18 @@ class Gatherer:
         try:
             return read_row(table.columns, row, dict.fromkeys(absent))
         except UnfitSource as error:
-            raise UnfitSource(error.message, table=name, hint=error.hint) from None
+            key = self._key(name, table, row)
+            raise UnfitSource(f"{error.message}; the row is {key}", table=name, hint=error.hint) from None
+
+    def _key(self, name: str, table: _Table, row: Mapping[str, Any]) -> str:
+        """Return a row's key for people."""
+        key = self._tables[name]
+        columns = [each for each in table.columns if each.column.name in key]
+        try:
+            values = [repr(each) for each in read_row(columns, row, {})]
+        except UnfitSource:  # the key's own value has no place
+            values = [str(row.get(each.column.name)) for each in columns]
+        return f"({', '.join(each.column.name for each in columns)}) = ({', '.join(values)})"
 
     def _beyond_key(self, name: str, table: _Table) -> list[str]:
         key = self._tables[name]

@@ -308,6 +308,7 @@ _EXACTLY: Mapping[str, str] = {
     "binary.handling.mode": "bytes",
     "include.unknown.datatypes": "true",
     "column.propagate.source.type": ".*",
+    "event.converting.failure.handling.mode": "fail",  # else a value that isn't read becomes null
     "provide.transaction.metadata": "true",
     "tombstones.on.delete": "false",
     "skipped.operations": "none",

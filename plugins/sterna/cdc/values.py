@@ -6,10 +6,10 @@ import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from sterna.cdc.log_texts import is_of_log, text_of_log
 from sterna.cdc.texts import text_of_column
 from sterna.cdc.verbatim import TYPE
 from sterna.errors import UnfitSource
@@ -21,16 +21,10 @@ UPDATED, DELETED = "last_updated_ts", "is_deleted"
 _SOURCE = "__debezium.source.column."
 _PLAIN = {"int8": "int", "int16": "int", "int32": "int", "int64": "long", "float": "float", "double": "double"}
 _PLAIN |= {"boolean": "boolean", "string": "string"}
-_TIMES = {"io.debezium.time.Date": "date", "io.debezium.time.MicroTimestamp": "timestamp"}
-_TIMES |= {"io.debezium.time.ZonedTimestamp": "timestamptz", "io.debezium.time.MicroTime": "string"}
-_TIMES |= {"io.debezium.time.Timestamp": "timestamp"}
 _BYTES = ("BYTEA", "BIT", "VARBIT", "BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")
 _NUMBERS = ("NUMERIC", "DECIMAL", "DEC", "FIXED")
 _LARGE = "org.apache.kafka.connect.data.Decimal"  # a BIGINT UNSIGNED
-_MYSQL = ("io.debezium.connector.mariadb.Source", "io.debezium.connector.mysql.Source")
-_ZERO = "1970-01-01T00:00:00Z"
-_FILLERS = (None, 0, "", "0", _ZERO)
-_EPOCH, _DAY = datetime(1970, 1, 1), date(1970, 1, 1)
+_FILLERS = (None, 0, "", "0", "1970-01-01T00:00:00Z")
 _MOST_DIGITS = 38
 _DIGITS = "10"  # a MySQL's, where a statement says none; a Postgres always says how many
 
@@ -63,8 +57,7 @@ def columns_of_schema(schema: Mapping[str, Any]) -> tuple[SourceColumn, ...]:
     """
     after = next(field for field in schema["fields"] if field["field"] == "after")
     _refuse_names([field["field"] for field in after["fields"]])
-    zeros = any(field.get("name") in _MYSQL for field in schema["fields"])
-    return tuple(replace(_column(field, zeros=zeros), default=field.get("default")) for field in after["fields"])
+    return tuple(replace(_column(field), default=field.get("default")) for field in after["fields"])
 
 
 def read_row(columns: Sequence[SourceColumn], row: Mapping[str, Any], absent: Mapping[str, Any]) -> list[Any]:
@@ -87,7 +80,7 @@ def read_row(columns: Sequence[SourceColumn], row: Mapping[str, Any], absent: Ma
         except (ValueError, OverflowError, InvalidOperation, TypeError, KeyError):
             raise UnfitSource(
                 f"a value of column {name} has no place in {_type_name(each.column.type)}: infinity, NaN, a far year, "
-                "or an array that is no list",
+                "a date that no calendar has, or an array that is no list",
                 hint="see UnfitSource in the run book",
             ) from None
     return values
@@ -129,43 +122,22 @@ def _refuse_names(names: Sequence[str]) -> None:
         raise UnfitSource("two of its columns differ by case alone", hint="leave the table out")
 
 
-def _column(field: Mapping[str, Any], *, zeros: bool) -> SourceColumn:
+def _column(field: Mapping[str, Any]) -> SourceColumn:
     name, parameters = field["field"], field.get("parameters") or {}
     if TYPE in parameters:
-        text = text_of_column(parameters)
+        text = text_of_log(parameters) if is_of_log(parameters) else text_of_column(parameters)
         return SourceColumn(Column(name, text.type), text.read, not isinstance(text.type, str))
     if field["type"] == "array":
         element = _element(name, field["items"], parameters)
         read = element.read
         type: Type = {"type": "list", "element": element.column.type}
         return SourceColumn(Column(name, type), lambda given: [None if v is None else read(v) for v in given], True)
-    found = _element(name, field, parameters)
-    if zeros and field.get("name") in _TIMES and not field.get("optional"):
-        return SourceColumn(found.column, _certain(name, field["name"], found.read), False)
-    return found
-
-
-def _certain(name: str, meaning: str, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a reader of a column that can't be null: there a MySQL's zero dates come as the beginning of 1970."""
-
-    def certain(given: Any) -> Any:
-        if given == _ZERO:  # no other TIMESTAMP comes as this: the first is a second later
-            return None
-        if given == 0 and meaning != "io.debezium.time.MicroTime":
-            raise UnfitSource(
-                f"a value of column {name} is 0000-00-00, or 1970-01-01: that isn't told apart",
-                hint="let the column be null: ALTER TABLE … MODIFY, then sterna cdc resync",
-            )
-        return read(given)
-
-    return certain
+    return _element(name, field, parameters)
 
 
 def _element(name: str, field: Mapping[str, Any], parameters: Mapping[str, str]) -> SourceColumn:
     kind, meaning = field["type"], field.get("name") or ""
     native = parameters.get(f"{_SOURCE}type", "").upper()
-    if meaning in _TIMES:
-        return SourceColumn(Column(name, _TIMES[meaning]), _TIME_READERS[meaning], False)
     if meaning == _LARGE:
         return SourceColumn(Column(name, "decimal(20, 0)"), _large, False)
     if kind == "string" and native.partition(" ")[0] in _NUMBERS and (digits := _digits(parameters)):
@@ -219,22 +191,3 @@ def _quantized(value: Decimal, step: Decimal) -> Decimal:
 
 def _large(given: str) -> Decimal:
     return Decimal(int.from_bytes(base64.b64decode(given), "big", signed=True))
-
-
-def _zoned(given: str) -> datetime:
-    return datetime.fromisoformat(given.replace("Z", "+00:00")).astimezone(UTC)
-
-
-def _time(given: int) -> str:
-    seconds, micros = divmod(abs(given), 1_000_000)
-    text = f"{'-' if given < 0 else ''}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return f"{text}.{micros:06}" if micros else text
-
-
-_TIME_READERS: dict[str, Callable[[Any], Any]] = {
-    "io.debezium.time.Date": lambda days: _DAY + timedelta(days=days),
-    "io.debezium.time.Timestamp": lambda millis: _EPOCH + timedelta(milliseconds=millis),
-    "io.debezium.time.MicroTimestamp": lambda micros: _EPOCH + timedelta(microseconds=micros),
-    "io.debezium.time.ZonedTimestamp": _zoned,
-    "io.debezium.time.MicroTime": _time,
-}

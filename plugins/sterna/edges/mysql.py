@@ -13,6 +13,11 @@ from typing import Any
 from sterna.edges.secrets import Secrets
 from sterna.errors import DatabaseRefused, DatabaseUnreachable, EngineError
 
+PINNED = (
+    "SET SESSION time_zone = '+00:00', sql_mode = '', sql_select_limit = 18446744073709551615, "
+    "sql_quote_show_create = 1, group_concat_max_len = 1000000"
+)
+"""Settings of a session that change values, how many rows come, or how statements and names are written."""
 _CONNECT_SECONDS = 5
 _FORMAT_DESCRIPTION = 15  # the first event of each binary log
 _START = 4  # where it stands
@@ -136,7 +141,7 @@ class Mysql:
             write_timeout=server.timeout,
             charset="utf8mb4",
             autocommit=True,
-            init_command="SET SESSION time_zone = '+00:00'",
+            init_command=PINNED,
             ssl=_tls(server.sslmode),
             ssl_disabled=server.sslmode == "disable",
         )

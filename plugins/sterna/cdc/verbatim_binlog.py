@@ -1,0 +1,182 @@
+"""The engine's part that tells times and floats of a MariaDB or MySQL as text; runs in the engine's process.
+
+First rows come as the server's text and changes as the log's bytes, and the engine makes Java objects of both: a date
+with a zero in it is null then, 31 February is in March, the year 0 is 1900, and a FLOAT has the six digits that the
+server writes. So both ways are built anew before the engine starts, by the library Javassist which it brings along.
+They hand on the text that the server has for the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sterna.cdc.verbatim import TYPE
+
+MOMENTS = ("DATE", "DATETIME", "TIMESTAMP", "TIME", "YEAR")
+"""First words of the types whose values come as the server's text."""
+FLOATS = ("FLOAT", "FLOAT4", "FLOAT8", "REAL", "DOUBLE")
+"""First words of the types whose values come as the shortest text of a double."""
+_BINLOG = "io.debezium.connector.binlog"
+_CONVERTER = f"{_BINLOG}.event.SternaText"
+_SPI = "io.debezium.spi.converter.CustomConverter"
+_SCHEMA = "org.apache.kafka.connect.data.SchemaBuilder"
+_COLUMN = "io.debezium.relational.Column"
+
+_WORD = """
+public static String word(String type) {
+  String upper = type == null ? "" : type.trim().toUpperCase();
+  int end = 0;
+  while (end < upper.length() && Character.isLetterOrDigit(upper.charAt(end))) end++;
+  return upper.substring(0, end);
+}"""
+_KIND = f"""
+public static String kind(String type) {{
+  String word = word(type);
+  if ({" || ".join(f'word.equals("{each}")' for each in MOMENTS)}) return word;
+  if ({" || ".join(f'word.equals("{each}")' for each in FLOATS)}) return "FLOAT";
+  return null;
+}}"""
+_CONFIGURE = "public void configure(java.util.Properties value) { }"
+_REGISTER = f"""
+public void converterFor(io.debezium.spi.converter.ConvertedField value, {_SPI}$ConverterRegistration to) {{
+  io.debezium.spi.converter.RelationalColumn column = (io.debezium.spi.converter.RelationalColumn) value;
+  String kind = kind(column.typeName());
+  if (kind == null) return;
+  {_SCHEMA} built = {_SCHEMA}.string().optional();
+  built.parameter("{TYPE}", kind);
+  to.register(built, this);
+}}"""
+# A float becomes the double of the same value: its own shortest text is that of another double.
+_CONVERT = """
+public Object convert(Object value) {
+  if (value == null) return null;
+  if (value instanceof Float) return Double.toString(((Float) value).doubleValue());
+  return value.toString();
+}"""
+_DIGITS = """
+public static String digits(long value, int count) {
+  String text = Long.toString(value);
+  while (text.length() < count) text = "0" + text;
+  return text;
+}"""
+_FRACTION = """
+public static String fraction(int scale, com.github.shyiko.mysql.binlog.io.ByteArrayInputStream in)
+    throws java.io.IOException {
+  if (scale == 0) return "";
+  int length = (scale + 1) / 2;
+  long value = big(in.read(length), length);
+  return "." + digits(value, 2 * length).substring(0, scale);
+}"""
+_BIG = """
+public static long big(byte[] bytes, int count) {
+  long value = 0L;
+  for (int at = 0; at < count; at++) value = (value << 8) | (long) (bytes[at] & 0xff);
+  return value;
+}"""
+_DAY = """
+public static String day(long year, long month, long day) {
+  return digits(year, 4) + "-" + digits(month, 2) + "-" + digits(day, 2);
+}"""
+_CLOCK = """
+public static String clock(long hours, long minutes, long seconds) {
+  return digits(hours, 2) + ":" + digits(minutes, 2) + ":" + digits(seconds, 2);
+}"""
+_MOMENT = """
+public static String moment(long seconds, String fraction) {
+  if (seconds == 0L && fraction.replace(".", "").replace("0", "").length() == 0)
+    return "0000-00-00 00:00:00" + fraction;
+  java.time.LocalDateTime value = java.time.LocalDateTime.ofEpochSecond(seconds, 0, java.time.ZoneOffset.UTC);
+  return day((long) value.getYear(), (long) value.getMonthValue(), (long) value.getDayOfMonth()) + " "
+      + clock((long) value.getHour(), (long) value.getMinute(), (long) value.getSecond()) + fraction;
+}"""
+# The formats of the log: https://dev.mysql.com/doc/dev/mysql-server/latest/classmysql_1_1binlog_1_1event_1_1Table__map__event.html
+_READERS = {
+    "deserializeDate": """{
+      long value = (long) $1.readInteger(3);
+      return S.day(value >>> 9, (value >>> 5) & 15L, value & 31L); }""",
+    "deserializeTime": """{
+      long value = (long) $1.readInteger(3);
+      if (value >= 0x800000L) value -= 0x1000000L;
+      long plain = Math.abs(value);
+      return (value < 0L ? "-" : "") + S.clock(plain / 10000L, plain / 100L % 100L, plain % 100L); }""",
+    "deserializeTimeV2": """{
+      int length = ($1 + 1) / 2;
+      long value = S.big($2.read(3 + length), 3 + length) - (1L << (23 + 8 * length));
+      long plain = Math.abs(value);
+      long whole = plain >>> (8 * length);
+      long part = plain & ((1L << (8 * length)) - 1L);
+      String text = (value < 0L ? "-" : "") + S.clock((whole >>> 12) & 1023L, (whole >>> 6) & 63L, whole & 63L);
+      return $1 == 0 ? text : text + "." + S.digits(part, 2 * length).substring(0, $1); }""",
+    "deserializeDatetime": """{
+      long value = $1.readLong(8);
+      return S.day(value / 10000000000L, value / 100000000L % 100L, value / 1000000L % 100L) + " "
+          + S.clock(value / 10000L % 100L, value / 100L % 100L, value % 100L); }""",
+    "deserializeDatetimeV2": """{
+      long value = S.big($2.read(5), 5) - 0x8000000000L;
+      long months = value >>> 22;
+      return S.day(months / 13L, months % 13L, (value >>> 17) & 31L) + " "
+          + S.clock((value >>> 12) & 31L, (value >>> 6) & 63L, value & 63L) + S.fraction($1, $2); }""",
+    "deserializeTimestamp": """{ return S.moment($1.readLong(4), ""); }""",
+    "deserializeTimestampV2": """{
+      long seconds = S.big($2.read(4), 4);
+      return S.moment(seconds, S.fraction($1, $2)); }""",
+    "deserializeYear": """{
+      long value = (long) $1.readInteger(1);
+      return S.digits(value == 0L ? 0L : 1900L + value, 4); }""",
+}
+_FIELD = f"{{ if ({_CONVERTER}.kind($3.typeName()) != null) return $1.getString($2); }}"
+# The server writes all digits of a product.
+_COLUMNS = f"""{{
+  java.util.List wanted = new java.util.ArrayList();
+  if ($_.size() != $2.columns().size()) throw new IllegalStateException("not all columns of " + $2.id());
+  for (int at = 0; at < $_.size(); at++) {{
+    {_COLUMN} column = ({_COLUMN}) $2.columns().get(at);
+    String name = (String) $_.get(at);
+    String kind = {_CONVERTER}.kind(column.typeName());
+    String value = "FLOAT".equals(kind) ? name + " * 1e0" : name;
+    wanted.add(kind == null ? name : "CAST(" + value + " AS CHAR) AS " + name);
+  }}
+  $_ = wanted; }}"""
+
+
+def settings() -> Mapping[str, str]:
+    """Return the engine's settings that name the converter."""
+    return {"converters": "sterna", "sterna.type": _CONVERTER}
+
+
+def install() -> None:
+    """Make the engine's classes anew, before any of them is used; the JVM has been started."""
+    import jpype
+
+    pool = jpype.JClass("javassist.ClassPool").getDefault()
+    _converter(pool)
+    built = pool.get(f"{_BINLOG}.event.RowDeserializers")
+    for name, body in _READERS.items():
+        built.getDeclaredMethod(name).setBody(body.replace("S.", f"{_CONVERTER}."))
+    _load(built, f"{_BINLOG}.event.StopEventData")
+    built = pool.get(f"{_BINLOG}.jdbc.BinlogFieldReader")
+    built.getDeclaredMethod("readField").insertBefore(_FIELD)
+    _load(built, f"{_BINLOG}.jdbc.BinlogSystemVariables")
+    built = pool.get("io.debezium.relational.RelationalSnapshotChangeEventSource")
+    built.getDeclaredMethod("getPreparedColumnNames").insertAfter(_COLUMNS)
+    _load(built, "io.debezium.relational.TableId")
+
+
+def _converter(pool: Any) -> None:
+    import jpype
+
+    built = pool.makeClass(_CONVERTER)
+    for each in (_SPI, f"{_SPI}$Converter"):
+        built.addInterface(pool.get(each))
+    functions = (_DIGITS, _BIG, _FRACTION, _DAY, _CLOCK, _MOMENT, _WORD, _KIND)
+    for each in (*functions, _CONFIGURE, _CONVERT, _REGISTER):
+        built.addMethod(jpype.JClass("javassist.CtMethod").make(each, built))
+    _load(built, f"{_BINLOG}.event.StopEventData")
+
+
+def _load(built: Any, neighbour: str) -> None:
+    """Load a class with the rights of one of its package."""
+    import jpype
+
+    built.toClass(jpype.JClass(neighbour).class_)

@@ -85,6 +85,30 @@ def _faults(mode: str, plan: Any, sql: str) -> Iterator[str]:
         yield "a window or an aggregate goes over all rows: name what they are grouped or partitioned by"
 
 
+def columns_read(spark: SparkSession, queries: Sequence[str], source: StructType) -> set[str]:
+    """Return which of the source's columns some queries over the view read, by Spark's analysis of them.
+
+    Args:
+        spark: a session of its own; the view is made in it.
+        queries: they can be analyzed.
+        source: the source's columns.
+    """
+    spark.createDataFrame([], source).createOrReplaceTempView(VIEW)
+    found: set[str] = set()
+    for query in queries:
+        plan = java_plan(spark.sql(query))
+        nodes = list(_nodes(plan))
+        names = {
+            int(each.exprId().id()): str(each.name())
+            for node in nodes
+            if str(node.nodeName()) == "View"
+            for each in _items(node.output())
+        }
+        read = [each for node in nodes for each in _items(node.references().toSeq()) if str(node.nodeName()) != "View"]
+        found |= {names[id] for each in (*read, *_items(plan.output())) if (id := int(each.exprId().id())) in names}
+    return found
+
+
 def names_moment(sql: str) -> bool:
     """Tell whether SQL has a date or time by a word, such as `TIMESTAMP'now'`.
 
@@ -116,6 +140,11 @@ def _nodes(plan: Any) -> Iterator[Any]:
     for below in (plan.children(), plan.subqueries()):
         for index in range(below.size()):
             yield from _nodes(below.apply(index))
+
+
+def _items(some: Any) -> Iterator[Any]:
+    for index in range(some.size()):
+        yield some.apply(index)
 
 
 def _expressions(node: Any) -> Iterator[Any]:

@@ -84,6 +84,7 @@ def step(
 def _done(bench: Bench, flow: Flow, sql: str, work: Work, before: Callable[[str], None]) -> Outcome:
     writing = Writing(bench, flow, sql)
     planned = writing.planned(work)
+    writing.refuse_other_columns(work)
     if sum(planned.files) == 0:
         return move_mark(bench.table, work.step)
 

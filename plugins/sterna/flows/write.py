@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from sterna.changes.between import show, to_frame
 from sterna.changes.keys import alone
 from sterna.changes.rows import CHANGE, DELETE, INSERT, NOT_A_KEY
-from sterna.edges.spark.staged_changes import Staged, stage
-from sterna.errors import EngineError, NotAKey, NotOnlyAdded, ServicesError
+from sterna.edges.spark.staged_changes import Staged, schema_at, stage
+from sterna.errors import EngineError, FlowStopped, NotAKey, NotOnlyAdded, ServicesError
+from sterna.flows.columns import changed_columns
 from sterna.flows.decide import Work
-from sterna.flows.plan_of_sql import VIEW, check_sql
+from sterna.flows.plan_of_sql import VIEW, check_sql, columns_read
 from sterna.flows.shop import Bench, quoted
 from sterna.services.flows import Flow
 from sterna.wap.model import Step
@@ -52,6 +53,41 @@ class Writing:
             Gap, NotAnAncestor: the way isn't there, or isn't one.
         """
         return stage(self.bench.spark, self.bench.source, self.flow.source, work.start, work.end)
+
+    def refuse_other_columns(self, work: Work) -> None:
+        """See that the columns which the flow reads are those that its target was made of.
+
+        Raises:
+            FlowStopped: one is another column by now, or has another type; or nobody can tell.
+            ServicesError: the SQL can't be analyzed any more.
+        """
+        if work.start is None:
+            return
+        old, new = (schema_at(self.bench.spark, self.bench.source, each) for each in (work.start, work.end))
+        hint = f"sterna flow rebuild {self.flow.name}"
+        if old is None or new is None:
+            raise FlowStopped(
+                f"the source has had several schemas, and snapshot {work.start if old is None else work.end} says none",
+                table=self.flow.source,
+                hint=hint,
+            )
+        if not list(changed_columns(old, new, [field["name"] for field in new["fields"]])):
+            return
+        found = list(changed_columns(old, new, self._columns_read(work.end)))
+        if found:
+            raise FlowStopped(
+                f"columns that flow {self.flow.name} reads are others than those its target was made of: "
+                f"{', '.join(found)}",
+                table=self.flow.source,
+                hint=hint,
+            )
+
+    def _columns_read(self, end: int) -> set[str]:
+        source, mode = self.bench.whole(end).schema, self.flow.mode
+        told = self.flow.partition or ", ".join(quoted(name) for name in mode.columns if name in source.names)
+        queries = [self.sql, *([f"SELECT {told} FROM {VIEW}"] if told else [])]  # noqa: S608 - names are quoted
+        check_sql(self.bench.spark, self.flow, self.sql, source, None)
+        return columns_read(self.bench.spark, queries, source)
 
     def stage(self, look: Look[JavaBase], work: Work, planned: Staged) -> None:
         """Write a step's rows under its id.

@@ -7,6 +7,7 @@ data file. What is staged is let go of when the JVM's garbage collector finds th
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
@@ -288,3 +289,21 @@ def columns_of(spark: SparkSession, loaded: Any, snapshot: int, names: Sequence[
     schema = java._jvm.org.apache.iceberg.util.SnapshotUtil.schemaFor(loaded, snapshot)
     fields = [schema.findField(name) for name in names]
     return [None if each is None else (int(each.fieldId()), str(each.type().toString())) for each in fields]
+
+
+def schema_at(spark: SparkSession, loaded: Any, snapshot: int) -> dict[str, Any] | None:
+    """Return the schema that a snapshot was written with, as Iceberg's JSON; None where the table has had several and
+    the snapshot doesn't say which.
+
+    Args:
+        spark: the session.
+        loaded: the table in the JVM.
+        snapshot: the snapshot.
+    """
+    java: Any = spark
+    id, schemas = loaded.snapshot(snapshot).schemaId(), loaded.schemas()
+    schema = schemas.get(id) if id is not None else loaded.schema() if schemas.size() == 1 else None
+    if schema is None:
+        return None
+    found: dict[str, Any] = json.loads(java._jvm.org.apache.iceberg.SchemaParser.toJson(schema))
+    return found

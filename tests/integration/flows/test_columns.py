@@ -1,0 +1,59 @@
+"""A source whose columns change under a flow: it goes on where a rebuild would give the same rows, and stops else.
+
+The oracle is the rebuild, and plain SQL on the source. Kinds of changes stand in `tests/unit/flows/test_columns.py`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from sterna.errors import FlowStopped
+from tests.integration.flows.test_flows import Layers, layers
+
+__all__ = ["layers"]
+
+
+def test_a_flow_stops_where_its_columns_are_others_and_goes_on_where_they_are_not(layers: Layers) -> None:
+    layers.create("src", "id BIGINT, a INT, b INT, c INT, d INT", properties="'format-version'='2'")
+    layers.create("out", "id BIGINT, x INT, y INT, n BIGINT")
+    layers.create("days", "d INT, n BIGINT", "PARTITIONED BY (d)")
+    sql = "WITH r AS (SELECT * EXCEPT (c, d) FROM changes) SELECT id, a AS x, b AS y, size(array(id)) AS n FROM r"
+    out = layers.flow("out", "src", "append", sql.replace("size(array(id))", "id * 2"))
+    days = layers.flow("days", "src", "replace(d)", "SELECT d, count(*) AS n FROM changes GROUP BY d")
+    flows = (out, days)
+    altered = "ALTER TABLE {} "
+    layers.insert("(1, 1, 10, 5, 1)", "src")
+    layers.world.sync("eu")
+    for flow in flows:
+        layers.step(flow)
+
+    def after(*changes: str, row: str) -> None:
+        for change in changes:
+            layers.sql(altered + change, "src")
+        layers.insert(row, "src")
+        layers.world.sync("eu")
+
+    # `c` is nobody's, and `e` wasn't there before.
+    after("DROP COLUMN c", "ADD COLUMN c STRING", "ALTER COLUMN b COMMENT 'said'", row="(2, 2, 20, 1, 'c')")
+    for flow in flows:
+        assert layers.step(flow).end is not None
+    # Names are swapped: only who reads them stops.
+    swap = ("RENAME COLUMN a TO t", "RENAME COLUMN b TO a", "RENAME COLUMN t TO b")
+    after(*swap, row="(3, 3, 30, 2, 'c')")
+    with pytest.raises(FlowStopped, match="b was a, a was b") as stopped:
+        layers.step(out)
+    assert "rebuild" in (stopped.value.hint or "")
+    assert layers.step(days).end is not None
+    layers.rebuild(out)
+    assert layers.rows("out") == sorted(layers.sql("SELECT id, a, b, id * 2 FROM {}", "src"), key=str)
+    # What a partition is made of is read, too.
+    after("ALTER COLUMN d TYPE BIGINT", row="(4, 4, 40, 3, 'c')")
+    assert layers.step(out).end is not None
+    with pytest.raises(FlowStopped, match="d was int and is long"):
+        layers.step(days)
+    # Dropped and added anew.
+    after("DROP COLUMN b", "ADD COLUMN b INT", row="(5, 50, 4, 'c', 5)")
+    with pytest.raises(FlowStopped, match="b was dropped and added anew"):
+        layers.step(out)
+    layers.rebuild(out)
+    assert layers.rows("out") == sorted(layers.sql("SELECT id, a, b, id * 2 FROM {}", "src"), key=str)

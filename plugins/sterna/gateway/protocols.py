@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from contextlib import suppress
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -19,6 +21,11 @@ class _Patient:
 
     options: ServeOptions
     _blocked: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """A client is here."""
+        _end_with_untaken(transport, self.options.patience)
+        super().connection_made(transport)  # type: ignore[misc]
 
     def pause_writing(self) -> None:
         """The client doesn't take what was sent."""
@@ -38,6 +45,15 @@ class _Patient:
         if self._blocked is not None:
             self._blocked.cancel()
         super().connection_lost(exc)  # type: ignore[misc]
+
+
+def _end_with_untaken(transport: Any, seconds: float) -> None:
+    """Have the kernel end a connection whose client takes nothing of what it holds: megabytes, before it holds us up."""
+    link = transport.get_extra_info("socket")
+    option = getattr(socket, "TCP_USER_TIMEOUT", None)  # RFC 5482; Linux counts a window of zero, too
+    if link is not None and option is not None and link.family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError):  # it is gone already
+            link.setsockopt(socket.IPPROTO_TCP, option, max(1, int(seconds * 1000)))
 
 
 class _Http(_Patient, HttpToolsProtocol):

@@ -233,13 +233,13 @@ def test_tables_say_what_is_shown_and_where_to_begin(branch: Branch) -> None:
             assert tables(stream.events(1)) == ["ns.a"]
 
 
-def _slow(url: str) -> socket.socket:
+def _slow(url: str, more: bytes = b"") -> socket.socket:
     """A client with a small buffer that reads nothing."""
     host, _, port = url.removeprefix("http://").partition(":")
     slow = socket.socket()
     slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     slow.connect((host, int(port)))
-    slow.sendall(b"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    slow.sendall(b"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n" + more + b"\r\n")
     time.sleep(0.3)
     return slow
 
@@ -256,6 +256,27 @@ def test_a_client_that_never_reads_is_cut_off(branch: Branch) -> None:
         while 'sterna_streams_open{transport="sse"} 1' not in running.metrics:
             assert time.monotonic() < deadline
             time.sleep(0.1)
+
+
+_UPGRADE = (
+    b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
+
+@pytest.mark.parametrize(("transport", "more"), [("sse", b""), ("websocket", _UPGRADE)])
+def test_one_whose_events_lie_in_the_kernel_is_cut_off_too(branch: Branch, transport: str, more: bytes) -> None:
+    """It takes megabytes until a kernel that sends takes no more of the gateway: events of a day."""
+    options = ServeOptions(port=0, heartbeat=0.2, patience=1.0)
+    with gateway(branch, options=options) as running, _slow(running.url, more), Stream(running.url) as quick:
+        assert f'sterna_streams_open{{transport="{transport}"}} ' in running.metrics
+        for _ in range(3):
+            branch.update(*(f"{'long' * 30}{number}" for number in range(20)))
+            assert len(quick.events(20)) == 20
+        left = f'sterna_streams_open{{transport="{transport}"}} {1 if transport == "sse" else 0}\n'
+        wait_until(lambda: left in running.metrics)
+        branch.update("a")
+        assert len(quick.events(1)) == 1  # who reads is still there
 
 
 def test_beyond_the_limit_streams_are_sent_away(branch: Branch) -> None:

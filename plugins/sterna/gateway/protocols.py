@@ -48,7 +48,7 @@ class _Patient:
 
 
 def _end_with_untaken(transport: Any, seconds: float) -> None:
-    """Have the kernel end a connection whose client takes nothing of what it holds: megabytes, before it holds us up."""
+    """Have the kernel end a connection whose client takes nothing: it holds megabytes before the gateway notices."""
     link = transport.get_extra_info("socket")
     option = getattr(socket, "TCP_USER_TIMEOUT", None)  # RFC 5482; Linux counts a window of zero, too
     if link is not None and option is not None and link.family in (socket.AF_INET, socket.AF_INET6):

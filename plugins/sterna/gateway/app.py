@@ -63,7 +63,7 @@ def create_app(gateway: Gateway, rooms: Rooms) -> FastAPI:
             CORSMiddleware,
             allow_origins=gateway.options.origins,
             allow_methods=("GET", "POST"),
-            allow_headers=("Authorization", "If-None-Match", "Last-Event-ID"),
+            allow_headers=("Authorization", "Cache-Control", "If-None-Match", "Last-Event-ID", "X-Requested-With"),
             expose_headers=("ETag", "Retry-After", "X-Request-Id", *FEATURE_HEADERS),
         )
     app.add_middleware(Around, gateway=gateway)

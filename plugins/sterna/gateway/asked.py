@@ -17,6 +17,9 @@ _MOST_PATTERNS = 50
 _LONGEST_PATTERN = 256
 _MOST_LETTERS = 1_024  # of all patterns: what a client asks for is looked for in each table's name
 LONGEST_WAIT = 60
+# What polyfills of EventSource (Yaffle's, AmvTek's) add to an address when they come back, or always.
+_LAST_IDS = ("lastEventId", "evs_last_event_id")
+_OF_POLYFILLS = (*_LAST_IDS, "evs_buffer_size_limit", "evs_preamble")
 
 
 @dataclass(frozen=True)
@@ -48,13 +51,13 @@ def asked(request: HTTPConnection, known: Collection[str]) -> Asked:
     """
     given = request.query_params
     for name in given:
-        if name not in known:
+        if name not in known and not ("after" in known and name in _OF_POLYFILLS):
             raise RefusedRequest(400, f"unknown parameter: {_shown(name)}; there are: {', '.join(sorted(known))}")
         if name != "tables" and len(given.getlist(name)) > 1:
             raise RefusedRequest(400, f"{name} stands twice")
     return Asked(
         _tables(given.getlist("tables")),
-        _after(given.get("after"), request.headers.get("last-event-id") if "after" in known else None),
+        _after(given.get("after"), _last_id(request) if "after" in known else None),
         _wait(given.get("wait")),
         _delivery(given.get("delivery", "newest")),
     )
@@ -72,9 +75,14 @@ def _tables(given: list[str]) -> tuple[str, ...]:
     return found
 
 
-def _after(given: str | None, header: str | None) -> Cursor | None:
+def _last_id(request: HTTPConnection) -> str | None:
+    found = [request.headers.get("last-event-id"), *(request.query_params.get(name) for name in _LAST_IDS)]
+    return next((each for each in found if each), None)
+
+
+def _after(given: str | None, last: str | None) -> Cursor | None:
     # A browser that reconnects repeats its first address: what it saw last is the newer of the two.
-    text = header or given
+    text = last or given
     if text is None:
         return None
     cursor = parse_cursor(text)

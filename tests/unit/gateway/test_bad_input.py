@@ -227,6 +227,36 @@ def test_pages_that_are_named_may_ask(branch: Branch) -> None:
         assert good.status_code == 200 and good.headers["access-control-allow-origin"] == "https://dash.example"
 
 
+@pytest.mark.parametrize("name", ["lastEventId", "evs_last_event_id"])
+def test_a_polyfill_of_event_source_resumes_from_a_page_elsewhere(branch: Branch, access: Access, name: str) -> None:
+    """As event-source-polyfill (and eventsource-polyfill) ask: the last id in the query, and headers of their own."""
+    first = branch.update("a")
+    second = branch.update("b")
+    page = {"Origin": "https://dash.example"}
+    options = replace(OPEN, origins=("https://dash.example",))
+    with gateway(branch, environment=access.settings(), options=options) as running:
+        names = "authorization,cache-control,x-requested-with"
+        wish = {"Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": names}
+        asked = httpx.options(f"{running.url}/v1/events", params={name: first}, headers={**page, **wish})
+        assert asked.status_code == 200 and asked.headers["access-control-allow-origin"] == "https://dash.example"
+        allowed = {each.strip().lower() for each in asked.headers["access-control-allow-headers"].split(",")}
+        assert allowed >= set(names.split(","))
+        token = bearer(access.token("ann", "reader"))
+        headers = {**page, **token, "Cache-Control": "no-cache", "X-Requested-With": "XMLHttpRequest"}
+        more = {"evs_buffer_size_limit": "262144", "evs_preamble": "2056"} if name.startswith("evs") else {}
+        with Stream(running.url, headers, **{name: first}, **more) as stream:
+            (told,) = stream.events(1)
+            assert told.id == f"{second}-1"
+        for given in ({"after": first, name: second}, {name: ""}):  # its last id is newer than its first address
+            with Stream(running.url, headers, **given) as stream:
+                third = branch.update("c")
+                assert stream.events(1)[0].id == f"{third}-1"
+            second = third
+        for bad in ("7", "head"):
+            assert_says_no(httpx.get(f"{running.url}/v1/events", params={name: bad}, headers=headers), 400)
+        assert httpx.get(f"{running.url}/v1/tables", params={name: first}, headers=headers).status_code == 400
+
+
 def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from playwright.sync_api import Browser, Page, Route, expect
 
@@ -17,9 +17,11 @@ from sterna.edges.brokers.message import Message
 from sterna.errors import CatalogUnreachable
 from sterna.gc.hold import hold
 from sterna.outlets.letters import bury
+from sterna.registry.credential import Credential
 from sterna.status.alarms import AlarmLimits
 from tests.support.pages import Pages, chromium, page_app, served
 from tests.support.small_world import World, make_world, run
+from tests.unit.airflow.test_pages_data import FEATURES
 
 ODD = "<img src=x onerror=alert(1)>"
 _PATIENCE = 30_000.0  # milliseconds: other tests keep the machine busy
@@ -473,6 +475,28 @@ def test_the_inspector_and_the_service_behind_it(page: Page, pages: Pages, monke
     page.get_by_label("User ID").fill("abc")
     page.keyboard.press("Enter")
     expect(page.get_by_role("alert")).to_have_text("Lookup failed! Invalid user ID format")
+
+
+def test_the_inspector_knows_more_than_one_view(page: Page, pages: Pages) -> None:
+    pages.services = FEATURES
+    asked: list[tuple[str, str, str | None]] = []
+    service = FastAPI()
+
+    @service.get("/features/{view}/{id:path}")
+    def features(view: str, id: str, request: Request) -> Any:
+        asked.append((view, id, request.headers.get("authorization")))
+        return {"shop": id, "size": "12", "tags": ["a", ODD]}
+
+    with served(service) as url:
+        pages.settings["feature_service_url"] = url
+        pages.settings["feature_service_credential_id"] = "reader"
+        pages.secrets = lambda id: Credential(id, password="a-token")
+        page.goto("/#/inspector")
+        page.get_by_label("View").select_option("shop")
+        page.get_by_label("shop", exact=True).fill("a/b")
+        page.keyboard.press("Enter")
+        expect(page.get_by_test_id("features-display")).to_contain_text(ODD)
+    assert asked == [("shop", "a/b", "Bearer a-token")]
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,9 @@ OPTIONS = {
         default="",
         example="http://features.example:8000",
     ),
+    "feature_service_credential_id": Option(
+        "Connection whose password is a token of that service's; empty: none is sent.", default="", example="gateway"
+    ),
     "gateway_url": Option(
         "Address of this region's gateway, whose default query gives the figure among the pages' events; empty: none.",
         default="",

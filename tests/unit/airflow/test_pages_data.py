@@ -17,7 +17,7 @@ from sterna.airflow.pages import upstream
 from sterna.airflow.pages.app import create_app
 from sterna.catalog.model import Put, namespace_content
 from sterna.edges.brokers.message import Message
-from sterna.errors import CatalogUnreachable
+from sterna.errors import CatalogUnreachable, CredentialError
 from sterna.gc.hold import hold
 from sterna.outlets.letters import bury, dead_files
 from sterna.registry.credential import Credential
@@ -26,6 +26,13 @@ from tests.support.pages import OPEN, Pages
 from tests.support.small_world import World, make_world, run
 
 ODD = "<img src=x onerror=alert(1)>"
+FEATURES = """version: 1
+features:
+  entities: [{name: user, key: {user_id: long}}, {name: shop, key: {shop: string}}]
+  views:
+    - {name: user, entity: user, table: ns.users, features: [age], unique: true}
+    - {name: shop, entity: shop, table: ns.shops, features: [size], unique: true}
+"""
 OUTLETS = """version: 1
 outlets:
   pager:
@@ -63,7 +70,11 @@ def upstream_double(seconds: float) -> httpx.AsyncClient:
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/kpi":
             return httpx.Response(200, json={"kpi": {"total_revenue": 12.5}, "snapshot_id": "1"})
+        if request.url.raw_path == b"/features/shop/a%2Fb%20%E5%8C%97":
+            return httpx.Response(200, json={"sent": request.headers.get("authorization", "")})
         user = request.url.path.rpartition("/")[2]
+        if user == "401":
+            return httpx.Response(200 if request.headers.get("authorization") == "Bearer a-token" else 401, json={})
         if user == "123":
             return httpx.Response(200, json={"age": 30, "city": "Shanghai", "last_updated_ts": "2023-10-27T10:00:00Z"})
         if user == "504":
@@ -159,6 +170,7 @@ def test_odd_names_come_as_they_are(client: TestClient, world: World) -> None:
 
 
 def test_an_inspector_answers_as_its_service_does(client: TestClient, pages: Pages) -> None:
+    assert client.get("/api/views").json() == []
     unset = client.get("/api/features/123")
     assert (unset.status_code, unset.json()["statusMessage"]) == (500, "Feature service URL is not configured")
     pages.settings["feature_service_url"] = "http://features/"
@@ -172,6 +184,31 @@ def test_an_inspector_answers_as_its_service_does(client: TestClient, pages: Pag
         assert told == (status, f"Failed to fetch features for user {user}."), user
         assert "secret" not in failed.text
     assert upstream.FEATURE_SECONDS == 5.0
+
+
+def test_an_inspector_knows_each_view_and_sends_its_token(client: TestClient, pages: Pages) -> None:
+    pages.services = FEATURES
+    views = client.get("/api/views").json()
+    assert views == [{"name": "user", "key": ["user_id"]}, {"name": "shop", "key": ["shop"]}]
+    pages.settings["feature_service_url"] = "http://features/"
+    assert client.get("/api/features/401").status_code == 401
+    pages.secrets = lambda id: Credential(id, password="a-token" if id == "reader" else "")
+    pages.settings["feature_service_credential_id"] = "reader"
+    assert client.get("/api/features/401").json() == {}
+    asked = client.get("/api/features", params={"view": "shop", "id": "a/b 北"})
+    assert asked.json() == {"sent": "Bearer a-token"}
+    refused = client.get("/api/features", params={"view": "none", "id": "1"})
+    assert (refused.status_code, refused.json()["statusMessage"]) == (404, "There is no such view")
+    for bad in ("", "a" * 1001, "a\nb"):
+        assert client.get("/api/features", params={"view": "shop", "id": bad}).status_code == 400
+    gone = client.get("/api/features", params={"view": "shop", "id": "404"})
+    assert (gone.status_code, gone.json()["statusMessage"]) == (404, "Failed to fetch features for 404.")
+
+    def dark(id: str) -> Credential:
+        raise CredentialError("the vault is dark")
+
+    pages.secrets = dark
+    assert client.get("/api/features/123").json()["statusMessage"] == "Failed to fetch features for user 123."
 
 
 def test_the_figure_is_the_gateways(client: TestClient, pages: Pages) -> None:

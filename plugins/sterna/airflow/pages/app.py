@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from sterna.airflow.pages import events, ingest, one_table, regions, tables, upstream
 from sterna.airflow.pages.access import Guards, refuse_other_sites
 from sterna.airflow.pages.shared import LookFailed, Looks
-from sterna.airflow.pages.source import Source
+from sterna.airflow.pages.source import Source, feature_views
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
@@ -60,7 +60,7 @@ def create_app(source: Source, guards: Guards, client: upstream.Client = upstrea
     _add_files(app)
     _add_views(app, source, looks)
     _add_events(app, source, looks, guards)
-    _add_upstreams(app, source, client)
+    _add_upstreams(app, source, looks, client)
     return WithHeaders(app)
 
 
@@ -173,10 +173,26 @@ def _add_events(app: FastAPI, source: Source, looks: Looks, guards: Guards) -> N
         return _fresh(await looks.once(lambda: events.replay_letters(source, name, said.confirmed)))
 
 
-def _add_upstreams(app: FastAPI, source: Source, client: upstream.Client) -> None:
+def _add_upstreams(app: FastAPI, source: Source, looks: Looks, client: upstream.Client) -> None:
+    def service() -> upstream.FeatureService:
+        address, credential = source.setting("feature_service_url"), source.setting("feature_service_credential_id")
+        return upstream.FeatureService(address, credential, source.secrets, client)
+
+    async def known() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = await looks.look("views", lambda: feature_views(source))
+        return found
+
+    @app.get("/api/views")
+    async def views() -> Response:
+        return _fresh(await known())
+
     @app.get("/api/features/{user}")
     async def features(user: str) -> Response:
-        return await upstream.features(user, source.setting("feature_service_url"), client)
+        return await upstream.user_features(user, service())
+
+    @app.get("/api/features")
+    async def features_of(view: str, id: str) -> Response:
+        return await upstream.view_features(view, id, [each["name"] for each in await known()], service())
 
     @app.get("/api/kpi")
     async def figure(at: Annotated[str, Query(min_length=1, max_length=200)]) -> Response:

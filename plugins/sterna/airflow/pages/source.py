@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sterna.airflow.settings import seconds, text
 
@@ -54,6 +54,14 @@ class Source:
         if name not in registry.region_names:
             raise UsageError(f"the registry has no region {name!r}")
         return self.open(registry, name)
+
+
+def feature_views(source: Source) -> list[dict[str, Any]]:
+    """Return the views of features that the services file has, and the columns by which their rows are found."""
+    features = source.services().features
+    if features is None:
+        return []
+    return [{"name": view.name, "key": list(features.entity_of(view).key)} for view in features.views]
 
 
 def airflow_source() -> Source:

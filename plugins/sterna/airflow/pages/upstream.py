@@ -1,11 +1,13 @@
-"""What the pages ask of others for the browser: one user's features, and the figure of a named query."""
+"""What the pages ask of others for the browser: one entity's features, and the figure of a named query."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 from starlette.responses import JSONResponse, Response
@@ -18,6 +20,7 @@ _KPI_SECONDS = 15.0
 _USER = re.compile(r"[0-9]+")
 _LARGEST = 2**63 - 1
 _MOST_BYTES = 1 << 20
+_LONGEST_ID = 1_000
 Client = Callable[[float], httpx.AsyncClient]
 
 
@@ -26,29 +29,72 @@ def default_client(seconds: float) -> httpx.AsyncClient:
     return httpx.AsyncClient(timeout=seconds, follow_redirects=False, trust_env=False)
 
 
-async def features(user: str, address: str, client: Client = default_client) -> Response:
+@dataclass(frozen=True)
+class FeatureService:
+    """Where features are asked for.
+
+    Args:
+        address: of the service; "": nobody said.
+        credential: id of the credential whose password is a token of the service's; "": none is sent.
+        secrets: finds it.
+        client: makes a client.
+    """
+
+    address: str
+    credential: str
+    secrets: Secrets
+    client: Client = default_client
+
+
+async def user_features(user: str, service: FeatureService) -> Response:
     """Return a user's features as the feature service answers them.
 
     Args:
         user: the user's id as it was typed.
-        address: where the feature service is; "": nobody said.
-        client: makes a client.
+        service: where they are asked for.
     """
     if not _USER.fullmatch(user) or int(user[:20]) > _LARGEST or len(user.lstrip("0")) > len(str(_LARGEST)):
         return _refused(400, "Invalid user ID format")
-    if not address:
+    return await _features("user", user, f"user {user}", service)
+
+
+async def view_features(view: str, id: str, views: Collection[str], service: FeatureService) -> Response:
+    """Return an entity's features as the feature service answers them.
+
+    Args:
+        view: the view of features.
+        id: the entity's id as it was typed.
+        views: those of the services file.
+        service: where they are asked for.
+    """
+    if view not in views:
+        return _refused(404, "There is no such view")
+    if not 1 <= len(id) <= _LONGEST_ID or not id.isprintable():
+        return _refused(400, "Invalid ID format")
+    return await _features(view, id, id, service)
+
+
+async def _features(view: str, id: str, whose: str, service: FeatureService) -> Response:
+    if not service.address:
         return _refused(500, "Feature service URL is not configured")
-    url = f"{address.rstrip('/')}/features/user/{user}"
+    url = f"{service.address.rstrip('/')}/features/{quote(view, safe='')}/{quote(id, safe='')}"
+    failed = f"Failed to fetch features for {whose}."
     try:
-        async with asyncio.timeout(FEATURE_SECONDS), client(FEATURE_SECONDS) as http:
-            answer = await http.get(url, headers={"Accept": "application/json"})
+        headers = {"Accept": "application/json", **await _token(service.credential, service.secrets)}
+        async with asyncio.timeout(FEATURE_SECONDS), service.client(FEATURE_SECONDS) as http:
+            answer = await http.get(url, headers=headers)
             found = answer.json() if answer.status_code == 200 else None
-    except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError):
-        return _refused(500, f"Failed to fetch features for user {user}.")
+    except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, CredentialError):
+        return _refused(500, failed)
     if not isinstance(found, dict):
-        status = answer.status_code if answer.status_code >= 400 else 500
-        return _refused(status, f"Failed to fetch features for user {user}.")
+        return _refused(answer.status_code if answer.status_code >= 400 else 500, failed)
     return JSONResponse(found)
+
+
+async def _token(credential: str, secrets: Secrets) -> dict[str, str]:
+    # A connection may be asked of Airflow's database, or of a vault: the others are answered meanwhile.
+    token = (await asyncio.to_thread(secrets, credential)).password if credential else ""
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 async def figure(at: str, address: str, credential: str, secrets: Secrets, client: Client = default_client) -> Response:
@@ -64,9 +110,7 @@ async def figure(at: str, address: str, credential: str, secrets: Secrets, clien
     if not address:
         return JSONResponse({"configured": False})
     try:
-        # A connection may be asked of Airflow's database, or of a vault: the others are answered meanwhile.
-        token = (await asyncio.to_thread(secrets, credential)).password if credential else ""
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        headers = await _token(credential, secrets)
         async with asyncio.timeout(_KPI_SECONDS), client(_KPI_SECONDS) as http:
             answer = await http.get(f"{address.rstrip('/')}/kpi", params={"at": at}, headers=headers)
             found: Any = answer.json() if len(answer.content) <= _MOST_BYTES else None

@@ -1,4 +1,4 @@
-// The inspector of features: one user's, as the feature service has them now.
+// The inspector of features: one entity's, as the feature service has them now.
 import { el, facts, note, show } from "./dom.js";
 import { ask } from "./api.js";
 import { moment } from "./format.js";
@@ -8,18 +8,44 @@ export function open(place) {
   const input = el("input", { id: "userId", type: "text", inputmode: "numeric", autocomplete: "off", placeholder: t("typeUser") });
   const button = el("button", { type: "button" }, t("look"));
   const result = el("div", { "aria-live": "polite" });
+  const label = el("label", { for: "userId" }, t("userId"));
+  const choice = el("div", {});
   let pending = false;
+  let view = null;
+  let left = false;
+
+  function choose(found) {
+    view = found;
+    label.textContent = found.key.join(", ");
+    input.placeholder = "";
+    input.removeAttribute("inputmode");
+    show(result);
+  }
+
+  async function offer() {
+    let views = [];
+    try {
+      views = await ask("api/views");
+    } catch {
+      return; // a user can be asked for without
+    }
+    if (left || !views.length) return;
+    const list = el("select", { id: "featureView", onchange: () => choose(views[list.selectedIndex]) }, ...views.map((each) => el("option", {}, each.name)));
+    show(choice, el("label", { for: "featureView" }, t("featureView")), list);
+    choose(views[0]);
+  }
 
   async function look() {
     const user = input.value.trim();
     if (!user || pending) return;
+    const asked = view;
     pending = true;
     button.disabled = true;
     button.setAttribute("aria-busy", "true");
     show(result, note("loading", t("loading")));
     try {
-      const found = await ask(`api/features/${encodeURIComponent(user)}`);
-      show(result, drawn(found));
+      const found = asked ? await ask("api/features", { view: asked.name, id: user }) : await ask(`api/features/${encodeURIComponent(user)}`);
+      if (asked === view) show(result, asked ? listed(found) : drawn(found));
     } catch (error) {
       show(result, el("div", { class: "note error", role: "alert" }, el("strong", {}, t("lookupFailed")), " ", el("span", {}, reason(error))));
     } finally {
@@ -34,7 +60,17 @@ export function open(place) {
   });
   button.addEventListener("click", look);
   show(place, el("section", { class: "card narrow" }, el("h3", {}, t("inspectorTitle")),
-    el("label", { for: "userId" }, t("userId")), el("div", { class: "line" }, input, button), result));
+    choice, label, el("div", { class: "line" }, input, button), result));
+  offer();
+  return () => {
+    left = true;
+  };
+}
+
+function listed(features) {
+  const list = facts(Object.entries(features).map(([name, value]) => [name, typeof value === "object" && value !== null ? JSON.stringify(value) : text(value)]));
+  list.dataset.testid = "features-display";
+  return list;
 }
 
 function drawn(features) {

@@ -196,6 +196,19 @@ def lanes(
     bench(commits, gigabytes, megabytes_per_second, work)
 
 
+@app.command(epilog="Example: python3 run.py bench bandwidth --copies 8 --mebibytes 16")
+def bandwidth(
+    copies: Annotated[int, typer.Option("--copies", min=2, help="Copies at once.")] = 4,
+    mebibytes: Annotated[int, typer.Option("--mebibytes", min=1, help="Size of the file that one copies.")] = 32,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="MiB a second.")] = 2,
+    work: Work = None,
+) -> None:
+    """Copies from a location with a limit. Goal: one alone at least 0.9 of it, several together at most 1.1."""
+    from bench.bandwidth import bench
+
+    bench(copies, mebibytes, limit, work)
+
+
 @app.command(epilog="Example: python3 run.py bench verify --entries 1000000 --rounds 3")
 def verify(
     entries: Entries = _MILLION, rounds: Rounds = 3, per_manifest: PerManifest = 1000, work: Work = None

@@ -34,6 +34,7 @@ _CASES = {
     "distance": ("copy 100 x 1 MiB", "a commit of one small file", "a query"),
     "idle": ("20 tables",),
     "lanes": ("60 commits, 20 GB at 50 MB/s",),
+    "bandwidth": ("1 copy, 32 MiB at 2 MiB/s", "4 copies, 32 MiB at 2 MiB/s"),
     "replication": (
         "5 commits a second",
         "20 commits a second",

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from sterna.airflow.provider import get_provider_info
 from sterna.cdc.journal import COLUMN, DROP, PART
 from sterna.cleaning.codecs import AMOUNT, NOT_DELETED
+from sterna.edges.stores.leases import LEASE
 from sterna.features.model import FIELDS
 from sterna.feed.event import TYPES
 from sterna.gc.evidence import COLLECTED
@@ -38,6 +39,7 @@ RECORDS: tuple[tuple[str, str, Record[object]], ...] = (
     ("A copy task's batches", "in the XCom that copy tasks are mapped over", SHARE),
     ("A round of the large lane", "`<replica root>/_sterna/transit/round.json`", ROUND),
     ("A table of a round", "in a round", MOVING),
+    ("A lease on bandwidth", "`<replica root>/_sterna/bandwidth/<location>/<lease>.json`", LEASE),
     ("A clean-up's record", "`<replica root>/_sterna/collect/<pass>.json`", COLLECTED),
     ("A sweep's record", "`<replica root>/_sterna/sweep/<pass>.json`", SWEPT),
     ("A folder in it", "in a sweep's record", FOLDER),

@@ -6,6 +6,7 @@ from typing import Any
 
 from sterna.cdc.journal import Drop, Part
 from sterna.cleaning.model import Amount, NotDeleted
+from sterna.edges.stores.leases import Lease
 from sterna.gc.model import Collected
 from sterna.ingest.columns import Column
 from sterna.repair.diagnose import Left, Mend
@@ -104,6 +105,7 @@ VALUES: dict[str, Any] = {
         True,
     ),
     "round": Round("run-1", (_MOVING,), True, (_FAILURE,), "r1", "d1", "f1", "2-eu", ("nyc.a",), (_HELD,)),
+    "lease": Lease(2097152),
     "collected": Collected(
         "eu",
         "collect-1",

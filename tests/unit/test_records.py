@@ -15,6 +15,7 @@ import pytest
 
 from sterna.cdc.journal import COLUMN, DROP, PART, Journal
 from sterna.cleaning.codecs import AMOUNT, NOT_DELETED
+from sterna.edges.stores.leases import LEASE
 from sterna.errors import BadDrop
 from sterna.gc.evidence import COLLECTED
 from sterna.json_record import REQUIRED, MalformedRecord, Record, Unknown, parse_json
@@ -35,6 +36,7 @@ RECORDS: dict[str, Record[Any]] = {
     "stage-report": STAGE_REPORT,
     "report": REPORT,
     "round": ROUND,
+    "lease": LEASE,
     "collected": COLLECTED,
     "swept": SWEPT,
     "repaired": REPAIRED,

@@ -26,8 +26,10 @@ HELD: Final = "held"
 """Long lists of held keys."""
 DEAD: Final = "dead"
 """Dead letters of outlets."""
+BANDWIDTH: Final = "bandwidth"
+"""Leases on the bandwidth of locations."""
 
-EVIDENCE: Final = (RUNS, COLLECT, TRANSIT, PLANNING, SWEEP, FEATURES)
+EVIDENCE: Final = (RUNS, COLLECT, TRANSIT, PLANNING, SWEEP, FEATURES, BANDWIDTH)
 """What a clean-up deletes by its age, and not by what heads reach."""
 FOLDERS: Final = (*EVIDENCE, HELD, DEAD)
 

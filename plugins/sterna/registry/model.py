@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from sterna.limits import Limits
+from sterna.registry.bandwidth import parse_bandwidth
 from sterna.registry.policy import DEFAULT_POLICY, Policy, Residency, ViewCatalogs, matching
 from sterna.registry.remote_options import other_logins, refused_options, unknown_options
 from sterna.registry.values import Host, HttpUri, Identifier, Name, Uri
@@ -160,7 +161,8 @@ class Location(StrictModel):
         remote: how to reach it.
         credential_id: Airflow connection id; none: the ambient credential of the machine.
         egress_per_gb: price of a GB (1e9 bytes) read from another region, by that region's name or `*`.
-        bandwidth: rclone bandwidth timetable for copies from here (`--bwlimit`), such as `08:00,20M 19:00,off`.
+        bandwidth: limit on what each other region reads from here, by all its processes together: a rate such as `20M`,
+            or rclone's timetable (`--bwlimit`), such as `08:00,20M 19:00,off`.
         transfers: files copied from here at once, per batch.
         checkers: files looked at at once, per batch.
         sweep: all tables' files here are this catalog's: `sterna upkeep sweep` deletes those that nothing needs.
@@ -200,6 +202,13 @@ class Location(StrictModel):
         if found:
             raise Faults([Fault(("remote", "options", option), message) for option, message in found.items()])
         return self
+
+    @field_validator("bandwidth")
+    @classmethod
+    def _bandwidth_is_one(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_bandwidth(value)
+        return value
 
     @property
     def binding(self) -> str:

@@ -23,6 +23,7 @@ from sterna.errors import (
     TableError,
     UnsafeUri,
 )
+from sterna.registry.folders import BANDWIDTH, own_folder
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import inside
 from sterna.sync.blame import fault_of
@@ -241,6 +242,7 @@ class _Run:
             names,
             progress=lambda sent, done: self.progress(CopyProgress(done, min(before + sent, size), count, size)),
             deadline=max(self.end - time.monotonic(), 0.0),
+            leases=self._folder(own_folder(self.mapping.region.replica_root, BANDWIDTH)),
         )
 
     def blame(self, suspects: Sequence[CopyFile]) -> _Failures:

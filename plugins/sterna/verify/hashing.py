@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+from sterna.edges.stores.content import paced
 from sterna.edges.stores.objects import Objects
 from sterna.edges.stores.open_store import call_store
 from sterna.errors import StoreUnreachable
@@ -24,7 +25,7 @@ def sha256_of(objects: Objects, uri: str) -> tuple[int, str]:
     def stream() -> tuple[int, str]:
         result = obstore.get(store.client, key)
         hashed, size = hashlib.sha256(), 0
-        for chunk in result.stream(min_chunk_size=_CHUNK):
+        for chunk in paced(store, result, _CHUNK):
             hashed.update(chunk)
             size += len(chunk)
         if size != result.meta["size"]:

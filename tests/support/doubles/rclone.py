@@ -17,6 +17,7 @@ def copy_here(
     *,
     progress: Callable[[int, int], None],
     deadline: float | None = None,
+    leases: Folder | None = None,
 ) -> Transfer:
     """Copy files as `sterna.edges.rclone.transfer.copy_files` does; both locations are local."""
     sent, errors = [], []

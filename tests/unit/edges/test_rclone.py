@@ -35,13 +35,6 @@ def test_both_sides_are_aliases_of_folders_in_their_stores() -> None:
     assert environment["RCLONE_CONFIG_STERNA_REPLICA_REMOTE"] == "sterna_replica_store:eu/p/replica/us~s3a"
     assert environment["RCLONE_CONFIG_STERNA_REPLICA_STORE_SECRET_ACCESS_KEY"] == "hunter22"
     assert environment["RCLONE_CONFIG"] == "/dev/null"
-    assert "RCLONE_BWLIMIT" not in environment
-
-
-def test_a_timetable_of_bandwidth_is_the_origins() -> None:
-    timetable = "08:00,20M 19:00,off"
-    assert child_environment(folder("us", credential=KEYS, bandwidth=timetable), EU)["RCLONE_BWLIMIT"] == timetable
-    assert "RCLONE_BWLIMIT" not in child_environment(US, folder("eu", credential=KEYS, bandwidth=timetable))
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,32 @@
 """The process that runs rclone for `sterna.edges.rclone.transfer`: started as a script, it imports nothing of sterna.
 
-It reads one line of JSON from its standard input, {"source", "target", "args"}, and writes lines of JSON to its
-standard output: {"bytes", "files"} as the copy goes on, then {"errors"} when it ended. The input stays open as long as
-the parent lives: its end, or the parent's, ends this process's whole group, rclone included.
+It reads one line of JSON from its standard input, {"source", "target", "args", "throttle"}, and writes lines of JSON to
+its standard output: {"bytes", "files"} as the copy goes on, then {"errors"} when it ended. The input stays open as long
+as the parent lives: its end, or the parent's, ends this process's whole group, rclone included.
+
+Where bandwidth is shared, "throttle" and the lines that follow are {"rate", "cautious", "seconds"}: rclone is set to
+that rate, and to the cautious one where no other line comes within so many seconds. {"rate"} on standard output
+confirms a rate that is in force.
 """
 
 from __future__ import annotations
 
 import ctypes
+import http.client
 import json
 import os
+import select
 import signal
+import socket
 import sys
 import threading
+import time
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
+_SOCKET = "rc.sock"  # in the working folder, which nobody else may enter
+_AGAIN_SECONDS = 0.5
+_RC_SECONDS = 60.0  # a rate is changed once what was admitted at the one before is through
 
 
 def main() -> None:
@@ -25,8 +36,8 @@ def main() -> None:
     # rclone must not hold the parent's end of life.
     watched = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    threading.Thread(target=_watch, args=(watched,), daemon=True).start()
     job = json.loads(line)
+    threading.Thread(target=_watch, args=(watched, job.get("throttle")), daemon=True).start()
 
     from rclone_python import rclone, utils
 
@@ -49,7 +60,9 @@ def main() -> None:
 
 
 def _say(message: dict[str, Any]) -> None:
-    print(json.dumps(message), flush=True)
+    # One write, since more than one thread says something.
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
 
 
 def _read_line() -> bytes:
@@ -63,10 +76,73 @@ def _read_line() -> bytes:
     return line
 
 
-def _watch(descriptor: int) -> None:
-    while os.read(descriptor, 4096):
-        pass
-    _end_group()
+def _watch(descriptor: int, wanted: dict[str, Any] | None) -> None:
+    rest, seconds = b"", wanted["seconds"] if wanted else None
+    throttle = _Throttle(wanted["rate"] if wanted else None)
+    while True:
+        if not select.select([descriptor], [], [], seconds)[0]:
+            throttle.want(wanted["cautious"] if wanted else None)
+            seconds = None
+            continue
+        data = os.read(descriptor, 4096)
+        if not data:
+            _end_group()
+        *lines, rest = (rest + data).split(b"\n")
+        if lines:
+            wanted = json.loads(lines[-1])
+            seconds = wanted["seconds"]
+            throttle.want(wanted["rate"])
+
+
+class _Throttle:
+    """Sets rclone's rate from a thread of its own: rclone may take long to answer.
+
+    Args:
+        rate: that it starts with.
+    """
+
+    def __init__(self, rate: int | None) -> None:
+        self._changed = threading.Event()
+        self._there = self._wanted = rate
+        self._thread: threading.Thread | None = None
+
+    def want(self, rate: int | None) -> None:
+        """Set a rate soon; only the last one that is wanted counts."""
+        self._wanted = rate
+        self._changed.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while self._changed.wait():
+            self._changed.clear()
+            wanted = self._wanted
+            try:
+                if wanted != self._there:  # each change empties what rclone may send at once
+                    _set_rate(wanted)
+                    self._there = wanted
+            except (OSError, http.client.HTTPException):
+                self._changed.set()  # not started yet, or over
+                time.sleep(_AGAIN_SECONDS)
+                continue
+            _say({"rate": wanted})
+
+
+def _set_rate(rate: int | None) -> None:
+    connection = http.client.HTTPConnection("localhost", timeout=_RC_SECONDS)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    try:
+        connection.sock.settimeout(_RC_SECONDS)
+        connection.sock.connect(_SOCKET)
+        body = json.dumps({"rate": "off" if rate is None else f"{rate}B"})
+        connection.request("POST", "/core/bwlimit", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        if answer.status != http.client.OK:
+            raise http.client.HTTPException(answer.reason)
+        answer.read()
+    finally:
+        connection.close()
 
 
 def _end_with_parent() -> None:

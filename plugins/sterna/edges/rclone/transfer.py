@@ -17,14 +17,17 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from sterna.edges.stores.open_store import OpenStore
+from sterna.edges.stores.share import LEASE_TIMEOUT_SECONDS, Share, is_limited, share_of
 from sterna.errors import CredentialError, EngineError, RegistryError
 from sterna.registry.credential import Credential, rclone_environment, store_address
 from sterna.registry.model import Location
@@ -65,6 +68,8 @@ _AMBIENT = re.compile(r"(AWS|AZURE|GOOGLE|GCE|CLOUDSDK|ECS|IDENTITY|MSI)_.*|KUBE
 _CONFIG = re.compile(r"RCLONE_CONFIG(_DIR|_PASS)?|RCLONE_PASSWORD_COMMAND")
 _GRACE_SECONDS = 10.0
 _POLL_SECONDS = 0.005
+_SOCKET = "rc.sock"
+_CONFIRM_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,7 @@ def copy_files(
     *,
     progress: Callable[[int, int], None],
     deadline: float | None = None,
+    leases: Folder | None = None,
 ) -> Transfer:
     """Copy files that have the same name on both sides, whatever is there already.
 
@@ -113,6 +119,7 @@ def copy_files(
         names: paths below both folders.
         progress: called with the bytes and files sent so far.
         deadline: seconds after which the copy is ended; None: no end.
+        leases: where all who copy to this region share the origin's `bandwidth`; by default beside the copies.
 
     Returns:
         What was sent, and what rclone complained about.
@@ -123,16 +130,23 @@ def copy_files(
     """
     if not names:
         return Transfer(0, 0)  # rclone takes an empty list for "everything"
+    end = None if deadline is None else time.monotonic() + deadline
+    environment = {**child_environment(origin, replica), "PATH": _path(find_rclone())}
+    share = _share(origin.location, leases or replica)
+    if share:
+        share.begin(deadline)
     job = {
         "source": f"{_ORIGIN}:",
         "target": f"{_REPLICA}:",
-        "args": [*_ARGS, *_limits(origin.location, len(names))],
+        "args": [*_ARGS, *_limits(origin.location, len(names)), *(_throttled(share.rate) if share else ())],
+        "throttle": _order(share.rate, share.cautious, share.valid_until - time.monotonic()) if share else None,
     }
-    environment = {**child_environment(origin, replica), "PATH": _path(find_rclone())}
     with tempfile.TemporaryDirectory(prefix="sterna-copy-") as folder:
         Path(folder, _LIST).write_text("".join(f"{name}\n" for name in names), encoding="utf-8", newline="")
         with _started(folder, environment, job) as child:
-            transfer = _follow(child, progress, deadline)
+            throttle = _Throttle(child)
+            with share.kept(throttle.apply) if share else nullcontext():
+                transfer = _follow(child, progress, deadline, end, throttle.confirm)
     return Transfer(transfer.bytes, transfer.files, _scrubbed(transfer.errors, origin, replica))
 
 
@@ -165,8 +179,6 @@ def child_environment(origin: Folder, replica: Folder) -> dict[str, str]:
         except CredentialError as error:
             # Which side it is tells who needs it.
             raise CredentialError(error.message, file=side.location.prefix, hint=error.hint) from None
-    if origin.location.bandwidth:
-        environment["RCLONE_BWLIMIT"] = origin.location.bandwidth
     return environment
 
 
@@ -231,6 +243,53 @@ def _limits(location: Location, files: int) -> list[str]:
         f"--checkers {location.checkers}",
         f"--multi-thread-streams {streams if streams > 1 else 0}",
     ]
+
+
+def _share(origin: Location, leases: Folder) -> Share | None:
+    if not is_limited(origin):
+        return None
+
+    def secret(id: str) -> Credential:
+        if leases.credential is None:
+            raise CredentialError(f"credential {id!r} is missing", file=leases.location.prefix)
+        return leases.credential
+
+    store = OpenStore(leases.location, secret, LEASE_TIMEOUT_SECONDS)
+    return share_of(origin, lambda: store, leases.path)
+
+
+def _throttled(rate: int | None) -> list[str]:
+    # The socket is in the working folder, which nobody but this user may enter.
+    return [f"--bwlimit {'off' if rate is None else f'{rate}B'}", "--rc --rc-no-auth", f"--rc-addr unix://{_SOCKET}"]
+
+
+def _order(rate: int | None, cautious: int, seconds: float) -> dict[str, Any]:
+    return {"rate": rate, "cautious": cautious, "seconds": seconds}
+
+
+class _Throttle:
+    """Sets the rate of a child that runs.
+
+    Args:
+        child: the child.
+    """
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self._child = child
+        self._confirmed: object = self
+        self._changed = threading.Condition()
+
+    def apply(self, rate: int | None, cautious: int, seconds: float) -> bool:
+        """Set a rate; see `Apply`."""
+        with self._changed:
+            _send(self._child, _order(rate, cautious, seconds))
+            return self._changed.wait_for(lambda: self._confirmed == rate, _CONFIRM_SECONDS)
+
+    def confirm(self, rate: int | None) -> None:
+        """Note that a rate is in force."""
+        with self._changed:
+            self._confirmed = rate
+            self._changed.notify_all()
 
 
 def _remote(alias: str, side: Folder) -> dict[str, str]:
@@ -308,21 +367,28 @@ def _end(child: subprocess.Popen[bytes]) -> None:
                 pipe.close()
 
 
-def _follow(child: subprocess.Popen[bytes], progress: Callable[[int, int], None], deadline: float | None) -> Transfer:
+def _follow(
+    child: subprocess.Popen[bytes],
+    progress: Callable[[int, int], None],
+    deadline: float | None,
+    end: float | None,
+    confirm: Callable[[int | None], None],
+) -> Transfer:
     """Read what the child says until it has said its last."""
     sent, files, errors = 0, 0, ""
-    for message in _messages(child, deadline):
+    for message in _messages(child, deadline, end):
         if "errors" in message:
             errors = message["errors"]
+        elif "rate" in message:
+            confirm(message["rate"])
         else:
             sent, files = message["bytes"], message["files"]
             progress(sent, files)
     return Transfer(sent, files, errors)
 
 
-def _messages(child: subprocess.Popen[bytes], deadline: float | None) -> Iterator[dict[str, Any]]:
+def _messages(child: subprocess.Popen[bytes], deadline: float | None, end: float | None) -> Iterator[dict[str, Any]]:
     assert child.stdout is not None
-    end = None if deadline is None else time.monotonic() + deadline
     rest = b""
     with selectors.DefaultSelector() as selector:
         selector.register(child.stdout, selectors.EVENT_READ)

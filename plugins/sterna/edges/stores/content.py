@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from sterna.edges.stores.open_store import LATER, OpenStore
+from sterna.edges.stores.pace import CHUNK
 from sterna.errors import StoreUnreachable
 from sterna.registry.credential import address_of
 
@@ -37,7 +39,7 @@ def read_whole(store: OpenStore, key: str, uri: str, timeout: float, refuse: Cal
         size = result.meta["size"]
         refuse(size)
         try:
-            data = bytes(result.bytes())
+            data = bytes(result.bytes()) if store.pace is None else b"".join(paced(store, result))
         except BaseError:
             if not left or time.monotonic() > end:
                 raise
@@ -47,3 +49,16 @@ def read_whole(store: OpenStore, key: str, uri: str, timeout: float, refuse: Cal
         if time.monotonic() > end:
             break
     raise StoreUnreachable(f"{address_of(store.location)} sent {len(data)} of {size} bytes; {LATER}", file=uri)
+
+
+def paced(store: OpenStore, result: Any, chunk: int = CHUNK) -> Iterator[bytes]:
+    """Yield an answer's content in parts, as fast as the store's location may be read."""
+    if store.pace is None:
+        yield from map(bytes, result.stream(min_chunk_size=chunk))
+        return
+    ahead = min(result.meta["size"], CHUNK)
+    store.pace(ahead)
+    for part in result.stream(min_chunk_size=min(chunk, CHUNK)):
+        yield bytes(part)
+        store.pace(max(0, len(part) - ahead))
+        ahead = max(0, ahead - len(part))

@@ -6,7 +6,6 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -26,7 +25,10 @@ from sterna.edges.stores.open_store import (
     refuse_altered,
     refuse_fork,
 )
+from sterna.edges.stores.pace import Pace
+from sterna.edges.stores.share import LEASE_TIMEOUT_SECONDS, Share, is_limited, share_of
 from sterna.errors import CredentialError, ObjectMissing, SternaError, UnsafeUri
+from sterna.registry.folders import BANDWIDTH, own_folder
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Location, Registry, inside
 from sterna.registry.sweeping import may_sweep
@@ -372,8 +374,17 @@ class Objects:
             return opened
         with self._opening:
             if location.id not in self._stores:
-                self._stores[location.id] = OpenStore(location, self.secrets, self.timeout)
+                store = OpenStore(location, self.secrets, self.timeout)
+                if location.region != self.mapping.region.name and is_limited(location):
+                    store.pace = Pace(lambda: self._share(location)).pay
+                self._stores[location.id] = store
             return self._stores[location.id]
+
+    def _share(self, location: Location) -> Share:
+        """Return a share of the bandwidth of another region's location."""
+        place = self.mapping.locate(own_folder(self.mapping.region.replica_root, BANDWIDTH))
+        store = OpenStore(place.location, self.secrets, LEASE_TIMEOUT_SECONDS)
+        return share_of(location, lambda: store, place.path)
 
     def _find(self, uri: str) -> tuple[OpenStore, str]:
         refuse_fork()
@@ -417,8 +428,8 @@ class _FetchingObjects(Objects):
 
     def passing(self) -> Objects:
         """Return the same objects, which keep nothing of what they read."""
-        made = copy(self)
-        made._run = ""
+        made = object.__new__(type(self))  # a copy would be what is pickled: without connections, and room of its own
+        made.__dict__.update(self.__dict__ | {"_run": ""})
         return made
 
     def open(self, location: Location) -> OpenStore:

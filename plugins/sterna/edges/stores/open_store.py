@@ -64,6 +64,7 @@ class OpenStore:
         base: the key of the location's prefix.
         credential: what the client was made with; None for the machine's own.
         silence: whether it has kept silent.
+        pace: waits until so many bytes may be read, where they are limited.
 
     Raises:
         CredentialError: the credential is missing, or doesn't fit the store.
@@ -75,6 +76,7 @@ class OpenStore:
         self._secrets, self._timeout = secrets, timeout
         self._renewing = threading.Lock()
         self.silence = Silence()
+        self.pace: Callable[[int], None] | None = None
         self.credential = self._credential()
         self.client = _client(location, self.credential, timeout)
 

@@ -104,6 +104,8 @@ class ObjectReader(io.RawIOBase):
     def _range(self, start: int, length: int) -> bytes:
         place = self._objects.mapping.locate(self._uri)
         store = self._objects.open(place.location)
+        if store.pace is not None:
+            store.pace(length)
         if self._file is None:
             try:
                 return call_store(store, self._uri, lambda: _part(store, place.path, start, length))

@@ -1,0 +1,110 @@
+"""Leases of a region's processes on a location's bandwidth, beside the replica: `<folder>/<lease>.json`.
+
+All processes of a region, on whichever host, write to its replica root: so that is where they see one another. A lease
+is written over while its holder lives. Ages are told by the store's own clock alone, against the reader's own lease.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sterna.edges.stores.open_store import OpenStore, call_store, list_pages
+from sterna.errors import ObjectMissing, SternaError, StoreUnreachable
+from sterna.json_record import INTEGER, Field, Record, Unknown
+
+EXPIRY_SECONDS: Final = 20.0
+
+
+@dataclass(frozen=True)
+class Lease:
+    """What a process may send or read.
+
+    Args:
+        rate: bytes a second, at most; what it is about to take counts as taken.
+    """
+
+    rate: int
+
+
+LEASE: Final = Record(Lease, (Field("rate", INTEGER),), Unknown.IGNORE)
+
+
+@dataclass
+class Leases:
+    """One process's lease, and those beside it.
+
+    Args:
+        store: returns the region's store; it is asked for at each look.
+        folder: where the leases on one location are: a path below the store's prefix.
+    """
+
+    store: Callable[[], OpenStore]
+    folder: str
+    _name: str = field(default_factory=lambda: f"{secrets.token_hex(8)}.json")
+    _seen: dict[tuple[str, Any], int | None] = field(default_factory=dict)
+
+    def write(self, rate: int) -> None:
+        """Write the lease, which shows that its holder lives.
+
+        Raises:
+            StoreUnreachable, StoreDenied, CredentialError: the store can't be used.
+        """
+        import obstore
+
+        store, data = self.store(), LEASE.dumps(Lease(rate)).encode()
+        key = store.key(f"{self.folder}/{self._name}")
+        call_store(store, self._uri(store), lambda: obstore.put(store.client, key, data, use_multipart=False))
+
+    def others(self) -> list[int | None]:
+        """Return the rates of all other living leases; None for one that can't be understood.
+
+        Raises:
+            StoreUnreachable, StoreDenied, CredentialError: the store can't be used, or hides the lease just written.
+        """
+        store = self.store()
+        listed = {
+            item["path"].rpartition("/")[2]: item
+            for page in list_pages(store, self._uri(store), store.key(self.folder))
+            for item in page
+        }
+        own = listed.pop(self._name, None)
+        if own is None:
+            raise StoreUnreachable("the lease just written isn't listed", file=self._uri(store))
+        living = [
+            item
+            for item in listed.values()
+            if (own["last_modified"] - item["last_modified"]).total_seconds() <= EXPIRY_SECONDS
+        ]
+        self._seen = {tag: rate for item in living for tag, rate in self._rate(store, item).items()}
+        return list(self._seen.values())
+
+    def drop(self) -> None:
+        """Take the lease away; where that fails it runs out."""
+        import obstore
+
+        with suppress(SternaError):
+            store = self.store()
+            key = store.key(f"{self.folder}/{self._name}")
+            call_store(store, self._uri(store), lambda: obstore.delete(store.client, key))
+
+    def _rate(self, store: OpenStore, item: dict[str, Any]) -> dict[tuple[str, Any], int | None]:
+        """Return what a lease says, read again only where it changed; nothing where it is gone by now."""
+        import obstore
+
+        tag = (item["path"], item.get("e_tag"))
+        if tag[1] is not None and tag in self._seen:
+            return {tag: self._seen[tag]}
+        try:
+            data = call_store(store, self._uri(store), lambda: bytes(obstore.get(store.client, item["path"]).bytes()))
+            return {tag: LEASE.loads(data).rate}
+        except ObjectMissing:
+            return {}
+        except ValueError:
+            return {tag: None}
+
+    def _uri(self, store: OpenStore) -> str:
+        return f"{store.location.prefix}/{self.folder}/{self._name}"

@@ -1,0 +1,191 @@
+"""A process's share of a location's bandwidth, which all processes of a region divide among themselves.
+
+Each holds a lease (`sterna.edges.stores.leases`) that says how much it takes. Every few seconds it looks at the others'
+and goes towards an equal share. It lowers what it takes before its lease says so. It raises it only after its lease has
+said so, and only where all leases together, looked at after that, stay within the limit. So the sum never exceeds the
+limit, whoever is late.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import Final, Protocol
+
+from sterna.edges.stores.leases import Leases
+from sterna.edges.stores.open_store import OpenStore
+from sterna.errors import SternaError
+from sterna.registry.bandwidth import parse_bandwidth
+from sterna.registry.model import Location
+from sterna.repeating import repeated
+
+BEAT_SECONDS: Final = 3.0
+PATIENCE_SECONDS: Final = 10.0
+"""For so long a share holds without a look at the others; less than a lease's expiry, by far."""
+CAUTIOUS: Final = 64
+"""Part of the limit that a process takes which can't see the others."""
+LEASE_TIMEOUT_SECONDS: Final = 5.0
+"""How long the region's store may stay silent about leases; a copy goes on without them, cautiously."""
+_SOON_SECONDS: Final = 1.0
+_START_SECONDS: Final = 60.0
+_TRIES: Final = 3
+
+Apply = Callable[[int | None, int, float], bool]
+"""Takes bytes a second (None: no limit), what to fall back to, and after how many seconds; tells whether it holds."""
+
+
+class LeaseBook(Protocol):
+    """Where a share's lease is written, and the others' are read; see `Leases`."""
+
+    def write(self, rate: int) -> None:
+        """Write the lease."""
+        ...
+
+    def others(self) -> list[int | None]:
+        """Return the rates of the other living leases."""
+        ...
+
+    def drop(self) -> None:
+        """Take the lease away."""
+        ...
+
+
+class Share:
+    """One process's share.
+
+    Args:
+        leases: its lease, and the others'.
+        bandwidth: the location's limit, as the registry has it.
+        minute: returns the minute of the week, from Sunday's midnight on, in the machine's time.
+
+    Attributes:
+        rate: bytes a second that it takes at most; None: no limit.
+        valid_until: when that runs out, by the monotonic clock.
+        cautious: bytes a second that are taken without a look at the others.
+    """
+
+    def __init__(self, leases: LeaseBook, bandwidth: str, minute: Callable[[], int] | None = None) -> None:
+        self.leases = leases
+        self.rate: int | None = 0
+        self.valid_until = float("-inf")
+        self._bandwidth = parse_bandwidth(bandwidth)
+        self.cautious = max(1, self._bandwidth.least // CAUTIOUS)
+        self._minute = minute or _minute_of_week
+        self._claim = 0
+        self._due = float("-inf")
+        self._apply: Apply = lambda rate, cautious, seconds: True
+
+    def begin(self, deadline: float | None = None) -> None:
+        """Wait until there is room for a share. Begin with the cautious one where there is none within a minute, or
+        where the region's store can't be used.
+
+        Args:
+            deadline: seconds after which it begins in any case.
+        """
+        end = time.monotonic() + min(_START_SECONDS, _START_SECONDS if deadline is None else deadline)
+        failures = 0
+        while self.rate == 0:
+            try:
+                self.look()
+            except SternaError:
+                failures += 1
+            if self.rate == 0:
+                if failures == _TRIES or time.monotonic() >= end:
+                    self.rate = self.cautious
+                    return
+                time.sleep(_SOON_SECONDS)
+
+    def rate_at(self, now: float) -> int | None:
+        """Return the rate at a time by the monotonic clock: the cautious one, where nobody has looked for long."""
+        return self.rate if now < self.valid_until or not self.rate else min(self.rate, self.cautious)
+
+    @contextmanager
+    def kept(self, apply: Apply) -> Iterator[None]:
+        """Look at the others now and then while a block runs, which takes what `apply` is called with.
+
+        Args:
+            apply: puts a rate in force.
+        """
+        self._apply = apply
+        try:
+            with repeated(self.look_when_due, _SOON_SECONDS, "sterna-share", 1.0):
+                yield
+        finally:
+            self.leases.drop()
+
+    def look_when_due(self) -> None:
+        """Look at the others where it is time to; a store that can't be used leaves the share to run out."""
+        if time.monotonic() < self._due:
+            return
+        try:
+            self.look()
+        except SternaError:
+            self._due = time.monotonic() + _SOON_SECONDS
+
+    def look(self) -> int | None:
+        """Look at the others once; return the rate from now on.
+
+        Raises:
+            StoreUnreachable, StoreDenied, CredentialError: the region's store can't be used.
+        """
+        begun = time.monotonic()
+        self.rate = self.rate_at(begun)  # others may have taken what it had before
+        limit = self._bandwidth.at(self._minute())
+        if limit is None:
+            with suppress(SternaError):
+                self.leases.write(0)
+            self._put(None, begun)
+            self._due = begun + BEAT_SECONDS
+        else:
+            self._go_towards(limit, begun)
+        return self.rate
+
+    def _go_towards(self, limit: int, begun: float) -> None:
+        self.leases.write(max(self._claim, self.rate or 0))
+        others = self.leases.others()
+        fair = max(1, limit // (len(others) + 1))
+        lower = self.rate is None or self.rate > fair
+        if lower:
+            self._put(fair, begun)
+        if max(fair, self.rate or 0) != self._claim:
+            self._claim = max(fair, self.rate or 0)
+            self.leases.write(self._claim)
+            others = self.leases.others()
+        if not lower:
+            taken = sum(limit if other is None else other for other in others)
+            self._put(fair if fair + taken <= limit else self.rate, begun)
+        self._due = begun + (BEAT_SECONDS if self.rate == fair else _SOON_SECONDS)
+
+    def _put(self, rate: int | None, begun: float) -> None:
+        """Put a rate in force; a lower one counts once it is confirmed."""
+        seconds = PATIENCE_SECONDS - (time.monotonic() - begun)
+        if seconds <= 0:
+            return
+        holds = self._apply(rate, self.cautious, seconds)
+        lower = rate is not None and (self.rate is None or rate < self.rate)
+        self.valid_until = begun + PATIENCE_SECONDS
+        if holds or not lower:
+            self.rate = rate
+
+
+def is_limited(location: Location) -> bool:
+    """Tell whether what is read of a location is limited, at whatever time."""
+    return bool(location.bandwidth and parse_bandwidth(location.bandwidth).least)
+
+
+def share_of(location: Location, store: Callable[[], OpenStore], folder: str) -> Share:
+    """Return a new share of the bandwidth of a location that is limited.
+
+    Args:
+        location: the location.
+        store: returns the region's store.
+        folder: path below the store's prefix, where all leases of the region are.
+    """
+    return Share(Leases(store, "/".join(filter(None, (folder, location.id)))), location.bandwidth or "off")
+
+
+def _minute_of_week() -> int:
+    now = datetime.now()
+    return (now.isoweekday() % 7) * 1440 + now.hour * 60 + now.minute

@@ -1,0 +1,275 @@
+"""Shares of a location's bandwidth: what all processes take together stays within the limit, whoever is late.
+
+Of this kind is all that one process would count for itself alone: each of several takes the whole. What may go wrong
+here: two begin at once, one is slow to go lower, one dies, a lease can't be understood, the place of the leases can't
+be used.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from sterna.edges.secrets import environment_secrets
+from sterna.edges.stores import share as shares
+from sterna.edges.stores.leases import EXPIRY_SECONDS, LEASE, Leases
+from sterna.edges.stores.objects import Objects
+from sterna.edges.stores.open_store import OpenStore
+from sterna.edges.stores.pace import Pace
+from sterna.edges.stores.ranges import ObjectReader
+from sterna.edges.stores.share import BEAT_SECONDS, CAUTIOUS, PATIENCE_SECONDS, Share
+from sterna.errors import StoreUnreachable
+from sterna.registry.model import Location
+from sterna.verify.hashing import sha256_of
+from tests.unit.registry import samples
+
+LIMIT = 1024 * 1024
+
+
+@dataclass
+class Book:
+    """Leases in memory; between any two steps of one share others take theirs."""
+
+    rates: dict[int, int] = field(default_factory=dict)
+    between: Callable[[], None] = lambda: None
+
+    def of(self, number: int) -> _Lease:
+        return _Lease(self, number)
+
+
+@dataclass
+class _Lease:
+    book: Book
+    number: int
+
+    def write(self, rate: int) -> None:
+        self.book.between()
+        self.book.rates[self.number] = rate
+        self.book.between()
+
+    def others(self) -> list[int | None]:
+        self.book.between()
+        found: list[int | None] = [rate for number, rate in self.book.rates.items() if number != self.number]
+        self.book.between()
+        return found
+
+    def drop(self) -> None:
+        self.book.rates.pop(self.number, None)
+
+
+@dataclass
+class Process:
+    """What takes a share; a slow one goes lower only the second time that it is asked to."""
+
+    share: Share
+    slow: bool
+    takes: int = 0
+    asked: int = 0
+
+    def apply(self, rate: int | None, cautious: int, seconds: float) -> bool:
+        assert rate is not None
+        if rate < self.takes and self.slow and rate != self.asked:
+            self.asked = rate
+            return False
+        self.takes = self.asked = rate
+        return True
+
+
+class Crowd:
+    """Processes that begin, look and end in any order.
+
+    Args:
+        chance: decides.
+    """
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.book = Book(between=self.between)
+        self.processes: dict[int, Process] = {}
+        self.looking: set[int] = set()
+
+    def begin(self, number: int) -> None:
+        made = Process(Share(self.book.of(number), "1M"), slow=self.chance.random() < 0.3)
+        made.share._apply = made.apply
+        self.processes[number] = made
+
+    def end(self) -> None:
+        number = self.chance.choice(list(self.processes))
+        del self.processes[number]
+        self.book.of(number).drop()
+
+    def look(self) -> None:
+        number = self.chance.choice(list(self.processes))
+        if number not in self.looking:
+            self.looking.add(number)
+            self.processes[number].share.look()
+            self.looking.discard(number)
+        assert sum(process.takes for process in self.processes.values()) <= LIMIT
+
+    def between(self) -> None:
+        if self.processes and self.chance.random() < 0.4:
+            self.look()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_all_together_never_exceed_the_limit_and_come_to_equal_shares(seed: int) -> None:
+    crowd = Crowd(random.Random(seed))
+    for number in range(60):
+        if crowd.chance.random() < 0.4 and len(crowd.processes) < 8:
+            crowd.begin(number)
+        elif len(crowd.processes) > 1 and crowd.chance.random() < 0.2:
+            crowd.end()
+        if crowd.processes:
+            crowd.look()
+    for _ in range(100):
+        crowd.look()
+    assert {process.takes for process in crowd.processes.values()} == {LIMIT // len(crowd.processes)}
+
+
+def test_one_alone_has_all_of_it_at_once() -> None:
+    share = Share(Book().of(1), "1M")
+    share.begin()
+    assert share.rate == LIMIT
+
+
+def test_a_newcomer_waits_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    book = Book({1: LIMIT})
+    share = Share(book.of(2), "1M")
+    assert share.look() == 0
+    assert book.rates[2] == LIMIT // 2, "what it is about to take"
+    book.rates[1] = LIMIT // 2
+    assert share.look() == LIMIT // 2
+
+
+def test_after_a_minute_without_room_a_newcomer_begins_cautiously(monkeypatch: pytest.MonkeyPatch) -> None:
+    share = Share(Book({1: LIMIT}).of(2), "1M")
+    share.begin(deadline=0.0)
+    assert share.rate == LIMIT // CAUTIOUS
+
+
+def test_a_place_that_cant_be_used_leaves_the_cautious_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "_SOON_SECONDS", 0.0)
+    book = Book()
+    share = Share(book.of(1), "1M")
+    share.begin()
+
+    def dark() -> None:
+        raise StoreUnreachable("dark")
+
+    book.between = dark
+    share.look_when_due()
+    now = time.monotonic()
+    assert share.rate_at(now) == LIMIT
+    assert share.rate_at(now + PATIENCE_SECONDS) == LIMIT // CAUTIOUS
+    late = Share(book.of(2), "1M")
+    late.begin()
+    assert late.rate == LIMIT // CAUTIOUS
+
+
+def test_who_comes_back_after_long_asks_for_room_anew() -> None:
+    book = Book()
+    share = Share(book.of(1), "1M")
+    share.begin()
+    share.valid_until = time.monotonic()
+    book.rates = {2: LIMIT}
+    assert share.look() == LIMIT // CAUTIOUS
+
+
+def test_a_timetable_is_followed() -> None:
+    minutes = iter((7 * 60, 8 * 60, 13 * 60, 19 * 60, 1440 + 9 * 60))
+    share = Share(Book().of(1), "08:00,512k 12:00,off 19:00,1M", lambda: next(minutes))
+    rates = [share.look() for _ in range(5)]
+    assert rates == [1 << 20, 512 << 10, None, 1 << 20, 512 << 10]
+
+
+def leases(folder: Path) -> Leases:
+    location = Location.model_validate(samples.location("eu", f"file://{folder}", "eu"))
+    store = OpenStore(location, environment_secrets(), 5.0)
+    return Leases(lambda: store, "leases/us")
+
+
+def test_leases_of_two_hosts_are_seen_and_one_that_isnt_understood_counts_as_all(tmp_path: Path) -> None:
+    first, second = leases(tmp_path), leases(tmp_path)
+    first.write(7)
+    second.write(0)
+    assert (first.others(), second.others()) == ([0], [7])
+    second.write(9)
+    assert first.others() == [9], "what changed is read anew"
+    (tmp_path / "leases/us" / second._name).write_text("{")
+    assert first.others() == [None]
+    share = Share(first, "1M")
+    assert share.look() == 0
+    second.drop()
+    assert share.look() == LIMIT
+
+
+def test_a_lease_runs_out_by_the_stores_clock(tmp_path: Path) -> None:
+    first, second = leases(tmp_path), leases(tmp_path)
+    second.write(7)
+    first.write(7)
+    path = tmp_path / "leases/us" / second._name
+    for age, found in ((EXPIRY_SECONDS - 5, [7]), (EXPIRY_SECONDS + 5, [])):
+        at = (tmp_path / "leases/us" / first._name).stat().st_mtime - age
+        os.utime(path, (at, at))
+        assert first.others() == found
+    assert 2 * BEAT_SECONDS < PATIENCE_SECONDS < EXPIRY_SECONDS / 1.5, "who is late goes lower before others take it"
+
+
+def test_each_way_of_reading_another_region_is_paced_and_holds_a_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paid: list[int] = []
+    real = Pace.pay
+    monkeypatch.setattr(Pace, "pay", lambda pace, size: (paid.append(size), real(pace, size)))
+    objects = Objects(_two_regions(tmp_path), environment_secrets())
+    size = 3 << 20
+    (tmp_path / "us/f").write_bytes(b"x" * size)
+    (tmp_path / "eu/f").write_bytes(b"x" * size)
+    uri = f"file://{tmp_path}/us/f"
+    reads: list[Callable[[], object]] = [
+        lambda: objects.read(uri),
+        lambda: objects.fetching(f"file://{tmp_path}/eu/replica/_sterna/runs/r").passing().read(uri),
+        lambda: sha256_of(objects, uri),
+        lambda: ObjectReader(objects, uri, size).readinto(bytearray(size - 1)),
+    ]
+    for read in reads:
+        paid.clear()
+        read()
+        assert sum(paid) in (size, size - 1)
+    assert [LEASE.loads(path.read_bytes()).rate for path in _leases(tmp_path)] == [100 << 20]
+    paid.clear()
+    objects.read(f"file://{tmp_path}/eu/f")
+    assert not paid, "its own region's"
+
+
+def test_a_pace_is_the_shares_rate() -> None:
+    """By the bucket's own account: what isn't paid for is waited for."""
+    share = Share(Book({1: 0}).of(2), "2k")
+    share.rate, share.valid_until = 1000, float("inf")
+    pace = Pace(lambda: share)
+    pace._share, pace._at, pace._owed = share, time.monotonic(), 5000.0
+    assert 4.0 < pace._left(5000) <= 5.0
+    share.valid_until = float("-inf")
+    assert pace._left(5000) > 100.0, "the cautious rate"
+
+
+def _two_regions(folder: Path) -> samples.Mapping:
+    for name in ("us", "eu"):
+        (folder / name).mkdir()
+    made = samples.content(regions=[samples.region(name, f"file://{folder}/{name}/replica") for name in ("us", "eu")])
+    made["locations"] = [
+        samples.location("us", f"file://{folder}/us", "us", bandwidth="100M"),
+        samples.location("eu", f"file://{folder}/eu", "eu"),
+    ]
+    registry = samples.Registry.model_validate(made)
+    return samples.Mapping(registry, registry.region("eu"))
+
+
+def _leases(folder: Path) -> list[Path]:
+    return list((folder / "eu/replica/_sterna/bandwidth/us").iterdir())

@@ -8,12 +8,15 @@ from sterna.cdc.gathering import ABSENT, COMMITTED, OPERATION, SEQUENCE
 from sterna.cdc.journal import ASKED, BEGUN, LAYOUTS
 from sterna.cdc.postgres import own_name
 from sterna.cdc.values import DELETED, UPDATED
+from sterna.flows.decide import by_sql, rebuild_step, step_of
 from sterna.flows.position import Position
 from sterna.flows.sink import Reached
 from sterna.ingest.batch_file import BATCH_DROP, BATCH_FILE, DROP_MARK, REJECTION
 from sterna.ingest.schema import MARKER, TABLES
 from sterna.ingest.topic_places import ANCHOR, EMPTY, consumer_group
 from sterna.json_record import Record
+from sterna.services.flows import Flow
+from sterna.wap.model import Channel, Step
 
 _V1 = "with `version` 1"
 _TABLE = "`<inbox>/<tenant>/<table>"
@@ -35,6 +38,8 @@ RECORDS: Sequence[tuple[str, str, Record[object]]] = (
 )  # type: ignore[assignment] - each is a record of some class
 
 _POSITIONS = (Position(5316), Position(5316, 2), Position(None, 3, True))
+_CHANNEL = Channel("eu", "acme", "clicks")
+_FLOW = Flow.model_validate({"name": "orders", "from": "a.b", "into": "a.c", "mode": "append", "sql": "SELECT 1"})
 GROUPS: Mapping[str, Sequence[str]] = {
     **{f"Columns of the tracker's table `{table.name}`": tuple(table.columns) for table in TABLES},
     "Columns that change capture adds to tables": (UPDATED, DELETED),
@@ -42,5 +47,11 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Slots and publications of a Postgres that is followed": (own_name("<source>", 1793491384000),),
     "Consumer groups of topics": (consumer_group("<region>", "<topic>"),),
     "Marks of a batch, and of a flow": ("7", *(each.mark for each in _POSITIONS)),
+    "WAP ids of batches, and of flows: these end in a digest of mode, partition and SQL": (
+        Step.batch(_CHANNEL, 7, 6).id,
+        by_sql(step_of(_FLOW, Position(), 5316), _FLOW, _FLOW.sql).id,
+        by_sql(step_of(_FLOW, Position(5316, 2), 5317), _FLOW, _FLOW.sql).id,
+        by_sql(rebuild_step(_FLOW, "5316", 5317), _FLOW, _FLOW.sql).id,
+    ),
     "Marks of a stream, which are compared byte for byte": (Reached(3, ("<offset>",)).mark,),
 }

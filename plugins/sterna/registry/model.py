@@ -6,13 +6,13 @@ import hashlib
 import json
 from collections.abc import Iterator
 from itertools import combinations
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from sterna.limits import Limits
 from sterna.registry.bandwidth import parse_bandwidth
-from sterna.registry.policy import DEFAULT_POLICY, Policy, Residency, ViewCatalogs, matching
+from sterna.registry.policy import DEFAULT_POLICY, History, Policy, Residency, Ship, ViewCatalogs, matching
 from sterna.registry.remote_options import other_logins, refused_options, unknown_options
 from sterna.registry.values import Host, HttpUri, Identifier, Name, Uri
 from sterna.strict_yaml import Fault, Faults, FieldPath, StrictModel, folded_credentials
@@ -266,8 +266,12 @@ class Registry(StrictModel):
         return any(rule.tables for rule in self.residency) or any(not policy.replicate for policy in self.policies)
 
     def fingerprint(self) -> str:
-        """Return a hex digest over everything in the registry: the stages of one run work with one and the same."""
-        return digest(self.model_dump(mode="json"))
+        """Return a hex digest over everything in the registry: the stages of one run work with one and the same.
+
+        It stands in plans and rounds, which another version may carry on: a setting counts by the name that it has in
+        the file, and one that came after November 2026 only where it isn't left at its default.
+        """
+        return digest(_counted(self, self.model_dump(mode="json", by_alias=True)))
 
     def digest(self) -> str:
         """Return a hex digest over what decides a replica: two registries of one digest make the same one.
@@ -313,6 +317,51 @@ class Registry(StrictModel):
     def bindings(self) -> dict[str, str]:
         """Return what each location id is bound to."""
         return {location.id: location.binding for location in self.locations}
+
+
+# The settings of November 2026, by their names in the file: what was at its default counted, too.
+_FIRST_SETTINGS: Final[dict[type[StrictModel], frozenset[str]]] = {
+    model: frozenset(names.split())
+    for model, names in (
+        (Registry, "version regions locations policies residency"),
+        (Region, "name replica_branch replica_root catalog spark localize limits large_copy"),
+        (CatalogAddress, "read write credential_id database"),
+        (
+            CatalogDatabase,
+            "hosts name role credential_id replication_hosts replication_credential_id sslmode look_timeout "
+            "work_timeout",
+        ),
+        (
+            Location,
+            "id prefix region remote credential_id egress_per_gb bandwidth transfers checkers sweep "
+            "sweep_credential_id",
+        ),
+        (Remote, "type options name config"),
+        (Policy, "tables replicate history atomic ship"),
+        (History, "latest since"),
+        (Ship, "after"),
+        (Residency, "tables locations prefixes only never"),
+        (
+            Limits,
+            "file_bytes json_bytes json_objects json_values ratio block_bytes block_records inflated_bytes records "
+            "manifests delete_rows delete_bytes plan_bytes",
+        ),
+    )
+}
+
+
+def _counted(value: Any, dumped: Any) -> Any:
+    """Return what of a dumped setting its registry's fingerprint covers."""
+    if isinstance(value, list):
+        return [_counted(each, text) for each, text in zip(value, dumped, strict=True)]
+    if not isinstance(value, StrictModel):
+        return dumped
+    first, counted = _FIRST_SETTINGS.get(type(value), frozenset()), {}
+    for attribute, info in type(value).model_fields.items():
+        name, item = info.serialization_alias or attribute, getattr(value, attribute)
+        if name in first or item != info.get_default(call_default_factory=True):
+            counted[name] = _counted(item, dumped[name])
+    return counted
 
 
 def digest(value: object) -> str:

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from sterna.errors import FlowStopped, Gap, NotAnAncestor, Rewound, SternaError
-from sterna.flows.decide import Idle, Work, by_sql, decide, rebuild_step, rebuilding
+from sterna.flows.decide import Idle, Work, by_sql, decide, rebuild_step, rebuilding, step_of
 from sterna.flows.position import Position
 from sterna.services.flows import Flow
 from sterna.wap.decide import FastForward, Published, Stage
 from sterna.wap.decide import decide as decide_step
-from sterna.wap.model import SnapshotState, TableState, flow_channel
+from sterna.wap.model import Channel, SnapshotState, Step, TableState, flow_channel
 
 FLOW = Flow.model_validate({"name": "dwd", "from": "a.ods", "into": "a.dwd", "mode": "append", "sql": "SELECT 1"})
 CHANNEL = flow_channel("dwd")
@@ -135,3 +135,36 @@ def test_what_was_staged_by_other_sql_is_not_published() -> None:
     assert decide_step(there, old) == FastForward(80)
     assert decide_step(there, new) == Stage()
     assert decide_step(there, by_sql(plain, FLOW, "SELECT 1 AS a")) == FastForward(80)
+
+
+PLACES = ((None, 0, 7), (7, 0, 2**62), (7, 2, 9))
+MARKS = ("", "5316", "5316/2", "rebuilding/3")
+
+
+@pytest.mark.parametrize(
+    ("flow", "made"),
+    [
+        ({"name": "pages", "mode": "append", "sql": "SELECT 1"}, "6841ba1f2dcc"),
+        ({"name": "merged", "mode": "merge(id, day)", "sql": "SELECT 2"}, "32f4deac5a2a"),
+        ({"name": "days", "mode": "replace(day)", "partition": "days(day)", "sql": "SELECT 3"}, "358df305b607"),
+    ],
+    ids=lambda value: value["name"] if isinstance(value, dict) else "",
+)
+def test_ids_under_which_steps_are_staged_stay(flow: dict[str, str], made: str) -> None:
+    """Commit b5071db staged under these: what it staged is published by this version, and not staged once more."""
+    one = Flow.model_validate({"from": "shop.clicks", "into": "shop.target", **flow})
+    steps = [step_of(one, Position(snapshot, rebuilt), end) for snapshot, rebuilt, end in PLACES]
+    steps += [rebuild_step(one, mark, 8) for mark in MARKS]
+    assert [by_sql(each, one, one.sql).id for each in steps] == [
+        f"flow.all.{one.name}/{what}-{made}"
+        for what in (
+            "start-7",
+            "7-4611686018427387904",
+            "7/2-9/2",
+            "rebuild-start-8/1",
+            "rebuild-5316-8/1",
+            "rebuild-5316/2-8/3",
+            "rebuild-rebuilding/3-8/3",
+        )
+    ]
+    assert Step.batch(Channel("eu", "acme", "clicks"), 3, 2).id == "eu.acme.clicks/3"

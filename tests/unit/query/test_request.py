@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sterna.errors import BadRequest, NoSuchQuery
-from sterna.query.request import CommitPin, SnapshotPin, parse_request
+from sterna.query.request import CommitPin, Question, SnapshotPin, parse_request
 from sterna.services.queries import NamedQueries
 
 SQL = "SELECT sum(price) AS total FROM db.fact_events"
@@ -103,3 +103,16 @@ def test_the_digest_is_over_what_an_answer_depends_on() -> None:
         asked(name="joined", at=HASH),
     ]
     assert len({first.digest, *(other.digest for other in others)}) == 6
+
+
+@pytest.mark.parametrize(
+    ("pin", "digest"),
+    [
+        (CommitPin(HASH), "acbf8f8d966f5add68cd229c69c34dd937c21635"),
+        (SnapshotPin(7), "5cfce731f22f09ff95d28928483712e18d9bfb63"),
+    ],
+)
+def test_what_clients_keep_as_an_etag_stays(pin: CommitPin | SnapshotPin, digest: str) -> None:
+    """Commit b5071db answered so; another digest has each client fetch all once more."""
+    query = NamedQueries.model_validate({"one": {"sql": "SELECT 1", "answer": "rows"}}).named["one"]
+    assert Question("one", query, (), {"a": ("int", "1")}, pin).digest == digest

@@ -14,7 +14,15 @@ from pydantic import create_model
 
 from sterna.limits import Limits
 from sterna.registry.mapping import Mapping
-from sterna.registry.model import CatalogAddress, CatalogDatabase, Location, Region, Registry, Remote
+from sterna.registry.model import (
+    _FIRST_SETTINGS,
+    CatalogAddress,
+    CatalogDatabase,
+    Location,
+    Region,
+    Registry,
+    Remote,
+)
 from sterna.registry.policy import History, Policy, Residency, Ship, StrictModel, ViewCatalogs
 from tests.unit.registry import samples
 
@@ -257,3 +265,95 @@ def test_the_names_of_localized_metadata_stay_what_they_are() -> None:
         "latest": "f83cb118775d3209",
         "since": "be2a516cace0ec36",
     }
+
+
+SMALL: Content = {
+    "regions": [{"name": "us", "replica_root": "s3://us/replica", "catalog": {"read": "http://nessie/api/v2"}}],
+    "locations": [{"id": "us", "prefix": "s3://us", "region": "us", "remote": {"type": "s3"}}],
+}
+FULL: Content = {
+    "version": 1,
+    "regions": [
+        {
+            "name": "us",
+            "replica_branch": "copy_us",
+            "replica_root": "s3://us/replica",
+            "catalog": {
+                "read": "http://us/api/v2",
+                "write": "http://us:1/api/v2",
+                "credential_id": "nessie",
+                "database": {
+                    "hosts": ["us:5432"],
+                    "name": "other",
+                    "role": "writer",
+                    "credential_id": "pg",
+                    "replication_hosts": ["wide:5432"],
+                    "replication_credential_id": "copy",
+                    "sslmode": "require",
+                    "look_timeout": 3,
+                    "work_timeout": 30,
+                },
+            },
+            "spark": "local[2]",
+            "localize": "here",
+            "limits": {"file_bytes": 1000000, "manifests": 7},
+            "large_copy": 5,
+        },
+        {
+            "name": "eu",
+            "replica_root": "s3://eu/replica",
+            "catalog": {"read": "http://eu/api/v2", "database": {"hosts": ["eu:5432"], "credential_id": "pg"}},
+        },
+    ],
+    "locations": [
+        {
+            "id": "us",
+            "prefix": "s3://us",
+            "region": "us",
+            "remote": {
+                "type": "s3",
+                "options": {"provider": "Minio"},
+                "name": "lake",
+                "config": "/etc/rclone.conf",
+            },
+            "credential_id": "store",
+            "egress_per_gb": {"*": 0.09},
+            "bandwidth": "20M",
+            "transfers": 4,
+            "checkers": 5,
+            "sweep": True,
+            "sweep_credential_id": "sweeper",
+        },
+        {"id": "eu", "prefix": "s3://eu", "region": "eu", "remote": {"type": "s3"}},
+    ],
+    "policies": [
+        {
+            "tables": ["a.*"],
+            "replicate": False,
+            "history": {"latest": 3},
+            "atomic": "relaxed",
+            "ship": {"after": "15m"},
+        },
+        {"tables": ["b.*"], "history": {"since": "7d"}},
+    ],
+    "residency": [
+        {"tables": ["hr.*"], "locations": ["us"], "prefixes": ["s3://us/x"], "only": ["us"]},
+        {"tables": ["x.*"], "never": ["eu"]},
+    ],
+}
+
+
+@pytest.mark.parametrize(("content", "fingerprint"), [(SMALL, "8e8e449ec0ad2f51"), (FULL, "1a2a87cd0c18af34")])
+def test_a_fingerprint_stays(content: Content, fingerprint: str) -> None:
+    """Commit b5071db wrote it into plans and rounds; with another one they are begun anew."""
+    assert Registry.model_validate(content).fingerprint() == fingerprint
+
+
+def test_a_setting_that_came_later_counts_where_it_says_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fingerprint(**more: Any) -> str:
+        return Registry.model_validate({**SMALL, "regions": [{**SMALL["regions"][0], **more}]}).fingerprint()
+
+    default, other = fingerprint(), fingerprint(large_copy=5)
+    monkeypatch.setitem(_FIRST_SETTINGS, Region, _FIRST_SETTINGS[Region] - {"large_copy"})
+    assert fingerprint() == fingerprint(large_copy=1 << 30) != default
+    assert fingerprint(large_copy=5) == other

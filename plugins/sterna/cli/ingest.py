@@ -118,17 +118,21 @@ def ingest_topics(
     services: ServicesPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how far each partition of the region's topics is read. Exit code 5: one can't be read on."""
+    """Say how far each partition of the region's topics is read, and what of it waits or is bad.
+
+    Exit code 5: one can't be read on.
+    """
+    from sterna.ingest.counts import count_states
     from sterna.ingest.topic_places import look_at_topic, open_topic
     from sterna.render.ingest import topics_fields, topics_text
 
     with opened(registry, region, services) as ingest:
-        ingest.is_begun()
+        counts = count_states(ingest.pool) if ingest.is_begun() else {}
         found = []
         for topic in ingest.topics:
             source = open_topic(ingest, topic)
             try:
-                found += look_at_topic(ingest, topic, source)
+                found += look_at_topic(ingest, topic, source, counts)
             finally:
                 source.close()
     Output(as_json).result(topics_fields(region, found), topics_text(region, found))

@@ -50,7 +50,7 @@ def run(
     ):
         worked = work(context, ingest, lambda done: progress(consolidated_text(done)), progress, seconds, once=once)
     output.result(worked, worked_text(worked))
-    if worked.failed:
+    if worked.failed or (once and worked.counts is not None and worked.counts.delayed):
         raise typer.Exit(exits.LATER)
 
 

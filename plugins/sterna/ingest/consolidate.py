@@ -12,8 +12,8 @@ from sterna.edges.stores.objects import Objects
 from sterna.errors import BatchRejected, OutOfTurn, Rewound, ServicesError, TableGone, TableMoved
 from sterna.ingest.columns import holds
 from sterna.ingest.gather import Rows, dead_rows, dead_uri, gathered, keep_dead
+from sterna.ingest.heartbeat import LEASE
 from sterna.ingest.inbox import write_batch_file, write_rejected_file
-from sterna.ingest.lease import kept
 from sterna.ingest.model import Batch, Drop, State
 from sterna.ingest.near import NearCatalog
 from sterna.ingest.order import channel_of, step_of, told_by
@@ -28,8 +28,6 @@ from sterna.wap.model import Step
 from sterna.wap.protocol import Look, Outcome, put, stage_ahead
 from sterna.wap.spark import JavaBase, SparkTable
 
-LEASE = 900.0
-"""Seconds for which a worker has a batch, until he says that he goes on."""
 _TABLE_UUID = 8
 _READINGS = 3  # of one batch, where the table becomes another one meanwhile
 
@@ -286,11 +284,11 @@ class Consolidation:
             limits = self._shop.settings.tenants[self.batch.lane.tenant].limits
             rule, shop = self._rule(), self._shop
             evolve = rule.evolve if columns else "add"
-            with kept(lambda: shop.queue.renew(self.batch.id, self._worker, LEASE), LEASE / 4):
-                rows = gathered(
-                    shop.objects, self.batch, self._drops, columns, evolve, limits.line, shop.reading, rule.columns
-                )
-                self._rows = self._stack.enter_context(rows)
+            rows = gathered(
+                shop.objects, self.batch, self._drops, columns, evolve, limits.line, shop.reading, rule.columns
+            )
+            self._rows = self._stack.enter_context(rows)
+            shop.queue.renew(self.batch.id, self._worker, LEASE)  # reading takes long: another may have it by now
             keep_dead(shop.objects, shop.inbox, self.batch, self._rows, rule.max_bad)
         return self._rows
 

@@ -121,17 +121,20 @@ def keep_dead(objects: Objects, inbox: str, batch: Batch, rows: Rows, most: int 
         most: bad rows that a batch may have; None: any number.
 
     Raises:
-        BatchRejected: it has more.
+        BatchRejected: it has more, or nothing else.
         StoreUnreachable, StoreDenied: they aren't written down.
     """
     dead = rows.path.with_name(DEAD)
     if dead.exists():
         write_file(objects, dead_uri(inbox, batch), dead)
-    if most is not None and rows.report.bad > most:
+    bad, why = rows.report.bad, ""
+    if most is not None and bad > most:
+        why = f"{bad} rows are bad, {most} may be (max_bad)"
+    elif bad and not rows.report.rows:
+        why = f"none of its {bad} rows is good"  # a commit without rows, called published, would tell its producer less
+    if why:
         raise BatchRejected(
-            f"{rows.report.bad} rows are bad, {most} may be (max_bad); the first: {rows.report.first}",
-            table=batch.lane.table,
-            file=dead_uri(inbox, batch),
+            f"{why}; the first: {rows.report.first}", table=batch.lane.table, file=dead_uri(inbox, batch)
         )
 
 

@@ -18,7 +18,8 @@ from sterna.errors import Remedy, SternaError
 from sterna.ingest.marks import TableMarks
 from sterna.ingest.model import split_channel
 from sterna.ingest.region import RegionIngest
-from sterna.ingest.replay import due_now, reopen
+from sterna.ingest.replay import reopen
+from sterna.ingest.work_queue import due_now
 from sterna.replica.region import RegionContext
 from sterna.wap.decide import is_rewound
 from sterna.wap.model import Channel, TableState

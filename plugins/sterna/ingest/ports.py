@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from sterna.ingest.heartbeat import Sign
 from sterna.ingest.model import Batch, Drop
 
 
@@ -27,6 +28,18 @@ class WorkQueue(Protocol):
 
     def renew(self, batch: str, worker: str, lease: float) -> None:
         """Keep a batch for longer; raises `LeaseLost` where somebody else has it, or it is settled."""
+        ...
+
+    def release(self) -> None:
+        """Let batches that were given back be taken at once: what they waited for may be mended."""
+        ...
+
+    def beat(self, sign: Sign) -> None:
+        """Say that a worker lives, and keep the batches that it works on, unless another has taken them."""
+        ...
+
+    def leave(self, worker: str) -> None:
+        """Say that a worker ends in order."""
         ...
 
     def drops_of(self, batch: str) -> Sequence[Drop]:

@@ -15,6 +15,7 @@ from sterna.ingest.counts import ACCEPT
 from sterna.ingest.model import Lane, State, split_channel
 from sterna.ingest.near import NearCatalog
 from sterna.ingest.records import BATCH, batch_of
+from sterna.ingest.work_queue import due_now
 from sterna.wap.decide import is_rewound
 from sterna.wap.model import Channel
 from sterna.wap.rewind import set_mark
@@ -181,21 +182,6 @@ def reopen(pool: PostgresPool, place: tuple[str, str], reason: str, which: str, 
     """  # noqa: S608 - `which` is code
     with pool.connection() as connection:
         connection.execute(query, (reason, *place, *given))
-
-
-def due_now(pool: PostgresPool, place: tuple[str, str]) -> None:
-    """Let batches of a channel that were given back be taken at once: what they waited for is settled.
-
-    Args:
-        pool: the tracker's database.
-        place: table and channel.
-    """
-    query = (
-        "UPDATE sterna_ingest_batch SET leased_until = NULL "
-        "WHERE table_name = %s AND channel = %s AND state IN ('closed', 'staged') AND worker = ''"
-    )
-    with pool.connection() as connection:
-        connection.execute(query, place)
 
 
 _AGAIN = "replayed: the table had lost it"

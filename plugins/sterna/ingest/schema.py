@@ -53,6 +53,7 @@ class TrackerTable:
 
 
 _TEXT, _NUMBER, _TIME = "text NOT NULL", "bigint NOT NULL", "timestamptz NOT NULL"
+_NOW = "timestamptz NOT NULL DEFAULT clock_timestamp()"
 _LANE = {"tenant": _TEXT, "table_name": _TEXT, "channel": _TEXT, "partition": _TEXT}
 TABLES: Final = (
     TrackerTable("sterna_ingest_version", {"version": "int NOT NULL", "tracker": _TEXT}),
@@ -99,7 +100,7 @@ TABLES: Final = (
             "digest": _TEXT,
             "uri": _TEXT,
             "accepted": _TIME,
-            "taken": "timestamptz NOT NULL DEFAULT clock_timestamp()",
+            "taken": _NOW,
             "batch": "text REFERENCES sterna_ingest_batch (id)",
         },
         indexes=(
@@ -122,6 +123,12 @@ TABLES: Final = (
     TrackerTable(
         "sterna_ingest_bad",
         {"batch": "text PRIMARY KEY", "rows": _NUMBER, "accepted": "timestamptz"},
+        later=True,
+    ),
+    # Workers that live, and those that died in the last day.
+    TrackerTable(
+        "sterna_ingest_worker",
+        {"name": "text PRIMARY KEY", "host": _TEXT, "pid": "int NOT NULL", "begun": _NOW, "seen": _NOW},
         later=True,
     ),
 )

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from sterna.ingest.closing import close_due
 from sterna.ingest.consolidate import Consolidated
+from sterna.ingest.counts import count_states, total
 from sterna.ingest.lost import LostLook
 from sterna.ingest.region import RegionIngest
 from sterna.ingest.shop import open_shop
@@ -46,5 +47,5 @@ def work(
             worked = worker.run(None if end is None else max(end - time.monotonic(), 0.0), once=once)
         settled += worked.done
         if not worked.moved:
-            return replace(worked, done=settled)
+            return replace(worked, done=settled, counts=total(count_states(ingest.pool).values()))
         say(f"{worked.moved} is the primary by now: the worker goes on there")

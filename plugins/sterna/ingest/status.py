@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sterna.ingest.counts import Counts, DeadLetters, Place, count_states, dead_open, rejected_open, total
+from sterna.ingest.heartbeat import WorkerStanding, workers
 from sterna.ingest.model import Batch
 from sterna.ingest.region import RegionIngest
 from sterna.ingest.served import Unserved, unserved
@@ -46,6 +47,7 @@ class IngestStatus:
         counts: how many are in which state, at all tables.
         rejected: batches that were rejected in the last days, and that nobody has answered, the newest first.
         dead: batches with rows in the dead letters, the same.
+        workers: those that live, and those that died in the last day.
         unserved: what is on `main` and not in each region's replica yet.
     """
 
@@ -56,6 +58,7 @@ class IngestStatus:
     counts: Counts = field(default_factory=Counts)
     rejected: Sequence[Batch] = ()
     dead: Sequence[DeadLetters] = ()
+    workers: Sequence[WorkerStanding] = ()
     unserved: Sequence[Unserved] = ()
 
     @property
@@ -85,7 +88,9 @@ def read_ingest(ingest: RegionIngest) -> IngestStatus:
     ]
     rejected, dead = rejected_open(ingest.pool, _MOST_LISTED), dead_open(ingest.pool, _MOST_LISTED)
     whole = total(counts.values())
-    return IngestStatus(ingest.name, ingest.own.inbox, True, tables, whole, rejected, dead, unserved(ingest))
+    return IngestStatus(
+        ingest.name, ingest.own.inbox, True, tables, whole, rejected, dead, workers(ingest.pool), unserved(ingest)
+    )
 
 
 def _of_table(counts: Mapping[Place, Counts], table: str) -> list[Counts]:

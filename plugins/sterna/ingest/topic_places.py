@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
@@ -10,6 +11,7 @@ from typing import Final, TypeVar
 from sterna.edges.brokers.arrived import Source
 from sterna.edges.stores.writing import create, write_file
 from sterna.errors import BadDrop, MessagesGone, TopicRecreated, UsageError
+from sterna.ingest.counts import Counts
 from sterna.ingest.model import TOPIC_CHANNEL, Lane, channel_name
 from sterna.ingest.places import empty_uri, topic_uri
 from sterna.ingest.region import RegionIngest
@@ -80,6 +82,7 @@ class PartitionStanding:
         oldest: of the messages that the topic has.
         end: the offset that the next message gets.
         problem: why it isn't read; "": it is.
+        counts: what of it is in which state behind the inbox.
     """
 
     topic: str
@@ -89,6 +92,7 @@ class PartitionStanding:
     oldest: int
     end: int
     problem: str = ""
+    counts: Counts = field(default_factory=Counts)
 
     @property
     def behind(self) -> int:
@@ -182,8 +186,16 @@ class TopicPlaces:
             raise BadDrop(f"this is no topic's file: {error}", file=uri) from None
 
 
-def look_at_topic(ingest: RegionIngest, topic: Topic, source: Source) -> list[PartitionStanding]:
+def look_at_topic(
+    ingest: RegionIngest, topic: Topic, source: Source, counts: Mapping[tuple[str, str], Counts] | None = None
+) -> list[PartitionStanding]:
     """Return how far each partition of a topic is; changes nothing.
+
+    Args:
+        ingest: the region's.
+        topic: which.
+        source: reads it.
+        counts: what is in which state, by table and channel.
 
     Raises:
         TopicUnreachable: it can't be told.
@@ -200,9 +212,9 @@ def look_at_topic(ingest: RegionIngest, topic: Topic, source: Source) -> list[Pa
                 refuse_gone(topic, partition, place, low, high)
             except (TopicRecreated, MessagesGone) as error:
                 problem = f"{type(error).__name__}: {error}"
-        found.append(
-            PartitionStanding(topic.name, partition, places.lane(partition).channel, place, low, high, problem)
-        )
+        lane = places.lane(partition)
+        behind = (counts or {}).get((lane.table, lane.channel), Counts())
+        found.append(PartitionStanding(topic.name, partition, lane.channel, place, low, high, problem, behind))
     return found
 
 

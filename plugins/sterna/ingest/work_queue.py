@@ -10,11 +10,14 @@ from typing import Any
 
 from sterna.edges.postgres.pool import PostgresPool
 from sterna.errors import LeaseLost, TrackerContradicts
+from sterna.ingest import heartbeat
 from sterna.ingest.counts import WRITE_BAD
+from sterna.ingest.heartbeat import Sign
 from sterna.ingest.model import Batch, Drop
 from sterna.ingest.records import BATCH, DROP, DROPS, batch_of, drop_of
 
-_HIS = "id = %s AND worker = %s AND leased_until > clock_timestamp() AND state IN ('closed', 'staged')"
+# A lease that is over is still its worker's, until another takes the batch: that one's name stands there, then.
+_HIS = "id = %s AND worker = %s AND state IN ('closed', 'staged')"
 
 
 class PostgresQueue:
@@ -47,6 +50,18 @@ class PostgresQueue:
         """See `WorkQueue`."""
         query = f"UPDATE sterna_ingest_batch SET leased_until = clock_timestamp() + %s WHERE {_HIS}"  # noqa: S608
         self._his(query, (timedelta(seconds=lease), batch, worker))
+
+    def release(self) -> None:
+        """See `WorkQueue`."""
+        due_now(self._pool)
+
+    def beat(self, sign: Sign) -> None:
+        """See `WorkQueue`."""
+        heartbeat.beat(self._pool, sign)
+
+    def leave(self, worker: str) -> None:
+        """See `WorkQueue`."""
+        heartbeat.leave(self._pool, worker)
 
     def drops_of(self, batch: str) -> Sequence[Drop]:
         """See `WorkQueue`."""
@@ -123,3 +138,21 @@ class PostgresQueue:
             row = connection.execute("SELECT state FROM sterna_ingest_batch WHERE id = %s", (batch,)).fetchone()
         known = f"the tracker has it as {row[0]}" if row else "the tracker knows no such batch"
         raise TrackerContradicts(f"batch {batch} is {state}, and {known}")
+
+
+def due_now(pool: PostgresPool, place: tuple[str, str] | None = None) -> None:
+    """Let batches that were given back be taken at once: what they waited for is settled, or may be.
+
+    Args:
+        pool: the tracker's database.
+        place: table and channel; None: all.
+
+    Raises:
+        DatabaseUnreachable, DatabaseRefused: nothing is changed.
+    """
+    query = "UPDATE sterna_ingest_batch SET leased_until = NULL WHERE state IN ('closed', 'staged') AND worker = ''"
+    with pool.connection() as connection:
+        if place is None:
+            connection.execute(query)
+        else:
+            connection.execute(f"{query} AND table_name = %s AND channel = %s", place)

@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from random import Random
 
 from sterna.errors import EngineError, LeaseLost, OutOfTurn, Remedy, Rewound, SternaError
-from sterna.ingest.consolidate import LEASE, Consolidated, Consolidation, Shop
+from sterna.ingest.consolidate import Consolidated, Consolidation, Shop
+from sterna.ingest.counts import Counts
+from sterna.ingest.heartbeat import BEATS, LEASE, Sign, beating
 from sterna.ingest.lost import Looked
 from sterna.ingest.model import Batch
 
@@ -38,6 +40,7 @@ class Worked:
         done: batches that he settled.
         failed: batches that he gave back, by id, and why.
         stopped: why of those that wait for somebody.
+        counts: what is in which state, whoever gave it back or has it; None: it wasn't counted.
         moved: the region that is the primary by now, where that is why he ended; "": it isn't.
     """
 
@@ -45,6 +48,7 @@ class Worked:
     failed: dict[str, str]
     stopped: tuple[str, ...] = ()
     moved: str = ""
+    counts: Counts | None = None
 
 
 class Worker:
@@ -58,6 +62,7 @@ class Worker:
         lost: looks for what `main` has lost, when it is time to; True: at once.
         sleep: waits.
         clock: seconds.
+        lease: seconds for which he has a batch since his last sign of life.
     """
 
     def __init__(
@@ -70,10 +75,12 @@ class Worker:
         *,
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
+        lease: float = LEASE,
     ) -> None:
         self._shop, self._done, self._say, self._close, self._lost = shop, done, say, close, lost
-        self._sleep, self._clock = sleep, clock
-        self.name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._sleep, self._clock, self._lease = sleep, clock, lease
+        self._host, self._pid = socket.gethostname(), os.getpid()
+        self.name = f"{self._host}-{self._pid}-{uuid.uuid4().hex[:8]}"
         self._settled: list[Consolidated] = []
         self._failed: dict[str, str] = {}
         self._stopped: dict[str, str] = {}
@@ -88,37 +95,50 @@ class Worker:
 
         Args:
             seconds: for how long to look for more; None: for ever.
-            once: only what is closed now, and what waits for that to be published.
+            once: only what is closed now, also what was given back and would be taken later; and what waits for that
+                to be published.
 
         Raises:
             DatabaseUnreachable, DatabaseRefused: the tracker doesn't answer; a worker that lingers waits for it.
         """
         end = self._clock() + (_ONCE_SECONDS if once else float("inf") if seconds is None else seconds)
+        queue = self._shop.queue
+        if once:
+            queue.release()
         try:
-            with ThreadPoolExecutor(1, thread_name_prefix="sterna-ingest-publisher") as publisher:
-                while True:
-                    worked = self._round(publisher, once=once)
-                    if self._moved or self._clock() >= end or (once and not worked and not self._again):
-                        break
-                    if not worked:
-                        self._sleep(_IDLE)
-                self._finish()
+            with beating(lambda: queue.beat(self._sign()), self._lease / BEATS):
+                self._turns(end, once=once)
         except BaseException:
             # Whatever ends this process: the next worker needn't wait for the lease.
             with suppress(SternaError):
                 for id in self._mine:
-                    self._shop.queue.give_back(id, self.name, "the worker was ended")
+                    queue.give_back(id, self.name, "the worker was ended")
             raise
         finally:
+            with suppress(SternaError):
+                queue.leave(self.name)
             for work in self._mine.values():
                 work.close()
         return Worked(tuple(self._settled), dict(self._failed), tuple(self._stopped.values()), self._moved)
+
+    def _sign(self) -> Sign:
+        return Sign(self.name, self._host, self._pid, self._lease, tuple(self._mine))
+
+    def _turns(self, end: float, *, once: bool) -> None:
+        with ThreadPoolExecutor(1, thread_name_prefix="sterna-ingest-publisher") as publisher:
+            while True:
+                worked = self._round(publisher, once=once)
+                if self._moved or self._clock() >= end or (once and not worked and not self._again):
+                    break
+                if not worked:
+                    self._sleep(_IDLE)
+            self._finish()
 
     def _round(self, publisher: ThreadPoolExecutor, *, once: bool) -> bool:
         try:
             self._close()
             self._look()
-            batch = None if self._moved else self._shop.queue.take(self.name, LEASE)
+            batch = None if self._moved else self._shop.queue.take(self.name, self._lease)
         except SternaError as error:
             if once or error.remedy is not Remedy.RETRY:
                 raise

@@ -10,6 +10,7 @@ from sterna.render.lines import joined
 
 if TYPE_CHECKING:
     from sterna.ingest.counts import Counts
+    from sterna.ingest.heartbeat import WorkerStanding
     from sterna.ingest.model import Batch
     from sterna.ingest.status import IngestStatus, TableStanding
     from sterna.ingest.topic_places import PartitionStanding
@@ -35,6 +36,7 @@ def ingest_fields(found: IngestStatus) -> dict[str, Any]:
         "counts": {**vars(found.counts), "waiting": found.counts.waiting},
         "rejected": list(found.rejected),
         "dead": [{**vars(each.batch), "bad": each.rows} for each in found.dead],
+        "workers": list(found.workers),
         "unserved": list(found.unserved),
     }
 
@@ -54,12 +56,23 @@ def ingest_text(found: IngestStatus) -> str:
     ]
     if found.counts.unanswered:
         lines.append(f"  ALARM {_unanswered(found.counts)}: sterna ingest replay --batch ID, or --batch ID --accept")
+    lines += [_worker(each) for each in found.workers]
+    if found.counts.waiting and not found.counts.claimed and not any(each.alive for each in found.workers):
+        lines.append("  no worker runs: sterna ingest run, or the DAG sterna_ingest")
     lines += [
         f"  {each.region}'s replica: {each.batches} batches are on main and not seen there yet, since "
         f"{each.since:%Y-%m-%dT%H:%M:%SZ}"
         for each in found.unserved
     ]
     return joined(lines)
+
+
+def _worker(each: WorkerStanding) -> str:
+    who = f"  worker {printable(each.host)} pid {each.pid}"
+    if each.alive:
+        return f"{who}, since {each.begun:%Y-%m-%dT%H:%M:%SZ}: has {len(each.batches)} batches"
+    left = f"; it left {printable(', '.join(each.batches), 200)}" if each.batches else ""
+    return f"{who} died: no sign since {each.seen:%Y-%m-%dT%H:%M:%SZ}, {each.silent:.0f} s{left}"
 
 
 def counts_text(counts: Counts) -> str:
@@ -99,6 +112,7 @@ def topics_text(region: str, found: Sequence[PartitionStanding]) -> str:
 def _partition(each: PartitionStanding) -> str:
     place = "nothing yet" if each.position is None else f"offset {each.position}"
     said = f"  {each.topic} {each.partition}: {place} of {each.end}, {each.behind} behind"
+    said = f"{said}; {states}" if (states := counts_text(each.counts)) else said
     return f"{said}: {printable(each.problem)}" if each.problem else said
 
 

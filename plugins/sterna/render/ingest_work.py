@@ -10,6 +10,7 @@ from sterna.ingest.rebuild import Rebuilt
 from sterna.ingest.replay import Replayed
 from sterna.ingest.worker import Worked
 from sterna.render.dry_run import NOTHING_CHANGED
+from sterna.render.ingest import counts_text
 
 
 def consolidated_text(done: Consolidated) -> str:
@@ -24,8 +25,11 @@ def consolidated_text(done: Consolidated) -> str:
 
 def worked_text(worked: Worked) -> str:
     """Return what a worker did as lines."""
-    counts = [f"{len(worked.done)} batches settled, {len(worked.failed)} wait"]
-    return "\n".join([*counts, *(f"  {id}: {reason}" for id, reason in worked.failed.items())])
+    failed = f"{len(worked.failed)} given back" if worked.failed else ""
+    left = counts_text(worked.counts) if worked.counts is not None else ""
+    what = ", ".join(part for part in (f"{len(worked.done)} batches settled", failed) if part)
+    lines = [f"{what}; {left or 'nothing waits'}" if worked.counts is not None else what]
+    return "\n".join([*lines, *(f"  {id}: {reason}" for id, reason in worked.failed.items())])
 
 
 def replayed_text(replayed: Replayed) -> str:

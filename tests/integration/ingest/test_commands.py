@@ -13,6 +13,7 @@ import pytest
 from sterna.cli.main import main
 from sterna.edges.secrets import environment_secrets
 from sterna.embedded.postgres import Database, Postgres
+from sterna.ingest.heartbeat import Sign
 from tests.support.ingest import Door, lane
 from tests.support.ingest_gateway import services_of, variables_of, write_settings
 from tests.support.stores import Stores
@@ -121,6 +122,42 @@ def test_what_is_bad_is_an_alarm_until_somebody_answers(
     eu.pool.close()
 
 
+def test_every_state_is_told_and_who_has_what(
+    command: Command, local: Stores, database: Database, tmp_path: Path
+) -> None:
+    eu = Door(local.objects, f"{local.eu}/inbox", database, tmp_path)
+    eu.prepare()
+    for _ in range(5):
+        eu.drop(b"{}\n")
+        eu.close(asked=True)
+    eu.drop(b"{}\n")
+    assert "no worker runs" in command("status")[1]
+    claimed, left, delayed = (eu.queue.take(name, 60.0) for name in ("living", "dead", "w"))
+    assert claimed is not None and left is not None and delayed is not None
+    eu.queue.beat(Sign("living", "host-a", 11, 60.0, (claimed.id,)))
+    eu.queue.beat(Sign("dead", "host-b", 12, 60.0, (left.id,)))
+    eu.queue.give_back(delayed.id, "w", "TableGone: no such table", wait=300.0)
+    with eu.pool.connection() as connection:
+        connection.execute("UPDATE sterna_ingest_worker SET seen = seen - interval '1 h' WHERE name = 'dead'")
+        connection.execute("UPDATE sterna_ingest_batch SET leased_until = now() - interval '1 h' WHERE worker = 'dead'")
+    text = command("status")[1]
+    states = "5 batches (2 ready, 1 tried again later, 1 claimed by a worker, 1 left by a worker that died)"
+    assert f"acme.events: 1 drops without a batch, {states}" in text
+    assert "worker host-a pid 11, since 2" in text and "has 1 batches" in text
+    assert "worker host-b pid 12 died: no sign since 2" in text
+    assert "it left acme.events eu.acme.default 2" in text and "no worker runs" not in text
+    told = json.loads(command("status", "--json")[1])
+    assert told["counts"] == {
+        "buffered": 1, "ready": 2, "delayed": 1, "claimed": 1, "abandoned": 1, "rejected": 0, "dead": 0,
+        "dead_rows": 0, "waiting": 5,
+    }  # fmt: skip
+    assert [(each["host"], each["pid"], each["alive"]) for each in told["workers"]] == [
+        ("host-a", 11, True), ("host-b", 12, False),
+    ]  # fmt: skip
+    assert told["tables"][0]["abandoned"] == 1 and told["tables"][0]["waiting"] == 5
+    eu.pool.close()
+
+
 def test_a_status_of_an_earlier_sternas_tracker_is_told_without_making_anything(
     command: Command, local: Stores, database: Database, tmp_path: Path
 ) -> None:
@@ -130,7 +167,7 @@ def test_a_status_of_an_earlier_sternas_tracker_is_told_without_making_anything(
     (batch,) = eu.close(asked=True)
     eu.queue.mark_rejected(batch.id, "no")
     with eu.pool.connection() as connection:
-        connection.execute("DROP TABLE sterna_ingest_bad")
+        connection.execute("DROP TABLE sterna_ingest_bad, sterna_ingest_worker")
         assert command("status")[0] == 5
         assert connection.execute("SELECT to_regclass('sterna_ingest_bad')").fetchone() == (None,)
     eu.pool.close()

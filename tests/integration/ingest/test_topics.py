@@ -25,6 +25,8 @@ from sterna.edges.secrets import environment_secrets
 from sterna.embedded.postgres import Postgres
 from sterna.embedded.process import LOOPBACK
 from sterna.errors import KeyReused, MessagesGone, SternaError, TopicRecreated, TopicUnreachable, UsageError
+from sterna.ingest.closing import close_due
+from sterna.ingest.counts import count_states
 from sterna.ingest.inbox import Sent
 from sterna.ingest.model import Drop, Format
 from sterna.ingest.region import RegionIngest, open_ingest
@@ -32,6 +34,7 @@ from sterna.ingest.room import IngestRoom
 from sterna.ingest.topic_places import PartitionStanding, look_at_topic, open_topic
 from sterna.ingest.topics import TopicReader
 from sterna.replica.region import open_region
+from sterna.services.ingest import CloseRules
 from sterna.services.load import parse_services
 from tests.support.ingest_gateway import services_of, variables_of, write_settings
 from tests.support.receivers import KafkaReceiver, make_topic
@@ -357,6 +360,12 @@ def test_a_stretch_without_rows_stops_nothing_once_it_is_deleted(opened: Opened,
     reader.close()
     assert sorted(numbers(ingest)) == [1, 10, 11, 12]
     assert list(reader.problems) == [unread] and "2 offsets are gone unread" in reader.problems[unread]
+    # Behind the inbox, too, each partition says what became of it.
+    close_due(ingest.pool, lambda table: CloseRules(files=1))
+    source = open_topic(ingest, ingest.topics[0])
+    told = look_at_topic(ingest, ingest.topics[0], source, count_states(ingest.pool))
+    source.close()
+    assert [each.counts.waiting for each in told] == [1, 1, 2, 0]
     # The chain goes on from its drops: one who never heard of the empty stretches makes none of them anew.
     assert [drop.key for drop in drops(ingest) if drop.lane.channel.endswith("-0")] == ["key:kafka-0"]
 

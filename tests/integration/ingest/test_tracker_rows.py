@@ -37,7 +37,7 @@ UNION ALL
 SELECT indexdef, 3, tablename, 0 FROM pg_indexes WHERE schemaname = 'public'
 ) listed ORDER BY kind, t, n, line
 """
-_NEWER = ("sterna_ingest_bad",)
+_NEWER = ("sterna_ingest_bad", "sterna_ingest_worker")
 _BATCH = replace(
     CLOSED,
     state=State.REJECTED,
@@ -84,8 +84,15 @@ def test_the_tables_are_those_of_november_2026(eu: Door) -> None:
         "sterna_ingest_bad.batch text NOT NULL",
         "sterna_ingest_bad.rows bigint NOT NULL",
         "sterna_ingest_bad.accepted timestamp with time zone",
+        "sterna_ingest_worker.name text NOT NULL",
+        "sterna_ingest_worker.host text NOT NULL",
+        "sterna_ingest_worker.pid integer NOT NULL",
+        "sterna_ingest_worker.begun timestamp with time zone NOT NULL DEFAULT clock_timestamp()",
+        "sterna_ingest_worker.seen timestamp with time zone NOT NULL DEFAULT clock_timestamp()",
         "sterna_ingest_bad PRIMARY KEY (batch)",
+        "sterna_ingest_worker PRIMARY KEY (name)",
         "CREATE UNIQUE INDEX sterna_ingest_bad_pkey ON public.sterna_ingest_bad USING btree (batch)",
+        "CREATE UNIQUE INDEX sterna_ingest_worker_pkey ON public.sterna_ingest_worker USING btree (name)",
     ]
 
 

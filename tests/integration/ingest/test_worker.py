@@ -38,6 +38,7 @@ from sterna.ingest.served import ServedLook, served_of, unserved
 from sterna.ingest.service import work
 from sterna.ingest.worker import Worker
 from sterna.registry.policy import matching
+from sterna.render.ingest_work import worked_text
 from sterna.replica.region import RegionContext
 from sterna.services.ingest import Ingest
 from sterna.wap.model import Step
@@ -289,10 +290,10 @@ def test_bad_input_is_dead_lettered_or_rejected_and_delays_nobody(room: Room) ->
     assert room.rows("id", "u") == [(1,)]
     assert [(each.number, each.state, each.bad) for each in done if each.table == room.key("u")] == [
         (1, State.PUBLISHED, 5),
-        (2, State.PUBLISHED, 1),
+        (2, State.REJECTED, 1),  # of which nothing is left
     ]
     assert [(each.state, each.bad) for each in done if each.table == room.key("zero")] == [(State.REJECTED, 1)]
-    assert total(count_states(room.door.pool).values()) == Counts(rejected=3, dead=4, dead_rows=8)
+    assert total(count_states(room.door.pool).values()) == Counts(rejected=4, dead=3, dead_rows=7)
     dead = room.shop.objects.read(dead_uri(room.shop.inbox, room.batch(done[0].batch)))
     (row,) = pq.read_table(pa.BufferReader(dead)).to_pylist()
     assert (row["offset"], row["raw"], row["error"]) == (1, '{"id": "x"}\n', "column 'id': expected int, not str")
@@ -300,6 +301,22 @@ def test_bad_input_is_dead_lettered_or_rejected_and_delays_nobody(room: Room) ->
         row[1] for row in room.world.sql(f"SHOW TBLPROPERTIES {room.name()}") if row[0].startswith("sterna.applied.")
     ]
     assert mark == ["5"]
+
+
+def test_once_takes_what_waits_once_a_setting_is_mended_and_counts_what_still_does(room: Room) -> None:
+    for number in range(4):
+        room.send({"id": number}, table="declared")
+        room.close()
+    room.send({"id": 9}, table="u")  # of which no batch is made
+    worked = work(room.context, room.ingest, lambda _: None, print, once=True)
+    assert worked.counts == Counts(buffered=1, delayed=4)
+    assert worked_text(worked).startswith(
+        "0 batches settled, 4 given back; 1 drops without a batch, 4 batches wait (4 tried again later)\n"
+    )
+    create(room, "id BIGINT", table="declared")
+    worked = work(room.context, room.ingest, lambda _: None, print, once=True)
+    assert (len(worked.done), worked.failed, worked.counts) == (4, {}, Counts(buffered=1))
+    assert room.rows("id", "declared") == [(0,), (1,), (2,), (3,)]
 
 
 def test_dead_letters_are_told_though_the_worker_died_before_the_tracker_knew(

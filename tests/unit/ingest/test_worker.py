@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ import pytest
 from sterna.errors import DatabaseUnreachable, LeaseLost, OutOfTurn, Rewound, SternaError, StoreUnreachable
 from sterna.ingest import worker as working
 from sterna.ingest.consolidate import Consolidated
+from sterna.ingest.heartbeat import BEATS, LEASE, Sign, beating
 from sterna.ingest.lost import Looked
 from sterna.ingest.model import Batch, Lane, State
 from sterna.ingest.worker import Worker
@@ -30,6 +32,8 @@ class Queue:
     def __init__(self, *batches: Batch) -> None:
         self.waiting = [(0.0, each) for each in batches]
         self.given_back: list[tuple[str, str, float]] = []
+        self.signs: list[Sign] = []
+        self.left: list[str] = []
         self.now = 0.0
         self.dark = 0
 
@@ -46,6 +50,15 @@ class Queue:
     def give_back(self, id: str, worker: str, reason: str, *, wait: float = 0.0) -> None:
         self.given_back.append((id, reason.partition(":")[0], wait))
         self.waiting.append((self.now + wait, batch(int(id[1:]), 2)))
+
+    def release(self) -> None:
+        self.waiting = [(min(when, self.now), each) for when, each in self.waiting]
+
+    def beat(self, sign: Sign) -> None:
+        self.signs.append(sign)
+
+    def leave(self, worker: str) -> None:
+        self.left.append(worker)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -117,6 +130,56 @@ def test_once_works_off_what_there_is(play: Play) -> None:
     assert played.done == ["b1", "b2"]
     assert [each.batch for each in worked.done] == played.done
     assert worked.failed == {}
+
+
+def test_once_takes_what_was_given_back_and_would_be_taken_later(play: Play) -> None:
+    """Somebody has mended a setting, and says so: each is tried once, whatever it waits for."""
+    queue = Queue(batch(1), batch(2))
+    played = play(queue, Rewound("rolled back"), StoreUnreachable("dark"))
+    assert list(played.worker.run(once=True).failed) == ["b1", "b2"]
+    assert {when for when, _ in queue.waiting} == {300.0, 2.0}
+    again = play(queue, Rewound("rolled back"))
+    worked = again.worker.run(once=True)
+    assert (list(worked.failed), again.done) == (["b1"], ["b2"])
+    assert play(queue).worker.run(0.0).done == ()  # one that lingers waits for its time
+
+
+def test_signs_of_life_name_the_batches_that_a_worker_has_and_end_with_it(play: Play) -> None:
+    queue, going = Queue(batch(1), batch(2)), threading.Event()
+    played = play(queue)
+
+    def publish(work: Any) -> None:
+        assert going.wait(60)
+
+    def prepare(work: Any) -> None:
+        while ("b1", "b2") not in {sign.batches for sign in queue.signs}:
+            threading.Event().wait(0.001)
+        going.set()
+
+    played.ends, played.early = [publish], [None, prepare]
+    played.worker._lease = 0.01
+    played.worker.run(once=True)
+    assert {sign.name for sign in queue.signs} == {played.worker.name} == set(queue.left)
+    assert (queue.signs[0].pid, queue.signs[0].batches, queue.signs[0].lease) == (os.getpid(), (), 0.01)
+    assert not [thread for thread in threading.enumerate() if thread.name == "sterna-ingest-heartbeat"]
+
+
+def test_a_tracker_that_does_not_answer_ends_no_signs() -> None:
+    signs, calls = threading.Event(), [0]
+
+    def beat() -> None:
+        calls[0] += 1
+        if calls[0] < 3:
+            raise DatabaseUnreachable("not now") if calls[0] == 1 else KeyError("nobody foresaw this")
+        signs.set()
+
+    with beating(beat, 0.001):
+        assert calls[0] >= 1  # the first one before anything is taken
+        assert signs.wait(30)
+
+
+def test_a_batch_of_a_worker_that_died_is_free_within_a_minute() -> None:
+    assert LEASE < 60.0 and BEATS >= 3
 
 
 def test_what_comes_before_is_waited_for(play: Play) -> None:

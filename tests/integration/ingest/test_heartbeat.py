@@ -1,0 +1,131 @@
+"""A worker in a process of its own, which is killed: it is named, and its batches are free.
+
+What else falls under it: one that is slow and lives keeps its batches, also past the end of a lease that it couldn't
+renew in time; one that another has overtaken gets nothing back by a late sign; one that ends in order leaves nothing; a
+batch that the tracker gave to a worker that never heard of it is free after its lease. Clocks of hosts play no part:
+all times are the database's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sterna.errors import LeaseLost
+from sterna.ingest.counts import count_states, total
+from sterna.ingest.heartbeat import Sign, WorkerStanding, workers
+from tests.support.ingest import Door
+
+_ROOT = Path(__file__).parents[3]
+_WORKER = """
+import json, sys, threading
+from pathlib import Path
+from sterna.embedded.postgres import Database
+from sterna.ingest import worker as working
+from sterna.ingest.work_queue import PostgresQueue
+from tests.support.ingest import pool_of
+
+class Consolidation:
+    def __init__(self, shop, batch, name):
+        self.batch = batch
+    def prepare(self):
+        threading.Event().wait()
+    def close(self):
+        pass
+
+working.Consolidation = Consolidation
+shop = type("Shop", (), {"queue": PostgresQueue(pool_of(Database(**json.loads(sys.argv[1]))))})()
+working.Worker(shop, print, print, lease=4.5).run()
+"""
+
+
+@pytest.fixture
+def busy(eu: Door) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker that has a batch, and never gets on with it."""
+    eu.drop()
+    eu.close(asked=True)
+    fields = {name: getattr(eu.database, name) for name in ("host", "port", "name", "user", "password")}
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), *sys.path])}
+    process = subprocess.Popen([sys.executable, "-c", _WORKER, json.dumps(fields)], cwd=_ROOT, env=environ)
+    try:
+        until(lambda: total(count_states(eu.pool).values()).claimed == 1)
+        yield process
+    finally:
+        process.kill()
+        process.wait(30)
+
+
+def until(holds: Callable[[], Any]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end, "it never held"
+        time.sleep(0.05)
+
+
+def only(eu: Door) -> WorkerStanding:
+    (found,) = workers(eu.pool)
+    return found
+
+
+def pass_by(eu: Door, seconds: int) -> None:
+    """Let time pass, as far as the tracker knows."""
+    with eu.pool.connection() as connection, connection.transaction():
+        back = f"interval '{seconds} s'"
+        connection.execute(f"UPDATE sterna_ingest_worker SET begun = begun - {back}, seen = seen - {back}".encode())
+        connection.execute(f"UPDATE sterna_ingest_batch SET leased_until = leased_until - {back}".encode())
+
+
+def test_a_worker_that_is_killed_is_named_and_its_batch_is_free(eu: Door, busy: subprocess.Popen[bytes]) -> None:
+    living = only(eu)
+    assert (living.host, living.pid, living.alive) == (socket.gethostname(), busy.pid, True)
+    assert living.batches == ("acme.events eu.acme.default 1",)
+    # It is slow, and lives: a lease that was over is its own again, unless another was first.
+    pass_by(eu, 60)
+    assert not only(eu).alive
+    until(lambda: only(eu).alive and total(count_states(eu.pool).values()).claimed == 1)
+    assert eu.queue.take("another", 60.0) is None
+    busy.send_signal(signal.SIGKILL)
+    busy.wait(30)
+    pass_by(eu, 46)
+    counts = total(count_states(eu.pool).values())
+    assert (counts.abandoned, counts.claimed, counts.waiting) == (1, 0, 1)
+    dead = only(eu)
+    assert (dead.name, dead.pid, dead.alive, dead.batches) == (living.name, busy.pid, False, living.batches)
+    taken = eu.queue.take("another", 60.0)
+    assert taken is not None and taken.number == 1
+    # It is named for a day, though it has nothing any more.
+    assert (only(eu).pid, only(eu).batches) == (busy.pid, ())
+    eu.queue.leave("another")
+    assert only(eu).pid == busy.pid
+    pass_by(eu, 2 * 86_400)
+    assert workers(eu.pool) == []
+
+
+def test_a_late_sign_takes_nothing_back_and_keeps_nothing_that_a_worker_never_heard_of(eu: Door) -> None:
+    for _ in range(2):
+        eu.drop()
+        eu.close(asked=True)
+    mine, lost = eu.queue.take("slow", 60.0), eu.queue.take("slow", 60.0)
+    assert mine is not None and lost is not None
+    pass_by(eu, 61)
+    eu.queue.beat(Sign("slow", "h", 1, 60.0, (mine.id,)))  # the answer to the second one never came
+    theirs = eu.queue.take("quick", 60.0)
+    assert theirs is not None and theirs.id == lost.id
+    eu.queue.renew(mine.id, "slow", 60.0)
+    eu.queue.beat(Sign("slow", "h", 1, 600.0, (mine.id, lost.id)))
+    after = eu.tracker.batch(lost.id)
+    assert after is not None and (after.worker, after.leased_until) == ("quick", theirs.leased_until)
+    with pytest.raises(LeaseLost):
+        eu.queue.renew(lost.id, "slow", 60.0)
+    eu.queue.leave("slow")
+    assert workers(eu.pool) == []

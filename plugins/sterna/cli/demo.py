@@ -24,8 +24,15 @@ Disaster = Annotated[
 ]
 
 
-@demo_app.command(epilog="Examples: sterna demo --stay; sterna demo --disaster")
-def demo(stay: Stay = False, work: Work = None, disaster: Disaster = False, as_json: AsJson = False) -> None:
+Empty = Annotated[
+    bool, typer.Option("--empty", help="Only catalog, stores and a Postgres, with nothing in them; Ctrl-C ends them.")
+]
+
+
+@demo_app.command(epilog="Examples: sterna demo --stay; sterna demo --disaster; sterna demo --empty")
+def demo(
+    stay: Stay = False, work: Work = None, disaster: Disaster = False, empty: Empty = False, as_json: AsJson = False
+) -> None:
     """Run two whole regions on this machine: real Airflow, Nessie, Postgres, S3 endpoints, rclone and Spark."""
     from sterna.demo.disaster import run_disaster
     from sterna.demo.replication import run_demo
@@ -33,8 +40,14 @@ def demo(stay: Stay = False, work: Work = None, disaster: Disaster = False, as_j
 
     isolate()
     output = Output(as_json)
-    if disaster and stay:
-        raise UsageError("--stay and --disaster don't go together")
+    if disaster + stay + empty > 1:
+        raise UsageError("of --stay, --disaster and --empty one at most")
+    if empty:
+        from sterna.demo.empty import run_empty
+
+        with ended_by_sigterm(once=True):
+            run_empty(work, output.line)
+        return
     with ended_by_sigterm(once=True):
         result = run_disaster(work, output.line) if disaster else run_demo(work, stay, output.line)
     output.result(result, "ok" if result.ok else "failed:\n" + "\n".join(f"  {line}" for line in result.failures))

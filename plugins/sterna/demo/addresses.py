@@ -99,13 +99,22 @@ def _lines(stage: Deployment, uploads: Uploads, begin: str, variables: Path) -> 
     }
 
 
+def write_variables(folder: Path, values: Mapping[str, str]) -> Path:
+    """Write variables for a shell to take into a file that nobody else can read; return where.
+
+    Args:
+        folder: where the file goes.
+        values: by name.
+    """
+    file = folder / "variables.sh"
+    with os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as opened:
+        opened.writelines(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
+    return file
+
+
 def _variables(stage: Deployment, uploads: Uploads) -> Path:
-    """Write what commands need into a file that nobody else can read."""
     endpoint = stage.endpoints["eu"]
     keys = {"AWS_ACCESS_KEY_ID": endpoint.access_key, "AWS_SECRET_ACCESS_KEY": endpoint.secret_key}
     more = {**keys, "AWS_REGION": "us-east-1", "STERNA_SERVICES": str(uploads.services)}
     values = {**stage.environment, **uploads.logins, **spark_environment(stage.work), **more}
-    file = stage.work / "variables.sh"
-    with os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as opened:
-        opened.writelines(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
-    return file
+    return write_variables(stage.work, values)

@@ -22,7 +22,7 @@ from sterna.sync.plan.batches import SHARE
 from sterna.upkeep.model import APP, MARK, PRICE_MARK, REGION_MARK
 from sterna.upkeep.records import FOLDER, SWEPT
 from sterna.wap.model import Channel, flow_channel
-from tests.support import formats_airflow, formats_beside, formats_ingest
+from tests.support import formats_airflow, formats_beside, formats_ingest, formats_values
 
 _UNKNOWN = {
     Unknown.REFUSE: "refused by name",
@@ -85,6 +85,7 @@ def groups() -> dict[str, Sequence[str]]:
         "Fields of a view's hash in Valkey": FIELDS,
         "Connection types": connections,
         **formats_beside.groups(),
+        **formats_values.groups(),
         **formats_airflow.GROUPS,
     }
 

@@ -18,6 +18,7 @@ from sterna.ha.rejoin import lost_branch
 from sterna.ha.seed import slot_of
 from sterna.json_record import Record
 from sterna.outlets.letters import LETTER
+from sterna.registry import run_names
 from sterna.registry.folders import FOLDERS
 from sterna.registry.model import Region
 from sterna.replica import file_list
@@ -47,6 +48,13 @@ def groups() -> dict[str, list[str]]:
     return {
         "Tags": [hold_tag("eu", _MOMENT, "a" * 64), outlet_tag("eu", "shop")],
         "Folders below `_sterna`": list(FOLDERS),
+        "Names in a run's folder": [
+            *(run_names.PLAN, run_names.REPORT, run_names.REPAIR, run_names.NEWS, run_names.TO_LOCALIZE),
+            *(run_names.listed_name(7), run_names.part_name(run_names.LISTED, "<digest>")),
+            *(run_names.part_name(run_names.PARTS, "<digest>"), run_names.children_name("<digest>")),
+            *(run_names.fetched_name("<digest>"), run_names.COPIES_BEGUN, run_names.copied_name(7)),
+            run_names.partly_name(7, "<digest>"),
+        ],
         "Columns of lists of files in a run's folder, Parquet": file_list.schema().names,
         "Roles in these lists": [file_list.CONTENT, *file_list.LOCALIZE_ORDER],
         "Numbers of batches in these lists, of what is localized and of what is proven": [

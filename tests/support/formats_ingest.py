@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sterna.cdc.gathering import ABSENT, COMMITTED, OPERATION, SEQUENCE
+from sterna.cdc.gathering import own_fields
 from sterna.cdc.journal import ASKED, BEGUN, LAYOUTS
 from sterna.cdc.postgres import own_name
 from sterna.cdc.values import DELETED, UPDATED
@@ -12,6 +12,7 @@ from sterna.flows.decide import by_sql, rebuild_step, step_of
 from sterna.flows.position import Position
 from sterna.flows.sink import Reached
 from sterna.ingest.batch_file import BATCH_DROP, BATCH_FILE, DROP_MARK, REJECTION
+from sterna.ingest.reading import dead_schema
 from sterna.ingest.schema import MARKER, TABLES
 from sterna.ingest.topic_places import ANCHOR, EMPTY, consumer_group
 from sterna.json_record import Record
@@ -43,7 +44,8 @@ _FLOW = Flow.model_validate({"name": "orders", "from": "a.b", "into": "a.c", "mo
 GROUPS: Mapping[str, Sequence[str]] = {
     **{f"Columns of the tracker's table `{table.name}`": tuple(table.columns) for table in TABLES},
     "Columns that change capture adds to tables": (UPDATED, DELETED),
-    "Columns of a drop of change capture beside the source's, Parquet": (SEQUENCE, OPERATION, ABSENT, COMMITTED),
+    "Columns of a drop of change capture beside the source's, Parquet": tuple(each.name for each in own_fields()),
+    "Columns of dead rows, Parquet": tuple(dead_schema().names),
     "Slots and publications of a Postgres that is followed": (own_name("<source>", 1793491384000),),
     "Consumer groups of topics": (consumer_group("<region>", "<topic>"),),
     "Marks of a batch, and of a flow": ("7", *(each.mark for each in _POSITIONS)),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import tarfile
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +23,7 @@ import pytest
 
 import sterna
 from sterna.catalog.model import Commit, Content, Delete, Put
+from sterna.cdc.gathering import own_fields
 from sterna.cdc.postgres import own_name, own_names
 from sterna.cleaning.files import Files
 from sterna.cleaning.files import table as listing
@@ -33,11 +35,14 @@ from sterna.features import scripts
 from sterna.features.codec import row_bytes
 from sterna.features.model import FIELDS, GONE, ROW, Column, Value, columns_text, read_state, read_value, value_head
 from sterna.feed.event import Facts, events_of
+from sterna.ingest.reading import dead_schema
+from sterna.registry import run_names
 from sterna.registry.folders import TRANSIT, own_folder
+from sterna.registry.run_names import LISTED
 from sterna.replica.file_list import LOCALIZE_ORDER, joined, rows, with_role
 from sterna.replica.head import PLANNED_HASH, RUN_ID, SOURCE_HASH
 from sterna.replica.news import Stay
-from sterna.replica.run_folder import LISTED, load_files, part_of, run_uri, save_plan
+from sterna.replica.run_folder import load_files, part_of, run_uri, save_plan
 from sterna.replica.transit import Heart, begin_round, read_transit
 from tests.support.records import VALUES
 from tests.support.small_world import make_world
@@ -203,3 +208,37 @@ def test_scripts_use_the_fields_of_november_2026() -> None:
     fields = set(json.loads((_BESIDE.parent / "names.json").read_text())["Fields of a view's hash in Valkey"])
     assert set(re.findall(r"'([a-z]+)'", "".join(texts))) == fields | {"full"}
     assert r"'^[^\n]* gone\n'" in scripts.PUT
+
+
+def stored(pattern: str) -> dict[str, bytes]:
+    """The objects of eu in the state that commit b5071db left, whose names match."""
+    found = {}
+    with tarfile.open(_BESIDE.parent / "world" / "eu-lake.tar.xz") as archive:
+        for item in archive:
+            if item.isfile() and re.search(pattern, item.name):
+                file = archive.extractfile(item)
+                assert file is not None
+                found[item.name] = file.read()
+    return found
+
+
+def test_names_in_runs_folders_are_those_of_november_2026() -> None:
+    names = {name.partition("/runs/")[2].partition("/")[2] for name in stored(r"/_sterna/runs/")}
+    digest = r"[0-9a-f]{32}"
+    shapes = [run_names.PLAN, run_names.REPORT, run_names.NEWS, run_names.TO_LOCALIZE, run_names.COPIES_BEGUN]
+    shapes = [re.escape(name) for name in (*shapes, *map(run_names.listed_name, (0, 1)), run_names.copied_name(1))]
+    shapes.append(run_names.fetched_name(digest))
+    assert {shape for shape in shapes if any(re.fullmatch(shape, name) for name in names)} == set(shapes)
+    assert [name for name in names if not any(re.fullmatch(shape, name) for shape in shapes)] == []
+    working = {name for name in names if run_names.is_working(name)}
+    assert {name.partition("/")[0] for name in working} == {"copied", "fetched"}
+
+
+def test_columns_of_files_of_ingestion_are_those_of_november_2026() -> None:
+    (dead,) = stored(r"/_dead/.*parquet$").values()
+    assert pq.read_table(io.BytesIO(dead)).schema.equals(dead_schema())
+    parts = stored(r"/_cdc/drops/.*parquet$")
+    assert len(parts) == 4
+    for data in parts.values():
+        schema = pq.read_table(io.BytesIO(data)).schema
+        assert list(schema)[-len(own_fields()) :] == own_fields()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sterna.cdc.gathering import ABSENT, COMMITTED, OPERATION, SEQUENCE, sequence
+from sterna.cdc.gathering import ABSENT, COMMITTED, OPERATION, SEQUENCE, own_fields, sequence
 from sterna.cdc.journal import Part
 from sterna.cdc.plan import Work, parts
 from sterna.cdc.values import DELETED, UPDATED
@@ -226,9 +226,7 @@ def _empty(columns: Sequence[Column]) -> pa.Table:
     import pyarrow as pa
 
     fields = [pa.field(each.name, arrow_type(each.type)) for each in columns]
-    extra = [pa.field(SEQUENCE, pa.int64()), pa.field(OPERATION, pa.string())]
-    extra += [pa.field(ABSENT, pa.list_(pa.string())), pa.field(COMMITTED, pa.timestamp("us", "UTC"))]
-    return pa.schema([*fields, *extra]).empty_table()
+    return pa.schema([*fields, *own_fields()]).empty_table()
 
 
 def _last_truncation(rows: pa.Table) -> int | None:

@@ -244,10 +244,8 @@ class Gatherer:
         import pyarrow as pa
 
         fields = [pa.field(each.column.name, arrow_type(each.column.type)) for each in columns]
-        extra = [pa.field(SEQUENCE, pa.int64()), pa.field(OPERATION, pa.string())]
-        extra += [pa.field(ABSENT, pa.list_(pa.string())), pa.field(COMMITTED, pa.timestamp("us", "UTC"))]
         path = self._folder / f"{len(self._parts)}-{self._made}.parquet"
-        made = _Table(columns, path, pa.schema([*fields, *extra]))
+        made = _Table(columns, path, pa.schema([*fields, *own_fields()]))
         self._open[name] = made
         self._parts.append((name, made))
         return made
@@ -282,6 +280,18 @@ def _refuse_moved(table: str, had: Sequence[str], has: Sequence[str]) -> None:
         raise NeedsResync(
             "columns have exchanged their names, or were made anew", table=table, hint="sterna cdc resync"
         )
+
+
+def own_fields() -> list[pa.Field]:
+    """Return the columns of a drop's file that stand behind the source's own."""
+    import pyarrow as pa
+
+    return [
+        pa.field(SEQUENCE, pa.int64()),
+        pa.field(OPERATION, pa.string()),
+        pa.field(ABSENT, pa.list_(pa.string())),
+        pa.field(COMMITTED, pa.timestamp("us", "UTC")),
+    ]
 
 
 def sequence(number: int, place: int) -> int:

@@ -23,6 +23,7 @@ from sterna.embedded.spark import add_catalog, spark_environment, start_session
 from sterna.embedded.stack import Deployment, deployment
 from sterna.embedded.valkey import start_valkey
 from sterna.errors import SternaError
+from sterna.registry import run_names
 from sterna.replica.codecs import REPORT
 from sterna.replica.lag import measure_lag
 from sterna.replica.region import RegionContext, open_region
@@ -261,7 +262,7 @@ def _copied(context: RegionContext) -> tuple[int, int]:
     """Add up what the runs' reports beside the replica say."""
     count = size = 0
     for uri, _, _ in context.objects.list(runs_folder(context)):
-        if uri.endswith("/report.json"):
+        if uri.endswith(f"/{run_names.REPORT}"):
             copied = REPORT.loads(unpacked(context.objects.read(uri))).copied
             count, size = count + copied.files, size + copied.bytes
     return count, size

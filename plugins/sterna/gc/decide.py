@@ -14,8 +14,8 @@ from sterna.registry import folders
 from sterna.registry.edition import split_edition
 from sterna.registry.folders import COLLECT, FEATURES, RUNS, SWEEP, own_folder, own_place, own_root
 from sterna.registry.mapping import Mapping
+from sterna.registry.run_names import is_working
 from sterna.replica.reach import ReachedFiles
-from sterna.replica.run_folder import is_working
 from sterna.replica.transit import round_uri
 
 FILE, EVIDENCE, LETTER, STRANGE = "file", "evidence", "letter", "strange"

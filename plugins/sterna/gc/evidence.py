@@ -15,6 +15,7 @@ from sterna.cleaning.model import NOTHING
 from sterna.errors import ObjectMissing, UsageError
 from sterna.gc.model import Collected
 from sterna.json_record import FLAG, INTEGER, TEXT, Field, Record, Unknown, many
+from sterna.registry import run_names
 from sterna.registry.folders import COLLECT, own_folder
 from sterna.replica.ids import began, stamp
 from sterna.replica.region import RegionContext
@@ -98,7 +99,7 @@ class Runs:
     def still(self, runs: Iterable[str], replica_hash: str) -> tuple[str, ...]:
         """Return those of some runs in flight that still are; nothing is listed."""
         waiting = [run for run in runs if self._planned[run] in (None, replica_hash)]
-        reports = {f"{runs_folder(self.context)}/{run}/report.json": run for run in waiting}
+        reports = {f"{runs_folder(self.context)}/{run}/{run_names.REPORT}": run for run in waiting}
         sizes = self.context.objects.sizes(reports) if reports else {}
         return tuple(sorted(run for uri, run in reports.items() if sizes[uri] is None))
 
@@ -112,9 +113,9 @@ class Runs:
         for uri, _, modified in self.context.objects.list(folder, after=after):
             run, _, name = uri.removeprefix(f"{folder}/").partition("/")
             newest = max(newest, run)
-            if name == "plan.json" and modified > self.now - self.grace:
+            if name == run_names.PLAN and modified > self.now - self.grace:
                 planned.add(run)
-            elif name == "report.json":
+            elif name == run_names.REPORT:
                 reported.add(run)
         self._after = _an_hour_before(newest) or after
         for run in planned - reported - self._planned.keys():

@@ -301,13 +301,17 @@ class _Reader:
         from pyarrow import parquet
 
         if self._bad:
-            names = ("drop", "offset", "error", "raw")
-            kinds = (pa.string(), pa.int64(), pa.string(), pa.string())
-            columns = [
-                pa.array([getattr(bad, name) for bad in self._bad], kind)
-                for name, kind in zip(names, kinds, strict=True)
-            ]
-            parquet.write_table(pa.table(columns, names=list(names)), self._folder / DEAD, compression="zstd")
+            rows = zip(*((bad.drop, bad.offset, bad.error, bad.raw) for bad in self._bad), strict=True)
+            columns = [pa.array(values, kind) for values, kind in zip(rows, dead_schema().types, strict=True)]
+            dead = pa.table(columns, schema=dead_schema())
+            parquet.write_table(dead, self._folder / DEAD, compression="zstd")
+
+
+def dead_schema() -> pa.Schema:
+    """Return the columns of a batch's dead rows: people and other tools read them."""
+    import pyarrow as pa
+
+    return pa.schema({"drop": pa.string(), "offset": pa.int64(), "error": pa.string(), "raw": pa.string()})
 
 
 def _schema(drop: DropFile) -> tuple[pa.Schema, Any]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sterna.json_record import FLAG, INTEGER, TEXT, Field, Record, Unknown, many, one_of
+from sterna.registry import run_names
 from sterna.repair.diagnose import Diagnosis, Left, Mend, diagnose, left_over
 from sterna.replica import file_list as listing
 from sterna.replica import run_folder
@@ -129,7 +130,9 @@ def repair(
         diagnosis = diagnose(context, found)
     mended = tuple(mend for mend in done.values() if mend.file not in {finding.file for finding in found.findings})
     result = Repaired(True, first.faults, mended, _left(found, diagnosis, failed), found.faults)
-    context.objects.write_new(f"{run_folder.run_uri(context, run_id)}/repair.json", REPAIRED.dumps(result).encode())
+    context.objects.write_new(
+        f"{run_folder.run_uri(context, run_id)}/{run_names.REPAIR}", REPAIRED.dumps(result).encode()
+    )
     return result
 
 

@@ -31,6 +31,7 @@ from sterna.json_record import (
     parse_json,
     row,
 )
+from sterna.registry import run_names
 from sterna.replica.head import RUN_ID
 from sterna.replica.held import Held
 from sterna.replica.records import Action, Plan
@@ -216,7 +217,7 @@ def has_own(commit: Commit) -> bool:
 
 def news_uri(context: RegionContext, run_id: str) -> str:
     """Return where long news of a run lie: with the run's evidence, which the clean-up keeps as long as its heads."""
-    return f"{run_uri(context, run_id)}/news.json.gz"
+    return f"{run_uri(context, run_id)}/{run_names.NEWS}"
 
 
 def snapshot_of(content: Content | None) -> int | None:

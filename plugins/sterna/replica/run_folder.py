@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 
 from sterna.errors import CredentialError, ObjectMissing, StoreError, UsageError
 from sterna.json_record import MalformedRecord
+from sterna.registry import run_names
 from sterna.registry.folders import RUNS, own_folder
+from sterna.registry.run_names import LISTED, is_working, listed_name, part_name
 from sterna.replica.codecs import PLAN, REPORT
 from sterna.replica.file_list import LOCALIZE_ORDER, by_batch, schema, with_role
 from sterna.replica.records import Plan, Report
@@ -24,14 +26,6 @@ from sterna.replica.region import RegionContext
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CHILDREN = "children-"
-"""How the names of files begin that tell workers what a table's other files have become."""
-COPIED = "copied/"
-"""How the names of the marks begin that a run's copy batches leave."""
-PARTS = "parts/"
-"""Where a table's files are listed as its manifests were read."""
-LISTED = "copy-"
-"""How the names of lists of what is copied begin."""
 _AT_ONCE = 5_000
 _PART_ROWS = 4_096  # that one request tells of
 _PLAIN_BYTES = 100_000  # a longer plan or report is compressed
@@ -78,10 +72,10 @@ def save_plan(context: RegionContext, plan: Plan, files: pa.Table | None) -> str
     """Write a plan and its lists of files beside the replica, a list a task; return the URI of the run's folder."""
     run = run_uri(context, plan.run_id)
     listed = schema().empty_table() if files is None else files
-    _write_files(context, f"{run}/localize.parquet", with_role(listed, *LOCALIZE_ORDER))
+    _write_files(context, f"{run}/{run_names.TO_LOCALIZE}", with_role(listed, *LOCALIZE_ORDER))
     for batch, rows in by_batch(listed):
-        _write_files(context, f"{run}/{LISTED}{batch}.parquet", rows)
-    context.objects.write_new(f"{run}/plan.json", packed(PLAN.dumps(plan)))
+        _write_files(context, f"{run}/{listed_name(batch)}", rows)
+    context.objects.write_new(f"{run}/{run_names.PLAN}", packed(PLAN.dumps(plan)))
     return run
 
 
@@ -92,7 +86,7 @@ def load_plan(context: RegionContext, run: str) -> Plan:
         UsageError: there is no such run.
         MalformedRecord: it has a plan of another version, or a damaged one.
     """
-    return PLAN.loads(unpacked(_read(context, f"{run}/plan.json")))
+    return PLAN.loads(unpacked(_read(context, f"{run}/{run_names.PLAN}")))
 
 
 def load_files(context: RegionContext, run: str, *, batch: int | None = None, listed: str = "") -> pa.Table:
@@ -109,10 +103,10 @@ def load_files(context: RegionContext, run: str, *, batch: int | None = None, li
     """
     import pyarrow.parquet as pq
 
-    name = listed or ("localize.parquet" if batch is None else f"{LISTED}{batch}.parquet")
+    name = listed or (run_names.TO_LOCALIZE if batch is None else listed_name(batch))
     uri = f"{run}/{name}"
     data = _read(context, uri)
-    if listed and listed != named(LISTED, data):
+    if listed and listed != _named(LISTED, data):
         raise UsageError("a list of the run's files is damaged: start a new sync", file=uri)
     return pq.read_table(io.BytesIO(data))
 
@@ -142,12 +136,11 @@ def part_of(kind: str, rows: pa.Table) -> tuple[str, bytes]:
         write_page_checksum=True,
     )
     data = sink.getvalue()
-    return named(kind, data), data
+    return _named(kind, data), data
 
 
-def named(kind: str, data: bytes) -> str:
-    """Return the name of a part of a list."""
-    return f"{kind}{hashlib.sha256(data).hexdigest()[:32]}.parquet"
+def _named(kind: str, data: bytes) -> str:
+    return part_name(kind, hashlib.sha256(data).hexdigest())
 
 
 def _write_files(context: RegionContext, uri: str, files: pa.Table) -> None:
@@ -156,11 +149,6 @@ def _write_files(context: RegionContext, uri: str, files: pa.Table) -> None:
     sink = io.BytesIO()
     pq.write_table(files, sink, compression="zstd")
     context.objects.write_new(uri, sink.getvalue())
-
-
-def is_working(path: str) -> bool:
-    """Tell by its path below a run's folder whether a file is only handed on from stage to stage."""
-    return path.startswith(("fetched/", PARTS, CHILDREN, COPIED))
 
 
 def drop_working(context: RegionContext, run: str, plan: Plan | None = None) -> None:
@@ -175,7 +163,7 @@ def drop_working(context: RegionContext, run: str, plan: Plan | None = None) -> 
             that were left out in the end.
     """
     folder = f"{run}/"
-    lists = {batch.listed or f"{LISTED}{batch.number}.parquet" for batch in plan.batches} if plan else set()
+    lists = {batch.listed or listed_name(batch.number) for batch in plan.batches} if plan else set()
     try:
         paths = {uri: uri.removeprefix(folder) for uri, _, _ in context.objects.list(run)}
         left_out = {path for path in paths.values() if path.startswith(LISTED)} - lists
@@ -195,4 +183,4 @@ def _read(context: RegionContext, uri: str) -> bytes:
 
 def save_report(context: RegionContext, report: Report) -> None:
     """Write a run's report beside its plan."""
-    context.objects.write_new(f"{run_uri(context, report.run_id)}/report.json", packed(REPORT.dumps(report)))
+    context.objects.write_new(f"{run_uri(context, report.run_id)}/{run_names.REPORT}", packed(REPORT.dumps(report)))

@@ -287,8 +287,13 @@ def _here(key: str) -> str:
     return f"here-{digest([key])}.json"
 
 
+def brought_text(brought: Mapping[str, int]) -> str:
+    """Return what a batch has brought, in bytes by key name, as its file says it."""
+    return json.dumps(brought)
+
+
 def _save(context: RegionContext, name: str, value: Round | Mapping[str, int]) -> None:
-    text = ROUND.dumps(value) if isinstance(value, Round) else json.dumps(value)
+    text = ROUND.dumps(value) if isinstance(value, Round) else brought_text(value)
     context.objects.overwrite(f"{_folder(context.region)}/{name}", text.encode())
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from sterna.errors import CredentialError, StoreError
+from sterna.registry import run_names
 from sterna.replica.codecs import REPORT
 from sterna.replica.held import held_since
 from sterna.replica.ids import began, stamp
@@ -60,7 +61,11 @@ def _newest(context: RegionContext, since: datetime) -> list[str]:
     now, folder = datetime.now(UTC), runs_folder(context)
     uris: list[str] = []
     for start in (max(since, now - _WINDOWS[0]), max(since, now - _WINDOWS[1]), since):
-        uris = [uri for uri, _, _ in context.objects.list(folder, after=stamp(start)) if uri.endswith("/report.json")]
+        uris = [
+            uri
+            for uri, _, _ in context.objects.list(folder, after=stamp(start))
+            if uri.endswith(f"/{run_names.REPORT}")
+        ]
         if start == since or len(uris) >= _READ:
             break
     return sorted(uris)[-_READ:]

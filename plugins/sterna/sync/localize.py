@@ -20,6 +20,7 @@ from sterna.edges.stores.fetched import read_fetched
 from sterna.errors import BrokenMetadata, ObjectMissing, SizeDiffers, SourceGone
 from sterna.iceberg.files import Written
 from sterna.registry.mapping import Mapping
+from sterna.registry.run_names import children_name
 from sterna.replica import file_list as listing
 from sterna.replica.editions import edition_at
 from sterna.replica.file_list import (
@@ -35,7 +36,6 @@ from sterna.replica.file_list import (
 )
 from sterna.replica.records import StageReport, TableFailure
 from sterna.replica.region import Progress, RegionContext
-from sterna.replica.run_folder import CHILDREN
 from sterna.replica.wanted import kept, present_statistics
 from sterna.sync.blame import fault_of
 from sterna.sync.engine import Engine
@@ -208,7 +208,7 @@ def _handed(context: RegionContext, run: str, children: Children, files: int) ->
     if len(children) * files <= _CHILDREN_INLINE:
         return children
     data = json.dumps(children, sort_keys=True).encode()
-    uri = f"{run}/{CHILDREN}{hashlib.sha256(data).hexdigest()[:16]}.json"
+    uri = f"{run}/{children_name(hashlib.sha256(data).hexdigest())}"
     context.objects.write_new(uri, data)
     return uri
 

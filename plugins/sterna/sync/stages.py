@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sterna.errors import Busy, SternaError, UsageError
 from sterna.json_record import MalformedRecord
+from sterna.registry import run_names
 from sterna.registry.model import SOURCE_BRANCH
 from sterna.replica import file_list as listing
 from sterna.replica import run_folder
@@ -348,7 +349,7 @@ def _plan_of(context: RegionContext, run: str) -> Plan:
     except MalformedRecord as error:
         raise UsageError(
             f"the run's plan isn't one that this version understands: {error}",
-            file=f"{run}/plan.json",
+            file=f"{run}/{run_names.PLAN}",
             hint="start a new sync",
         ) from error
     if made.digest != sync_digest(context) or made.registry not in ("", context.registry.fingerprint()):

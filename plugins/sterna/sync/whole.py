@@ -18,15 +18,13 @@ from datetime import datetime
 
 from sterna.errors import SternaError
 from sterna.registry.model import digest
+from sterna.registry.run_names import COPIED, COPIED_PARTLY, COPIES_BEGUN, batch_of_partly, copied_name, partly_name
 from sterna.replica.how_far import HowFar
 from sterna.replica.records import Batch, Plan
 from sterna.replica.region import RegionContext
-from sterna.replica.run_folder import COPIED
 from sterna.sync.copy import CopyProgress
 from sterna.sync.plan.batches import FILE_COST
 
-_BEGUN = "begun"
-_PARTLY = "partly-"
 _UNITS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
 
 
@@ -96,14 +94,15 @@ def read_whole(context: RegionContext, run: str, plan: Plan) -> Whole:
     if len(plan.batches) == 1:
         return whole
     with suppress(SternaError, ValueError):
-        marks = {uri.rpartition("/")[2]: at for uri, _, at in context.objects.list(f"{run}/{COPIED.rstrip('/')}")}
+        marks = {uri.removeprefix(f"{run}/"): at for uri, _, at in context.objects.list(f"{run}/{COPIED.rstrip('/')}")}
         if not marks:
-            context.objects.write_new(f"{run}/{COPIED}{_BEGUN}", b"{}")
+            context.objects.write_new(f"{run}/{COPIES_BEGUN}", b"{}")
+        numbers = [name.removeprefix(COPIED) for name in marks]
         whole = replace(
             whole,
-            done=frozenset(int(name) for name in marks if name.isdecimal()),
+            done=frozenset(int(number) for number in numbers if number.isdecimal()),
             seconds=_seconds(list(marks.values())),
-            partly=_partly(context, [f"{run}/{COPIED}{name}" for name in marks if name.startswith(_PARTLY)]),
+            partly=_partly(context, [f"{run}/{name}" for name in marks if name.startswith(COPIED_PARTLY)]),
         )
     return whole
 
@@ -117,17 +116,17 @@ def mark_done(context: RegionContext, run: str, plan: Plan, number: int, failed:
         return
     with suppress(SternaError):
         if failed:
-            name = f"{_PARTLY}{number}-{digest(sorted(failed))}"
-            context.objects.write_new(f"{run}/{COPIED}{name}", json.dumps(sorted(failed)).encode())
+            name = partly_name(number, digest(sorted(failed)))
+            context.objects.write_new(f"{run}/{name}", json.dumps(sorted(failed)).encode())
         else:
-            context.objects.write_new(f"{run}/{COPIED}{number}", b"{}")
+            context.objects.write_new(f"{run}/{copied_name(number)}", b"{}")
 
 
 def _partly(context: RegionContext, marks: Sequence[str]) -> dict[int, frozenset[str]]:
     """Return what marks of batches that are partly done say; of one that was tried twice, both."""
     found: dict[int, frozenset[str]] = {}
     for uri in marks:
-        number = int(uri.rpartition(_PARTLY)[2].partition("-")[0])
+        number = batch_of_partly(uri)
         found[number] = found.get(number, frozenset()) | frozenset(json.loads(context.objects.read(uri)))
     return found
 

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from sterna.errors import ObjectMissing
 from sterna.registry.mapping import Mapping
+from sterna.registry.run_names import fetched_name
 
 
 class ObjectSource(Protocol):
@@ -46,4 +47,4 @@ def read_fetched(objects: ObjectSource, run: str, uri: str) -> bytes:
 
 def fetched_uri(run: str, uri: str) -> str:
     """Return where a run keeps what it read at a URI."""
-    return f"{run}/fetched/{hashlib.sha256(uri.encode()).hexdigest()[:32]}"
+    return f"{run}/{fetched_name(hashlib.sha256(uri.encode()).hexdigest())}"

@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any
 
 from sterna.errors import CredentialError, EngineError, SternaError
 from sterna.registry.model import inside
+from sterna.registry.run_names import LISTED, PARTS
 from sterna.replica import file_list as listing
 from sterna.replica.editions import edition_at
 from sterna.replica.file_list import CONTENT, POSITION_DELETE
 from sterna.replica.ports import Ports
 from sterna.replica.records import Batch
 from sterna.replica.region import Progress, RegionContext
-from sterna.replica.run_folder import LISTED, PARTS
 from sterna.sync.blame import fault_of
 from sterna.sync.copy import CopyFile
 from sterna.sync.engine import Engine

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sterna.edges.disk.scratch import Scratch, place
 from sterna.edges.stores.ranges import ObjectReader
 from sterna.errors import EngineError, SternaError, StoreDenied, StoreUnreachable
+from sterna.registry.run_names import LISTED, PARTS
 from sterna.replica.region import RegionContext
-from sterna.replica.run_folder import LISTED, PARTS, part_of, write_part
+from sterna.replica.run_folder import part_of, write_part
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 
 from sterna.embedded.isolation import isolate
+from tests.support import left_out
 from tests.support.sharing import SPARK, BySharedServers, group_of, turn_of
 
 isolate()
@@ -68,6 +71,7 @@ _MARKS = {
 }
 _TIMEOUT = 900.0
 _QUICK_EXAMPLES = 10
+_LEFT_OUT = pytest.StashKey[Mapping[str, int]]()
 
 # A slow machine proves nothing: the first example of a test also pays for its imports.
 settings.register_profile("sterna", deadline=None)
@@ -110,8 +114,8 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    left_out = _MARKS["server"] + _MARKS["airflow"] + _MARKS["slow"]
-    return True if config.getoption("quick") and _path(collection_path).startswith(left_out) else None
+    dear = _MARKS["server"] + _MARKS["airflow"] + _MARKS["slow"]
+    return True if config.getoption("quick") and _path(collection_path).startswith(dear) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -125,10 +129,48 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     refused = {"slow"} if config.getoption("quick") else set()
     regions = config.getoption("regions")
     wanted = {item: _is_wanted(item, long=long, regions=regions, refused=refused) for item in items}
-    config.hook.pytest_deselected(items=[item for item in items if not wanted[item]])
+    unwanted = [item for item in items if not wanted[item]]
+    config.hook.pytest_deselected(items=unwanted)
+    quick = config.getoption("quick")
+    _tell_left_out(config, Counter(left_out.why_not(_names(item), quick=quick, long=long) for item in unwanted))
     items[:] = [item for item in items if wanted[item]]
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: turn_of(_path(item.path)))
+
+
+def _tell_left_out(config: pytest.Config, found: Mapping[str, int]) -> None:
+    # Of processes that share a run's tests each collects all of them: the one that tells people asks any other.
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["left_out"] = dict(found)
+    else:
+        config.stash[_LEFT_OUT] = dict(found)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    found = getattr(node, "workeroutput", {}).get("left_out")
+    if found is not None:
+        node.config.stash[_LEFT_OUT] = found
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was not run, and why."""
+    reports = terminalreporter.stats.get("skipped", [])
+    reasons = [report.longrepr[2].removeprefix("Skipped: ") for report in reports if isinstance(report.longrepr, tuple)]
+    whole = config.args_source is not pytest.Config.ArgsSource.ARGS and not (
+        config.option.keyword or config.option.markexpr
+    )
+    said = left_out.lines(
+        reasons,
+        config.stash.get(_LEFT_OUT, {}),
+        whole=whole,
+        quick=config.getoption("quick"),
+        long=config.getoption("long"),
+    )
+    if said:
+        terminalreporter.section("what was not run")
+        for line in said:
+            terminalreporter.write_line(line)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -137,12 +179,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByShare
 
 
 def _is_wanted(item: pytest.Item, *, long: bool, regions: bool, refused: set[str]) -> bool:
-    marks = {mark.name for mark in item.iter_markers()}
+    marks = _names(item)
     if marks & refused:
         return False
     if regions and "regions" in marks:
         return True
     return bool(marks & {"long", "regions", "rare"}) if long else "rare" not in marks
+
+
+def _names(item: pytest.Item) -> set[str]:
+    return {mark.name for mark in item.iter_markers()}
 
 
 def _mark(item: pytest.Item) -> None:

@@ -63,6 +63,7 @@ def test_a_worker_goes_on_at_another_primary(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(service, "open_shop", open_shop)
     monkeypatch.setattr(service, "Worker", Played)
+    monkeypatch.setattr(service, "count_states", lambda pool: {})
     region: Any = Region(iter(["us", "eu"]))
     ingest: Any = Named()
     worked = service.work(region, ingest, print, said.append, 60.0)

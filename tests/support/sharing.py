@@ -33,6 +33,7 @@ GROUPS: dict[str, Sequence[str]] = {
         "integration/ingest/test_worker.py",
         "integration/ingest/test_adding.py",
         "integration/test_written_2026_11_spark.py",
+        "integration/ingest/test_exact_on_main.py",
     ),
     "demo": ("integration/demo/",),
     "airflow": (

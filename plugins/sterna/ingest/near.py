@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from sterna.edges.spark.main_tables import show_in_sql
 from sterna.edges.spark.start import failures, summary
 from sterna.edges.stores.writing import read_file, write_file
-from sterna.errors import EngineError, TableMoved
-from sterna.ingest.column_types import Type, decimal
+from sterna.errors import BatchRejected, EngineError, TableMoved
+from sterna.ingest.column_types import Type, decimal, fixed
 from sterna.ingest.columns import Column, Evolution, Inner, columns_of, type_at
-from sterna.ingest.time_columns import as_longs, as_times, time_ids, with_longs
+from sterna.ingest.time_columns import as_longs, as_times, field_types, time_ids, with_longs
 from sterna.registry.credential import fileio_properties
 from sterna.wap.protocol import Look
 from sterna.wap.spark import JavaBase, SparkTable, java_errors, jvm, require_jvm
@@ -157,10 +157,14 @@ class NearCatalog:
             look: at the table.
             rows: with all of its columns.
             folder: a URI; "": where the table's own files lie.
+
+        Raises:
+            BatchRejected: Spark doesn't write such a table.
         """
         iceberg, id = jvm(self.spark).org.apache.iceberg, str(uuid.uuid4())
         with java_errors(""):
             times = time_ids(self._schema_of(look))
+            self._refuse_partitions(look)
             near = self._in_memory(self._readable(look), folder, look)
             spec, sorted_by = look.base.metadata.spec(), look.base.metadata.sortOrder()
             coordinator = iceberg.spark.FileRewriteCoordinator.get()
@@ -204,23 +208,35 @@ class NearCatalog:
             return metadata
         return self._parser().fromJson(json.dumps(with_longs(json.loads(self._parser().toJson(metadata)))))
 
+    def _refuse_partitions(self, look: Look[JavaBase]) -> None:
+        """See that no partition has a value of type `fixed`: Iceberg's Spark writes it into manifests as `binary`, and
+        nobody reads them after.
+        """
+        parser, spec = jvm(self.spark).org.apache.iceberg.PartitionSpecParser, look.base.metadata.spec()
+        types = dict(field_types(self._schema_of(look)))
+        for field in json.loads(parser.toJson(spec))["fields"]:
+            if field["transform"] == "identity" and fixed(types.get(field["source-id"], "")) is not None:
+                raise BatchRejected(
+                    f"the table is partitioned by {field['name']!r}, of type {types[field['source-id']]}: Spark writes "
+                    "manifests of it that can't be read",
+                    hint="partition it by bucket, and replay the batch",
+                )
+
     def _with_times(self, look: Look[JavaBase], file: Any, ids: set[int]) -> Any:
         """Give a data file that nobody knows yet the type `time`; `ParquetUtil.fileMetrics`, `DataFiles`."""
         iceberg, uri, objects = jvm(self.spark).org.apache.iceberg, str(file.location()), self._context.objects
         with tempfile.TemporaryDirectory(prefix="sterna-times-") as name:
             source, target = Path(name) / "source", Path(name) / "target"
             read_file(objects, uri, source)
-            starts = as_times(source, target, ids)
+            as_times(source, target, ids)
             write_file(objects, uri, target)
             size = target.stat().st_size
         table = iceberg.BaseTable(self._operations(look.base.metadata, look), "")
         config = iceberg.MetricsConfig.forTable(table)
         metrics = iceberg.parquet.ParquetUtil.fileMetrics(look.base.operations.io().newInputFile(uri), config)
-        offsets = jvm(self.spark).java.util.ArrayList()
-        for start in starts:
-            offsets.add(jvm(self.spark).java.lang.Long.valueOf(start))
         builder = iceberg.DataFiles.builder(look.base.metadata.spec()).copy(file)
-        return builder.withFileSizeInBytes(size).withMetrics(metrics).withSplitOffsets(offsets).build()
+        # Where the row groups begin is another place now, and nobody has to be told: readers split by size then.
+        return builder.withFileSizeInBytes(size).withMetrics(metrics).withSplitOffsets(None).build()
 
     def _table_cache(self, beside: Any) -> Any:
         """Return `SparkTableCache.get()`: there is an instance's `get`, too, and Py4J takes the one that Java names

@@ -24,17 +24,18 @@ _DEFAULTS = ("initial-default", "write-default")  # of a time they are a text, w
 
 def time_ids(schema: Mapping[str, Any]) -> set[int]:
     """Return the field ids of a schema's columns of type `time`, those inside of others included."""
-    return {id for id, type in _fields(schema) if type == "time"}
+    return {id for id, type in field_types(schema) if type == "time"}
 
 
-def _fields(type: Type) -> Iterator[tuple[int, Type]]:
+def field_types(type: Type) -> Iterator[tuple[int, Type]]:
+    """Yield the field id and the type of each field of a schema, those inside of others included."""
     if isinstance(type, str):
         return
     inside = [(field["id"], field["type"]) for field in type.get("fields", ())]
     inside += [(type[f"{name}-id"], type[name]) for name in ("element", "key", "value") if f"{name}-id" in type]
     for id, inner in inside:
         yield id, inner
-        yield from _fields(inner)
+        yield from field_types(inner)
 
 
 def with_longs(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,16 +80,13 @@ def _longs_of(type: pa.DataType) -> pa.DataType:
     return type
 
 
-def as_times(source: Path, target: Path, ids: set[int]) -> list[int]:
+def as_times(source: Path, target: Path, ids: set[int]) -> None:
     """Write a Parquet file whose columns of some field ids are of type `time`, all else as it was.
 
     Args:
         source: a file that has them as whole numbers.
         target: the file to write.
         ids: their field ids.
-
-    Returns:
-        Where its row groups begin.
     """
     from pyarrow import parquet
 
@@ -102,8 +100,6 @@ def as_times(source: Path, target: Path, ids: set[int]) -> list[int]:
         with parquet.ParquetWriter(target, schema, **options) as writer:
             for number in range(file.metadata.num_row_groups):
                 writer.write_table(file.read_row_group(number).cast(schema))
-    with parquet.ParquetFile(target) as file:
-        return [_start(file.metadata.row_group(number).column(0)) for number in range(file.metadata.num_row_groups)]
 
 
 def _time_field(field: pa.Field, ids: set[int]) -> pa.Field:
@@ -119,10 +115,3 @@ def _time_field(field: pa.Field, ids: set[int]) -> pa.Field:
     elif pa.types.is_struct(type):
         type = pa.struct([_time_field(inner, ids) for inner in type])
     return field.with_type(type)
-
-
-def _start(column: Any) -> int:
-    pages = [column.data_page_offset]
-    if column.has_dictionary_page and column.dictionary_page_offset is not None:
-        pages.append(column.dictionary_page_offset)
-    return int(min(pages))

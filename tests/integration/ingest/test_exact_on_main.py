@@ -1,0 +1,184 @@
+"""What came in is on `main` exactly, by the real worker: columns that Spark has no type for, and fields inside others.
+
+What falls under it, and is tried here: tables with columns of type `time`, `fixed` and `uuid`, also inside of structs,
+lists and maps, partitioned and sorted by them, audited, and made by a batch; tables with a column that ingestion can't
+write, beside others that go on; fields that a batch adds inside of structs, lists and maps.
+PyIceberg and Spark say what is there.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.table import StaticTable
+
+from sterna.ingest.columns import Column
+from sterna.ingest.gather import dead_uri
+from sterna.ingest.model import Format, State
+from sterna.registry.policy import matching
+from sterna.services.ingest import IngestTable
+from sterna.wap.spark import jvm
+from tests.integration.ingest.test_worker import Room, create, room
+from tests.support.ingest import lane
+from tests.support.world import pyiceberg_properties
+
+__all__ = ["room"]
+UUID = "01234567-89ab-cdef-0123-456789abcdef"
+
+
+def declared(room: Room, columns: tuple[Column, ...], table: str, **properties: str) -> None:
+    room.shop.catalog.create(room.key(table), columns, f"s3://eu-lake/tables/{room.namespace}/{table}", properties)
+
+
+def send_table(room: Room, rows: pa.Table, table: str, format: Format = Format.PARQUET) -> None:
+    sink = pa.BufferOutputStream()
+    if format is Format.PARQUET:
+        pq.write_table(rows, sink)
+    else:
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows)
+    sent = room.door.sent(sink.getvalue().to_pybytes(), to=lane(room.key(table)))
+    room.door.box.take(replace(sent, format=format, rows=rows.num_rows))
+
+
+def read(room: Room, table: str) -> list[dict[str, Any]]:
+    """The rows of a table on `main`, in their order by `id`, as PyIceberg reads them."""
+    location = room.world.content(tuple(room.key(table).split("."))).metadata_location or ""
+    endpoint = room.world.stage.endpoints["eu"]
+    rows = StaticTable.from_metadata(location, pyiceberg_properties(endpoint)).scan().to_arrow()
+    return sorted(rows.to_pylist(), key=lambda row: int(row["id"]))
+
+
+def partition_by(room: Room, table: str, *terms: str) -> None:
+    """Partition a table by Java's own interface: Spark's SQL can't name one that has a column of type `time`."""
+    loaded = room.shop.catalog._catalog.loadTable(room.shop.catalog._identifier(room.key(table)))
+    update, expressions = loaded.updateSpec(), jvm(room.shop.catalog.spark).org.apache.iceberg.expressions.Expressions
+    for term in terms:
+        update = update.addField(expressions.bucket(term, 4)) if term == "key" else update.addField(term)
+    update.commit()
+    first = jvm(room.shop.catalog.spark).org.apache.iceberg.NullOrder.NULLS_FIRST
+    loaded.replaceSortOrder().asc(expressions.ref("at"), first).commit()
+
+
+INNER = {
+    "type": "struct",
+    "fields": [
+        {"name": "at", "type": "time"},
+        {"name": "ats", "type": {"type": "list", "element": "time"}},
+        {"name": "by", "type": {"type": "map", "key": "string", "value": "time"}},
+        {"name": "code", "type": "fixed[2]"},
+    ],
+}
+COLUMNS = (
+    Column("id", "long"),
+    Column("at", "time"),
+    Column("code", "fixed[2]"),
+    Column("key", "uuid"),
+    Column("more", INNER),
+)
+WHOLE = {
+    "id": 1,
+    "at": dt.time(23, 59, 59, 999_999),
+    "code": b"\0\1",
+    "key": uuid.UUID(UUID),
+    "more": {"at": dt.time(0), "ats": [dt.time(1), None], "by": [("k", dt.time(2))], "code": b"ab"},
+}
+
+
+def send_times(room: Room, table: str) -> None:
+    more = {"at": "00:00:00", "ats": ["01:00:00", None], "by": {"k": "02:00"}, "code": "YWI="}
+    room.send({"id": 1, "at": "23:59:59.999999", "code": "AAE=", "key": UUID, "more": more}, {"id": 2}, table=table)
+    room.send({"id": 3, "at": "10:00:00.0000001"}, {"id": 4, "code": "AA=="}, {"id": 5, "at": "12:00"}, table=table)
+    times = pa.table(
+        {"id": [6, 7], "at": pa.array([1_000, 1], pa.time64("ns")), "code": pa.array([b"ab"] * 2, pa.binary(2))}
+    )
+    send_table(room, times, table)
+    send_table(room, pa.table({"id": [8], "key": pa.array([uuid.UUID(UUID).bytes], pa.uuid())}), table, Format.ARROW)
+
+
+def test_columns_of_time_fixed_and_uuid_are_on_main_as_they_came(room: Room) -> None:
+    rule = IngestTable.model_validate(
+        {"match": ["**.timed", "**.parted"], "max_bad": 10, "audit": ["min(id) >= 0", "max(at) < 86400000000"]}
+    )
+    settings = room.shop.settings.model_copy(update={"tables": [rule, *room.shop.settings.tables]})
+    room.shop = replace(room.shop, settings=settings, table=lambda key: settings.table(key, matching))
+    for table in ("timed", "parted"):
+        declared(room, COLUMNS, table, **({"write.format.default": "avro"} if table == "timed" else {}))
+        send_times(room, table)
+    partition_by(room, "parted", "at", "key")
+    room.close()
+    done = {each.table: each for each in room.work()}
+    for table in ("timed", "parted"):
+        assert (done[room.key(table)].state, done[room.key(table)].rows, done[room.key(table)].bad) == (
+            State.PUBLISHED,
+            5,
+            3,
+        )
+        rows = read(room, table)
+        assert [row["id"] for row in rows] == [1, 2, 5, 6, 8]
+        assert rows[0] == WHOLE
+        assert [row["at"] for row in rows[1:]] == [None, dt.time(12), dt.time(0, 0, 0, 1), None]
+        assert (rows[3]["code"], rows[4]["key"]) == (b"ab", uuid.UUID(UUID))
+        dead = pq.read_table(
+            pa.BufferReader(room.shop.objects.read(dead_uri(room.shop.inbox, room.batch(done[room.key(table)].batch))))
+        )
+        assert [(row["offset"], row["error"]) for row in dead.to_pylist()] == [
+            (0, "column 'at': more than microseconds"),
+            (1, "column 'code': 1 bytes, and the column takes 2"),
+            (1, "column 'at': more than microseconds"),
+        ]
+
+
+def test_a_column_that_ingestion_lacks_costs_its_own_batches_alone(room: Room) -> None:
+    declared(room, (Column("id", "long"), Column("at", "timestamp_ns")), "nanos", **{"format-version": "3"})
+    create(room, "id BIGINT")
+    declared(room, COLUMNS, "by_fixed")
+    partition_by(room, "by_fixed", "code")
+    room.send({"id": 1}, table="nanos")
+    room.send({"id": 1, "code": "AAE="}, table="by_fixed")
+    room.send({"id": 1})
+    room.close()
+    done = {each.table: each for each in room.work()}
+    assert done[room.key("nanos")].state is State.REJECTED
+    assert "column 'at': columns of type timestamp_ns can't be written" in done[room.key("nanos")].reason
+    # Iceberg's own writer makes a manifest of it that neither PyIceberg nor fastavro reads.
+    assert done[room.key("by_fixed")].state is State.REJECTED
+    assert "partitioned by 'code', of type fixed[2]" in done[room.key("by_fixed")].reason
+    assert room.rows("id") == [(1,)]
+
+
+def struct_of(**fields: Any) -> dict[str, Any]:
+    return {"type": "struct", "fields": [{"name": name, "type": type} for name, type in fields.items()]}
+
+
+GROWING = (
+    Column("place", struct_of(city="string", at=struct_of(x="int"))),
+    Column("items", {"type": "list", "element": struct_of(a="int")}),
+    Column("by", {"type": "map", "key": "string", "value": struct_of(v="float")}),
+)
+
+
+def test_a_field_inside_is_added_and_widened_on_main(room: Room) -> None:
+    declared(room, (Column("id", "long"), *GROWING), "t")
+    room.send({"id": 1, "place": {"city": "a", "at": {"x": 1}}, "items": [{"a": 1}], "by": {"k": {"v": 0.5}}})
+    room.send({"id": 2, "place": {"zip": "b", "at": {"y": [1]}}, "items": [{"b": True}], "by": {"k": {"u": "c"}}})
+    room.close()
+    assert [(each.state, each.rows) for each in room.work()] == [(State.PUBLISHED, 2)]
+    x = pa.struct([("y", pa.list_(pa.int64())), ("x", pa.int64())])
+    place = pa.array([{"at": {"x": 2**40}, "zip": "d"}], pa.struct([("at", x), ("zip", pa.string())]))
+    send_table(room, pa.table({"id": [3], "place": place}), "t")
+    room.close()
+    assert [(each.state, each.rows) for each in room.work()] == [(State.PUBLISHED, 1)]
+    # By Spark: PyIceberg shows a list that isn't there as an empty one, where a field was added inside of it.
+    wanted = [
+        (1, ("a", (1, None), None), [(1, None)], {"k": (0.5, None)}),
+        (2, (None, (None, [1]), "b"), [(None, True)], {"k": (None, "c")}),
+        (3, (None, (2**40, None), "d"), None, None),
+    ]
+    assert room.rows("id, place, items, by") == wanted
+    assert [(row["id"], row["place"]["at"]["x"]) for row in read(room, "t")] == [(1, 1), (2, None), (3, 2**40)]

@@ -1,8 +1,9 @@
 """What came in is on `main` exactly, by the real worker: columns that Spark has no type for, and fields inside others.
 
 What falls under it, and is tried here: tables with columns of type `time`, `fixed` and `uuid`, also inside of structs,
-lists and maps, partitioned and sorted by them, audited, and made by a batch; tables with a column that ingestion can't
-write, beside others that go on; fields that a batch adds inside of structs, lists and maps.
+lists and maps, partitioned and sorted by them, audited, and made by a batch; each type at its edges, each way to nest
+them, and lines for a table of all types; tables with a column that ingestion can't write, beside others that go on;
+fields that a batch adds inside of structs, lists and maps.
 PyIceberg and Spark say what is there.
 """
 
@@ -11,19 +12,27 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
 from pyiceberg.table import StaticTable
 
+from sterna.errors import BadDrop
+from sterna.ingest.check import check
 from sterna.ingest.columns import Column
+from sterna.ingest.consolidate import Consolidated
 from sterna.ingest.gather import dead_uri
 from sterna.ingest.model import Format, State
 from sterna.registry.policy import matching
-from sterna.services.ingest import IngestTable
+from sterna.services.ingest import IngestTable, TenantLimits
 from sterna.wap.spark import jvm
 from tests.integration.ingest.test_worker import Room, create, room
+from tests.support.bodies import DEAD, JSON_COLUMNS, LEAVES, Body, files, lines, plain_rows, written
+from tests.support.bodies import read as read_body
 from tests.support.ingest import lane
 from tests.support.world import pyiceberg_properties
 
@@ -46,12 +55,21 @@ def send_table(room: Room, rows: pa.Table, table: str, format: Format = Format.P
     room.door.box.take(replace(sent, format=format, rows=rows.num_rows))
 
 
-def read(room: Room, table: str) -> list[dict[str, Any]]:
-    """The rows of a table on `main`, in their order by `id`, as PyIceberg reads them."""
+def scanned(room: Room, table: str) -> pa.Table:
+    """The rows of a table on `main`, as PyIceberg reads them."""
     location = room.world.content(tuple(room.key(table).split("."))).metadata_location or ""
     endpoint = room.world.stage.endpoints["eu"]
-    rows = StaticTable.from_metadata(location, pyiceberg_properties(endpoint)).scan().to_arrow()
-    return sorted(rows.to_pylist(), key=lambda row: int(row["id"]))
+    return StaticTable.from_metadata(location, pyiceberg_properties(endpoint)).scan().to_arrow()
+
+
+def read(room: Room, table: str) -> list[dict[str, Any]]:
+    """The same in their order by `id`."""
+    return sorted(scanned(room, table).to_pylist(), key=lambda row: int(row["id"]))
+
+
+def ruled(room: Room, rule: IngestTable) -> None:
+    settings = room.shop.settings.model_copy(update={"tables": [rule, *room.shop.settings.tables]})
+    room.shop = replace(room.shop, settings=settings, table=lambda key: settings.table(key, matching))
 
 
 def partition_by(room: Room, table: str, *terms: str) -> None:
@@ -105,8 +123,7 @@ def test_columns_of_time_fixed_and_uuid_are_on_main_as_they_came(room: Room) -> 
     rule = IngestTable.model_validate(
         {"match": ["**.timed", "**.parted"], "max_bad": 10, "audit": ["min(id) >= 0", "max(at) < 86400000000"]}
     )
-    settings = room.shop.settings.model_copy(update={"tables": [rule, *room.shop.settings.tables]})
-    room.shop = replace(room.shop, settings=settings, table=lambda key: settings.table(key, matching))
+    ruled(room, rule)
     for table in ("timed", "parted"):
         declared(room, COLUMNS, table, **({"write.format.default": "avro"} if table == "timed" else {}))
         send_times(room, table)
@@ -182,3 +199,142 @@ def test_a_field_inside_is_added_and_widened_on_main(room: Room) -> None:
     ]
     assert room.rows("id, place, items, by") == wanted
     assert [(row["id"], row["place"]["at"]["x"]) for row in read(room, "t")] == [(1, 1), (2, None), (3, 2**40)]
+
+
+def decisive() -> dict[str, Body]:
+    """A body with each type at its edges, one with each way to nest them, and lines for a table of all types."""
+    kinds = {str(kind): kind for kind, _ in LEAVES if not str(kind).endswith("_view")}
+    inexact = {name for name in kinds if "[ns" in name or name == "uint64"}
+    flat = edges_of([kind for name, kind in kinds.items() if name not in inexact])
+    fine = edges_of([kind for name, kind in kinds.items() if name in inexact])
+    nanos, big, clocks = pa.timestamp("ns"), pa.uint64(), pa.list_(pa.time64("ns"))
+    inner = pa.struct([("x", nanos)])
+    nested = pa.table(
+        {
+            "id": list(range(4)),
+            "l": pa.array([[1_000, None], [1], [], None], pa.large_list(nanos)),
+            "fixed": pa.array([[1, 2], [3, 4], None, [None, 2**63]], pa.list_(big, 2)),
+            "m": pa.array([[("a", {"x": 1_000})], None, [("b", None)], []], pa.map_(pa.string(), inner)),
+            "s": pa.array([{"t": [1_000]}, {"t": None}, None, {"t": []}], pa.struct([("t", clocks)])),
+            "d": pa.array(["a", "b", "a", None]).dictionary_encode(),
+        }
+    )  # fmt: skip
+    texts, data = pa.array(["a", None], pa.string_view()), pa.array([b"x", b""], pa.binary_view())
+    views = pa.table({"id": [0, 1], "v": texts, "b": data})
+    sent = {
+        "flat": (flat, "parquet"),
+        "stream": (flat, "arrow"),
+        "fine": (fine, "parquet"),
+        "nested": (nested, "parquet"),
+        "views": (views, "parquet"),
+    }
+    bodies = {name: Body(format, written(table, format), []) for name, (table, format) in sent.items()}
+    for body in bodies.values():
+        body.rows = plain_rows(read_body(body.content, body.format))
+    dead = {name: [place for place, row in enumerate(body.rows) if row is DEAD] for name, body in bodies.items()}
+    assert dead == {"flat": [], "stream": [], "fine": [1, 2, 3, 4, 5], "nested": [1, 3], "views": []}
+    return bodies
+
+
+def edges_of(kinds: list[pa.DataType]) -> pa.Table:
+    values = [at_edges(kind) for kind in kinds]
+    count = max(map(len, values))
+    arrays = [pa.array([*some, *[None] * (count - len(some))], kind) for kind, some in zip(kinds, values, strict=True)]
+    return pa.table({"id": list(range(count)), **{f"c{place}": array for place, array in enumerate(arrays)}})
+
+
+def at_edges(kind: pa.DataType) -> list[Any]:
+    if pa.types.is_integer(kind) or pa.types.is_timestamp(kind):
+        bits, signed = kind.bit_width, not str(kind).startswith("uint")
+        most = ((1 << (bits - signed)) - 1) // (1_000 if "[ms" in str(kind) else 1)
+        return [0, 1, 1_000, most, -1, -most] if signed and bits > 8 else [0, 1, most]
+    if pa.types.is_time(kind):
+        return [0, 1, 1_000, {"s": 86_399, "ms": 86_399_999, "us": 86_399_999_999, "ns": 86_399_999_999_999}[kind.unit]]
+    if pa.types.is_floating(kind):
+        return [0.0, -0.0, 1.5, float("inf"), float("-inf")]
+    if pa.types.is_decimal(kind):
+        return [Decimal(0), Decimal(-1), Decimal(1234)]
+    return [True, False] if pa.types.is_boolean(kind) else _few(kind)
+
+
+def _few(kind: pa.DataType) -> list[Any]:
+    if pa.types.is_date(kind):
+        return [0, -719_162, 2_932_896]
+    if isinstance(kind, pa.BaseExtensionType):
+        return [bytes(16), bytes(range(16))]
+    if pa.types.is_fixed_size_binary(kind):
+        return [b"abc", bytes(3)]
+    return ["", "\u00e9\U0001f600", "\0"] if "string" in str(kind) else [b"", bytes(range(8))]
+
+
+LINES = b"""{"id": 0, "d": 9007199254740993}
+{"id": 1, "d": 0.1, "n": "7.25", "day": "2026-11-23", "at": "2026-11-23T10:00:00.000001000", "clock": "10:00:00"}
+{"id": 2, "n": " 7 "}
+{"id": 3, "day": "2026-W48-4"}
+{"id": 4, "at": "2026-11-23T10:00:00.0000001"}
+{"id": 5, "zoned": "2026-11-23T10:00:00+01:00", "m": {"7": 1}, "deep": {"days": ["2026-11-23", null]}, "fx": "AAE="}
+{"id": 6, "deep": {"days": ["20261123"]}}
+{"id": 7, "l": 9223372036854775807, "u": "01234567-89AB-cdef-0123-456789abcdef", "x": "AAE="}
+"""
+
+
+def test_each_row_that_is_taken_is_on_main_or_dead_by_its_line(room: Room) -> None:
+    ruled(room, IngestTable.model_validate({"match": "**.any*", "create": "auto", "max_bad": 1_000}))
+    bodies = decisive()
+    for name, body in bodies.items():
+        send_body(room, body, f"any_{name}")
+    columns = tuple(Column(name, type) for name, type in {"id": "long", **JSON_COLUMNS}.items())
+    declared(room, columns, "any_lines")
+    room.send(content=LINES, table="any_lines")
+    create(room, "id BIGINT", table="others")
+    room.send({"id": 1}, table="others")
+    room.close()
+    done = {each.table: each for each in room.work()}
+    assert {each.state for each in done.values()} == {State.PUBLISHED}
+    assert set(done) == {room.key(table) for table in (*(f"any_{name}" for name in (*bodies, "lines")), "others")}
+    for name, body in bodies.items():
+        became(room, body, f"any_{name}", done)
+    assert dead_of(room, done[room.key("any_lines")]) == [0, 2, 3, 4, 6]
+    assert read(room, "any_lines")[0]["n"] == Decimal("7.250")
+    assert [row["id"] for row in read(room, "any_lines")] == [1, 5, 7]
+
+
+def send_body(room: Room, body: Body, table: str) -> None:
+    formats = {"json": Format.JSON_LINES, "arrow": Format.ARROW, "parquet": Format.PARQUET}
+    sent = room.door.sent(body.content, to=lane(room.key(table)))
+    taken = check(formats[body.format], sent.path, TenantLimits(ratio=100_000))
+    room.door.box.take(replace(sent, format=formats[body.format], rows=taken))
+
+
+def became(room: Room, body: Body, table: str, done: dict[str, Consolidated]) -> None:
+    """See that a body became what is to become of it."""
+    dead = [place for place, row in enumerate(body.rows) if row is DEAD]
+    if len(dead) == len(body.rows) and done[room.key(table)].state is State.REJECTED:
+        return  # no table is made of no row
+    assert dead_of(room, done[room.key(table)]) == dead
+    rows = sorted(plain_rows(scanned(room, table)), key=lambda row: int(row["id"]))
+    assert rows == [row for row in body.rows if row is not DEAD]
+
+
+def dead_of(room: Room, done: Consolidated) -> list[int]:
+    uri = dead_uri(room.shop.inbox, room.batch(done.batch))
+    if room.shop.objects.size(uri) is None:
+        return []
+    return [row["offset"] for row in pq.read_table(pa.BufferReader(room.shop.objects.read(uri))).to_pylist()]
+
+
+@pytest.mark.rare
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(files() | lines())
+def test_any_body_is_on_main_or_dead_by_its_line(room: Room, body: Body) -> None:
+    ruled(room, IngestTable.model_validate({"match": "**.any*", "create": "auto", "max_bad": 1_000}))
+    table = f"any_{uuid.uuid4().hex}"
+    if body.columns:
+        declared(room, tuple(Column(name, type) for name, type in body.columns.items()), table)
+    try:
+        send_body(room, body, table)
+    except BadDrop:
+        assert body.refused or body.overlapping
+        return
+    room.close()
+    became(room, body, table, {each.table: each for each in room.work()})

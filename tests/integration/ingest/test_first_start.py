@@ -61,7 +61,7 @@ def lake(tmp_path: Path) -> Iterator[Path]:
     assert (folder / "variables.sh").stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.long
+@pytest.mark.rare
 def test_the_page_leads_to_a_row_on_main(lake: Path) -> None:
     jars = fetch_jars([ICEBERG_SPARK, ICEBERG_AWS])[0].parent
     typed = "".join(blocks()).replace("/tmp/lake", str(lake)).replace("8080", str(free_port()))

@@ -370,7 +370,7 @@ def test_a_stretch_without_rows_stops_nothing_once_it_is_deleted(opened: Opened,
     assert [drop.key for drop in drops(ingest) if drop.lane.channel.endswith("-0")] == ["key:kafka-0"]
 
 
-@pytest.mark.long
+@pytest.mark.rare
 def test_what_compaction_took_out_stops_nothing(opened: Opened, broker: KafkaReceiver) -> None:
     from confluent_kafka.admin import NewTopic
 
@@ -393,10 +393,11 @@ def test_what_compaction_took_out_stops_nothing(opened: Opened, broker: KafkaRec
     reader.close()
     keyed(*({"n": n} for n in range(1, 6)), None, {"n": 6})
     for _ in range(600):  # the cleaner wakes up every 15 s
-        if [offset for offset, _ in messages(broker, topic)] == [7]:
+        if min(offset for offset, _ in messages(broker, topic)) >= 6:
             break
         threading.Event().wait(0.2)
-    assert [offset for offset, _ in messages(broker, topic)] == [7]
+    # The tombstone goes later, or has gone.
+    assert [offset for offset, _ in messages(broker, topic)] in ([7], [6, 7])
     reader = reading(ingest)
     until(reader, lambda: len(drops(ingest)) == 2)
     reader.close()

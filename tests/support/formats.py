@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from sterna.airflow.provider import get_provider_info
-from sterna.cdc.journal import COLUMN, DROP, PART
+from sterna.cdc.journal import COLUMN, DROP, PART, STOP
 from sterna.cleaning.codecs import AMOUNT, NOT_DELETED
 from sterna.edges.stores.leases import LEASE
 from sterna.features.model import FIELDS
@@ -50,6 +50,7 @@ RECORDS: tuple[tuple[str, str, Record[object]], ...] = (
     ("A fault that stays", "in a repair's report", LEFT),
     ("A drop of change capture", "`_cdc/drops/<source>/<epoch>/<down>.json`, with `version` 1", DROP),
     ("A part of a drop", "in a drop", PART),
+    ("A stopped table of a drop", "in a drop", STOP),
     ("A column of a drop", "in a drop", COLUMN),
     *formats_beside.RECORDS,
 )  # type: ignore[assignment] - each is a record of some class

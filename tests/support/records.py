@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sterna.cdc.journal import Drop, Part
+from sterna.cdc.journal import Drop, Part, Stop
 from sterna.cleaning.model import Amount, NotDeleted
 from sterna.edges.stores.leases import Lease
 from sterna.gc.model import Collected
@@ -165,6 +165,7 @@ VALUES: dict[str, Any] = {
         {"server": 1, "file": "bin.000001", "begun": 5},
         "s3://eu/layouts-1.json",
         {"public.a": {"identity": "d"}},
+        {"public.b": Stop("UnfitSource", "a value of column v has no place in date")},
     ),
 }
 """By the name of its file in `tests/data/written-2026-11/records`."""

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 CATALOG = "sterna_cdc"
 _ROWS, _TOLD, _ONLY = "sterna_cdc_rows", "_sterna_told_", "_sterna_only"
+_OWN = frozenset({ABSENT, COMMITTED, OPERATION, SEQUENCE})
+_OPERATIONS = frozenset({"u", "d", "t"})
 _MERGING = {f"write.{each}.mode": "merge-on-read" for each in ("merge", "update", "delete")}
 
 
@@ -197,8 +199,7 @@ def _rows(objects: Objects, wanted: Sequence[tuple[int, Part]], columns: Sequenc
     tables = []
     for number, part in wanted:
         read = pq.read_table(io.BytesIO(objects.read(part.uri)), columns=list(columns) or None)
-        if read.num_rows != part.rows:
-            raise BadDrop(f"it has {read.num_rows} rows, and its drop says {part.rows}", file=part.uri)
+        _refuse_other(read, part)
         place = read.schema.get_field_index(SEQUENCE)
         read = read.set_column(place, SEQUENCE, pc.add(read[SEQUENCE], sequence(number, 0)))
         if columns:
@@ -215,6 +216,20 @@ def _rows(objects: Objects, wanted: Sequence[tuple[int, Part]], columns: Sequenc
                 read = read.set_column(at, field.name, read[field.name].cast(types[field.name]))
         tables.append(read)
     return pa.concat_tables(tables, promote_options="default") if tables else None
+
+
+def _refuse_other(read: pa.Table, part: Part) -> None:
+    """See that a file has what its drop says, and nothing that this version doesn't know."""
+    import pyarrow.compute as pc
+
+    if read.num_rows != part.rows:
+        raise BadDrop(f"it has {read.num_rows} rows, and its drop says {part.rows}", file=part.uri)
+    own = {each for each in read.column_names if each.startswith("_sterna_")}
+    if unknown := sorted(own - _OWN):
+        raise BadDrop(f"it has a column {unknown[0]}, which this version doesn't know", file=part.uri)
+    operations = set(pc.unique(read[OPERATION]).to_pylist())
+    if others := sorted(map(str, operations - _OPERATIONS)):
+        raise BadDrop(f"it has an operation {others[0]!r}, which this version doesn't know", file=part.uri)
 
 
 def _types(wanted: Sequence[Part]) -> dict[str, pa.DataType]:

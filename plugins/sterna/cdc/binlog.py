@@ -7,6 +7,7 @@ says when its file was begun, as the file's own first event has it.
 
 from __future__ import annotations
 
+import json
 import re
 import secrets as random_source
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from sterna.cdc.connector import mariadb_jars
 from sterna.cdc.database import Log
 from sterna.cdc.journal import Drop
 from sterna.cdc.layouts import history
-from sterna.cdc.verbatim_binlog import settings
+from sterna.cdc.verbatim_binlog import FOLLOWED, settings
 from sterna.edges.mysql import PINNED, Mysql, MysqlServer
 from sterna.edges.secrets import Secrets
 from sterna.errors import DatabaseRefused, NeedsResync, PositionLost, UnfitSource
@@ -176,6 +177,7 @@ class Binlog:
             "schema.history.internal.file.filename": str(folder / _HISTORY),
             # Where a Java lacks the module jdk.charsets, MySQL's driver takes UTF-8 for eucjpms, and so asks for texts.
             "database.initial.statements": PINNED if maria else f"SET NAMES utf8mb4;{PINNED}",
+            FOLLOWED: json.dumps(list(tables)),
             **settings(),
             **_EXACTLY,
         }
@@ -283,6 +285,7 @@ _EXACTLY: Mapping[str, str] = {
     "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
     "schema.history.internal.store.only.captured.tables.ddl": "true",
     "schema.history.internal.store.only.captured.databases.ddl": "true",
+    "schema.history.internal.skip.unparseable.ddl": "true",  # the parent is told, and stops the tables that they name
     "include.schema.changes": "true",
     "decimal.handling.mode": "string",
     "bigint.unsigned.handling.mode": "precise",

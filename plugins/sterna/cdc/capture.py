@@ -12,15 +12,16 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sterna.cdc.database import Database, refuse_absent
 from sterna.cdc.engine import Engine
 from sterna.cdc.gathering import Gatherer
-from sterna.cdc.journal import Drop, Epoch, Journal
-from sterna.errors import Busy, NeedsResync, ObjectMissing, SourceUnreachable
+from sterna.cdc.journal import Drop, Epoch, Journal, Stop
+from sterna.errors import Busy, NeedsResync, ObjectMissing, SourceUnreachable, SternaError, UnfitSource
 from sterna.services.cdc import CdcSource
 
+T = TypeVar("T")
 _MOST_ROWS, _MOST_BYTES = 100_000, 256 << 20  # of one drop, but for larger transactions
 _IDLE = 60.0  # seconds after which it is written down how far the source is, though nothing changed
 _SLICE = 0.2
@@ -60,7 +61,7 @@ class Capture:
 
         Raises:
             SourceUnreachable: the engine ended, or the source doesn't answer.
-            UnfitSource, SlotLost, PositionLost, NeedsResync: it can't be followed.
+            UnfitSource, SlotLost, PositionLost, NeedsResync: it can't be followed, or none of its tables can.
             Busy: somebody else reads it.
             DatabaseUnreachable, DatabaseRefused, StoreUnreachable, StoreDenied: not now.
         """
@@ -112,24 +113,58 @@ class Capture:
         if self._engine is not None and self._gatherer is not None:
             return self._engine, self._gatherer
         self._epoch, self._last = self._begun()
-        number, tables = self._epoch.number, self._epoch.tables
-        place = None
-        if self._last is not None and self._last.offset is not None and self._last.partition is not None:
-            self.database.refuse_lost(self._last, list(tables))
+        number, last, place = self._epoch.number, self._last, None
+        stops: dict[str, SternaError] = {}
+        stopped = last.stopped if last is not None else {}
+        if last is not None and last.offset is not None and last.partition is not None:
+            self._looked(stopped, stops, lambda tables: self.database.refuse_lost(last, list(tables)))
             # What was returned for the drop stays the measure: rows that come now may be older than this look.
-            now = self.database.identities(tables, self._last.identities, {})
-            self._identities = self._last.identities or now
-            place = self._last.partition, self._last.offset
+            now = self._looked(stopped, stops, lambda tables: self.database.identities(tables, last.identities, {}))
+            self._identities = last.identities or now
+            place = last.partition, last.offset
+        tables = [each for each in self._epoch.tables if each not in stopped and each not in stops]
+        if not tables:
+            raise _first(stopped, stops, self.source.name)
         placeholder = f"sterna-{secrets.token_hex(16)}"
         self._folder = Path(tempfile.mkdtemp(prefix="sterna-cdc-"))
-        properties = self.database.properties(number, list(tables), placeholder, self._folder)
+        properties = self.database.properties(number, tables, placeholder, self._folder)
         known, gone, layouts = ({}, {}, {}) if self._last is None else self._told_before(self._last)
         if place is not None:
             self.database.remember(self._folder, layouts, place[1])
         self._engine = Engine(properties, place, self._folder, self.database.jars())
-        self._gatherer = Gatherer(self._folder, placeholder, tables, self.database.refuse_filled, known, gone, layouts)
+        filled = self.database.refuse_filled
+        self._gatherer = Gatherer(
+            self._folder, placeholder, self._epoch.tables, filled, known, gone, layouts, last.stopped if last else {}
+        )
+        for name, error in stops.items():
+            self._gatherer.stop(name, error)
         self._since = self._last_write = self.clock()
         return self._engine, self._gatherer
+
+    def _looked(
+        self,
+        stopped: Mapping[str, object],
+        stops: dict[str, SternaError],
+        look: Callable[[Mapping[str, tuple[str, ...]]], T],
+    ) -> T:
+        """Look at tables that aren't stopped, until there is no trouble with any of them.
+
+        Args:
+            stopped: those that were before.
+            stops: is given those that have trouble now.
+            look: is called with the rest.
+
+        Raises:
+            NeedsResync, UnfitSource: what isn't one table's own trouble.
+        """
+        while True:
+            tables = {n: key for n, key in self._epoch.tables.items() if n not in stopped and n not in stops}
+            try:
+                return look(tables)
+            except (NeedsResync, UnfitSource) as error:
+                if error.table not in tables:
+                    raise
+                stops[error.table] = error
 
     def _told_before(self, last: Drop) -> tuple[Any, Any, Any]:
         try:
@@ -161,11 +196,21 @@ class Capture:
     def _take(self, gatherer: Gatherer, said: dict[str, Any]) -> None:
         if not gatherer.rows:
             self._since = self.clock()
-        gatherer.take(said)
+        self._taken(gatherer, said)
         if said.get("schema", "") is None:  # its own place is told next: with the last one the drop would have too much
             self._place = None
         if self._is_first() and _is_full(gatherer) and not gatherer.is_open:
             self._add(gatherer, Drop(self._epoch.number, self._next()))
+
+    def _taken(self, gatherer: Gatherer, said: Mapping[str, Any]) -> None:
+        """Take a line; a table that has trouble with it is stopped, and the others go on."""
+        while True:
+            try:
+                return gatherer.take(said)
+            except (NeedsResync, UnfitSource) as error:
+                if error.table not in gatherer.followed:
+                    raise
+                gatherer.stop(error.table, error)
 
     def _is_first(self) -> bool:
         """Say whether the rows that the epoch begins with are still coming."""
@@ -177,7 +222,7 @@ class Capture:
         if self._is_first() or _is_full(gatherer):
             return True
         now = self.clock()
-        if gatherer.rows:
+        if gatherer.rows or gatherer.has_other_stops:
             return now - self._since >= self.source.every
         return now - self._last_write >= _IDLE
 
@@ -196,7 +241,14 @@ class Capture:
 
     def _add(self, gatherer: Gatherer, drop: Drop) -> None:
         # What the rows were known by is seen after they were read, and before they are durable.
-        identities = self.database.identities(self._epoch.tables, self._identities, gatherer.doubtful)
+        stops: dict[str, SternaError] = {}
+        identities = self._looked(
+            gatherer.stopped,
+            stops,
+            lambda tables: self.database.identities(tables, self._identities, gatherer.doubtful),
+        )
+        for name, error in stops.items():
+            gatherer.stop(name, error)
         files = gatherer.cut()
         tables = self.journal.write(drop.epoch, drop.number, files)
         for _, path, _, _ in files:
@@ -208,6 +260,7 @@ class Capture:
             known=dict(gatherer.known),
             gone=dict(gatherer.gone),
             identities=identities,
+            stopped=dict(gatherer.stopped),
         )
         if drop.offset is not None:
             made = replace(made, **self._whereabouts(gatherer, drop.offset))
@@ -227,6 +280,11 @@ class Capture:
 
     def _next(self) -> int:
         return self._last.number + 1 if self._last is not None else 1
+
+
+def _first(stopped: Mapping[str, Stop], stops: Mapping[str, SternaError], source: str) -> SternaError:
+    """Return why the first of tables is stopped, all of which are."""
+    return next(iter(stops.values()), None) or next(stop.as_error(name, source) for name, stop in stopped.items())
 
 
 def _is_full(gatherer: Gatherer) -> bool:

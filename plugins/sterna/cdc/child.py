@@ -5,7 +5,8 @@ the database only when the parent says that it is durable. It ends by being kill
 
 In, as lines of JSON: `{"properties": …, "partition": …, "offset": …, "jvm": …, "folder": …}`, then `{"durable": n}`.
 Out: `{"schema": k, "fields": …}` once a schema, `{"topic": …, "schema": k, "value": …, "key"…}` a change, and
-`{"n": n, "partition": …, "offset": …}` where a transaction ends, and now and then between two.
+`{"n": n, "partition": …, "offset": …}` where a transaction ends, and now and then between two. What isn't read of a
+binary log comes as `{"trouble": table, "said": …}`, at the latest before what comes after it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -38,9 +39,11 @@ def main() -> None:
     # The zone of this machine would become that of the engine's sessions.
     options = ("-Xms64m", job["memory"], "-Duser.timezone=UTC")
     jpype.startJVM(job["jvm"] or jpype.getDefaultJVMPath(), *options, classpath=jars)
-    is_postgres = job["properties"]["connector.class"].endswith(".PostgresConnector")
-    (verbatim if is_postgres else verbatim_binlog).install()
     engine = _Engine(job, out)
+    if job["properties"]["connector.class"].endswith(".PostgresConnector"):
+        verbatim.install()
+    else:
+        verbatim_binlog.install(json.loads(job["properties"][verbatim_binlog.FOLLOWED]), engine.tell)
     threading.Thread(target=engine.listen, args=(sys.stdin.buffer,), daemon=True).start()
     engine.run()
     os._exit(1)  # it never ends by itself but for a failure, which the log tells
@@ -50,7 +53,7 @@ class _Engine:
     def __init__(self, job: dict[str, Any], out: BinaryIO) -> None:
         import jpype
 
-        self._out, self._lock = out, threading.Lock()
+        self._out, self._lock, self._writing = out, threading.Lock(), threading.Lock()
         self._schemas: dict[str, tuple[int, Any, int]] = {}
         self._defined = 0
         self._unconfirmed: list[tuple[int, Any]] = []
@@ -88,7 +91,7 @@ class _Engine:
 
     def handle(self, success: bool, message: Any, error: Any) -> None:
         """Take the engine's last words (`CompletionCallback`)."""
-        self._tell({"ended": str(message or ""), "error": _reasons(error)})
+        self.tell({"ended": str(message or ""), "error": _reasons(error)})
 
     def handleBatch(self, records: Any, committer: Any) -> None:
         """Pass changes on (`ChangeConsumer`)."""
@@ -127,7 +130,7 @@ class _Engine:
                 "partition": self._mapping(record.sourcePartition()),
                 "offset": self._mapping(record.sourceOffset()),
             }
-            self._tell({"n": self._number, "beat": topic.startswith(BEAT), **where})
+            self.tell({"n": self._number, "beat": topic.startswith(BEAT), **where})
 
     def _schema(self, topic: str, schema: Any) -> int:
         """Return a schema's number; one that is equal to the topic's last has the same."""
@@ -158,12 +161,14 @@ class _Engine:
         out.writeObject(data)
         out.close()
 
-    def _tell(self, said: dict[str, Any]) -> None:
+    def tell(self, said: Mapping[str, Any]) -> None:
+        """Write a line for the parent, at once; by any thread."""
         self._line(json.dumps(said))
         self._out.flush()
 
     def _line(self, said: str) -> None:
-        self._out.write(said.encode() + b"\n")
+        with self._writing:
+            self._out.write(said.encode() + b"\n")
 
 
 def _class_path(shipped: Sequence[str], own: Sequence[str]) -> list[str]:

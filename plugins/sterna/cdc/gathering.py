@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sterna.cdc.journal import File
+from sterna.cdc.journal import File, Stop
 from sterna.cdc.layouts import changed, refuse_untold
 from sterna.cdc.values import SourceColumn, absent_columns, columns_of_schema, is_filler, read_row
 from sterna.errors import BadDrop, NeedsResync, SternaError, UnfitSource
@@ -65,6 +65,11 @@ class _Table:
         assert self.writer is not None
         self.writer.close()
 
+    def discard(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+            self.path.unlink()
+
 
 class Gatherer:
     """Takes what the engine tells, until a drop is cut.
@@ -77,6 +82,7 @@ class Gatherer:
         known: the columns of tables, by what stands in earlier drops.
         gone: columns that they had before.
         layouts: what they were like, where the source tells by statements alone.
+        stopped: tables of which nothing is taken any more, and why.
     """
 
     def __init__(
@@ -88,10 +94,12 @@ class Gatherer:
         known: Mapping[str, tuple[Column, ...]],
         gone: Mapping[str, tuple[str, ...]],
         layouts: Mapping[str, Any] | None = None,
+        stopped: Mapping[str, Stop] | None = None,
     ) -> None:
         self._folder, self._placeholder, self._tables, self._filled = folder, placeholder, tables, filled
         self.known, self.gone = dict(known), dict(gone)
         self.layouts, self.has_other_layouts = dict(layouts or {}), False
+        self.stopped, self.has_other_stops = dict(stopped or {}), False
         self._schemas: dict[int, tuple[SourceColumn, ...]] = {}
         self._problems: dict[int, SternaError] = {}
         self._parts: list[tuple[str, _Table]] = []
@@ -104,7 +112,7 @@ class Gatherer:
         """By table, when the source committed the first deletion whose key may not have been told (microseconds)."""
 
     def take(self, said: Mapping[str, Any]) -> None:
-        """Take a line of the engine's.
+        """Take a line of the engine's; after `stop` the same line may be taken again.
 
         Raises:
             UnfitSource: a column or a value can't be followed.
@@ -118,6 +126,30 @@ class Gatherer:
             self._statement(said["value"])
         elif "topic" in said:
             self._change(said["schema"], said["value"], said["size"])
+        elif "trouble" in said:
+            self._trouble(said["trouble"], said["said"])
+
+    def stop(self, table: str, error: SternaError) -> None:
+        """Take nothing of a table any more, nor what no drop has yet: it stays at the end of the last one.
+
+        Args:
+            table: its `schema.table`.
+            error: why.
+        """
+        self.stopped[table] = Stop.of(error)
+        self.has_other_stops = True
+        for name, part in self._parts:
+            if name == table:
+                self.rows -= part.written + len(part.rows)
+                part.discard()
+        self._parts = [each for each in self._parts if each[0] != table]
+        self._open.pop(table, None)
+        self.doubtful.pop(table, None)
+
+    @property
+    def followed(self) -> dict[str, Sequence[str]]:
+        """The tables that rows are taken of, each with the columns of its key."""
+        return {name: key for name, key in self._tables.items() if name not in self.stopped}
 
     def cut(self) -> list[File]:
         """End the drop; return table, file, rows and columns of each part, in the order in which they began."""
@@ -127,6 +159,7 @@ class Gatherer:
         made = [(name, part.path, part.written, _columns(part.columns)) for name, part in self._parts]
         self._parts, self._open, self.doubtful = [], {}, {}
         self.rows = self.bytes = 0
+        self.has_other_stops = False
         return made
 
     def _define(self, number: int, fields: Mapping[str, Any]) -> None:
@@ -139,9 +172,15 @@ class Gatherer:
 
     def _statement(self, told: Mapping[str, Any]) -> None:
         """Take a statement that made or changed a table."""
-        self.layouts = changed(self.layouts, self._tables, told)
+        self.layouts = changed(self.layouts, self.followed, told)
         self.has_other_layouts = True
         self.is_open = False  # it ended whatever was open, and itself
+
+    def _trouble(self, table: str, said: str) -> None:
+        """Take that the engine can't read something of a table."""
+        for each in self.followed:
+            if each.casefold() == table.casefold():
+                raise NeedsResync(said, table=each, hint="sterna cdc resync")
 
     def _transaction(self, told: Mapping[str, Any]) -> None:
         # In a binary log each statement begins as a transaction does, and no end of it is told: there rows open one.
@@ -152,6 +191,9 @@ class Gatherer:
         if operation == "m":  # a message: of our own heartbeat, or somebody else's
             return
         name = f"{source.get('schema') or source['db']}.{source['table']}"
+        if name in self.stopped:
+            self.is_open = self.is_open or bool(self.layouts and operation in ("c", "u", "d"))
+            return
         if problem := self._problems.get(schema):
             raise UnfitSource(problem.message, table=name, hint=problem.hint)
         if name not in self._tables:

@@ -26,7 +26,7 @@ from typing import Any, Final, TypeVar
 
 from sterna.edges.stores.objects import Objects
 from sterna.edges.stores.writing import create, write_file
-from sterna.errors import BadDrop, ObjectMissing, SternaError
+from sterna.errors import BadDrop, NeedsResync, ObjectMissing, SternaError, UnfitSource
 from sterna.ingest.columns import Column
 from sterna.json_record import (
     FLAG,
@@ -67,6 +67,39 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Stop:
+    """Why a table isn't read any more, until the source is read again.
+
+    Args:
+        error: the name of the error's class.
+        message: what it says.
+    """
+
+    error: str
+    message: str
+
+    @classmethod
+    def of(cls, error: SternaError) -> Stop:
+        """Return what is kept of an error.
+
+        Args:
+            error: of the table.
+        """
+        return cls(type(error).__name__, error.message)
+
+    def as_error(self, table: str, source: str) -> NeedsResync | UnfitSource:
+        """Return the error again.
+
+        Args:
+            table: its `schema.table`.
+            source: the source's name.
+        """
+        kind = UnfitSource if self.error == UnfitSource.__name__ else NeedsResync
+        hint = f"other tables go on; mend this one, then sterna cdc resync {source}"
+        return kind(self.message, table=table, hint=hint)
+
+
+@dataclass(frozen=True)
 class Drop:
     """Whole transactions, or some of the rows that an epoch begins with.
 
@@ -83,6 +116,7 @@ class Drop:
         origin: which log the offset is in, where its name alone doesn't tell.
         layouts: where it stands what tables are like there; "": the source tells.
         identities: by `schema.table`, by what its rows were known when the drop was made, as the source's kind has it.
+        stopped: by `schema.table`, why neither this drop nor a later one of the epoch has rows of it.
     """
 
     epoch: int
@@ -97,6 +131,7 @@ class Drop:
     origin: Mapping[str, Any] = field(default_factory=dict)
     layouts: str = ""
     identities: Mapping[str, Any] = field(default_factory=dict)
+    stopped: Mapping[str, Stop] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -118,6 +153,7 @@ PART: Final = Record(
     (Field("uri", TEXT), Field("rows", INTEGER), Field("bytes", INTEGER), Field("columns", many(COLUMN.kind))),
     Unknown.IGNORE,
 )
+STOP: Final = Record(Stop, (Field("error", TEXT), Field("message", TEXT)), Unknown.IGNORE)
 DROP: Final = Record(
     Drop,
     (
@@ -133,6 +169,7 @@ DROP: Final = Record(
         Field("origin", by_name(FOREIGN)),
         Field("layouts", TEXT),
         Field("identities", by_name(FOREIGN), {}),  # newer than version 1
+        Field("stopped", by_name(STOP.kind), {}),  # newer than version 1
     ),
     Unknown.IGNORE,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sterna.errors import NeedsResync, UnfitSource
@@ -22,6 +22,15 @@ _SAME = {"INTEGER": "INT", "DEC": "DECIMAL", "FIXED": "DECIMAL", "NUMERIC": "DEC
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|/\*.*?\*/|--[^\n]*|#[^\n]*", re.DOTALL)
 _CHANGE = re.compile(r"\bchange\s+(?:column\s+)?(?:if\s+exists\s+)?(`[^`]*`|\S+)\s+(`[^`]*`|\S+)", re.IGNORECASE)
 _RENAME = re.compile(r"\brename\b(?!\s+(?:index|key)\b)", re.IGNORECASE)
+_COMMENT = re.compile(r"/\*(?![!M]).*?\*/|--[ \t][^\n]*|#[^\n]*", re.DOTALL)
+# What neither changes a table nor its rows, though it may name one.
+_HARMLESS = re.compile(
+    r"\s*(?:grant|revoke|flush|analyze|(?:create|alter|drop)\s+(?:or\s+replace\s+)?(?:definer\s*=\s*\S+\s+)?"
+    r"(?:algorithm\s*=\s*\w+\s+)?(?:sql\s+security\s+\w+\s+)?(?:aggregate\s+)?"
+    r"(?:procedure|function|trigger|event|view|package|user|role|server|sequence))\b",
+    re.IGNORECASE,
+)
+_DATABASE = re.compile(r"\s*drop\s+(?:database|schema)\b", re.IGNORECASE)
 _UNTOLD = re.compile(
     r"\b(?:(?:drop|truncate|exchange|convert)\s+partition|convert\s+to|convert\s+table|(?:discard|import)\s+tablespace"
     r"|add\s+system\s+versioning|drop\s+system\s+versioning)\b",
@@ -64,6 +73,27 @@ def changed(layouts: Mapping[str, Any], tables: Mapping[str, Sequence[str]], tol
     if not first and not met and _RENAME.search(_bare(statement)):
         _refuse_gone([name for name in tables if _names(statement, name)], tables)
     return after
+
+
+def named_tables(statement: str, database: str, tables: Iterable[str]) -> list[str]:
+    """Return the tables that a statement may change, of which nothing is known but its text.
+
+    What stands in quotes counts, too: they may be those of a name.
+
+    Args:
+        statement: its text.
+        database: where it was given.
+        tables: as `database.table`.
+    """
+    if _HARMLESS.match(_COMMENT.sub(" ", statement)):
+        return []
+    result = []
+    for name in tables:
+        of, _, table = name.partition(".")
+        is_there = database.casefold() == of.casefold() or _has_word(statement, of)
+        if is_there and (_has_word(statement, table) or _DATABASE.match(statement)):
+            result.append(name)
+    return result
 
 
 def history(source: str, layouts: Mapping[str, Any], offset: Mapping[str, Any]) -> str:
@@ -194,3 +224,8 @@ def _plain(name: str) -> str:
 def _names(statement: str, table: str) -> bool:
     name = table.partition(".")[2]
     return re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", _bare(statement)) is not None
+
+
+def _has_word(text: str, name: str) -> bool:
+    pattern = rf"(?<![\w$]){re.escape(name)}(?![\w$])"
+    return re.search(pattern, text.replace("``", "`"), re.IGNORECASE) is not None

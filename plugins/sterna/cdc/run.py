@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from sterna.errors import (
     NotRead,
     PurgeNear,
     Remedy,
+    SourceUnreachable,
     SternaError,
     UnfitSource,
     UsageError,
@@ -41,6 +43,7 @@ from sterna.wap.state import read_state
 log = logging.getLogger(__name__)
 _TROUBLE = 5.0  # seconds before a source is read again that failed
 _SLICE = 1.0
+_REPEATS = 3  # ends of an engine with the same words, after which it isn't started again
 _KNOWN = 1_000  # drops that are remembered before it is looked which of them are in all tables
 _SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "8"}
 
@@ -116,6 +119,7 @@ class Runner:
     _drops: int = 0
     _steps: int = 0
     _failed: dict[str, SternaError] = field(default_factory=dict)
+    _ends: dict[str, tuple[str, int]] = field(default_factory=dict)
     _journals: dict[str, tuple[int, list[Drop]]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _over: threading.Event = field(default_factory=threading.Event)
@@ -168,10 +172,11 @@ class Runner:
                     if capture.is_heard:  # an engine that only starts, and then ends again, is no better than none
                         self._failed.pop(f"{name}: reading", None)
                     if made:
+                        self._ends.pop(name, None)
                         with self._lock:
                             self._drops += made
             except SternaError as error:
-                if self._fail(f"{name}: reading", error):
+                if self._fail(f"{name}: reading", self._unless_again(name, database, error)):
                     return
             except Exception as error:
                 log.exception("source %s can't be read", name)
@@ -182,6 +187,27 @@ class Runner:
                 database.close()
             self._over.wait(_TROUBLE)
 
+    def _unless_again(self, name: str, database: Database, error: SternaError) -> SternaError:
+        """Return an error, or another one where an engine ends again as before although the source answers."""
+        if not isinstance(error, SourceUnreachable):
+            return error
+        words = re.sub(r"[0-9]+", "#", error.message)  # places, ports and times differ
+        last, count = self._ends.get(name, ("", 0))
+        count = count + 1 if last == words else 1
+        self._ends[name] = words, count
+        if count < _REPEATS:
+            return error
+        try:
+            tables = database.tables()
+        except SternaError as reason:
+            return reason if reason.remedy is not Remedy.RETRY else error
+        named = [each for each in tables if re.search(rf"(?<![\w$]){re.escape(each)}(?![\w$])", error.message)]
+        return UnfitSource(
+            f"the source answers, and the engine has ended {count} times at the same place: {error.message}",
+            table=(named or [""])[0],
+            hint=f"leave out of `tables` what it names, then sterna cdc resync {name}",
+        )
+
     def _apply(self, catalog: NearCatalog) -> bool:
         """Take one step for each table that has one; say whether there was any."""
         return sum(self._apply_source(catalog, each) for each in self.followed) > 0
@@ -190,8 +216,11 @@ class Runner:
         name, did = followed.source.name, False
         try:
             epoch, drops = self._newest(followed)
+            stopped = drops[-1].stopped if drops else {}
             for table, key in epoch.tables.items() if epoch else ():
                 try:
+                    if stop := stopped.get(table):
+                        raise stop.as_error(table, name)
                     did |= self._step(catalog, followed, followed.target(table, key), epoch, drops)
                     self._failed.pop(f"{name}: {table}", None)
                 except SternaError as error:  # it ends no other table
@@ -296,8 +325,16 @@ def refuse_unread(source: CdcSource, read: datetime | None) -> None:
 
 
 def least(followed: Followed, epoch: Epoch) -> int:
-    """Return the number of the last drop of an epoch that is in every table; one without a row yet lacks none."""
-    found = dict(zip(epoch.tables, _positions(followed, epoch.tables), strict=True))
+    """Return the number of the last drop of an epoch that is in every table that goes on.
+
+    One without a row yet lacks none.
+    """
+    newest = followed.journal.last(epoch.number)
+    stopped = newest.stopped if newest is not None else {}
+    tables = {name: key for name, key in epoch.tables.items() if name not in stopped}
+    if newest is not None and not tables:
+        return newest.number
+    found = dict(zip(tables, _positions(followed, tables), strict=True))
     nothing = [name for name, place in found.items() if place == (0, 0)]
     begun = min((number if of == epoch.number else 0 for of, number in found.values() if of), default=0)
     last = followed.journal.drop(epoch.number, begun) if begun and nothing else None

@@ -10,7 +10,7 @@ from sterna.cdc.database import refuse_absent
 from sterna.cdc.journal import Drop, Epoch
 from sterna.cdc.plan import channel, position
 from sterna.cdc.run import Followed, least, refuse_alarm, refuse_unread
-from sterna.errors import LogKept, NotRead, PurgeNear, SternaError, UnfitSource
+from sterna.errors import LogKept, NeedsResync, NotRead, PurgeNear, SternaError, UnfitSource
 
 _ALARMS: dict[type[SternaError], str] = {
     LogKept: "log_alarm",
@@ -28,12 +28,14 @@ class TableStanding:
         into: its key on `main`.
         mark: how far it is, as `<epoch>/<number>`; "": not begun.
         behind: drops of the newest epoch that aren't in it.
+        problem: why it isn't read any more; "": it is.
     """
 
     table: str
     into: str
     mark: str
     behind: int
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,8 @@ def _standing(followed: Followed) -> SourceStanding:
     except SternaError as error:
         return SourceStanding(name, problem=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
     done = (last.number, last.committed) if last else (0, 0)
-    told = SourceStanding(name, number, *done, read, tables=tables)
+    code = NeedsResync.exit_code if any(each.problem for each in tables) else 0
+    told = SourceStanding(name, number, *done, read, tables=tables, exit_code=code)
     database = followed.database()
     try:
         there = set(database.tables())
@@ -160,8 +163,9 @@ def _standing(followed: Followed) -> SourceStanding:
         log = None
         if epoch is not None and last is not None and last.offset is not None:
             log = database.log(last)
-            database.refuse_remade(number, list(epoch.tables))
-            database.identities(epoch.tables, last.identities, {})
+            followed_on = {each: key for each, key in epoch.tables.items() if each not in last.stopped}
+            database.refuse_remade(number, list(followed_on))
+            database.identities(followed_on, last.identities, {})
     except SternaError as error:
         return replace(told, problem=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
     finally:
@@ -189,5 +193,8 @@ def _tables(followed: Followed, epoch: Epoch | None, last: Drop | None) -> tuple
         began, number = position(mark, way.name)
         after = number if began == epoch.number else 0
         behind = sum(1 for drop in drops if drop.number > after and name in drop.tables)
-        found.append(TableStanding(name, target.key, mark, behind))
+        stop = last.stopped.get(name) if last is not None else None
+        error = stop.as_error(name, way.name) if stop is not None else None
+        problem = f"{type(error).__name__}: {error}" if error is not None else ""
+        found.append(TableStanding(name, target.key, mark, behind, problem))
     return tuple(found)

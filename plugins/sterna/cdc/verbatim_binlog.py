@@ -4,19 +4,26 @@ First rows come as the server's text and changes as the log's bytes, and the eng
 with a zero in it is null then, 31 February is in March, the year 0 is 1900, and a FLOAT has the six digits that the
 server writes. So both ways are built anew before the engine starts, by the library Javassist which it brings along.
 They hand on the text that the server has for the value.
+
+The engine also ends at what it can't read, whoever's it is. So rows of tables that aren't followed are left unread, and
+what it can't read of one that is followed, or a statement that it doesn't understand, is told to the parent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from sterna.cdc.layouts import named_tables
 from sterna.cdc.verbatim import TYPE
 
+FOLLOWED = "sterna.followed"
+"""The setting that names the tables, as a list in JSON."""
 MOMENTS = ("DATE", "DATETIME", "TIMESTAMP", "TIME", "YEAR")
 """First words of the types whose values come as the server's text."""
 FLOATS = ("FLOAT", "FLOAT4", "FLOAT8", "REAL", "DOUBLE")
 """First words of the types whose values come as the shortest text of a double."""
+_MOST_SAID = 300  # characters: a parser lists all words that it would have understood
 _BINLOG = "io.debezium.connector.binlog"
 _CONVERTER = f"{_BINLOG}.event.SternaText"
 _SPI = "io.debezium.spi.converter.CustomConverter"
@@ -140,16 +147,105 @@ _COLUMNS = f"""{{
   $_ = wanted; }}"""
 
 
+_TROUBLE = f"{_BINLOG}.event.SternaTrouble"
+_ROWS = "com.github.shyiko.mysql.binlog.event"
+_TROUBLE_FIELDS = (
+    "public static java.util.function.Consumer told;",
+    "public static java.util.Set followed = new java.util.HashSet();",
+)
+_IS_FOLLOWED = """
+public static boolean isFollowed(String table) { return followed.contains(table.toLowerCase()); }"""
+_TELL = """
+public static void tell(String table, String said) { told.accept(new String[] { table, "", "", said }); }"""
+_TELL_OF = """
+public static void tellOf(String table, Throwable error) {
+  if (isFollowed(table)) tell(table, "a change of it can't be read: " + words(error));
+}"""
+_WORDS = """
+public static String words(Throwable error) {
+  String said = String.valueOf(error.getMessage());
+  while (error.getCause() != null) { error = error.getCause(); said = said + "; " + error.getMessage(); }
+  return said;
+}"""
+# Members of what reads rows of the log: its map of tables is private.
+_NAME = f"""
+protected String sternaName(long table) {{
+  {_ROWS}.TableMapEventData map = ({_ROWS}.TableMapEventData) tableMapEventByTableId.get(Long.valueOf(table));
+  return map == null ? "" : map.getDatabase() + "." + map.getTable();
+}}"""
+_SKIPS = f"""
+protected boolean sternaSkips(long table, java.util.BitSet columns) {{
+  {_ROWS}.TableMapEventData map = ({_ROWS}.TableMapEventData) tableMapEventByTableId.get(Long.valueOf(table));
+  if (map == null) return false;
+  String name = sternaName(table);
+  if (!{_TROUBLE}.isFollowed(name)) return true;
+  if (map.getColumnMetadata() == null) {{
+    {_TROUBLE}.tell(name, "a column is of a type that isn't read");
+    return true;
+  }}
+  if (columns.cardinality() == map.getColumnTypes().length) return false;
+  {_TROUBLE}.tell(name, "a change doesn't tell all columns: its session had a binlog_row_image other than FULL");
+  return true;
+}}"""
+_MAP = f"""{{
+  {_ROWS}.TableMapEventData map = new {_ROWS}.TableMapEventData();
+  map.setTableId($1.readLong(6));
+  $1.skip(3L);
+  map.setDatabase($1.readZeroTerminatedString());
+  $1.skip(1L);
+  map.setTable($1.readZeroTerminatedString());
+  int count = $1.readPackedInteger();
+  map.setColumnTypes($1.read(count));
+  $1.readPackedInteger();
+  try {{
+    int[] details = readMetadata($1, map.getColumnTypes());
+    map.setColumnNullability($1.readBitSet(count, true));
+    map.setColumnMetadata(details);
+  }} catch (RuntimeException error) {{
+    map.setColumnMetadata(null);
+  }}
+  return map; }}"""
+_SKIP_ONE = "{ if (sternaSkips($1, $2)) return new java.util.LinkedList(); }"
+_SKIP_BOTH = """{
+  if (sternaSkips($1.getTableId(), $1.getIncludedColumnsBeforeUpdate())
+      || sternaSkips($1.getTableId(), $1.getIncludedColumns())) return new java.util.LinkedList(); }"""
+_FAILED = f"{{ {_TROUBLE}.tellOf(sternaName({{0}}), $e); return new java.util.LinkedList(); }}"
+_PARSING = f"""{{
+  String database = currentSchema() == null ? "" : currentSchema();
+  String said = "a statement that names it isn't understood: " + {_TROUBLE}.words($e);
+  {_TROUBLE}.told.accept(new String[] {{ "", database, $1, said }});
+  throw new io.debezium.text.ParsingException(null, {_TROUBLE}.words($e)); }}"""
+_DISPATCHED = f"""{{
+  if ($e instanceof InterruptedException || Thread.currentThread().isInterrupted()) throw $e;
+  {_TROUBLE}.tellOf($2.identifier(), $e);
+  return true; }}"""
+# A row that goes on nevertheless comes behind what is told of its table, and is passed over.
+_INVALID = f'{{ {_TROUBLE}.tellOf($1 == null ? "" : $1.id().identifier(), $e); return; }}'
+_UNKNOWN = f"""{{
+  if ($4 != null && {_TROUBLE}.isFollowed($4.identifier())) {{
+    {_TROUBLE}.tell($4.identifier(), "a change came, and nothing is known of what the table is like");
+    return;
+  }} }}"""
+
+
 def settings() -> Mapping[str, str]:
     """Return the engine's settings that name the converter."""
     return {"converters": "sterna", "sterna.type": _CONVERTER}
 
 
-def install() -> None:
-    """Make the engine's classes anew, before any of them is used; the JVM has been started."""
+def install(followed: Iterable[str], tell: Callable[[Mapping[str, str]], object]) -> None:
+    """Make the engine's classes anew, before any of them is used; the JVM has been started.
+
+    Args:
+        followed: tables, as `database.table`.
+        tell: is called with what isn't read: the table as `trouble`, and why.
+    """
     import jpype
 
     pool = jpype.JClass("javassist.ClassPool").getDefault()
+    _trouble(pool, followed, tell)
+    _rows(pool)
+    _statements(pool)
     _converter(pool)
     built = pool.get(f"{_BINLOG}.event.RowDeserializers")
     for name, body in _READERS.items():
@@ -161,6 +257,66 @@ def install() -> None:
     built = pool.get("io.debezium.relational.RelationalSnapshotChangeEventSource")
     built.getDeclaredMethod("getPreparedColumnNames").insertAfter(_COLUMNS)
     _load(built, "io.debezium.relational.TableId")
+
+
+def _trouble(pool: Any, followed: Iterable[str], tell: Callable[[Mapping[str, str]], object]) -> None:
+    import jpype
+
+    built = pool.makeClass(_TROUBLE)
+    for each in _TROUBLE_FIELDS:
+        built.addField(jpype.JClass("javassist.CtField").make(each, built))
+    for each in (_WORDS, _IS_FOLLOWED, _TELL, _TELL_OF):
+        built.addMethod(jpype.JClass("javassist.CtMethod").make(each, built))
+    _load(built, f"{_BINLOG}.event.StopEventData")
+
+    made, names = jpype.JClass(_TROUBLE), dict.fromkeys(followed, ())
+
+    def accept(given: Any) -> None:
+        table, database, statement, said = (str(each) for each in given)
+        for each in named_tables(statement, database, names) if statement else [table]:
+            made.followed.remove(each.lower())  # none of its rows is read any more
+            tell({"trouble": each, "said": said[:_MOST_SAID]})
+
+    made.told = jpype.JProxy("java.util.function.Consumer", dict={"accept": accept})
+    for name in names:
+        made.followed.add(name.lower())
+
+
+def _rows(pool: Any) -> None:
+    """Leave rows unread that nobody follows, or that don't tell all columns."""
+    import jpype
+
+    folder, beside = f"{_ROWS}.deserialization", f"{_ROWS}.deserialization.ChecksumType"
+    built = pool.get(f"{folder}.TableMapEventDataDeserializer")
+    map_of = f"(L{_ROWS.replace('.', '/')[:-6]}/io/ByteArrayInputStream;)L{_ROWS.replace('.', '/')}/TableMapEventData;"
+    built.getMethod("deserialize", map_of).setBody(_MAP)
+    _load(built, beside)
+    built = pool.get(f"{folder}.AbstractRowsEventDataDeserializer")
+    for each in (_NAME, _SKIPS):
+        built.addMethod(jpype.JClass("javassist.CtMethod").make(each, built))
+    _load(built, beside)
+    error = pool.get("java.lang.Exception")
+    for kind in ("Write", "Delete", "Update"):
+        built = pool.get(f"{folder}.{kind}RowsEventDataDeserializer")
+        method, is_update = built.getDeclaredMethod("deserializeRows"), kind == "Update"
+        method.insertBefore(_SKIP_BOTH if is_update else _SKIP_ONE)
+        method.addCatch(_FAILED.replace("{0}", "$1.getTableId()" if is_update else "$1"), error)
+        _load(built, beside)
+
+
+def _statements(pool: Any) -> None:
+    """Tell what isn't understood or has no place, instead of ending."""
+    built = pool.get("io.debezium.antlr.AntlrDdlParser")
+    built.getDeclaredMethod("parse").addCatch(_PARSING, pool.get("java.lang.Throwable"))
+    _load(built, "io.debezium.antlr.ParsingErrorListener")
+    built = pool.get("io.debezium.pipeline.EventDispatcher")
+    built.getDeclaredMethod("dispatchDataChangeEvent").addCatch(_DISPATCHED, pool.get("java.lang.Exception"))
+    _load(built, "io.debezium.pipeline.Sizeable")
+    built = pool.get(f"{_BINLOG}.BinlogStreamingChangeEventSource")
+    for method in built.getDeclaredMethods("informAboutUnknownTableIfRequired"):
+        method.insertBefore(_UNKNOWN)
+    built.getDeclaredMethod("validateChangeEventWithTable").addCatch(_INVALID, pool.get("java.lang.Exception"))
+    _load(built, f"{_BINLOG}.BinlogPartition")
 
 
 def _converter(pool: Any) -> None:

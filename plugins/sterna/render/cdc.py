@@ -38,7 +38,7 @@ def status_text(found: Sequence[SourceStanding]) -> str:
         alarm = f" — beyond {each.alarm}" if each.alarm else ""
         read = f"reading {each.epoch}, {each.drops} drops, up to {_time(each.committed)}" if each.epoch else "not begun"
         lines.append(f"{each.name}: {read}{kept}{_unread(each)}{alarm}")
-        lines += [f"  {t.table} → {t.into}: {_behind(t.behind, t.mark)}" for t in each.tables]
+        lines += [f"  {t.table} → {t.into}: {t.problem or _behind(t.behind, t.mark)}" for t in each.tables]
         lines += [f"  {table}: new; it comes with sterna cdc resync {each.name}" for table in each.new]
         lines += [f"  {each.problem}"] if each.problem else []
     return joined(lines)

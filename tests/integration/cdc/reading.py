@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from sterna.cdc.capture import Capture
 from sterna.cdc.gathering import ABSENT, OPERATION
-from sterna.cdc.journal import Journal
+from sterna.cdc.journal import Drop, Journal
 from sterna.cdc.kinds import open_database
 from sterna.edges.secrets import environment_secrets
 from sterna.services.cdc import CdcSource
@@ -30,10 +30,12 @@ class Reading:
     Args:
         source: its settings.
         folder: where its journal is.
+        stops: tables that may be stopped: another that is raises.
     """
 
     source: CdcSource
     folder: Path
+    stops: tuple[str, ...] = ()
     journal: Journal = field(init=False)
     _capture: Capture | None = None
 
@@ -48,9 +50,20 @@ class Reading:
         while time.monotonic() < end:
             if self._capture is None:
                 self._capture = Capture(self.source, open_database(self.source, environment_secrets()), self.journal)
-            if self._capture.step(0.5) and done(found := self.rows()):
+            made = self._capture.step(0.5)
+            last = self.journal.last(self.journal.newest()) if made else None
+            for table, stop in last.stopped.items() if last else ():
+                if table not in self.stops:
+                    raise stop.as_error(table, self.source.name)
+            if made and done(found := self.rows()):
                 return found
         raise AssertionError(f"not so after {_PATIENCE} s: {self.rows()}")
+
+    def last(self) -> Drop:
+        """The last drop."""
+        found = self.journal.last(self.journal.newest())
+        assert found is not None
+        return found
 
     def restart(self) -> None:
         """End the engine; the next call starts another behind the last drop."""

@@ -133,9 +133,14 @@ class Source:
         self.sql(f"CREATE USER {self.name}@'%' IDENTIFIED BY 'secret'")
         self.sql(f"GRANT {_RIGHTS} ON *.* TO {self.name}@'%'")
         self.sql(f"USE {self.name}")
-        told = {"name": self.name, "region": "eu", "kind": kind, "hosts": [f"127.0.0.1:{server.port}"]}
-        told |= {"credential_id": "exact", "tables": [f"{self.name}.*"], "into": "a", "every": "1s"}
-        self.reading = Reading(CdcSource.model_validate(told), folder)
+        self.folder, self.kind, self.is_maria = folder, kind, kind == "mariadb"
+        self.reading = self.reading_of("*")
+
+    def reading_of(self, *tables: str) -> Reading:
+        """Return what reads some tables."""
+        told = {"name": self.name, "region": "eu", "kind": self.kind, "hosts": [f"127.0.0.1:{self.server.port}"]}
+        told |= {"credential_id": "exact", "tables": [f"{self.name}.{each}" for each in tables], "into": "a"}
+        return Reading(CdcSource.model_validate({**told, "every": "1s"}), self.folder / uuid.uuid4().hex)
 
     def sql(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
         with self.connection.cursor() as cursor:
@@ -169,7 +174,7 @@ def source(server: MariaDb | MySql, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     made.connection.close()
 
 
-_BOTH = pytest.mark.parametrize(
+BOTH = pytest.mark.parametrize(
     "server", ["mariadb", pytest.param("mysql", marks=pytest.mark.rare)], indirect=True, scope="module"
 )
 
@@ -249,13 +254,13 @@ def walk(source: Source) -> None:
     assert wrong(source, "kinds", types, source.settle("kinds")) == ""
 
 
-@_BOTH
+@BOTH
 def test_each_type(source: Source, other_settings: None) -> None:
     walk(source)
 
 
 @pytest.mark.rare
-@_BOTH
+@BOTH
 def test_each_type_under_plain_settings(source: Source) -> None:
     walk(source)
 
@@ -271,7 +276,7 @@ def test_each_type_under_plain_settings(source: Source) -> None:
         pytest.param("datetime(3)", "2020-05-00 00:00:00", marks=pytest.mark.rare),
     ],
 )
-@_BOTH
+@BOTH
 def test_a_date_of_no_calendar_is_refused_by_name(source: Source, type: str, value: str, is_first: bool) -> None:
     source.sql(f"CREATE TABLE t (k varchar(9), id int, n int, v {type}, PRIMARY KEY (k, id))")
     source.sql("INSERT INTO t VALUES ('first', 0, 0, '2020-01-01')")

@@ -14,7 +14,7 @@ import pytest
 
 from sterna.cdc.capture import Capture
 from sterna.cdc.gathering import Gatherer
-from sterna.cdc.journal import Drop, Epoch, Journal, Part
+from sterna.cdc.journal import Drop, Epoch, Journal, Part, Stop
 from sterna.cdc.plan import channel, next_work
 from sterna.cdc.postgres import Postgres, _pattern
 from sterna.cdc.values import DELETED, UPDATED, absent_columns, columns_of_schema
@@ -60,6 +60,27 @@ def test_columns_that_are_other_ones_under_a_known_name_are_refused(
         _tell(gatherer, number, *layout)
     with pytest.raises(NeedsResync, match=said):
         _tell(gatherer, len(layouts), *layouts[-1])
+
+
+def test_of_a_table_that_is_stopped_nothing_is_taken(tmp_path: Path) -> None:
+    """Neither what came before in the same drop, nor what comes later: it stays as the last drop has it."""
+    gatherer = _gatherer(tmp_path)
+    _tell(gatherer, 0, "id", "a")
+    assert gatherer.rows == 1
+    gatherer.stop(_TABLE, UnfitSource("a value has no place", table=_TABLE))
+    assert (gatherer.rows, gatherer.has_other_stops, gatherer.followed) == (0, True, {})
+    _tell(gatherer, 1, "id", "z")  # would be refused
+    assert gatherer.cut() == []
+    assert not gatherer.has_other_stops
+    assert gatherer.stopped == {_TABLE: Stop("UnfitSource", "a value has no place")}
+    gatherer.take({"trouble": _TABLE, "said": "a change can't be read"})
+
+
+def test_what_the_engine_can_not_read_is_told_of_its_table(tmp_path: Path) -> None:
+    gatherer = _gatherer(tmp_path)
+    gatherer.take({"trouble": "public.other", "said": "a change can't be read"})
+    with pytest.raises(NeedsResync, match=r"a change can't be read \[table public\.t\]"):
+        gatherer.take({"trouble": "PUBLIC.T", "said": "a change can't be read"})
 
 
 def test_columns_that_go_and_others_that_come_are_followed(tmp_path: Path) -> None:

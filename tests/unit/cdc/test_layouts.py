@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sterna.cdc.layouts import PREAMBLE, changed, history, refuse_untold
+from sterna.cdc.layouts import PREAMBLE, changed, history, named_tables, refuse_untold
 from sterna.errors import NeedsResync, UnfitSource
 
 TABLES = {"shop.t": ("id",), "shop.other": ("id",)}
@@ -128,3 +128,23 @@ def test_a_column_that_the_engine_leaves_out_is_told() -> None:
         refuse_untold("shop.t", layout, ["id"])
     with pytest.raises(NeedsResync):
         refuse_untold("shop.t", layout, ["id", "u", "w"])
+
+
+@pytest.mark.parametrize(
+    ("statement", "database", "named"),
+    [
+        ("ALTER TABLE t ADD x INET6", "shop", ["shop.t"]),
+        ('ALTER TABLE "T" ADD x INET6', "shop", ["shop.t"]),
+        ("ALTER TABLE shop.t ADD x INET6", "other", ["shop.t"]),
+        ("ALTER TABLE `shop`.`a``b` ADD x INET6", "other", ["shop.a`b"]),
+        ("/* why */ ALTER TABLE t2 ADD x INET6", "shop", []),
+        ("ALTER TABLE t ADD x INET6", "other", []),
+        ("DROP DATABASE IF EXISTS shop UNKNOWN", "", ["shop.t", "shop.a`b"]),
+        ("CREATE OR REPLACE DEFINER=a@b PROCEDURE p() UPDATE t SET n = 1", "shop", []),
+        ("/*!50003 CREATE TRIGGER x BEFORE INSERT ON t FOR EACH ROW x */", "shop", ["shop.t"]),
+        ("GRANT SELECT ON t TO x UNKNOWN", "shop", []),
+    ],
+)
+def test_tables_of_a_statement_that_is_not_understood(statement: str, database: str, named: list[str]) -> None:
+    """It may have done anything to a table that it names; what can't have is left out only where it is plain."""
+    assert named_tables(statement, database, ["shop.t", "shop.a`b"]) == named

@@ -11,10 +11,10 @@ import pytest
 
 from sterna.cdc import run
 from sterna.cdc.apply import Target
-from sterna.cdc.journal import Drop, Epoch, Journal, Part
+from sterna.cdc.journal import Drop, Epoch, Journal, Part, Stop
 from sterna.cdc.plan import MOST_BYTES, channel, next_work
 from sterna.cdc.run import Followed, Runner, least
-from sterna.errors import NeedsResync, SourceUnreachable
+from sterna.errors import DatabaseUnreachable, NeedsResync, SourceUnreachable
 from sterna.ingest.columns import Column
 from sterna.services.cdc import CdcSource
 from sterna.wap.model import TableState
@@ -27,10 +27,29 @@ _WAY = channel("eu", "shop")
 
 
 @dataclass(frozen=True)
+class Asked:
+    """A source's database, which answers or doesn't."""
+
+    answers: bool
+
+    def tables(self) -> dict[str, tuple[str, ...]]:
+        if not self.answers:
+            raise DatabaseUnreachable("the source shop at db:1 does not answer")
+        return {"public.a": ("id",), "public.b": ("id",)}
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
 class Marked(Followed):
     """A source whose tables on `main` have marks, and nothing else."""
 
     marks: Mapping[str, str] = field(default_factory=dict)
+    answers: bool = False
+
+    def database(self) -> Any:
+        return Asked(self.answers)
 
     def target(self, name: str, key: Any) -> Target:
         return Target(name, name, tuple(key), False, "")
@@ -132,6 +151,7 @@ class Scripted:
     runner: Runner
     over: int = 0
     steps: int = 0
+    words: str = "no slot is free"
     failed: list[bool] = field(default_factory=list)
     is_heard: bool = False
     is_beginning: bool = False
@@ -145,7 +165,7 @@ class Scripted:
         if self.steps == 30:
             self.runner.stop()
         if self.ends and self.steps % 3 == 0:
-            raise SourceUnreachable("the engine that reads the source ended: no slot is free")
+            raise SourceUnreachable(f"the engine that reads the source ended: {self.words} at {self.steps}")
         if not self.ends:
             self.runner._over.set()  # its time is over at once
             self.is_heard, self.is_beginning = True, self.steps < self.over
@@ -169,6 +189,37 @@ def test_an_engine_that_starts_and_ends_again_is_told_all_the_time(
     capture.runner._read(marked(world, cast(Any, None), {}))
     assert capture.failed == [False] * 3 + [True] * 27
     assert list(capture.runner._failed) == ["shop: reading"]
+
+
+def test_an_engine_that_ends_again_at_the_same_place_needs_a_person(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the source itself answers, another start cures nothing; the table is named where the engine names it."""
+    capture = scripted(monkeypatch, ends=True, words="no place for public.b")
+    followed = Marked(world.context(), cast(Any, None), _SOURCE, cast(Any, None), {}, answers=True)
+    capture.runner._read(followed)
+    (error,) = capture.runner._failed.values()
+    assert capture.steps == 9
+    assert (type(error).__name__, error.table) == ("UnfitSource", "public.b")
+    assert "ended 3 times at the same place" in str(error)
+
+
+def test_a_table_that_is_stopped_keeps_no_old_drop(world: World) -> None:
+    """The others come up without it: it is read again in the next epoch, or never."""
+    journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
+    keys, columns = {"public.a": ("id",), "public.b": ("id",)}, (Column("id", "int"),)
+    assert journal.begin(Epoch(1, keys))
+    stopped = {"public.b": Stop("UnfitSource", "a value of column v has no place")}
+    for number in range(1, 8):
+        parts = {"public.a": (Part(f"s3://x/{number}", 1, 1, columns),)}
+        told = Drop(1, number, {}, {}, parts, complete=number == 1, stopped=stopped if number > 3 else {})
+        assert journal.add(told)
+    followed = marked(world, journal, {"public.a": "1/6", "public.b": "1/2"})
+    assert least(followed, Epoch(1, keys)) == 6
+    (drop,) = Runner([], lambda line: None)._newest(followed)[1][-1:]
+    error = drop.stopped["public.b"].as_error("public.b", "shop")
+    assert (type(error).__name__, error.exit_code, error.table) == ("UnfitSource", 2, "public.b")
+    assert "sterna cdc resync shop" in str(error)
 
 
 def test_first_rows_are_read_to_their_end_though_the_time_is_over(

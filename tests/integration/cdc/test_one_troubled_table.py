@@ -1,0 +1,77 @@
+"""One table's trouble, or another database's, stops neither a MariaDB's or MySQL's source nor its other tables.
+
+The troubled table stays as it was in the last drop before, and says why; all others go on. What else falls under it:
+values without a place, changes that don't tell all columns (`binlog_row_image` of a session), statements that the
+engine's parser lacks, columns that its reader of the log lacks, tables that are dropped; each also of tables and
+databases that nobody follows; and an engine that begins anew meanwhile.
+"""
+
+from __future__ import annotations
+
+from tests.integration.cdc.test_exact_log import BOTH, Source, server, source
+
+__all__ = ["server", "source"]
+
+
+def unknown(source: Source, table: str) -> str:
+    """A statement that adds a column, which the engine's parser lacks."""
+    if source.is_maria:
+        return f"ALTER TABLE {table} ADD COLUMN more INET6"
+    return f'ALTER TABLE "{table}" ADD COLUMN more int'  # under ANSI_QUOTES
+
+
+@BOTH
+def test_tables_go_on_beside_those_in_trouble(source: Source) -> None:
+    troubled = ("image", "stated", "worth", "gone")
+    source.reading = source.reading_of("good", *troubled)
+    source.reading.stops = tuple(f"{source.name}.{each}" for each in troubled)
+    for each in ("good", *troubled, "other"):
+        source.sql(f"CREATE TABLE {each} (id int PRIMARY KEY, n int, v varchar(9) DEFAULT 'x', d date)")
+        source.sql(f"INSERT INTO {each} VALUES (1, 0, 'a', '2020-01-01')")
+    before = dict(source.settle("good"))
+    source.sql("INSERT INTO gone VALUES (2, 0, 'b', NULL)")
+    source.sql("DROP TABLE gone")
+    # Of others: tables beside them, and another database.
+    source.sql(f"CREATE DATABASE {source.name}_b")
+    source.sql("SET SESSION sql_mode = 'ALLOW_INVALID_DATES,ANSI_QUOTES'")
+    source.sql(unknown(source, "other"))
+    if source.is_maria:
+        source.sql(f"CREATE TABLE {source.name}_b.t (id int PRIMARY KEY, v text COMPRESSED, w varchar(9) COMPRESSED)")
+        source.sql(f"INSERT INTO {source.name}_b.t VALUES (1, repeat('x', 200), 'w')")
+        source.sql(f"UPDATE {source.name}_b.t SET v = 'y'")
+    source.sql(f"USE {source.name}_b")
+    source.sql('CREATE TABLE "good" (id int PRIMARY KEY, n int)')
+    source.sql(unknown(source, "good"))
+    source.sql(f"USE {source.name}")
+    # Their own, each amid transactions that change the good one too.
+    source.sql(unknown(source, "stated"))
+    source.sql("INSERT INTO stated (id, n) VALUES (2, 0)")
+    source.connection.begin()
+    source.sql("UPDATE worth SET v = 'half'")
+    source.sql("UPDATE good SET v = 'b'")
+    source.sql("INSERT INTO worth VALUES (2, 0, 'b', '2021-02-30')")
+    source.sql("INSERT INTO good VALUES (2, 0, 'c', NULL)")
+    source.connection.commit()
+    source.sql("SET SESSION binlog_row_image = MINIMAL")
+    source.sql("UPDATE image SET n = 7")
+    source.sql("SET SESSION binlog_row_image = FULL")
+    came = source.settle("good")
+    assert before[1]["v"] == "a"
+    assert {id: row["v"] for id, row in came.items()} == {1: "b", 2: "c"}
+    rows, last = source.reading.rows(), source.reading.last()
+    said = {name.partition(".")[2]: stop.message for name, stop in last.stopped.items()}
+    assert sorted(said) == sorted(troubled)
+    assert "doesn't tell all columns" in said["image"]
+    assert "isn't understood" in said["stated"]
+    assert "a value of column d has no place" in said["worth"]
+    assert "the row is (id) = (2)" in said["worth"]
+    assert "dropped" in said["gone"]
+    for each in ("image", "stated", "worth"):
+        assert {id: row["v"] for id, row in rows[f"{source.name}.{each}"].items()} == {1: "a"}, each
+    source.reading.restart()
+    source.sql("INSERT INTO good VALUES (3, 0, 'd', NULL)")
+    source.sql("INSERT INTO image VALUES (3, 0, 'd', NULL)")
+    came = source.settle("good")
+    assert sorted(came) == [1, 2, 3]
+    assert sorted(source.reading.rows()[f"{source.name}.image"]) == [1]
+    assert source.reading.last().stopped == last.stopped

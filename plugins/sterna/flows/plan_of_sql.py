@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from sterna.changes.rows import is_plain
 from sterna.edges.spark.start import failures, summary
 from sterna.errors import ServicesError
+from sterna.flows.expressions import class_of, not_allowed
+from sterna.flows.origins import Origins, Unproven, items, of_place
 from sterna.services.flows import Flow
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ _OF_ORDER = frozenset(
     {"First", "Last", "AnyValue", "MaxBy", "MinBy", "Mode", "NthValue", "Lag", "Lead", "NTile", "RowNumber"}
     | {"CollectList", "CollectSet", "ListAgg", "ApproximatePercentile", "HistogramNumeric"}
 )
+_RANKS = frozenset({"Rank", "DenseRank", "PercentRank", "CumeDist"})
 _SEVERAL = _ONE_BY_ONE | {"Generate", "Union"}
 _GROUPED = _SEVERAL | {"Aggregate", "Distinct", "Join", "Sort", "Window"}
 _TOKEN = re.compile(
@@ -60,7 +63,53 @@ def check_sql(spark: SparkSession, flow: Flow, sql: str, source: StructType, tar
     if fault is not None:
         raise _wrong(flow, fault)
     _refuse_columns(flow, found, source, target)
+    try:
+        fault = _unproven(spark, flow, java_plan(found), source)
+    except failures() as error:
+        raise _wrong(flow, summary(error, 3)) from None
+    if fault:
+        raise _wrong(flow, fault)
     return found.schema
+
+
+def _unproven(spark: SparkSession, flow: Flow, plan: Any, source: StructType) -> str:
+    """Return why it can't be shown that a step's rows are those of its keys or partitions; "" where it can."""
+    mode = flow.mode
+    if mode.kind == "merge":
+        made = Origins().of_result(plan)
+        changed = [name for name in mode.columns if not _is_source(made[name], source, name)]
+        return f"the key has to be the source's column as it is, and {', '.join(changed)} isn't" if changed else ""
+    if mode.kind != "replace":
+        return ""
+    (column,), said = mode.columns, flow.partition
+    partition = of_place(source.names.index(column)) if not said else ""
+    if said:
+        told = java_plan(spark.sql(f"SELECT {said} FROM {VIEW}"))  # noqa: S608 - an expression of the operator's
+        fault = next(_faults("merge", told, said), None)
+        if fault is not None:
+            return f"partition: {fault}"
+        made = Origins().of_result(told)
+        if len(made) != 1:
+            return "partition: expected one expression"
+        (partition,) = made.values()
+    shown = said or column
+    try:
+        made = Origins(partition).of_result(plan)
+    except Unproven as error:
+        return (
+            f"rows of several partitions may meet: {error.why} has to be by `{shown}`, written as in the services file"
+        )
+    if made[column] != partition:
+        return f"column {column} has to say which partition of the source a row is of: `{shown}`, and nothing else"
+    return ""
+
+
+def _is_source(made: str, source: StructType, name: str) -> bool:
+    """Tell whether a column of the result is one of the source's, or that as a longer integer."""
+    place = of_place(source.names.index(name))
+    longer = {"tinyint": ("smallint", "int", "bigint"), "smallint": ("int", "bigint"), "int": ("bigint",)}
+    kinds = longer.get(source[name].dataType.simpleString(), ())
+    return made in (place, *(f"cast({place} as {kind})" for kind in kinds))
 
 
 def _faults(mode: str, plan: Any, sql: str) -> Iterator[str]:
@@ -70,7 +119,9 @@ def _faults(mode: str, plan: Any, sql: str) -> Iterator[str]:
     leaves = {str(node.nodeName()) for node in nodes if not node.children().size()}
     if leaves - _LEAVES:
         yield f"it may read the view `{VIEW}` and nothing else"
-    classes, frames = _classes(nodes)
+    expressions = [(class_of(each), each) for node in nodes for each in _expressions(node)]
+    classes = {name for name, _ in expressions}
+    frames = [_frame(each) for name, each in expressions if name == "WindowExpression"]
     if not plan.deterministic() or classes & _OF_NOW or names_moment(sql):
         yield "it gives other rows each time: rand, uuid, current_date and the like can't be repeated"
     # A frame of some rows by their number: of rows that tie in its order it takes any.
@@ -83,6 +134,7 @@ def _faults(mode: str, plan: Any, sql: str) -> Iterator[str]:
         yield f"mode {mode} takes {takes}, and this has {what}: see docs/flows.md"
     if any(_over_all(node) for node in nodes):
         yield "a window or an aggregate goes over all rows: name what they are grouped or partitioned by"
+    yield from not_allowed(expressions)
 
 
 def columns_read(spark: SparkSession, queries: Sequence[str], source: StructType) -> set[str]:
@@ -102,10 +154,10 @@ def columns_read(spark: SparkSession, queries: Sequence[str], source: StructType
             int(each.exprId().id()): str(each.name())
             for node in nodes
             if str(node.nodeName()) == "View"
-            for each in _items(node.output())
+            for each in items(node.output())
         }
-        read = [each for node in nodes for each in _items(node.references().toSeq()) if str(node.nodeName()) != "View"]
-        found |= {names[id] for each in (*read, *_items(plan.output())) if (id := int(each.exprId().id())) in names}
+        read = [each for node in nodes for each in items(node.references().toSeq()) if str(node.nodeName()) != "View"]
+        found |= {names[id] for each in (*read, *items(plan.output())) if (id := int(each.exprId().id())) in names}
     return found
 
 
@@ -142,11 +194,6 @@ def _nodes(plan: Any) -> Iterator[Any]:
             yield from _nodes(below.apply(index))
 
 
-def _items(some: Any) -> Iterator[Any]:
-    for index in range(some.size()):
-        yield some.apply(index)
-
-
 def _expressions(node: Any) -> Iterator[Any]:
     waiting = [node.expressions()]
     while waiting:
@@ -156,14 +203,11 @@ def _expressions(node: Any) -> Iterator[Any]:
             waiting.append(some.apply(index).children())
 
 
-def _classes(nodes: Sequence[Any]) -> tuple[set[str], list[str]]:
-    """Return the classes of all expressions, and the frames of windows as text: each is asked for in the JVM once."""
-    classes, frames = set[str](), []
-    for expression in (expression for node in nodes for expression in _expressions(node)):
-        classes.add(str(expression.nodeName()))
-        if str(expression.nodeName()) == "SpecifiedWindowFrame":
-            frames.append(str(expression.toString()))
-    return classes, frames
+def _frame(window: Any) -> str:
+    """Return the frame of a window as text; "" of ranks, of which rows that tie have the same."""
+    if class_of(window.windowFunction()) in _RANKS:
+        return ""
+    return str(window.windowSpec().frameSpecification().toString())
 
 
 def _over_all(node: Any) -> bool:

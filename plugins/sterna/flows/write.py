@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from sterna.changes.between import show, to_frame
@@ -19,7 +18,7 @@ from sterna.flows.shop import Bench, quoted
 from sterna.services.flows import Flow
 from sterna.wap.model import Step
 from sterna.wap.protocol import Look, refuse_unstageable
-from sterna.wap.spark import JavaBase, java_errors, jvm
+from sterna.wap.spark import JavaBase, java_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -232,9 +231,10 @@ class Writing:
 
         (column,) = self.flow.mode.columns
         told = f.expr(self.flow.partition or quoted(column))
-        found = self._changed(planned).select(told).distinct().limit(MOST_PARTITIONS + 1)
-        kind = found.schema[0].dataType.typeName()
-        touched = [self._literal(kind, row[0]) for row in found.collect()]
+        found = self._changed(planned).select(told.alias("p")).distinct().limit(MOST_PARTITIONS + 1)
+        kind = found.schema["p"].dataType.typeName()
+        values = [row[0] for row in found.select(_number(f.col("p"), kind)).collect()]
+        touched = [None if value is None else _literal(value, kind) for value in values]
         if len(touched) > MOST_PARTITIONS:
             raise ServicesError(
                 f"flow {self.flow.name}: a step touches more than {MOST_PARTITIONS} partitions",
@@ -249,16 +249,26 @@ class Writing:
         writer = result.withColumn(column, inside).writeTo(self.bench.name)
         return lambda: writer.overwrite(_among(f.col(quoted(column)), touched))
 
-    def _literal(self, kind: str, value: Any) -> Any:
-        """Return a value as comparisons take it: Spark would read a time again by this machine's own time zone."""
-        if value is None or not kind.startswith("timestamp"):
-            return value
-        if kind == "timestamp":
-            return value.astimezone(UTC)  # which it came in: of an hour that is there twice it knows which
-        return jvm(self.bench.spark).java.time.LocalDateTime.parse(value.isoformat())
+
+def _number(column: Column, kind: str) -> Column:
+    """Return dates and times as numbers: Python's calendar ends with the year 9999, and has an hour twice."""
+    from pyspark.sql import functions as f
+
+    if kind == "date":
+        return f.unix_date(column)
+    return f.unix_micros(column.cast("timestamp")) if kind.startswith("timestamp") else column
 
 
-def _among(column: Column, values: list[Any]) -> Column:
+def _literal(value: Any, kind: str) -> Column:
+    """Return what `_number` made a number of, as a constant that Spark works out before it plans."""
+    from pyspark.sql import functions as f
+
+    if kind == "date":
+        return f.date_from_unix_date(f.lit(value))
+    return f.timestamp_micros(f.lit(value)).cast(kind) if kind.startswith("timestamp") else f.lit(value)
+
+
+def _among(column: Column, values: list[Column | None]) -> Column:
     """Return whether a column has one of some values, of which null is one."""
     known = [value for value in values if value is not None]
     if len(known) == len(values):

@@ -149,6 +149,22 @@ def test_hours_are_told_apart_whatever_the_workers_clock_says(layers: Layers, ki
     assert layers.sql("SELECT date_format(at, 'HH:mm'), n FROM {} ORDER BY at", "hours") == [("00:30", 2), ("01:30", 2)]
 
 
+@pytest.mark.parametrize("kind", ["DATE", "TIMESTAMP_NTZ"])
+def test_a_partition_beyond_pythons_calendar(layers: Layers, kind: str) -> None:
+    """Python's years end with 9999 and begin with 1; Spark's and Iceberg's don't."""
+    layers.create("src", f"at {kind}, n BIGINT")
+    layers.create("far", f"at {kind}, n BIGINT", "PARTITIONED BY (at)")
+    flow = layers.flow("far", "src", "replace(at)", "SELECT at, sum(n) AS n FROM changes GROUP BY at")
+    values = ", ".join(f"({kind}'{at}', 1)" for at in ("+12000-01-01", "0001-01-01", "-0044-03-15", "2026-01-01"))
+    for _ in range(2):
+        layers.insert(f"{values}, (NULL, 1)", "src")
+        layers.synced(flow)
+    numbers = "SELECT CAST(at AS STRING), n FROM {} ORDER BY at"
+    summed = layers.sql("SELECT CAST(at AS STRING), sum(n) FROM {} GROUP BY at ORDER BY at", "src")
+    assert layers.sql(numbers, "far") == summed
+    assert [n for _, n in summed] == [2] * 5
+
+
 class Killed(BaseException):
     """A worker dies here."""
 

@@ -2,17 +2,23 @@
 
 Plan nodes are a list of what is allowed. What else falls under it: rows that aren't the step's (VALUES, a constant, a
 CTE that takes the view's name), words that are dates (`now`, in each spelling), orders that tie, and keys of types
-whose equality isn't one.
+whose equality isn't one. Expressions are such a list, too: functions of users, of catalogs and of later Sparks, sums
+whose last digits depend on the order of rows. That rows of two partitions don't meet is shown, whatever makes them
+meet, and so is that a key is the source's own: two keys may have changed places.
 """
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from pyspark.sql.types import DateType, LongType, StructType
+from pyspark.sql.types import DateType, DoubleType, IntegerType, LongType, StringType, StructType, TimestampType
 
 from sterna.errors import ServicesError
+from sterna.flows.expressions import ALLOWED
 from sterna.flows.plan_of_sql import check_sql
 from sterna.services.flows import Flow
+from sterna.wap.spark import jvm
 from tests.support.world import World
 
 SOURCE = StructType().add("id", LongType()).add("day", DateType())
@@ -29,7 +35,7 @@ OTHER = "it may read the view `changes` and nothing else"
         ("SELECT id FROM range(3)", OTHER),
         ("SELECT id FROM changes WHERE id IN (SELECT id FROM range(3))", OTHER),
         ("SELECT id FROM changes WHERE day > DATE '2026-01-01'", ""),
-        ("SELECT day AS id FROM changes GROUP BY day", ""),
+        ("SELECT id FROM changes GROUP BY id", ""),
         ("SELECT id FROM changes WHERE day > TIMESTAMP'now'", "gives other rows each time"),
         ('SELECT id FROM changes WHERE day > date /* */ "today"', "gives other rows each time"),
         ("SELECT id FROM changes UNION ALL SELECT 0", OTHER),
@@ -59,3 +65,116 @@ def test_sql_whose_answer_does_not_follow_from_the_rows_is_refused(world: World,
         return
     with pytest.raises(ServicesError, match=said):
         check_sql(world.spark, flow, sql, SOURCE, None)
+
+
+WIDE = (
+    StructType(SOURCE.fields)
+    .add("at", TimestampType())
+    .add("x", DoubleType())
+    .add("s", StringType())
+    .add("n", IntegerType())
+)
+
+
+def check(world: World, mode: str, sql: str, partition: str = "") -> str:
+    """Return why SQL is refused, "" where it isn't."""
+    said = {"name": "a", "from": "n.a", "into": "n.b", "mode": mode, "sql": sql, "partition": partition}
+    try:
+        check_sql(world.spark, Flow.model_validate(said), sql, WIDE, None)
+    except ServicesError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("select", "said"),
+    [
+        ("count(DISTINCT lower(s)) AS a, sum(n) AS b, max(x) AS c, avg(CAST(x AS DECIMAL(18, 2))) AS d", ""),
+        ("sum(CASE WHEN s LIKE 'a%' AND x BETWEEN 1 AND 2 THEN 1 ELSE 0 END) / count(*) AS a", ""),
+        ("approx_count_distinct(s) AS a, bool_or(n > 3) AS b, count_if(n > 3) AS c, median(n) AS d", ""),
+        ("max(transform(split(s, ','), e -> trim(e) || '!')) AS a, max(to_json(struct(n))) AS b", ""),
+        ("max(date_format(at, 'yyyy')) AS a, min(hour(at) + extract(MONTH FROM at)) AS b", ""),
+        ("max(contains(s, 'a')) AS a, max(regexp_replace(s, 'a', 'b')) AS b, max(round(n / 7, 2)) AS c", ""),
+        ("sum(x) AS a", "depends on the order of rows"),
+        ("avg(CAST(x AS FLOAT)) AS a", "depends on the order of rows"),
+        ("avg(n) AS a", "sum.x. / count.x."),
+        ("stddev(n) AS a", "stddev"),
+        ("collect_list(s) AS a", "may tie"),
+        ("max(java_method('java.lang.System', 'nanoTime')) AS a", "."),
+        ("max(version()) AS a", "version"),
+        ("max(input_file_name()) AS a", "."),
+        ("max(s COLLATE UTF8_LCASE) AS a", "collate"),
+        ("max(mine(n)) AS a", "mine"),
+    ],
+)
+def test_expressions_are_those_of_which_it_is_known_that_they_can_be_repeated(
+    world: World, select: str, said: str
+) -> None:
+    world.spark.udf.register("mine", lambda n: n, "int")
+    refused = check(world, "replace(day)", f"SELECT day, {select} FROM changes GROUP BY day")
+    assert bool(re.search(said, refused)) if said else refused == ""
+
+
+@pytest.mark.parametrize(
+    ("sql", "partition", "said"),
+    [
+        ("SELECT day, id FROM changes WHERE id > 3", "", ""),
+        ("SELECT day, s, count(*) AS n FROM changes GROUP BY s, day HAVING count(*) > 1", "", ""),
+        ("SELECT DISTINCT day, s FROM changes", "", ""),
+        ("SELECT day, rank() OVER (PARTITION BY s, day ORDER BY n) AS r FROM changes", "", ""),
+        ("SELECT a.day, b.s FROM changes a JOIN changes b ON a.id = b.id AND a.day = b.day", "", ""),
+        ("SELECT day, b.s FROM changes a LEFT JOIN changes b USING (id, day)", "", ""),
+        ("SELECT day, s FROM changes UNION ALL SELECT day, upper(s) FROM changes", "", ""),
+        ("WITH r AS (SELECT id, day AS d FROM changes) SELECT d AS day, count(*) AS n FROM r GROUP BY d", "", ""),
+        ("SELECT day, e FROM changes LATERAL VIEW explode(split(s, ',')) AS e", "", ""),
+        ("SELECT to_date(at) AS day, count(*) AS n FROM changes GROUP BY 1", "to_date(at)", ""),
+        ("SELECT to_date(t) AS day, sum(n) AS n FROM (SELECT at AS t, n FROM changes) GROUP BY ALL", "to_date(at)", ""),
+        ("SELECT day, n FROM (SELECT to_date(at) AS day, n FROM changes)", "to_date(at)", ""),
+        # Rows of several partitions meet, or the column says another thing.
+        ("SELECT max(day) AS day, s FROM changes GROUP BY s", "", "several partitions may meet: GROUP BY"),
+        ("SELECT day, count(*) OVER (PARTITION BY s) AS n FROM changes", "", "PARTITION BY"),
+        ("SELECT day, r FROM (SELECT DISTINCT s AS r, DATE'2026-01-01' AS day FROM changes)", "", "DISTINCT"),
+        ("SELECT a.day, b.s FROM changes a JOIN changes b ON a.id = b.id", "", "a join"),
+        ("SELECT a.day, b.s FROM changes a JOIN changes b ON a.day = a.day", "", "a join"),
+        ("SELECT a.day, b.s FROM changes a JOIN changes b ON a.id = b.id OR a.day = b.day", "", "a join"),
+        ("SELECT b.day, a.s FROM changes a LEFT JOIN changes b ON a.day = b.day", "", "column day has to say"),
+        ("SELECT to_date(at) AS day, s FROM changes", "", "column day has to say"),
+        ("SELECT to_date(at) AS day, s FROM changes", "to_date(at + INTERVAL 1 DAY)", "column day has to say"),
+        ("SELECT day, s FROM changes UNION ALL SELECT to_date(at), s FROM changes", "", "column day has to say"),
+        ("SELECT to_date(at) AS day, n FROM changes", "max(to_date(at))", "partition: mode merge"),
+        ("SELECT to_date(at) AS day, n FROM changes", "current_date", "partition: it gives other rows"),
+    ],
+)
+def test_that_rows_keep_to_their_partition_is_shown_or_refused(
+    world: World, sql: str, partition: str, said: str
+) -> None:
+    refused = check(world, "replace(day)", sql, partition)
+    assert said in refused if said else refused == ""
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT id, n, upper(s) AS s FROM changes WHERE n > 3", ""),
+        ("SELECT k AS id, CAST(j AS BIGINT) AS n FROM (SELECT id AS k, n AS j FROM changes)", ""),
+        ("SELECT 3 - id AS id, n FROM changes", "the key has to be the source's column as it is, and id isn't"),
+        ("SELECT CAST(n AS BIGINT) AS id, CAST(id AS INT) AS n FROM changes", "id, n isn't"),
+        ("SELECT id, CAST(n AS STRING) AS n FROM changes", "n isn't"),
+        ("SELECT coalesce(id, 0) AS id, n FROM changes", "id isn't"),
+    ],
+)
+def test_a_key_is_the_sources_own(world: World, sql: str, said: str) -> None:
+    refused = check(world, "merge(id, n)", sql)
+    assert said in refused if said else refused == ""
+
+
+def test_names_of_expressions_are_those_of_sparks_classes(world: World) -> None:
+    """A name with a slip of the pen would allow nothing."""
+    loader = jvm(world.spark).java.lang.Thread.currentThread().getContextClassLoader()
+    places = ("", "objects.", "aggregate.", "json.", "variant.", "xml.")
+
+    def there(name: str) -> bool:
+        files = (f"org/apache/spark/sql/catalyst/expressions/{place}{name}" for place in places)
+        return any(loader.getResource(f"{file.replace('.', '/')}{sign}.class") for file in files for sign in ("", "$"))
+
+    assert [name for name in sorted(ALLOWED) if not there(name)] == []

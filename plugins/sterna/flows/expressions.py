@@ -1,0 +1,115 @@
+"""Which expressions a flow's SQL may have, by the classes that Spark's analysis gives them.
+
+A list of what is allowed: of each it is known that its value follows from its row alone, or from the set of rows that
+it aggregates, in whatever order these come. What isn't on it is refused by name, functions of users and of later Sparks
+among them. Sums of floating-point numbers depend on the order of their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+_PLAIN: Final = """
+    Alias AttributeReference Literal SortOrder KnownNotNull KnownNullable PreciseTimestampConversion Invoke
+    LambdaFunction NamedLambdaVariable GetStructField GetArrayItem GetMapValue GetArrayStructFields UpdateFields
+    WithField DropField TryEval UpCast With CommonExpressionDef CommonExpressionRef TypedNullLiteral BinaryPredicate
+    AggregateExpression WindowExpression WindowSpecDefinition SpecifiedWindowFrame UnspecifiedFrame CurrentRow
+    UnboundedPreceding UnboundedFollowing Cast CheckOverflow Add Subtract Multiply Divide IntegralDivide Remainder
+    Pmod UnaryMinus UnaryPositive Abs TryAdd TrySubtract TryMultiply TryDivide TryMod And Or Not EqualTo EqualNull
+    EqualNullSafe GreaterThan GreaterThanOrEqual LessThan LessThanOrEqual In InSet Between IsNull IsNotNull IsNaN
+    AtLeastNNonNulls Like ILike RLike LikeAll LikeAny NotLikeAll NotLikeAny CaseWhen Coalesce If NaNvl NullIf
+    NullIfZero Nvl Nvl2 ZeroIfNull Greatest Least BitwiseAnd BitwiseCount BitwiseGet BitwiseNot BitwiseOr BitwiseXor
+    ShiftLeft ShiftRight ShiftRightUnsigned
+"""
+_NUMBERS: Final = """
+    Acos Acosh Asin Asinh Atan Atan2 Atanh BRound Bin Cbrt Ceil Conv Cos Cosh Cot Csc EulerNumber Exp Expm1
+    Factorial Floor Hex Hypot Log Log10 Log1p Log2 Logarithm Pi Pow Rint Round RoundCeil RoundFloor Sec Signum Sin
+    Sinh Sqrt Tan Tanh ToDegrees ToRadians Unhex WidthBucket Crc32 Md5 Murmur3Hash Sha1 Sha2 XxHash64
+    BitmapBitPosition BitmapBucketNumber BitmapCount MultiplyDTInterval MultiplyYMInterval MultiplyInterval
+    DivideDTInterval DivideYMInterval DivideInterval
+"""
+_TEXTS: Final = """
+    Ascii Base64 BitLength Chr ConcatWs Contains Decode Elt Encode StringDecode EndsWith FindInSet FormatNumber
+    FormatString InitCap IsValidUTF8 Left Length Levenshtein Lower Luhncheck MakeValidUTF8 Mask OctetLength Overlay
+    Quote RegExpCount RegExpExtract RegExpExtractAll RegExpInStr RegExpReplace RegExpSubStr Right Sentences SoundEx
+    SplitPart StartsWith StringInstr StringLPad StringRPad BinaryPad StringLocate StringRepeat StringReplace
+    StringSpace StringSplit StringSplitSQL StringTranslate StringTrim StringTrimBoth StringTrimLeft StringTrimRight
+    Substring SubstringIndex ToBinary ToCharacter ToNumber TryToBinary TryToNumber TryValidateUTF8 UnBase64 Upper
+    ValidateUTF8 ParseUrl TryParseUrl TryUrlDecode UrlDecode UrlEncode AesDecrypt TryAesDecrypt TypeOf
+"""
+_TIMES: Final = """
+    AddMonths ConvertTimezone DateAdd DateAddInterval DateAddYMInterval DateDiff DateFormatClass DateFromUnixDate
+    DatePart DateSub DatetimeSub DayName DayOfMonth DayOfWeek DayOfYear Extract FromUTCTimestamp FromUnixTime
+    GetTimestamp Hour HoursOfTime LastDay MakeDTInterval MakeDate MakeInterval MakeTime MakeTimestamp
+    MakeTimestampNTZ MakeYMInterval MicrosToTimestamp MillisToTimestamp Minute MinutesOfTime Month MonthName
+    MonthsBetween NextDay ParseToDate ParseToTimestamp Quarter Second SecondWithFraction SecondsOfTime
+    SecondsOfTimeWithFraction SecondsToTimestamp SubtractDates SubtractTimes SubtractTimestamps TimeDiff
+    TimeTrunc TimestampAdd TimestampAddInterval TimestampAddYMInterval TimestampDiff ToTime ToUTCTimestamp
+    ToUnixTimestamp TruncDate TruncTimestamp TryMakeInterval MakeTimestampFromDateTime TryMakeTimestamp
+    TryMakeTimestampFromDateTime UnixDate UnixMicros UnixMillis UnixSeconds UnixTimestamp WeekDay
+    WeekOfYear WindowTime Year YearOfWeek ExtractIntervalYears ExtractIntervalMonths ExtractIntervalDays
+    ExtractIntervalHours ExtractIntervalMinutes ExtractIntervalSeconds ExtractANSIIntervalYears
+    ExtractANSIIntervalMonths ExtractANSIIntervalDays ExtractANSIIntervalHours ExtractANSIIntervalMinutes
+    ExtractANSIIntervalSeconds
+"""
+_NESTED: Final = """
+    ArrayAggregate ArrayAppend ArrayCompact ArrayContains ArrayDistinct ArrayExcept ArrayExists ArrayFilter
+    ArrayForAll ArrayInsert ArrayIntersect ArrayJoin ArrayMax ArrayMin ArrayPosition ArrayPrepend ArrayRemove
+    ArrayRepeat ArraySize ArraySort ArrayTransform ArrayUnion ArraysOverlap ArraysZip Concat CreateArray CreateMap
+    CreateNamedStruct ElementAt Flatten Get MapConcat MapContainsKey MapEntries MapFilter MapFromArrays
+    MapFromEntries MapKeys MapValues MapZipWith Reverse Sequence Size Slice SortArray StringToMap TransformKeys
+    TransformValues TryElementAt ZipWith CsvToStructs StructsToCsv GetJsonObject JsonObjectKeys JsonToStructs
+    JsonTuple LengthOfJsonArray StructsToJson IsVariantNull ParseJson ToVariantObject VariantGet XPathBoolean
+    XPathDouble XPathFloat XPathInt XPathList XPathLong XPathShort XPathString XmlToStructs Explode PosExplode
+    Inline GeneratorOuter Stack
+"""
+_AGGREGATES: Final = """
+    Average BitAndAgg BitOrAgg BitXorAgg BitmapAndAgg BitmapConstructAgg BitmapOrAgg BoolAnd BoolOr Count CountIf
+    HyperLogLogPlusPlus Max Median Min Percentile PercentileCont PercentileDisc RegrCount Sum CumeDist DenseRank
+    PercentRank Rank
+"""
+ALLOWED: Final = frozenset(" ".join((_PLAIN, _NUMBERS, _TEXTS, _TIMES, _NESTED, _AGGREGATES)).split())
+"""Simple names of classes below `org.apache.spark.sql.catalyst.expressions`."""
+_STATIC: Final = ("org.apache.spark.sql.catalyst.", "org.apache.iceberg.spark.functions.")
+_FLOATS: Final = frozenset({"float", "double"})
+
+
+def class_of(expression: Any) -> str:
+    """Return the simple name of an expression's class; of a Scala object without its sign."""
+    return str(expression.getClass().getSimpleName()).removesuffix("$")
+
+
+def not_allowed(expressions: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    """Yield, for people, what of a query's expressions can't be shown to give the same rows in steps and in a rebuild.
+
+    Args:
+        expressions: each with its class.
+    """
+    for name, expression in expressions:
+        if name == "StaticInvoke":
+            # What Spark calls for functions of its own, and for those of a catalog.
+            if not str(expression.staticObject().getName()).startswith(_STATIC):
+                yield f"it calls `{expression.functionName()}`, a function of which nothing is known"
+        elif name not in ALLOWED:
+            yield (
+                f"it has `{_function(name, expression)}`, and it isn't known of that function that steps and a rebuild "
+                "come to the same rows"
+            )
+        elif name in ("Sum", "Average"):
+            yield from _of_floats(name, expression)
+
+
+def _function(name: str, expression: Any) -> str:
+    return str(expression.toString()).partition("(")[0] if name.endswith("UDF") else str(expression.prettyName())
+
+
+def _of_floats(name: str, expression: Any) -> Iterator[str]:
+    kind = str(expression.child().dataType().typeName())
+    if kind in _FLOATS:
+        yield (
+            f"`{expression.prettyName()}` over {kind} depends on the order of rows in its last digits: "
+            "cast to a DECIMAL"
+        )
+    elif name == "Average" and not kind.startswith(("decimal", "interval")):
+        yield f"`avg` over {kind} sums floating-point numbers: take sum(x) / count(x), or cast to a DECIMAL"

@@ -1,0 +1,174 @@
+"""What each column of a query's result is made of, and whether its rows keep to one partition of the source.
+
+A step of mode `replace` gives the SQL the rows of some partitions, a rebuild gives it all rows. Both come to the same
+where no row of the result is made of rows of two partitions, and a column of it says which partition that is: rows meet
+in groups, windows, joins and DISTINCT. So each of these has to be by the partition's value. Here that is shown from
+Spark's analysis alone; what can't be shown is refused.
+
+An expression is known by a text of it, in which each column stands for what it is made of. Two equal texts are equal
+values of the same row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+Made = dict[int, str]
+"""By the id of a column, what it is made of."""
+
+
+class Unproven(Exception):
+    """Rows of several partitions may meet.
+
+    Args:
+        why: where, for people.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+def items(some: Any) -> Iterator[Any]:
+    """Yield the elements of a Scala sequence."""
+    for index in range(some.size()):
+        yield some.apply(index)
+
+
+def of_place(place: int) -> str:
+    """Return what a column of the source is made of: itself.
+
+    Args:
+        place: its place among the source's columns.
+    """
+    return f"{{{place}}}"
+
+
+@dataclass
+class Origins:
+    """Of a query's analyzed plan, what the columns are made of.
+
+    Args:
+        partition: what the partition's value is made of; "": rows may meet as they like.
+    """
+
+    partition: str = ""
+    _defined: dict[int, list[str]] = field(default_factory=dict)
+
+    def of_result(self, plan: Any) -> dict[str, str]:
+        """Return what each column of the result is made of, by its name.
+
+        Raises:
+            Unproven: rows of several partitions may meet.
+        """
+        made = self._node(plan)
+        return {str(each.name()): made[_id(each)] for each in items(plan.output())}
+
+    def _node(self, plan: Any) -> Made:
+        name = str(plan.nodeName())
+        if name == "View":
+            return {_id(each): of_place(place) for place, each in enumerate(items(plan.output()))}
+        if name == "WithCTE":
+            for each in items(plan.cteDefs()):
+                made = self._node(each.child())
+                self._defined[int(each.id())] = [made[_id(column)] for column in items(each.child().output())]
+            return self._node(plan.plan())
+        if name == "CTERelationRef":
+            texts = self._defined[int(plan.cteId())]
+            return {_id(each): text for each, text in zip(items(plan.output()), texts, strict=True)}
+        below = [self._node(each) for each in items(plan.children())]
+        if name == "Union":
+            return self._union(plan, below)
+        if name == "Join":
+            return self._join(plan, *below)
+        return self._of_one(name, plan, below[0])
+
+    def _of_one(self, name: str, plan: Any, made: Made) -> Made:
+        if name == "Project":
+            return _named(plan.projectList(), made)
+        if name == "Aggregate":
+            self._by_partition("GROUP BY", plan.groupingExpressions(), made)
+            return _named(plan.aggregateExpressions(), made)
+        if name == "Window":
+            self._by_partition("a window's PARTITION BY", plan.partitionSpec(), made)
+        elif name == "Distinct":
+            self._has_partition("DISTINCT", made.values())
+        return {_id(each): made.get(_id(each), f"{name} {_id(each)}") for each in items(plan.output())}
+
+    def _union(self, plan: Any, below: list[Made]) -> Made:
+        sides = [
+            [made[_id(each)] for each in items(child.output())]
+            for made, child in zip(below, items(plan.children()), strict=True)
+        ]
+        return {
+            _id(each): texts[0] if len(set(texts)) == 1 else f"union {_id(each)}"
+            for each, texts in zip(items(plan.output()), zip(*sides, strict=True), strict=True)
+        }
+
+    def _join(self, plan: Any, left: Made, right: Made) -> Made:
+        condition = plan.condition()
+        parts = list(_conjuncts(condition.get())) if condition.isDefined() else []
+        if self.partition and not any(self._same_partition(each, left, right) for each in parts):
+            raise Unproven("a join's condition")
+        kind = str(plan.joinType().sql())
+        one = {id: f"null or {text}" for id, text in left.items()} if kind in ("RIGHT OUTER", "FULL OUTER") else left
+        other = {id: f"null or {text}" for id, text in right.items()} if kind in ("LEFT OUTER", "FULL OUTER") else right
+        return {**one, **other}
+
+    def _same_partition(self, condition: Any, left: Made, right: Made) -> bool:
+        if str(condition.nodeName()) not in ("EqualTo", "EqualNullSafe"):
+            return False
+        sides = [(text_of(each, {**left, **right}), _ids(each)) for each in (condition.left(), condition.right())]
+        if any(text != self.partition for text, _ in sides):
+            return False
+        (_, one), (_, other) = sides
+        return (one <= left.keys() and other <= right.keys()) or (one <= right.keys() and other <= left.keys())
+
+    def _by_partition(self, what: str, expressions: Any, made: Made) -> None:
+        self._has_partition(what, [text_of(each, made) for each in items(expressions)])
+
+    def _has_partition(self, what: str, texts: Any) -> None:
+        if self.partition and self.partition not in texts:
+            raise Unproven(what)
+
+
+def text_of(expression: Any, made: Made) -> str:
+    """Return what an expression is made of.
+
+    Args:
+        expression: Spark's own object.
+        made: what the columns are made of that it may name.
+    """
+    text, names = str(expression.toString()), {}
+    for each in items(expression.references().toSeq()):
+        names[str(each.toString())] = made.get(_id(each), f"? {_id(each)}")
+    for name in sorted(names, key=len, reverse=True):
+        text = text.replace(name, names[name])
+    return text
+
+
+def _named(expressions: Any, made: Made) -> Made:
+    """Return what the columns of a list of expressions are made of."""
+    found: Made = {}
+    for each in items(expressions):
+        child = each.child() if str(each.nodeName()) == "Alias" else each
+        found[_id(each)] = text_of(child, made)
+    return found
+
+
+def _conjuncts(condition: Any) -> Iterator[Any]:
+    if str(condition.nodeName()) == "And":
+        yield from _conjuncts(condition.left())
+        yield from _conjuncts(condition.right())
+    else:
+        yield condition
+
+
+def _id(attribute: Any) -> int:
+    return int(attribute.exprId().id())
+
+
+def _ids(expression: Any) -> set[int]:
+    return {_id(each) for each in items(expression.references().toSeq())}

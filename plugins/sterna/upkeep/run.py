@@ -91,6 +91,18 @@ def _has_work(table: TablePlan, region: str) -> bool:
     return bool(table.now(region)) or (table.home == region and (table.merge_manifests or table.merge_deletes))
 
 
+def _writable(rewriting: Rewriting, groups: Sequence[Group]) -> tuple[tuple[Group, ...], tuple[str, ...]]:
+    """Return the groups that Iceberg can write, and why it can't the others."""
+    lost = {spec: rewriting.lost_columns(spec) for spec in {group.spec_id for group in groups}}
+    left = tuple(
+        f"{group.files} files of {group.region} stay as they are: the columns of their partition fields "
+        f"{', '.join(lost[group.spec_id])} were dropped, and Iceberg writes no such files any more"
+        for group in groups
+        if lost[group.spec_id]
+    )
+    return tuple(group for group in groups if not lost[group.spec_id]), left
+
+
 @dataclass
 class _Run:
     """One run.
@@ -148,6 +160,10 @@ class _Run:
         if not groups or ruled is None:
             return done, table
         rewriting = Rewriting(self.spark, parse_key(name), ruled.rule.sort)
+        groups, left = _writable(rewriting, groups)
+        table = replace(table, left=(*table.left, *left)) if table else None
+        if not groups:
+            return done, table
         try:
             rewriting.look_up(frozenset().union(*(group.paths for group in groups)))
         except Outdated:
@@ -169,12 +185,20 @@ class _Run:
         return tuple(group for group in afford(groups, left)[0] if group.when == NOW)
 
     def _batch(self, rewriting: Rewriting, ruled: Ruled, groups: Sequence[Group], done: TableDone) -> TableDone:
-        """Write some groups and commit them: together, or each alone where one of them was changed meanwhile."""
+        """Write some groups and commit them: together, or each alone where one of them was changed meanwhile.
 
-        def write(group: Group) -> Written:
+        A group that can't be written is its own: the others are committed.
+        """
+        failed: list[str] = []
+
+        def write(group: Group) -> Written | None:
             target = ruled.rule.target
             chosen = Chosen(group.paths, group.spec_id, group.bytes, target, group.new_files, group.into)
-            return rewriting.write(chosen, next(self._numbers))
+            try:
+                return rewriting.write(chosen, next(self._numbers))
+            except SternaError as error:
+                failed.append(f"{group.partition or 'the whole table'}: {type(error).__name__}: {error}")
+                return None
 
         pool = ThreadPoolExecutor(_AT_ONCE)
         try:
@@ -184,7 +208,13 @@ class _Run:
             raise
         finally:
             pool.shutdown(cancel_futures=True)
-        pairs = list(zip(groups, written, strict=True))
+        pairs = [(group, each) for group, each in zip(groups, written, strict=True) if each is not None]
+        done = self._commit_all(rewriting, ruled, pairs, done) if pairs else done
+        return replace(done, failed="; ".join(filter(None, (done.failed, *sorted(failed)))))
+
+    def _commit_all(
+        self, rewriting: Rewriting, ruled: Ruled, pairs: Sequence[tuple[Group, Written]], done: TableDone
+    ) -> TableDone:
         try:
             return self._commit(rewriting, ruled, pairs, done)
         except Outdated:

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from sterna.edges.spark.rewriting import Rewriting
+from sterna.edges.spark.rewriting import Chosen, Rewriting, Written
 from sterna.embedded.spark import add_catalog
+from sterna.errors import EngineError
 from sterna.services.upkeep import Upkeep
 from sterna.upkeep.model import PRICE_MARK, UpkeepDone
 from sterna.upkeep.plan import make_plan
@@ -108,6 +109,44 @@ def test_rows_and_their_ids_stay_and_the_replica_follows(space: World, version: 
     # A table of version 2 has its files of deletes tidied as well.
     price = done.tables[0].written.price
     assert money.spent > price if version == 2 else money.spent == pytest.approx(price)
+
+
+def test_a_partition_field_that_went_with_its_column_holds_up_no_other_file(space: World):
+    table = made(space, "dropped", files=5, more="PARTITIONED BY (part)")
+    for number in range(5):
+        add(space, table, 10_000 + number * ROWS, ROWS, part=1)
+    space.sql(f"ALTER TABLE {table} DROP PARTITION FIELD part")
+    space.sql(f"ALTER TABLE {table} DROP COLUMN part")
+    for number in range(5):
+        space.sql(
+            f"INSERT INTO {table} SELECT id, sha2(concat('n', id), 512) FROM range({20_000 + number}, 20900, 1, 1)"
+        )
+    before = rows(space, table)
+    for groups in (1, 0):
+        done = run(space, f"{SPACE}.dropped").tables[0]
+        assert (done.failed, done.groups) == ("", groups)
+        assert "10 files of us stay as they are" in done.left[-1]
+        assert "part were dropped" in done.left[-1]
+    assert rows(space, table) == before
+    assert len(files(space, table)) == 11
+
+
+def test_a_group_that_cannot_be_written_is_its_own(space: World, monkeypatch: pytest.MonkeyPatch):
+    table = made(space, "one_bad", files=5, more="PARTITIONED BY (part)")
+    for number in range(5):
+        add(space, table, 10_000 + number * ROWS, ROWS, part=1)
+    before, write = rows(space, table), Rewriting.write
+
+    def fails(self: Rewriting, chosen: Chosen, number: int) -> Written:
+        if any("part=0" in path for path in chosen.paths):
+            raise EngineError("no room")
+        return write(self, chosen, number)
+
+    monkeypatch.setattr(Rewriting, "write", fails)
+    done = run(space, f"{SPACE}.one_bad").tables[0]
+    assert (done.groups, done.failed) == (1, "part=0: EngineError: no room")
+    assert rows(space, table) == before
+    assert len(files(space, table)) == 6
 
 
 def test_a_partition_that_is_being_written_is_left_and_named(space: World):

@@ -31,6 +31,7 @@ _MOST = 1_000
 FEATURE_HEADERS = ("X-Sterna-Cache", "X-Sterna-Snapshot", "X-Sterna-Age")
 """Headers of answers, which pages may read, too."""
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False)
+_FIRST_DAY, _LAST_DAY = datetime(1, 1, 2), datetime(9999, 12, 31)
 _SNAPSHOT = re.compile(r"-?[0-9]{1,19}")
 _NUMBERS = {"int": "a whole number of 32 bits", "long": "a whole number of 64 bits", "string": "text"}
 _AsOf = Annotated[
@@ -53,7 +54,7 @@ class FeaturesRouter:
     def __init__(self, gateway: Gateway, room: FeaturesRoom) -> None:
         self._gateway, self._room = gateway, room
         self.router = APIRouter(tags=["features"], route_class=admitting(self._admit, self._read))
-        self.router.get("/features/{view}/{id}", responses=examples.ONE)(self.one)
+        self.router.get("/features/{view}/{id:path}", responses=examples.ONE)(self.one)
         self.router.post("/v1/features", responses=examples.MANY)(self.many)
 
     async def one(
@@ -204,6 +205,9 @@ def _as_of(given: str) -> AsOf | None:
         moment = datetime.fromisoformat(given.replace(" ", "+"))  # a plus sign that nobody encoded
     except ValueError:
         moment = None
-    if moment is None or moment.tzinfo is None:
+    # `timestamp` can't tell of a time whose zone takes it out of the calendar.
+    if moment is None or moment.tzinfo is None or not _FIRST_DAY < moment.replace(tzinfo=None) < _LAST_DAY:
         raise _refused(400, "as_of: expected a snapshot's id, or a time with an offset such as 2026-01-31T12:00:00Z")
+    if moment.timestamp() > time.time():
+        raise _refused(400, "as_of: that time has not come yet")
     return AsOf(moment=int(moment.timestamp() * 1000))

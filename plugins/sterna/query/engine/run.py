@@ -32,6 +32,8 @@ _TYPES = {
     "timestamptz": "TIMESTAMP WITH TIME ZONE",
 }
 _BATCH = 1000
+_ABOUT_VALUES = frozenset({"Invalid Input Error", "Out of Range Error", "Conversion Error"})
+_FRAGMENT = 4  # letters of a text that was sent
 
 
 def run(job: Job, ask: Callable[[SparkWish], str] | None = None, stop: Stop | None = None) -> dict[str, Any]:
@@ -59,18 +61,16 @@ def run(job: Job, ask: Callable[[SparkWish], str] | None = None, stop: Stop | No
         with _connection(job, stop) as connection:
             _register(connection, job, reading)
             connection.execute("SET lock_configuration = true")
-            return _answered(connection, job, reading)
+            try:
+                return _answered(connection, job, reading)
+            except (duckdb.Error, OSError) as error:
+                raise reading.failure or _failure(connection, job, error, stop) from None
     except SternaError as error:
         raise reading.failure or error from None
-    except duckdb.InterruptException:
-        if stop.is_set:
-            raise QueryEnded("the query was stopped") from None
-        raise OutOfTime(f"the query ran for more than {job.seconds:g} s") from None
-    except (duckdb.OutOfMemoryException, MemoryError):
-        raise QueryFailed(f"the query needs more than {job.memory} bytes of memory") from None
+    except MemoryError:
+        raise _too_little_memory(job) from None
     except duckdb.Error as error:
-        failed = UnfitParameters if job.params and _is_about_values(error) else QueryFailed
-        raise reading.failure or failed(f"{type(error).__name__}: {error}") from None
+        raise reading.failure or QueryFailed(f"{type(error).__name__}: {error}") from None
 
 
 @contextmanager
@@ -138,10 +138,47 @@ def _answered(connection: duckdb.DuckDBPyConnection, job: Job, reading: Reading)
     return {"types": types, "rows": rows}
 
 
-def _is_about_values(error: duckdb.Error) -> bool:
-    kinds = (duckdb.InvalidInputException, duckdb.OutOfRangeException, duckdb.ConversionException)
-    # Of the same kind as a column that isn't there, and told apart by its words alone.
-    return isinstance(error, kinds) or "LIMIT/OFFSET cannot be negative" in str(error)
+def _failure(connection: duckdb.DuckDBPyConnection, job: Job, error: Exception, stop: Stop) -> SternaError:
+    """Return what the engine's error is; of one in later rows Arrow hands on no more than its text, as an OSError."""
+    kind = str(error).partition(":")[0]
+    if kind == "INTERRUPT Error":
+        late = OutOfTime(f"the query ran for more than {job.seconds:g} s")
+        return QueryEnded("the query was stopped") if stop.is_set else late
+    if kind == "Out of Memory Error" or isinstance(error, duckdb.OutOfMemoryException):
+        return _too_little_memory(job)
+    if job.params and (kind in _ABOUT_VALUES or _is_sound(connection, job)):
+        return UnfitParameters(_words(error, job))
+    return QueryFailed(_words(error, job))
+
+
+def _is_sound(connection: duckdb.DuckDBPyConnection, job: Job) -> bool:
+    """Tell whether the engine takes the query while it doesn't know the values: then it refuses these alone."""
+    try:
+        connection.execute(f"PREPARE sterna_sound AS {job.sql}")
+    except duckdb.Error:
+        return False
+    return True
+
+
+def _words(error: Exception, job: Job) -> str:
+    """Return the engine's words without what a client sent: they go to a log."""
+    kind, first = type(error).__name__, str(error).partition("\n")[0]
+    said, sent = first, [(name, text) for name, (of, text) in job.params.items() if of == "string"]
+    for name, text in sent:
+        if len(text) >= _FRAGMENT:
+            said = said.replace(text, f"${name}")
+    # The rest of a pattern from where it is wrong, for example, or all of it in capital letters.
+    if any(part in said.lower() for _, text in sent for part in _fragments(text.lower())):
+        return f"{kind}: {first.partition(':')[0]}, and more that repeats what was sent"
+    return f"{kind}: {said}"
+
+
+def _fragments(text: str) -> Iterator[str]:
+    return (text[at : at + _FRAGMENT] for at in range(len(text) - _FRAGMENT + 1))
+
+
+def _too_little_memory(job: Job) -> QueryFailed:
+    return QueryFailed(f"the query needs more than {job.memory} bytes of memory")
 
 
 def _rows(batches: Any, names: list[str], job: Job, reading: Reading) -> Iterator[dict[str, Any]]:
@@ -152,11 +189,19 @@ def _rows(batches: Any, names: list[str], job: Job, reading: Reading) -> Iterato
             # As JSON no value is less than a quarter of what it is here: so a huge one is known before it is written.
             if count == job.rows or batch.slice(at, 1).nbytes > 4 * job.bytes:
                 raise _too_large(job)
-            row = {name: json_value(batch.column(index)[at]) for index, name in enumerate(names)}
+            row = {name: _told(batch.column(index)[at], job) for index, name in enumerate(names)}
             count, size = count + 1, size + len(json.dumps(row)) + 2
             if size > job.bytes:
                 raise _too_large(job)
             yield row
+
+
+def _told(value: Any, job: Job) -> Any:
+    try:
+        return json_value(value)
+    except (QueryFailed, ValueError, OverflowError) as error:  # a time beyond the calendar, for example
+        failed = UnfitParameters if job.params else QueryFailed
+        raise failed(f"a value of the answer can't be told: {type(error).__name__}") from None
 
 
 def _too_large(job: Job) -> AnswerTooLarge:

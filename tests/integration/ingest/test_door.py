@@ -25,6 +25,7 @@ from sterna.embedded.access import new_access
 from sterna.embedded.postgres import Database, Postgres
 from tests.support.ingest import Door
 from tests.support.ingest_gateway import Served, services_of, serving
+from tests.support.odd_requests import MARK, Odd, odd_requests
 from tests.support.stores import Stores, rclone_stores
 
 TABLE = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
@@ -186,6 +187,21 @@ def test_a_channel_knows_its_last_offset(door: Served) -> None:
 def test_nobody_leaves_his_tenant(door: Served, roles: tuple[str, ...], table: str, status: int) -> None:
     answer = door.post(roles=roles, table=table)
     assert (answer.status_code, bool(answer.json()["error"])) == (status, True)
+
+
+def test_every_path_takes_whatever_stands_in_its_parameters(door: Served) -> None:
+    """As `tests/unit/gateway/test_odd_requests.py` does for the other rooms: never a 500, and no log has such a text."""
+    schema = door.client.get("/openapi.json").json()
+    assert {"/v1/tables/{table}/rows", "/v1/batches", "/v1/drops/{id}"} <= schema["paths"].keys()
+    fixed = {"table": "acme.odd", "id": "0" * 32, "channel": "eu.acme.odd", "Content-Type": "application/jsonl"}
+    failed: list[tuple[int, Odd]] = []
+    for odd in odd_requests(schema, fixed, {}):
+        given = {name: value.encode() for name, value in odd.headers.items()}
+        headers = {**door.bearer(), "Content-Type": "application/jsonl", **given}
+        body = b'{"a": 1}\n' if odd.method == "POST" else None
+        status = door.client.request(odd.method, odd.address, headers=headers, content=body).status_code
+        failed += [(status, odd)] if status >= 500 else []
+    assert failed == [] and MARK not in door.log.read_text()
 
 
 def test_what_others_sent_is_not_told(door: Served) -> None:

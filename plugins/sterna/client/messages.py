@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+_DROPPED = "sterna.table.dropped"
+
 
 @dataclass(frozen=True)
 class TableEvent:
@@ -17,7 +19,7 @@ class TableEvent:
         id: names the event; a cursor, too.
         type: `sterna.table.updated`, `.dropped`, `.held` or `.released`.
         table: its name.
-        new_snapshot_id: the snapshot that is shown now; None: none is.
+        new_snapshot_id: the snapshot that is shown now; None: none is, as after a drop.
         previous_snapshot_id: the one that was shown before, or None.
         operations: what was done between the two, each kind once; None where nobody knows.
         time: when the region's replica got it.
@@ -90,7 +92,8 @@ def parse_event(text: str) -> TableEvent:
             id=str(whole["id"]),
             type=str(whole["type"]),
             table=str(data["table_identifier"]),
-            new_snapshot_id=data["new_snapshot_id"],
+            # Of what is gone a gateway names the last one, and one of 2026 named none.
+            new_snapshot_id=None if whole["type"] == _DROPPED else data["new_snapshot_id"],
             previous_snapshot_id=data.get("previous_snapshot_id"),
             operations=None if operations is None else tuple(operations),
             time=datetime.fromisoformat(whole["time"]),

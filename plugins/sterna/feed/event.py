@@ -109,7 +109,8 @@ def _event(commit: Commit, said: _Said, index: int, number: int, region: str, br
     id, moment = f"{commit.hash}-{index}", commit.commit_time.astimezone(UTC)
     body: dict[str, Any] = {
         "table_identifier": said.table,
-        "new_snapshot_id": said.change.current,
+        # Of what is gone the last one: clients expect a number here.
+        "new_snapshot_id": said.change.previous if said.type == DROPPED else said.change.current,
         "event_timestamp_utc": int(moment.timestamp()),
         "version": BODY_VERSION,
         "region": region,
@@ -122,6 +123,8 @@ def _event(commit: Commit, said: _Said, index: int, number: int, region: str, br
         body["operations"] = list(said.change.operations)
     if said.type == HELD:
         body["reason"] = said.kind
+    if said.type == DROPPED:
+        body["change"] = "dropped"
     envelope: dict[str, Any] = {
         "specversion": "1.0",
         "id": id,

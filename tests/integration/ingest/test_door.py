@@ -190,7 +190,7 @@ def test_nobody_leaves_his_tenant(door: Served, roles: tuple[str, ...], table: s
 
 
 def test_every_path_takes_whatever_stands_in_its_parameters(door: Served) -> None:
-    """As `tests/unit/gateway/test_odd_requests.py` does for the other rooms: never a 500, and no log has such a text."""
+    """As `tests/unit/gateway/test_odd_requests.py` does for the other rooms: never a 500, no such text in a log."""
     schema = door.client.get("/openapi.json").json()
     assert {"/v1/tables/{table}/rows", "/v1/batches", "/v1/drops/{id}"} <= schema["paths"].keys()
     fixed = {"table": "acme.odd", "id": "0" * 32, "channel": "eu.acme.odd", "Content-Type": "application/jsonl"}

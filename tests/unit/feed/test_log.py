@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from sterna.catalog.commit_once import NOTHING
 from sterna.catalog.model import Put
+from sterna.edges.brokers.message import Message
 from sterna.errors import StoreUnreachable
 from sterna.feed.event import DROPPED, HELD, RELEASED, UPDATED
 from sterna.feed.log import EventLog
@@ -112,9 +114,43 @@ def test_drops_holds_and_releases_are_told_once(world: World) -> None:
     assert held["data"]["reason"] == "SourceGone"
     # The double's catalog names snapshot 1 for every table: what stays is what the catalog shows.
     assert held["data"]["new_snapshot_id"] == held["data"]["previous_snapshot_id"] == 1
-    assert drop["data"]["new_snapshot_id"] is None and "snapshotid" not in drop
-    assert dropped and drop["data"]["previous_snapshot_id"] == 1
-    assert "reason" not in released["data"]
+    assert drop["data"]["new_snapshot_id"] == drop["data"]["previous_snapshot_id"] == 1 and "snapshotid" not in drop
+    assert dropped and drop["data"]["change"] == "dropped"
+    assert "reason" not in released["data"] and not any("change" in each["data"] for each in (held, released))
+
+
+@dataclass(frozen=True)
+class Notification:
+    """What the client of the source document decodes; like its language's, this decoder takes no null for a number."""
+
+    table_identifier: str
+    new_snapshot_id: int
+    event_timestamp_utc: int
+
+    @classmethod
+    def decoded(cls, body: bytes) -> Notification:
+        """Raise where a field is missing, or of another type."""
+        given = json.loads(body)
+        found = {each.name: given[each.name] for each in fields(cls)}
+        for name, value in found.items():
+            wanted = str if name == "table_identifier" else int
+            if type(value) is not wanted or (wanted is int and not -(2**63) <= value < 2**63):
+                raise TypeError(f"{name}: {value!r}")
+        return cls(**found)
+
+
+def test_a_client_that_expects_a_number_is_told_of_each_change(world: World) -> None:
+    world.commit(a=world.write("a"), b=world.write("b"))
+    run(world)
+    world.commit(a=gone(world, "a"))
+    run(world)
+    world.commit(b=None)
+    run(world)
+    events = EventLog(world.context(), KEEP, 10).since(None, head(world)).told
+    sent = [Message(event.id, event.table, event.text) for each in events for event in each.events]
+    found = [Notification.decoded(each.binary()[1]) for each in sent]
+    assert [each.table_identifier for each in found] == ["ns.a", "ns.b", "ns.a", "ns.b"]
+    assert found[-1].new_snapshot_id == 1  # as the double's catalog names it
 
 
 def test_views_and_namespaces_are_no_tables(world: World) -> None:

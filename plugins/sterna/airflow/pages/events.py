@@ -14,7 +14,7 @@ from sterna.airflow.pages.shared import LookFailed, Looks
 from sterna.airflow.pages.source import Source
 from sterna.errors import SternaError, UsageError
 from sterna.feed.cursor import Cursor, parse_cursor
-from sterna.feed.event import Event
+from sterna.feed.event import DROPPED, Event
 from sterna.feed.log import EventLog
 from sterna.render.plain import plain
 
@@ -156,7 +156,7 @@ def shown_event(event: Event) -> dict[str, str]:
     """Return what a page shows of an event; the snapshot is text, since JavaScript's numbers can't hold it."""
     envelope = json.loads(event.text)
     body = envelope.get("data", {})
-    snapshot = body.get("new_snapshot_id")
+    snapshot = None if event.type == DROPPED else body.get("new_snapshot_id")
     return {
         "id": event.id,
         "type": event.type,

@@ -12,8 +12,8 @@ from sterna.changes.region import load, telling
 from sterna.changes.rows import NOT_A_KEY
 from sterna.edges.spark.staged_changes import columns_of, snapshots_of, whole
 from sterna.edges.spark.start import failures, summary
-from sterna.errors import Gap, NotAnAncestor, UnfitView
-from sterna.features.codec import refuse_types
+from sterna.errors import Gap, NotAnAncestor
+from sterna.features.fit import fit
 from sterna.features.frames import Frames
 from sterna.features.model import Column, State, digest_of
 from sterna.features.store import FeatureStore, Run
@@ -24,7 +24,6 @@ from sterna.services.features import Entity, Features, View
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FITS = {"int": ("int",), "long": ("int", "long"), "string": ("string",)}
 _PART = 5_000  # rows that are held here at once
 
 
@@ -152,25 +151,9 @@ def look(context: RegionContext, spark: SparkSession, features: Features, view: 
         return None
     names = (entity.column, *view.columns)
     found = columns_of(spark, loaded, line[0][0], names)
-    if missing := [name for name, each in zip(names, found, strict=True) if each is None]:
-        raise UnfitView(
-            f"view {view.name}: the table has no column {', '.join(missing)}: it was renamed, or dropped",
-            table=view.table,
-            hint="write its new name into the services file",
-        )
-    key, *columns = (Column(name, *each) for name, each in zip(names, found, strict=True) if each)
-    if key.type not in _FITS[entity.type]:
-        raise UnfitView(
-            f"view {view.name}: the key {key.name} is a {key.type}, and entity {entity.name} says {entity.type}",
-            table=view.table,
-        )
-    refuse_types(columns, view.table)
-    if view.event_time:
-        time = next(each for each in columns if each.name == view.event_time)
-        if not time.type.startswith("timestamp"):
-            raise UnfitView(f"view {view.name}: event_time {time.name} is no timestamp", table=view.table)
-    digest = digest_of(view, entity, columns, key, uuid)
-    return Subject(view, entity, loaded, tuple(line), key, tuple(columns), digest)
+    fits = fit(view, entity, {name: each for name, each in zip(names, found, strict=True) if each})
+    digest = digest_of(view, entity, fits.columns, fits.key, uuid)
+    return Subject(view, entity, loaded, tuple(line), fits.key, fits.columns, digest)
 
 
 def why_full(subject: Subject, state: State, store: FeatureStore) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -12,8 +12,10 @@ from typing import Any
 
 from sterna.catalog.model import ICEBERG_TABLE, Key, key_name, parse_key
 from sterna.edges.secrets import connection_environment
-from sterna.errors import NoSuchQuery, SnapshotGone
+from sterna.errors import NoSuchQuery, NotAKey, SnapshotGone
+from sterna.features.fit import fit
 from sterna.features.online import AsOf, SourceRows
+from sterna.iceberg.metadata.columns import Schemas, read_schemas
 from sterna.iceberg.metadata.model import Snapshot, TableMetadata
 from sterna.query.children import QueryChildren
 from sterna.query.from_spark import FromSpark
@@ -36,6 +38,8 @@ class _History:
     current: int | None
     line: tuple[tuple[int, int], ...]  # newest first, with times
     whole: bool  # nothing was before its oldest snapshot
+    schemas: Schemas
+    schema_ids: Mapping[int, int | None]  # of snapshots
 
     def at(self, moment: int) -> int | None:
         return next((id for id, time in self.line if time <= moment), None)
@@ -71,6 +75,8 @@ class ReplicaRows:
 
         Raises:
             NoSuchQuery: there is no such table here.
+        UnfitView: the table hasn't got the view's columns.
+        NotAKey: the view says `unique`, and one of the ids isn't.
             SnapshotGone: the snapshot, or that time's, isn't here any more.
             QueryError, CatalogError, StoreError, TableError: something can't be read.
         """
@@ -89,7 +95,10 @@ class ReplicaRows:
         entity = self._features.entity_of(view)
         # What was told before a column got its present name is asked for by that name.
         pinned_table = PinnedTable(key, metadata, snapshot, own_schema=snapshot == history.current)
+        fit(view, entity, history.schemas.at(history.schema_ids.get(snapshot) if pinned_table.own_schema else None))
         found = self._run(self._job(pinned_table, view, entity, ids))
+        if any(row.get("several") for row in found["rows"]):
+            raise NotAKey(f"view {view.name} says unique, and several rows have the same key", table=view.table)
         rows = {str(row["k"]): [row[f"c{at}"] for at in range(len(view.columns))] for row in found["rows"]}
         return SourceRows(snapshot, times.get(snapshot, 0), rows, _before(history, snapshot))
 
@@ -107,12 +116,15 @@ class ReplicaRows:
 
         found = self._known.get(uri)
         if found is None:  # others of the pool may drop it meanwhile, and what was found stays
-            metadata = read_table_metadata(self._context.objects.read(uri), uri)
+            data = self._context.objects.read(uri)
+            metadata = read_table_metadata(data, uri)
             known = {each.snapshot_id: each for each in metadata.snapshots}
             line = current_line(metadata)
             whole = not line or _begins(metadata, known[line[-1]])
             times = tuple((id, known[id].timestamp_ms) for id in line)
-            found = self._known[uri] = _History(metadata.current_snapshot_id, times, whole)
+            ids = {each.snapshot_id: each.schema_id for each in metadata.snapshots}
+            schemas = read_schemas(data, uri)
+            found = self._known[uri] = _History(metadata.current_snapshot_id, times, whole, schemas, ids)
             while len(self._known) > _KEPT:
                 self._known.popitem(last=False)
         return found
@@ -165,7 +177,8 @@ def _sql(view: View, entity: Entity, table: Key, count: int) -> str:
     newest = (view.event_time, *view.columns) if view.event_time else ()
     order = ", ".join(f"{_quoted(each)} DESC NULLS LAST" for each in newest) or "1"
     turn = f"row_number() OVER (PARTITION BY {key} ORDER BY {order})"
-    return f"SELECT {key} AS k{columns} FROM {name} WHERE {key} IN ({ids}) QUALIFY {turn} = 1"  # noqa: S608
+    several = f", count(*) OVER (PARTITION BY {key}) > 1 AS several" if view.unique else ""
+    return f"SELECT {key} AS k{columns}{several} FROM {name} WHERE {key} IN ({ids}) QUALIFY {turn} = 1"  # noqa: S608
 
 
 def _quoted(name: str) -> str:

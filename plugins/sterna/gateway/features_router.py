@@ -8,7 +8,7 @@ import logging
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Request
@@ -208,6 +208,6 @@ def _as_of(given: str) -> AsOf | None:
     # `timestamp` can't tell of a time whose zone takes it out of the calendar.
     if moment is None or moment.tzinfo is None or not _FIRST_DAY < moment.replace(tzinfo=None) < _LAST_DAY:
         raise _refused(400, "as_of: expected a snapshot's id, or a time with an offset such as 2026-01-31T12:00:00Z")
-    if moment.timestamp() > time.time():
-        raise _refused(400, "as_of: that time has not come yet")
+    if moment > (now := datetime.now(UTC)):
+        raise _refused(400, f"as_of: that time is still to come: here it is {now.isoformat(timespec='seconds')[:19]}Z")
     return AsOf(moment=int(moment.timestamp() * 1000))

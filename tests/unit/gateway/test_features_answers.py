@@ -1,0 +1,89 @@
+"""What a gateway says of features, over a replica whose rows stand here.
+
+Of this kind is all that a client can't tell apart, or can't ask for: an id that a path cuts, a past that isn't over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from sterna.features.online import AsOf, SourceRows
+from sterna.gateway.features_source import ReplicaRows
+from sterna.services.features import View
+from sterna.services.load import parse_services
+from tests.support.gateway import Branch, Running, gateway
+
+NOW = datetime.now(UTC)
+FEATURES = {
+    "entities": [{"name": "page", "key": {"path": "string"}}, {"name": "user", "key": {"user_id": "long"}}],
+    "views": [
+        {"name": "page", "entity": "page", "table": "ns.a", "features": ["hits", "title"], "unique": True},
+        {
+            "name": "seen",
+            "entity": "page",
+            "table": "ns.a",
+            "features": ["score"],
+            "event_time": "at",
+            "max_age": "1h",
+        },
+        {"name": "user", "entity": "user", "table": "ns.a", "features": ["age"], "unique": True},
+    ],
+    "services": [{"name": "all", "features": ["page.hits", "seen.score", "page.title"]}],
+}
+IDS = ["a", "/a/b", "a/b/", "a//b", "é/1?x=1&y#z%2F", "/"]
+
+
+def at(hours: float) -> str:
+    return (NOW - timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+ROWS: dict[str, dict[str, list[Any]]] = {
+    "page": {**{id: [number, id] for number, id in enumerate(IDS)}, "bare": [None, None], "old": [7, "o"]},
+    "seen": {"a": [0.5, at(0.5)], "bare": [None, at(0.1)], "old": [1.5, at(3)], "/": [2.5, None]},
+    "user": {"1": [30]},
+}
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    def read(rows: ReplicaRows, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
+        return SourceRows(7, 1, {id: ROWS[view.name][id] for id in ids if id in ROWS[view.name]})
+
+    branch = Branch(tmp_path_factory.mktemp("features"))
+    branch.update("a")
+    services = parse_services(json.dumps({"version": 1, "features": FEATURES}), "s.yaml")
+    with pytest.MonkeyPatch.context() as patch, gateway(branch, services, only=["features"]) as running:
+        patch.setattr(ReplicaRows, "_read", read)
+        yield running
+
+
+def asked(told: Running, status: int = 200, **body: Any) -> dict[str, Any]:
+    answer = httpx.post(f"{told.url}/v1/features", json=body)
+    assert answer.status_code == status, answer.text
+    return dict(answer.json())
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_an_id_may_have_any_letters(told: Running, id: str) -> None:
+    answer = httpx.get(f"{told.url}/features/page/{quote(id, safe='')}")
+    assert answer.json() == {"path": id, "hits": IDS.index(id), "title": id}
+    (row,) = asked(told, service="all", entities=[{"path": id}])["rows"]
+    assert row["page.title"] == id
+
+
+def test_a_time_that_is_still_to_come_has_no_answer_that_stays(told: Running) -> None:
+    soon = quote((NOW + timedelta(hours=1)).isoformat())
+    for answer in (
+        httpx.get(f"{told.url}/features/page/a?as_of={soon}"),
+        httpx.post(f"{told.url}/v1/features?as_of={soon}", json={"service": "all", "entities": [{"path": "a"}]}),
+    ):
+        assert answer.status_code == 400
+        assert answer.json()["detail"].startswith("as_of: that time is still to come: here it is 2")
+    assert httpx.get(f"{told.url}/features/page/a?as_of={quote(NOW.isoformat())}").status_code == 200

@@ -11,8 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
+import pytest
 
-from sterna.errors import ObjectMissing, StoreUnreachable
+from sterna.errors import NotAKey, ObjectMissing, StoreUnreachable, UnfitView
 from sterna.features.verify import verify
 from sterna.gateway.gateway import ServeOptions
 from sterna.gateway.server import GatewayServer, make_server
@@ -245,3 +246,38 @@ def test_verify_finds_what_differs(shop: Shop) -> None:
     assert set(found.examples) == {"9: missing", "7: different", "1000: only in the store"}
     assert shop.fill("user", rebuild=True).how == "full"
     assert compared().good
+
+
+def test_what_is_not_materialized_is_not_told_from_the_replica_either(shop: Shop) -> None:
+    """A table that a view doesn't fit has no row that could be told: one of several, or one ordered by a text.
+
+    Of this kind is each rule of one way in that the other doesn't have: types, columns, keys and times.
+    """
+    sql, name = shop.world.sql, shop.features.by_name["user"].table.partition(".")[0]
+    sql(
+        f"CREATE TABLE main_us.{name}.odd (user_id BIGINT, code STRING, small INT, at STRING, then TIMESTAMP, "
+        "tags ARRAY<STRUCT<a: INT>>) USING iceberg"
+    )
+    sql(
+        f"INSERT INTO main_us.{name}.odd VALUES (1, 'a', 1, '9', now(), NULL), (1, 'a', 2, '10', now(), NULL), "
+        "(2, 'b', 3, '1', now(), NULL)"
+    )
+    shop.world.sync()
+    shop.section["services"] = []
+    odd = {"table": f"{name}.odd", "features": ["small"], "unique": True, "event_time": None, "reproduce": None}
+    refused: dict[str, tuple[dict[str, Any], int]] = {
+        "two rows of a key": ({}, 1),
+        "a time that is text": ({"unique": False, "event_time": "at"}, 2),
+        "a type that no feature has": ({"features": ["small", "tags"]}, 2),
+        "no such column": ({"features": ["small", "missing"]}, 2),
+    }
+    for why, (changes, id) in refused.items():
+        changed = shop.changed("user", **{**odd, **changes})
+        with pytest.raises((NotAKey, UnfitView)):
+            changed.fill("user")
+        with gateway(changed) as (client, _):
+            for query in ("", f"?as_of={datetime.now(UTC).isoformat().replace('+00:00', 'Z')}"):
+                answer = client.get(f"/features/user/{id}{query}")
+                assert answer.status_code == 500, (why, answer.text)
+    with gateway(shop.changed("user", **odd)) as (client, _):
+        assert told(client, "/features/user/2")[0] == {"user_id": "2", "small": 3}

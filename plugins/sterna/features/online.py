@@ -88,21 +88,39 @@ class FeatureCounts:
     source: int = 0
 
 
+class Status(StrEnum):
+    """What there is of a value."""
+
+    PRESENT = "present"
+    NULL = "null"
+    NOT_FOUND = "not_found"
+    TOO_OLD = "too_old"
+
+
 @dataclass(frozen=True)
 class Told:
     """An answer for some ids of one view.
 
     Args:
-        rows: by id, the values by column; None where there is no row.
+        rows: by id, the values by column; None where there is no row, or one that is too old.
         snapshot: the oldest snapshot that it stands for; None: none.
         at: that one's commit time, in milliseconds since 1970.
         how: where it comes from.
+        times: by id, the event time of each row that there is, too old ones included; None: the row says none.
     """
 
     rows: Mapping[str, Mapping[str, Any] | None]
     snapshot: int | None
     at: int
     how: How
+    times: Mapping[str, str | None] = field(default_factory=dict)
+
+    def status(self, id: str, column: str) -> Status:
+        """Return what there is of a value."""
+        row = self.rows[id]
+        if row is None:
+            return Status.TOO_OLD if id in self.times else Status.NOT_FOUND
+        return Status.NULL if row[column] is None else Status.PRESENT
 
 
 class OnlineStore:
@@ -296,11 +314,14 @@ class FeatureReader:
         now: int,
     ) -> Told:
         made: dict[str, Mapping[str, Any] | None] = {}
+        times: dict[str, str | None] = {}
         for id, row in rows.items():
             named = None if row is None else dict(zip(view.columns, row, strict=True))
+            if named is not None:
+                times[id] = named[view.event_time] if view.event_time else None
             fresh = named is not None and not too_old(named, view, now)
             made[id] = {name: named[name] for name in view.features} if named is not None and fresh else None
-        return Told(made, *stands, how)
+        return Told(made, *stands, how, times)
 
 
 async def tried(once: Callable[[], Awaitable[_T]], pause: float, tries: int = _TRIES) -> _T:

@@ -60,10 +60,24 @@ _MANY = {
         "rows": {"type": "array", "items": _FLAT},
         "found": {"type": "array", "items": {"type": "boolean"}},
         "snapshots": {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
+        "statuses": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": {"enum": ["present", "null", "not_found", "too_old"]},
+            },
+        },
+        "event_timestamps": {
+            "type": "array",
+            "items": {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
+        },
     },
 }
 ASKED: Any = {
-    "two users": {"value": {"service": "pricing", "entities": [{"user_id": 123}, {"user_id": "9007199254740993"}]}}
+    "two users": {"value": {"service": "pricing", "entities": [{"user_id": 123}, {"user_id": "9007199254740993"}]}},
+    "a list of features, with statuses": {
+        "value": {"features": ["user.age", "user.city"], "entities": [{"user_id": 123}], "statuses": True}
+    },
 }
 MANY: dict[int | str, dict[str, Any]] = {
     200: _good(

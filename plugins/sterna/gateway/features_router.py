@@ -24,10 +24,11 @@ from sterna.gateway.logs import FIELDS
 from sterna.gateway.plain_route import admitting
 from sterna.gateway.replies import RefusedRequest
 from sterna.gateway.tokens import Reader
-from sterna.services.features import Entity, FeatureService, View
+from sterna.services.features import Entity, View
 
 _LOG = logging.getLogger("sterna.features")
 _MOST = 1_000
+_MOST_FEATURES = 200
 FEATURE_HEADERS = ("X-Sterna-Cache", "X-Sterna-Snapshot", "X-Sterna-Age")
 """Headers of answers, which pages may read, too."""
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False)
@@ -85,10 +86,13 @@ class FeaturesRouter:
         asked: Annotated[dict[str, Any], Body(openapi_examples=examples.ASKED)],
         as_of: _AsOf = "",
     ) -> Response:
-        """Tell a service's features of many entities. An entity without a row has nulls."""
+        """Tell features of many entities: a service's, or a list of them. An entity without a row has nulls.
+
+        With `"statuses": true` the answer has, for each row, `statuses` and `event_timestamps` of its values, by the
+        same names.
+        """
         roles = self._roles(request, {"as_of"})
-        service, past = self._service(asked), _as_of(as_of)
-        columns = [tuple(name.split(".", 1)) for name in service.features]
+        columns, past = self._columns(asked), _as_of(as_of)
         views = [self._view(name, roles) for name in dict.fromkeys(view for view, _ in columns)]
         entity = self._room.features.entity_of(views[0])
         ids = _ids(entity, asked.get("entities"))
@@ -105,7 +109,8 @@ class FeaturesRouter:
         ]
         snapshots = {name: None if each.snapshot is None else str(each.snapshot) for name, each in by_view.items()}
         found = [any(each.rows[id] is not None for each in told) for id in ids]
-        return _answer({"rows": rows, "found": found, "snapshots": snapshots}, _headers(told))
+        more = _statuses(columns, by_view, ids) if asked.get("statuses") else {}
+        return _answer({"rows": rows, "found": found, "snapshots": snapshots, **more}, _headers(told))
 
     async def _admit(self, request: Request) -> None:
         request.scope["state"]["reader"] = await self._gateway.reader(request)
@@ -128,13 +133,37 @@ class FeaturesRouter:
             raise _refused(403, "a rule keeps the table of this view from you")
         return view
 
-    def _service(self, asked: Mapping[str, Any]) -> FeatureService:
-        if unknown := set(asked) - {"service", "entities"}:
-            raise _refused(400, f"expected service and entities, and nothing else: {len(unknown)} more")
+    def _columns(self, asked: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Return the views and columns that are asked for, of one entity."""
+        if unknown := set(asked) - {"service", "features", "entities", "statuses"}:
+            known = "expected service or features, entities and statuses"
+            raise _refused(400, f"{known}, and nothing else: {len(unknown)} more")
+        if not isinstance(asked.get("statuses", False), bool):
+            raise _refused(400, "statuses: expected true or false")
+        if "features" in asked:
+            if "service" in asked:
+                raise _refused(400, "expected one of service and features")
+            return self._listed(asked["features"])
         found = [each for each in self._room.features.services if each.name == asked.get("service")]
         if not found:
             raise _refused(404, "There is no such service.")
-        return found[0]
+        return [_split(name) for name in found[0].features]
+
+    def _listed(self, given: Any) -> list[tuple[str, str]]:
+        if (
+            not isinstance(given, list)
+            or not 1 <= len(given) <= _MOST_FEATURES
+            or len(set(map(str, given))) < len(given)
+        ):
+            raise _refused(400, f"features: expected a list of 1 to {_MOST_FEATURES} different ones, such as user.age")
+        views = self._room.features.by_name
+        columns = [_split(name) if isinstance(name, str) else ("", "") for name in given]
+        for view, column in columns:
+            if view not in views or column not in views[view].features or not self._room.is_here(views[view]):
+                raise _refused(404, "There is no such feature.")
+        if len({views[view].entity for view, _ in columns}) > 1:
+            raise _refused(400, "features: expected those of one entity")
+        return columns
 
     async def _told(self, request: Request, view: View, ids: Sequence[str], as_of: AsOf | None) -> Told:
         number = request.scope["state"]["request_id"]
@@ -157,6 +186,19 @@ class FeaturesRouter:
         if told is None:
             raise _refused(404, "There is no such view.")
         return told
+
+
+def _split(name: str) -> tuple[str, str]:
+    view, _, column = name.partition(".")
+    return view, column
+
+
+def _statuses(columns: Sequence[tuple[str, str]], told: Mapping[str, Told], ids: Sequence[str]) -> dict[str, Any]:
+    """Return what there is of each value of each row, and since when it is true."""
+    return {
+        "statuses": [{f"{view}.{column}": told[view].status(id, column) for view, column in columns} for id in ids],
+        "event_timestamps": [{f"{view}.{column}": told[view].times.get(id) for view, column in columns} for id in ids],
+    }
 
 
 def _refused(status: int, detail: str, headers: Mapping[str, str] | None = None) -> RefusedRequest:

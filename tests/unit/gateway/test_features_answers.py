@@ -87,3 +87,47 @@ def test_a_time_that_is_still_to_come_has_no_answer_that_stays(told: Running) ->
         assert answer.status_code == 400
         assert answer.json()["detail"].startswith("as_of: that time is still to come: here it is 2")
     assert httpx.get(f"{told.url}/features/page/a?as_of={quote(NOW.isoformat())}").status_code == 200
+
+
+def test_a_null_tells_why_and_since_when(told: Running) -> None:
+    ids = ["a", "bare", "old", "/", "none"]
+    answer = asked(told, service="all", entities=[{"path": id} for id in ids], statuses=True)
+    names = ("page.hits", "seen.score", "page.title")
+    expected = {
+        "a": ("present", "present", "present"),
+        "bare": ("null", "null", "null"),
+        "old": ("present", "too_old", "present"),
+        "/": ("present", "too_old", "present"),
+        "none": ("not_found", "not_found", "not_found"),
+    }
+    assert answer["statuses"] == [dict(zip(names, expected[id], strict=True)) for id in ids]
+    times = {"a": at(0.5), "bare": at(0.1), "old": at(3), "/": None, "none": None}
+    assert [each["seen.score"] for each in answer["event_timestamps"]] == [times[id] for id in ids]
+    assert {each["page.hits"] for each in answer["event_timestamps"]} == {None}, "the view has no event time"
+    for row, statuses in zip(answer["rows"], answer["statuses"], strict=True):
+        assert all((row[name] is not None) == (statuses[name] == "present") for name in names)
+    plain = asked(told, service="all", entities=[{"path": id} for id in ids])
+    assert plain == {name: answer[name] for name in ("rows", "found", "snapshots")}, "as it was before"
+
+
+def test_features_are_asked_for_without_a_service(told: Running) -> None:
+    answer = asked(told, features=["seen.score", "page.hits"], entities=[{"path": "a"}])
+    assert answer["rows"] == [{"path": "a", "seen.score": 0.5, "page.hits": 0}]
+    entities = [{"path": "a"}]
+    for status, said, body in (
+        (400, "expected one of", {"features": ["page.hits"], "service": "all"}),
+        (400, "features: expected a list", {"features": []}),
+        (400, "features: expected a list", {"features": "page.hits"}),
+        (400, "features: expected a list", {"features": ["page.hits", "page.hits"]}),
+        (400, "features: expected a list", {"features": ["page.hits"] * 201}),
+        (400, "features: expected those of one entity", {"features": ["page.hits", "user.age"]}),
+        (400, "statuses: expected", {"features": ["page.hits"], "statuses": "yes"}),
+        (400, "expected service or features", {"features": ["page.hits"], "x": 1}),
+        (404, "There is no such feature.", {"features": ["page.hits", "page.at"]}),
+        (404, "There is no such feature.", {"features": ["seen.at"]}),
+        (404, "There is no such feature.", {"features": [7]}),
+        (404, "There is no such feature.", {"features": [["page.hits"]]}),
+        (404, "There is no such feature.", {"features": ["page"]}),
+        (404, "There is no such service.", {}),
+    ):
+        assert asked(told, status, **body, entities=entities)["detail"].startswith(said), body

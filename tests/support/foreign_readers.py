@@ -1,0 +1,65 @@
+"""Engines that nobody here wrote and that Python has in wheels: each reads a table from its metadata.json alone."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.table import StaticTable
+
+Store = Mapping[str, str]
+"""PyIceberg's properties of an S3 endpoint."""
+
+Rows = list[list[Any]]
+
+
+def _pyiceberg(location: str, store: Store) -> pa.Table:
+    return StaticTable.from_metadata(location, dict(store)).scan().to_arrow()
+
+
+def _datafusion(location: str, store: Store) -> pa.Table:
+    """DataFusion over iceberg-rust, which pyiceberg-core is."""
+    from datafusion import SessionContext
+    from pyiceberg_core.datafusion import IcebergDataFusionTable
+
+    context = SessionContext()
+    table = IcebergDataFusionTable(
+        identifier=["ns", "t"],
+        metadata_location=location,
+        file_io_properties={**store, "s3.path-style-access": "true"},
+    )
+    context.register_table("t", table)
+    return context.sql("SELECT * FROM t").to_arrow_table()
+
+
+def _polars(location: str, store: Store) -> pa.Table:
+    """Polars' own reader: by default it asks PyIceberg for what it can't read."""
+    import polars
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what is experimental, and that PyIceberg plans the scan
+        scan = polars.scan_iceberg(location, storage_options=dict(store), reader_override="native")
+        return scan.collect().to_arrow()
+
+
+READERS: Mapping[str, Callable[[str, Store], pa.Table]] = {
+    "pyiceberg": _pyiceberg,
+    "datafusion": _datafusion,
+    "polars": _polars,
+}
+
+
+def rows_of(table: pa.Table) -> Rows:
+    """Return rows in the order of their first column, values as JSON has them: numbers, or text.
+
+    Args:
+        table: what a reader returned.
+    """
+    rows = [[_json(value) for value in row.values()] for row in table.to_pylist()]
+    return sorted(rows, key=lambda row: row[0])
+
+
+def _json(value: Any) -> Any:
+    return value if value is None or isinstance(value, int) else str(value)

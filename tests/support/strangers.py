@@ -1,0 +1,141 @@
+"""The tables in tests/data/strangers/tables, which other writers wrote, and a place from which readers read them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+
+from sterna.embedded.process import LOOPBACK, free_port, start_process, wait_until_ready
+
+FOLDER = Path(__file__).parents[1] / "data" / "strangers" / "tables"
+BUCKET = "us-lake"
+PREFIX = "strangers"
+_KEYS = {"aws_access_key_id": "reader", "aws_secret_access_key": "of-strangers"}
+_REGION = "us-east-1"
+_START_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A table of another writer's.
+
+    Args:
+        name: its folder.
+        rows: what its current snapshot has, as its writer's script says: numbers, or text.
+    """
+
+    name: str
+    rows: list[list[Any]]
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """Its files by their keys in the bucket that its metadata names."""
+        folder = FOLDER / self.name
+        paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+        return {f"{PREFIX}/{self.name}/{path.relative_to(folder).as_posix()}": path for path in paths}
+
+    @property
+    def _newest(self) -> tuple[str, Path]:
+        found = [(key, path) for key, path in self.files.items() if path.name.endswith(".metadata.json")]
+        return max(found, key=lambda item: int(item[1].name.lstrip("v").split("-")[0].split(".")[0]))
+
+    @property
+    def location(self) -> str:
+        """The URI of its newest metadata.json."""
+        return f"s3://{BUCKET}/{self._newest[0]}"
+
+    def content(self) -> dict[str, Any]:
+        """Return what a catalog says of it."""
+        path = self._newest[1]
+        data = path.read_bytes()
+        document = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+        return {
+            "type": "ICEBERG_TABLE",
+            "metadataLocation": self.location,
+            "snapshotId": document["current-snapshot-id"],
+            "schemaId": document["current-schema-id"],
+            "specId": document["default-spec-id"],
+            "sortOrderId": document["default-sort-order-id"],
+        }
+
+
+def strangers() -> list[Stranger]:
+    """Return all of them, by name."""
+    rows = json.loads((FOLDER / "rows.json").read_text())
+    return [Stranger(name, rows[name]) for name in sorted(rows)]
+
+
+@dataclass(frozen=True)
+class ReadersStore:
+    """An S3 endpoint that answers each kind of range, as `rclone serve s3` does not.
+
+    Args:
+        endpoint: its address.
+        client: boto3's client of it.
+    """
+
+    endpoint: str
+    client: Any
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """PyIceberg's properties of it."""
+        return {
+            "s3.endpoint": self.endpoint,
+            "s3.access-key-id": _KEYS["aws_access_key_id"],
+            "s3.secret-access-key": _KEYS["aws_secret_access_key"],
+            "s3.region": _REGION,
+        }
+
+    def fill(self, bucket: str, folder: Path, prefix: str = "") -> None:
+        """Put a folder's files into a new bucket.
+
+        Args:
+            bucket: its name.
+            folder: the folder that is the bucket's root.
+            prefix: only what is below this folder in it.
+        """
+        self.client.create_bucket(Bucket=bucket)
+        for path in (folder / prefix).rglob("*"):
+            if path.is_file():
+                self.client.put_object(Bucket=bucket, Key=path.relative_to(folder).as_posix(), Body=path.read_bytes())
+
+    def remove(self, bucket: str) -> None:
+        """Remove a bucket and what is in it."""
+        for item in self.client.list_objects_v2(Bucket=bucket).get("Contents", []):
+            self.client.delete_object(Bucket=bucket, Key=item["Key"])
+        self.client.delete_bucket(Bucket=bucket)
+
+
+@contextmanager
+def readers_store(folder: Path) -> Iterator[ReadersStore]:
+    """Start an empty one, as a process of its own: engines block Python's threads while they ask.
+
+    Args:
+        folder: where its log is written.
+    """
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", LOOPBACK, "-p", str(port)]
+    process = start_process("moto", command, log=folder / "moto.log", env=dict(os.environ))
+    endpoint = f"http://{LOOPBACK}:{port}"
+    client = boto3.client("s3", endpoint_url=endpoint, region_name=_REGION, **_KEYS)
+
+    def answers() -> bool:
+        with socket.create_connection((LOOPBACK, port), timeout=5):
+            return True
+
+    try:
+        wait_until_ready(process, answers, timeout=_START_SECONDS)
+        yield ReadersStore(endpoint, client)
+    finally:
+        process.stop()

@@ -26,9 +26,9 @@ def consolidated_text(done: Consolidated) -> str:
 def worked_text(worked: Worked) -> str:
     """Return what a worker did as lines."""
     failed = f"{len(worked.failed)} given back" if worked.failed else ""
-    left = counts_text(worked.counts) if worked.counts is not None else ""
+    left = "what waits can't be told" if worked.counts is None else counts_text(worked.counts) or "nothing waits"
     what = ", ".join(part for part in (f"{len(worked.done)} batches settled", failed) if part)
-    lines = [f"{what}; {left or 'nothing waits'}" if worked.counts is not None else what]
+    lines = [f"{what}; {left}"]
     return "\n".join([*lines, *(f"  {id}: {reason}" for id, reason in worked.failed.items())])
 
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from sterna.errors import CatalogUnreachable
+from sterna.errors import CatalogUnreachable, DatabaseUnreachable
 from sterna.ingest import service
 from sterna.ingest.consolidate import Consolidated
+from sterna.ingest.counts import Counts
 from sterna.ingest.lost import EVERY, Looked, LostLook
 from sterna.ingest.model import State
 from sterna.ingest.worker import Worked
+from sterna.render.ingest_work import worked_text
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,36 @@ def test_a_worker_goes_on_at_another_primary(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(service, "count_states", lambda pool: {})
     region: Any = Region(iter(["us", "eu"]))
     ingest: Any = Named()
+    monkeypatch.setattr(service, "count_states", lambda pool: {("acme.t", "c"): Counts(delayed=1)})
     worked = service.work(region, ingest, print, said.append, 60.0)
+    assert worked.counts == Counts(delayed=1)
     assert said == ["at us", "eu is the primary by now: the worker goes on there", "at eu"]
     assert ([each.batch for each in worked.done], worked.failed, worked.moved) == (["b1", "b2"], {}, "")
+
+
+def test_what_waits_is_not_told_where_the_tracker_went_dark_and_once_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Played:
+        def __init__(self, *given: Any) -> None: ...
+
+        def run(self, seconds: float | None, *, once: bool) -> Worked:
+            return Worked((done(1),), {})
+
+    def dark(pool: Any) -> Any:
+        raise DatabaseUnreachable("dark")
+
+    @contextmanager
+    def open_shop(context: Region, ingest: Any) -> Iterator[str]:
+        yield ""
+
+    for name, value in (("open_shop", open_shop), ("Worker", Played), ("count_states", dark)):
+        monkeypatch.setattr(service, name, value)
+    region: Any = Region(iter(["us", "us"]))
+    ingest: Any = Named()
+    worked = service.work(region, ingest, print, print, 60.0)
+    assert worked.counts is None and len(worked.done) == 1
+    assert worked_text(worked) == "1 batches settled; what waits can't be told"
+    with pytest.raises(DatabaseUnreachable):
+        service.work(region, ingest, print, print, once=True)
 
 
 def test_a_look_finds_another_primary_and_waits_for_one_that_is_dark() -> None:

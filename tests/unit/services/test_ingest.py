@@ -119,7 +119,8 @@ def test_each_part_is_needed(missing: str) -> None:
 def test_the_document_has_each_setting_and_its_examples_are_read() -> None:
     folder = Path(__file__).parents[3] / "docs"
     document, overview = (folder / "ingest.md").read_text(), (folder / "services.md").read_text()
-    (example,) = re.findall(r"^   ```yaml\n(.*?)^   ```", document, re.DOTALL | re.MULTILINE)
+    (example,) = re.findall(r"sterna_services.yaml <<END\n(.*?)^   END", document, re.DOTALL | re.MULTILINE)
+    example = example.replace("$PGHOST:$PGPORT", "127.0.0.1:5432")  # as the shell does
     assert read(re.sub("^   ", "", example, flags=re.MULTILINE)).tenant_of("acme.events") == "acme"
     (short,) = re.findall(r"^```\n(ingest:.*?)^```", overview, re.DOTALL | re.MULTILINE)
     assert read(short).tables[0].max_bad == 100

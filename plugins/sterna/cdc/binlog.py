@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sterna.cdc.connector import mariadb_jars
-from sterna.cdc.database import Log
+from sterna.cdc.database import Log, collected
 from sterna.cdc.journal import Drop
 from sterna.cdc.layouts import history
 from sterna.cdc.verbatim_binlog import FOLLOWED, settings
@@ -79,7 +79,7 @@ class Binlog:
         self._server = Mysql(server, secrets)
         self._resync = f"sterna cdc resync {source.name}"
 
-    def tables(self) -> dict[str, tuple[str, ...]]:
+    def tables(self, unfit: dict[str, UnfitSource] | None = None) -> dict[str, tuple[str, ...]]:
         """Return the tables that the settings name, each with the columns of its key (`Database`)."""
         said = self._variables()
         _refuse_settings(self._source, str(self._server.server), said)
@@ -91,22 +91,20 @@ class Binlog:
                 f"{self._server.server} has none of the tables {', '.join(wanted)}, or shows none to this login",
                 hint="GRANT SELECT on them",
             )
+        result = {}
         for database, table, kind, engine, key, virtual, unread, commas in rows:
-            (made,) = self._server.rows(f"SHOW CREATE TABLE {_quoted(database)}.{_quoted(table)}")
-            _refuse_unfit(f"{database}.{table}", kind, engine, key, str(made[1]))
-            _refuse_columns(f"{database}.{table}", virtual, unread)
-            if commas and self._source.kind == "mysql":
-                name = commas.partition("\n")[0]
-                raise UnfitSource(
-                    f"column {name} is an enum with a comma in a value, which the engine tells otherwise in changes",
-                    table=f"{database}.{table}",
-                    hint="leave the table out",
-                )
+            name = f"{database}.{table}"
+            with collected(unfit, name):
+                (made,) = self._server.rows(f"SHOW CREATE TABLE {_quoted(database)}.{_quoted(table)}")
+                _refuse_unfit(name, kind, engine, key, str(made[1]))
+                _refuse_columns(name, virtual, unread)
+                _refuse_commas(name, commas if self._source.kind == "mysql" else "")
+                result[name] = tuple(key.split("\n"))
         self._refuse_filtered({row[0] for row in rows})
-        names = [row[1] for row in rows]
+        names = [name.partition(".")[2] for name in result]
         if twice := sorted({each for each in names if names.count(each) > 1}):
             raise UnfitSource(f"two databases have a table {twice[0]}, and both would go into {self._source.into}")
-        return {f"{row[0]}.{row[1]}": tuple(row[4].split("\n")) for row in rows}
+        return result
 
     def prepare(self, epoch: int, tables: Sequence[str]) -> None:
         """Do nothing: a reader needs nothing of its own there (`Database`)."""
@@ -121,6 +119,13 @@ class Binlog:
         there = {f"{row[0]}.{row[1]}" for row in self._server.rows(_TABLES)}
         if gone := sorted(set(tables) - there):
             raise NeedsResync("the table was dropped, or renamed, in the source", table=gone[0], hint=self._resync)
+
+    def refuse_unfit(self, tables: Sequence[str]) -> None:
+        """See that settings, rights and tables are still fit (`Database`)."""
+        unfit: dict[str, UnfitSource] = {}
+        self.tables(unfit)
+        if found := sorted(set(tables) & set(unfit)):
+            raise unfit[found[0]]
 
     def identities(
         self, tables: Mapping[str, Sequence[str]], before: Mapping[str, Any], doubtful: Mapping[str, int]
@@ -353,6 +358,16 @@ def _refuse_columns(table: str, virtual: str | None, unread: str | None) -> None
     if unread:
         name, _, kind = unread.split("\n")[0].rpartition(" ")
         raise UnfitSource(f"column {name} is of type {kind}, which isn't read", table=table, hint="leave the table out")
+
+
+def _refuse_commas(table: str, enums: str | None) -> None:
+    if enums:
+        name = enums.partition("\n")[0]
+        raise UnfitSource(
+            f"column {name} is an enum with a comma in a value, which the engine tells otherwise in changes",
+            table=table,
+            hint="leave the table out",
+        )
 
 
 def _place(name: str) -> int:

@@ -118,6 +118,7 @@ class Capture:
         stopped = last.stopped if last is not None else {}
         if last is not None and last.offset is not None and last.partition is not None:
             self._looked(stopped, stops, lambda tables: self.database.refuse_lost(last, list(tables)))
+            self._looked(stopped, stops, lambda tables: self.database.refuse_unfit(list(tables)))
             # What was returned for the drop stays the measure: rows that come now may be older than this look.
             now = self._looked(stopped, stops, lambda tables: self.database.identities(tables, last.identities, {}))
             self._identities = last.identities or now
@@ -183,7 +184,11 @@ class Capture:
         last = self.journal.last(newest) if epoch is not None else None
         if epoch is not None and last is not None and last.offset is not None:
             return epoch, last
-        tables = self.database.tables()
+        unfit: dict[str, UnfitSource] = {}
+        tables = self.database.tables(unfit)
+        for name, error in unfit.items():
+            if name in self.source.tables or not tables:  # a pattern may name others than were meant
+                raise error
         refuse_absent(self.source, tables)
         # Where the journal was lost, marks still speak of its epochs: their numbers must not come again.
         made = Epoch(max(newest if newest and epoch is None else newest + 1, self.marked(tables) + 1), tables)
@@ -247,6 +252,8 @@ class Capture:
             stops,
             lambda tables: self.database.identities(tables, self._identities, gatherer.doubtful),
         )
+        if gatherer.has_other_layouts:
+            self._looked(gatherer.stopped, stops, lambda tables: self.database.refuse_unfit(list(tables)))
         for name, error in stops.items():
             gatherer.stop(name, error)
         files = gatherer.cut()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,8 +29,11 @@ class Log:
 class Database(Protocol):
     """One source."""
 
-    def tables(self) -> dict[str, tuple[str, ...]]:
+    def tables(self, unfit: dict[str, UnfitSource] | None = None) -> dict[str, tuple[str, ...]]:
         """Return the tables that the settings name, each with the columns of its key.
+
+        Args:
+            unfit: is given those that can't be followed, by `schema.table`, which are left out then; None: one raises.
 
         Raises:
             UnfitSource: the server, or one of them, can't be followed.
@@ -52,6 +56,13 @@ class Database(Protocol):
 
         Raises:
             NeedsResync: one was dropped, or made anew.
+        """
+
+    def refuse_unfit(self, tables: Sequence[str]) -> None:
+        """See that tables can still be followed, at each start and where what they are like has changed.
+
+        Raises:
+            UnfitSource: the server, or one of them, can't be.
         """
 
     def identities(
@@ -117,6 +128,22 @@ class Database(Protocol):
 
     def close(self) -> None:
         """Close the connections."""
+
+
+@contextmanager
+def collected(unfit: dict[str, UnfitSource] | None, table: str) -> Iterator[None]:
+    """Take a table's error aside, where somebody asks for that.
+
+    Args:
+        unfit: is given the error by the table's name; None: it is raised.
+        table: its `schema.table`.
+    """
+    try:
+        yield
+    except UnfitSource as error:
+        if unfit is None:
+            raise
+        unfit[table] = error
 
 
 def refuse_absent(source: CdcSource, tables: Collection[str]) -> None:

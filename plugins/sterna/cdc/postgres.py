@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, LiteralString
 
-from sterna.cdc.database import Log
+from sterna.cdc.database import Log, collected
 from sterna.cdc.journal import Drop
 from sterna.cdc.texts import SETTINGS
 from sterna.cdc.verbatim import settings
@@ -110,8 +110,8 @@ class Postgres:
         self._pool = PostgresPool(database, secrets)
         self._resync = f"sterna cdc resync {source.name}"
 
-    def tables(self) -> dict[str, tuple[str, ...]]:
-        """Return the tables that the settings name, each with the columns of its key.
+    def tables(self, unfit: dict[str, UnfitSource] | None = None) -> dict[str, tuple[str, ...]]:
+        """Return the tables that the settings name, each with the columns of its key (`Database`).
 
         Raises:
             UnfitSource: the server, or one of them, can't be followed.
@@ -125,14 +125,18 @@ class Postgres:
         found = [row for row in rows if any(fnmatchcase(f"{row[0]}.{row[1]}", each) for each in self._source.tables)]
         if not found:
             raise UnfitSource(f"{self._pool.database} has none of the tables {', '.join(self._source.tables)}")
+        result = {}
         for row in found:
-            _refuse_row(row)
-            _refuse_unpublished(f"{row[0]}.{row[1]}", unlogged=row[14], owned=row[15])
-            _refuse_delimiters(f"{row[0]}.{row[1]}", row[16])
-        names = [table for _, table, *_ in found]
+            name = f"{row[0]}.{row[1]}"
+            with collected(unfit, name):
+                _refuse_row(row)
+                _refuse_unpublished(name, unlogged=row[14], owned=row[15])
+                _refuse_delimiters(name, row[16])
+                result[name] = tuple(row[4])
+        names = [name.partition(".")[2] for name in result]
         if twice := sorted({each for each in names if names.count(each) > 1}):
             raise UnfitSource(f"two schemas have a table {twice[0]}, and both would go into {self._source.into}")
-        return {f"{schema}.{table}": tuple(key) for schema, table, _, _, key, *_ in found}
+        return result
 
     def prepare(self, epoch: int, tables: Sequence[str]) -> None:
         """Make an epoch's publication, and take away what earlier epochs, or an earlier try, left.
@@ -175,6 +179,9 @@ class Postgres:
         self.slot(last.epoch)
         self.refuse_remade(last.epoch, tables)
         self.forget_others(last.epoch)
+
+    def refuse_unfit(self, tables: Sequence[str]) -> None:
+        """Do nothing: by what rows are known is looked at before each drop, and that with it (`Database`)."""
 
     def identities(
         self, tables: Mapping[str, Sequence[str]], before: Mapping[str, Any], doubtful: Mapping[str, int]

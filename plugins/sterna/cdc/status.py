@@ -53,6 +53,7 @@ class SourceStanding:
         alarm: which limit isn't kept, `log_alarm`, `purge_alarm` or `read_alarm`; "": none.
         tables: each of them.
         new: tables of the source that match the settings, and come with the next reading.
+        unfit: those that match and can't be followed, and why.
         problem: why it isn't followed; "": it is.
         exit_code: what a command ends with.
     """
@@ -67,6 +68,7 @@ class SourceStanding:
     alarm: str = ""
     tables: tuple[TableStanding, ...] = ()
     new: tuple[str, ...] = ()
+    unfit: tuple[tuple[str, str], ...] = ()
     problem: str = ""
     exit_code: int = 0
 
@@ -158,19 +160,23 @@ def _standing(followed: Followed) -> SourceStanding:
     told = SourceStanding(name, number, *done, read, tables=tables, exit_code=code)
     database = followed.database()
     try:
-        there = set(database.tables())
+        others: dict[str, UnfitSource] = {}
+        there = set(database.tables(others))
         new = tuple(sorted(there - set(epoch.tables))) if epoch is not None else ()
+        unfit = tuple(sorted((each, error.message) for each, error in others.items()))
         log = None
         if epoch is not None and last is not None and last.offset is not None:
             log = database.log(last)
             followed_on = {each: key for each, key in epoch.tables.items() if each not in last.stopped}
             database.refuse_remade(number, list(followed_on))
+            if lost := sorted(set(followed_on) & set(others)):
+                raise others[lost[0]]
             database.identities(followed_on, last.identities, {})
     except SternaError as error:
         return replace(told, problem=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
     finally:
         database.close()
-    told = replace(told, new=new)
+    told = replace(told, new=new, unfit=unfit)
     if log is not None:
         told = replace(told, kept=log.kept, left=None if log.left is None else int(log.left))
     try:

@@ -40,6 +40,7 @@ def status_text(found: Sequence[SourceStanding]) -> str:
         lines.append(f"{each.name}: {read}{kept}{_unread(each)}{alarm}")
         lines += [f"  {t.table} → {t.into}: {t.problem or _behind(t.behind, t.mark)}" for t in each.tables]
         lines += [f"  {table}: new; it comes with sterna cdc resync {each.name}" for table in each.new]
+        lines += [f"  {table}: can't be followed: {reason}" for table, reason in each.unfit]
         lines += [f"  {each.problem}"] if each.problem else []
     return joined(lines)
 

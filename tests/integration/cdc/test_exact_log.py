@@ -241,6 +241,7 @@ def walk(source: Source) -> None:
     types = {f"c{at}": type for at, type in enumerate(_VALUES)}
     columns = ", ".join(f"{column} {type}" for column, type in types.items())
     source.sql(f"CREATE TABLE kinds (id int PRIMARY KEY, n int, {columns})")
+    source.sql("CREATE TABLE keyless (n int)")  # the pattern names it, and the others are read without it
     insert(source, 0, values)
     assert wrong(source, "kinds", types, source.settle("kinds")) == ""
     insert(source, 100, values)

@@ -22,7 +22,7 @@ def unknown(source: Source, table: str) -> str:
 
 @BOTH
 def test_tables_go_on_beside_those_in_trouble(source: Source) -> None:
-    troubled = ("image", "stated", "worth", "gone")
+    troubled = ("image", "stated", "worth", "gone", "child")
     source.reading = source.reading_of("good", *troubled)
     source.reading.stops = tuple(f"{source.name}.{each}" for each in troubled)
     for each in ("good", *troubled, "other"):
@@ -31,6 +31,8 @@ def test_tables_go_on_beside_those_in_trouble(source: Source) -> None:
     before = dict(source.settle("good"))
     source.sql("INSERT INTO gone VALUES (2, 0, 'b', NULL)")
     source.sql("DROP TABLE gone")
+    source.sql("UPDATE child SET n = 1")
+    source.sql("ALTER TABLE child ADD FOREIGN KEY (n) REFERENCES good (id) ON DELETE CASCADE")
     # Of others: tables beside them, and another database.
     source.sql(f"CREATE DATABASE {source.name}_b")
     source.sql("SET SESSION sql_mode = 'ALLOW_INVALID_DATES,ANSI_QUOTES'")
@@ -66,6 +68,7 @@ def test_tables_go_on_beside_those_in_trouble(source: Source) -> None:
     assert "a value of column d has no place" in said["worth"]
     assert "the row is (id) = (2)" in said["worth"]
     assert "dropped" in said["gone"]
+    assert "a foreign key changes its rows" in said["child"]
     for each in ("image", "stated", "worth"):
         assert {id: row["v"] for id, row in rows[f"{source.name}.{each}"].items()} == {1: "a"}, each
     source.reading.restart()

@@ -32,7 +32,7 @@ class Asked:
 
     answers: bool
 
-    def tables(self) -> dict[str, tuple[str, ...]]:
+    def tables(self, unfit: Any = None) -> dict[str, tuple[str, ...]]:
         if not self.answers:
             raise DatabaseUnreachable("the source shop at db:1 does not answer")
         return {"public.a": ("id",), "public.b": ("id",)}

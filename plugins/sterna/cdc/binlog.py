@@ -31,10 +31,12 @@ SELECT t.TABLE_SCHEMA, t.TABLE_NAME, t.TABLE_TYPE, coalesce(t.ENGINE, ''),
     WHERE s.TABLE_SCHEMA = t.TABLE_SCHEMA AND s.TABLE_NAME = t.TABLE_NAME AND s.INDEX_NAME = 'PRIMARY'),
   (SELECT group_concat(c.COLUMN_NAME SEPARATOR '\\n') FROM information_schema.COLUMNS c
     WHERE c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME AND c.EXTRA LIKE 'VIRTUAL%'),
-  (SELECT group_concat(c.COLUMN_NAME, ' ', if(c.COLUMN_TYPE LIKE '%COMPRESSED*/', 'compressed', c.DATA_TYPE)
+  (SELECT group_concat(c.COLUMN_NAME, ' ', if(c.COLUMN_TYPE LIKE '%COMPRESSED*/', 'compressed',
+      if(c.COLUMN_TYPE LIKE '%mariadb-5.3%', concat(c.DATA_TYPE, '-of-mariadb-5.3'), c.DATA_TYPE))
       SEPARATOR '\\n') FROM information_schema.COLUMNS c
     WHERE c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME
-      AND (c.COLUMN_TYPE LIKE '%COMPRESSED*/' OR c.DATA_TYPE IN ('uuid', 'inet4', 'inet6',
+      AND (c.COLUMN_TYPE LIKE '%COMPRESSED*/' OR c.COLUMN_TYPE LIKE '%mariadb-5.3%' AND c.DATETIME_PRECISION > 0
+      OR c.DATA_TYPE IN ('uuid', 'inet4', 'inet6',
       'vector', 'xmltype', 'geometry', 'point', 'linestring', 'polygon', 'multipoint', 'multilinestring',
       'multipolygon', 'geometrycollection', 'geomcollection'))),
   (SELECT group_concat(c.COLUMN_NAME SEPARATOR '\\n') FROM information_schema.COLUMNS c

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ import pymysql
 import pytest
 
 from sterna.cdc.connector import mariadb_connector
+from sterna.cdc.kinds import open_database
+from sterna.edges.secrets import environment_secrets
 from sterna.embedded.jars import fetch_jars
 from sterna.embedded.mariadb import MariaDb, start_mariadb
 from sterna.errors import UnfitSource
@@ -235,12 +237,14 @@ def insert(source: Source, first: int, values: Sequence[Sequence[str]]) -> None:
         source.sql(f"INSERT INTO kinds VALUES ({first + at}, 0, {row})")
 
 
-def walk(source: Source) -> None:
-    """First rows, insert, update, delete and an engine that begins anew, with all types."""
-    values = list(_VALUES.values())
-    types = {f"c{at}": type for at, type in enumerate(_VALUES)}
+def walk(source: Source, given: Mapping[str, Sequence[str]], before: str = "DO 0", after: str = "DO 0") -> None:
+    """First rows, insert, update, delete and an engine that begins anew, with some types."""
+    values = list(given.values())
+    types = {f"c{at}": type for at, type in enumerate(given)}
     columns = ", ".join(f"{column} {type}" for column, type in types.items())
+    source.sql(before)
     source.sql(f"CREATE TABLE kinds (id int PRIMARY KEY, n int, {columns})")
+    source.sql(after)
     source.sql("CREATE TABLE keyless (n int)")  # the pattern names it, and the others are read without it
     insert(source, 0, values)
     assert wrong(source, "kinds", types, source.settle("kinds")) == ""
@@ -257,13 +261,31 @@ def walk(source: Source) -> None:
 
 @BOTH
 def test_each_type(source: Source, other_settings: None) -> None:
-    walk(source)
+    walk(source, _VALUES)
 
 
 @pytest.mark.rare
 @BOTH
 def test_each_type_under_plain_settings(source: Source) -> None:
-    walk(source)
+    walk(source, _VALUES)
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("server", ["mariadb"], indirect=True, scope="module")
+def test_times_of_an_old_format(source: Source) -> None:
+    """A table made without `mysql56_temporal_format`; with a fraction the log doesn't tell how long a value is."""
+    older = {name: _VALUES[name] for name in ("time", "datetime", "datetime NOT NULL", "timestamp NULL")}
+    off, on = (f"SET GLOBAL mysql56_temporal_format = {each}" for each in ("OFF", "ON"))
+    walk(source, older, off, on)
+    database = open_database(source.reading.source, environment_secrets())
+    assert f"{source.name}.kinds" in database.tables({})
+    source.sql(off)
+    source.sql("CREATE TABLE t (id int PRIMARY KEY, v time(3))")
+    source.sql(on)
+    unfit: dict[str, UnfitSource] = {}
+    assert f"{source.name}.t" not in database.tables(unfit)
+    assert "column v is of type time-of-mariadb-5.3" in unfit[f"{source.name}.t"].message
+    database.close()
 
 
 @pytest.mark.parametrize("is_first", [True, pytest.param(False, marks=pytest.mark.rare)])

@@ -182,7 +182,13 @@ def _kafka(work: Path) -> Iterator[_Target]:
 def _produce(server: str, topic: str, messages: Sequence[Message]) -> None:
     from confluent_kafka import Producer
 
-    settings = {"acks": "all", "enable.idempotence": True, "compression.type": "lz4", "linger.ms": 5}
+    settings = {
+        "acks": "all",
+        "enable.idempotence": True,
+        "compression.type": "gzip",
+        "compression.level": 1,
+        "linger.ms": 5,
+    }
     producer = Producer({"bootstrap.servers": server, **settings})
     for each in messages:
         attributes, body = each.binary()

@@ -211,7 +211,9 @@ class KafkaSender:
             "message.timeout.ms": 0,
             "topic.metadata.propagation.max.ms": _UNKNOWN_TOPIC_MS,
             "linger.ms": 5,
-            "compression.type": "lz4",
+            # What every client reads: others, kafkajs for one, take a package of their own for another codec.
+            "compression.type": "gzip",
+            "compression.level": 1,
             "message.max.bytes": _MOST_BYTES,
             "error_cb": self._complained,
             **access(self._settings, login),

@@ -246,20 +246,27 @@ def _nested(source: pa.DataType, path: str) -> Type:
     raise BadDrop(f"column {path!r} has a type that no table has: {printable(str(source), 100)}")
 
 
-def refuse_intervals(schema: Any) -> None:
-    """See that no column of a Parquet file is an interval: Arrow takes it for twelve bytes.
+def refuse_parquet(schema: Any) -> None:
+    """See that Arrow reads each column of a Parquet file as what it is.
 
-    Source: Apache Parquet, "Logical types", INTERVAL.
+    It takes an interval for twelve bytes, and wraps a time of 96 bits around after 262 years: of those at the top the
+    worker reads both halves, and of others it can't.
+
+    Source: Apache Parquet, "Logical types", INTERVAL, and "Types", INT96.
 
     Args:
         schema: pyarrow's `ParquetSchema`.
 
     Raises:
-        BadDrop: one is.
+        BadDrop: one isn't.
     """
     for column in (schema.column(number) for number in range(len(schema.names))):
         if column.converted_type == "INTERVAL":
             raise BadDrop(f"column {printable(column.path, 100)!r} has a type that no table has: INTERVAL")
+        if column.physical_type == "INT96" and (column.path != column.name or column.max_repetition_level):
+            raise BadDrop(
+                f"column {printable(column.path, 100)!r} has a type that no table has: INT96 inside of another"
+            )
 
 
 def refuse_twice(names: Sequence[str], path: str = "") -> None:

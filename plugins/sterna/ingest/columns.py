@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sterna.errors import BadDrop
-from sterna.ingest.column_types import Type, decimal, fixed, iceberg_type, refuse_intervals, refuse_twice
+from sterna.ingest.column_types import Type, decimal, fixed, iceberg_type, refuse_parquet, refuse_twice
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +87,7 @@ def columns_brought(schema: pa.Schema, parquet: Any = None) -> tuple[Column, ...
     """
     refuse_twice(schema.names)
     if parquet is not None:
-        refuse_intervals(parquet)
+        refuse_parquet(parquet)
     return tuple(
         Column(field.name, iceberg_type(field.type, field.name)) for field in schema if str(field.type) != "null"
     )

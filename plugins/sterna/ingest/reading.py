@@ -245,9 +245,9 @@ class _Reader:
 
     def _arrow(self, drop: DropFile, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
         offset = 0
-        for batch in _batches(drop):
-            batch.validate(full=True)
-            lengths, wrong = self._lengths(batch)
+        for batch, inexact in _batches(drop):
+            wrong = inexact | _no_texts(batch, 0)
+            lengths = self._lengths(batch, wrong)
             for start, stop in _runs(lengths, wrong):
                 rows, more = self._exact(batch.slice(start, stop - start), columns)
                 wrong |= {start + place: reason for place, reason in more.items()}
@@ -256,16 +256,15 @@ class _Reader:
                 self._bad.append(_Bad(drop.id, offset + place, wrong[place], _raw(batch, place)[:_RAW]))
             offset += batch.num_rows
 
-    def _lengths(self, batch: pa.RecordBatch) -> tuple[list[int], dict[int, str]]:
-        """Return how long the rows are, and which have a value that is too long."""
+    def _lengths(self, batch: pa.RecordBatch, wrong: dict[int, str]) -> list[int]:
+        """Return how long the rows are, and note which have a value that is too long."""
         whole = [0] * batch.num_rows
-        wrong: dict[int, str] = {}
         for name, values in zip(batch.schema.names, batch.columns, strict=True):
             lengths = sizes(values)
             whole = (lengths + whole).tolist()
             beyond = (lengths > self._job.longest).nonzero()[0].tolist()
             wrong |= dict.fromkeys(beyond, _too_long(name, self._job.longest))
-        return whole, wrong
+        return whole
 
     def _exact(self, batch: pa.RecordBatch, columns: Sequence[Column]) -> tuple[pa.RecordBatch, dict[int, str]]:
         """Return the rows that the table takes, with its columns and of its types, and what is wrong of the others."""
@@ -326,18 +325,79 @@ def _schema(drop: DropFile) -> tuple[pa.Schema, Any]:
         return reader.schema, None
 
 
-def _batches(drop: DropFile) -> Iterator[pa.RecordBatch]:
+def _batches(drop: DropFile) -> Iterator[tuple[pa.RecordBatch, dict[int, str]]]:
+    """Yield a drop's rows, and what reading them as they are told already is wrong of them."""
     import pyarrow as pa
-    from pyarrow import parquet
 
     if drop.format == "parquet":
-        with parquet.ParquetFile(drop.path) as file:
-            yield from file.iter_batches(_ROWS)
+        yield from _parquet_batches(drop.path)
         return
     with pa.OSFile(drop.path) as source, pa.ipc.open_stream(source) as reader:
         for batch in reader:
             for start in range(0, batch.num_rows, _ROWS):
-                yield batch.slice(start, _ROWS)
+                yield batch.slice(start, _ROWS), {}
+
+
+def _parquet_batches(path: str) -> Iterator[tuple[pa.RecordBatch, dict[int, str]]]:
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        columns = (file.schema.column(number) for number in range(len(file.schema.names)))
+        names = [column.name for column in columns if column.physical_type == "INT96"]
+        if not names:
+            yield from ((batch, {}) for batch in file.iter_batches(_ROWS))
+            return
+        with parquet.ParquetFile(path, coerce_int96_timestamp_unit="us") as coarse:
+            for fine, micros in zip(file.iter_batches(_ROWS), coarse.iter_batches(_ROWS), strict=True):
+                yield micros, _nanoseconds(fine, micros, names)
+
+
+def _nanoseconds(fine: pa.RecordBatch, micros: pa.RecordBatch, names: Sequence[str]) -> dict[int, str]:
+    """Return which rows have more than microseconds in a time of 96 bits.
+
+    Nanoseconds of 64 bits wrap around after 262 years, so what is left over is theirs less the microseconds', as wraps.
+    """
+    import numpy as np
+    import pyarrow as pa
+    from pyarrow import compute
+
+    wrong: dict[int, str] = {}
+    for name in names:
+        both = [np.asarray(compute.fill_null(each.column(name).cast(pa.int64()), 0)) for each in (fine, micros)]
+        rest = both[0].view(np.uint64) - both[1].view(np.uint64) * np.uint64(1_000)
+        wrong |= dict.fromkeys(rest.nonzero()[0].tolist(), f"column {name!r}: more than microseconds")
+    return wrong
+
+
+def _no_texts(batch: pa.RecordBatch, start: int) -> dict[int, str]:
+    """Return which rows have a text that isn't UTF-8, which Parquet may hold.
+
+    Raises:
+        pa.ArrowException: the batch is broken otherwise.
+    """
+    import pyarrow as pa
+
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        if "UTF8" not in str(error):
+            raise
+        if batch.num_rows == 1:
+            name = next(name for name in batch.schema.names if not _is_valid(batch.column(name)))
+            return {start: f"column {name!r}: a text that is no UTF-8"}
+        half = batch.num_rows // 2
+        return _no_texts(batch.slice(0, half), start) | _no_texts(batch.slice(half), start + half)
+    return {}
+
+
+def _is_valid(values: pa.Array) -> bool:
+    import pyarrow as pa
+
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _runs(lengths: Sequence[int], wrong: Mapping[int, str]) -> list[tuple[int, int]]:

@@ -229,6 +229,36 @@ def test_an_interval_is_refused_at_the_door(tmp_path: Path, folder: Folder, type
     assert "INTERVAL" in folder.read((), "add").first
 
 
+def old(table: pa.Table) -> bytes:
+    """A file with times of 96 bits, as Hive, Impala and old Sparks write them."""
+    sink = io.BytesIO()
+    pq.write_table(table, sink, use_deprecated_int96_timestamps=True)
+    return sink.getvalue()
+
+
+def test_times_of_96_bits_are_exact_at_any_date_or_dead(folder: Folder) -> None:
+    days = [dt.datetime(9999, 12, 31), dt.datetime(2020, 1, 1), dt.datetime(1, 1, 1), None]
+    folder.add("parquet", old(pa.table({"t": pa.array(days, pa.timestamp("us"))})), 4)
+    folder.add("parquet", old(pa.table({"t": pa.array([1_000, 1_001, None, -1], pa.timestamp("ns"))})), 4)
+    assert folder.read((), "add").bad == 2
+    assert [row["t"] for row in folder.rows] == [*days, dt.datetime(1970, 1, 1, 0, 0, 0, 1), None]
+    assert folder.dead == [("d1", place, "column 't': more than microseconds") for place in (1, 3)]
+
+
+def test_times_of_96_bits_inside_of_others_are_refused_at_the_door(tmp_path: Path) -> None:
+    (tmp_path / "drop").write_bytes(old(pa.table({"c": pa.array([[1]], pa.list_(pa.timestamp("ns")))})))
+    with pytest.raises(BadDrop, match=r"column 'c.*INT96"):
+        check_parquet(tmp_path / "drop", LIMITS)
+
+
+def test_a_text_of_parquet_that_is_no_utf_8_costs_its_row_alone(folder: Folder) -> None:
+    offsets = struct.pack("<4i", 0, 1, 2, 3)
+    texts = pa.Array.from_buffers(pa.string(), 3, [None, pa.py_buffer(offsets), pa.py_buffer(b"a\xffb")])
+    folder.add("parquet", parquet(pa.table({"id": [1, 2, 3], "s": texts})), 3)
+    assert (folder.read((), "add").rows, folder.dead) == (2, [("d0", 1, "column 's': a text that is no UTF-8")])
+    assert [row["s"] for row in folder.rows] == ["a", "b"]
+
+
 @pytest.mark.parametrize("type", [pa.duration("us"), pa.list_(pa.null()), pa.decimal256(40, 2)])
 def test_what_no_worker_writes_is_refused_at_the_door(tmp_path: Path, type: pa.DataType) -> None:
     path = tmp_path / "drop"

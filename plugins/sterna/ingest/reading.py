@@ -258,13 +258,16 @@ class _Reader:
 
     def _lengths(self, batch: pa.RecordBatch, wrong: dict[int, str]) -> list[int]:
         """Return how long the rows are, and note which have a value that is too long."""
-        whole = [0] * batch.num_rows
+        import numpy as np
+
+        whole = np.zeros(batch.num_rows, np.int64)
         for name, values in zip(batch.schema.names, batch.columns, strict=True):
             lengths = sizes(values)
-            whole = (lengths + whole).tolist()
+            whole += lengths
             beyond = (lengths > self._job.longest).nonzero()[0].tolist()
             wrong |= dict.fromkeys(beyond, _too_long(name, self._job.longest))
-        return whole
+        lengths_of_rows: list[int] = whole.tolist()
+        return lengths_of_rows
 
     def _exact(self, batch: pa.RecordBatch, columns: Sequence[Column]) -> tuple[pa.RecordBatch, dict[int, str]]:
         """Return the rows that the table takes, with its columns and of its types, and what is wrong of the others."""
@@ -278,8 +281,9 @@ class _Reader:
             values.append(array)
             wrong |= inexact
         rows = pa.RecordBatch.from_arrays(values, names=[column.name for column in columns])
-        good = pa.array([place not in wrong for place in range(batch.num_rows)], pa.bool_())
-        return (rows.filter(good) if wrong else rows), wrong
+        if not wrong:
+            return rows, wrong
+        return rows.filter(pa.array([place not in wrong for place in range(batch.num_rows)], pa.bool_())), wrong
 
     def _missing(self, batch: pa.RecordBatch) -> dict[int, str]:
         """Return which rows lack a value that they have to have."""
@@ -405,6 +409,8 @@ def _runs(lengths: Sequence[int], wrong: Mapping[int, str]) -> list[tuple[int, i
 
     One value may stand once in a dictionary, and in each row after: what is unpacked at once is bounded by this.
     """
+    if not wrong and sum(lengths) <= _BYTES:
+        return [(0, len(lengths))]
     runs: list[tuple[int, int]] = []
     start = whole = 0
     for place, length in enumerate(lengths):

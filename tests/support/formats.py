@@ -12,6 +12,7 @@ from sterna.edges.stores.leases import LEASE
 from sterna.features.model import FIELDS
 from sterna.feed.event import TYPES
 from sterna.gc.evidence import COLLECTED
+from sterna.ha.approval import APPROVAL
 from sterna.json_record import Record, Unknown
 from sterna.repair.run import LEFT, MEND, REPAIRED
 from sterna.replica import head
@@ -52,6 +53,7 @@ RECORDS: tuple[tuple[str, str, Record[object]], ...] = (
     ("A part of a drop", "in a drop", PART),
     ("A stopped table of a drop", "in a drop", STOP),
     ("A column of a drop", "in a drop", COLUMN),
+    ("What a person approves of a promotion", "in XComs of the DAG `sterna_promote`", APPROVAL),
     *formats_beside.RECORDS,
 )  # type: ignore[assignment] - each is a record of some class
 

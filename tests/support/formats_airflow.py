@@ -41,7 +41,7 @@ SYNC_OPTIONS: Sequence[str] = (
 ASSETS: Sequence[str] = ("sterna://eu/main", "sterna://eu/transit", "sterna://eu/", "sterna://eu/shop.orders")
 ALIASES: Sequence[str] = ("sterna",)
 WATCHERS: Sequence[str] = ("sterna_eu",)
-XCOMS: Sequence[str] = ("run",)
+XCOMS: Sequence[str] = ("run", "promotion")
 TRIGGERS: Mapping[str, Sequence[str]] = {
     "sterna.airflow.triggers.NessieCommitTrigger": ("region", "registry", "poll_interval"),
 }

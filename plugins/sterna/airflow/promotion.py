@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from sterna.ha.promote import Promotion
     from sterna.ha.tables import Moves
 
+PROMOTION = "promotion"
+"""The key of the XCom that says what a person is to approve."""
 _DOC = """\
 ### Make region `{region}`'s catalog the primary
 
@@ -37,7 +39,7 @@ class SternaPromotionOperator(SternaOperator):
         planned: the present primary is there and stops first; "True" or "False" as a template gives it.
         lost: regions whose storage is lost, separated by commas, and whose tables go on from this region's replica; ""
             for none.
-        approved: what a person was shown and approved; None where nothing is to be done yet.
+        approved: what a person has approved, as `APPROVAL` has it; None where nothing is to be done yet.
         kwargs: see `SternaOperator`.
     """
 
@@ -56,6 +58,7 @@ class SternaPromotionOperator(SternaOperator):
             SternaError: see `plan_promotion`, `plan_moves` and `promote`.
             UsageError: nobody has approved it, or something else than would happen now.
         """
+        from sterna.ha.approval import APPROVAL, approval_of
         from sterna.ha.promote import plan_promotion, promote
         from sterna.ha.tables import plan_moves
         from sterna.render.catalog import promoted_text, promotion_text
@@ -66,7 +69,9 @@ class SternaPromotionOperator(SternaOperator):
             )
             moves = plan_moves(opened, [name.strip() for name in self.lost.split(",")]) if self.lost else None
             said = promotion_text(promotion, moves)
-            if self.approved is not None:
+            if self.approved is None:
+                context["ti"].xcom_push(PROMOTION, APPROVAL.dumps(approval_of(promotion, moves)))
+            else:
                 refuse_unapproved(self.approved, promotion, moves)
                 said = promoted_text(promote(opened.registry, opened.secrets, promotion, self.say, moves=moves))
         self.say(said)
@@ -79,40 +84,50 @@ def refuse_unapproved(approved: str, promotion: Promotion, moves: Moves | None) 
     A task may be cleared, or marked as success, at any time: what was approved may be long past.
 
     Args:
-        approved: what the person was shown, "" where nobody has approved.
-        promotion: what would happen now.
+        approved: what the person has approved, as `APPROVAL` has it; "" where nobody has.
+        promotion: what would happen.
         moves: the same of a promotion with tables.
 
     Raises:
         UsageError: nobody has approved it.
     """
     from sterna.errors import UsageError
-    from sterna.render.catalog import begins_text, moves_text, unknown_lines
+    from sterna.ha.approval import APPROVAL, approval_of
+    from sterna.json_record import MalformedRecord
+    from sterna.render.catalog import begins_text, unknown_lines
 
     again = "trigger the DAG again"
     if not approved:
         raise UsageError("nobody has approved this promotion: nothing is done", hint=again)
-    if begins_text(promotion) not in approved:
+    try:
+        said = APPROVAL.loads(approved)
+    except MalformedRecord as error:
+        raise UsageError(f"what was approved can't be read: {error}", hint=again) from None
+    now = approval_of(promotion, moves)
+    if (said.region, said.epoch) != (now.region, now.epoch):
         raise UsageError(f"another promotion was approved than {begins_text(promotion)!r}", hint=again)
-    if unknown := [line for line in unknown_lines(promotion) if line not in approved]:
-        raise UsageError(f"less was seen than when this was approved: {' '.join(unknown)}", hint=again)
-    if moves and moves_text(moves) not in approved:
+    if set(now.unknown) - set(said.unknown):
+        lines = " ".join(unknown_lines(promotion))
+        raise UsageError(f"less was seen than when this was approved: {lines}", hint=again)
+    if said.tables != now.tables:
         raise UsageError("other tables would go on, or lose something else, than was approved", hint=again)
 
 
 class SternaApprovalOperator(ApprovalOperator):
-    """Ask a person; what is returned once the person has approved has what the person was shown, under `shown`.
+    """Ask a person; what is returned once the person has approved has what was approved, under `promotion`.
 
     Args:
         shown: what the person is shown.
+        promotion: the same, as `APPROVAL` has it.
         kwargs: see `ApprovalOperator`.
     """
 
-    template_fields = (*ApprovalOperator.template_fields, "shown")
+    template_fields = (*ApprovalOperator.template_fields, "shown", PROMOTION)
 
-    def __init__(self, *, shown: str, **kwargs: Any) -> None:
+    def __init__(self, *, shown: str, promotion: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.shown = shown
+        self.promotion = promotion
 
     def execute(self, context: TaskContext) -> Any:
         """Ask.
@@ -122,13 +137,13 @@ class SternaApprovalOperator(ApprovalOperator):
         """
         from sterna.errors import UsageError
 
-        if not self.shown:
+        if not (self.shown and self.promotion):
             raise UsageError("nobody has looked what would happen: there is nothing to approve", hint="clear `look`")
         return super().execute(context)
 
     def execute_complete(self, context: TaskContext, event: dict[str, Any]) -> Any:
         """Take the answer; one that says no skips what comes behind, and returns nothing."""
-        return {**super().execute_complete(context, event), "shown": self.shown}
+        return {**super().execute_complete(context, event), PROMOTION: self.promotion}
 
 
 def promotion_dag(
@@ -178,13 +193,14 @@ def promotion_dag(
         approve = SternaApprovalOperator(
             task_id="approve",
             shown="{{ ti.xcom_pull(task_ids='look') or '' }}",
+            promotion=f"{{{{ ti.xcom_pull(task_ids='look', key='{PROMOTION}') or '' }}}}",
             subject=f"Make region {region}'s catalog the primary?",
             # The page takes it for Markdown: only a block that names its language keeps lines and shows messages of
             # commits as they are.
             body="```text\n{{ ti.xcom_pull(task_ids='look') }}\n```",
             response_timeout=timedelta(hours=1),
         )
-        approved = "{{ (ti.xcom_pull(task_ids='approve') or {}).get('shown', '') }}"
+        approved = f"{{{{ (ti.xcom_pull(task_ids='approve') or {{}}).get('{PROMOTION}', '') }}}}"
         act = SternaPromotionOperator(
             task_id="promote", approved=approved, execution_timeout=timedelta(minutes=30), **common
         )

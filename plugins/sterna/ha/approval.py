@@ -1,0 +1,67 @@
+"""What a person approves of a promotion, as a value: what is shown to them is prose, and may be worded anew. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from sterna.ha.promote import Promotion
+from sterna.ha.tables import Moves
+from sterna.json_record import TEXT, Field, Record, Unknown, many
+from sterna.registry.model import digest
+
+
+@dataclass(frozen=True)
+class Approval:
+    """What one promotion is approved by.
+
+    Args:
+        region: the primary to be.
+        epoch: the epoch that begins.
+        unknown: what nobody can tell of it, and whoever approves takes upon himself.
+        tables: digest of the tables that go on, and of what each loses; "" for a promotion without tables.
+    """
+
+    region: str
+    epoch: str
+    unknown: tuple[str, ...] = ()
+    tables: str = ""
+
+
+APPROVAL: Final = Record(
+    Approval,
+    (Field("region", TEXT), Field("epoch", TEXT), Field("unknown", many(TEXT)), Field("tables", TEXT)),
+    Unknown.REFUSE,
+)
+
+
+def approval_of(promotion: Promotion, moves: Moves | None) -> Approval:
+    """Return what a promotion is approved by.
+
+    Args:
+        promotion: what would happen.
+        moves: the same of a promotion with tables.
+    """
+    return Approval(
+        promotion.region, str(promotion.epoch), tuple(_unknown(promotion)), "" if moves is None else _tables(moves)
+    )
+
+
+def _unknown(promotion: Promotion) -> Iterator[str]:
+    for name in promotion.silent:
+        who = "primary" if name == promotion.old else "region"
+        yield f"{who} {'gone' if name in promotion.gone else 'silent'}: {name}"
+    if promotion.resumed:
+        yield "resumed"
+
+
+def _tables(moves: Moves) -> str:
+    return digest(
+        {
+            "region": moves.region,
+            "lost": list(moves.lost),
+            "moves": [[each.key, each.untold, [commit.hash for commit in each.lost]] for each in moves.moves],
+            "left": dict(moves.left),
+        }
+    )

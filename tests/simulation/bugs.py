@@ -12,22 +12,28 @@ from unittest.mock import patch
 from sterna.catalog.model import Commit
 from sterna.feed import log as feed_log
 from sterna.feed.log import EventLog, Stretch, Told
+from sterna.gc import delete, evidence
+from sterna.gc import run as gc_run
 from sterna.gc.fence import Fence
+from sterna.ha import certain
+from sterna.iceberg.deletes import position_deletes
 from sterna.iceberg.metadata.table import TableMetadata
 from sterna.query.pins import Pins
 from sterna.registry.model import SOURCE_BRANCH
+from sterna.replica import lag
 from sterna.replica.file_list import CONTENT
 from sterna.replica.head import RUN_ID, Head
 from sterna.replica.held_list import NOTHING_HELD
 from sterna.replica.region import RegionContext
+from sterna.sync import blame, holds, publish, stages
 from sterna.sync import copy as copying
-from sterna.sync import holds
 from sterna.sync.copy import CopyFile, CopyResult
-from sterna.sync.plan import changed_table
+from sterna.sync.plan import changed_table, lanes
 from sterna.sync.plan import changes as looking
 from sterna.sync.plan import compare as comparing
 from sterna.sync.plan import make as planning
 from sterna.sync.whole import Whole
+from sterna.upkeep import expire
 from sterna.upkeep import gather as gathering
 from sterna.upkeep import horizon as reaching
 from sterna.upkeep import sweep as sweeping
@@ -61,7 +67,7 @@ def copy_sets_from_deltas() -> Iterator[None]:
         keep = [row["role"] != CONTENT or added_by.get(row["source"]) in new for row in files.to_pylist()]
         return files.filter(keep)
 
-    with patch("sterna.sync.plan.changed_table.table_files", table_files):
+    with patch.object(changed_table, "table_files", table_files):
         yield
 
 
@@ -74,17 +80,17 @@ def publish_before_proof() -> AbstractContextManager[Any]:
         sizes = {file.target: file.size for file in files}
         return CopyResult(len(sizes), sum(sizes.values()), sent)
 
-    return patch("sterna.sync.stages.copy_batch", copy_batch)
+    return patch.object(stages, "copy_batch", copy_batch)
 
 
 def deletes_copied_as_they_are() -> AbstractContextManager[Any]:
     """Position deletes keep the paths of `main` in their rows, so that they match no data file here."""
-    return patch("sterna.iceberg.deletes.position_deletes.localize_position_deletes", lambda *_, **__: None)
+    return patch.object(position_deletes, "localize_position_deletes", lambda *_, **__: None)
 
 
 def commits_torn() -> AbstractContextManager[Any]:
     """Nobody remembers what was committed together with a held table."""
-    return patch("sterna.sync.plan.changes._together", lambda context, commits, head: ((), ()))
+    return patch.object(looking, "_together", lambda context, commits, head: ((), ()))
 
 
 def held_once_held_forever() -> AbstractContextManager[Any]:
@@ -94,12 +100,12 @@ def held_once_held_forever() -> AbstractContextManager[Any]:
     def changed(context: RegionContext, head: Head, hash: str) -> Any:
         return real(context, replace(head, listed=NOTHING_HELD), hash)
 
-    return patch("sterna.sync.plan.changes._changed", changed)
+    return patch.object(looking, "_changed", changed)
 
 
 def a_dark_place_stops_everybody() -> AbstractContextManager[Any]:
     """A store of others that doesn't answer is taken for the region's own."""
-    return patch("sterna.sync.blame.is_elsewhere", lambda error, mapping: False)
+    return patch.object(blame, "is_elsewhere", lambda error, mapping: False)
 
 
 @contextmanager
@@ -110,14 +116,14 @@ def a_poisoned_table_stops_everybody() -> Iterator[None]:
         raise error
 
     with ExitStack() as stack:
-        for module in ("compare", "make"):
-            stack.enter_context(patch(f"sterna.sync.plan.{module}.fault_of", everybodys))
+        for module in (comparing, planning):
+            stack.enter_context(patch.object(module, "fault_of", everybodys))
         yield
 
 
 def lag_without_what_is_held() -> AbstractContextManager[Any]:
     """The lag is the watermark's, which goes on without held tables."""
-    return patch("sterna.replica.lag.listed_lag", lambda listed, now: 0.0)
+    return patch.object(lag, "listed_lag", lambda listed, now: 0.0)
 
 
 def held_since_a_moment_ago() -> AbstractContextManager[Any]:
@@ -127,7 +133,7 @@ def held_since_a_moment_ago() -> AbstractContextManager[Any]:
     def forgetful(name: str, head: Any, seen: Any, *more: Any) -> Any:
         return replace(real(name, head, seen, *more), since=seen.newest)
 
-    return patch("sterna.sync.plan.make.held_entry", forgetful)
+    return patch.object(planning, "held_entry", forgetful)
 
 
 @contextmanager
@@ -139,10 +145,10 @@ def clean_up_without_grace() -> Iterator[None]:
         yield Fence(parent.hash)
 
     with (
-        patch("sterna.gc.run.garbage", lambda unreachable, rules: unreachable),
-        patch("sterna.gc.evidence.Runs.in_flight", lambda *_: ()),
-        patch("sterna.gc.delete.fence", no_fence),
-        patch("sterna.sync.stages.not_localized", lambda *_: ()),
+        patch.object(gc_run, "garbage", lambda unreachable, rules: unreachable),
+        patch.object(evidence.Runs, "in_flight", lambda *_: ()),
+        patch.object(delete, "fence", no_fence),
+        patch.object(stages, "not_localized", lambda *_: ()),
         patch.object(Fence, "_age", lambda fence: 0.0),
     ):
         yield
@@ -170,7 +176,7 @@ def lanes_split_a_commit() -> AbstractContextManager[Any]:
     def leader(group: Any, entries: Any) -> Any:
         return real(group, {name: item for name, item in entries.items() if not item.in_transit})
 
-    return patch("sterna.sync.holds._leader", leader)
+    return patch.object(holds, "_leader", leader)
 
 
 def in_transit_and_forgotten() -> AbstractContextManager[Any]:
@@ -181,17 +187,17 @@ def in_transit_and_forgotten() -> AbstractContextManager[Any]:
         settled, found = real(*arguments)
         return replace(settled, held=tuple(item for item in settled.held if not item.in_transit)), found
 
-    return patch("sterna.sync.plan.make._small_ones", small_ones)
+    return patch.object(planning, "_small_ones", small_ones)
 
 
 def a_round_proves_what_a_clean_up_took() -> AbstractContextManager[object]:
     """What the large lane has brought whole counts as here, though a clean-up deleted files since."""
-    return patch("sterna.sync.plan.lanes.replaced_since", lambda catalog, branch, since, head: False)
+    return patch.object(lanes, "replaced_since", lambda catalog, branch, since, head: False)
 
 
 def held_named_before_they_are_written_down() -> AbstractContextManager[object]:
     """A commit names a list of what is held that stands nowhere yet."""
-    return patch("sterna.sync.publish.write_list", lambda objects, listed: None)
+    return patch.object(publish, "write_list", lambda objects, listed: None)
 
 
 def a_cursor_moved_before_delivery() -> AbstractContextManager[object]:
@@ -228,14 +234,14 @@ def told_when_main_has_it() -> Iterator[None]:
     def events_of(commit: Commit, *arguments: Any) -> Any:
         return real(replace(commit, properties={RUN_ID: commit.hash}), *arguments)
 
-    with patch.object(EventLog, "__init__", open_main), patch("sterna.feed.log.events_of", events_of):
+    with patch.object(EventLog, "__init__", open_main), patch.object(feed_log, "events_of", events_of):
         yield
 
 
 def what_a_commit_tells_is_sometimes_overlooked() -> AbstractContextManager[object]:
     """Every other look finds no news with a commit."""
     real, looks = feed_log.read_news, iter(range(1_000_000))
-    return patch("sterna.feed.log.read_news", lambda *found: real(*found) if next(looks) % 2 else None)
+    return patch.object(feed_log, "read_news", lambda *found: real(*found) if next(looks) % 2 else None)
 
 
 def a_pin_is_looked_for_at_the_head_alone() -> AbstractContextManager[object]:
@@ -251,12 +257,12 @@ def a_commit_is_read_as_the_head_shows_it() -> AbstractContextManager[object]:
 
 def a_watermark_is_forgotten() -> AbstractContextManager[object]:
     """What `main` showed since a region's watermark isn't needed by anybody."""
-    return patch("sterna.upkeep.horizon._wanted_by", lambda facts, region, places: iter(()))
+    return patch.object(reaching, "_wanted_by", lambda facts, region, places: iter(()))
 
 
 def a_sweep_in_one_pass() -> AbstractContextManager[object]:
     """What nothing needs now goes now, though somebody may still read what needed it a moment ago."""
-    return patch("sterna.upkeep.sweep.found_by_all", lambda files, passes: files)
+    return patch.object(sweeping, "found_by_all", lambda files, passes: files)
 
 
 @contextmanager
@@ -264,15 +270,15 @@ def a_sweep_without_grace() -> Iterator[None]:
     """A file goes however young it is, though its writer may be about to commit it."""
     real = sweeping.read_passes
     with (
-        patch("sterna.upkeep.sweep.older", lambda files, limit: files),
-        patch("sterna.upkeep.sweep.read_passes", lambda context, folder, before: real(context, folder, _FOREVER)),
+        patch.object(sweeping, "older", lambda files, limit: files),
+        patch.object(sweeping, "read_passes", lambda context, folder, before: real(context, folder, _FOREVER)),
     ):
         yield
 
 
 def heads_that_are_kept_are_forgotten() -> AbstractContextManager[object]:
     """Of a replica the newest head alone counts, though clean-ups keep older ones, and announced ones among them."""
-    return patch("sterna.upkeep.gather._heads", lambda catalog, region, head, since: iter(()))
+    return patch.object(gathering, "_heads", lambda catalog, region, head, since: iter(()))
 
 
 def references_are_forgotten() -> AbstractContextManager[object]:
@@ -304,12 +310,12 @@ def announced_snapshots_are_forgotten() -> AbstractContextManager[object]:
                 yield from gathering._entries(catalog, region.replica_branch, commit.hash)
                 return
 
-    return patch("sterna.upkeep.gather._heads", heads)
+    return patch.object(gathering, "_heads", heads)
 
 
 def flows_are_forgotten() -> AbstractContextManager[object]:
     """Nobody looks how far flows have come."""
-    return patch("sterna.upkeep.gather._followed", lambda context, settings, main: ((), ()))
+    return patch.object(gathering, "_followed", lambda context, settings, main: ((), ()))
 
 
 @contextmanager
@@ -321,7 +327,7 @@ def a_silent_region_is_left_out_by_itself() -> Iterator[None]:
         silent = {block.region for block in real(facts, patience=patience, without=without).blocks if block.alarm}
         return real(facts, patience=patience, without={*without, *silent})
 
-    with patch("sterna.upkeep.sweep.horizon", horizon), patch("sterna.upkeep.expire.horizon", horizon):
+    with patch.object(sweeping, "horizon", horizon), patch.object(expire, "horizon", horizon):
         yield
 
 
@@ -343,7 +349,7 @@ def tables_that_were_promoted_are_forgotten() -> AbstractContextManager[object]:
 
 def silence_counts_as_agreement() -> AbstractContextManager[object]:
     """Who the primary is, say the regions that answer."""
-    return patch("sterna.ha.certain.refuse_uncertain", lambda sites, without: None)
+    return patch.object(certain, "refuse_uncertain", lambda sites, without: None)
 
 
 def an_old_primary_is_believed() -> AbstractContextManager[object]:

@@ -17,6 +17,7 @@ from sterna.catalog.model import Key, Put, key_name, namespace_content
 from sterna.replica.head import read_head
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext
+from sterna.sync import copy as sync_copy
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from tests.simulation.changes import FAR, Changes
@@ -94,7 +95,7 @@ class Foresight:
         _plant(catalog, store, _POISONED, _made(changes), spoil)
         region = self._region(catalog, store)
         try:
-            with patch("sterna.sync.copy.copy_files", region.objects.copy_files):  # type: ignore[attr-defined]
+            with patch.object(sync_copy, "copy_files", region.objects.copy_files):  # type: ignore[attr-defined]
                 report = sync(region, SyncOptions(lane="small"), lambda line: None, engine=no_engine)
         except Violation:
             raise

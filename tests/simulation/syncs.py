@@ -93,6 +93,7 @@ class Syncing(Actor):
             batch = len(self._run.copied)
             self.tell(f"copy {batch}")
             report = stages.copy(context, self._run.planned.run, batch, self.tell)
+            self.tell(f"copied: {report.sent > 0}")
             self._run = replace(self._run, copied=(*self._run.copied, report))
         copied = sum(self._run.copied, StageReport())
         if self._run.localized is None:

@@ -13,6 +13,7 @@ from sterna.iceberg import LOCALIZER_VERSION
 from sterna.iceberg.manifests import manifest
 from sterna.registry.edition import Edition
 from sterna.replica.head import COLLECTING_SECONDS
+from sterna.sync import options as sync_options
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
 from tests.simulation import bugs
@@ -43,7 +44,7 @@ class Upgraded(World):
             Violation: something that must hold once the localizer is right did not.
         """
         # One lane: what was copied with wrong paths lacks its content, and the first sync is to put all of it right.
-        with self._doubles(), patch("sterna.sync.options.SyncOptions.leaves_large", lambda self, region: False):
+        with self._doubles(), patch.object(sync_options.SyncOptions, "leaves_large", lambda self, region: False):
             try:
                 with bugs.deletes_copied_as_they_are(), manifests_copied_as_they_are():
                     self._some_steps(lambda: None)

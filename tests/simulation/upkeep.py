@@ -68,7 +68,7 @@ class _Keeping(Actor):
         try:
             self.do()
         except Busy as error:
-            self.tell(f"gives up: {error}")
+            self.tell(f"gives up{' on an old primary' if self.of.is_old(self.context) else ''}: {error}")
             self.of.reconnect(self)
         except UpkeepBlocked as error:
             self.tell(f"is blocked: {error}")
@@ -93,7 +93,8 @@ class Expiring(_Keeping):
         """Expire, and return what was found."""
         found = expire(self.context, self.of.settings(), remove=self._commit, progress=self.tell)
         for block in found.blocks:
-            self.tell(f"waits for {block.region}: {block.reason}")
+            alarm = ", with an alarm" if block.alarm else ""
+            self.tell(f"waits for {block.region}{alarm}: {block.reason}")
         return found
 
     def _commit(self, key: str, metadata: str, snapshots: Collection[int]) -> bool:
@@ -101,6 +102,7 @@ class Expiring(_Keeping):
         if self.of.is_old(self.context):
             raise CatalogUnreachable("an old primary takes no commits")
         done = self.of.remove(parse_key(key), metadata, snapshots)
+        self.tell(f"expired: {len(snapshots)}")
         self.turn.die("after")
         return done
 

@@ -15,16 +15,24 @@ from sterna.catalog.model import key_name
 from sterna.cleaning.model import LEAST_GRACE
 from sterna.edges.rclone.transfer import Transfer
 from sterna.errors import CatalogConflict, StoreUnreachable
+from sterna.feed import log
+from sterna.gc import delete, fence, run
 from sterna.gc.fence import Fence
+from sterna.ha import certain
 from sterna.registry.mapping import Mapping
 from sterna.registry.model import Registry
+from sterna.replica import head, held_list, ids, lag, news, transit
 from sterna.replica.head import COLLECTING_SECONDS
 from sterna.replica.held_list import INLINE_BYTES
 from sterna.replica.records import Report
 from sterna.replica.region import RegionContext
 from sterna.replica.transit import FRESH_SECONDS
+from sterna.sync import copy, lanes, localize, stages
+from sterna.sync import run as sync_run
 from sterna.sync.options import SyncOptions
+from sterna.sync.plan import make, one_pass
 from sterna.sync.run import sync
+from sterna.upkeep import expire, gather, sweep
 from tests.simulation.actor import Actor
 from tests.simulation.asking import Asking
 from tests.simulation.catalog import ActorsCatalog
@@ -51,8 +59,8 @@ from tests.unit.registry import samples
 _ROOT = "s3://eu-replica"
 _LOOKS_AHEAD = 5  # one of so many seeds looks at each step what the next sync would do: that takes most of the time
 _DELIVERS = 0.6  # how often the deliverer goes on, by step
-_WHO_DELETES = ("sterna.upkeep.gather", "sterna.gc.run", "sterna.ha.certain")
-_WHO_WAITS = ("sync.stages", "sync.run", "gc.delete", "gc.fence", "replica.head", "upkeep.sweep")
+_WHO_DELETES = (gather, run, certain)
+_WHO_WAITS = (stages, sync_run, delete, fence, head, sweep)
 
 
 class World:
@@ -366,30 +374,30 @@ class World:
         seconds = SimpleNamespace(time=self.clock.seconds, monotonic=self.clock.seconds, sleep=self._sleep)
         with ExitStack() as stack:
             for patched in (
-                patch("sterna.replica.ids.datetime", time),
-                patch("sterna.replica.lag.datetime", time),
-                patch("sterna.replica.head.datetime", time),
-                patch("sterna.replica.transit.datetime", time),
-                patch("sterna.replica.transit.time", seconds),
-                patch("sterna.sync.lanes.datetime", time),
-                patch("sterna.gc.run.datetime", time),
-                patch("sterna.upkeep.expire.datetime", time),
-                patch("sterna.upkeep.sweep.datetime", time),
-                *(patch(f"{module}.certain_epoch", self.upkeep.certain_epoch) for module in _WHO_DELETES),
-                patch("sterna.upkeep.sweep.new_id", self.upkeep.new_id),
-                patch("sterna.feed.log.datetime", time),
-                patch("sterna.gc.fence.Fence", self._fence),
-                *(patch(f"sterna.{module}.time", seconds) for module in _WHO_WAITS),
-                patch("sterna.replica.head._first_seen", {}),
-                patch("sterna.replica.ids.uuid", SimpleNamespace(uuid4=self._uuid)),
-                patch("sterna.sync.plan.make.ThreadPoolExecutor", Serial),
-                patch("sterna.sync.localize.ThreadPoolExecutor", Serial),
-                patch("sterna.sync.plan.one_pass.ThreadPoolExecutor", Serial),
-                patch("sterna.sync.copy.copy_files", self._copy_files),
+                patch.object(ids, "datetime", time),
+                patch.object(lag, "datetime", time),
+                patch.object(head, "datetime", time),
+                patch.object(transit, "datetime", time),
+                patch.object(transit, "time", seconds),
+                patch.object(lanes, "datetime", time),
+                patch.object(run, "datetime", time),
+                patch.object(expire, "datetime", time),
+                patch.object(sweep, "datetime", time),
+                *(patch.object(module, "certain_epoch", self.upkeep.certain_epoch) for module in _WHO_DELETES),
+                patch.object(sweep, "new_id", self.upkeep.new_id),
+                patch.object(log, "datetime", time),
+                patch.object(fence, "Fence", self._fence),
+                *(patch.object(module, "time", seconds) for module in _WHO_WAITS),
+                patch.object(head, "_first_seen", {}),
+                patch.object(ids, "uuid", SimpleNamespace(uuid4=self._uuid)),
+                patch.object(make, "ThreadPoolExecutor", Serial),
+                patch.object(localize, "ThreadPoolExecutor", Serial),
+                patch.object(one_pass, "ThreadPoolExecutor", Serial),
+                patch.object(copy, "copy_files", self._copy_files),
                 # In every other seed the list of what is held stands beside the replica, however short.
                 # And in one of five what a commit tells does.
-                patch("sterna.replica.news.INLINE_BYTES", 2 if self.seed % 5 == 3 else 4_000),
-                patch("sterna.replica.held_list.INLINE_BYTES", 2 if self.seed % 2 else INLINE_BYTES),
+                patch.object(news, "INLINE_BYTES", 2 if self.seed % 5 == 3 else 4_000),
+                patch.object(held_list, "INLINE_BYTES", 2 if self.seed % 2 else INLINE_BYTES),
             ):
                 stack.enter_context(patched)
             if self.parts:

@@ -12,19 +12,26 @@ import re
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 import sterna
 from sterna.catalog.model import Commit, Content, Delete, Put
+from sterna.cdc import gathering
 from sterna.client.messages import parse_event
+from sterna.edges.brokers import message
 from sterna.edges.brokers.message import Message
+from sterna.edges.postgres import epoch
 from sterna.errors import BrokenMetadata
 from sterna.feed.event import Facts, events_of
+from sterna.ha import rejoin
 from sterna.json_record import MalformedRecord
 from sterna.outlets.letters import bury, dead_letters
+from sterna.registry import folders, run_names
 from sterna.registry.folders import DEAD, EVIDENCE, FEATURES, FOLDERS, HELD, is_own, own_folder, own_place, own_root
+from sterna.replica import head, ids, news, tags
 from sterna.replica.head import PLANNED_HASH, RUN_ID, SOURCE_HASH, bindings_text, counts_text, parse_bindings
 from sterna.replica.held_list import DIGEST_FORM, held_list, parse_list
 from sterna.replica.ids import COLLECT_ID, SWEEP_ID, UPKEEP_ID, began, new_id, new_run_id, parse_stamp, stamp
@@ -44,6 +51,7 @@ from sterna.replica.news import (
 )
 from sterna.replica.tags import held_until, hold_tag, may_be_of, outlet_of, outlet_tag
 from sterna.replica.view_position import read_view_position, write_view_position
+from sterna.upkeep import model
 from tests.support.formats import groups
 from tests.support.formats_ingest import GROUPS
 from tests.support.records import VALUES
@@ -96,31 +104,31 @@ def test_what_was_written_by_a_name_still_has_it(title: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "module"),
     [
-        (r"^lost/$", "ha/rejoin.py"),
-        (r"^ce_$", "edges/brokers/message.py"),
-        (r"^cloudEvents:$", "edges/brokers/message.py"),
-        (r"^webhook-(id|timestamp|signature)$", "edges/brokers/message.py"),
-        (r"^sterna_epoch$", "edges/postgres/epoch.py"),
-        (r"sterna-hold-", "replica/tags.py"),
-        (r"sterna-outlet-", "replica/tags.py"),
-        (r"^(plan|repair)\.json$|^(localize\.parquet|news\.json\.gz)$", "registry/run_names.py"),
-        (r"^(copy-|parts/|children-|fetched/|copied/)", "registry/run_names.py"),
-        (r"^_sterna_(seq|op|absent|ts)$", "cdc/gathering.py"),
-        (r"^_sterna$|(^|/)_sterna/", "registry/folders.py"),
-        (r"%Y%m%dT%H%M%SZ", "replica/ids.py"),
-        (r"^(collect|sweep|upkeep)-$", "replica/ids.py"),
-        (r"^sterna\.upkeep(-|$)", "upkeep/model.py"),
-        (r"^sterna\.news$", "replica/news.py"),
-        (r"^sterna\.mov", "replica/head.py"),
+        (r"^lost/$", rejoin),
+        (r"^ce_$", message),
+        (r"^cloudEvents:$", message),
+        (r"^webhook-(id|timestamp|signature)$", message),
+        (r"^sterna_epoch$", epoch),
+        (r"sterna-hold-", tags),
+        (r"sterna-outlet-", tags),
+        (r"^(plan|repair)\.json$|^(localize\.parquet|news\.json\.gz)$", run_names),
+        (r"^(copy-|parts/|children-|fetched/|copied/)", run_names),
+        (r"^_sterna_(seq|op|absent|ts)$", gathering),
+        (r"^_sterna$|(^|/)_sterna/", folders),
+        (r"%Y%m%dT%H%M%SZ", ids),
+        (r"^(collect|sweep|upkeep)-$", ids),
+        (r"^sterna\.upkeep(-|$)", model),
+        (r"^sterna\.news$", news),
+        (r"^sterna\.mov", head),
         *(
-            (f"^{re.escape(name)}$", "replica/head.py")
+            (f"^{re.escape(name)}$", head)
             for name in groups()["Properties of commits on a replica branch"]
             if name != NEWS
         ),
     ],
 )
-def test_a_name_stands_in_one_module(pattern: str, module: str) -> None:
-    assert modules_with(pattern) == {module}
+def test_a_name_stands_in_one_module(pattern: str, module: ModuleType) -> None:
+    assert modules_with(pattern) == {str(Path(str(module.__file__)).relative_to(_CODE))}
 
 
 def test_each_folder_has_its_place_in_a_clean_up_and_is_told_from_others() -> None:

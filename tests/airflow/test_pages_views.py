@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from playwright.sync_api import Browser, Page, Route, expect
 
+from sterna.airflow.pages import upstream
 from sterna.edges.brokers.message import Message
 from sterna.errors import CatalogUnreachable
 from sterna.gc.hold import hold
@@ -454,7 +455,7 @@ def test_the_inspector_finds_a_user(page: Page) -> None:
 
 
 def test_the_inspector_and_the_service_behind_it(page: Page, pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sterna.airflow.pages.upstream.FEATURE_SECONDS", 30.0)
+    monkeypatch.setattr(upstream, "FEATURE_SECONDS", 30.0)
     service = FastAPI()
 
     @service.get("/features/user/{user}")

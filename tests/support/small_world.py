@@ -18,6 +18,7 @@ from sterna.catalog.model import ICEBERG_TABLE, Content, Delete, Key, Put, key_n
 from sterna.edges.stores import open_store
 from sterna.errors import CredentialError, SternaError
 from sterna.registry.model import Registry
+from sterna.replica import editions
 from sterna.replica.records import Plan, Report
 from sterna.replica.region import RegionContext
 from sterna.sync.options import SyncOptions
@@ -200,7 +201,7 @@ def refusing(prefix: str, error: type[SternaError], files: str = "*") -> Iterato
 @contextmanager
 def localizer_version(number: int) -> Iterator[None]:
     """Another version of sterna, as far as its localizer's number tells."""
-    with patch("sterna.replica.editions.LOCALIZER_VERSION", number):
+    with patch.object(editions, "LOCALIZER_VERSION", number):
         yield
 
 

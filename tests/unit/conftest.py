@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 import typer.main
 
+from sterna.sync import copy
 from tests.support.doubles.rclone import copy_here
 
 # Typer builds all commands anew for each call of `main`; they are the same, and hold nothing of a call.
@@ -17,4 +18,4 @@ typer.main.get_command = cache(typer.main.get_command)
 def no_rclone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """With `--quick` files are copied in this process: every other run takes the real rclone."""
     if request.config.getoption("quick"):
-        monkeypatch.setattr("sterna.sync.copy.copy_files", copy_here)
+        monkeypatch.setattr(copy, "copy_files", copy_here)

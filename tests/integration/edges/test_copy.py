@@ -33,6 +33,7 @@ from sterna.errors import (
 from sterna.replica import file_list as listing
 from sterna.replica.file_list import CONTENT
 from sterna.replica.region import RegionContext
+from sterna.sync import copy as sync_copy
 from sterna.sync.copy import CopyFile, CopyProgress, CopyResult, copy_batch
 from sterna.sync.plan.presence import look_up
 from tests.support.stores import ODD, SECRET, Stores
@@ -234,7 +235,7 @@ class TestFaults:
         def without(origin: Any, replica: Any, names: list[str], **more: Any) -> Any:
             return real(origin, replica, [name for name in names if not name.endswith("archived")], **more)
 
-        monkeypatch.setattr("sterna.sync.copy.copy_files", without)
+        monkeypatch.setattr(sync_copy, "copy_files", without)
         result = copy(served, files)
         assert result.files == 1
         assert [(type(error), error.file) for error in result.failures] == [(NotCopied, files[1].source)]

@@ -13,6 +13,7 @@ import yaml
 from sterna.edges.secrets import Secrets
 from sterna.edges.valkey.store import open_async_store
 from sterna.embedded.valkey import ValkeyServer, start_valkey
+from sterna.features import online
 from sterna.features.materialize import Materialized, materialize
 from sterna.features.store import FeatureStore
 from sterna.registry.connection import Credential
@@ -37,7 +38,7 @@ services: [{name: pricing, features: [user.age, user.balance, seen.page]}]
 @pytest.fixture(autouse=True)
 def patient_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """Features leave a store alone that is silent for half a second, as each is on a busy machine."""
-    monkeypatch.setattr("sterna.features.online.open_async_store", partial(open_async_store, timeout=30.0))
+    monkeypatch.setattr(online, "open_async_store", partial(open_async_store, timeout=30.0))
 
 
 @dataclass

@@ -17,6 +17,7 @@ from sterna.edges.valkey.store import open_async_store
 from sterna.embedded.process import LOOPBACK, Process, free_port, start_process
 from sterna.embedded.valkey import ValkeyServer, find_valkey
 from sterna.errors import FeaturesError
+from sterna.features import online as features_online
 from sterna.features.model import State, view_digest
 from sterna.features.online import AsOf, FeatureReader, How, OnlineStore, SourceRows, Told
 from sterna.features.store import FeatureStore
@@ -147,7 +148,7 @@ def test_a_store_that_is_slow_holds_up_nobody(valkey: ValkeyServer, monkeypatch:
     admin.client_pause(60_000)
     try:
         with monkeypatch.context() as hasty:
-            hasty.setattr("sterna.features.online.open_async_store", open_async_store)
+            hasty.setattr(features_online, "open_async_store", open_async_store)
             slow = told(features, online, valkey.password, "1")
         assert (slow.how, slow.rows) == (How.BYPASS, {"1": {"age": 31}})
     finally:

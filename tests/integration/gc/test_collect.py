@@ -20,6 +20,7 @@ import pytest
 from sterna.edges.stores.objects import Objects
 from sterna.gc.model import Collected, GcOptions
 from sterna.gc.run import collect
+from sterna.replica import head
 from sterna.replica.head import read_head
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
@@ -233,7 +234,7 @@ def test_a_clean_up_that_is_killed_is_taken_up_again(region: OwnRegion, monkeypa
     assert ended.returncode == -signal.SIGKILL
     assert 0 < len(os.listdir(left)) < files
     # Nobody waits a quarter of an hour in a test: the killed one is taken for dead at once.
-    monkeypatch.setattr("sterna.replica.head.COLLECTING_SECONDS", 0.0)
+    monkeypatch.setattr(head, "COLLECTING_SECONDS", 0.0)
     with region.context() as context:
         assert read_head(context.primary, region.branch).run_id.startswith("collect-")
     assert clean(region).failed == 0

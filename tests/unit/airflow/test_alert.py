@@ -17,6 +17,7 @@ from sterna.ha.model import Slot
 from sterna.replica.catalog_copy import CutOff
 from sterna.replica.held import Held
 from sterna.replica.records import Report
+from sterna.status import gather
 from sterna.status.model import HeldNow, InTransitNow, RegionStatus, SilentRegion
 
 MONTH = 30 * 86_400.0
@@ -41,7 +42,7 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def run(status: RegionStatus, **settings: Any) -> float | None:
         asked: dict[str, Any] = {}
-        monkeypatch.setattr("sterna.status.gather.watch_status", lambda region, **given: asked.update(given) or status)
+        monkeypatch.setattr(gather, "watch_status", lambda region, **given: asked.update(given) or status)
         task = SternaLagOperator(task_id="lag", limit=timedelta(minutes=1), **settings)
         run.asked = asked
         return task.execute({})

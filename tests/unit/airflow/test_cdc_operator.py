@@ -11,6 +11,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from sterna.airflow.cdc_operator import SternaCdcOperator, cdc_dag
+from sterna.cdc import run as cdc_run
 from sterna.cdc.run import Ran
 
 SERVICES = """\
@@ -35,7 +36,7 @@ def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaCdcOperator:
     made = SternaCdcOperator(task_id="follow", services=str(tmp_path / "services.yaml"), linger=timedelta(minutes=1))
     region = SimpleNamespace(region=SimpleNamespace(name="eu"))
     monkeypatch.setattr(SternaCdcOperator, "open", lambda self: region)
-    monkeypatch.setattr("sterna.cdc.run.open_sources", lambda context, services, names: [services.cdc.sources[0].name])
+    monkeypatch.setattr(cdc_run, "open_sources", lambda context, services, names: [services.cdc.sources[0].name])
     return made
 
 
@@ -50,7 +51,7 @@ def played(monkeypatch: pytest.MonkeyPatch, ran: Ran) -> list[Any]:
             given.append(seconds)
             return ran
 
-    monkeypatch.setattr("sterna.cdc.run.Runner", Played)
+    monkeypatch.setattr(cdc_run, "Runner", Played)
     return given
 
 

@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sterna.airflow import gc_operator, operators
+from sterna.airflow import dags, gc_operator, operators
 from sterna.airflow.dags import gc_dag, sync_dag
 from sterna.airflow.retry import RemedyRetryPolicy
 from sterna.cleaning.model import Amount
 from sterna.errors import RegistryError, StoreUnreachable, UsageError
+from sterna.feed import fresh
 from sterna.feed.fresh import Announced, Fresh
+from sterna.gc import run as gc_run
 from sterna.gc.model import Collected, GcOptions
 from sterna.replica.records import Batch, Report, StageReport
+from sterna.sync import follow
+from sterna.sync import stages as sync_stages
 from sterna.sync.options import SyncOptions
 
 if TYPE_CHECKING:
@@ -154,7 +158,7 @@ def test_a_clean_up_does_what_it_is_asked_for(
         some = Amount(3, 30)
         return Collected("eu", "collect-1", "r", not options.delete, some, Amount(), some, some, Amount())
 
-    monkeypatch.setattr("sterna.gc.run.collect", collect)
+    monkeypatch.setattr(gc_run, "collect", collect)
     run = DagBag().dags["sterna_gc"].test(run_conf=conf)
     assert str(run.state) == "success"
     assert calls == [asked]
@@ -284,12 +288,10 @@ def stages(_known_dags: None, monkeypatch: pytest.MonkeyPatch, metrics: dict[str
     from types import SimpleNamespace
 
     stages = Stages()
-    monkeypatch.setattr(
-        "sterna.airflow.dags.RemedyRetryPolicy", partial(RemedyRetryPolicy, delay=timedelta(seconds=0.1))
-    )
+    monkeypatch.setattr(dags, "RemedyRetryPolicy", partial(RemedyRetryPolicy, delay=timedelta(seconds=0.1)))
     for name in ("plan", "copy", "localize", "publish", "arrive"):
-        monkeypatch.setattr(f"sterna.sync.stages.{name}", getattr(stages, name))
-    monkeypatch.setattr("sterna.feed.fresh.fresh_since", stages.since)
+        monkeypatch.setattr(sync_stages, name, getattr(stages, name))
+    monkeypatch.setattr(fresh, "fresh_since", stages.since)
     monkeypatch.setattr(
         operators.SternaOperator, "open", lambda self: SimpleNamespace(region=SimpleNamespace(name="eu"))
     )
@@ -453,7 +455,7 @@ class Following:
 @pytest.fixture
 def following(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> Following:
     found = Following(stages)
-    monkeypatch.setattr("sterna.sync.follow.Follower", found)
+    monkeypatch.setattr(follow, "Follower", found)
     monkeypatch.setenv("AIRFLOW__STERNA__LINGER", "90s")
     return found
 

@@ -19,6 +19,8 @@ from sterna.airflow.features_operator import (
     features_dag,
 )
 from sterna.errors import FeatureStoreUnreachable
+from sterna.features import region as features_region
+from sterna.features import status
 from sterna.features.materialize import Materialized
 from sterna.features.region import Failed
 from sterna.features.status import ViewStatus
@@ -60,7 +62,7 @@ def test_what_is_written_is_counted_and_what_failed_is_raised(services: Path, mo
             done(Materialized("user", "changes", "", 7, 3, 1))
         return [], failed
 
-    monkeypatch.setattr("sterna.features.region.materialize_all", played)
+    monkeypatch.setattr(features_region, "materialize_all", played)
     task = SternaMaterializeOperator(task_id="work", services=str(services), linger=timedelta(minutes=1))
     assert task.execute({}) == {"user": 8} and asked == [60.0]
     failed.append(Failed("user", FeatureStoreUnreachable("dark")))
@@ -79,8 +81,8 @@ def test_a_late_view_fails_the_look(services: Path, monkeypatch: pytest.MonkeyPa
     def opened(*_: Any) -> Any:
         yield None
 
-    monkeypatch.setattr("sterna.features.region.opened_store", opened)
-    monkeypatch.setattr("sterna.features.status.status", lambda *_: tuple(told))
+    monkeypatch.setattr(features_region, "opened_store", opened)
+    monkeypatch.setattr(status, "status", lambda *_: tuple(told))
     monkeypatch.setattr("airflow.sdk.observability.stats.gauge", lambda name, value, tags: gauges.update({name: value}))
     task = SternaFeaturesLookOperator(task_id="look", services=str(services))
     assert task.execute({}) == {"user": 0.0}

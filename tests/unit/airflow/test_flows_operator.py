@@ -12,6 +12,7 @@ from airflow.sdk import AssetAny
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from sterna.airflow.flows_operator import SternaFlowsOperator, flows_dag
+from sterna.flows import run as flows_run
 from sterna.flows.run import Ran
 from sterna.flows.step import Stepped
 
@@ -57,7 +58,7 @@ def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaFlowsOperator
     made = SternaFlowsOperator(task_id="follow", services=str(tmp_path / "services.yaml"), linger=timedelta(minutes=1))
     kept = SimpleNamespace(now=lambda: None, forget=lambda: None)
     monkeypatch.setattr(SternaFlowsOperator, "kept", lambda self: kept)
-    monkeypatch.setattr("sterna.flows.run.Runner", Played)
+    monkeypatch.setattr(flows_run, "Runner", Played)
     return made
 
 

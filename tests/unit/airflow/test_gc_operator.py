@@ -6,6 +6,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowTaskTerminated
 
 from sterna.airflow.gc_operator import SternaGcOperator
+from sterna.gc import run
 
 
 def test_it_unwinds_what_it_is_at_and_is_not_disturbed_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +18,7 @@ def test_it_unwinds_what_it_is_at_and_is_not_disturbed_afterwards(monkeypatch: p
         finally:
             fence[0] = "down"
 
-    monkeypatch.setattr("sterna.gc.run.collect", collect)
+    monkeypatch.setattr(run, "collect", collect)
     monkeypatch.setattr(SternaGcOperator, "open", lambda self: None)
     with pytest.raises(AirflowTaskTerminated):
         task.execute({})

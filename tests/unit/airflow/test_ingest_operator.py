@@ -11,6 +11,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from sterna.airflow.ingest_operator import SternaIngestOperator, ingest_dag
+from sterna.ingest import region as ingest_region
+from sterna.ingest import service
 from sterna.ingest.consolidate import Consolidated
 from sterna.ingest.model import State
 from sterna.ingest.worker import Worked
@@ -59,11 +61,12 @@ def task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SternaIngestOperato
     region = SimpleNamespace(region=SimpleNamespace(name="eu"))
     monkeypatch.setattr(SternaIngestOperator, "open", lambda self: region)
     monkeypatch.setattr(
-        "sterna.ingest.region.open_ingest",
+        ingest_region,
+        "open_ingest",
         lambda *_: SimpleNamespace(pool=None, rules=None, close=lambda: None),
     )
 
-    monkeypatch.setattr("sterna.ingest.service.work", Played.work)
+    monkeypatch.setattr(service, "work", Played.work)
     monkeypatch.setattr(Played, "stopped", ())
     return made
 

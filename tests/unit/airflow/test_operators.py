@@ -27,6 +27,7 @@ from sterna.replica.codecs import STAGE_REPORT
 from sterna.replica.held import Held
 from sterna.replica.records import Report, StageReport
 from sterna.sync import copy as copying
+from sterna.sync import run as sync_run
 from sterna.sync import stages
 from sterna.sync.options import SyncOptions
 from tests.support.small_world import make_world, quiet, run
@@ -140,7 +141,7 @@ def test_all_stages_in_one_task(monkeypatch: pytest.MonkeyPatch, metrics: dict[s
         asked.append(options)
         return _report()
 
-    monkeypatch.setattr("sterna.sync.run.sync", sync)
+    monkeypatch.setattr(sync_run, "sync", sync)
     monkeypatch.setattr(operators.SternaOperator, "open", lambda self: None)
     assert SternaSyncOperator(task_id="sync", options={"tables": ["a.b"]}).execute({})["outcome"] == "published"
     assert asked == [SyncOptions(tables=("a.b",))]

@@ -8,6 +8,7 @@ import pytest
 
 from sterna.airflow import cli, settings
 from sterna.airflow.provider import get_provider_info
+from sterna.cli import main
 from sterna.errors import UsageError
 from sterna.registry.credential import rclone_environment
 from sterna.registry.model import Location
@@ -99,7 +100,7 @@ def test_airflow_sterna_takes_region_registry_and_services_from_the_section(monk
     import os
 
     given: list[list[str]] = []
-    monkeypatch.setattr("sterna.cli.main.main", lambda argv, secrets: given.append([*argv, secrets.__name__]))
+    monkeypatch.setattr(main, "main", lambda argv, secrets: given.append([*argv, secrets.__name__]))
     monkeypatch.setenv("AIRFLOW__STERNA__SERVICES", "/etc/sterna/services.yaml")
     for name in ("STERNA_REGION", "STERNA_REGISTRY", "STERNA_SERVICES"):
         monkeypatch.setenv(name, "x")  # so that it is put back afterwards

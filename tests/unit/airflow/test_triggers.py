@@ -13,6 +13,8 @@ from sterna.airflow.triggers import NessieCommitTrigger
 from sterna.catalog.model import Unchanged
 from sterna.errors import CatalogUnreachable, StoreUnreachable
 from sterna.replica import backoff
+from sterna.replica import held_list as replica_held_list
+from sterna.replica import region as replica_region
 from sterna.replica.head import HELD, RUN_ID
 from sterna.replica.held import Held
 from sterna.replica.held_list import held_list, write_list
@@ -122,7 +124,7 @@ def test_what_is_held_stands_in_the_replica_s_head_and_is_looked_up_when_that_mo
     monkeypatch.setattr(
         world.catalog, "history", lambda *given, **options: asked.append("history") or history(*given, **options)
     )
-    monkeypatch.setattr("sterna.replica.region.open_region", lambda *_: world.context())
+    monkeypatch.setattr(replica_region, "open_region", lambda *_: world.context())
     monkeypatch.setattr(triggers, "FIRST_PAUSE", 0.0)
     watch = WATCH("eu", "/registry.yaml")
     assert watch.held() == (), "there is no branch yet"
@@ -143,8 +145,8 @@ def test_a_long_list_is_read_beside_the_replica_and_a_lost_one_is_made_anew_by_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = make_world(tmp_path)
-    monkeypatch.setattr("sterna.replica.region.open_region", lambda *_: world.context())
-    monkeypatch.setattr("sterna.replica.held_list.INLINE_BYTES", 2)
+    monkeypatch.setattr(replica_region, "open_region", lambda *_: world.context())
+    monkeypatch.setattr(replica_held_list, "INLINE_BYTES", 2)
     monkeypatch.setattr(triggers, "FIRST_PAUSE", 0.0)
     world.catalog.create_branch("main_replica_eu")
     watch = WATCH("eu", "/registry.yaml")

@@ -18,6 +18,12 @@ from sterna.airflow.upkeep import (
 )
 from sterna.cleaning.model import Amount
 from sterna.errors import UpkeepBlocked, UsageError
+from sterna.registry import sweeping
+from sterna.upkeep import committing
+from sterna.upkeep import expire as upkeep_expire
+from sterna.upkeep import plan as upkeep_plan
+from sterna.upkeep import run as upkeep_run
+from sterna.upkeep import sweep as upkeep_sweep
 from sterna.upkeep.model import Amounts, Group, TableDone, TablePlan, UpkeepDone, UpkeepPlan
 from sterna.upkeep.results import ExpiredTable, Expiry, Swept
 
@@ -69,12 +75,12 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, ..
         failed = 0 if not spared else 1
         return Swept("eu", "p", not delete, "", "h", "", ("eu-lake",), some, some, some, some, some, failed)
 
-    monkeypatch.setattr("sterna.upkeep.expire.expire", expire)
-    monkeypatch.setattr("sterna.upkeep.sweep.sweep", sweep)
-    monkeypatch.setattr("sterna.upkeep.committing.BySpark", lambda region, settings: "spark")
-    monkeypatch.setattr("sterna.registry.sweeping.swept_locations", lambda mapping: ("eu-lake",))
-    monkeypatch.setattr("sterna.upkeep.plan.make_plan", plan)
-    monkeypatch.setattr("sterna.upkeep.run.upkeep", run)
+    monkeypatch.setattr(upkeep_expire, "expire", expire)
+    monkeypatch.setattr(upkeep_sweep, "sweep", sweep)
+    monkeypatch.setattr(committing, "BySpark", lambda region, settings: "spark")
+    monkeypatch.setattr(sweeping, "swept_locations", lambda mapping: ("eu-lake",))
+    monkeypatch.setattr(upkeep_plan, "make_plan", plan)
+    monkeypatch.setattr(upkeep_run, "upkeep", run)
     return found
 
 
@@ -150,7 +156,7 @@ def test_a_sweep_spares_the_inboxes_of_ingestion(
     with pytest.raises(AirflowFailException, match="could not be deleted"):
         sweep.execute({})
     assert calls == [("sweep", True, ["s3://eu-lake/inbox"])]
-    monkeypatch.setattr("sterna.registry.sweeping.swept_locations", lambda mapping: ())
+    monkeypatch.setattr(sweeping, "swept_locations", lambda mapping: ())
     with pytest.raises(AirflowSkipException, match="no location"):
         sweep.execute({})
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from sterna.cli.main import main
+from sterna.edges.spark import pandas_import
+from sterna.replica import region as replica_region
 from tests.support.small_world import World, make_world
 
 
@@ -31,8 +33,8 @@ Sterna = Callable[..., Answer]
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     world = make_world(tmp_path)
-    monkeypatch.setattr("sterna.replica.region.open_region", lambda path, region, secrets: world.context(region))
-    monkeypatch.setattr("sterna.edges.spark.pandas_import.leave_pandas_out", lambda: None)
+    monkeypatch.setattr(replica_region, "open_region", lambda path, region, secrets: world.context(region))
+    monkeypatch.setattr(pandas_import, "leave_pandas_out", lambda: None)
     monkeypatch.setenv("STERNA_REGION", "eu")
     return world
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import typer
 
+from sterna.cli import catalog, prompts
 from sterna.edges.postgres.epoch import Epoch
 from sterna.ha.model import CatalogSite, Following
 from sterna.ha.promote import Promoted, Promotion
@@ -41,7 +42,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         }
         for name in ("us", "eu")
     ]
-    monkeypatch.setattr("sterna.cli.catalog.read_registry", lambda path: registry(regions))
+    monkeypatch.setattr(catalog, "read_registry", lambda path: registry(regions))
 
     def promote(*arguments: Any, **options: Any) -> Promoted:
         done.append("promote")
@@ -51,9 +52,9 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         done.append("rejoin" if keep else "reseed")
         return Rejoined(seeded(), ())
 
-    monkeypatch.setattr("sterna.cli.catalog.plan_promotion", lambda *arguments, **options: PROMOTION)
-    monkeypatch.setattr("sterna.cli.catalog.promote", promote)
-    monkeypatch.setattr("sterna.cli.catalog.rejoin", rejoin)
+    monkeypatch.setattr(catalog, "plan_promotion", lambda *arguments, **options: PROMOTION)
+    monkeypatch.setattr(catalog, "promote", promote)
+    monkeypatch.setattr(catalog, "rejoin", rejoin)
     return done
 
 
@@ -70,7 +71,7 @@ def seeded() -> Seeded:
 
 
 def terminal(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
-    monkeypatch.setattr("sterna.cli.prompts.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(prompts, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
 
     def confirm(text: str, **options: bool) -> bool:
         assert options["abort"]
@@ -115,7 +116,7 @@ def test_on_a_terminal_it_asks(
 
 def test_moments_are_texts_in_json(done: list[str], sterna: Sterna, monkeypatch: pytest.MonkeyPatch) -> None:
     site = CatalogSite("eu", epoch=EPOCH, main="ab" * 32, following=Following("us", True, 7, MOMENT))
-    monkeypatch.setattr("sterna.cli.catalog.look_at_all", lambda regions, secrets: {"eu": site})
+    monkeypatch.setattr(catalog, "look_at_all", lambda regions, secrets: {"eu": site})
     (shown,) = json.loads(sterna("catalog", "status", "--json").out)["sites"]
     assert (shown["region"], shown["following"]["heard"]) == ("eu", MOMENT.isoformat())
     promotion = json.loads(sterna("catalog", "promote", "--region", "eu", "--dry-run", "--json").out)["promotion"]
@@ -139,7 +140,7 @@ def test_what_was_agreed_to_is_looked_at_again(
 ) -> None:
     """An operator's answer may come hours later: what was shown may be long past."""
     looks = iter([PROMOTION, replace(PROMOTION, **change)])
-    monkeypatch.setattr("sterna.cli.catalog.plan_promotion", lambda *arguments, **options: next(looks))
+    monkeypatch.setattr(catalog, "plan_promotion", lambda *arguments, **options: next(looks))
     answer = sterna("catalog", "promote", "--region", "eu", "--yes")
     assert (answer.code, done) == (2, [])
     assert said in answer.err

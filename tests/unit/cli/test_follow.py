@@ -12,6 +12,8 @@ import pytest
 
 from sterna.cli.output import Output
 from sterna.errors import Diverged
+from sterna.replica import kept
+from sterna.sync import stages
 from tests.support.small_world import World
 from tests.unit.cli.conftest import Sterna
 
@@ -21,7 +23,7 @@ def region(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     path = world.folder / "storage_registry.yaml"
     path.write_text("stands for the one in memory")
     monkeypatch.setenv("STERNA_REGISTRY", str(path))
-    monkeypatch.setattr("sterna.replica.kept.open_region", lambda path, name, secrets: world.context(name))
+    monkeypatch.setattr(kept, "open_region", lambda path, name, secrets: world.context(name))
     return world
 
 
@@ -74,7 +76,7 @@ def test_an_error_that_time_does_not_cure_ends_it_with_its_exit_code(
     def plan(*_: object) -> None:
         raise Diverged("main has left the watermark")
 
-    monkeypatch.setattr("sterna.sync.stages.plan", plan)
+    monkeypatch.setattr(stages, "plan", plan)
     region.commit(a=region.write("a"))
     answer = sterna("follow")
     assert (answer.code, answer.out) == (6, "")

@@ -14,6 +14,7 @@ import pytest
 
 from sterna.edges.postgres.connection import looking, said_no
 from sterna.errors import DatabaseUnreachable, UsageError
+from sterna.ha import promote
 from sterna.ha.model import CatalogSite, Following
 from sterna.ha.promote import plan_promotion
 from sterna.ha.site import Epoch, look_at
@@ -88,6 +89,6 @@ def test_no_other_region_is_forced_into_its_place(full: str, monkeypatch: pytest
     us = look_at(ours.region("us"), secrets)
     assert us.refuses
     eu = CatalogSite("eu", epoch=Epoch(1, "us"), following=Following("us", True, 5, None))
-    monkeypatch.setattr("sterna.ha.promote.look_at_all", lambda regions, secrets: {"us": us, "eu": eu})
+    monkeypatch.setattr(promote, "look_at_all", lambda regions, secrets: {"us": us, "eu": eu})
     with pytest.raises(UsageError, match="the primary us answers, and may take commits"):
         plan_promotion(ours, secrets, "eu", planned=False)

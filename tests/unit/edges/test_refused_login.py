@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from sterna.edges.postgres import epoch
 from sterna.edges.postgres.epoch import Epoch, find_primary
 from sterna.errors import CatalogUnreachable, DatabaseRefused, DatabaseUnreachable, SternaError, UsageError
+from sterna.ha import site
 from sterna.ha.model import CatalogSite, Following
 from sterna.ha.promote import plan_promotion
 from sterna.ha.site import look_at_all
@@ -24,7 +26,7 @@ OURS = registry(us=NOBODY, eu=NOBODY, ap=NOBODY)
 @pytest.fixture(autouse=True)
 def _two_look_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is connected to: what a region's database says is what a test gave it."""
-    monkeypatch.setattr("sterna.edges.postgres.epoch.read_epoch", lambda connection: connection)
+    monkeypatch.setattr(epoch, "read_epoch", lambda connection: connection)
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, **given: Any) -> None:
@@ -35,9 +37,9 @@ def answers(monkeypatch: pytest.MonkeyPatch, **given: Any) -> None:
             raise answer
         yield answer
 
-    monkeypatch.setattr("sterna.edges.postgres.epoch.looking", looking)
-    monkeypatch.setattr("sterna.ha.site.looking", looking)
-    monkeypatch.setattr("sterna.ha.site._look", lambda connection, region: connection)
+    monkeypatch.setattr(epoch, "looking", looking)
+    monkeypatch.setattr(site, "looking", looking)
+    monkeypatch.setattr(site, "_look", lambda connection, region: connection)
 
 
 def refused(region: str) -> DatabaseRefused:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sterna.edges.postgres import epoch
 from sterna.edges.postgres.connection import connected, looking
 from sterna.edges.postgres.epoch import Epoch, find_primary, last_heard
 from sterna.edges.secrets import Credential
@@ -154,5 +155,5 @@ def answers_of(monkeypatch: pytest.MonkeyPatch, **given: Any) -> None:
             return connection
         return connection.execute("SELECT 1").fetchone()
 
-    monkeypatch.setattr("sterna.edges.postgres.epoch.looking", fake)
-    monkeypatch.setattr("sterna.edges.postgres.epoch.read_epoch", read)
+    monkeypatch.setattr(epoch, "looking", fake)
+    monkeypatch.setattr(epoch, "read_epoch", read)

@@ -17,7 +17,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from starlette.requests import Request
 
-from sterna.gateway import tokens
+from sterna.gateway import keys, tokens
 from sterna.gateway.gateway import Gateway
 from sterna.gateway.keys import FAILED_SECONDS, FRESH_SECONDS, KEPT_SECONDS, UNKNOWN_SECONDS, ServerKeys
 from sterna.gateway.replies import RefusedRequest
@@ -135,7 +135,7 @@ def test_the_last_keys_do_for_a_while_when_the_server_is_dark(issuer: Issuer) ->
 
 
 def test_a_look_for_keys_that_hangs_takes_one_thread(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sterna.gateway.keys._ANSWER_SECONDS", 60.0)
+    monkeypatch.setattr(keys, "_ANSWER_SECONDS", 60.0)
     assert issuer.status_of("one") == 200
     issuer.go_on.clear()
     issuer.begun.acquire()

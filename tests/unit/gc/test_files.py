@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sterna.cleaning import deleting
 from sterna.cleaning.deleting import Garbage, Tally
 from sterna.cleaning.files import Files, among, table
 from sterna.cleaning.model import Amount
@@ -124,7 +125,7 @@ def test_what_is_reached_meanwhile_is_not_deleted():
 
 
 def test_only_the_first_failures_are_told(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sterna.cleaning.deleting._SHOWN", 3)
+    monkeypatch.setattr(deleting, "_SHOWN", 3)
     tally, garbage = Tally(), Garbage(files([f"{number:02}" for number in range(12)]).parts(), ReachedFiles())
     while garbage.more():
         garbage.delete_part(tally, lambda some: {uri: StoreUnreachable("locked", file=uri) for uri in some[1:]})

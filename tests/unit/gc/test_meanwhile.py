@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 
 from sterna.catalog.model import Commit, Delete, Unchanged
+from sterna.cleaning import deleting as cleaning_deleting
 from sterna.edges.stores.objects import Objects
 from sterna.errors import Busy, CatalogConflict, CatalogStateUnknown
 from sterna.gc import delete as deleting
+from sterna.gc import fence as gc_fence
 from sterna.gc.evidence import Runs
 from sterna.gc.fence import fence
 from sterna.gc.model import Collected, GcOptions
 from sterna.gc.run import collect
+from sterna.replica import head as replica_head
 from sterna.replica.head import newest_commit, read_head
 from sterna.replica.ids import began, stamp
 from sterna.replica.records import Report, StageReport
@@ -204,7 +207,7 @@ def test_a_clean_up_gets_on_while_syncs_follow_one_another(world: World, monkeyp
     soon(world, monkeypatch)
     catalog = Busily(world)
     context = injected(world.registry, "eu", no_secrets, catalog=catalog, primary=catalog)
-    monkeypatch.setattr("sterna.cleaning.deleting.AT_ONCE", 1)
+    monkeypatch.setattr(cleaning_deleting, "AT_ONCE", 1)
     slices: list[str] = []
     monkeypatch.setattr(deleting.Fence, "has_time", property(lambda fence: fence.hash not in slices))
     real = Objects.delete
@@ -299,7 +302,7 @@ def test_a_clean_up_that_was_killed_stops_counting_and_the_next_one_finishes(
     with monkeypatch.context() as patched:
         patched.setattr(Objects, "delete", killed)
         # The process is gone before it can take its fence down.
-        patched.setattr("sterna.gc.fence._commit", _first_only(world))
+        patched.setattr(gc_fence, "_commit", _first_only(world))
         with pytest.raises((KeyboardInterrupt, CatalogStateUnknown)):
             clean(world, much_later())
     assert read_head(world.catalog, "main_replica_eu").deleting
@@ -308,7 +311,7 @@ def test_a_clean_up_that_was_killed_stops_counting_and_the_next_one_finishes(
         run(world)
     with pytest.raises(Busy, match="another clean-up"):
         clean(world, much_later())
-    monkeypatch.setattr("sterna.replica.head.COLLECTING_SECONDS", 0.0)
+    monkeypatch.setattr(replica_head, "COLLECTING_SECONDS", 0.0)
     assert clean(world, much_later()).deleted.files > 0
     assert clean(world, much_later()).garbage.files == 0
     assert run(world).outcome == "published"
@@ -325,7 +328,7 @@ def test_clocks_that_differ_don_t_let_a_sync_through_while_files_go(
         world.commit(b=world.write("b"))
         now = datetime.now
         skewed = SimpleNamespace(now=lambda zone: now(zone) + skew, fromisoformat=datetime.fromisoformat)
-        monkeypatch.setattr("sterna.replica.head.datetime", skewed)
+        monkeypatch.setattr(replica_head, "datetime", skewed)
         with pytest.raises(Busy):
             make_plan(world.context())
     assert make_plan(world.context())[0].actions
@@ -335,26 +338,24 @@ def test_one_that_was_killed_stops_counting_for_who_has_watched_it_long_enough(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     rewritten(world)
-    monkeypatch.setattr("sterna.gc.fence._commit", _first_only(world))
+    monkeypatch.setattr(gc_fence, "_commit", _first_only(world))
     with pytest.raises(CatalogStateUnknown), fence(world.context(), head_of(world), "collect-x"):
         pass
     seen = []
     for moment in (5.0, 360.0, 366.0):
         clock = SimpleNamespace(monotonic=lambda at=moment: at)
-        monkeypatch.setattr("sterna.replica.head.time", clock)
+        monkeypatch.setattr(replica_head, "time", clock)
         seen.append(read_head(world.catalog, "main_replica_eu").deleting)
     assert seen == [True, True, False]
 
 
 def test_one_that_was_killed_long_ago_is_not_watched(world: World, monkeypatch: pytest.MonkeyPatch):
     rewritten(world)
-    monkeypatch.setattr("sterna.gc.fence._commit", _first_only(world))
+    monkeypatch.setattr(gc_fence, "_commit", _first_only(world))
     with pytest.raises(CatalogStateUnknown), fence(world.context(), head_of(world), "collect-x"):
         pass
     now = datetime.now
-    monkeypatch.setattr(
-        "sterna.replica.head.datetime", SimpleNamespace(now=lambda zone: now(zone) + timedelta(hours=7))
-    )
+    monkeypatch.setattr(replica_head, "datetime", SimpleNamespace(now=lambda zone: now(zone) + timedelta(hours=7)))
     assert not read_head(world.catalog, "main_replica_eu").deleting
 
 

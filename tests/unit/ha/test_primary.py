@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from sterna.cli import catalog
+from sterna.cli import guard as cli_guard
 from sterna.cli.guard import guard
 from sterna.edges.postgres.epoch import Epoch
 from sterna.errors import (
@@ -26,6 +28,8 @@ from sterna.errors import (
     SternaError,
     UsageError,
 )
+from sterna.ha import promote
+from sterna.ha import rejoin as ha_rejoin
 from sterna.ha.model import CatalogSite, Following, Slot
 from sterna.ha.promote import Promotion, plan_promotion
 from sterna.ha.rejoin import bring_back, guard_region, rejoin
@@ -79,12 +83,12 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, CatalogSite]], 
     """Let every command see the given sites."""
 
     def see(sites: dict[str, CatalogSite]) -> None:
-        for module in ("promote", "rejoin"):
-            monkeypatch.setattr(f"sterna.ha.{module}.look_at_all", lambda regions, secrets: dict(sites))
-        monkeypatch.setattr("sterna.cli.catalog.look_at_all", lambda regions, secrets: dict(sites))
+        for module in (promote, ha_rejoin):
+            monkeypatch.setattr(module, "look_at_all", lambda regions, secrets: dict(sites))
+        monkeypatch.setattr(catalog, "look_at_all", lambda regions, secrets: dict(sites))
 
-    monkeypatch.setattr("sterna.ha.promote._newest", lambda region, secrets: None)
-    monkeypatch.setattr("sterna.cli.catalog.read_registry", lambda path: OURS)
+    monkeypatch.setattr(promote, "_newest", lambda region, secrets: None)
+    monkeypatch.setattr(catalog, "read_registry", lambda path: OURS)
     return see
 
 
@@ -97,9 +101,9 @@ def fenced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def connected(region: Any, secrets: Any) -> Iterator[Any]:
         yield region
 
-    monkeypatch.setattr("sterna.ha.rejoin.connected", connected)
-    monkeypatch.setattr("sterna.ha.rejoin.prepare", lambda connection, region: None)
-    monkeypatch.setattr("sterna.ha.rejoin.fence", lambda connection, region: done.append(region.name))
+    monkeypatch.setattr(ha_rejoin, "connected", connected)
+    monkeypatch.setattr(ha_rejoin, "prepare", lambda connection, region: None)
+    monkeypatch.setattr(ha_rejoin, "fence", lambda connection, region: done.append(region.name))
     return done
 
 
@@ -360,7 +364,7 @@ def test_a_guard_that_repeats_goes_on_whatever_it_can_not_see(
         except StopIteration:
             raise KeyboardInterrupt from None
 
-    monkeypatch.setattr("sterna.cli.guard.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(cli_guard, "time", SimpleNamespace(sleep=sleep))
     with pytest.raises(KeyboardInterrupt):
         guard(TWO, secrets, "us", 1.0, said.append)
     assert fenced == ["us"]
@@ -393,7 +397,7 @@ def test_a_region_follows_only_one_that_says_itself_that_it_is_the_primary(
     def follow(registry: Any, target: Any, source: Any, *rest: Any, keep: bool) -> None:
         followed.append(source.name)
 
-    monkeypatch.setattr("sterna.ha.rejoin.bring_back", follow)
+    monkeypatch.setattr(ha_rejoin, "bring_back", follow)
     for states in matrix(first):
         sites = cluster(*states)
         look(sites)
@@ -422,10 +426,10 @@ def test_what_a_region_without_an_epoch_has_is_not_forgotten_by_a_rejoin(monkeyp
     def connected(region: Any, secrets: Any) -> Iterator[Any]:
         yield SimpleNamespace(execute=lambda asked: SimpleNamespace(fetchone=lambda: (True,)))
 
-    monkeypatch.setattr("sterna.ha.rejoin.connected", connected)
-    monkeypatch.setattr("sterna.ha.rejoin.read_epoch", lambda connection: None)
-    monkeypatch.setattr("sterna.ha.rejoin._branches", lambda connection: heads)
-    monkeypatch.setattr("sterna.ha.rejoin.seed", lambda target, *rest: seeded.append(target.name))
+    monkeypatch.setattr(ha_rejoin, "connected", connected)
+    monkeypatch.setattr(ha_rejoin, "read_epoch", lambda connection: None)
+    monkeypatch.setattr(ha_rejoin, "_branches", lambda connection: heads)
+    monkeypatch.setattr(ha_rejoin, "seed", lambda target, *rest: seeded.append(target.name))
     us, eu = TWO.regions
     with pytest.raises(UsageError, match="region eu has commits and knows no epoch"):
         bring_back(TWO, eu, us, secrets, lambda line: None)

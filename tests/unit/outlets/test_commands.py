@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from sterna.cli.main import main
+from sterna.edges.brokers import open_sender
 from sterna.edges.brokers.message import Sent
 from sterna.errors import EventRefused, ReceiverUnreachable
 from sterna.render.dry_run import NOTHING_CHANGED
+from sterna.replica import region as replica_region
 from sterna.replica.tags import outlet_tag
 from tests.support.gateway import BRANCH, Branch, gateway
 from tests.support.outlets import Receiver, room, settings, wait_until
@@ -31,7 +33,7 @@ def sterna(
     (tmp_path / "services.yaml").write_text(FILE)
     monkeypatch.setenv("STERNA_SERVICES", str(tmp_path / "services.yaml"))
     monkeypatch.setenv("STERNA_REGION", "eu")
-    monkeypatch.setattr("sterna.replica.region.open_region", lambda path, region, secrets: branch.context())
+    monkeypatch.setattr(replica_region, "open_region", lambda path, region, secrets: branch.context())
 
     def run(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -106,7 +108,7 @@ def test_dead_letters_are_listed_and_sent_again(
     code, out, _ = sterna("replay", "pager")
     assert code == 0 and "2 dead letters would be sent again" in out and out.splitlines()[-1] == NOTHING_CHANGED
     taking = Receiver()
-    monkeypatch.setattr("sterna.edges.brokers.open_sender.open_sender", lambda outlet, secrets: taking)
+    monkeypatch.setattr(open_sender, "open_sender", lambda outlet, secrets: taking)
     taking.answer = lambda message: Sent(0, ReceiverUnreachable("dark")) if message.table == "ns.b" else Sent(1)
     code, out, _ = sterna("replay", "pager", "--yes")
     assert code == 4 and "1 dead letters were sent again, 1 are left" in out and "dark" in out

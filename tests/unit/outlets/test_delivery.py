@@ -12,6 +12,7 @@ import pytest
 
 from sterna.edges.brokers.message import Message, Sent
 from sterna.errors import CatalogUnreachable, EventRefused, NotPrimary, OutletDisabled, ReceiverUnreachable
+from sterna.outlets import deliverer
 from sterna.outlets.letters import dead_letters
 from sterna.outlets.position import PositionTag, positions
 from sterna.replica.tags import outlet_tag
@@ -220,7 +221,7 @@ def test_dead_letters_that_can_t_be_written_hold_the_event(branch: Branch, monke
         written.append(arguments)
         return "there"
 
-    monkeypatch.setattr("sterna.outlets.deliverer.bury", bury)
+    monkeypatch.setattr(deliverer, "bury", bury)
     with room(branch, PAGER, receiver) as made:
         branch.update("a")
         wait_until(lambda: only(made).told.dead == 1)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from sterna.edges.brokers import webhook as brokers_webhook
 from sterna.edges.brokers.guarded import AddressRefused, GuardedBackend
 from sterna.edges.brokers.message import Message, Sent
 from sterna.edges.brokers.webhook import WebhookSender, signature, signing_keys
@@ -145,7 +146,7 @@ def test_what_is_sent_can_be_verified_by_either_key() -> None:
 
 
 def test_a_connection_serves_many_events_unless_an_answer_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sterna.edges.brokers.webhook._READING", 60.0)
+    monkeypatch.setattr(brokers_webhook, "_READING", 60.0)
     for answer, clients in ((b"", 1), (b"thank you", 1), (b"x" * 200_000, 3)):
         with hooked(status=200, answer=answer) as hook:
             made = sender(hook.url)

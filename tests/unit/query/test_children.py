@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from sterna.errors import NeedsSpark, OutOfTime, QueryEnded, QueryFailed
+from sterna.query import children as query_children
 from sterna.query.children import QueryChildren
 from tests.support.small_world import World
 from tests.unit.query.tables import ROWS, in_place, job, pinned, sales, with_deletes, written
@@ -44,7 +45,7 @@ def test_a_process_lives_through_what_goes_wrong_and_is_replaced_when_it_dies(
     def ask(sql: str, uri: str = table, **fields: Any) -> Any:
         return children.run(job(world, sql, pinned(uri), kpi=True, **fields))["rows"][0]
 
-    monkeypatch.setattr("sterna.query.children._GRACE_SECONDS", 60.0)
+    monkeypatch.setattr(query_children, "_GRACE_SECONDS", 60.0)
     children.warm()
     first = process(children)
     assert ask(COUNT) == {"n": str(ROWS)} and process(children) is first
@@ -66,7 +67,7 @@ def test_a_process_lives_through_what_goes_wrong_and_is_replaced_when_it_dies(
     assert process(children) is None and ask(COUNT) == {"n": str(ROWS)}
 
     # One that hangs where nothing interrupts it is ended from here.
-    monkeypatch.setattr("sterna.query.children._GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(query_children, "_GRACE_SECONDS", 0.2)
     stopped = process(children)
     os.kill(stopped.pid, signal.SIGSTOP)
     with pytest.raises(OutOfTime):
@@ -82,8 +83,8 @@ def test_a_process_that_does_not_start_is_ended(children: QueryChildren, monkeyp
         started.append(real(["sleep", "60"], **options))
         return started[0]
 
-    monkeypatch.setattr("sterna.query.children.subprocess.Popen", popen)
-    monkeypatch.setattr("sterna.query.children._STARTING_SECONDS", 0.2)
+    monkeypatch.setattr(query_children.subprocess, "Popen", popen)
+    monkeypatch.setattr(query_children, "_STARTING_SECONDS", 0.2)
     with pytest.raises(QueryFailed, match="didn't start"):
         children.warm()
     assert started[0].poll() is not None and process(children) is None

@@ -9,6 +9,7 @@ import pytest
 
 from sterna.errors import CatalogUnreachable
 from sterna.render.status import short_line
+from sterna.status import retention
 from sterna.status.model import ShortRetention
 from sterna.status.read import read_status
 from sterna.status.retention import short_retention, with_short_retention
@@ -80,6 +81,6 @@ def test_what_could_not_be_looked_at_is_named(world: World, monkeypatch: pytest.
     def dark(*given: object) -> None:
         raise CatalogUnreachable("Nessie does not answer")
 
-    monkeypatch.setattr("sterna.status.retention._behind", dark)
+    monkeypatch.setattr(retention, "_behind", dark)
     found = with_short_retention(context, status)
     assert found.unseen == ("how long main keeps what this region has not got: Nessie does not answer",)

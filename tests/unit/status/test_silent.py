@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from unittest.mock import patch
 
 from sterna.services.upkeep import Upkeep
+from sterna.status import silent as status_silent
 from sterna.status.gather import gather_status, watch_status
 from tests.support.small_world import World, run
 
@@ -18,7 +19,7 @@ def settings(**more: object) -> Upkeep:
 
 def silent(world: World, upkeep: Upkeep) -> dict[str, bool] | None:
     """What eu's status says ten days from now: of each region, whether its lag is known."""
-    with patch("sterna.status.silent.datetime") as clock:
+    with patch.object(status_silent, "datetime") as clock:
         clock.now.return_value = _TEN_DAYS
         found = watch_status(world.context("eu"), upkeep=upkeep).silent
     return None if found is None else {item.name: (item.lag_seconds or 0.0) > 9 * 86_400 for item in found}

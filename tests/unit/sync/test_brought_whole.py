@@ -16,7 +16,7 @@ from sterna.replica.records import Report, StageReport
 from sterna.sync import stages
 from sterna.sync.engine import Engine
 from sterna.sync.options import SyncOptions
-from sterna.sync.plan import in_parts
+from sterna.sync.plan import in_parts, lanes
 from sterna.sync.publish import overtake
 from sterna.sync.run import sync
 from sterna.verify.structure import verify_structure
@@ -237,7 +237,7 @@ def test_where_it_may_prove_no_more_the_large_lane_looks_again(
 
 def test_another_primary_knows_not_what_was_deleted(seeding: World, monkeypatch: pytest.MonkeyPatch) -> None:
     epochs = ["1-us", "2-eu"]
-    monkeypatch.setattr("sterna.sync.plan.lanes.epoch_of", lambda context: epochs[0])
+    monkeypatch.setattr(lanes, "epoch_of", lambda context: epochs[0])
     brought(seeding, begun(seeding))
     epochs.pop(0)
     assert in_transit(seeding) == {"ns.big"}

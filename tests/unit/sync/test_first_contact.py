@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from sterna.airflow import triggers
+from sterna.edges.postgres import epoch
 from sterna.errors import Diverged
+from sterna.replica import region as replica_region
 from sterna.replica.head import read_head
 from sterna.replica.lag import measure_lag
 from tests.support.doubles.catalog import NO_ANCESTOR
@@ -24,7 +26,7 @@ def fresh(world: World, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     regions = [{**region.model_dump(), "catalog": _with_database(region)} for region in world.registry.regions]
     made = with_registry(world, regions=regions)
     assert made.registry.has_copies
-    monkeypatch.setattr("sterna.edges.postgres.epoch.find_primary", lambda regions, secrets: regions[0])
+    monkeypatch.setattr(epoch, "find_primary", lambda regions, secrets: regions[0])
     return made
 
 
@@ -46,7 +48,7 @@ def test_the_first_run_makes_the_branch_and_the_next_has_nothing_to_do(fresh: Wo
 
 
 def test_the_trigger_fires_once_for_it_and_no_more(fresh: World, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sterna.replica.region.open_region", lambda *_: fresh.context())
+    monkeypatch.setattr(replica_region, "open_region", lambda *_: fresh.context())
     watch = triggers._Watch("eu", "/registry.yaml")
     assert watch.head() != watch.watermark()
     run(fresh)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sterna.errors import CatalogUnreachable, Diverged, SternaError, StoreUnreachable
-from sterna.replica import kept
+from sterna.replica import backoff, kept
 from sterna.replica.head import read_head
 from sterna.replica.kept import KeptRegion
 from sterna.replica.records import Report
@@ -227,7 +227,7 @@ def test_an_overtaken_sync_gives_up_quietly_and_looks_again(world: World, monkey
             overtaken.set()
         return real(*arguments, **options)
 
-    monkeypatch.setattr("sterna.sync.stages.localize", localize)
+    monkeypatch.setattr(stages, "localize", localize)
     world.commit(a=world.write("a"))
     with Watching(world) as watching:
         watching.until(overtaken.is_set)
@@ -256,7 +256,7 @@ def test_what_the_large_lane_brings_is_published_though_main_is_quiet(
                 raise StoreUnreachable("dark for a moment")
             return real(*arguments, **options)
 
-        monkeypatch.setattr("sterna.sync.stages.plan", plan)
+        monkeypatch.setattr(stages, "plan", plan)
         brought(world, round)
         watching.until(lambda: watching.reports)
     assert [report.published for report in watching.reports] == [("ns.big",)]
@@ -294,7 +294,7 @@ def test_an_answer_that_was_lost_publishes_once(world: World, monkeypatch: pytes
         world.catalog.lose_next_answer()
         return real(*arguments, **options)
 
-    monkeypatch.setattr("sterna.sync.stages.publish", publish)
+    monkeypatch.setattr(stages, "publish", publish)
     heads = [world.commit(a=world.write("a"))]
     with Watching(world) as watching:
         watching.until_at(heads[0])
@@ -317,7 +317,7 @@ def test_a_broken_table_is_held_and_the_others_go_on(world: World) -> None:
 
 
 def test_what_a_dark_store_holds_is_tried_again_without_a_commit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sterna.replica.backoff.FIRST_PAUSE", 0.2)
+    monkeypatch.setattr(backoff, "FIRST_PAUSE", 0.2)
     wide = with_third_region(world)
     wide.write("far")
     location = written_elsewhere(wide, "far")
@@ -347,7 +347,7 @@ def test_an_error_that_nobody_expects_is_told_and_survived(world: World, monkeyp
             raise failing.pop()
         return real(*arguments, **options)
 
-    monkeypatch.setattr("sterna.sync.stages.publish", publish)
+    monkeypatch.setattr(stages, "publish", publish)
     with Watching(world) as watching:
         watching.until_at(world.commit(a=world.write("a")))
     assert watching.lines[0] == "ValueError: a bug"
@@ -365,7 +365,7 @@ def interrupted_at(name: str, when: str, monkeypatch: pytest.MonkeyPatch) -> Ite
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(f"sterna.sync.stages.{name}", stage)
+        patched.setattr(stages, name, stage)
         yield
 
 

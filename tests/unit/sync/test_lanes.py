@@ -11,12 +11,14 @@ from unittest.mock import patch
 
 import pytest
 
+from sterna.edges.stores import objects
 from sterna.errors import Busy, StoreDenied, UsageError
 from sterna.replica import transit
 from sterna.replica.head import Head, read_head
 from sterna.replica.held import Held
 from sterna.replica.records import Report, StageReport
 from sterna.replica.transit import read_transit
+from sterna.sync import run as sync_run
 from sterna.sync import stages
 from sterna.sync.localize import localize_files
 from sterna.sync.options import SyncOptions
@@ -420,7 +422,7 @@ def test_how_far_the_copy_is_can_be_read(lanes: World):
 def test_a_heartbeat_that_can_not_be_written_stops_no_copy(lanes: World):
     small(lanes)
     planned = begun(lanes)
-    with patch("sterna.edges.stores.objects.Objects.overwrite", side_effect=StoreDenied("no")):
+    with patch.object(objects.Objects, "overwrite", side_effect=StoreDenied("no")):
         assert stages.copy(lanes.context(), planned.run, 0, quiet).files
 
 
@@ -433,7 +435,7 @@ def test_a_sync_leaves_the_large_copy_to_another_one_that_shows_itself(lanes: Wo
     def beat(seconds: float) -> None:
         stages.copy(lanes.context(), planned.run, 0, quiet)
 
-    monkeypatch.setattr("sterna.sync.run.time.sleep", beat)
+    monkeypatch.setattr(sync_run.time, "sleep", beat)
     report = sync(lanes.context(), SyncOptions(), told.append, engine=here)
     assert (report.published, [item.key for item in report.transit]) == (("ns.a",), ["ns.big"])
     assert any(planned.run.rpartition("/")[2] in line for line in told)
@@ -442,7 +444,7 @@ def test_a_sync_leaves_the_large_copy_to_another_one_that_shows_itself(lanes: Wo
 def test_a_sync_takes_over_from_one_that_is_dead(lanes: World, monkeypatch: pytest.MonkeyPatch):
     small(lanes)
     begun(lanes)
-    monkeypatch.setattr("sterna.sync.run.time.sleep", lambda s: monkeypatch.setattr(transit, "FRESH_SECONDS", -1.0))
+    monkeypatch.setattr(sync_run.time, "sleep", lambda s: monkeypatch.setattr(transit, "FRESH_SECONDS", -1.0))
     assert run(lanes).published == ("ns.big",)
 
 
@@ -463,7 +465,7 @@ def test_a_round_is_alive_while_it_localizes_for_minutes_without_a_word(
             shown.extend((lanes.folder / "eu" / "replica").rglob("at-work.json"))
         return localize_files(*given)
 
-    with patch("sterna.sync.stages.localize_files", silent):
+    with patch.object(stages, "localize_files", silent):
         stages.localize(context, planned.run, copied, quiet, here)
     assert shown
     assert not [each for each in threading.enumerate() if each.name == "sterna-at-work"], (

@@ -13,7 +13,9 @@ from unittest.mock import patch
 
 import pytest
 
+from sterna.edges.stores import objects
 from sterna.errors import StoreDenied
+from sterna.replica import how_far
 from sterna.replica.how_far import HowFar, seldom
 from sterna.replica.records import Batch, StageReport
 from sterna.replica.run_folder import load_files, load_plan
@@ -195,8 +197,8 @@ def test_each_batch_tells_how_far_all_of_them_are(two: World):
 def test_marks_that_can_not_be_written_stop_no_copy(two: World):
     planned = stages.plan(two.context(), ROUND, quiet)
     with (
-        patch("sterna.edges.stores.objects.Objects.overwrite", side_effect=StoreDenied("no")),
-        patch("sterna.edges.stores.objects.Objects.list", side_effect=StoreDenied("no")),
+        patch.object(objects.Objects, "overwrite", side_effect=StoreDenied("no")),
+        patch.object(objects.Objects, "list", side_effect=StoreDenied("no")),
     ):
         reports = [stages.copy(two.context(), planned.run, batch.number, quiet) for batch in planned.batches]
     assert sum(report.files for report in reports) == 4
@@ -265,7 +267,7 @@ def test_durations_are_for_people(seconds: float, text: str):
 
 def test_a_log_shows_how_far_it_is_now_and_then_and_each_step(monkeypatch: pytest.MonkeyPatch):
     clock = [0.0]
-    monkeypatch.setattr("sterna.replica.how_far.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(how_far.time, "monotonic", lambda: clock[0])
     shown: list[str] = []
     show = seldom(shown.append, 10.0)
     for second in range(30):

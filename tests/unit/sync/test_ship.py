@@ -23,6 +23,7 @@ from sterna.replica.held import TO_SHIP, Held
 from sterna.replica.held_list import held_list, parse_list
 from sterna.replica.records import Report
 from sterna.status.read import read_status
+from sterna.sync.plan import make, ship
 from sterna.sync.plan.ship import waiting_to_ship
 from sterna.verify.structure import verify_structure
 from tests.support.doubles.catalog import InMemoryCatalog
@@ -35,7 +36,7 @@ AFTER = 900
 def at(seconds: float) -> Iterator[None]:
     """Let plans see a clock that is so much later."""
     now = datetime.now(UTC) + timedelta(seconds=seconds)
-    with patch("sterna.sync.plan.make.waiting_to_ship", partial(waiting_to_ship, now=now)):
+    with patch.object(make, "waiting_to_ship", partial(waiting_to_ship, now=now)):
         yield
 
 
@@ -90,7 +91,7 @@ def test_a_table_that_is_always_written_lags_no_more_than_its_policy_says(waits:
 def test_a_compaction_is_shipped_at_once(waits: World) -> None:
     waits.commit(a=waits.write("a"))
     assert later(waits, 60).published == ()
-    with patch("sterna.sync.plan.ship.read_metadata") as read:
+    with patch.object(ship, "read_metadata") as read:
         read.return_value.current_snapshot_id = 7
         read.return_value.snapshots = [type("S", (), {"snapshot_id": 7, "operation": "replace"})()]
         assert later(waits, 61).published == ("ns.a",)

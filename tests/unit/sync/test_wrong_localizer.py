@@ -16,6 +16,7 @@ import pytest
 from pyarrow import orc
 
 from sterna.iceberg import LOCALIZER_VERSION
+from sterna.iceberg.deletes import position_deletes
 from sterna.verify.run import Depth, verify
 from tests.support.cleaning import clean, files, later, much_later
 from tests.support.small_world import World, localizer_version, run
@@ -29,7 +30,7 @@ RIGHT = {("a", row) for row in set(range(ROWS)) - {1, 3, 5, 7}} | {
 
 def wrong_localizer() -> AbstractContextManager[Any]:
     """Position deletes are copied as they are, so that they hit nothing here."""
-    return patch("sterna.iceberg.deletes.position_deletes.localize_position_deletes", lambda *_, **__: None)
+    return patch.object(position_deletes, "localize_position_deletes", lambda *_, **__: None)
 
 
 def committed(world: World, *names: str) -> None:

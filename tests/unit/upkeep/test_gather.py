@@ -18,6 +18,7 @@ from sterna.replica.view_position import write_view_position
 from sterna.services.flows import Flow
 from sterna.services.load import parse_services
 from sterna.services.upkeep import Upkeep
+from sterna.upkeep import gather as upkeep_gather
 from sterna.upkeep.expire import expire
 from sterna.upkeep.facts import Followed
 from sterna.upkeep.gather import gather
@@ -141,6 +142,6 @@ def test_a_flow_whose_mark_names_no_snapshot_keeps_its_source(
     said = {"name": "daily", "from": "ns.users", "into": "ns.sums", "mode": "append", "sql": "SELECT * FROM changes"}
     world.commit(sums=world.write("sums"))
     told = SimpleNamespace(properties={flow_channel("daily").mark: mark})
-    monkeypatch.setattr("sterna.upkeep.gather.read_state", lambda *asked: told)
+    monkeypatch.setattr(upkeep_gather, "read_state", lambda *asked: told)
     facts, _ = gather(world.context("us"), settings().beside((Flow.model_validate(said),)), after(hours=3))
     assert [each.key for each in facts.untold] == (["ns.users"] if waits else [])

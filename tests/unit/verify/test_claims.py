@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sterna.edges.disk import rows
 from sterna.verify.findings import Findings
 from sterna.verify.sizes import Claims
 
@@ -30,7 +31,7 @@ class Store:
 def checked(manifests: list[list[tuple[str, int]]], there: dict[str, int], **budget: int) -> tuple[Any, ...]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in budget.items():
-            patch.setattr(f"sterna.edges.disk.rows.{name}", value)
+            patch.setattr(rows, name, value)
         claims, found, store = Claims(), Findings("t"), Store(there)
         for number, files in enumerate(manifests):
             uris = pa.chunked_array([[uri for uri, _ in files]], pa.string())

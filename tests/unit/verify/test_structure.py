@@ -15,6 +15,7 @@ from sterna.edges.disk.rows import Rows
 from sterna.errors import UsageError
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
+from sterna.verify import table as verify_table
 from sterna.verify.structure import Verified, verify_structure
 from tests.support.small_world import World, make_world, table
 
@@ -53,7 +54,7 @@ def test_what_was_kept_of_a_table_goes_with_its_check(synced: World, monkeypatch
             super().__init__(key)
             made.append(weakref.ref(self))
 
-    monkeypatch.setattr("sterna.verify.table.Rows", Watched)
+    monkeypatch.setattr(verify_table, "Rows", Watched)
     gc.collect()
     gc.disable()
     try:

@@ -18,6 +18,7 @@ from sterna.errors import UsageError
 from sterna.registry.model import Registry
 from sterna.sync.options import SyncOptions
 from sterna.sync.run import sync
+from sterna.verify import findings
 from sterna.verify.findings import Verified
 from sterna.verify.run import Depth, verify
 from sterna.verify.sample import parse_sample
@@ -288,7 +289,7 @@ def test_a_line_a_table_says_how_far_it_is(world: World):
 
 
 def test_of_very_many_faults_the_number_is_told_and_the_first_are_kept(world: World, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sterna.verify.findings._KEPT", 2)
+    monkeypatch.setattr(findings, "_KEPT", 2)
     source(world, "a")
     commit(world, "a")
     run(world)

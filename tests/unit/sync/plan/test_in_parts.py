@@ -26,7 +26,7 @@ from sterna.sync import stages
 from sterna.sync.engine import Engine
 from sterna.sync.explain import explain
 from sterna.sync.options import SyncOptions
-from sterna.sync.plan import in_parts
+from sterna.sync.plan import in_parts, make
 from sterna.sync.plan.make import make_plan
 from sterna.sync.plan.parts import Shelf
 from sterna.sync.run import sync
@@ -440,7 +440,7 @@ def test_a_plan_that_is_over_begins_no_part(many: World, monkeypatch: pytest.Mon
 
     dealings: list[in_parts.Dealing] = []
     monkeypatch.setitem(in_parts._STEPS, "list files", interrupted)
-    monkeypatch.setattr("sterna.sync.plan.make.Dealing", made)
+    monkeypatch.setattr(make, "Dealing", made)
     planned, _ = make_plan(many.context(), OPTIONS)
     assert done == ["ns.a"]
     assert [(item.key, item.reason) for item in planned.held] == [("ns.a", "the plan is over")]
@@ -459,7 +459,7 @@ def test_a_plan_that_is_over_begins_no_job(many: World, monkeypatch: pytest.Monk
         return dealings[-1]
 
     dealings: list[in_parts.Dealing] = []
-    monkeypatch.setattr("sterna.sync.plan.make.Dealing", made)
+    monkeypatch.setattr(make, "Dealing", made)
     report = brought(many, interrupted)
     assert labels == ["list files"]
     assert [(item.key, item.reason) for item in report.held] == [("ns.a", "the plan is over")]

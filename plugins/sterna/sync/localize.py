@@ -34,6 +34,7 @@ from sterna.replica.file_list import (
     PROVEN,
     VIEW_METADATA,
 )
+from sterna.replica.named_by import named_by
 from sterna.replica.records import StageReport, TableFailure
 from sterna.replica.region import Progress, RegionContext
 from sterna.replica.wanted import kept, present_statistics
@@ -60,6 +61,16 @@ _LENGTHS_OF = {role: _CHILDREN[role] for role in (DELETE_MANIFEST, MANIFEST_LIST
 # to read.
 _CHILDREN_INLINE = 2_000
 _HERE_AT_ONCE = 8
+# What messages call a file of each role.
+_KINDS = {
+    DELETE_MANIFEST: "the manifest",
+    INLINE_MANIFEST: "the manifest",
+    MANIFEST: "the manifest",
+    MANIFEST_LIST: "the manifest list",
+    METADATA: "the metadata.json",
+    POSITION_DELETE: "the position delete file",
+    VIEW_METADATA: "the view's metadata.json",
+}
 
 Children = dict[str, tuple[str, int]]
 
@@ -264,7 +275,8 @@ def _localize(objects: Objects, item: _Item) -> tuple[Written, bool]:
         raise SourceGone("a metadata file is gone", file=item.source) from error
     if item.size not in (-1, len(data)):
         raise SizeDiffers(f"the file has {len(data)} bytes, its metadata says {item.size}", file=item.source)
-    localized = _convert(objects, item, data)
+    with named_by(_KINDS.get(item.role, "the file"), item.source):
+        localized = _convert(objects, item, data)
     if localized is None:
         return Written(item.source, len(data)), False
     if there is None:

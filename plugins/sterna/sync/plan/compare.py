@@ -11,6 +11,7 @@ from sterna.errors import SternaError
 from sterna.registry.policy import Policy
 from sterna.replica.head import Head
 from sterna.replica.held import Held
+from sterna.replica.named_by import CATALOG_ENTRY, named_by
 from sterna.replica.records import Action
 from sterna.replica.region import RegionContext
 from sterna.replica.wanted import wanted_here
@@ -123,7 +124,8 @@ def _actions(
     if source is None or context.registry.refusal(name, context.region.name, namespace=source.kind == NAMESPACE):
         return [Action(name, replica.kind, "drop")] if replica else []
     here = replica or (renamed.replica if renamed else None)
-    wanted = wanted_here(context, name, source, here, generation)
+    with named_by(CATALOG_ENTRY):
+        wanted = wanted_here(context, name, source, here, generation)
     if replica is not None and replica.with_id(None) == wanted:
         return []
     if replica is not None and replica.kind != source.kind:

@@ -18,6 +18,7 @@ from sterna.registry.edition import Edition
 from sterna.registry.model import inside
 from sterna.replica import file_list as listing
 from sterna.replica.file_list import CONTENT, POSITION_DELETE
+from sterna.replica.named_by import named_by
 from sterna.replica.region import RegionContext
 from sterna.sync.plan.reading import parsed, read_files
 from sterna.sync.sizes import MANY
@@ -59,16 +60,18 @@ def read_manifests(
     expect(sum(size for size in lengths.values() if size > 0))  # compressed, so that they are more
     if not context.run:
         for path, data in _sized(context, lengths, context.objects):
-            rows += _read(context, table, path, data, local, edition)
+            with named_by("the manifest", path):
+                rows += _read(context, table, path, data, local, edition)
         return rows
     targets = {path: context.mapping.localized(path, edition) for path in lengths}
     there = _written_before(context, targets.values())
     with _Writing(context) as writing:
         for path, data in _sized(context, lengths, context.objects.passing()):
-            if targets[path] in there:
-                rows += _read(context, table, path, data, local, edition)
-            else:
-                rows += _read_and_localize(context, table, path, data, local, edition, targets[path], writing)
+            with named_by("the manifest", path):
+                if targets[path] in there:
+                    rows += _read(context, table, path, data, local, edition)
+                else:
+                    rows += _read_and_localize(context, table, path, data, local, edition, targets[path], writing)
     return rows
 
 

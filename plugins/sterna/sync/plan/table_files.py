@@ -22,6 +22,7 @@ from sterna.replica.file_list import (
     PROVEN,
     VIEW_METADATA,
 )
+from sterna.replica.named_by import namer, naming
 from sterna.replica.region import RegionContext
 from sterna.replica.wanted import present_statistics
 from sterna.sync.plan.in_parts import Dealing, are_many
@@ -96,13 +97,40 @@ def table_files(
         ReplicaLost: the replica's own files that would prove something are gone.
         LeftToLargeLane: the large lane is to list them.
     """
+    names: dict[str, str] = {}
+    try:
+        return _table_files(
+            context, table, uri, target, metadata, here, names, prove=prove, dealing=dealing, shown=shown, leaves=leaves
+        )
+    except TableError as error:
+        raise naming(error, names) from error
+
+
+def _table_files(
+    context: RegionContext,
+    table: str,
+    uri: str,
+    target: str,
+    metadata: TableMetadata,
+    here: TableMetadata | None,
+    names: dict[str, str],
+    *,
+    prove: bool,
+    dealing: Dealing | None,
+    shown: bool,
+    leaves: Callable[[int], bool],
+) -> pa.Table:
+    """As `table_files`; what names each list and manifest goes into `names`."""
     edition = edition_at(context.mapping, target)
+    for snapshot in metadata.snapshots:
+        below = [*snapshot.manifests, *filter(None, [snapshot.manifest_list])]
+        names |= dict.fromkeys(below, namer("the metadata.json", uri))
     reached = _reached_lists(context, metadata, here, edition)
     fresh = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in reached]
     proven = _known_manifests(context, metadata, fresh, reached, here, edition) if here else {}
     lists = list(dict.fromkeys(snapshot.manifest_list for snapshot in fresh if snapshot.manifest_list is not None))
     inline = list(dict.fromkeys(path for snapshot in fresh for path in snapshot.manifests))
-    named = {item.path: item for item in _read_lists(context, lists)}
+    named = {item.path: item for item in _read_lists(context, lists, names)}
     origins = {path: context.mapping.source(path) for path in (*named, *inline)} if proven else {}
     known = {path: proven[origin] for path, origin in origins.items() if origin in proven}
     manifests = [item for path, item in named.items() if path not in known]
@@ -267,11 +295,19 @@ def _known_manifests(
         raise ReplicaLost(error.file) from error
 
 
-def _read_lists(context: RegionContext, uris: Sequence[str]) -> Iterable[ManifestFile]:
+def _read_lists(
+    context: RegionContext, uris: Sequence[str], names: dict[str, str] | None = None
+) -> Iterable[ManifestFile]:
+    """Yield what manifest lists name; which of them names each goes into `names`."""
     from sterna.iceberg.manifests.manifest_list import read_manifest_list
 
     for uri, data in read_files(context, dict.fromkeys(uris, -1)):
-        yield from parsed(context, uri, data, read_manifest_list)
+        items = parsed(context, uri, data, read_manifest_list)
+        if names is not None:
+            by = namer("the manifest list", uri)
+            for item in items:
+                names.setdefault(item.path, by)
+        yield from items
 
 
 def _statistics(context: RegionContext, table: str, metadata: TableMetadata, here: TableMetadata | None) -> pa.Table:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg.table import StaticTable
+
+from sterna.edges.jars import cache_folder, locked
+
+_LOCK = Path(__file__).with_name("engines.lock")
 
 Store = Mapping[str, str]
 """PyIceberg's properties of an S3 endpoint."""
@@ -49,6 +57,22 @@ READERS: Mapping[str, Callable[[str, Store], pa.Table]] = {
     "datafusion": _datafusion,
     "polars": _polars,
 }
+
+
+def engines_python() -> Path:
+    """Return the Python of an environment with the engines of `wheel_engines`, made once in sterna's cache."""
+    digest = hashlib.sha256(_LOCK.read_bytes()).hexdigest()[:16]
+    folder = cache_folder() / "engines" / f"{digest}-{sys.version_info.major}.{sys.version_info.minor}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    python = folder / "bin" / "python"
+    with locked(folder.parent / f"{folder.name}.lock"):
+        if not (folder / "complete").exists():
+            uv = [Path(sys.executable).with_name("uv")]
+            subprocess.run([*uv, "venv", "--quiet", "--clear", "--python", sys.executable, folder], check=True)
+            install = [*uv, "pip", "install", "--quiet", "--python", python, "--require-hashes", "-r", _LOCK]
+            subprocess.run(install, check=True)
+            (folder / "complete").touch()
+    return python
 
 
 def rows_of(table: pa.Table) -> Rows:

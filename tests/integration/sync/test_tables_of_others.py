@@ -7,14 +7,18 @@ in silence. Spark compares all snapshots, refs and metadata tables besides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from sterna.catalog.model import Content, Delete, Key, Put, namespace_content
 from sterna.verify.run import Depth, verify
-from tests.support.foreign_readers import READERS, Rows, rows_of
+from tests.support import wheel_engines
+from tests.support.foreign_readers import READERS, Rows, engines_python, rows_of
 from tests.support.strangers import BUCKET, PREFIX, ReadersStore, Stranger, readers_store, strangers
 from tests.support.world import World
 
@@ -31,17 +35,25 @@ REFUSED = {
     ("polars", "clickhouse_position"): _ONE_FILE_EACH,
     ("polars", "duckdb_position"): _ONE_FILE_EACH,
     ("polars", "go_position"): _ONE_FILE_EACH,
+    ("clickhouse", "spark_vectors"): "Position deletes are supported only for parquet format",
+    ("duckdb", "flink_upsert"): "INTERNAL Error: Expected vector of type INT32, but found vector of type INT64",
 }
+# Engine → why it reads no replica at all: ClickHouse follows no file beside the table's location (its PR 90740, open).
+NO_REPLICAS = {"clickhouse": "IcebergPathResolver::resolve failed"}
 # Engine and table → the column that it misreads as null: iceberg-rust, ClickHouse's timestamps.
 MISREAD = {("datafusion", "clickhouse_position"): 4}
+
+
+Answers = dict[tuple[str, str], Rows | str]
+"""By engine and table: its rows, or what the engine says instead."""
 
 
 @dataclass(frozen=True)
 class Read:
     """What an engine said of each table on `main`, and of its replica with us gone."""
 
-    main: dict[tuple[str, str], Rows | str]
-    replica: dict[tuple[str, str], Rows | str]
+    main: Answers
+    replica: Answers
 
 
 @pytest.fixture(scope="module")
@@ -69,23 +81,27 @@ def registered(world: World) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def read(registered: World, tmp_path_factory: pytest.TempPathFactory) -> Read:
-    endpoints = registered.stage.endpoints
-    us, eu = endpoints["us"].folder, endpoints["eu"].folder
+    return asked_twice(registered, tmp_path_factory.mktemp("readers"), asked)
+
+
+def asked_twice(world: World, folder: Path, ask: Callable[[dict[str, str], ReadersStore], Answers]) -> Read:
+    """Ask engines about the tables on `main`, then about their replicas in a store that has nothing of us."""
+    us, eu = world.stage.endpoints["us"].folder, world.stage.endpoints["eu"].folder
     assert us is not None and eu is not None
-    replica = registered.replica()
+    replica = world.replica()
     replicas = {table.name: replica[f"{NAMESPACE}.{table.name}"].metadata_location or "" for table in TABLES}
-    with readers_store(tmp_path_factory.mktemp("readers")) as store:
+    with readers_store(folder) as store:
         store.fill(BUCKET, us / BUCKET, PREFIX)
-        main = asked({table.name: table.location for table in TABLES}, store)
+        main = ask({table.name: table.location for table in TABLES}, store)
         store.remove(BUCKET)
         store.fill("eu-lake", eu / "eu-lake", "replica")
-        with registered.dark("us"):
-            return Read(main, asked(replicas, store))
+        with world.dark("us"):
+            return Read(main, ask(replicas, store))
 
 
-def asked(locations: dict[str, str], store: ReadersStore) -> dict[tuple[str, str], Rows | str]:
+def asked(locations: dict[str, str], store: ReadersStore) -> Answers:
     """Return each engine's rows of each table, or what it says instead."""
-    said: dict[tuple[str, str], Rows | str] = {}
+    said: Answers = {}
     for engine, reader in READERS.items():
         for table, location in locations.items():
             try:
@@ -95,16 +111,40 @@ def asked(locations: dict[str, str], store: ReadersStore) -> dict[tuple[str, str
     return said
 
 
+def asked_elsewhere(locations: dict[str, str], store: ReadersStore) -> Answers:
+    """As `asked`, of the engines in an environment of their own."""
+    question = json.dumps({"store": store.properties, "locations": locations})
+    command = [engines_python(), Path(wheel_engines.__file__)]
+    answer = subprocess.run(command, input=question, capture_output=True, text=True, check=True, timeout=300).stdout
+    return {(engine, table): said for engine, tables in json.loads(answer).items() for table, said in tables.items()}
+
+
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 @pytest.mark.parametrize("engine", READERS)
 def test_an_engine_reads_on_the_replica_what_it_reads_on_main(read: Read, engine: str, table: Stranger):
+    agree(read, engine, table)
+
+
+@pytest.mark.rare
+def test_engines_of_another_environment(registered: World, tmp_path: Path):
+    read = asked_twice(registered, tmp_path, asked_elsewhere)
+    for engine in ("clickhouse", "duckdb"):
+        for table in TABLES:
+            agree(read, engine, table)
+
+
+def agree(read: Read, engine: str, table: Stranger) -> None:
+    """An engine reads what was written, on `main` and on the replica; or it says on both what stands in `REFUSED`."""
     main, replica = read.main[engine, table.name], read.replica[engine, table.name]
-    refusal = REFUSED.get((engine, table.name))
-    if refusal is not None:
+    refusal, known = REFUSED.get((engine, table.name)), without(table.rows, MISREAD.get((engine, table.name)))
+    if refusal is None:
+        assert main == known
+    else:
         assert refusal in main
-        assert refusal in replica
-        return
-    assert replica == main == without(table.rows, MISREAD.get((engine, table.name)))
+    if refusal is None and engine not in NO_REPLICAS:
+        assert replica == known
+    else:
+        assert NO_REPLICAS.get(engine, refusal) in replica
 
 
 def without(rows: Rows, column: int | None) -> Rows:

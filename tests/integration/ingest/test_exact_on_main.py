@@ -324,7 +324,7 @@ def dead_of(room: Room, done: Consolidated) -> list[int]:
 
 
 @pytest.mark.rare
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(files() | lines())
 def test_any_body_is_on_main_or_dead_by_its_line(room: Room, body: Body) -> None:
     ruled(room, IngestTable.model_validate({"match": "**.any*", "create": "auto", "max_bad": 1_000}))

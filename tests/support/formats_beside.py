@@ -13,7 +13,7 @@ from sterna.edges.brokers.message import (
     WEBHOOK_TIMESTAMP,
 )
 from sterna.edges.postgres.epoch import EPOCHS, LINK
-from sterna.features.model import state_key, value_key
+from sterna.features.model import joined_id, state_key, value_key
 from sterna.ha.rejoin import lost_branch
 from sterna.ha.seed import slot_of
 from sterna.json_record import Record
@@ -69,5 +69,5 @@ def groups() -> dict[str, list[str]]:
         "Headers of webhooks": [WEBHOOK_ID, WEBHOOK_TIMESTAMP, WEBHOOK_SIGNATURE],
         "Headers of CloudEvents in Kafka": [f"{KAFKA_PREFIX}<attribute>"],
         "Application properties of CloudEvents in AMQP": [f"{AMQP_PREFIX}<attribute>"],
-        "Keys in Valkey": [state_key("user"), value_key("user", "123")],
+        "Keys in Valkey": [state_key("user"), value_key("user", "123"), value_key("visit", joined_id(["123", "a"]))],
     }

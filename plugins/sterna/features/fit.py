@@ -18,11 +18,11 @@ class Fit:
     """A view's columns as its table has them.
 
     Args:
-        key: the key's column.
+        keys: the key's columns.
         columns: the view's.
     """
 
-    key: Column
+    keys: tuple[Column, ...]
     columns: tuple[Column, ...]
 
 
@@ -37,22 +37,23 @@ def fit(view: View, entity: Entity, found: Mapping[str, tuple[int, str]]) -> Fit
     Raises:
         UnfitView: a column is missing, or has a type that can't be kept, or that a key or a time can't have.
     """
-    names = (entity.column, *view.columns)
+    names = (*entity.columns, *view.columns)
     if missing := [name for name in names if name not in found]:
         raise UnfitView(
             f"view {view.name}: the table has no column {', '.join(missing)}: it was renamed, or dropped",
             table=view.table,
             hint="write its new name into the services file",
         )
-    key, *columns = (Column(name, *found[name]) for name in names)
-    if key.type not in _FITS[entity.type]:
-        raise UnfitView(
-            f"view {view.name}: the key {key.name} is a {key.type}, and entity {entity.name} says {entity.type}",
-            table=view.table,
-        )
+    keys, columns = ([Column(name, *found[name]) for name in part] for part in (entity.columns, view.columns))
+    for key in keys:
+        if key.type not in _FITS[kind := entity.key[key.name]]:
+            raise UnfitView(
+                f"view {view.name}: the key {key.name} is a {key.type}, and entity {entity.name} says {kind}",
+                table=view.table,
+            )
     refuse_types(columns, view.table)
     if view.event_time:
         time = next(each for each in columns if each.name == view.event_time)
         if not time.type.startswith("timestamp"):
             raise UnfitView(f"view {view.name}: event_time {time.name} is no timestamp", table=view.table)
-    return Fit(key, tuple(columns))
+    return Fit(tuple(keys), tuple(columns))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sterna.changes.between import to_frame
 from sterna.changes.keys import alone
@@ -11,13 +11,15 @@ from sterna.changes.rows import CHANGE, DELETE
 from sterna.edges.spark.staged_changes import Staged
 from sterna.edges.spark.tables import batches
 from sterna.features.codec import row_bytes, rows_of
-from sterna.features.model import Column
+from sterna.features.model import Column, joined_id
 from sterna.services.features import View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _HERE, _ID, _TURN = "_sterna_here", "_sterna_id", "_sterna_turn"
+SEPARATOR: Final = "\x00"
+"""Between the parts of an id whose checksum says whether it is in a sample."""
 Rows = Iterator[tuple[str, bytes | None]]
 
 
@@ -27,12 +29,13 @@ class Frames:
     Args:
         spark: the session.
         view: the view.
-        key: the key's column.
+        keys: the key's columns.
         columns: the view's.
     """
 
-    def __init__(self, spark: SparkSession, view: View, key: Column, columns: Sequence[Column]) -> None:
-        self._spark, self._view, self._key, self._columns = spark, view, key, columns
+    def __init__(self, spark: SparkSession, view: View, keys: Sequence[Column], columns: Sequence[Column]) -> None:
+        self._spark, self._view, self._keys, self._columns = spark, view, keys, columns
+        self._names = tuple(key.name for key in keys)
 
     def all(self, planned: Staged, sample: int = 1) -> Rows:
         """Yield all rows of a snapshot; of a view that isn't unique, each key's newest.
@@ -50,17 +53,15 @@ class Frames:
             planned: the changes.
             whole: all rows at their end.
         """
-        frame = alone(self._frame(planned, keyed=True), whole, (self._key.name,))
+        frame = alone(self._frame(planned, keyed=True), whole, self._names)
         yield from self._handed(frame.withColumn(_HERE, frame[CHANGE]))
 
     def changed_ids(self, planned: Staged) -> Rows:
         """Yield the ids of changed rows, all as gone: what a cache drops."""
-        from pyspark.sql import functions as f
-
-        ids = self._frame(planned, keyed=False).select(self._column(self._key)).distinct()
-        for batch in batches(ids.where(f.col(ids.columns[0]).isNotNull())):
-            for (id,) in rows_of(batch, [self._key]):
-                yield str(id), None
+        ids = self._whole_keys(self._frame(planned, keyed=False)).select(*map(self._column, self._keys)).distinct()
+        for batch in batches(ids):
+            for parts in rows_of(batch, self._keys):
+                yield joined_id([str(part) for part in parts]), None
 
     def newest_of(self, planned: Staged, whole: Staged) -> Rows:
         """Yield the newest row of each key that has changed rows.
@@ -71,11 +72,15 @@ class Frames:
         """
         from pyspark.sql import functions as f
 
-        ids = self._frame(planned, keyed=False).select(self._column(self._key).alias(_ID)).distinct()
-        now = self._current(whole, 1)
-        joined = ids.where(f.col(_ID).isNotNull()).join(now, f.col(_ID) == self._column(self._key), "left")
+        named = {f"{_ID}{at}": key for at, key in enumerate(self._keys)}
+        changed = self._whole_keys(self._frame(planned, keyed=False))
+        ids = changed.select(*(self._column(key).alias(id) for id, key in named.items())).distinct()
+        same = [f.col(id) == self._column(key) for id, key in named.items()]
+        joined = ids.join(self._current(whole, 1), same, "left")
+        for id, key in named.items():
+            joined = joined.withColumn(key.name, f.col(id))
         there = f.coalesce(f.col(_HERE), f.lit(DELETE))
-        yield from self._handed(joined.withColumn(self._key.name, f.col(_ID)).withColumn(_HERE, there))
+        yield from self._handed(joined.withColumn(_HERE, there))
 
     def _current(self, planned: Staged, sample: int) -> DataFrame:
         from pyspark.sql import Window
@@ -83,27 +88,33 @@ class Frames:
 
         frame = self._frame(planned, keyed=self._view.unique)
         if sample > 1:
-            frame = frame.where(f.crc32(self._column(self._key).cast("string")) % sample == 0)
+            id = f.concat_ws(SEPARATOR, *(self._column(key).cast("string") for key in self._keys))
+            frame = frame.where(f.crc32(id) % sample == 0)
         if not self._view.unique:
             newest = [f.col(_quoted(str(self._view.event_time))).desc_nulls_last()]
             # Of several that are as new, always the same one, and the one that the replica tells.
             newest += [self._column(each).desc_nulls_last() for each in self._columns]
-            turn = f.row_number().over(Window.partitionBy(self._column(self._key)).orderBy(*newest))
+            turn = f.row_number().over(Window.partitionBy(*map(self._column, self._keys)).orderBy(*newest))
             frame = frame.withColumn(_TURN, turn).where(f.col(_TURN) == 1)
         # The change itself, though all are inserts: Spark finds a key that is none while it makes this text.
         return frame.withColumn(_HERE, f.col(CHANGE))
 
     def _frame(self, planned: Staged, *, keyed: bool) -> DataFrame:
-        key = (self._key.name,) if keyed else ()
-        return to_frame(self._spark, planned, key, self._view.table)
+        return to_frame(self._spark, planned, self._names if keyed else (), self._view.table)
+
+    def _whole_keys(self, frame: DataFrame) -> DataFrame:
+        """Leave out rows whose key lacks a part: nobody can ask for them."""
+        for key in self._keys:
+            frame = frame.where(self._column(key).isNotNull())
+        return frame
 
     def _handed(self, frame: DataFrame) -> Rows:
-        names = [self._column(each) for each in (self._key, *self._columns)]
-        wanted = frame.where(self._column(self._key).isNotNull()).select(_HERE, *names)
-        for batch in batches(wanted):
-            kinds = (Column(_HERE, 0, "string"), self._key, *self._columns)
-            for here, id, *row in rows_of(batch, kinds):
-                yield str(id), None if here == DELETE else row_bytes(row)
+        names = [self._column(each) for each in (*self._keys, *self._columns)]
+        kinds, parts = (Column(_HERE, 0, "string"), *self._keys, *self._columns), len(self._keys)
+        for batch in batches(self._whole_keys(frame).select(_HERE, *names)):
+            for here, *values in rows_of(batch, kinds):
+                id = joined_id([str(part) for part in values[:parts]])
+                yield id, None if here == DELETE else row_bytes(values[parts:])
 
     @staticmethod
     def _column(column: Column) -> Any:

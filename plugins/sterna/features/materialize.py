@@ -58,7 +58,7 @@ class Subject:
         entity: its entity.
         loaded: the table in the JVM.
         line: the snapshots of its current line and their times, newest first.
-        key: the key's column.
+        keys: the key's columns.
         columns: the view's.
         digest: what rows are made of.
     """
@@ -67,7 +67,7 @@ class Subject:
     entity: Entity
     loaded: Any
     line: tuple[tuple[int, int], ...]
-    key: Column
+    keys: tuple[Column, ...]
     columns: tuple[Column, ...]
     digest: str
 
@@ -149,11 +149,11 @@ def look(context: RegionContext, spark: SparkSession, features: Features, view: 
     uuid, line = snapshots_of(loaded)
     if not line:
         return None
-    names = (entity.column, *view.columns)
+    names = (*entity.columns, *view.columns)
     found = columns_of(spark, loaded, line[0][0], names)
     fits = fit(view, entity, {name: each for name, each in zip(names, found, strict=True) if each})
-    digest = digest_of(view, entity, fits.columns, fits.key, uuid)
-    return Subject(view, entity, loaded, tuple(line), fits.key, fits.columns, digest)
+    digest = digest_of(view, entity, fits.columns, fits.keys, uuid)
+    return Subject(view, entity, loaded, tuple(line), fits.keys, fits.columns, digest)
 
 
 def why_full(subject: Subject, state: State, store: FeatureStore) -> str:
@@ -180,7 +180,7 @@ def _by_changes(spark: SparkSession, store: FeatureStore, subject: Subject, stat
         raise Gap(f"snapshot {state.pending}, at which a run died, is not kept", table=subject.view.table)
     rows = gone = 0
     for step in steps:
-        frames = Frames(spark, subject.view, subject.key, subject.columns)
+        frames = Frames(spark, subject.view, subject.keys, subject.columns)
         planned = staged(spark, subject.loaded, subject.view.table, state.snapshot, step)
         run = store.begin(subject.view.name, state, (step, times[step]), subject.digest, subject.columns, full=False)
         if subject.view.serve == "cache":
@@ -202,7 +202,7 @@ def _whole(spark: SparkSession, store: FeatureStore, subject: Subject, state: St
     rows = 0
     if view.serve == "complete":
         planned = staged(spark, subject.loaded, view.table, None, target[0])
-        rows, _ = _put(store, run, Frames(spark, view, subject.key, subject.columns).all(planned))
+        rows, _ = _put(store, run, Frames(spark, view, subject.keys, subject.columns).all(planned))
     gone = store.sweep(view.name, run.epoch)
     store.finish(run, run.mark if run.mark == store.mark() else "")
     return Materialized(view.name, "full", why, target[0], rows, gone)

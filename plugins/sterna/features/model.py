@@ -135,17 +135,17 @@ def view_digest(view: View, entity: Entity) -> str:
     return _digest([FORMAT, view.table, view.columns, view.event_time, view.unique, view.serve, entity.key])
 
 
-def digest_of(view: View, entity: Entity, columns: Sequence[Column], key: Column, table: str) -> str:
+def digest_of(view: View, entity: Entity, columns: Sequence[Column], keys: Sequence[Column], table: str) -> str:
     """Return what rows in the store are made of: where it differs, the store is filled anew.
 
     Args:
         view: the view.
         entity: its entity.
         columns: its columns, as the table has them.
-        key: the key's column.
+        keys: the key's columns.
         table: the table's UUID.
     """
-    what = [[each.name, each.id, each.type] for each in (key, *columns)]
+    what = [[each.name, each.id, each.type] for each in (*keys, *columns)]
     return f"{view_digest(view, entity)}/{_digest([table, what])}"
 
 
@@ -172,8 +172,8 @@ def read_value(data: bytes) -> Value | None:
     return Value(epoch, run, snapshot, at, row)
 
 
-def entity_id(kind: KeyType, given: Any) -> str | None:
-    """Return an id as keys spell it; None where it doesn't fit the key's type.
+def key_part(kind: KeyType, given: Any) -> str | None:
+    """Return a column of an id as keys spell it; None where it doesn't fit the key's type.
 
     Args:
         kind: the key's type.
@@ -193,9 +193,20 @@ def entity_id(kind: KeyType, given: Any) -> str | None:
     return str(number) if -half <= number < half else None
 
 
-def shown(key: KeyType, id: str) -> Any:
+def joined_id(parts: Sequence[str]) -> str:
+    """Return the id that a key's parts make: of one column its text, of several a list of texts, in JSON."""
+    return parts[0] if len(parts) == 1 else json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+
+
+def id_parts(entity: Entity, id: str) -> list[str]:
+    """Return the parts of an id, one a column of the key."""
+    return [id] if len(entity.key) == 1 else json.loads(id)
+
+
+def shown(entity: Entity, id: str) -> dict[str, Any]:
     """Return an id as answers have it: whole numbers of 64 bits are text, as JSON loses digits of them."""
-    return int(id) if key == "int" else id
+    parts = zip(entity.key.items(), id_parts(entity, id), strict=True)
+    return {column: int(part) if kind == "int" else part for (column, kind), part in parts}
 
 
 def too_old(row: Mapping[str, Any], view: View, now_ms: int) -> bool:

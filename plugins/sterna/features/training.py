@@ -84,13 +84,13 @@ def training_set(labels: DataFrame, service: TrainingService) -> DataFrame:
     features = service.features
     names = list(dict.fromkeys(each.partition(".")[0] for each in service.service.features))
     entity = features.entity_of(features.by_name[names[0]])
-    if missing := [name for name in (entity.column, service.time) if name not in labels.columns]:
+    if missing := [name for name in (*entity.columns, service.time) if name not in labels.columns]:
         raise UsageError(f"the labels have no column {missing[0]}: there are {', '.join(labels.columns)}")
     _refuse_local_time(labels, service.time, "labels")
     # Numbered once, and kept so: a plan that is run again would number anew.
     numbered = labels.withColumn(_LABEL, f.monotonically_increasing_id()).localCheckpoint()
-    key, time = f.col(_quoted(entity.column)), f.col(_quoted(service.time)).cast("timestamp")
-    asked = numbered.select(_LABEL, key.alias(_KEY), time.alias(_AT))
+    time = f.col(_quoted(service.time)).cast("timestamp")
+    asked = numbered.select(_LABEL, *_keys(entity), time.alias(_AT))
     found = numbered
     for name in names:
         columns = [each.partition(".")[2] for each in service.service.features if each.startswith(f"{name}.")]
@@ -113,8 +113,9 @@ def _known(asked: DataFrame, service: TrainingService, view: View, entity: Entit
         return nothing
     if view.event_time:
         _refuse_local_time(events, "v0", f"event_time of view {view.name}")
-    rows = [name for name in events.columns if name not in (_SIGN, _TURN, _KEY)]
-    joined = placed.join(events, _KEY).where(f.col(_TURN) <= f.col(_NUMBER))
+    keys = [name for name in events.columns if name.startswith(_KEY)]
+    rows = [name for name in events.columns if name not in (_SIGN, _TURN, *keys)]
+    joined = placed.join(events, keys).where(f.col(_TURN) <= f.col(_NUMBER))
     moment = f.col("v0").cast("timestamp") if view.event_time else None
     if moment is not None:
         joined = joined.where(moment <= f.col(_AT))
@@ -168,7 +169,8 @@ def _placed(asked: DataFrame, spark: SparkSession, table: str) -> tuple[DataFram
     # Clocks of writers differ: a later snapshot counts from its own time on, whatever the one before says.
     place = f.max("n").alias(_NUMBER)
     joined = asked.join(f.broadcast(times), f.col("time") <= f.unix_millis(_AT))
-    placed = joined.groupBy(_LABEL, _KEY, _AT).agg(place).localCheckpoint()
+    keys = [name for name in asked.columns if name.startswith(_KEY)]
+    placed = joined.groupBy(_LABEL, *keys, _AT).agg(place).localCheckpoint()
     used = sorted(row[0] for row in placed.select(_NUMBER).distinct().collect())
     turns = spark.createDataFrame([(n, turn) for turn, n in enumerate(used)], "n INT, turn INT") if used else None
     if turns is None:
@@ -200,16 +202,20 @@ def _events(spark: SparkSession, table: str, steps: Sequence[int], entity: Entit
     before: int | None = None
     for turn, snapshot in enumerate(steps):
         changed = between(spark, table, before, snapshot)
-        if missing := [name for name in (entity.column, *_row_columns(view)) if name not in changed.columns]:
+        if missing := [name for name in (*entity.columns, *_row_columns(view)) if name not in changed.columns]:
             raise UsageError(f"at snapshot {snapshot} the table has no column {missing[0]}", table=table)
         sign = f.when(f.col(CHANGE).isin("delete", "update_before"), -1).otherwise(1)
         values = [f.col(_quoted(name)).alias(f"v{at}") for at, name in enumerate(_row_columns(view))]
-        part = changed.select(
-            f.col(_quoted(entity.column)).alias(_KEY), *values, sign.alias(_SIGN), f.lit(turn).alias(_TURN)
-        )
+        part = changed.select(*_keys(entity), *values, sign.alias(_SIGN), f.lit(turn).alias(_TURN))
         found = part if found is None else found.unionByName(part)
         before = snapshot
     return found  # type: ignore[no-any-return]
+
+
+def _keys(entity: Entity) -> list[Column]:
+    from pyspark.sql import functions as f
+
+    return [f.col(_quoted(name)).alias(f"{_KEY}{at}") for at, name in enumerate(entity.columns)]
 
 
 def _quoted(name: str) -> str:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from sterna.changes.between import staged
 from sterna.errors import FeaturesMoved, Gap
 from sterna.features.codec import row_bytes
-from sterna.features.frames import Frames
+from sterna.features.frames import SEPARATOR, Frames
 from sterna.features.materialize import Subject, look, telling_of
-from sterna.features.model import State, Value
+from sterna.features.model import State, Value, id_parts
 from sterna.features.store import FeatureStore
 from sterna.replica.region import RegionContext
 from sterna.services.features import Features, View
@@ -103,7 +103,7 @@ def _problem(subject: Subject | None, state: State) -> str:
 def _compared(spark: SparkSession, store: FeatureStore, subject: Subject, state: State, sample: int) -> Verified:
     view = subject.view
     planned = staged(spark, subject.loaded, view.table, None, state.snapshot or 0)
-    rows = Frames(spark, view, subject.key, subject.columns).all(planned, sample)
+    rows = Frames(spark, view, subject.keys, subject.columns).all(planned, sample)
     known: set[str] = set()
     compared, missing, different = 0, [], []
     while part := list(islice(rows, _AT_ONCE)):
@@ -127,7 +127,7 @@ def _compared(spark: SparkSession, store: FeatureStore, subject: Subject, state:
 
 def _surplus(store: FeatureStore, subject: Subject, state: State, known: set[str], sample: int) -> Iterator[str]:
     for id, value in store.rows(subject.view.name):
-        mine = sample == 1 or zlib.crc32(id.encode()) % sample == 0
+        mine = sample == 1 or zlib.crc32(SEPARATOR.join(id_parts(subject.entity, id)).encode()) % sample == 0
         if mine and id not in known and value.row is not None and value.epoch == state.epoch:
             if subject.view.serve == "cache" and _newer(value, subject, state):
                 continue

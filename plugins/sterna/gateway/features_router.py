@@ -10,12 +10,13 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Body, Path, Query, Request
 from starlette.responses import Response
 
 from sterna.errors import OutOfTime, Remedy, SnapshotGone, SternaError
-from sterna.features.model import entity_id, shown
+from sterna.features.model import id_parts, joined_id, key_part, shown
 from sterna.features.online import AsOf, How, Told
 from sterna.gateway import features_examples as examples
 from sterna.gateway.features_room import FeaturesRoom
@@ -72,13 +73,13 @@ class FeaturesRouter:
         roles = self._roles(request, {"as_of"})
         found, past = self._view(view, roles), _as_of(as_of)
         entity = self._room.features.entity_of(found)
-        key = _id(entity, id)
+        key = _id(entity, _path_parts(request, entity, id))
         told = await self._told(request, found, [key], past)
         row = told.rows[key]
         headers = _headers([told])
         if row is None:
-            raise _refused(404, f"{entity.name.capitalize()} {key} not found.", headers)
-        return _answer({entity.column: shown(entity.type, key), **row}, headers)
+            raise _refused(404, f"{entity.name.capitalize()} {', '.join(id_parts(entity, key))} not found.", headers)
+        return _answer({**shown(entity, key), **row}, headers)
 
     async def many(
         self,
@@ -103,10 +104,7 @@ class FeaturesRouter:
             told = await asyncio.gather(*(self._told(request, view, once, past) for view in views))
         by_view = dict(zip((view.name for view in views), told, strict=True))
         named = [(f"{view}.{column}", by_view[view].rows, column) for view, column in columns]
-        rows = [
-            {entity.column: shown(entity.type, id)} | {name: (of[id] or {}).get(column) for name, of, column in named}
-            for id in ids
-        ]
+        rows = [shown(entity, id) | {name: (of[id] or {}).get(column) for name, of, column in named} for id in ids]
         snapshots = {name: None if each.snapshot is None else str(each.snapshot) for name, each in by_view.items()}
         found = [any(each.rows[id] is not None for each in told) for id in ids]
         more = _statuses(columns, by_view, ids) if asked.get("statuses") else {}
@@ -222,20 +220,33 @@ def _headers(told: Sequence[Told]) -> dict[str, str]:
     return found
 
 
-def _id(entity: Entity, given: Any) -> str:
-    found = entity_id(entity.type, given)
-    if found is None:
-        raise _refused(400, f"{entity.column}: expected {_NUMBERS[entity.type]}")
-    return found
+def _id(entity: Entity, given: Sequence[Any]) -> str:
+    parts = []
+    for (column, kind), value in zip(entity.key.items(), given, strict=True):
+        if (part := key_part(kind, value)) is None:
+            raise _refused(400, f"{column}: expected {_NUMBERS[kind]}")
+        parts.append(part)
+    return joined_id(parts)
+
+
+def _path_parts(request: Request, entity: Entity, id: str) -> list[str]:
+    """Return a key's values from the path: of several columns one a segment, as the client encoded them."""
+    if len(entity.key) == 1:
+        return [id]
+    parts = [unquote(part) for part in request.scope["raw_path"].decode("ascii").split("/")[-len(entity.key) :]]
+    if "/".join(parts) != id:
+        raise _refused(400, f"expected {'/'.join(entity.columns)} behind the view")
+    return parts
 
 
 def _ids(entity: Entity, given: Any) -> list[str]:
+    columns = " and ".join(entity.columns)
     if not isinstance(given, list) or not 1 <= len(given) <= _MOST:
-        raise _refused(400, f"entities: expected a list of 1 to {_MOST} objects with {entity.column}")
+        raise _refused(400, f"entities: expected a list of 1 to {_MOST} objects with {columns}")
     for each in given:
-        if not isinstance(each, dict) or set(each) != {entity.column}:
-            raise _refused(400, f"entities: expected objects with {entity.column} alone")
-    return [_id(entity, each[entity.column]) for each in given]
+        if not isinstance(each, dict) or set(each) != set(entity.columns):
+            raise _refused(400, f"entities: expected objects with {columns} alone")
+    return [_id(entity, [each[column] for column in entity.columns]) for each in given]
 
 
 def _as_of(given: str) -> AsOf | None:

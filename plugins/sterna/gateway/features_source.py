@@ -14,6 +14,7 @@ from sterna.catalog.model import ICEBERG_TABLE, Key, key_name, parse_key
 from sterna.edges.secrets import connection_environment
 from sterna.errors import NoSuchQuery, NotAKey, SnapshotGone
 from sterna.features.fit import fit
+from sterna.features.model import id_parts, joined_id
 from sterna.features.online import AsOf, SourceRows
 from sterna.iceberg.metadata.columns import Schemas, read_schemas
 from sterna.iceberg.metadata.model import Snapshot, TableMetadata
@@ -99,7 +100,11 @@ class ReplicaRows:
         found = self._run(self._job(pinned_table, view, entity, ids))
         if any(row.get("several") for row in found["rows"]):
             raise NotAKey(f"view {view.name} says unique, and several rows have the same key", table=view.table)
-        rows = {str(row["k"]): [row[f"c{at}"] for at in range(len(view.columns))] for row in found["rows"]}
+        keys = [_key_name(at) for at in range(len(entity.key))]
+        rows = {
+            joined_id([str(row[key]) for key in keys]): [row[f"c{at}"] for at in range(len(view.columns))]
+            for row in found["rows"]
+        }
         return SourceRows(snapshot, times.get(snapshot, 0), rows, _before(history, snapshot))
 
     def _now(self, key: Key) -> tuple[str, _History]:
@@ -134,7 +139,11 @@ class ReplicaRows:
         credentials = [place.credential_id for place in here if place.credential_id]
         return Job(
             sql=_sql(view, entity, table.key, len(ids)),
-            params={f"p{number}": (entity.type, id) for number, id in enumerate(ids)},
+            params={
+                _parameter(number, at): (kind, part)
+                for number, id in enumerate(ids)
+                for at, (kind, part) in enumerate(zip(entity.key.values(), id_parts(entity, id), strict=True))
+            },
             tables=(table,),
             kpi=False,
             seconds=_SECONDS,
@@ -169,16 +178,33 @@ def _before(history: _History, snapshot: int) -> frozenset[int]:
 
 def _sql(view: View, entity: Entity, table: Key, count: int) -> str:
     """Return the question for some keys' rows, each key's newest one."""
-    key = _quoted(entity.column)
+    keys = [_quoted(name) for name in entity.columns]
+    key = ", ".join(keys)
+    named = ", ".join(f"{name} AS {_key_name(at)}" for at, name in enumerate(keys))
     columns = "".join(f", {_quoted(name)} AS c{at}" for at, name in enumerate(view.columns))
     name = ".".join(map(_quoted, table))
-    ids = ", ".join(f"$p{number}" for number in range(count))
+    wanted = [
+        f"{name} IN ({', '.join(f'${_parameter(number, at)}' for number in range(count))})"
+        for at, name in enumerate(keys)
+    ]
+    if len(keys) > 1:  # beside the columns alone, which tell which files have such rows
+        ids = (", ".join(f"${_parameter(number, at)}" for at in range(len(keys))) for number in range(count))
+        wanted.append(f"({key}) IN ({', '.join(f'({id})' for id in ids)})")
     # Of several that are as new the one that a store holds: see `sterna.features.frames`.
     newest = (view.event_time, *view.columns) if view.event_time else ()
     order = ", ".join(f"{_quoted(each)} DESC NULLS LAST" for each in newest) or "1"
     turn = f"row_number() OVER (PARTITION BY {key} ORDER BY {order})"
     several = f", count(*) OVER (PARTITION BY {key}) > 1 AS several" if view.unique else ""
-    return f"SELECT {key} AS k{columns}{several} FROM {name} WHERE {key} IN ({ids}) QUALIFY {turn} = 1"  # noqa: S608
+    where = " AND ".join(wanted)
+    return f"SELECT {named}{columns}{several} FROM {name} WHERE {where} QUALIFY {turn} = 1"  # noqa: S608
+
+
+def _parameter(number: int, at: int) -> str:
+    return f"p{number}_{at}" if at else f"p{number}"
+
+
+def _key_name(at: int) -> str:
+    return f"k{at}" if at else "k"
 
 
 def _quoted(name: str) -> str:

@@ -17,6 +17,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _TABLE = re.compile(r"[^\s.]{1,255}(\.[^\s.]{1,255}){1,7}")
 _SCHEMES = ("valkey", "valkeys", "redis", "rediss", "valkey+sentinel", "valkeys+sentinel")
 _LONGEST_URL = 1_000
+_MOST_KEY_COLUMNS = 4
 
 
 def _name(value: str) -> str:
@@ -71,7 +72,7 @@ class Entity(StrictModel):
 
     Args:
         name: what answers call it, with a capital letter.
-        key: the one column that tells its rows apart, and that column's type.
+        key: the columns that tell its rows apart, in the order that ids have them, and their types.
     """
 
     name: Name
@@ -79,20 +80,15 @@ class Entity(StrictModel):
 
     @field_validator("key")
     @classmethod
-    def _one(cls, value: dict[str, KeyType]) -> dict[str, KeyType]:
-        if len(value) != 1:
-            raise ValueError("expected one column and its type, such as {user_id: long}")
+    def _few(cls, value: dict[str, KeyType]) -> dict[str, KeyType]:
+        if not 1 <= len(value) <= _MOST_KEY_COLUMNS:
+            raise ValueError(f"expected 1 to {_MOST_KEY_COLUMNS} columns and their types, such as {{user_id: long}}")
         return value
 
     @property
-    def column(self) -> str:
-        """The key's column."""
-        return next(iter(self.key))
-
-    @property
-    def type(self) -> KeyType:
-        """The key's type."""
-        return next(iter(self.key.values()))
+    def columns(self) -> tuple[str, ...]:
+        """The key's columns."""
+        return tuple(self.key)
 
 
 class View(StrictModel):
@@ -200,7 +196,7 @@ class Features(StrictModel):
     def _refuse_view(self, view: View) -> None:
         if view.entity not in self.by_entity:
             raise ValueError(f"view {view.name}: no entity {view.entity!r}: there are {', '.join(self.by_entity)}")
-        if self.by_entity[view.entity].column in view.columns:
+        if set(self.by_entity[view.entity].columns) & set(view.columns):
             raise ValueError(f"view {view.name}: the key is no feature")
 
     def _refuse_service(self, service: FeatureService) -> None:

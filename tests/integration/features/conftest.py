@@ -94,7 +94,7 @@ def with_password(secrets: Secrets, server: ValkeyServer) -> Secrets:
 
 
 def read(section: dict[str, Any]) -> Services:
-    return parse_services(yaml.safe_dump({"version": 1, "features": section}), "s.yaml")
+    return parse_services(yaml.safe_dump({"version": 1, "features": section}, sort_keys=False), "s.yaml")
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import zlib
+from dataclasses import replace
+
 import pytest
 
 from sterna.errors import FeaturesMoved, FeatureStoreFull, FeatureStoreUnreachable, NotAKey, UnfitView
-from sterna.features.model import entity_id
+from sterna.features import TrainingService, training_set
+from sterna.features.model import key_part
+from sterna.features.verify import verify
 from sterna.replica.view_position import read_view_position
-from tests.integration.features.conftest import Shop
+from tests.integration.features.conftest import Shop, read
 
 TS = "TIMESTAMP_NTZ'2026-03-29 02:30:00.000001'"
 
@@ -215,4 +221,54 @@ def test_what_a_cache_drops(shop: Shop) -> None:
 
 
 def test_ids() -> None:
-    assert entity_id("long", "007") == "7"
+    assert key_part("long", "007") == "7"
+
+
+def test_a_key_of_several_columns(shop: Shop) -> None:
+    """Each way that rows come into the store, and what reads them again: nothing goes by one column of a key."""
+    namespace, sql, sync = users(shop).split(".")[1], shop.world.sql, shop.world.sync
+    table = f"main_us.{namespace}.visits"
+    sql(f"CREATE TABLE {table} (user_id BIGINT, page STRING, seconds INT, at TIMESTAMP) USING iceberg")
+    at = "TIMESTAMP'2026-01-01 00:00:00Z'"
+    sql(f"INSERT INTO {table} VALUES (1, 'a', 10, {at}), (1, 'b', 20, {at}), (2, 'a', 30, {at}), (NULL, 'a', 1, {at}), "
+        f"(3, NULL, 2, {at}), (3, 'é\"/', 40, {at})")  # fmt: skip
+    sync()
+    one = {"entity": "visit", "table": f"{namespace}.visits", "features": ["seconds"]}
+    section = {
+        **shop.section,
+        "entities": [{"name": "visit", "key": {"user_id": "long", "page": "string"}}],
+        "views": [
+            {"name": "visit", **one, "unique": True},
+            {"name": "last", **one, "event_time": "at"},
+            {"name": "hot", **one, "unique": True, "serve": "cache"},
+        ],
+        "services": [{"name": "all", "features": ["visit.seconds"]}],
+    }
+    made = replace(shop, services=read(section), section=section)
+    whole = {'["1","a"]': 10, '["1","b"]': 20, '["2","a"]': 30, '["3","é\\"/"]': 40}
+
+    def seconds(view: str) -> dict[str, int]:
+        return {id: row[0] for id, row in made.rows(view).items() if row is not None}
+
+    for view in ("visit", "last", "hot"):
+        assert made.fill(view).how == "full"
+    assert seconds("visit") == seconds("last") == whole
+    sql(f"UPDATE {table} SET seconds = 21, at = {at} + INTERVAL 1 DAY WHERE user_id = 1 AND page = 'b'")
+    sql(f"DELETE FROM {table} WHERE user_id = 2")
+    sync()
+    whole = {'["1","a"]': 10, '["1","b"]': 21, '["3","é\\"/"]': 40}
+    found = {view: made.fill(view) for view in ("visit", "last", "hot")}
+    assert {(each.how, each.rows, each.gone) for name, each in found.items() if name != "hot"} == {("changes", 1, 1)}
+    assert (found["hot"].how, found["hot"].rows, found["hot"].gone) == ("changes", 0, 2)
+    assert seconds("visit") == seconds("last") == whole
+    with made.context() as context:
+        for sample in (1, 2):
+            looked = verify(
+                context, shop.world.spark, made.store, made.features, made.features.by_name["visit"], sample
+            )
+            assert looked.good and looked.compared == sum(
+                zlib.crc32("\x00".join(json.loads(id)).encode()) % sample == 0 for id in whole
+            )
+    labels = shop.world.spark.sql("SELECT 1L AS user_id, 'b' AS page, now() AS event_timestamp")
+    service = TrainingService(made.features, made.features.services[0], "replica_eu")
+    assert [row["visit.seconds"] for row in training_set(labels, service).collect()] == [21]

@@ -13,9 +13,12 @@ from sterna.features.model import (
     Value,
     columns_text,
     digest_of,
-    entity_id,
+    id_parts,
+    joined_id,
+    key_part,
     read_state,
     read_value,
+    shown,
     too_old,
     value_head,
     value_key,
@@ -55,7 +58,7 @@ ENTITY = Entity(name="user", key={"user_id": "long"})
     ],
 )
 def test_ids(kind: Any, given: Any, id: str | None) -> None:
-    assert entity_id(kind, given) == id
+    assert key_part(kind, given) == id
 
 
 def test_values() -> None:
@@ -77,15 +80,34 @@ def test_states() -> None:
     assert read == State(epoch=5, snapshot=-7, columns=(column,), ready="a/0")
 
 
+def test_ids_of_several_columns_are_lists_and_those_of_one_are_as_they_were() -> None:
+    both = Entity(name="visit", key={"user_id": "long", "page": "string", "n": "int"})
+    for entity, parts, id, told in (
+        (ENTITY, ["123"], "123", {"user_id": "123"}),
+        (both, ["-1", 'a","b', "7"], '["-1","a\\",\\"b","7"]', {"user_id": "-1", "page": 'a","b', "n": 7}),
+        (both, ["1", "é/\n", "0"], '["1","é/\\n","0"]', {"user_id": "1", "page": "é/\n", "n": 0}),
+    ):
+        assert joined_id(parts) == id
+        assert id_parts(entity, id) == parts
+        assert shown(entity, id) == told
+    assert joined_id(["a", "b,c"]) != joined_id(["a,b", "c"])
+
+
+def test_the_digest_of_a_key_of_one_column_is_that_of_november_2026() -> None:
+    """Another one would fill all stores anew."""
+    columns, keys = [Column("age", 2, "int")], [Column("user_id", 1, "long")]
+    assert digest_of(VIEW, ENTITY, columns, keys, "uuid") == "2fc6f950a3f19030c66b9741/115bcd7a45ac6f9fab5f7b03"
+
+
 def test_a_digest_tells_what_makes_other_rows() -> None:
     age, key = Column("age", 2, "int"), Column("user_id", 1, "long")
-    one = digest_of(VIEW, ENTITY, [age], key, "uuid")
-    assert one == digest_of(VIEW, ENTITY, [age], key, "uuid")
+    one = digest_of(VIEW, ENTITY, [age], [key], "uuid")
+    assert one == digest_of(VIEW, ENTITY, [age], [key], "uuid")
     assert one.partition("/")[0] == view_digest(VIEW, ENTITY)
-    assert one != digest_of(VIEW, ENTITY, [Column("age", 2, "long")], key, "uuid"), "another type"
-    assert one != digest_of(VIEW, ENTITY, [Column("age", 3, "int")], key, "uuid"), "another column of that name"
-    assert one != digest_of(VIEW, ENTITY, [age], key, "other"), "another table of that name"
-    assert one != digest_of(VIEW.model_copy(update={"serve": "cache"}), ENTITY, [age], key, "uuid")
+    assert one != digest_of(VIEW, ENTITY, [Column("age", 2, "long")], [key], "uuid"), "another type"
+    assert one != digest_of(VIEW, ENTITY, [Column("age", 3, "int")], [key], "uuid"), "another column of that name"
+    assert one != digest_of(VIEW, ENTITY, [age], [key], "other"), "another table of that name"
+    assert one != digest_of(VIEW.model_copy(update={"serve": "cache"}), ENTITY, [age], [key], "uuid")
 
 
 def test_ages() -> None:

@@ -22,7 +22,11 @@ from tests.support.gateway import Branch, Running, gateway
 
 NOW = datetime.now(UTC)
 FEATURES = {
-    "entities": [{"name": "page", "key": {"path": "string"}}, {"name": "user", "key": {"user_id": "long"}}],
+    "entities": [
+        {"name": "page", "key": {"path": "string"}},
+        {"name": "user", "key": {"user_id": "long"}},
+        {"name": "visit", "key": {"user_id": "long", "path": "string", "n": "int"}},
+    ],
     "views": [
         {"name": "page", "entity": "page", "table": "ns.a", "features": ["hits", "title"], "unique": True},
         {
@@ -33,6 +37,7 @@ FEATURES = {
             "event_time": "at",
             "max_age": "1h",
         },
+        {"name": "visit", "entity": "visit", "table": "ns.a", "features": ["seconds"], "unique": True},
         {"name": "user", "entity": "user", "table": "ns.a", "features": ["age"], "unique": True},
     ],
     "services": [{"name": "all", "features": ["page.hits", "seen.score", "page.title"]}],
@@ -48,6 +53,7 @@ ROWS: dict[str, dict[str, list[Any]]] = {
     "page": {**{id: [number, id] for number, id in enumerate(IDS)}, "bare": [None, None], "old": [7, "o"]},
     "seen": {"a": [0.5, at(0.5)], "bare": [None, at(0.1)], "old": [1.5, at(3)], "/": [2.5, None]},
     "user": {"1": [30]},
+    "visit": {'["1","/a/b","2"]': [5]},
 }
 
 
@@ -131,3 +137,22 @@ def test_features_are_asked_for_without_a_service(told: Running) -> None:
         (404, "There is no such service.", {}),
     ):
         assert asked(told, status, **body, entities=entities)["detail"].startswith(said), body
+
+
+def test_a_key_of_several_columns_is_a_segment_each_or_an_object(told: Running) -> None:
+    row = {"user_id": "1", "path": "/a/b", "n": 2}
+    answer = httpx.get(f"{told.url}/features/visit/1/%2Fa%2Fb/2")
+    assert (answer.status_code, answer.json()) == (200, {**row, "seconds": 5})
+    found = asked(told, features=["visit.seconds"], entities=[{"n": 2, "path": "/a/b", "user_id": 1}, {**row, "n": 3}])
+    assert found["rows"] == [{**row, "visit.seconds": 5}, {**row, "n": 3, "visit.seconds": None}]
+    for path, status, said in (
+        ("1/%2Fa%2Fb/3", 404, "Visit 1, /a/b, 3 not found."),
+        ("1/%2Fa%2Fb/two", 400, "n: expected a whole number of 32 bits"),
+        ("1//a/b/2", 400, "expected user_id/path/n behind the view"),
+        ("1/2", 400, "expected user_id/path/n behind the view"),
+        ("7", 400, "expected user_id/path/n behind the view"),
+    ):
+        answer = httpx.get(f"{told.url}/features/visit/{path}")
+        assert (answer.status_code, answer.json()["detail"]) == (status, said), path
+    said = "entities: expected objects with user_id and path and n alone"
+    assert asked(told, 400, features=["visit.seconds"], entities=[{"user_id": 1, "n": 2}])["detail"] == said

@@ -6,7 +6,7 @@ Of this kind is each rule of one way in that the other doesn't have: types, colu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from sterna.gateway.features_source import ReplicaRows
 from sterna.services.features import Features
 from tests.support.small_world import World, make_world, run
 
+USER = {"user_id": "long"}
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ROWS = [
     {"user_id": 1, "code": "a", "small": 1, "at": "9", "then": NOON, "tags": [{"a": 1}], "ratio": 1.5},
@@ -48,9 +49,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     return made
 
 
-def rows(world: World, *ids: str, key: tuple[str, str] = ("user_id", "long"), **view: Any) -> SourceRows:
+def rows(world: World, *ids: str, key: Mapping[str, str] = USER, **view: Any) -> SourceRows:
     view = {"name": "odd", "entity": "user", "table": "ns.odd", "features": ["small"], "unique": True, **view}
-    features = Features.model_validate({"entities": [{"name": "user", "key": dict([key])}], "views": [view]})
+    features = Features.model_validate({"entities": [{"name": "user", "key": dict(key)}], "views": [view]})
     source = ReplicaRows(world.context(), features)
     try:
         return asyncio.run(source.rows(features.views[0], ids, None))
@@ -65,15 +66,25 @@ def test_a_key_with_several_rows_has_none_that_could_be_told(world: World) -> No
     assert rows(world, "1", unique=False, event_time="then").rows["1"][0] == 2
 
 
+def test_a_key_of_several_columns_tells_rows_apart_that_share_some(world: World) -> None:
+    entity = {"user_id": "long", "code": "string", "small": "int"}
+    found = rows(world, '["1","a","2"]', '["2","b","3"]', '["2","b","1"]', '["1","b","3"]', key=entity, features=["at"])
+    assert found.rows == {'["1","a","2"]': ["10"], '["2","b","3"]': ["1"]}
+    pair = {"code": "string", "user_id": "long"}
+    assert rows(world, '["b","2"]', '["a","2"]', key=pair).rows == {'["b","2"]': [3]}
+    with pytest.raises(NotAKey):
+        rows(world, '["a","1"]', key=pair)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"unique": False, "event_time": "at"}, "event_time at is no timestamp"),
         ({"features": ["tags"]}, "column tags has the type list<struct"),
         ({"features": ["small", "missing"]}, "the table has no column missing"),
-        ({"key": ("code", "long")}, "the key code is a string, and entity user says long"),
-        ({"key": ("ratio", "long")}, "the key ratio is a double, and entity user says long"),
-        ({"key": ("user_id", "int")}, "the key user_id is a long, and entity user says int"),
+        ({"key": {"code": "long"}}, "the key code is a string, and entity user says long"),
+        ({"key": {"user_id": "long", "ratio": "long"}}, "the key ratio is a double, and entity user says long"),
+        ({"key": {"user_id": "int"}}, "the key user_id is a long, and entity user says int"),
     ],
 )
 def test_what_a_store_would_not_take_is_not_told(world: World, changes: dict[str, Any], message: str) -> None:

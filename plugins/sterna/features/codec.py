@@ -1,7 +1,8 @@
 """Values of tables as the store and answers hold them: exact, and the same that named queries tell.
 
 Booleans, `int`, `float`, `double` and strings are JSON's own. `long` and `decimal` are text, since JSON loses digits of
-them. Times have microseconds, `date` is ISO's, and `binary` is Base64. NaN and the infinities are text.
+them. Times have microseconds, `date` is ISO's, and `binary` is Base64. NaN and the infinities are text. A list has its
+elements as they would stand alone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from sterna.errors import UnfitView
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 _PLAIN = frozenset(
     {"boolean", "int", "long", "float", "double", "date", "timestamp", "timestamptz", "string", "binary"}
 )
+_LIST = re.compile(r"list<(.*)>")
 _WITH_SIZE = re.compile(r"decimal\([0-9]+, ?[0-9]+\)|fixed\[[0-9]+\]")
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -36,11 +39,18 @@ def refuse_types(columns: Sequence[Column], table: str) -> None:
         UnfitView: one has a type that can't.
     """
     for column in columns:
-        if column.type not in _PLAIN and not _WITH_SIZE.fullmatch(column.type):
+        kind = element_of(column.type) or column.type
+        if kind not in _PLAIN and not _WITH_SIZE.fullmatch(kind):
             raise UnfitView(
                 f"column {column.name} has the type {column.type}, which no feature can have", table=table,
                 hint="cast it in the table that features are made of",
             )  # fmt: skip
+
+
+def element_of(kind: str) -> str | None:
+    """Return the type of a list's elements; None for a type that is no list."""
+    match = _LIST.fullmatch(kind)
+    return match[1] if match else None
 
 
 def row_bytes(row: Sequence[Any]) -> bytes:
@@ -64,8 +74,13 @@ def rows_of(batch: pa.RecordBatch, columns: Sequence[Column]) -> Iterator[tuple[
 
 def _values(array: pa.Array, column: Column) -> list[Any]:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     kind = column.type
+    if element := element_of(kind):
+        elements = iter(_values(array.flatten(), Column(column.name, column.id, element)))
+        lengths = pc.list_value_length(array).to_pylist()
+        return [None if length is None else list(islice(elements, length)) for length in lengths]
     if kind.startswith("timestamp"):
         micros = array.cast(pa.timestamp("us", "UTC" if kind == "timestamptz" else None)).cast(pa.int64())
         return [

@@ -10,7 +10,7 @@ from sterna.changes.keys import alone
 from sterna.changes.rows import CHANGE, DELETE
 from sterna.edges.spark.staged_changes import Staged
 from sterna.edges.spark.tables import batches
-from sterna.features.codec import row_bytes, rows_of
+from sterna.features.codec import element_of, row_bytes, rows_of
 from sterna.features.model import Column, joined_id
 from sterna.services.features import View
 
@@ -93,7 +93,7 @@ class Frames:
         if not self._view.unique:
             newest = [f.col(_quoted(str(self._view.event_time))).desc_nulls_last()]
             # Of several that are as new, always the same one, and the one that the replica tells.
-            newest += [self._column(each).desc_nulls_last() for each in self._columns]
+            newest += [_sortable(self._column(each), each).desc_nulls_last() for each in self._columns]
             turn = f.row_number().over(Window.partitionBy(*map(self._column, self._keys)).orderBy(*newest))
             frame = frame.withColumn(_TURN, turn).where(f.col(_TURN) == 1)
         # The change itself, though all are inserts: Spark finds a key that is none while it makes this text.
@@ -121,6 +121,15 @@ class Frames:
         from pyspark.sql import functions as f
 
         return f.col(_quoted(column.name))
+
+
+def _sortable(column: Any, kind: Column) -> Any:
+    """Return what is ordered as the replica orders it: there a null is the greatest element of a list."""
+    from pyspark.sql import functions as f
+
+    if element_of(kind.type) is None:
+        return column
+    return f.transform(column, lambda element: f.struct(element.isNull(), element))
 
 
 def _quoted(name: str) -> str:

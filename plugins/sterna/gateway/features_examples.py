@@ -7,10 +7,17 @@ from typing import Any
 from sterna.gateway.replies import error_examples
 
 _VALUE: dict[str, Any] = {
-    "anyOf": [{"type": "string"}, {"type": "number"}, {"type": "integer"}, {"type": "boolean"}, {"type": "null"}],
+    "anyOf": [
+        {"type": "string"},
+        {"type": "number"},
+        {"type": "integer"},
+        {"type": "boolean"},
+        {"type": "array", "items": {}},
+        {"type": "null"},
+    ],
     "description": "By the column's type. `boolean`, `int`, `float`, `double`: JSON's own. `long`, `decimal`: text, as "
     "JSON loses digits of them. `date`, `timestamp`, `timestamptz`: ISO 8601. `binary`, `fixed`: Base64. NaN and the "
-    "infinities: `NaN`, `Infinity`, `-Infinity`. Null: null.",
+    "infinities: `NaN`, `Infinity`, `-Infinity`. A list: an array of these. Null: null.",
 }
 _HEADERS: dict[str, Any] = {
     "X-Sterna-Cache": {

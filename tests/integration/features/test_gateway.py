@@ -281,3 +281,32 @@ def test_what_is_not_materialized_is_not_told_from_the_replica_either(shop: Shop
                 assert answer.status_code == 500, (why, answer.text)
     with gateway(shop.changed("user", **odd)) as (client, _):
         assert told(client, "/features/user/2")[0] == {"user_id": "2", "small": 3}
+
+
+def test_lists_are_the_same_from_the_store_and_from_the_replica(shop: Shop) -> None:
+    """Also which of two rows counts that are as new: engines order nulls in lists differently."""
+    sql, name = shop.world.sql, shop.features.by_name["user"].table.partition(".")[0]
+    sql(
+        f"CREATE TABLE main_us.{name}.vectors (user_id BIGINT, v ARRAY<FLOAT>, n ARRAY<BIGINT>, at TIMESTAMP) "
+        "USING iceberg"
+    )
+    at = "TIMESTAMP'2026-01-01 00:00:00Z'"
+    several = ["array(1F, NULL)", "array(1F, 2F)", "array(1F)", "array()", "NULL", "array(float('NaN'), 0F)"]
+    pairs = [(first, second) for first in several for second in several]
+    values = [
+        f"({id}, CAST({v} AS ARRAY<FLOAT>), array({BIG}, NULL), {at})" for id, pair in enumerate(pairs) for v in pair
+    ]
+    sql(f"INSERT INTO main_us.{name}.vectors VALUES {', '.join(values)}")
+    shop.world.sync()
+    shop.section["services"] = [{"name": "all", "features": ["user.v", "user.n"]}]
+    view = {"table": f"{name}.vectors", "features": ["v", "n"], "unique": False, "event_time": "at", "reproduce": None}
+    made = shop.changed("user", **view)
+    asked = {"service": "all", "entities": [{"user_id": id} for id in range(len(pairs))]}
+    with gateway(made) as (client, _):
+        from_replica = client.post("/v1/features", json=asked)
+        assert from_replica.headers["X-Sterna-Cache"] == "bypass"
+        assert made.fill("user").rows == len(pairs)
+        from_store = client.post("/v1/features", json=asked)
+        assert from_store.headers["X-Sterna-Cache"] == "hit"
+    assert from_replica.json()["rows"] == from_store.json()["rows"]
+    assert from_store.json()["rows"][1] == {"user_id": "1", "user.v": [1.0, None], "user.n": [str(BIG), None]}

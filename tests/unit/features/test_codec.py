@@ -41,6 +41,18 @@ ROWS: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {
     ),
     "string": (pa.string(), ["", '<b>\x00\u202e"', "ü😀"], ["", '<b>\x00\u202e"', "ü😀"]),
     "binary": (pa.binary(), [b"", b"\x00\xff", None], ["", "AP8=", None]),
+    "list<float>": (
+        pa.list_(pa.float32()),
+        [[0.1, math.nan, None], [], None],
+        [[0.10000000149011612, "NaN", None], [], None],
+    ),
+    "list<long>": (pa.list_(pa.int64()), [None, [BIG], [1, 2]], [None, [str(BIG)], ["1", "2"]]),
+    "list<timestamptz>": (
+        pa.list_(pa.timestamp("us", "UTC")),
+        [[datetime(2026, 10, 25, 1, 30, tzinfo=UTC), None], None, []],
+        [["2026-10-25T01:30:00Z", None], None, []],
+    ),
+    "list<decimal(4, 2)>": (pa.list_(pa.decimal128(4, 2)), [[Decimal("1.50")], None, []], [["1.50"], None, []]),
     "fixed[2]": (pa.binary(2), [b"ab", b"\x00\xff", None], ["YWI=", "AP8=", None]),
 }
 
@@ -59,7 +71,17 @@ def test_each_type_comes_back_exactly_and_as_queries_tell_it(kind: str) -> None:
 
 
 def test_what_cannot_be_kept_is_refused_by_name() -> None:
-    for kind in ("list<int>", "struct<1: a: int>", "map<int, int>", "uuid", "time", "timestamp_ns", "variant"):
+    for kind in (
+        "list<list<int>>",
+        "list<uuid>",
+        "list<struct<1: a: int>>",
+        "struct<1: a: int>",
+        "map<int, int>",
+        "uuid",
+        "time",
+        "timestamp_ns",
+        "variant",
+    ):
         with pytest.raises(UnfitView, match="column c has the type"):
             refuse_types([Column("c", 1, kind)], "t")
     far = pa.RecordBatch.from_arrays([pa.array([2**62], pa.int64()).cast(pa.timestamp("us"))], ["c"])

@@ -6,6 +6,7 @@ Of this kind is each rule of one way in that the other doesn't have: types, colu
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -24,7 +25,16 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ROWS = [
     {"user_id": 1, "code": "a", "small": 1, "at": "9", "then": NOON, "tags": [{"a": 1}], "ratio": 1.5},
     {"user_id": 1, "code": "a", "small": 2, "at": "10", "then": NOON, "tags": None, "ratio": 2.5},
-    {"user_id": 2, "code": "b", "small": 3, "at": "1", "then": NOON, "tags": None, "ratio": 3.5},
+    {
+        "user_id": 2,
+        "code": "b",
+        "small": 3,
+        "at": "1",
+        "then": NOON,
+        "tags": None,
+        "ratio": 3.5,
+        "v": [0.5, None, math.nan],
+    },
 ]
 SCHEMA = pa.schema(
     [
@@ -35,6 +45,7 @@ SCHEMA = pa.schema(
         ("then", pa.timestamp("us", "UTC")),
         ("tags", pa.list_(pa.struct([("a", pa.int32())]))),
         ("ratio", pa.float64()),
+        ("v", pa.list_(pa.float32())),
     ]
 )
 
@@ -74,6 +85,10 @@ def test_a_key_of_several_columns_tells_rows_apart_that_share_some(world: World)
     assert rows(world, '["b","2"]', '["a","2"]', key=pair).rows == {'["b","2"]': [3]}
     with pytest.raises(NotAKey):
         rows(world, '["a","1"]', key=pair)
+
+
+def test_lists_are_told_as_the_store_has_them(world: World) -> None:
+    assert rows(world, "2", features=["v"]).rows == {"2": [[0.5, None, "NaN"]]}
 
 
 @pytest.mark.parametrize(

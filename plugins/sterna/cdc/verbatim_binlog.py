@@ -132,6 +132,25 @@ _READERS = {
       long value = (long) $1.readInteger(1);
       return S.digits(value == 0L ? 0L : 1900L + value, 4); }""",
 }
+# The same within a JSON, where each has six digits of a fraction.
+_IN_JSON = {
+    "parseDate": """{
+      long value = readInt64() >> 41;
+      $1.value(S.day((value >>> 5) / 13L, (value >>> 5) % 13L, value & 31L)); }""",
+    "parseTime": """{
+      long value = readInt64();
+      long plain = Math.abs(value);
+      long whole = plain >>> 24;
+      String text = S.clock((whole >>> 12) & 1023L, (whole >>> 6) & 63L, whole & 63L);
+      $1.value((value < 0L ? "-" : "") + text + "." + S.digits(plain & 0xffffffL, 6)); }""",
+    "parseDatetime": """{
+      long value = readInt64();
+      long whole = value >> 24;
+      long months = whole >>> 22;
+      String clock = S.clock((whole >>> 12) & 31L, (whole >>> 6) & 63L, whole & 63L);
+      String day = S.day(months / 13L, months % 13L, (whole >>> 17) & 31L);
+      $1.value(day + " " + clock + "." + S.digits(value & 0xffffffL, 6)); }""",
+}
 _FIELD = f"{{ if ({_CONVERTER}.kind($3.typeName()) != null) return $1.getString($2); }}"
 # The server writes all digits of a product.
 _COLUMNS = f"""{{
@@ -251,6 +270,10 @@ def install(followed: Iterable[str], tell: Callable[[Mapping[str, str]], object]
     for name, body in _READERS.items():
         built.getDeclaredMethod(name).setBody(body.replace("S.", f"{_CONVERTER}."))
     _load(built, f"{_BINLOG}.event.StopEventData")
+    built = pool.get(f"{_ROWS}.deserialization.json.JsonBinary")
+    for name, body in _IN_JSON.items():
+        built.getDeclaredMethod(name).setBody(body.replace("S.", f"{_CONVERTER}."))
+    _load(built, f"{_ROWS}.deserialization.json.ValueType")
     built = pool.get(f"{_BINLOG}.jdbc.BinlogFieldReader")
     built.getDeclaredMethod("readField").insertBefore(_FIELD)
     _load(built, f"{_BINLOG}.jdbc.BinlogSystemVariables")

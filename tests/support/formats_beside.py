@@ -14,6 +14,7 @@ from sterna.edges.brokers.message import (
 )
 from sterna.edges.postgres.epoch import EPOCHS, LINK
 from sterna.features.model import joined_id, state_key, value_key
+from sterna.flows.failure import FAILURE
 from sterna.ha.rejoin import lost_branch
 from sterna.ha.seed import slot_of
 from sterna.json_record import Record
@@ -36,6 +37,7 @@ RECORDS: tuple[tuple[str, str, Record[object]], ...] = (
     ("The head of news", "in `sterna.news`; with `sha256` the parts are in `news.json.gz` in the run's folder", HEAD),
     ("The parts of news", "in `sterna.news`, or in that object; a part that says nothing is left out", PARTS),
     ("How far a view of features is", "`<replica root>/_sterna/features/<view>.json`", POSITION),
+    ("Why a flow failed the last time", "`<replica root>/_sterna/flows/<flow>.json`", FAILURE),
     ("A dead letter", "`<replica root>/_sterna/dead/<outlet>/<time>-<event id>.json`", LETTER),
 )  # type: ignore[assignment] - each is a record of some class
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sterna.errors import SternaError, TableGone
 from sterna.flows.decide import Idle
+from sterna.flows.failure import read_failure
 from sterna.flows.look import look, next_step, source_of
 from sterna.flows.plan_of_sql import check_sql
 from sterna.flows.run import sql_of
@@ -28,7 +29,7 @@ class FlowStatus:
         mark: what the mark on the target says, "" for none.
         current: the source's current snapshot on this region's replica; None for none.
         behind: how many snapshots of the source there are that the target has not; None: that can't be told.
-        state: `up to date`, `behind`, or why it waits or stopped.
+        state: `up to date`, `behind`, why it waits or stopped, or why the last step failed that this region tried.
         exit_code: what a command ends with; 0 where nothing is wrong.
     """
 
@@ -86,7 +87,14 @@ def _status(context: RegionContext, flow: Flow) -> FlowStatus:
         return FlowStatus(*said, mark, current, 0, work.reason)
     line = [each.id for each in sides.source.line] if sides.source else []
     behind = len(line) if work.start is None else line.index(work.start)
-    return FlowStatus(*said, mark, current, behind, "behind")
+    try:
+        failure = read_failure(context, flow.name, mark)
+    except SternaError as error:
+        return FlowStatus(*said, mark, current, behind, f"{type(error).__name__}: {error}", error.exit_code)
+    if failure is None:
+        return FlowStatus(*said, mark, current, behind, "behind")
+    state = f"failed at {failure.at:%Y-%m-%d %H:%M:%S} UTC: {failure.kind}: {failure.reason}"
+    return FlowStatus(*said, mark, current, behind, state, failure.exit_code)
 
 
 def check_flows(context: RegionContext, flows: Sequence[Flow], folder: Path) -> tuple[Checked, ...]:

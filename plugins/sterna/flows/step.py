@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from sterna.errors import MarkMoved
+from sterna.errors import MarkMoved, SternaError
 from sterna.flows.decide import Idle, Work, by_sql
+from sterna.flows.failure import write_failure
 from sterna.flows.look import look, next_step
 from sterna.flows.shop import Bench, FlowShop
 from sterna.flows.write import Writing
@@ -77,6 +78,9 @@ def step(
             if turn == _PLANS - 1:
                 raise
             continue  # another region has come further: what is left follows from where it is
+        except SternaError as error:
+            write_failure(context, flow.name, work.step.after, error)
+            raise
         return Stepped(flow.name, work.start, work.end, outcome.snapshot, outcome.commit)
     raise AssertionError("not reached")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 MOST_PARTITIONS = 10_000
 """Partitions that one step recomputes; a source that touches more is rebuilt."""
 _ROWS = "sterna_flow_rows"
+# Classes of SQLSTATE (SQL standard, "Status codes") of what the statement and its rows are to blame for: no later run
+# comes to another end. Others, such as 53 (resources) and 58 (system), are of the machine.
+_OF_STATEMENT = re.compile(r"SQLSTATE: (?:0A|21|22|23|42|44|P0)\w{3}")
 _CHANGED_KEY = "FlowKey: the SQL changes the key, which has to stay as it is in the source"
 _SAME_KEY = "FlowKeys: the SQL gives several rows the same key, which has to stay as it is in the source"
 _OTHER_PARTITION = "FlowPartition: the SQL gives rows of partitions that were not asked for"
@@ -157,6 +161,12 @@ class Writing:
             for said in (_CHANGED_KEY, _SAME_KEY, _OTHER_PARTITION):
                 if said in error.message:
                     raise ServicesError(f"flow {self.flow.name}: {said.partition(': ')[2]}") from None
+            if found := of_statement(error.message):
+                raise ServicesError(
+                    f"flow {self.flow.name}, its SQL fails on the source's rows, or its result on the target: "
+                    f"{error.message} ({found})",
+                    hint="correct the services file, or the rows",
+                ) from None
             raise
 
     def _result(self, rows: DataFrame) -> DataFrame:
@@ -266,6 +276,16 @@ def _literal(value: Any, kind: str) -> Column:
     if kind == "date":
         return f.date_from_unix_date(f.lit(value))
     return f.timestamp_micros(f.lit(value)).cast(kind) if kind.startswith("timestamp") else f.lit(value)
+
+
+def of_statement(message: str) -> str:
+    """Return the SQLSTATE by which Spark blames the statement or its rows, "" where it blames neither.
+
+    Args:
+        message: Spark's.
+    """
+    found = _OF_STATEMENT.search(message)
+    return found[0] if found else ""
 
 
 def _among(column: Column, values: list[Column | None]) -> Column:

@@ -22,6 +22,8 @@ SWEEP: Final = "sweep"
 """Records of sweeps."""
 FEATURES: Final = "features"
 """How far views of features are."""
+FLOWS: Final = "flows"
+"""Why flows failed the last time."""
 HELD: Final = "held"
 """Long lists of held keys."""
 DEAD: Final = "dead"
@@ -29,7 +31,7 @@ DEAD: Final = "dead"
 BANDWIDTH: Final = "bandwidth"
 """Leases on the bandwidth of locations."""
 
-EVIDENCE: Final = (RUNS, COLLECT, TRANSIT, PLANNING, SWEEP, FEATURES, BANDWIDTH)
+EVIDENCE: Final = (RUNS, COLLECT, TRANSIT, PLANNING, SWEEP, FEATURES, FLOWS, BANDWIDTH)
 """What a clean-up deletes by its age, and not by what heads reach."""
 FOLDERS: Final = (*EVIDENCE, HELD, DEAD)
 

@@ -28,7 +28,7 @@ def status_text(found: Sequence[FlowStatus]) -> str:
     """Return how far flows are, a line each."""
     return joined(
         f"{each.flow}: {each.source} → {each.into}, {each.mode}: "
-        + (f"{each.behind} snapshots behind" if each.behind else each.state)
+        + ", ".join([f"{each.behind} snapshots behind"] * bool(each.behind) + [each.state] * (each.state != "behind"))
         for each in found
     )
 

@@ -1,0 +1,54 @@
+"""Why a flow failed: read while its mark is what it was, and never in the way of what it tells of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sterna.errors import NotAKey, StoreUnreachable
+from sterna.flows.failure import read_failure, write_failure
+from sterna.flows.write import of_statement
+from sterna.registry.folders import FLOWS, own_folder
+from tests.support.small_world import make_world
+
+
+def test_it_counts_while_the_mark_is_what_it_was(tmp_path: Path) -> None:
+    context = make_world(tmp_path).context()
+    assert read_failure(context, "dwd", "") is None
+    write_failure(context, "dwd", "7/1", NotAKey("several rows\x1b[2J", table="a.b", hint="name more"))
+    found = read_failure(context, "dwd", "7/1")
+    assert found is not None
+    assert (found.kind, found.exit_code) == ("NotAKey", NotAKey.exit_code)
+    assert "several rows" in found.reason
+    assert "\x1b" not in found.reason
+    assert read_failure(context, "dwd", "8/1") is None
+    assert read_failure(context, "dws", "7/1") is None
+    context.objects.overwrite(f"{own_folder(context.region.replica_root, FLOWS)}/dwd.json", b"{")
+    assert read_failure(context, "dwd", "7/1") is None
+
+
+def test_a_store_that_takes_nothing_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = make_world(tmp_path).context()
+
+    def refuse(uri: str, data: bytes) -> int:
+        raise StoreUnreachable("dark")
+
+    monkeypatch.setattr(context.objects, "overwrite", refuse)
+    write_failure(context, "dwd", "7", NotAKey("several rows"))
+
+
+@pytest.mark.parametrize(
+    ("said", "stops"),
+    [
+        ("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012", True),
+        ("[CAST_INVALID_INPUT] The value 'x' SQLSTATE: 22018\n== SQL ==", True),
+        ("[NOT_NULL_ASSERT_VIOLATION] NULL value SQLSTATE: 42000", True),
+        ("[USER_RAISED_EXCEPTION] no SQLSTATE: P0001", True),
+        ("java.net.ConnectException: refused", False),
+        ("[UNABLE_TO_ACQUIRE_MEMORY] SQLSTATE: 53200", False),
+        ("[FAILED_READ_FILE.NO_HINT] SQLSTATE: KD001", False),
+    ],
+)
+def test_what_the_statement_is_to_blame_for_waits_for_somebody(said: str, stops: bool) -> None:
+    assert bool(of_statement(said)) is stops

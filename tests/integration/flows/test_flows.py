@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from sterna.cli.main import main
-from sterna.errors import FlowStopped, Gap, NotAnAncestor, NotOnlyAdded, Rewound
+from sterna.errors import FlowStopped, Gap, NotAnAncestor, NotOnlyAdded, Remedy, Rewound, ServicesError
 from sterna.flows.rebuild import rebuild
 from sterna.flows.shop import FlowShop
+from sterna.flows.status import FlowStatus, read_flows
 from sterna.flows.step import Stepped, step
+from sterna.render.flows import status_text
 from sterna.services.flows import Flow
 from tests.support.iceberg_java import data_file, items, load_table
 from tests.support.world import MERGE_ON_READ, World
@@ -163,6 +165,29 @@ def test_a_partition_beyond_pythons_calendar(layers: Layers, kind: str) -> None:
     summed = layers.sql("SELECT CAST(at AS STRING), sum(n) FROM {} GROUP BY at ORDER BY at", "src")
     assert layers.sql(numbers, "far") == summed
     assert [n for _, n in summed] == [2] * 5
+
+
+def test_status_says_why_a_step_failed_until_the_flow_has_come_further(layers: Layers) -> None:
+    """What the SQL does with the source's rows is for somebody to mend: no later run comes to another end."""
+    layers.create("dwd", "id BIGINT, share DOUBLE")
+    layers.insert(ods(1, 1, "a", 0))
+    failing = layers.flow("dwd", "ods", "append", "SELECT id, id / amount AS share FROM changes")
+
+    def status() -> FlowStatus:
+        with layers.world.context("eu") as context:
+            return read_flows(context, [failing[0]])[0]
+
+    layers.world.sync("eu")
+    assert (status().state, status().exit_code) == ("behind", 0)
+    with pytest.raises(ServicesError, match="DIVIDE_BY_ZERO") as failed:
+        layers.step(failing)
+    assert failed.value.remedy is Remedy.STOP
+    told = status()
+    assert (told.behind, told.exit_code) == (1, ServicesError.exit_code)
+    assert "ServicesError: flow dwd, its SQL fails" in told.state
+    assert "1 snapshots behind, failed at" in status_text([told])
+    layers.step(layers.flow("dwd", "ods", "append", "SELECT id, try_divide(id, amount) AS share FROM changes"))
+    assert (status().state, status().exit_code) == ("up to date", 0)
 
 
 class Killed(BaseException):

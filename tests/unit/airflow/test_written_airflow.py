@@ -19,6 +19,7 @@ from sterna.airflow.assets import announcements, main_asset, region_asset, repli
 from sterna.airflow.base import RUN
 from sterna.airflow.dags import sync_dag
 from sterna.airflow.operators import OPTIONS, read_options
+from sterna.airflow.promotion import PROMOTION
 from sterna.airflow.provider import get_provider_info
 from sterna.airflow.triggers import NessieCommitTrigger
 from sterna.errors import UsageError
@@ -105,8 +106,8 @@ def test_the_trigger_is_made_again_from_what_airflow_keeps() -> None:
             assert old.serialize() == (path, {"region": "eu", "registry": "/r.yaml", "poll_interval": 2.5})
 
 
-def test_the_key_of_a_plan_s_run() -> None:
-    assert list(XCOMS) == [RUN]
+def test_the_keys_of_xcoms() -> None:
+    assert list(XCOMS) == [RUN, PROMOTION]
 
 
 def test_connection_types_of_november_2026_have_a_hook() -> None:

@@ -44,10 +44,13 @@ def exact(values: pa.Array, type: Type, path: str) -> tuple[pa.Array, Wrong]:
     if pa.types.is_run_end_encoded(values.type):
         values = compute.run_end_decode(values)
     if pa.types.is_dictionary(values.type):
-        words, wrong_words = exact(values.dictionary, type, path)
-        places = values.indices.to_pylist() if wrong_words else ()
+        # A word that only dead rows have may be no text at all.
+        used = compute.unique(values.indices).drop_null()
+        indices = compute.index_in(values.indices, value_set=used)
+        words, wrong_words = exact(values.dictionary.take(used), type, path)
+        places = indices.to_pylist() if wrong_words else ()
         wrong = {at: wrong_words[word] for at, word in enumerate(places) if word in wrong_words}
-        return words.take(values.indices), wrong
+        return words.take(indices), wrong
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), arrow_type(type)), {}
     if isinstance(type, str):
@@ -89,6 +92,86 @@ def sizes(values: pa.Array) -> np.ndarray[Any, Any]:
         return np.asarray(np.sum([sizes(field) for field in values.flatten()], axis=0, dtype=np.int64))
     width = 0 if pa.types.is_null(kind) else (kind.bit_width + 7) // 8
     return np.full(len(values), width, np.int64)
+
+
+def no_texts(values: pa.Array) -> np.ndarray[Any, Any]:
+    """Return which values have a text that isn't UTF-8, those inside of them counted.
+
+    Args:
+        values: of which nothing was looked at yet.
+
+    Raises:
+        pa.ArrowException: they are broken otherwise: what is inside of them can't be read.
+    """
+    # Arrow names one fault alone: with bytes for texts, whatever else is wrong shows.
+    values.view(_bytes(values.type)).validate(full=True)
+    return _no_texts(values)
+
+
+def _bytes(kind: pa.DataType) -> pa.DataType:
+    """Return a type with the same layout that has bytes in the place of texts."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        return _bytes(kind.storage_type)
+    for text, same in (("string", pa.binary), ("large_string", pa.large_binary), ("string_view", pa.binary_view)):
+        if getattr(pa.types, f"is_{text}")(kind):
+            return same()
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _bytes(kind.value_type), kind.ordered)
+    if pa.types.is_map(kind):
+        return pa.map_(_bytes(kind.key_type), kind.item_field.with_type(_bytes(kind.item_type)), kind.keys_sorted)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_bytes(field.type)) for field in kind])
+    if not is_list(kind):
+        return kind
+    element = kind.value_field.with_type(_bytes(kind.value_type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(element, kind.list_size)
+    return {
+        "list": pa.list_, "large_list": pa.large_list, "list_view": pa.list_view, "large_list_view": pa.large_list_view,
+    }[str(kind).partition("<")[0]](element)  # fmt: skip
+
+
+def _no_texts(values: pa.Array) -> np.ndarray[Any, Any]:
+    import numpy as np
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if isinstance(values, pa.ExtensionArray):
+        return _no_texts(values.storage)
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return _ints(_numbers(_no_texts(values.dictionary)).take(values.indices)) > 0
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return _no_text_places(values)
+    if pa.types.is_map(kind):
+        offsets, keys, items = _entries(values)
+        return _sums(offsets, _no_texts(keys) | _no_texts(items)) > 0
+    if is_list(kind):
+        return _sums(_offsets(values), _no_texts(compute.list_flatten(values))) > 0
+    wrong = np.zeros(len(values), np.bool_)
+    for field in values.flatten() if pa.types.is_struct(kind) else ():
+        wrong |= _no_texts(field)
+    return wrong
+
+
+def _no_text_places(values: pa.Array) -> np.ndarray[Any, Any]:
+    """Return which texts aren't UTF-8, by halves: most are."""
+    import numpy as np
+    import pyarrow as pa
+
+    wrong = np.zeros(len(values), np.bool_)
+    ranges = [(0, len(values))]
+    while ranges:
+        start, stop = ranges.pop()
+        try:
+            values.slice(start, stop - start).validate(full=True)
+        except pa.ArrowInvalid:
+            middle = (start + stop) // 2
+            wrong[start] |= stop - start == 1
+            ranges += [(start, middle), (middle, stop)] if stop - start > 1 else []
+    return wrong
 
 
 def _view_sizes(values: pa.Array) -> np.ndarray[Any, Any]:

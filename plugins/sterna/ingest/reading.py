@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sterna.errors import BadDrop, printable
-from sterna.ingest.arrow_rows import exact, places, sizes
+from sterna.ingest.arrow_rows import exact, no_texts, places, sizes
 from sterna.ingest.column_types import arrow_type
 from sterna.ingest.columns import (
     MOST_COLUMNS,
@@ -246,7 +246,7 @@ class _Reader:
     def _arrow(self, drop: DropFile, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
         offset = 0
         for batch, inexact in _batches(drop):
-            wrong = inexact | _no_texts(batch, 0)
+            wrong = inexact | _no_texts(batch)
             lengths = self._lengths(batch, wrong)
             for start, stop in _runs(lengths, wrong):
                 rows, more = self._exact(batch.slice(start, stop - start), columns)
@@ -373,7 +373,7 @@ def _nanoseconds(fine: pa.RecordBatch, micros: pa.RecordBatch, names: Sequence[s
     return wrong
 
 
-def _no_texts(batch: pa.RecordBatch, start: int) -> dict[int, str]:
+def _no_texts(batch: pa.RecordBatch) -> dict[int, str]:
     """Return which rows have a text that isn't UTF-8, which Parquet may hold.
 
     Raises:
@@ -386,22 +386,13 @@ def _no_texts(batch: pa.RecordBatch, start: int) -> dict[int, str]:
     except pa.ArrowInvalid as error:
         if "UTF8" not in str(error):
             raise
-        if batch.num_rows == 1:
-            name = next(name for name in batch.schema.names if not _is_valid(batch.column(name)))
-            return {start: f"column {name!r}: a text that is no UTF-8"}
-        half = batch.num_rows // 2
-        return _no_texts(batch.slice(0, half), start) | _no_texts(batch.slice(half), start + half)
-    return {}
-
-
-def _is_valid(values: pa.Array) -> bool:
-    import pyarrow as pa
-
-    try:
-        values.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
+    else:
+        return {}
+    wrong: dict[int, str] = {}
+    for name, values in zip(batch.schema.names, batch.columns, strict=True):
+        rows = no_texts(values).nonzero()[0].tolist()
+        wrong |= dict.fromkeys(rows, f"column {name!r}: a text that is no UTF-8")
+    return wrong
 
 
 def _runs(lengths: Sequence[int], wrong: Mapping[int, str]) -> list[tuple[int, int]]:

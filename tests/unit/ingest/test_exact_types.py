@@ -31,6 +31,7 @@ from sterna.ingest.column_types import Type, arrow_type, iceberg_type, type_line
 from sterna.ingest.columns import Column, Inner
 from sterna.ingest.gather import refuse_unwritable
 from sterna.ingest.json_rows import BadValue, converter
+from sterna.ingest.reading import GOOD
 from sterna.services.ingest import TenantLimits
 from tests.unit.ingest.test_reading import LONGEST, Folder
 
@@ -257,6 +258,70 @@ def test_a_text_of_parquet_that_is_no_utf_8_costs_its_row_alone(folder: Folder) 
     folder.add("parquet", parquet(pa.table({"id": [1, 2, 3], "s": texts})), 3)
     assert (folder.read((), "add").rows, folder.dead) == (2, [("d0", 1, "column 's': a text that is no UTF-8")])
     assert [row["s"] for row in folder.rows] == ["a", "b"]
+
+
+_TEXT = pa.string()
+NO_TEXT = pa.array([b"a", b"\xff", b"b", b"c"], pa.binary())
+STEPS = pa.array([0, 1, 2, 3, 4], pa.int32())
+
+
+def _texts(type: pa.DataType = _TEXT) -> Any:
+    return NO_TEXT.cast({pa.large_string(): pa.large_binary()}.get(type, pa.binary())).view(type)
+
+
+# Each holds a text that is no UTF-8 in its second value alone.
+NO_UTF_8 = {
+    "large": lambda: _texts(pa.large_string()),
+    "list": lambda: pa.ListArray.from_arrays(STEPS, _texts()),
+    "large list": lambda: pa.LargeListArray.from_arrays(STEPS.cast(pa.int64()), _texts(pa.large_string())),
+    "fixed list": lambda: pa.FixedSizeListArray.from_arrays(_texts(), 1),
+    "struct": lambda: pa.StructArray.from_arrays([_texts()], ["t"]),
+    "key": lambda: pa.MapArray.from_arrays(STEPS, _texts(), pa.array([1, 2, 3, 4])),
+    "item": lambda: pa.MapArray.from_arrays(STEPS, pa.array(["k"] * 4), _texts()),
+    "dictionary": lambda: pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), _texts()),
+    "list of structs": lambda: pa.ListArray.from_arrays(STEPS, pa.StructArray.from_arrays([_texts()], ["t"])),
+    "lists of lists": lambda: pa.ListArray.from_arrays(STEPS, pa.ListArray.from_arrays(STEPS, _texts())),
+    "list of words": lambda: pa.ListArray.from_arrays(
+        STEPS, pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), _texts())
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", NO_UTF_8)
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+def test_a_text_inside_that_is_no_utf_8_costs_its_row_alone(folder: Folder, layout: str, format: str) -> None:
+    columns = pa.table({"id": [1, 2, 3, 4], "it": NO_UTF_8[layout]()})
+    if format == "parquet":
+        folder.add("parquet", parquet(columns), 4)
+    else:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, columns.schema) as writer:
+            writer.write_table(columns)
+        folder.add("arrow", sink.getvalue().to_pybytes(), 4)
+    report = folder.read((), "add")
+    assert (report.rows, folder.dead) == (3, [("d0", 1, "column 'it': a text that is no UTF-8")])
+    assert [row["id"] for row in folder.rows] == [1, 3, 4]
+    with pa.memory_map(str(folder.path / GOOD)) as source:
+        pa.ipc.open_file(source).read_all().validate(full=True)
+
+
+def test_a_word_that_is_no_utf_8_costs_its_row_alone_where_the_column_is_a_uuid(folder: Folder) -> None:
+    words = pa.array([UUID.encode(), b"\xff"], pa.binary()).view(pa.string())
+    indices = pa.array([0, 1, 0], pa.int32())
+    folder.add("parquet", parquet(pa.table({"u": pa.DictionaryArray.from_arrays(indices, words)})), 3)
+    assert folder.read((Column("u", "uuid"),)).rows == 2
+    assert folder.dead == [("d0", 1, "column 'u': a text that is no UTF-8")]
+
+
+def test_a_list_that_is_broken_beside_a_text_that_is_no_utf_8_refuses_its_drop(folder: Folder) -> None:
+    """What is wrong of a text must not hide offsets that lead anywhere in memory."""
+    inner, offsets = NO_TEXT.view(pa.string()), pa.py_buffer(struct.pack("<5i", 0, 900, 2, 3, 4))
+    broken = pa.Array.from_buffers(pa.list_(pa.string()), 4, [None, offsets], children=[inner])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, pa.schema({"it": broken.type})) as writer:
+        writer.write_batch(pa.record_batch({"it": broken}))
+    folder.add("arrow", sink.getvalue().to_pybytes(), 4)
+    assert (folder.read((), "add").rows, [at for _, at, _ in folder.dead]) == (0, [-1])
 
 
 @pytest.mark.parametrize("type", [pa.duration("us"), pa.list_(pa.null()), pa.decimal256(40, 2)])

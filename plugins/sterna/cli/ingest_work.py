@@ -84,10 +84,11 @@ def replay(
     if bool(batch) == whole or (batch and (table or channel)):
         raise UsageError("expected --batch, or --table with --channel and --to")
     with _opened(registry, region, services) as (context, ingest):
-        if batch:
-            if not ingest.is_begun():
-                raise UsageError(f"the tracker knows no batch {batch!r}")
+        if ingest.is_begun():
             ingest.prepare()
+        elif batch:
+            raise UsageError(f"the tracker knows no batch {batch!r}")
+        if batch:
             replayed = (accept_batch if accept else replay_rejected)(ingest.pool, batch, act=act)
         else:
             assert to is not None

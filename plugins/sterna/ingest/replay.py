@@ -164,7 +164,9 @@ def _lost(pool: PostgresPool, lane: Lane, to: int, mark: int) -> dict[str, int]:
 
 
 def reopen(pool: PostgresPool, place: tuple[str, str], reason: str, which: str, given: tuple[Any, ...]) -> None:
-    """Let batches that were published wait for a worker again, and forget which replica serves them.
+    """Let batches that were published wait for a worker again; which replica serves them is forgotten.
+
+    So are their bad rows, and what an operator answered to these: they are counted anew.
 
     Args:
         pool: the tracker's database.
@@ -177,7 +179,8 @@ def reopen(pool: PostgresPool, place: tuple[str, str], reason: str, which: str, 
         WITH again AS (
             UPDATE sterna_ingest_batch SET state = 'closed', settled = NULL, snapshot = NULL, commit_hash = '',
                    worker = '', leased_until = NULL, attempts = 0, reason = %s
-            WHERE table_name = %s AND channel = %s AND state = 'published' AND {which} RETURNING id)
+            WHERE table_name = %s AND channel = %s AND state = 'published' AND {which} RETURNING id),
+        bad AS (DELETE FROM sterna_ingest_bad USING again WHERE batch = again.id)
         DELETE FROM sterna_ingest_served USING again WHERE batch = again.id
     """  # noqa: S608 - `which` is code
     with pool.connection() as connection:

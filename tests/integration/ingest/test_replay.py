@@ -1,4 +1,8 @@
-"""A rejected batch comes again as a new one, also after the tracker was lost in between."""
+"""A rejected batch comes again as a new one, also after the tracker was lost in between.
+
+An answer is one to what was there: a batch that is read anew has its bad rows counted anew, whether somebody accepted
+those of before or not, and whether it has more of them then or none.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,11 @@ import pytest
 
 from sterna.errors import UsageError
 from sterna.ingest import replay
+from sterna.ingest.counts import Counts, count_states, dead_open, total
 from sterna.ingest.inbox import write_batch_file, write_rejected_file
 from sterna.ingest.model import State
 from sterna.ingest.rebuild import rebuild
-from sterna.ingest.replay import replay_rejected
+from sterna.ingest.replay import accept_batch, replay_rejected
 from sterna.wap.model import Channel, SnapshotState, TableState
 from sterna.wap.protocol import Look
 from tests.support.ingest import Door
@@ -40,6 +45,26 @@ def test_a_rejected_batch_comes_again_as_a_new_one(eu: Door) -> None:
     assert eu.ids(again) == [drop.id for drop in drops]
     told = {each.number: each.state for each in eu.tracker.batches()}
     assert told == {1: State.REJECTED, 2: State.CLOSED}
+
+
+@pytest.mark.parametrize("after", [0, 5])
+def test_an_answer_to_bad_rows_ends_where_the_batch_is_read_anew(eu: Door, after: int) -> None:
+    for _ in range(3):
+        eu.drop()
+        eu.close(asked=True)
+    before, accepted, waiting = reversed(eu.tracker.batches())
+    for batch in (before, accepted, waiting):
+        eu.queue.mark_published(batch.id, 9, "c", 2)
+    for batch in (before, accepted):
+        accept_batch(eu.pool, batch.id, act=True)
+    place = (before.lane.table, before.lane.channel)
+    replay.reopen(eu.pool, place, "lost", "number > %s", (1,))
+    assert total(count_states(eu.pool).values()) == Counts(ready=2)
+    for batch in (accepted, waiting):
+        eu.queue.mark_published(batch.id, 10, "d", after)
+    told = total(count_states(eu.pool).values())
+    assert told == (Counts(dead=2, dead_rows=2 * after) if after else Counts())
+    assert {each.batch.number for each in dead_open(eu.pool, 9)} == ({2, 3} if after else set())
 
 
 class _RolledBack:

@@ -25,7 +25,6 @@ from sterna.ingest.columns import (
     evolved,
     news,
     refuse_unreadable,
-    wider,
 )
 from sterna.ingest.json_fast import fast_rows
 from sterna.ingest.json_rows import BLANK, BadValue, brought, converter, parse_line, size
@@ -181,19 +180,7 @@ class _Reader:
         if known and fast_rows(Path(drop.path), tuple(known.values()), self._job.longest) is not None:
             return ()  # each value fits its column as that is
         rows = (row for _, _, row in self._lines(drop) if isinstance(row, dict))
-        return tuple(self._as_known(each, known.get(each.name)) for each in brought(rows))
-
-    def _as_known(self, column: Column, known: Column | None) -> Column:
-        """Return what a column of JSON brings that the table lacks.
-
-        Of what is there each value is looked at when it is read: a row may be wrong, and the others not.
-        """
-        if known is None or self._is_wider(column, known):
-            return column
-        return Column(column.name, news(column.type, known.type))
-
-    def _is_wider(self, column: Column, known: Column) -> bool:
-        return known.type != "int" and wider(known.type, column.type) and self._job.evolve == "widen"
+        return tuple(_as_known(each, known.get(each.name)) for each in brought(rows))
 
     def _lines(self, drop: DropFile) -> Iterator[tuple[int, bytes, dict[str, Any] | str]]:
         """Yield each row with its number: as it stands there, and what it is, or what is wrong of it."""
@@ -308,6 +295,15 @@ class _Reader:
             columns = [pa.array(values, kind) for values, kind in zip(rows, dead_schema().types, strict=True)]
             dead = pa.table(columns, schema=dead_schema())
             parquet.write_table(dead, self._folder / DEAD, compression="zstd")
+
+
+def _as_known(column: Column, known: Column | None) -> Column:
+    """Return what a column of JSON brings that the table lacks.
+
+    Of what is there each value is looked at when it is read: a row may be wrong, and the others not. JSON has one
+    type of numbers, so that none of its values says that a column has to be wider.
+    """
+    return column if known is None else Column(column.name, news(column.type, known.type))
 
 
 def dead_schema() -> pa.Schema:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sterna.ingest import reading_apart
-from sterna.ingest.columns import Column
+from sterna.ingest.columns import Column, Evolution
 from sterna.ingest.reading import DEAD, GOOD, JOB, DropFile, ReadJob, ReadReport, read_drops
 from sterna.ingest.reading_apart import ReadLimits, read_apart
 
@@ -194,6 +194,19 @@ def test_columns_are_added_and_widened_where_that_is_allowed(folder: Folder) -> 
     added = folder.read(table, "add")
     assert (added.rows, added.bad) == (2, 1)
     assert folder.read(table, "none").rows == 0
+
+
+@pytest.mark.parametrize("evolve", ["none", "add", "widen"])
+def test_a_number_of_json_is_its_column_s_and_changes_no_type(folder: Folder, evolve: str) -> None:
+    """JSON has no types of numbers: each value is looked at, and none makes a column wider for good."""
+    table = (Column("i", "int"), Column("f", "float"), Column("d", "decimal(4, 1)"), Column("in", {
+        "type": "struct", "fields": [{"name": "i", "type": "int"}, {"name": "f", "type": "float"}]
+    }))  # fmt: skip
+    folder.json({"i": 1, "f": 1.5, "d": 2.5, "in": {"i": 2, "f": 0.5}}, {"f": 1e300}, {"i": 1 << 40}, {"d": 99999})
+    folder.json({"f": 16777217}, {"f": 16777216}, {"in": {"f": 1e300}})
+    report = folder.read(table, evolve)
+    assert (report.rows, report.bad, report.evolution, report.columns) == (2, 5, Evolution(), table)
+    assert folder.rows[0] == {"i": 1, "f": 1.5, "d": Decimal("2.5"), "in": {"i": 2, "f": 0.5}}
 
 
 def test_names_that_differ_by_case_alone_are_refused(folder: Folder) -> None:

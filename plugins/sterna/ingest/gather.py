@@ -18,7 +18,7 @@ from sterna.ingest.column_types import arrow_type
 from sterna.ingest.columns import MOST_COLUMNS, Column
 from sterna.ingest.model import Batch, Drop
 from sterna.ingest.places import DEAD_LETTERS, table_folder
-from sterna.ingest.reading import DEAD, GOOD, DropFile, ReadJob, ReadReport
+from sterna.ingest.reading import DEAD, GOOD, DropFile, ReadJob, ReadReport, dead_schema
 from sterna.ingest.reading_apart import ReadLimits, read_apart
 
 if TYPE_CHECKING:
@@ -124,18 +124,25 @@ def keep_dead(objects: Objects, inbox: str, batch: Batch, rows: Rows, most: int 
         BatchRejected: it has more, or nothing else.
         StoreUnreachable, StoreDenied: they aren't written down.
     """
-    dead = rows.path.with_name(DEAD)
+    dead, uri = rows.path.with_name(DEAD), dead_uri(inbox, batch)
+    if not dead.exists() and objects.size(uri) is not None:
+        # An earlier reading took rows for bad that are good by now, such as those with a column that was added since.
+        _write_none(dead)
     if dead.exists():
-        write_file(objects, dead_uri(inbox, batch), dead)
+        write_file(objects, uri, dead)
     bad, why = rows.report.bad, ""
     if most is not None and bad > most:
         why = f"{bad} rows are bad, {most} may be (max_bad)"
     elif bad and not rows.report.rows:
         why = f"none of its {bad} rows is good"  # a commit without rows, called published, would tell its producer less
     if why:
-        raise BatchRejected(
-            f"{why}; the first: {rows.report.first}", table=batch.lane.table, file=dead_uri(inbox, batch)
-        )
+        raise BatchRejected(f"{why}; the first: {rows.report.first}", table=batch.lane.table, file=uri)
+
+
+def _write_none(path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    pq.write_table(dead_schema().empty_table(), path, compression="zstd")
 
 
 def dead_uri(inbox: str, batch: Batch | BatchFile) -> str:

@@ -9,14 +9,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sterna.errors import BatchRejected, LeaseLost
 from sterna.ingest.columns import Column, Evolution
 from sterna.ingest.consolidate import Consolidation, Shop, consolidate
-from sterna.ingest.gather import gathered
+from sterna.ingest.gather import dead_rows, dead_uri, gathered, keep_dead
 from sterna.ingest.model import Batch, Drop, Format, Lane, State
 from sterna.ingest.places import rejected_uri
+from sterna.ingest.reading import dead_schema
 from sterna.ingest.reading_apart import ReadLimits
 from sterna.services.ingest import Ingest
 from tests.support.stores import Stores, file_stores
@@ -104,3 +107,27 @@ def test_a_file_over_the_limit_of_metadata_files_is_read_all_the_same(stores: St
     columns = (Column("id", "long"),)
     with gathered(stores.objects, BATCH, [drop], columns, evolve="none", longest=1_000) as rows:
         assert (rows.report.rows, rows.report.bad) == (100, 0)
+
+
+@pytest.mark.parametrize("content", [b'{"id": 1}\n{"id": 2, "x": 7}\n', b'{"id": 1, "x": 2}\n{"id": 2}\n'])
+def test_dead_letters_are_those_of_the_last_reading(stores: Stores, content: bytes) -> None:
+    """A worker wrote them down and died; the table has the column by now, and all rows are on `main`."""
+    inbox = f"{stores.eu}/inbox"
+    uri, digest = f"{inbox}/acme/acme.t/aa/aa.jsonl", hashlib.sha256(content).hexdigest()
+    stores.put(uri, content)
+    drop = Drop("aa", LANE, "k", "", Format.JSON_LINES, len(content), 2, digest, uri, NOW)
+    before = (Column("id", "long"),)
+    told = []
+    for columns in (before, (*before, Column("x", "long")), before):
+        with gathered(stores.objects, BATCH, [drop], columns, evolve="none", longest=1_000) as rows:
+            keep_dead(stores.objects, inbox, BATCH, rows, None)
+        kept = pq.read_table(pa.BufferReader(stores.objects.read(dead_uri(inbox, BATCH))))
+        assert kept.schema.equals(dead_schema())
+        told.append((rows.report.bad, kept.num_rows, dead_rows(stores.objects, dead_uri(inbox, BATCH))))
+    assert told == [(1, 1, 1), (0, 0, 0), (1, 1, 1)]
+
+
+def test_a_batch_without_bad_rows_leaves_no_file_of_dead_letters(stores: Stores) -> None:
+    inbox, rows = f"{stores.eu}/inbox", SimpleNamespace(path=Path("/nowhere"), report=SimpleNamespace(bad=0, rows=1))
+    keep_dead(stores.objects, inbox, BATCH, rows, 0)  # type: ignore[arg-type]
+    assert stores.objects.size(dead_uri(inbox, BATCH)) is None

@@ -37,7 +37,8 @@ def run(
 ) -> None:
     """Put closed batches on main, as few files near the writer: staged, audited, published once.
 
-    Without --once and --for it goes on until it is ended. Any number may run beside one another.
+    Without --once and --for it goes on until it is ended. Any number may run beside one another. With --once it ends
+    with 4 where batches are left that no worker has.
     """
     from sterna.ingest.service import work
     from sterna.render.ingest_work import consolidated_text, worked_text
@@ -50,7 +51,7 @@ def run(
     ):
         worked = work(context, ingest, lambda done: progress(consolidated_text(done)), progress, seconds, once=once)
     output.result(worked, worked_text(worked))
-    if worked.failed or (once and worked.counts is not None and worked.counts.delayed):
+    if worked.failed or (once and worked.counts is not None and worked.counts.free):
         raise typer.Exit(exits.LATER)
 
 

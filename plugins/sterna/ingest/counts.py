@@ -48,6 +48,11 @@ class Counts:
         return self.ready + self.delayed + self.claimed + self.abandoned
 
     @property
+    def free(self) -> int:
+        """Batches that aren't settled, and that no worker has."""
+        return self.ready + self.delayed + self.abandoned
+
+    @property
     def unanswered(self) -> int:
         """Batches that somebody has to look at, and nobody did."""
         return self.rejected + self.dead

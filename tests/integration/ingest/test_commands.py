@@ -13,7 +13,9 @@ import pytest
 from sterna.cli.main import main
 from sterna.edges.secrets import environment_secrets
 from sterna.embedded.postgres import Database, Postgres
+from sterna.ingest.counts import Counts
 from sterna.ingest.heartbeat import Sign
+from sterna.ingest.worker import Worked
 from tests.support.ingest import Door, lane
 from tests.support.ingest_gateway import services_of, variables_of, write_settings
 from tests.support.stores import Stores
@@ -120,6 +122,22 @@ def test_what_is_bad_is_an_alarm_until_somebody_answers(
         connection.execute("UPDATE sterna_ingest_batch SET settled = settled - interval '8 days'")
     assert command("status")[0] == 0
     eu.pool.close()
+
+
+@pytest.mark.parametrize(
+    ("counts", "code"),
+    [
+        (Counts(), 0), (Counts(buffered=2, claimed=1, rejected=1, dead=1, dead_rows=3), 0), (Counts(ready=1), 4),
+        (Counts(delayed=1), 4), (Counts(abandoned=1), 4),
+    ],
+)  # fmt: skip
+def test_a_run_that_leaves_batches_which_anybody_may_take_says_so(
+    command: Command, monkeypatch: pytest.MonkeyPatch, counts: Counts, code: int
+) -> None:
+    """Those that another worker has are his; the rest of the alarms is what `status` is for."""
+    monkeypatch.setattr("sterna.ingest.service.work", lambda *_, **more: Worked((), {}, counts=counts))
+    assert command("run", "--once")[0] == code
+    assert command("run", "--for", "1s")[0] == 0
 
 
 def test_every_state_is_told_and_who_has_what(

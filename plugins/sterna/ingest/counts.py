@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from sterna.edges.postgres.pool import PostgresPool
 from sterna.ingest.model import Batch
@@ -13,9 +13,6 @@ from sterna.ingest.schema import has_table
 
 if TYPE_CHECKING:
     from sterna.edges.postgres.limits import LimitedConnection
-
-OPEN_DAYS: Final = 7
-"""For how long a rejected batch and dead letters are an alarm that nobody has answered."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +25,8 @@ class Counts:
         delayed: batches that were given back, and are taken again later, or by `run --once`.
         claimed: batches that a worker has.
         abandoned: batches whose worker gave no sign for a whole lease; any other may take them now.
-        rejected: batches that were rejected in the last days, and neither replayed nor accepted.
-        dead: batches that were published in the last days less rows in the dead letters, and not accepted.
+        rejected: batches that were rejected, and neither replayed nor accepted.
+        dead: batches that were published less rows in the dead letters, and not accepted.
         dead_rows: these rows.
     """
 
@@ -74,8 +71,10 @@ class DeadLetters:
 Place = tuple[str, str]
 """A table and a channel."""
 _NONE = "(SELECT '' AS batch, 0 AS rows, NULL::timestamptz AS accepted WHERE false)"
-_OPEN = "b.settled > clock_timestamp() - make_interval(days => %(days)s) AND k.accepted IS NULL"
-_REJECTED = f"{_OPEN} AND b.state = 'rejected' AND EXISTS (SELECT FROM sterna_ingest_drop d WHERE d.batch = b.id)"
+# No time ends an alarm. Indexes are `sterna_ingest_batch_rejected` and `sterna_ingest_bad_open`.
+_REJECTED = (
+    "k.accepted IS NULL AND b.state = 'rejected' AND EXISTS (SELECT FROM sterna_ingest_drop d WHERE d.batch = b.id)"
+)
 WRITE_BAD = (
     "INSERT INTO sterna_ingest_bad (batch, rows) VALUES (%s, %s) ON CONFLICT (batch) DO UPDATE SET rows = excluded.rows"
 )
@@ -85,7 +84,7 @@ ACCEPT = (
     "ON CONFLICT (batch) DO UPDATE SET accepted = clock_timestamp()"
 )
 """Says that a batch stays as it is, with its bad rows, or rejected."""
-_DEAD = f"{_OPEN} AND b.state = 'published' AND k.rows > 0"
+_DEAD = "k.accepted IS NULL AND b.state = 'published' AND k.rows > 0"
 
 
 def count_states(pool: PostgresPool) -> dict[Place, Counts]:
@@ -102,8 +101,9 @@ def count_states(pool: PostgresPool) -> dict[Place, Counts]:
                        coalesce(leased_until, '-infinity') > clock_timestamp() AS leased
                 FROM sterna_ingest_batch WHERE state IN ('closed', 'staged')),
             settled AS (
-                SELECT b.table_name, b.channel, b.state, k.rows FROM {_settled(connection)}
-                WHERE ({_REJECTED}) OR ({_DEAD}))
+                SELECT b.table_name, b.channel, b.state, k.rows FROM {_settled(connection)} WHERE {_REJECTED}
+                UNION ALL
+                SELECT b.table_name, b.channel, b.state, k.rows FROM {_settled(connection)} WHERE {_DEAD})
             SELECT table_name, channel, {", ".join(f"coalesce(sum({name}), 0)" for name in names)}
             FROM (
                 SELECT table_name, channel, count(*) AS buffered, 0 AS ready, 0 AS delayed, 0 AS claimed,
@@ -120,7 +120,7 @@ def count_states(pool: PostgresPool) -> dict[Place, Counts]:
                 FROM settled GROUP BY table_name, channel) counted
             GROUP BY table_name, channel
         """  # noqa: S608
-        rows = connection.execute(query, {"days": OPEN_DAYS}).fetchall()
+        rows = connection.execute(query).fetchall()
     return {(row[0], row[1]): Counts(*(int(value) for value in row[2:])) for row in rows}
 
 
@@ -155,7 +155,7 @@ def _listed(pool: PostgresPool, which: str, most: int) -> list[tuple[Batch, int]
             f"SELECT {columns}, coalesce(k.rows, 0) FROM {_settled(connection)} WHERE {which} "  # noqa: S608
             "ORDER BY b.settled DESC, b.number DESC LIMIT %(most)s"
         )
-        rows = connection.execute(query, {"days": OPEN_DAYS, "most": most}).fetchall()
+        rows = connection.execute(query, {"most": most}).fetchall()
     return [(batch_of(row[:-1]), int(row[-1])) for row in rows]
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sterna.edges.postgres.pool import PostgresPool
 from sterna.edges.stores.objects import Objects
 from sterna.errors import SternaError
 from sterna.ingest.batch_file import BatchFile, parse_batch, parse_drop, parse_rejected
-from sterna.ingest.counts import OPEN_DAYS, WRITE_BAD
+from sterna.ingest.counts import WRITE_BAD
 from sterna.ingest.gather import dead_rows, dead_uri
 from sterna.ingest.model import Drop, Lane, batch_id
 from sterna.ingest.places import BATCHES, DEAD_LETTERS, DROP_ENDING, REJECTED_ENDING
@@ -187,11 +187,10 @@ def _write_batches(connection: LimitedConnection, found: Found, applied: dict[Pl
 def _write_bad(
     connection: LimitedConnection, found: Found, states: dict[str, str], objects: Objects, inbox: str
 ) -> None:
-    # What is older is no alarm any more, and costs a look at each file.
-    since = datetime.now(UTC) - timedelta(days=OPEN_DAYS)
+    # However old they are: what was answered stood in the tracker alone.
     for batch in found.batches:
         uri = dead_uri(inbox, batch)
-        if states[batch.id] == "published" and batch.closed > since and uri in found.dead:
+        if states[batch.id] == "published" and uri in found.dead:
             connection.execute(WRITE_BAD, (batch.id, dead_rows(objects, uri)))
 
 

@@ -135,6 +135,11 @@ TABLES: Final = (
 """A column that an older sterna may leave out of account is added to a table. One that it must understand takes another
 `VERSION`."""
 _LATER_INDEXES = {"sterna_ingest_seen": "CREATE INDEX ON sterna_ingest_batch (settled)"}
+# By name: a tracker that has all tables may lack them. What nobody has answered is looked for however old it is.
+_NAMED_INDEXES = {
+    "sterna_ingest_batch_rejected": "sterna_ingest_batch (settled) WHERE state = 'rejected'",
+    "sterna_ingest_bad_open": "sterna_ingest_bad (batch) WHERE accepted IS NULL AND rows > 0",
+}
 
 
 @dataclass(frozen=True)
@@ -219,7 +224,7 @@ def _make(pool: PostgresPool, objects: Objects, inbox: str, *, anew: bool) -> st
 
 def _add_later(pool: PostgresPool) -> None:
     with pool.connection() as connection:
-        if not _missing(connection):
+        if not _missing(connection) and not _missing_indexes(connection):
             return
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (MAKING,))
@@ -227,10 +232,18 @@ def _add_later(pool: PostgresPool) -> None:
                 _create(connection, table)
                 if table.name in _LATER_INDEXES:
                     connection.execute(_LATER_INDEXES[table.name])
+            for name in _missing_indexes(connection):
+                connection.execute(f"CREATE INDEX {name} ON {_NAMED_INDEXES[name]}")
 
 
 def _missing(connection: LimitedConnection) -> list[TrackerTable]:
     return [table for table in TABLES if table.later and not has_table(connection, table.name)]
+
+
+def _missing_indexes(connection: LimitedConnection) -> list[str]:
+    query = "SELECT indexname FROM pg_catalog.pg_indexes WHERE schemaname = ANY(current_schemas(false))"
+    present = {row[0] for row in connection.execute(query).fetchall()}
+    return [name for name in _NAMED_INDEXES if name not in present]
 
 
 def _create(connection: LimitedConnection, table: TrackerTable) -> None:

@@ -45,7 +45,7 @@ class IngestStatus:
         begun: whether anything came in yet.
         tables: those at which something waits, the oldest first.
         counts: how many are in which state, at all tables.
-        rejected: batches that were rejected in the last days, and that nobody has answered, the newest first.
+        rejected: batches that were rejected, and that nobody has answered, the newest first.
         dead: batches with rows in the dead letters, the same.
         workers: those that live, and those that died in the last day.
         unserved: what is on `main` and not in each region's replica yet.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -213,9 +213,14 @@ def test_a_zombie_learns_that_its_batch_is_somebody_elses(eu: Door) -> None:
 def test_a_tracker_that_an_earlier_sterna_made_is_made_whole(eu: Door) -> None:
     with eu.pool.connection() as connection:
         connection.execute("DROP TABLE sterna_ingest_seen, sterna_ingest_bad")
+        connection.execute("DROP INDEX IF EXISTS sterna_ingest_batch_rejected")
     for _ in range(2):
         eu.prepare()
     with eu.pool.connection() as connection:
+        connection.execute("DROP INDEX sterna_ingest_batch_rejected, sterna_ingest_bad_open")
+    eu.prepare()
+    with eu.pool.connection() as connection:
+        connection.execute("DROP INDEX sterna_ingest_batch_rejected, sterna_ingest_bad_open")
         assert connection.execute("SELECT count(*) FROM sterna_ingest_seen, sterna_ingest_bad").fetchone() == (0,)
 
 
@@ -225,7 +230,8 @@ def test_dead_letters_are_told_by_a_tracker_that_was_made_anew(eu: Door, postgre
         eu.close(asked=True)
     batches = list(reversed(eu.tracker.batches()))
     for batch in batches:
-        write_batch_file(eu.objects, eu.inbox, batch, eu.queue.drops_of(batch.id), 0)
+        old = replace(batch, closed=batch.closed - timedelta(days=400))  # no time answers
+        write_batch_file(eu.objects, eu.inbox, old, eu.queue.drops_of(batch.id), 0)
     for batch, content in ((batches[0], b""), (batches[1], b"no Parquet")):
         path = Path(dead_uri(eu.inbox, batch).removeprefix("file://"))
         path.parent.mkdir(parents=True, exist_ok=True)

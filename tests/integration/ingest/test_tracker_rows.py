@@ -38,6 +38,7 @@ SELECT indexdef, 3, tablename, 0 FROM pg_indexes WHERE schemaname = 'public'
 ) listed ORDER BY kind, t, n, line
 """
 _NEWER = ("sterna_ingest_bad", "sterna_ingest_worker")
+_NEWER_INDEX = "sterna_ingest_batch_rejected"
 _BATCH = replace(
     CLOSED,
     state=State.REJECTED,
@@ -78,7 +79,7 @@ def _read(eu: Door) -> tuple[Batch | None, list[object]]:
 def test_the_tables_are_those_of_november_2026(eu: Door) -> None:
     with eu.pool.connection() as connection:
         lines = [row[0] for row in connection.execute(_CATALOG.encode()).fetchall()]
-    newer = [line for line in lines if any(table in line for table in _NEWER)]
+    newer = [line for line in lines if any(name in line for name in (*_NEWER, _NEWER_INDEX))]
     assert [line for line in lines if line not in newer] == (_FOLDER / "tracker-schema.txt").read_text().splitlines()
     assert newer == [
         "sterna_ingest_bad.batch text NOT NULL",
@@ -91,7 +92,11 @@ def test_the_tables_are_those_of_november_2026(eu: Door) -> None:
         "sterna_ingest_worker.seen timestamp with time zone NOT NULL DEFAULT clock_timestamp()",
         "sterna_ingest_bad PRIMARY KEY (batch)",
         "sterna_ingest_worker PRIMARY KEY (name)",
+        "CREATE INDEX sterna_ingest_bad_open ON public.sterna_ingest_bad USING btree (batch) "
+        "WHERE ((accepted IS NULL) AND (rows > 0))",
         "CREATE UNIQUE INDEX sterna_ingest_bad_pkey ON public.sterna_ingest_bad USING btree (batch)",
+        "CREATE INDEX sterna_ingest_batch_rejected ON public.sterna_ingest_batch USING btree (settled) "
+        "WHERE (state = 'rejected'::text)",
         "CREATE UNIQUE INDEX sterna_ingest_worker_pkey ON public.sterna_ingest_worker USING btree (name)",
     ]
 

@@ -241,8 +241,11 @@ def _without(values: pa.Array, path: str, *, required: bool) -> Wrong:
 
 
 def places(mask: Any) -> list[int]:
-    """Return where a mask is true."""
-    return [place for place, wrong in enumerate(mask.to_pylist()) if wrong]
+    """Return where a mask is true; where it has no value it isn't."""
+    from pyarrow import compute
+
+    wrong: list[int] = compute.indices_nonzero(mask).to_pylist()  # most masks have none: no value becomes Python's
+    return wrong
 
 
 def _outer(offsets: np.ndarray[Any, Any], inner: Wrong) -> Wrong:

@@ -24,7 +24,7 @@ from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, _ConvertToIceb
 from pyiceberg.types import ListType, MapType, StructType
 
 from sterna.errors import BadDrop, BatchRejected
-from sterna.ingest.arrow_rows import exact, sizes
+from sterna.ingest.arrow_rows import exact, places, sizes
 from sterna.ingest.check_arrow import check_arrow
 from sterna.ingest.check_parquet import check_parquet
 from sterna.ingest.column_types import Type, arrow_type, iceberg_type, type_lines
@@ -455,6 +455,30 @@ def test_sizes_are_those_of_the_values_whatever_lies_around_them() -> None:
 
 
 TIME = (Column("id", "long"), Column("at", "time"), Column("code", "fixed[2]"), Column("key", "uuid"))
+
+
+def test_where_a_mask_is_true_is_told_for_a_part_of_it_too() -> None:
+    mask = pa.array([True, False, None, True] * 40)
+    for start in (0, 1, 3, 8, 67):
+        part = mask.slice(start, 70)
+        assert places(part) == [place for place, value in enumerate(part.to_pylist()) if value]
+    assert places(pa.array([False, None])) == places(pa.array([], pa.bool_())) == []
+
+
+@pytest.mark.parametrize("layout", ["plain", "dictionary", "runs", "none"])
+def test_a_required_column_s_rows_without_a_value_are_dead_in_each_layout(folder: Folder, layout: str) -> None:
+    values = pa.array(["a", None, "b", None, "b"])
+    column = {
+        "plain": lambda: values,
+        "dictionary": values.dictionary_encode,
+        "runs": lambda: pc.run_end_encode(values),
+        "none": lambda: pa.nulls(5),
+    }[layout]()
+    folder.arrow(id=[1, 2, 3, 4, 5], s=column)
+    report = folder.read((Column("id", "long"), Column("s", "string", True)))
+    dead = [0, 1, 2, 3, 4] if layout == "none" else [1, 3]
+    assert [at for _, at, _ in folder.dead] == dead
+    assert report.rows == 5 - len(dead)
 
 
 def test_columns_of_time_fixed_and_uuid_take_rows_in_each_format(folder: Folder) -> None:

@@ -90,14 +90,15 @@ def beat(pool: PostgresPool, sign: Sign) -> None:
 
 
 def leave(pool: PostgresPool, name: str) -> None:
-    """Say that a worker ends in order; forget those that died long ago.
+    """Say that a worker ends in order; forget those that died long ago and have no batch any more.
 
     Raises:
         DatabaseUnreachable, DatabaseRefused: nobody was told.
     """
     with pool.connection() as connection:
         connection.execute(
-            "DELETE FROM sterna_ingest_worker WHERE name = %s OR seen < clock_timestamp() - %s",
+            "DELETE FROM sterna_ingest_worker w WHERE w.name = %s OR (w.seen < clock_timestamp() - %s AND NOT EXISTS "
+            "(SELECT FROM sterna_ingest_batch b WHERE b.worker = w.name AND b.state IN ('closed', 'staged')))",
             (name, timedelta(days=_DEAD_DAYS)),
         )
 
@@ -125,7 +126,7 @@ def beating(beat: Callable[[], object], every: float) -> Iterator[None]:
 
 
 def workers(pool: PostgresPool, lease: float = LEASE) -> Sequence[WorkerStanding]:
-    """Return the workers that live, and those that died in the last day; changes nothing.
+    """Return the workers that live, and those that died in the last day or still have a batch; changes nothing.
 
     Raises:
         DatabaseUnreachable, DatabaseRefused: it can't be told.

@@ -47,7 +47,7 @@ class IngestStatus:
         counts: how many are in which state, at all tables.
         rejected: batches that were rejected, and that nobody has answered, the newest first.
         dead: batches with rows in the dead letters, the same.
-        workers: those that live, and those that died in the last day.
+        workers: those that live, and those that died in the last day or still have a batch.
         unserved: what is on `main` and not in each region's replica yet.
     """
 

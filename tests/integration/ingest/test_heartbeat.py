@@ -111,6 +111,26 @@ def test_a_worker_that_is_killed_is_named_and_its_batch_is_free(eu: Door, busy: 
     assert workers(eu.pool) == []
 
 
+def test_a_worker_that_died_keeps_its_name_for_as_long_as_it_has_a_batch(eu: Door) -> None:
+    for _ in range(2):
+        eu.drop()
+        eu.close(asked=True)
+    left = eu.queue.take("dead", 60.0)
+    assert left is not None
+    for name in ("dead", "idle", "living"):
+        eu.queue.beat(Sign(name, "h", 1, 60.0, (left.id,) if name == "dead" else ()))
+    pass_by(eu, 3 * 86_400)
+    eu.queue.leave("living")
+    assert [(each.name, each.batches) for each in workers(eu.pool)] == [("dead", ("acme.events eu.acme.default 1",))]
+    assert total(count_states(eu.pool).values()).abandoned == 1
+    taken = eu.queue.take("another", 60.0)
+    assert taken is not None and taken.id == left.id
+    eu.queue.leave("another")
+    assert workers(eu.pool) == []
+    with eu.pool.connection() as connection:
+        assert connection.execute("SELECT count(*) FROM sterna_ingest_worker").fetchone() == (0,)
+
+
 def test_a_late_sign_takes_nothing_back_and_keeps_nothing_that_a_worker_never_heard_of(eu: Door) -> None:
     for _ in range(2):
         eu.drop()

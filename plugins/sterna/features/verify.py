@@ -127,8 +127,10 @@ def _compared(spark: SparkSession, store: FeatureStore, subject: Subject, state:
 
 def _surplus(store: FeatureStore, subject: Subject, state: State, known: set[str], sample: int) -> Iterator[str]:
     for id, value in store.rows(subject.view.name):
-        mine = sample == 1 or zlib.crc32(SEPARATOR.join(id_parts(subject.entity, id)).encode()) % sample == 0
-        if mine and id not in known and value.row is not None and value.epoch == state.epoch:
+        # First: an id of an epoch before may be of a key with other columns, and has no such parts.
+        if value.epoch != state.epoch or value.row is None or id in known:
+            continue
+        if sample == 1 or zlib.crc32(SEPARATOR.join(id_parts(subject.entity, id)).encode()) % sample == 0:
             if subject.view.serve == "cache" and _newer(value, subject, state):
                 continue
             yield id

@@ -166,7 +166,8 @@ class OnlineStore:
             seen: the state that the row is no older than.
             seconds: for how long.
         """
-        keys, given = [state_key(view), value_key(view, id)], [seen.epoch, seen.snapshot, value, seconds * 1000]
+        keys = [state_key(view), value_key(view, id)]
+        given = [seen.epoch, seen.snapshot, value, seconds * 1000, seen.digest]
         return bool(await self._told(lambda: self._client.eval(scripts.FILL, 2, *keys, *given)))
 
     async def _told(self, ask: Callable[[], Any]) -> Any:
@@ -252,7 +253,8 @@ class FeatureReader:
             how = How.HIT if any(row is not None for row in known.values()) else How.MISS
             return self._made(view, {id: known.get(id) for id in ids}, stands, how, now)
         found = await self._from_source(view, missing, None)
-        cache = view.kept is not None and state.snapshot is not None
+        # Of another services file's columns, a row would be read as if it had this one's.
+        cache = view.kept is not None and state.snapshot is not None and self._usable(view, state)
         if cache:
             await self._fill(view, state, found)
         rows = {id: known[id] if id in known else found.rows.get(id) for id in ids}

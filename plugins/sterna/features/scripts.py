@@ -54,11 +54,11 @@ redis.call('HDEL', KEYS[1], '{PENDING}')
 return 1
 """
 
-# KEYS: the state, a value's. ARGV: epoch and floor that were seen, value, milliseconds that it stays.
+# KEYS: the state, a value's. ARGV: epoch and floor that were seen, value, milliseconds that it stays, digest seen.
 # What an unfinished run wrote stays: it is newer than any floor.
 FILL = f"""
-local state = redis.call('HMGET', KEYS[1], '{EPOCH}', '{SNAPSHOT}', '{DONE}')
-if state[1] ~= ARGV[1] or state[2] ~= ARGV[2] then return 0 end
+local state = redis.call('HMGET', KEYS[1], '{EPOCH}', '{SNAPSHOT}', '{DONE}', '{DIGEST}')
+if state[1] ~= ARGV[1] or state[2] ~= ARGV[2] or state[4] ~= ARGV[5] then return 0 end
 local there = redis.call('GET', KEYS[2])
 if there then
   local epoch, run = string.match(there, '^%d+ (%d+) (%d+) ')

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,11 +14,11 @@ from sterna.embedded.valkey import ValkeyServer
 from sterna.errors import FeaturesMoved, FeatureStoreFull
 from sterna.features import materialize as materializing
 from sterna.features import status as telling
-from sterna.features.model import Column, State
-from sterna.features.online import OnlineStore
+from sterna.features.model import Column, State, view_digest
+from sterna.features.online import AsOf, FeatureReader, How, OnlineStore, SourceRows
 from sterna.features.store import FeatureStore, Run
 from sterna.registry.connection import Credential
-from sterna.services.features import Online
+from sterna.services.features import Online, View
 from tests.integration.features.conftest import SECTION, read
 
 COLUMNS = (Column("age", 2, "int"),)
@@ -102,6 +102,52 @@ def test_a_full_store_goes_on_telling_what_it_has(store: FeatureStore, valkey: V
     finally:
         store._client.config_set("maxmemory", before)
     assert value is not None and value.row == [1]
+
+
+class _Replica:
+    async def rows(self, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
+        return SourceRows(1, 0, {id: ["1", "2", None][: len(view.columns)] for id in ids}, frozenset({1}))
+
+
+def test_a_cache_takes_no_row_of_other_columns_than_its_state_has(store: FeatureStore, valkey: ValkeyServer) -> None:
+    """Another services file lists a view's columns in another order: its reader must not fill what others read."""
+    features = read(yaml.safe_load(SECTION.replace("URL", store.url).replace("NS", "n"))).features
+    assert features is not None
+    view = next(each for each in features.views if each.kept is not None)
+
+    async def filled(digest: str) -> tuple[How, bool]:
+        store._client.flushall()
+        run = store.begin(view.name, store.state(view.name), (1, 1), digest, COLUMNS, full=True)
+        store.finish(run, run.mark)
+        online = OnlineStore(Online(url=valkey.url, credential_id="v"), lambda id: Credential(id, "", valkey.password))
+        reader = FeatureReader(features, online, _Replica())
+        try:
+            answer = await reader.read(view, ["1"])
+            assert answer is not None
+            return answer.how, any(store.rows(view.name))
+        finally:
+            await reader.close()
+
+    assert asyncio.run(filled("another/table")) == (How.BYPASS, False)
+    own = view_digest(view, features.entity_of(view))
+    assert asyncio.run(filled(f"{own}/table")) == (How.MISS, True)
+
+
+def test_a_fill_needs_the_digest_that_was_seen(store: FeatureStore, valkey: ValkeyServer) -> None:
+    run = begun(store, 1)
+    store.finish(run, run.mark)
+    seen = store.state("user")
+    store._client.hset("features.state:user", "digest", "other")
+
+    async def fill(state: State) -> bool:
+        online = OnlineStore(Online(url=valkey.url, credential_id="v"), lambda id: Credential(id, "", valkey.password))
+        try:
+            return await online.fill("user", "1", b"x", state, 60)
+        finally:
+            await online.close()
+
+    assert not asyncio.run(fill(seen))
+    assert asyncio.run(fill(store.state("user")))
 
 
 def test_a_table_without_rows_leaves_none_in_the_store_and_no_alarm_green(

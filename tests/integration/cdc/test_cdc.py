@@ -405,7 +405,8 @@ def test_the_commands(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[
     (source,) = status["sources"]
     (table,) = source["tables"]
     assert (code, source["epoch"], source["alarm"], source["problem"]) == (0, 1, "", "")
-    assert table == {"table": "public.t", "into": into, "mark": f"1/{source['drops']}", "behind": 0}
+    mark = f"1/{source['drops']}"
+    assert table == {"table": "public.t", "into": into, "mark": mark, "behind": 0, "problem": ""}
     assert told("resync", shop.namespace) == (0, {"name": shop.namespace, "epoch": 2, "asked": False})
     code, refused = told("resync", "nobody")
     assert (code, refused["error"]) == (2, "UsageError")

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from sterna.edges.rclone import rclone_child
+from sterna.edges.rclone.transfer import _order
 from sterna.edges.secrets import environment_secrets
 from sterna.edges.stores import share as shares
 from sterna.edges.stores.leases import EXPIRY_SECONDS, LEASE, Leases
@@ -186,6 +188,52 @@ def test_a_timetable_is_followed() -> None:
     share = Share(Book().of(1), "08:00,512k 12:00,off 19:00,1M", lambda: next(minutes))
     rates = [share.look() for _ in range(5)]
     assert rates == [1 << 20, 512 << 10, None, 1 << 20, 512 << 10]
+
+
+def test_what_was_unlimited_is_limited_by_time_though_leases_fail() -> None:
+    """The limit begins by the timetable while nobody can see the others: the cautious rate, and not none."""
+    book, minutes = Book(), iter((13 * 60, 19 * 60, 19 * 60))
+    share = Share(book.of(1), "12:00,off 19:00,1M", lambda: next(minutes))
+    assert share.look() is None
+    assert share.rate_at(time.monotonic() + PATIENCE_SECONDS) == LIMIT // CAUTIOUS
+
+    def dark() -> None:
+        raise StoreUnreachable("dark")
+
+    book.between = dark
+    asked: list[int | None] = []
+
+    def apply(rate: int | None, cautious: int, seconds: float) -> bool:
+        asked.append(rate)
+        return True
+
+    share._apply = apply
+    with pytest.raises(StoreUnreachable):
+        share.look()
+    assert (share.rate, asked) == (LIMIT // CAUTIOUS, [LIMIT // CAUTIOUS])
+
+
+@pytest.mark.parametrize("seconds", [float("-inf"), -3.0, 0.0])
+def test_an_order_that_has_run_out_is_one_of_no_seconds(seconds: float) -> None:
+    assert _order(1, 1, seconds) == {"rate": 1, "cautious": 1, "seconds": 0.0}
+
+
+@pytest.mark.parametrize("seconds", [float("-inf"), -3.0])
+def test_a_watch_outlives_an_order_that_has_run_out(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the parent has to be seen, whatever it last said."""
+
+    class Over(Exception):
+        pass
+
+    def end() -> None:
+        raise Over
+
+    monkeypatch.setattr(rclone_child, "_end_group", end)
+    monkeypatch.setattr(rclone_child._Throttle, "want", lambda throttle, rate: os.close(writer))
+    reader, writer = os.pipe()
+    with pytest.raises(Over):
+        rclone_child._watch(reader, {"rate": 2, "cautious": 1, "seconds": seconds})
+    os.close(reader)
 
 
 def leases(folder: Path) -> Leases:

@@ -80,7 +80,8 @@ def _watch(descriptor: int, wanted: dict[str, Any] | None) -> None:
     rest, seconds = b"", wanted["seconds"] if wanted else None
     throttle = _Throttle(wanted["rate"] if wanted else None)
     while True:
-        if not select.select([descriptor], [], [], seconds)[0]:
+        # A time below zero would end this thread, and with it the watch for the parent's end.
+        if not select.select([descriptor], [], [], None if seconds is None else max(0.0, seconds))[0]:
             throttle.want(wanted["cautious"] if wanted else None)
             seconds = None
             continue

@@ -264,7 +264,8 @@ def _throttled(rate: int | None) -> list[str]:
 
 
 def _order(rate: int | None, cautious: int, seconds: float) -> dict[str, Any]:
-    return {"rate": rate, "cautious": cautious, "seconds": seconds}
+    # A share that begins without a look at the others has run out before: JSON has no -Infinity.
+    return {"rate": rate, "cautious": cautious, "seconds": max(0.0, seconds)}
 
 
 class _Throttle:

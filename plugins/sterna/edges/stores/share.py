@@ -99,7 +99,10 @@ class Share:
 
     def rate_at(self, now: float) -> int | None:
         """Return the rate at a time by the monotonic clock: the cautious one, where nobody has looked for long."""
-        return self.rate if now < self.valid_until or not self.rate else min(self.rate, self.cautious)
+        if now < self.valid_until or self.rate == 0:
+            return self.rate
+        # Without a limit too: one may have begun by the timetable meanwhile.
+        return self.cautious if self.rate is None else min(self.rate, self.cautious)
 
     @contextmanager
     def kept(self, apply: Apply) -> Iterator[None]:
@@ -139,6 +142,8 @@ class Share:
             self._put(None, begun)
             self._due = begun + BEAT_SECONDS
         else:
+            if self.rate is None:
+                self._put(self.cautious, begun)  # before any request: others' leases may be out of reach
             self._go_towards(limit, begun)
         return self.rate
 

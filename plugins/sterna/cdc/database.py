@@ -146,6 +146,27 @@ def collected(unfit: dict[str, UnfitSource] | None, table: str) -> Iterator[None
         unfit[table] = error
 
 
+def refuse_left_out(
+    source: CdcSource, tables: Collection[str], unfit: Mapping[str, UnfitSource], followed: Collection[str] = ()
+) -> None:
+    """See that no table is left out silently: one that the settings name as it is, or that was followed before.
+
+    A pattern may name others than were meant; these are left out, and shown by `status`.
+
+    Args:
+        source: the settings.
+        tables: those that can be followed.
+        unfit: why others can't be.
+        followed: tables that have rows on `main`, which would never change again.
+
+    Raises:
+        UnfitSource: one is left out that may not be, or there is none to follow.
+    """
+    for name, error in unfit.items():
+        if name in source.tables or name in followed or not tables:
+            raise error
+
+
 def refuse_absent(source: CdcSource, tables: Collection[str]) -> None:
     """See that each table is there which the settings name without a pattern: else its name is misspelled.
 

@@ -32,7 +32,7 @@ _COLUMN = "io.debezium.relational.Column"
 
 _WORD = """
 public static String word(String type) {
-  String upper = type == null ? "" : type.trim().toUpperCase();
+  String upper = type == null ? "" : type.trim().toUpperCase(java.util.Locale.ROOT);
   int end = 0;
   while (end < upper.length() && Character.isLetterOrDigit(upper.charAt(end))) end++;
   return upper.substring(0, end);
@@ -173,17 +173,18 @@ _TROUBLE_FIELDS = (
     "public static java.util.Set followed = new java.util.HashSet();",
 )
 _IS_FOLLOWED = """
-public static boolean isFollowed(String table) { return followed.contains(table.toLowerCase()); }"""
+public static boolean isFollowed(String table) { return followed.contains(table.toLowerCase(java.util.Locale.ROOT)); }"""
 _TELL = """
 public static void tell(String table, String said) { told.accept(new String[] { table, "", "", said }); }"""
 _TELL_OF = """
 public static void tellOf(String table, Throwable error) {
   if (isFollowed(table)) tell(table, "a change of it can't be read: " + words(error));
 }"""
+# What such an error says may repeat a value, or a statement with a password in it: the engine's own log has that.
 _WORDS = """
 public static String words(Throwable error) {
-  String said = String.valueOf(error.getMessage());
-  while (error.getCause() != null) { error = error.getCause(); said = said + "; " + error.getMessage(); }
+  String said = error.getClass().getSimpleName();
+  while (error.getCause() != null) { error = error.getCause(); said = said + "; " + error.getClass().getSimpleName(); }
   return said;
 }"""
 # Members of what reads rows of the log: its map of tables is private.
@@ -228,7 +229,11 @@ _SKIP_ONE = "{ if (sternaSkips($1, $2)) return new java.util.LinkedList(); }"
 _SKIP_BOTH = """{
   if (sternaSkips($1.getTableId(), $1.getIncludedColumnsBeforeUpdate())
       || sternaSkips($1.getTableId(), $1.getIncludedColumns())) return new java.util.LinkedList(); }"""
-_FAILED = f"{{ {_TROUBLE}.tellOf(sternaName({{0}}), $e); return new java.util.LinkedList(); }}"
+# Of rows without a map of their table nobody can tell whose they are.
+_FAILED = f"""{{
+  if (sternaName({{0}}).isEmpty()) throw $e;
+  {_TROUBLE}.tellOf(sternaName({{0}}), $e);
+  return new java.util.LinkedList(); }}"""
 _PARSING = f"""{{
   String database = currentSchema() == null ? "" : currentSchema();
   String said = "a statement that names it isn't understood: " + {_TROUBLE}.words($e);

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from sterna.catalog.model import Content
-from sterna.errors import StoreError
+from sterna.errors import CredentialError, StoreError
 from sterna.replica.region import RegionContext
 from sterna.verify.findings import DISAGREES, Finding, Findings
 from sterna.verify.origins import source_of
@@ -40,7 +40,7 @@ def move_writers_mistakes(context: RegionContext, origin: Content | None, found:
     source, places = Findings(found.table), _AllOfMain(context.mapping)
     try:
         check_source(context, places, origin, source)
-    except StoreError:
+    except (StoreError, CredentialError):
         return
     own = {_as_on_main(finding, places) for finding in source.kept if finding.kind == DISAGREES}
     found.move_to_main([finding for finding in doubtful if _as_on_main(finding, places) in own])

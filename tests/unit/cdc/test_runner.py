@@ -11,10 +11,11 @@ import pytest
 
 from sterna.cdc import run
 from sterna.cdc.apply import Target
+from sterna.cdc.capture import Capture
 from sterna.cdc.journal import Drop, Epoch, Journal, Part, Stop
 from sterna.cdc.plan import MOST_BYTES, channel, next_work
 from sterna.cdc.run import Followed, Runner, least
-from sterna.errors import DatabaseUnreachable, NeedsResync, SourceUnreachable
+from sterna.errors import DatabaseUnreachable, NeedsResync, SourceUnreachable, UnfitSource
 from sterna.ingest.columns import Column
 from sterna.services.cdc import CdcSource
 from sterna.wap.model import TableState
@@ -233,3 +234,28 @@ def test_first_rows_are_read_to_their_end_though_the_time_is_over(
     capture.runner._over.clear()
     capture.runner._read(marked(world, cast(Any, None), {}))
     assert capture.steps == 30  # it was stopped
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["the epoch's first rows ended", "a resync was asked for"])
+def test_a_table_that_was_followed_is_never_left_out_silently(world: World, asked: bool) -> None:
+    """It would stay on `main` as it was, with every alarm green. One that never was followed may be left out."""
+
+    class Unfit:
+        def tables(self, unfit: Any) -> dict[str, tuple[str, ...]]:
+            unfit["public.a"] = UnfitSource("a key cascades", table="public.a")
+            return {"public.b": ("id",)}
+
+        def identities(self, *found: Any) -> dict[str, Any]:
+            return {}
+
+        def prepare(self, epoch: int, tables: Any) -> None:
+            pass
+
+    fresh = Journal(world.context().objects, f"file://{world.folder}/eu/lake/other", "shop")
+    assert list(Capture(_SOURCE, cast(Any, Unfit()), fresh)._begun()[0].tables) == ["public.b"]
+    journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
+    assert journal.begin(Epoch(1, {"public.a": ("id",), "public.b": ("id",)}))
+    if asked:
+        journal.ask(2)
+    with pytest.raises(UnfitSource, match="cascades"):
+        Capture(_SOURCE, cast(Any, Unfit()), journal)._begun()

@@ -353,7 +353,7 @@ class BadRequest(QueryError):
 
 
 class UnfitParameters(BadRequest):
-    """The query can't be answered for the values of its parameters: a division by 0, an overflow, no row."""
+    """The query can't be answered for the values of its parameters, whatever the rows are; or a figure has no row."""
 
 
 class NoSuchQuery(QueryError):

@@ -216,21 +216,52 @@ def test_parameters_are_bound_with_their_types(world: World, table: str, kind: s
 
 
 UNFIT = {
-    "SELECT sum(id) // $n AS x FROM ns.sales": 0,
-    "SELECT id FROM ns.sales LIMIT $n": -1,
-    "SELECT sum(id * $n) AS x FROM ns.sales": (1 << 63) - 1,
-    "SELECT CAST(name || $n AS INTEGER) AS x FROM ns.sales": 1,
+    "SELECT id FROM ns.sales LIMIT $n": ("long", "-1"),
+    "SELECT id FROM ns.sales WHERE day = CAST($n AS DATE)": ("string", "no-date"),
+    "SELECT id FROM ns.sales WHERE regexp_matches(name, $n)": ("string", "(q"),
+    "SELECT id, $n * 9223372036854775807 AS x FROM ns.sales": ("long", "9223372036854775807"),
+}
+# What the parameters do with the rows: whose fault it is can't be told.
+WITH_ROWS = {
+    "SELECT CAST(name AS INTEGER) AS x FROM ns.sales WHERE id >= $n": ("long", "0"),
+    "SELECT sum(id * $n) AS x FROM ns.sales": ("long", str((1 << 63) - 1)),
+    "SELECT CAST(name || $n AS INTEGER) AS x FROM ns.sales": ("string", "q4711"),
+    "SELECT TIMESTAMP '294246-12-31 00:00:00' + INTERVAL (id) YEAR AS x FROM ns.sales WHERE id >= $n": ("long", "199"),
 }
 
 
 @pytest.mark.parametrize(("sql", "value"), UNFIT.items())
 def test_values_without_an_answer_are_told_from_sql_that_is_wrong(
-    world: World, table: str, sql: str, value: int
+    world: World, table: str, sql: str, value: tuple[str, str]
 ) -> None:
-    with pytest.raises(UnfitParameters):
-        rows(world, table, sql, params={"n": ("long", str(value))})
+    with pytest.raises(UnfitParameters) as unfit:
+        rows(world, table, sql, params={"n": value})
+    assert value[1] not in str(unfit.value)
+    text = f"'{value[1]}'" if value[0] == "string" else f"({value[1]})"
     with pytest.raises(QueryFailed):
-        rows(world, table, sql.replace("$n", f"({value})"))
+        rows(world, table, sql.replace("$n", text))
+
+
+@pytest.mark.parametrize(("sql", "value"), WITH_ROWS.items())
+def test_what_the_rows_have_a_part_in_is_not_blamed_on_the_parameters(
+    world: World, table: str, sql: str, value: tuple[str, str]
+) -> None:
+    with pytest.raises(QueryFailed) as failed:
+        rows(world, table, sql, params={"n": value})
+    assert value[1] not in str(failed.value) or len(value[1]) < 4
+
+
+@pytest.mark.parametrize("deletes", ["", "positions"])
+@pytest.mark.parametrize("broken", ["pages", "footer"])
+def test_a_broken_file_is_never_the_parameters_fault(world: World, table: str, deletes: str, broken: str) -> None:
+    uri = with_deletes(table, deletes) if deletes else table
+    path = path_of(files_of(table)[0])
+    data = bytearray(path.read_bytes())
+    part = slice(4, len(data) // 3) if broken == "pages" else slice(len(data) - 60, len(data) - 8)
+    data[part] = b"\xff" * (part.stop - part.start)
+    path.write_bytes(data)
+    with pytest.raises(QueryFailed, match=r"ns\.sales"):
+        rows(world, uri, f"{ALL} WHERE id > $n", params={"n": ("long", "-1")})
 
 
 def test_a_figure_without_a_row_is_its_parameters_fault_where_it_has_any(world: World, table: str) -> None:

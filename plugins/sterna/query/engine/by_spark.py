@@ -26,7 +26,6 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from sterna.errors import SternaError
 from sterna.query.engine.files import Reading
 from sterna.query.job import SparkWish
 
@@ -75,15 +74,11 @@ class BySpark:
     def _batches(self, file: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         if not file:
             return
-        try:
-            # Not mapped into memory: the process's address space is capped.
-            with pa.OSFile(file) as source, pa.ipc.open_stream(source) as stream:
-                for batch in stream:
-                    self.reading.go_on()
-                    yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
-        except SternaError as error:
-            self.reading.failed(error)
-            raise
+        # Not mapped into memory: the process's address space is capped.
+        with self.reading.of(self.name, file), pa.OSFile(file) as source, pa.ipc.open_stream(source) as stream:
+            for batch in stream:
+                self.reading.go_on()
+                yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
 
 
 def needed(schema: Schema, columns: list[str], filter: Any) -> Schema:

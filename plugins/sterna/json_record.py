@@ -188,6 +188,7 @@ class Document(Generic[T]):
         spaced: a space follows each comma and colon.
         sorted: names stand in their order as text; else the version first, and fields as the record has them.
         line: the file ends with a line feed.
+        later: says of an object whether an older sterna must not read it: its file is of the next version.
     """
 
     record: Record[T]
@@ -195,10 +196,12 @@ class Document(Generic[T]):
     spaced: bool = False
     sorted: bool = True
     line: bool = True
+    later: Callable[[T], bool] | None = None
 
     def dumps(self, value: T) -> bytes:
         """Return a file's bytes: the same ones for the same object."""
-        told = {"version": self.version, **self.record.encode(value)}
+        version = self.version + (self.later is not None and self.later(value))
+        told = {"version": version, **self.record.encode(value)}
         separators = None if self.spaced else (",", ":")
         text = json.dumps(told, separators=separators, sort_keys=self.sorted) + ("\n" if self.line else "")
         return text.encode()
@@ -213,7 +216,7 @@ class Document(Generic[T]):
         if not isinstance(told, dict):
             raise MalformedRecord("it is no object")
         version = INTEGER.decode(told.pop("version", None), "version")
-        if version != self.version:
+        if version not in (self.version, self.version + (self.later is not None)):
             raise MalformedRecord(f"it is another version's: {version}, and this sterna knows {self.version}")
         return self.record.decode(told)
 

@@ -173,7 +173,8 @@ DROP: Final = Record(
     ),
     Unknown.IGNORE,
 )
-DROP_FILE: Final = Document(DROP, spaced=True)
+# One that doesn't know of stopped tables would go on with them, and lack what came between.
+DROP_FILE: Final = Document(DROP, spaced=True, later=lambda drop: bool(drop.stopped))
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,9 @@ _TROUBLE_FIELDS = (
     "public static java.util.Set followed = new java.util.HashSet();",
 )
 _IS_FOLLOWED = """
-public static boolean isFollowed(String table) { return followed.contains(table.toLowerCase(java.util.Locale.ROOT)); }"""
+public static boolean isFollowed(String table) {
+  return followed.contains(table.toLowerCase(java.util.Locale.ROOT));
+}"""
 _TELL = """
 public static void tell(String table, String said) { told.accept(new String[] { table, "", "", said }); }"""
 _TELL_OF = """

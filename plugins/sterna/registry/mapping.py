@@ -320,7 +320,7 @@ class Mapping:
                 policy.history.hashed(),
                 localizer,
                 *ruled,
-                *([{"own_catalogs": own}] if view and (own := self.registry.views.deciding()) else []),
+                *([views] if view and (views := self.registry.views.deciding()) else []),
             ]
         )
 

@@ -131,9 +131,14 @@ class ViewCatalogs(StrictModel):
             raise ValueError(f"{both[0]!r} stands in own_catalogs and in other_catalogs: leave one of them out")
         return self
 
-    def deciding(self) -> list[str]:
-        """Return what decides how views are written; see `Registry.digest`."""
-        return sorted(set(self.own_catalogs))
+    def deciding(self) -> dict[str, list[str]]:
+        """Return what decides how views are written, nothing where they stay as they are; see `Registry.digest`.
+
+        The other catalogs count beside own ones: a name isn't shortened to one that begins with another catalog's.
+        """
+        if not self.own_catalogs:
+            return {}
+        return {"own_catalogs": sorted(set(self.own_catalogs)), "other_catalogs": sorted(set(self.other_catalogs))}
 
 
 class Residency(StrictModel):

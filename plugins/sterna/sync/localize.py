@@ -336,6 +336,7 @@ def _convert(objects: Objects, item: _Item, data: bytes) -> bytes | None:
             root=mapping.replica_folder,
             known=mapping.known,
             own=mapping.registry.views.own_catalogs,
+            other=mapping.registry.views.other_catalogs,
             limits=limits,
         )
     else:

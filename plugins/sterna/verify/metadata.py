@@ -123,7 +123,8 @@ def check_view(document: dict[str, Any], uri: str, places: Places, found: Findin
     _check_texts(
         (document.get("properties"), *(item.get("summary") for item in document["versions"])), uri, places, found
     )
-    named = catalogs_of(document, places.namespaces) - set(places.mapping.registry.views.other_catalogs)
+    views = places.mapping.registry.views
+    named = catalogs_of(document, places.namespaces, views.own_catalogs) - set(views.other_catalogs)
     if named:
         found.add(
             OTHER_CATALOG,

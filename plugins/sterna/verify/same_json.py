@@ -4,11 +4,11 @@ changed on purpose.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from sterna.verify.places import Places
+from sterna.verify.view_names import without_heads
 
 _ON_PURPOSE: Final = "gc.enabled"
 _STATISTICS: Final = ("statistics", "partition-statistics")
@@ -30,7 +30,7 @@ def metadata_differences(
     mine, theirs = _origins(replica, places), _origins(wanted, places)
     own = places.mapping.registry.views.own_catalogs
     if own and "view-uuid" in source:
-        mine, theirs = (_without_catalogs(document, own) for document in (mine, theirs))
+        mine, theirs = _without_catalogs(mine, theirs, own)
     yield from differences(_comparable(mine), _comparable(_without_statistics(theirs, mine)), "")
 
 
@@ -87,18 +87,28 @@ def _origins(document: dict[str, Any], places: Places) -> dict[str, Any]:
     return changed | {name: members(document[name], ("statistics-path",)) for name in _STATISTICS if document.get(name)}
 
 
-def _without_catalogs(document: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
-    """Return a view's document without the names of its own catalog, and without default catalogs: a replica does
-    without them where it can.
+def _without_catalogs(
+    replica: dict[str, Any], source: dict[str, Any], own: Collection[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return both documents of a view without what a replica does without: the names of its own catalog before those
+    of relations, and a default catalog that is its own, or that SQL leans on no more.
     """
-    head = re.compile("|".join(rf"(?:`{re.escape(name)}`|(?<![\w`]){re.escape(name)})\s*\.\s*" for name in own))
-    versions = []
-    for version in document.get("versions") or ():
-        representations = [
-            item | {"sql": head.sub("", str(item.get("sql")))} for item in version.get("representations") or ()
-        ]
-        versions.append(version | {"default-catalog": None, "representations": representations})
-    return document | {"versions": versions}
+    mine, theirs = list(replica.get("versions") or ()), list(source.get("versions") or ())
+    for at, (here, there) in enumerate(zip(mine, theirs, strict=False)):
+        default = there.get("default-catalog")
+        changed = here.get("representations") != there.get("representations")
+        mine[at], theirs[at] = (_by_tokens(version, own) for version in (here, there))
+        if here.get("default-catalog") is None and (default in own or changed):
+            mine[at], theirs[at] = (version | {"default-catalog": None} for version in (mine[at], theirs[at]))
+    return replica | {"versions": mine}, source | {"versions": theirs}
+
+
+def _by_tokens(version: dict[str, Any], own: Collection[str]) -> dict[str, Any]:
+    representations = [
+        item | {"sql": without_heads(str(item.get("sql")), str(item.get("dialect", "")), own)}
+        for item in version.get("representations") or ()
+    ]
+    return version | {"representations": representations}
 
 
 def _comparable(document: dict[str, Any]) -> dict[str, Any]:

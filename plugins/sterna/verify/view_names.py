@@ -2,49 +2,196 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any, Final
 
-_PART: Final = r"(?:`(?:[^`]|``)*`|{double}\w+)"
-_TEXTS: Final = r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.)*'"
-_DOUBLE_QUOTED: Final = r'"(?:[^"\\]|\\.)*"'
-_FROM_OF_FUNCTION: Final = re.compile(r"\b(?:extract|trim|substring|substr|overlay)\s*\([^()]*?\bfrom\b", re.IGNORECASE)
-_DEFINED: Final = re.compile(r"`?(\w+)`?\s+as\s*\(", re.IGNORECASE)
+UNCERTAIN: Final = "a catalog that can't be told"
+_FOLDED: Final = ("trino", "presto", "athena")
+_LEXED: Final = (*_FOLDED, "spark", "hive", "flink", "dremio", "duckdb", "postgres", "postgresql")
+_NESTED: Final = r"/\*(?:[^/*]|\*(?!/)|/(?!\*){})*\*/"  # Spark's, to a depth of three
+_NAME: Final = r"`(?:[^`]|``)*`|\w+"
+_SPARK: Final = (
+    r"\s+|--(?:\\\n|[^\r\n])*|(?!/\*\+)" + _NESTED.format("|" + _NESTED.format("|" + _NESTED.format(""))),
+    r"""[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""",
+    _NAME,
+)
+_HIVE: Final = (r"\s+|--[^\r\n]*|/\*(?:(?!/\*).)*?\*/", r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", _NAME)
+_OTHER: Final = (r"\s+|--[^\r\n]*|/\*.*?\*/", r"'(?:[^']|'')*'", r'"(?:[^"]|"")*"|' + _NAME)
+_HINT: Final = re.compile(r"/\*\+(?:(?!/\*|\*/).)*\*/", re.DOTALL)
+_STRAY: Final = re.compile(r"""['"`\\$#]|/\*|\*/""")
+_ENDS: Final = re.compile(
+    "(select|where|having|limit|offset|union|intersect|except|minus|window|qualify|with)|"
+    "(?:group|order|cluster|distribute|sort) by|lateral view"
+)
+_TAKES_FROM: Final = ("extract", "trim", "substring", "substr", "overlay")
+_RELATION: Final = re.compile("L*(?:n(?!a)|q)")
 
 
-def catalogs_of(document: dict[str, Any], namespaces: Collection[str]) -> set[str]:
+@dataclass(frozen=True)
+class _Token:
+    """A dotted name with its parts, or a text or sign without; `raw` is as in the SQL, of a name its first part."""
+
+    raw: str
+    parts: tuple[str, ...] = ()
+
+    def word(self) -> str:
+        return self.raw.lower() if len(self.parts) < 2 else ""
+
+
+def catalogs_of(document: dict[str, Any], namespaces: Collection[str], own: Collection[str] = ()) -> set[str]:
     """Return which catalogs the current version of a view names, its default among them where something leans on it.
 
     Args:
         document: the view's metadata.json.
         namespaces: those at the root of the view's own catalog, which are none.
+        own: names of the view's own catalog: whatever begins with one names it, columns too.
     """
     found: set[str] = set()
     for version in document["versions"]:
         if version.get("version-id", document.get("current-version-id")) != document.get("current-version-id"):
             continue
         for representation in version.get("representations") or ():
-            sql, dialect = str(representation.get("sql", "")), str(representation.get("dialect", ""))
-            relations = list(_relations(sql, spark=dialect.lower() == "spark"))
-            found |= {parts[0] for parts in relations if len(parts) > 1} - set(namespaces)
-            found |= {version["default-catalog"]} if relations and version.get("default-catalog") else set()
+            sql, dialect = str(representation.get("sql", "")), str(representation.get("dialect", "")).lower()
+            tokens, doubtful = _lex(sql, dialect)
+            relations, functions = _places(tokens)
+            heads = {tokens[at].parts[0] for at in (*relations, *functions) if len(tokens[at].parts) > 1}
+            first = {token.parts[0] for token in tokens if len(token.parts) > 1}
+            found |= (heads - set(namespaces)) | (first & _spelled(own, dialect)) | ({UNCERTAIN} if doubtful else set())
+            leans = relations or doubtful
+            found |= {version["default-catalog"]} if leans and version.get("default-catalog") else set()
     return found
 
 
-def _relations(sql: str, *, spark: bool) -> Iterator[list[str]]:
-    """Yield the names behind FROM and JOIN, and behind commas there, without what the SQL itself defines."""
-    text = re.sub(f"{_TEXTS}|{_DOUBLE_QUOTED}" if spark else _TEXTS, " '' ", sql, flags=re.DOTALL)
-    text = _FROM_OF_FUNCTION.sub(" (", text)
-    part = _PART.format(double="" if spark else r'"[^"]*"|')
-    chain = rf"{part}(?:\s*\.\s*{part})*"
-    defined = {name.lower() for name in _DEFINED.findall(text)}
-    first = re.compile(rf"(?<!distinct)\s(?:from|join)\b[\s(]*(?!select\b|values\b|lateral\b)({chain})", re.IGNORECASE)
-    more = re.compile(rf"(?:\s+(?:as\s+)?{part})?\s*,\s*(?!lateral\b|\()({chain})(?!\s*\()", re.IGNORECASE)
-    for match in first.finditer(f" {text}"):
-        at: re.Match[str] | None = match
-        while at is not None:
-            parts = [piece.strip('`"') for piece in re.findall(part, at.group(1))]
-            if len(parts) > 1 or parts[0].lower() not in defined:
-                yield parts
-            at = more.match(f" {text}", at.end())
+def without_heads(sql: str, dialect: str, own: Collection[str]) -> list[Any]:
+    """Return SQL's tokens, relations without the names of their own catalog; SQL itself where its tokens are in doubt.
+
+    Args:
+        sql: a representation's text.
+        dialect: its dialect.
+        own: names of the view's own catalog.
+    """
+    tokens, doubtful = _lex(sql, dialect.lower())
+    if doubtful:
+        return [sql]
+    relations, mine = set(_places(tokens)[0]), _spelled(own, dialect.lower())
+    return [
+        token.parts[1:]
+        if at in relations and len(token.parts) > 2 and token.parts[0] in mine
+        else token.parts or token.raw
+        for at, token in enumerate(tokens)
+    ]
+
+
+def _spelled(catalogs: Collection[str], dialect: str) -> set[str]:
+    return {name.lower() if dialect in _FOLDED else name for name in catalogs}
+
+
+def _lex(sql: str, dialect: str) -> tuple[list[_Token], bool]:
+    """Return the tokens of SQL, and whether another reading of them is possible."""
+    skipped, text, name = _SPARK if dialect == "spark" else _HIVE if dialect == "hive" else _OTHER
+    pattern = re.compile(f"(?P<skip>{skipped})|(?P<text>{text})|(?P<name>{name})|(?P<sign>[|]>|.)", re.DOTALL)
+    found = [(match.lastgroup, match.group()) for match in pattern.finditer(sql)]
+    left = "".join(piece if kind == "sign" else " " if kind == "skip" else "x" for kind, piece in found)
+    left = _HINT.sub(" ", left) if dialect in ("spark", "hive") else left
+    doubtful = _STRAY.search(left) is not None
+    if dialect not in _LEXED:
+        doubtful |= any(kind != "skip" and ("\\" in piece or piece[0] == '"') for kind, piece in found)
+    tokens: list[_Token] = []
+    for kind, piece in found:
+        if kind == "name":
+            part = piece[1:-1].replace(piece[0] * 2, piece[0]) if piece[0] in '`"' else piece
+            part = part.lower() if dialect in _FOLDED else part
+            if len(tokens) > 1 and tokens[-1].raw == "." and tokens[-2].parts:
+                tokens[-2:] = [_Token(tokens[-2].raw, (*tokens[-2].parts, part))]
+            else:
+                tokens.append(_Token(piece, (part,)))
+        elif kind != "skip":
+            tokens.append(_Token(piece))
+    computed = any(
+        one.parts and one.parts[-1].lower() == "identifier" and two.raw == "("
+        for one, two in itertools.pairwise(tokens)
+    )
+    places = [at for at, token in enumerate(tokens[:-1]) if token.word() in ("from", "join", "table")]
+    return tokens, doubtful or computed or any(
+        tokens[at + 1].raw[0] in "'\"" and not tokens[at + 1].parts for at in places
+    )
+
+
+def _places(tokens: list[_Token]) -> tuple[list[int], list[int]]:
+    """Return where names of relations stand, without what the SQL itself defines, and where those of functions do."""
+    defined = {
+        token.parts[0].lower()
+        for token, *behind in zip(tokens, tokens[1:], tokens[2:], strict=False)
+        if len(token.parts) == 1 and [item.word() for item in behind] == ["as", "("]
+    }
+    relations: list[int] = []
+    _relations(tokens, 0, "", False, relations)
+    functions = [
+        at
+        for at, token in enumerate(tokens[:-1])
+        if len(token.parts) > 1 and tokens[at + 1].raw == "(" and not _is_built_in(token.parts)
+    ]
+    return [
+        at for at in relations if len(tokens[at].parts) > 1 or tokens[at].parts[0].lower() not in defined
+    ], functions
+
+
+def _is_built_in(parts: tuple[str, ...]) -> bool:
+    return len(parts) == 2 and parts[0].lower() in ("system", "builtin", "session")
+
+
+def _relations(tokens: list[_Token], at: int, function: str, listed: bool, found: list[int]) -> None:
+    """Add where relations stand in one pair of brackets, by the shape of what it holds."""
+    start, shape, positions, brackets = at, "F" if listed else "", [at] if listed else [], list[int]()
+    while at < len(tokens) and tokens[at].raw != ")":
+        letter = _letter(tokens, at, start, function)
+        shape, positions = shape + letter, [*positions, at]
+        if letter in "aq":
+            brackets.append(at)
+            at = _end(tokens, at)
+        at += 1
+    slots = set()
+    clause = False
+    for index, letter in enumerate(shape):
+        clause = letter in "FJ" or (clause and letter != "E")
+        opens = letter in "FJT" or (letter == "," and clause)
+        if opens and (match := _RELATION.match(shape, index + 1)):
+            slots.add(positions[match.end() - 1])
+    found += [place for place in slots if place not in brackets]
+    for bracket in brackets:
+        _relations(tokens, bracket + 1, tokens[bracket - 1].word() if bracket else "", bracket in slots, found)
+
+
+def _letter(tokens: list[_Token], at: int, start: int, function: str) -> str:
+    """Return what a token is: a clause's beginning or end, a name, a bracket, its arguments, or another."""
+    word, before = tokens[at].word(), tokens[at - 1].word() if at else ""
+    behind = tokens[at + 1] if at + 1 < len(tokens) else _Token("")
+    if word == "(":
+        called = at > start and tokens[at - 1].parts and _letter(tokens, at - 1, start, function) == "n"
+        return "a" if called else "q"
+    if not tokens[at].parts:
+        return "E" if word == "|>" else "," if word == "," else "x"
+    if before == "as" or not word:
+        return "n"
+    if word == "join" or (word == "from" and before != "distinct" and function not in _TAKES_FROM):
+        return "J" if word == "join" else "F"
+    if word == "table" and (behind.parts or behind.raw == "("):
+        return "x" if behind.word() in ("as", "from") else "T"
+    if word == "values":
+        return "E" if at == start and at and tokens[at - 1].raw == "(" else "x"
+    if _ENDS.fullmatch(word) or _ENDS.fullmatch(f"{word} {behind.word()}") or f"{before} {word}" == "lateral view":
+        return "E"
+    return "L" if word in ("lateral", "only") else "n"
+
+
+def _end(tokens: list[_Token], at: int) -> int:
+    """Return where a bracket closes."""
+    depth = 0
+    for end in range(at, len(tokens)):
+        depth += {"(": 1, ")": -1}.get(tokens[end].raw, 0)
+        if depth == 0:
+            return end
+    return len(tokens)

@@ -13,7 +13,7 @@ from typing import Final
 from sterna.errors import Unsupported
 from sterna.iceberg.json_text import Document, Edit, Token, quote, read_document, replaced
 from sterna.iceberg.metadata.edits import property_edits, summary_edits
-from sterna.iceberg.metadata.view_names import Name, names_of, relations, without_own
+from sterna.iceberg.metadata.view_names import UNCERTAIN, Sql, read_sql, without_own
 from sterna.limits import DEFAULT_LIMITS, Limits
 
 _NEWEST_FORMAT: Final = 1
@@ -76,6 +76,7 @@ def localize_view_metadata(
     root: Callable[[str], str],
     known: Callable[[str], str | None],
     own: Collection[str] = (),
+    other: Collection[str] = (),
     limits: Limits = DEFAULT_LIMITS,
 ) -> bytes:
     """Return the replica's copy of a view's metadata.json: its paths changed, all other characters as they were.
@@ -89,6 +90,7 @@ def localize_view_metadata(
         root: maps a URI to its place below the replica root, be it local or not.
         known: maps a whole value that is a URI with a registered prefix; None for every other value.
         own: names that engines have for the catalog of the view.
+        other: names of catalogs that are the same wherever the view is read.
         limits: of the region.
 
     Returns:
@@ -109,7 +111,7 @@ def localize_view_metadata(
     versions = members.get("versions")
     for version in document.objects(versions) if versions is not None else []:
         edits += summary_edits(document, version.members.get("summary"), known)
-        edits += _catalog_edits(document, version.members, own) if own else []
+        edits += _catalog_edits(document, version.members, own, other) if own else []
     return document.write(edits)
 
 
@@ -123,6 +125,8 @@ def catalogs_named(
     limits: Limits = DEFAULT_LIMITS,
 ) -> tuple[str, ...]:
     """Return which catalogs the current version of a view's localized copy names, as far as nobody vouches for them.
+
+    `UNCERTAIN` is among them where its SQL can't be read with certainty.
 
     Args:
         data: the file's bytes on `main`.
@@ -143,38 +147,43 @@ def catalogs_named(
     for version in document.objects(versions) if versions is not None else []:
         number = version.members.get("version-id")
         if current is None or number is None or number.value == current.value:
-            named |= _left(document, version.members, own, namespace)
+            named |= _left(document, version.members, own, other, namespace)
     return tuple(sorted(named - set(other)))
 
 
 @dataclass(frozen=True)
-class _Sql:
-    """One representation: where its text stands, the names in it, and the text without its own catalog's names; None
+class _Representation:
+    """One representation: where its text stands, what it names, and the text without its own catalog's names; None
     where that can't be had.
     """
 
     token: Token
-    names: tuple[Name, ...]
+    sql: Sql
     bare: str | None
 
     def leans(self, own: Collection[str]) -> bool:
         """Tell whether a relation in it leans on the default catalog."""
-        return any(len(name.parts) == 1 or name.parts[0] not in own for name in relations(self.names))
+        spelled = self.sql.matching(own)
+        return any(len(name.parts) == 1 or name.parts[0] not in spelled for name in self.sql.relations())
 
 
-def _representations(document: Document, members: Mapping[str, Token], own: Collection[str]) -> list[_Sql]:
+def _representations(
+    document: Document, members: Mapping[str, Token], own: Collection[str], other: Collection[str]
+) -> list[_Representation]:
     token, found = members.get("representations"), []
     for representation in document.objects(token) if token is not None else []:
-        sql, dialect = representation.members.get("sql"), representation.members.get("dialect")
-        if sql is not None and isinstance(sql.value, str):
-            names = tuple(names_of(sql.value, str(dialect.value) if dialect else ""))
-            found.append(_Sql(sql, names, without_own(sql.value, names, own)))
+        text, dialect = representation.members.get("sql"), representation.members.get("dialect")
+        if text is not None and isinstance(text.value, str):
+            sql = read_sql(text.value, str(dialect.value) if dialect else "")
+            found.append(_Representation(text, sql, without_own(sql, own, other)))
     return found
 
 
-def _catalog_edits(document: Document, members: Mapping[str, Token], own: Collection[str]) -> list[Edit]:
+def _catalog_edits(
+    document: Document, members: Mapping[str, Token], own: Collection[str], other: Collection[str]
+) -> list[Edit]:
     """Return the edits after which a version names its own catalog no more, as far as it can do without."""
-    default, representations = members.get("default-catalog"), _representations(document, members, own)
+    default, representations = members.get("default-catalog"), _representations(document, members, own, other)
     elsewhere = default is not None and default.value is not None and default.value not in own
     if elsewhere and any(item.bare in (None, item.token.value) or item.leans(own) for item in representations):
         return []  # what names no catalog is another one's
@@ -186,17 +195,22 @@ def _catalog_edits(document: Document, members: Mapping[str, Token], own: Collec
 
 
 def _left(
-    document: Document, members: Mapping[str, Token], own: Collection[str], namespace: Callable[[str], bool]
+    document: Document,
+    members: Mapping[str, Token],
+    own: Collection[str],
+    other: Collection[str],
+    namespace: Callable[[str], bool],
 ) -> set[str]:
     """Return which catalogs a version names when its own names are gone, as far as they can go."""
-    gone = {(edit.start, edit.end) for edit in _catalog_edits(document, members, own)} if own else set()
+    gone = {(edit.start, edit.end) for edit in _catalog_edits(document, members, own, other)} if own else set()
     named: set[str] = set()
     default = members.get("default-catalog")
-    for item in _representations(document, members, own):
-        found = relations(item.names)
-        heads = {name.parts[0] for name in found if len(name.parts) > 1}
-        stays = set(own) if (item.token.start, item.token.end) not in gone else set()
-        named |= {head for head in heads if head in stays or not (head in own or namespace(head))}
+    for item in _representations(document, members, own, other):
+        spelled = item.sql.matching(own)
+        named |= {head for head in item.sql.heads() if not (head in spelled or namespace(head))}
+        if (item.token.start, item.token.end) not in gone:
+            named |= {name.parts[0] for name in item.sql.headed(own)}
+        named |= set() if item.sql.certain else {UNCERTAIN}
         if default is not None and isinstance(default.value, str) and (default.start, default.end) not in gone:
-            named |= {default.value} if found else set()
+            named |= {default.value} if item.sql.relations() or not item.sql.certain else set()
     return named

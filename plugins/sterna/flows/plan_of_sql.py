@@ -34,9 +34,13 @@ _OF_ORDER = frozenset(
 _RANKS = frozenset({"Rank", "DenseRank", "PercentRank", "CumeDist"})
 _SEVERAL = _ONE_BY_ONE | {"Generate", "Union"}
 _GROUPED = _SEVERAL | {"Aggregate", "Distinct", "Join", "Sort", "Window"}
+# The words of Spark's SqlBaseLexer.g4, as far as what one of them hides from the next depends on them.
 _TOKEN = re.compile(
-    r"""--[^\n]*|/\*|\*/|[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|\w+|\s+|.""", re.DOTALL
+    r"""--(?:\\\n|[^\r\n])*|/\*\+?|[^\W\d_]+://[\w/\-.?=&\#%]+|[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"""
+    r""""(?:[^"\\]|\\.)*"|`[^`]*`|\w+|\s+|.""",
+    re.DOTALL,
 )
+_END_OF_COMMENT = re.compile(r"/\*(?!\+)|\*/")
 _TYPES_OF_TIME = frozenset({"date", "timestamp", "timestamp_ntz", "timestamp_ltz"})
 _CONSTANT = re.compile(r"""[rR]?['"]\s*(?:[+-]?\d|epoch\b)""", re.IGNORECASE)
 
@@ -162,21 +166,36 @@ def columns_read(spark: SparkSession, queries: Sequence[str], source: StructType
 
 
 def names_moment(sql: str) -> bool:
-    """Tell whether SQL has a date or time by a word, such as `TIMESTAMP'now'`.
+    """Tell whether SQL has a date or time by a word, such as `TIMESTAMP'now'`, or a comment that doesn't end.
 
     Spark puts a value in its place before anybody sees a plan. Comments may stand in between, and nest.
     """
-    depth, after_type = 0, False
-    for word in _TOKEN.findall(sql):
-        if word in ("/*", "*/"):
-            depth = max(0, depth + (1 if word == "/*" else -1))
-        elif depth or word.isspace() or word.startswith("--"):
+    place, after_type = 0, False
+    while place < len(sql):
+        match = _TOKEN.match(sql, place)
+        assert match is not None, "the last alternative takes any character"
+        word, place = match.group(), match.end()
+        if word == "/*":
+            place = _behind_comment(sql, place)
+            if place < 0:
+                return True
+        elif word.startswith("--") or not word.strip() or (len(word) == 1 and not word.isascii()):
             continue
         elif after_type and word.lstrip("rR").startswith(("'", '"')) and not _CONSTANT.match(word):
             return True
         else:
             after_type = word.lower() in _TYPES_OF_TIME
     return False
+
+
+def _behind_comment(sql: str, place: int) -> int:
+    """Return where a comment ends that begins before a place; -1 where it doesn't."""
+    depth = 1
+    for match in _END_OF_COMMENT.finditer(sql, place):
+        depth += 1 if match.group() == "/*" else -1
+        if not depth:
+            return match.end()
+    return -1
 
 
 def java_plan(frame: DataFrame) -> Any:

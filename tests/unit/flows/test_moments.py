@@ -1,4 +1,8 @@
-"""Dates and times by a word in a flow's SQL: refused wherever Spark would take them, and nowhere else."""
+"""Dates and times by a word in a flow's SQL: refused wherever Spark would take them, and nowhere else.
+
+What switches the check off falls under it: quotes and `--` in a comment, a comment that ends elsewhere than Spark says
+(at a carriage return, behind a backslash, at a hint's `*/`), one that never ends, and blanks beyond ASCII.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,17 @@ from sterna.flows.plan_of_sql import names_moment
         "SELECT DATE ' now'",
         r"SELECT DATE '\u006eow'",
         "SELECT 'it''s', DATE 'now'",
+        "/* yesterday's rows */ SELECT id FROM changes WHERE at < TIMESTAMP'now'",
+        "/* clicks -- raw */ SELECT id, TIMESTAMP'now' t FROM changes",
+        "/* 5\" wide ` */ SELECT DATE 'now'",
+        "/* a /*+ b */ SELECT DATE 'now'",
+        "SELECT /*+ BROADCAST(a) */ DATE 'now'",
+        "SELECT 1 -- a\rWHERE at < DATE 'now'",
+        "SELECT DATE -- a \\\n b\n 'now'",
+        "SELECT DATE\u00a0'now'",
+        "SELECT DATE\u200b'now'",
+        "SELECT id a://b--c, DATE 'now'",
+        "SELECT 1 /* never /* closed */",
     ],
 )
 def test_a_moment_by_a_word(sql: str) -> None:
@@ -36,6 +51,8 @@ def test_a_moment_by_a_word(sql: str) -> None:
         "SELECT DATE '2020-01-01', DATE ' 2020-01-01', DATE 'epoch', TIMESTAMP '+10000-01-01'",
         "SELECT CAST(x AS DATE), date('now'), `date`, 'now' FROM changes",
         "SELECT CAST(x AS DATE" + " /* a */" * 60 + ")",
+        "/* yesterday's rows -- raw */ SELECT id FROM changes",
+        "SELECT 1 -- a \\\n DATE 'now'",
     ],
 )
 def test_other_words_in_strings_names_and_comments(sql: str) -> None:

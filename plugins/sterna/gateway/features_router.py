@@ -121,6 +121,9 @@ class FeaturesRouter:
         if request.scope["query_string"] and (unknown := [each for each in request.query_params if each not in known]):
             shown_name = unknown[0] if re.fullmatch(r"[A-Za-z0-9_.-]{1,40}", unknown[0]) else "(not shown)"
             raise RefusedRequest(400, f"unknown parameter: {shown_name}")
+        given = request.query_params.getlist("as_of") if request.scope["query_string"] else []
+        if len(given) > 1 or given == [""]:
+            raise _refused(400, "as_of: expected once, and with a value: without one the rows of today are told")
         return reader.roles
 
     def _view(self, name: str, roles: Collection[str]) -> View:

@@ -7,7 +7,6 @@ long for is refused before it begins, by operations that take milliseconds for t
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,9 @@ from typing import Any
 
 from starlette.requests import Request
 
+from sterna.errors import printable
 from sterna.gateway.replies import RefusedRequest
+from sterna.json_record import DoubledName, parse_json
 
 LARGEST_BODY = 16 * 1024 * 1024
 """Bytes: a thousand keys of a thousand letters each, however JSON spells them."""
@@ -144,8 +145,11 @@ def parse_object(body: bytes | bytearray) -> dict[str, Any]:
     """
     refuse_costly(body)
     try:
-        found = json.loads(body.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
+        found = parse_json(body.decode("utf-8-sig"))
+    except DoubledName as error:
+        said = f"a name stands twice in one object: {printable(str(error), 100)}"
+        raise RefusedRequest(400, said, detail=said) from None
+    except ValueError:
         raise RefusedRequest(400, UNCLEAR) from None
     if not isinstance(found, dict):
         raise RefusedRequest(400, UNCLEAR)

@@ -84,6 +84,17 @@ def test_an_id_may_have_any_letters(told: Running, id: str) -> None:
     assert row["page.title"] == id
 
 
+@pytest.mark.parametrize("query", ["as_of=", "as_of=1&as_of=2", "as_of=1&as_of="])
+def test_a_past_is_asked_for_once_and_by_a_value(told: Running, query: str) -> None:
+    """A variable of a client that is empty would ask for today's rows, and put the future into training data."""
+    for answer in (
+        httpx.get(f"{told.url}/features/page/a?{query}"),
+        httpx.post(f"{told.url}/v1/features?{query}", json={"service": "all", "entities": [{"path": "a"}]}),
+    ):
+        assert answer.status_code == 400
+        assert answer.json()["detail"].startswith("as_of: expected once")
+
+
 def test_a_time_that_is_still_to_come_has_no_answer_that_stays(told: Running) -> None:
     soon = quote((NOW + timedelta(hours=1)).isoformat())
     for answer in (

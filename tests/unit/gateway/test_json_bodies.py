@@ -23,7 +23,7 @@ import pytest
 
 from sterna.embedded.access import Access, new_access
 from sterna.gateway.gateway import ServeOptions
-from sterna.gateway.json_body import DEEPEST, LARGEST_BODY, MOST_VALUES, UNCLEAR, refuse_costly
+from sterna.gateway.json_body import DEEPEST, LARGEST_BODY, MOST_VALUES, UNCLEAR, parse_object, refuse_costly
 from sterna.gateway.replies import RefusedRequest
 from sterna.services.load import parse_services
 from tests.support.gateway import Branch, Running, gateway
@@ -167,3 +167,17 @@ def test_no_reader_has_all_of_that_memory(tmp_path: Path) -> None:
         assert answer.status_code == 404
         for link in halves:
             link.close()
+
+
+@pytest.mark.parametrize("text", ['{"service": "a", "service": "b"}', '{"a": [{"b": 1, "b": 1}]}'])
+def test_a_name_that_stands_twice_is_not_taken_by_the_last_word(text: str) -> None:
+    with pytest.raises(RefusedRequest, match="stands twice") as raised:
+        parse_object(text.encode())
+    assert raised.value.status == 400
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_what_is_no_number_of_json_is_refused(number: str) -> None:
+    with pytest.raises(RefusedRequest) as raised:
+        parse_object(f'{{"a": {number}}}'.encode())
+    assert raised.value.status == 400

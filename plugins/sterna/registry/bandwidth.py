@@ -33,6 +33,11 @@ class Bandwidth:
         """The lowest limit of all; 0 where there is none at any time."""
         return min((rate for _, rate in self.slots if rate is not None), default=0)
 
+    @property
+    def greatest(self) -> int:
+        """The highest limit of all; 0 where there is none at any time."""
+        return max((rate for _, rate in self.slots if rate is not None), default=0)
+
     def at(self, minute: int) -> int | None:
         """Return the bytes a second at a minute of the week; None where there is no limit."""
         before = [slot for slot in self.slots if slot[0] <= minute]

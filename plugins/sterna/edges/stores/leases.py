@@ -46,6 +46,7 @@ class Leases:
     folder: str
     _name: str = field(default_factory=lambda: f"{secrets.token_hex(8)}.json")
     _seen: dict[tuple[str, Any], int | None] = field(default_factory=dict)
+    _dropped: bool = False
 
     def write(self, rate: int) -> None:
         """Write the lease, which shows that its holder lives.
@@ -55,6 +56,8 @@ class Leases:
         """
         import obstore
 
+        if self._dropped:
+            return  # by a look that was under way
         store, data = self.store(), LEASE.dumps(Lease(rate)).encode()
         key = store.key(f"{self.folder}/{self._name}")
         call_store(store, self._uri(store), lambda: obstore.put(store.client, key, data, use_multipart=False))
@@ -86,6 +89,7 @@ class Leases:
         """Take the lease away; where that fails it runs out."""
         import obstore
 
+        self._dropped = True
         with suppress(SternaError):
             store = self.store()
             key = store.key(f"{self.folder}/{self._name}")

@@ -8,6 +8,7 @@ limit, whoever is late.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,8 @@ from sterna.errors import SternaError
 from sterna.registry.bandwidth import parse_bandwidth
 from sterna.registry.model import Location
 from sterna.repeating import repeated
+
+_log = logging.getLogger(__name__)
 
 BEAT_SECONDS: Final = 3.0
 PATIENCE_SECONDS: Final = 10.0
@@ -74,6 +77,7 @@ class Share:
         self.cautious = max(1, self._bandwidth.least // CAUTIOUS)
         self._minute = minute or _minute_of_week
         self._claim = 0
+        self._warned = False
         self._due = float("-inf")
         self._apply: Apply = lambda rate, cautious, seconds: True
 
@@ -89,8 +93,9 @@ class Share:
         while self.rate == 0:
             try:
                 self.look()
-            except SternaError:
+            except SternaError as error:
                 failures += 1
+                self._warn(error)
             if self.rate == 0:
                 if failures == _TRIES or time.monotonic() >= end:
                     self.rate = self.cautious
@@ -124,8 +129,17 @@ class Share:
             return
         try:
             self.look()
-        except SternaError:
+        except SternaError as error:
             self._due = time.monotonic() + _SOON_SECONDS
+            self._warn(error)
+
+    def _warn(self, error: SternaError) -> None:
+        """Tell once why this process is slow: it may go on so for hours."""
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "leases on bandwidth can't be used, at most %d bytes a second are taken: %s", self.cautious, error
+            )
 
     def look(self) -> int | None:
         """Look at the others once; return the rate from now on.
@@ -138,7 +152,7 @@ class Share:
         limit = self._bandwidth.at(self._minute())
         if limit is None:
             with suppress(SternaError):
-                self.leases.write(0)
+                self.leases.write(self._bandwidth.greatest)  # whose clock has a limit now waits for this one
             self._put(None, begun)
             self._due = begun + BEAT_SECONDS
         else:

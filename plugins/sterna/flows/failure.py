@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from sterna.errors import ObjectMissing, SternaError, printable
+from sterna.errors import FlowError, ObjectMissing, SternaError, printable
 from sterna.json_record import INTEGER, TEXT, TIME, Field, MalformedRecord, Record, Unknown
 from sterna.registry.folders import FLOWS, own_folder
 from sterna.replica.region import RegionContext
@@ -80,11 +80,17 @@ def read_failure(context: RegionContext, flow: str, mark: str) -> Failure | None
 
     Raises:
         StoreError: the region's store can't be asked.
+        FlowError: what is written there can't be read, so whether the last step failed can't be told.
     """
     try:
         found = FAILURE.loads(context.objects.read(_uri(context, flow)))
-    except (ObjectMissing, MalformedRecord):
-        return None  # it is for people alone: nothing follows from it
+    except ObjectMissing:
+        return None
+    except MalformedRecord as error:
+        raise FlowError(
+            f"can't tell whether the last step of flow {flow} failed: {_uri(context, flow)} can't be read: {error}",
+            hint="delete the file; the next step that fails writes it anew",
+        ) from None
     return found if found.mark == mark else None
 
 

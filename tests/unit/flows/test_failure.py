@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sterna.errors import NotAKey, StoreUnreachable
+from sterna.errors import FlowError, NotAKey, StoreUnreachable
 from sterna.flows.failure import read_failure, write_failure
 from sterna.flows.write import of_statement
 from sterna.registry.folders import FLOWS, own_folder
@@ -24,8 +24,15 @@ def test_it_counts_while_the_mark_is_what_it_was(tmp_path: Path) -> None:
     assert "\x1b" not in found.reason
     assert read_failure(context, "dwd", "8/1") is None
     assert read_failure(context, "dws", "7/1") is None
-    context.objects.overwrite(f"{own_folder(context.region.replica_root, FLOWS)}/dwd.json", b"{")
-    assert read_failure(context, "dwd", "7/1") is None
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{", b"\xff", b"[]", b"{}", b'{"at": "yesterday"}'])
+def test_what_cannot_be_read_is_not_taken_for_no_failure(tmp_path: Path, damaged: bytes) -> None:
+    context = make_world(tmp_path).context()
+    context.objects.overwrite(f"{own_folder(context.region.replica_root, FLOWS)}/dwd.json", damaged)
+    with pytest.raises(FlowError, match=r"can't tell whether the last step of flow dwd failed.*dwd\.json") as damage:
+        read_failure(context, "dwd", "7/1")
+    assert damage.value.exit_code != 0
 
 
 def test_a_store_that_takes_nothing_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 CHANGE = "_change_type"
 """The column that says what became of a row."""
 INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_before", "update_after"
+_BINARY = "UTF8_BINARY"  # the collation of texts by their bytes
 # Names of our own, for whatever the table's columns are called.
 _SIGN, _COUNT, _ROW_ID, _PAIRED, _TURN, _OFTEN = "s", "n", "r", "p", "t", "o"
 
@@ -170,6 +171,8 @@ def is_plain(kind: DataType) -> bool:
         return all(is_plain(field.dataType) for field in kind.fields)
     if isinstance(kind, ArrayType):
         return is_plain(kind.elementType)
+    if getattr(kind, "collation", _BINARY) != _BINARY:  # an attribute of texts, from Spark 4 on
+        return False
     return not isinstance(kind, FloatType | DoubleType | MapType | VariantType)
 
 

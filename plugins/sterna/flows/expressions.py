@@ -7,6 +7,7 @@ among them. Sums of floating-point numbers depend on the order of their rows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -72,6 +73,13 @@ _AGGREGATES: Final = """
 ALLOWED: Final = frozenset(" ".join((_PLAIN, _NUMBERS, _TEXTS, _TIMES, _NESTED, _AGGREGATES)).split())
 """Simple names of classes below `org.apache.spark.sql.catalyst.expressions`."""
 _STATIC: Final = ("org.apache.spark.sql.catalyst.", "org.apache.iceberg.spark.functions.")
+_WITHOUT_TYPE: Final = frozenset({"WindowSpecDefinition", "SpecifiedWindowFrame", "UnspecifiedFrame"})
+_WITH_SCHEMA: Final = frozenset({"JsonToStructs", "CsvToStructs", "XmlToStructs", "VariantGet"})
+_DATED: Final = re.compile(r"\s*(?:[+-]?\d{4,}(?:-|\s*$)|epoch\s*$)", re.IGNORECASE)
+_NO_DAY: Final = (
+    "takes the day on which the step runs where a text has none: take to_timestamp(x, format), or CAST(x AS "
+    "TIMESTAMP_NTZ), and a constant with its date"
+)
 _FLOATS: Final = frozenset({"float", "double"})
 
 
@@ -96,8 +104,12 @@ def not_allowed(expressions: Iterable[tuple[str, Any]]) -> Iterator[str]:
                 f"it has `{_function(name, expression)}`, and it isn't known of that function that steps and a rebuild "
                 "come to the same rows"
             )
+        elif name not in _WITHOUT_TYPE and any(" collate " in kind for kind in leaf_types(expression.dataType())):
+            yield f"it has a {expression.dataType().catalogString()}: by a collation other texts are equal"
         elif name in ("Sum", "Average"):
             yield from _of_floats(name, expression)
+        elif name == "Cast" or name in _WITH_SCHEMA:
+            yield from _of_today(name, expression)
 
 
 def _function(name: str, expression: Any) -> str:
@@ -113,3 +125,38 @@ def _of_floats(name: str, expression: Any) -> Iterator[str]:
         )
     elif name == "Average" and not kind.startswith(("decimal", "interval")):
         yield f"`avg` over {kind} sums floating-point numbers: take sum(x) / count(x), or cast to a DECIMAL"
+
+
+def _of_today(name: str, expression: Any) -> Iterator[str]:
+    """Yield why a text may become a time of the day on which it is read: `12:00`, and a constant such as `today`."""
+    into = leaf_types(expression.dataType())
+    if name in _WITH_SCHEMA:
+        if "timestamp" in into:
+            yield f"`{expression.prettyName()}` with a TIMESTAMP {_NO_DAY}"
+        return
+    if not any(kind.startswith(("timestamp", "date")) for kind in into):
+        return
+    child = expression.child()
+    if not any(kind.startswith(("string", "char", "varchar", "variant")) for kind in leaf_types(child.dataType())):
+        return
+    if class_of(child) == "Literal" and _DATED.match(str(child.toString())):
+        return
+    # Spark's optimizer puts the day in the place of a constant, whichever type it is cast to.
+    if "timestamp" in into or child.foldable():
+        yield f"a cast of a text to {expression.dataType().catalogString()} {_NO_DAY}"
+
+
+def leaf_types(kind: Any) -> set[str]:
+    """Return Spark's names of the types that a type is made of, without those of its fields.
+
+    Args:
+        kind: Spark's own object.
+    """
+    name = str(kind.typeName())
+    if name == "struct":
+        return {leaf for field in kind.fields() for leaf in leaf_types(field.dataType())}
+    if name == "array":
+        return leaf_types(kind.elementType())
+    if name == "map":
+        return leaf_types(kind.keyType()) | leaf_types(kind.valueType())
+    return {name}

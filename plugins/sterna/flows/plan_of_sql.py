@@ -42,7 +42,8 @@ _TOKEN = re.compile(
 )
 _END_OF_COMMENT = re.compile(r"/\*(?!\+)|\*/")
 _TYPES_OF_TIME = frozenset({"date", "timestamp", "timestamp_ntz", "timestamp_ltz"})
-_CONSTANT = re.compile(r"""[rR]?['"]\s*(?:[+-]?\d|epoch\b)""", re.IGNORECASE)
+# A time without its date is one of today.
+_CONSTANT = re.compile(r"""[rR]?['"]\s*(?:[+-]?\d{4,}\s*(?:-|['"])|epoch\b)""", re.IGNORECASE)
 
 
 def check_sql(spark: SparkSession, flow: Flow, sql: str, source: StructType, target: StructType | None) -> StructType:
@@ -249,7 +250,7 @@ def _refuse_columns(flow: Flow, found: DataFrame, source: StructType, target: St
             raise _wrong(
                 flow,
                 f"column {name} is a {kinds[-1].simpleString()}, which tells no rows apart: 0.0 and "
-                "-0.0, NaN, and a map's entries are equal by one rule and differ by another",
+                "-0.0, NaN, a map's entries, and texts by a collation are equal by one rule and differ by another",
             )
     if target is not None and set(names) != set(target.names):
         raise _wrong(flow, f"it gives the columns {', '.join(names)}, and {flow.into} has {', '.join(target.names)}")

@@ -5,6 +5,11 @@ CTE that takes the view's name), words that are dates (`now`, in each spelling),
 whose equality isn't one. Expressions are such a list, too: functions of users, of catalogs and of later Sparks, sums
 whose last digits depend on the order of rows. That rows of two partitions don't meet is shown, whatever makes them
 meet, and so is that a key is the source's own: two keys may have changed places.
+
+A text becomes a time by a cast, said or implied, within nested types, from a VARIANT, or by a schema of JSON, CSV and
+XML: `12:00:00` is then that hour of the day on which the step runs. A format says all of it, and a TIMESTAMP_NTZ or a
+DATE takes no such text. A constant `today` that is cast is the day, too. A collation comes by COLLATE, by a cast or
+a column.
 """
 
 from __future__ import annotations
@@ -12,8 +17,19 @@ from __future__ import annotations
 import re
 
 import pytest
-from pyspark.sql.types import DateType, DoubleType, IntegerType, LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
+from sterna.changes.rows import is_plain
 from sterna.errors import ServicesError
 from sterna.flows.expressions import ALLOWED
 from sterna.flows.plan_of_sql import check_sql
@@ -56,6 +72,12 @@ OTHER = "it may read the view `changes` and nothing else"
         ("SELECT id FROM changes WHERE 'a date' <> 'timestamp' /* DATE 'now' */", ""),
         ("SELECT CAST(id AS DOUBLE) AS id FROM changes", "tells no rows apart"),
         ("SELECT map(1, id) AS id FROM changes", "tells no rows apart"),
+        ("SELECT CAST(id AS STRING COLLATE UTF8_LCASE) AS id FROM changes", "by a collation other texts are equal"),
+        (
+            "SELECT id FROM changes GROUP BY id, CAST(id AS STRING COLLATE UTF8_LCASE)",
+            "by a collation other texts are equal",
+        ),
+        ("SELECT DISTINCT id, CAST(id AS STRING COLLATE UNICODE_CI) AS s FROM changes", "by a collation"),
     ],
 )
 def test_sql_whose_answer_does_not_follow_from_the_rows_is_refused(world: World, sql: str, said: str) -> None:
@@ -65,6 +87,15 @@ def test_sql_whose_answer_does_not_follow_from_the_rows_is_refused(world: World,
         return
     with pytest.raises(ServicesError, match=said):
         check_sql(world.spark, flow, sql, SOURCE, None)
+
+
+@pytest.mark.parametrize("kind", [StringType("UTF8_LCASE"), ArrayType(StringType("UNICODE_CI"))])
+def test_a_key_by_a_collation_is_none(world: World, kind: DataType) -> None:
+    said = {"name": "a", "from": "n.a", "into": "n.b", "mode": "merge(id)", "sql": "SELECT id FROM changes"}
+    with pytest.raises(ServicesError, match="collat"):
+        check_sql(world.spark, Flow.model_validate(said), said["sql"], StructType().add("id", kind), None)
+    assert not is_plain(kind)
+    assert is_plain(StringType())
 
 
 WIDE = (
@@ -104,6 +135,10 @@ def check(world: World, mode: str, sql: str, partition: str = "") -> str:
         ("max(version()) AS a", "version"),
         ("max(input_file_name()) AS a", "."),
         ("max(s COLLATE UTF8_LCASE) AS a", "collate"),
+        ("max(CAST(s AS STRING COLLATE UTF8_LCASE)) AS a", "string collate UTF8_LCASE"),
+        ("count(DISTINCT CAST(s AS STRING COLLATE UNICODE_CI)) AS a", "string collate UNICODE_CI"),
+        ("max(from_json(s, 'a STRING COLLATE UTF8_LCASE').a) AS a", "string collate UTF8_LCASE"),
+        ("count(CAST(array(s) AS ARRAY<STRING COLLATE UTF8_LCASE>)) AS a", "string collate UTF8_LCASE"),
         ("max(mine(n)) AS a", "mine"),
     ],
 )
@@ -113,6 +148,51 @@ def test_expressions_are_those_of_which_it_is_known_that_they_can_be_repeated(
     world.spark.udf.register("mine", lambda n: n, "int")
     refused = check(world, "replace(day)", f"SELECT day, {select} FROM changes GROUP BY day")
     assert bool(re.search(said, refused)) if said else refused == ""
+
+
+TODAY = "takes the day on which the step runs"
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("at < '12:00:00'", TODAY),
+        ("at < TIMESTAMP'12:00:00'", "gives other rows each time"),
+        ("at < CAST(s AS TIMESTAMP)", TODAY),
+        ("at < TRY_CAST(s AS TIMESTAMP)", TODAY),
+        ("at < s", TODAY),
+        ("at < CAST('12:00' AS TIMESTAMP)", TODAY),
+        ("at < CAST('T12:00' AS TIMESTAMP)", TODAY),
+        ("at IN (TIMESTAMP'2026-01-01', '12:00')", TODAY),
+        ("day < CAST('today' AS DATE)", TODAY),
+        ("day < 'tomorrow'", TODAY),
+        ("at < CAST('now' AS TIMESTAMP_NTZ)", TODAY),
+        ("hour(s) > 3", TODAY),
+        ("CAST(split(s, ',') AS ARRAY<TIMESTAMP>)[0] < at", TODAY),
+        ("CAST(named_struct('a', s) AS STRUCT<b: TIMESTAMP>).b < at", TODAY),
+        ("CAST(map(s, s) AS MAP<STRING, TIMESTAMP>)[s] < at", TODAY),
+        ("from_json(s, 'a TIMESTAMP').a < at", TODAY),
+        ("from_json(s, 'a ARRAY<TIMESTAMP>').a[0] < at", TODAY),
+        ("from_csv(s, 'a TIMESTAMP').a < at", TODAY),
+        ("from_xml(s, 'a TIMESTAMP').a < at", TODAY),
+        ("variant_get(parse_json(s), '$.a', 'timestamp') < at", TODAY),
+        ("CAST(parse_json(s) AS TIMESTAMP) < at", TODAY),
+        ("at < '2026-01-01 12:00'", ""),
+        ("at < TIMESTAMP'2026-01-01 12:00'", ""),
+        ("at < to_timestamp(s, 'yyyy-MM-dd HH:mm')", ""),
+        ("at < CAST(s AS TIMESTAMP_NTZ)", ""),
+        ("at < CAST(CAST(s AS TIMESTAMP_NTZ) AS TIMESTAMP)", ""),
+        ("at < CAST(s AS DATE)", ""),
+        ("at < CAST(day AS TIMESTAMP)", ""),
+        ("day < '2026-01-01'", ""),
+        ("to_date(s, 'yyyy') < day", ""),
+        ("from_json(s, 'a TIMESTAMP_NTZ, timestamp STRING').a < at", ""),
+        ("unix_timestamp(s, 'yyyy-MM-dd') > 3 AND date_format(at, 'yyyy') = s", ""),
+    ],
+)
+def test_a_time_without_a_day_is_refused(world: World, expression: str, said: str) -> None:
+    refused = check(world, "append", f"SELECT id FROM changes WHERE {expression}")
+    assert said in refused if said else refused == ""
 
 
 @pytest.mark.parametrize(

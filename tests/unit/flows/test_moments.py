@@ -1,7 +1,8 @@
 """Dates and times by a word in a flow's SQL: refused wherever Spark would take them, and nowhere else.
 
 What switches the check off falls under it: quotes and `--` in a comment, a comment that ends elsewhere than Spark says
-(at a carriage return, behind a backslash, at a hint's `*/`), one that never ends, and blanks beyond ASCII.
+(at a carriage return, behind a backslash, at a hint's `*/`), one that never ends, and blanks beyond ASCII. A time
+without a date is one of today.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ from sterna.flows.plan_of_sql import names_moment
         "SELECT DATE\u00a0'now'",
         "SELECT DATE\u200b'now'",
         "SELECT id a://b--c, DATE 'now'",
+        "SELECT TIMESTAMP'12:00:00'",
+        "SELECT TIMESTAMP_LTZ ' 8:00'",
+        "SELECT TIMESTAMP'T12:00'",
+        "SELECT TIMESTAMP'1200:00'",
         "SELECT 1 /* never /* closed */",
     ],
 )
@@ -48,6 +53,7 @@ def test_a_moment_by_a_word(sql: str) -> None:
         "SELECT CASE WHEN k = 'ship date' THEN 1 END, 'now' FROM changes",
         "SELECT 1 -- the 'date'\n, 'x'",
         "SELECT 1 /* DATE 'now' */, \"timestamp\", 'x'",
+        "SELECT TIMESTAMP'2026', TIMESTAMP '2026-01-01 12:00'",
         "SELECT DATE '2020-01-01', DATE ' 2020-01-01', DATE 'epoch', TIMESTAMP '+10000-01-01'",
         "SELECT CAST(x AS DATE), date('now'), `date`, 'now' FROM changes",
         "SELECT CAST(x AS DATE" + " /* a */" * 60 + ")",

@@ -110,6 +110,8 @@ def not_allowed(expressions: Iterable[tuple[str, Any]]) -> Iterator[str]:
             yield from _of_floats(name, expression)
         elif name == "Cast" or name in _WITH_SCHEMA:
             yield from _of_today(name, expression)
+        elif name in ("ParseToTimestamp", "ParseToDate") and class_of(expression.replacement()) == "Cast":
+            yield from _of_today("Cast", expression.replacement())  # there is no format
 
 
 def _function(name: str, expression: Any) -> str:

@@ -23,7 +23,16 @@ if TYPE_CHECKING:
 
 APP = "sterna-flow"
 _CATALOG = "sterna_main"
-_SETTINGS = {"spark.sql.session.timeZone": "UTC"}
+# What decides rows: a step in one region and a rebuild in another have to make the same ones, whatever their defaults.
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.legacy.sizeOfNull": "false",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
+    "spark.sql.storeAssignmentPolicy": "ANSI",
+}
 _REWRITES = "spark.sql.catalog.default_rewrite_catalog"
 
 

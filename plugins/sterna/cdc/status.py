@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from sterna.cdc.database import refuse_absent, refuse_left_out
+from sterna.cdc.database import refuse_absent
 from sterna.cdc.journal import Drop, Epoch
 from sterna.cdc.plan import channel, position
 from sterna.cdc.run import Followed, least, refuse_alarm, refuse_unread
@@ -115,9 +115,7 @@ def check(followed: Followed) -> Checked:
     """
     database = followed.database()
     try:
-        unfit: dict[str, UnfitSource] = {}
-        tables = database.tables(unfit)
-        refuse_left_out(followed.source, tables, unfit)
+        tables = database.tables()
         refuse_absent(followed.source, tables)
         database.jars()
     finally:

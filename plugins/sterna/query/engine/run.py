@@ -34,7 +34,10 @@ _TYPES = {
     "timestamptz": "TIMESTAMP WITH TIME ZONE",
 }
 _BATCH = 1000
-_ABOUT_VALUES = frozenset({"Invalid Input Error", "Out of Range Error", "Conversion Error", "Binder Error"})
+_ABOUT_VALUES = frozenset(
+    {"Invalid Input Error", "Out of Range Error", "Conversion Error", "Binder Error"}
+    | {"Not implemented Error", "Syntax Error", "Parser Error", "Catalog Error", "Invalid Type Error"}
+)
 _UNREAD = re.compile(r"Invalid Input Error: reading the stream registered as 'sterna_([0-9]+)' failed: (.*)")
 
 

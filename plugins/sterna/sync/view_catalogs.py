@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 
 from sterna.catalog.model import ICEBERG_VIEW
-from sterna.errors import TableError
+from sterna.errors import ObjectMissing, SternaError, TableError
 from sterna.registry.model import SOURCE_BRANCH
-from sterna.replica.records import Action, Plan
+from sterna.replica.records import Plan
 from sterna.replica.region import RegionContext
-from sterna.sync.plan.reading import read_files
+from sterna.sync.plan.reading import refuse_crossing
 
 
 def catalogs_of_views(context: RegionContext, plan: Plan) -> dict[str, tuple[str, ...]]:
@@ -24,22 +26,34 @@ def catalogs_of_views(context: RegionContext, plan: Plan) -> dict[str, tuple[str
     def namespace(name: str) -> bool:
         return bool(context.primary.contents(SOURCE_BRANCH, plan.source_hash, [(name,)]))
 
-    def one(action: Action) -> tuple[str, ...]:
+    def named(uri: str, data: bytes) -> tuple[str, ...]:
         from sterna.iceberg.metadata.view import catalogs_named
 
         views = context.registry.views
-        try:
-            ((_, data),) = read_files(context, {action.source: -1})
-            return catalogs_named(
-                data,
-                action.source,
-                own=views.own_catalogs,
-                other=views.other_catalogs,
-                namespace=namespace,
-                limits=context.region.limits,
-            )
-        except TableError:
-            return ()  # the run holds it, and says why
+        return catalogs_named(
+            data,
+            uri,
+            own=views.own_catalogs,
+            other=views.other_catalogs,
+            namespace=namespace,
+            limits=context.region.limits,
+        )
 
-    views = (action for action in plan.actions if action.kind == ICEBERG_VIEW and action.source)
-    return {action.key: found for action in views if (found := one(action))}
+    sources = {action.key: action.source for action in plan.actions if action.kind == ICEBERG_VIEW and action.source}
+    found: dict[str, tuple[str, ...]] = {}
+    for uri, data in context.objects.read_within(dict.fromkeys(_readable(context, sources.values()), -1)):
+        if isinstance(data, SternaError) and not isinstance(data, (ObjectMissing, TableError)):
+            raise data
+        if isinstance(data, bytes):
+            with suppress(TableError):  # the run holds it, and says why
+                found[uri] = named(uri, data)
+    return {key: catalogs for key, uri in sources.items() if (catalogs := found.get(uri, ()))}
+
+
+def _readable(context: RegionContext, uris: Iterable[str]) -> Iterator[str]:
+    for uri in uris:
+        try:
+            refuse_crossing(context, uri)
+        except TableError:
+            continue
+        yield uri

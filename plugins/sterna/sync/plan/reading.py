@@ -58,12 +58,16 @@ def metadata_here(context: RegionContext, at: str, *, needed: bool = True) -> Ta
 
 
 def _read_one(context: RegionContext, uri: str) -> bytes:
-    _may_cross(context, uri)
+    refuse_crossing(context, uri)
     return next(data for _, data in read_files(context, {uri: -1}))
 
 
-def _may_cross(context: RegionContext, uri: str) -> None:
-    """See that a file may be in this region before it is read: what is read of other regions is kept here."""
+def refuse_crossing(context: RegionContext, uri: str) -> None:
+    """See that a file may be in this region before it is read: what is read of other regions is kept here.
+
+    Raises:
+        NotResident: a residency rule keeps it out.
+    """
     if context.mapping.kept_out and not context.mapping.is_local(uri):
         context.mapping.refuse_kept_out(uri)
 
@@ -81,7 +85,7 @@ def read_files(
     from sterna.edges.stores.open_store import TooLarge
 
     for uri in sizes:
-        _may_cross(context, uri)
+        refuse_crossing(context, uri)
     for uri, data in (objects or context.objects).read_within(sizes):
         if isinstance(data, ObjectMissing):
             raise _gone(context, uri) from data

@@ -26,10 +26,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sterna.edges.stores.open_store import OpenStore
-from sterna.edges.stores.share import LEASE_TIMEOUT_SECONDS, Share, is_limited, share_of
+from sterna.edges.stores.share import Share, is_limited, share_of
 from sterna.errors import CredentialError, EngineError, RegistryError
 from sterna.registry.credential import Credential, rclone_environment, store_address
+from sterna.registry.mapping import Place
 from sterna.registry.model import Location
 
 OLDEST = (1, 75, 2)
@@ -254,8 +254,7 @@ def _share(origin: Location, leases: Folder) -> Share | None:
             raise CredentialError(f"credential {id!r} is missing", file=leases.location.prefix)
         return leases.credential
 
-    store = OpenStore(leases.location, secret, LEASE_TIMEOUT_SECONDS)
-    return share_of(origin, lambda: store, leases.path)
+    return share_of(origin, Place(leases.location, "", leases.path), secret)
 
 
 def _throttled(rate: int | None) -> list[str]:

@@ -26,7 +26,7 @@ from sterna.edges.stores.open_store import (
     refuse_fork,
 )
 from sterna.edges.stores.pace import Pace
-from sterna.edges.stores.share import LEASE_TIMEOUT_SECONDS, Share, is_limited, share_of
+from sterna.edges.stores.share import Share, is_limited, share_of
 from sterna.errors import CredentialError, ObjectMissing, SternaError, UnsafeUri
 from sterna.registry.folders import BANDWIDTH, own_folder
 from sterna.registry.mapping import Mapping
@@ -382,9 +382,8 @@ class Objects:
 
     def _share(self, location: Location) -> Share:
         """Return a share of the bandwidth of another region's location."""
-        place = self.mapping.locate(own_folder(self.mapping.region.replica_root, BANDWIDTH))
-        store = OpenStore(place.location, self.secrets, LEASE_TIMEOUT_SECONDS)
-        return share_of(location, lambda: store, place.path)
+        leases = self.mapping.locate(own_folder(self.mapping.region.replica_root, BANDWIDTH))
+        return share_of(location, leases, self.secrets)
 
     def _find(self, uri: str) -> tuple[OpenStore, str]:
         refuse_fork()

@@ -33,7 +33,6 @@ _WHOLE_CALL = 10  # times the timeout: a large body that keeps flowing may take 
 # Variables that obstore takes for more than a service account's key, and no option turns off.
 _RIVALS = ("GOOGLE_BEARER_TOKEN", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "SERVICE_ACCOUNT")
 _REFUSED = re.compile(r"status code: 40[13]\b|<Code>ExpiredToken</Code>")
-# What a store says of the key alone, and not of itself: the answer to any other key may be a good one.
 _NOT_SENT = re.compile(r"error sending request$")
 # The client's debugging output has the innermost error, as Rust prints it.
 _NETWORK = {
@@ -41,6 +40,7 @@ _NETWORK = {
     "its name can't be looked up: ": re.compile(r'"dns error",.*?error: "([^"]+)"', re.DOTALL),
     "": re.compile(r'message: "([^"]+)"'),
 }
+# What a store says of the key alone, and not of itself: the answer to any other key may be a good one.
 _NO_SUCH_KEY = re.compile(
     r"\bFile name too long\b|status code: 414\b|\b414 URI Too Long\b"
     r"|<Code>(KeyTooLongError|InvalidURI|InvalidObjectName)</Code>"

@@ -15,10 +15,12 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Final, Protocol
 
+from sterna.edges.secrets import Secrets
 from sterna.edges.stores.leases import Leases
 from sterna.edges.stores.open_store import OpenStore
 from sterna.errors import SternaError
 from sterna.registry.bandwidth import parse_bandwidth
+from sterna.registry.mapping import Place
 from sterna.registry.model import Location
 from sterna.repeating import repeated
 
@@ -194,15 +196,20 @@ def is_limited(location: Location) -> bool:
     return bool(location.bandwidth and parse_bandwidth(location.bandwidth).least)
 
 
-def share_of(location: Location, store: Callable[[], OpenStore], folder: str) -> Share:
+def share_of(location: Location, place: Place, secrets: Secrets) -> Share:
     """Return a new share of the bandwidth of a location that is limited.
 
     Args:
         location: the location.
-        store: returns the region's store.
-        folder: path below the store's prefix, where all leases of the region are.
+        place: the folder where all leases of the region are.
+        secrets: finds the credential of that folder's location.
+
+    Raises:
+        CredentialError: that credential is missing, or doesn't fit the store.
     """
-    return Share(Leases(store, "/".join(filter(None, (folder, location.id)))), location.bandwidth or "off")
+    store = OpenStore(place.location, secrets, LEASE_TIMEOUT_SECONDS)
+    folder = "/".join(filter(None, (place.path, location.id)))
+    return Share(Leases(lambda: store, folder), location.bandwidth or "off")
 
 
 def _minute_of_week() -> int:

@@ -95,9 +95,8 @@ def _connection(job: Job, stop: Stop) -> Iterator[duckdb.DuckDBPyConnection]:
     end = time.monotonic() + job.seconds
 
     def interrupt() -> None:
-        if (
-            time.monotonic() >= end or stop.is_set
-        ):  # from then on again and again: what comes between two statements is lost
+        # From then on again and again: what comes between two statements is lost.
+        if time.monotonic() >= end or stop.is_set:
             connection.interrupt()
 
     try:

@@ -186,7 +186,8 @@ class Capture:
             return epoch, last
         unfit: dict[str, UnfitSource] = {}
         tables = self.database.tables(unfit)
-        refuse_left_out(self.source, tables, unfit, self._followed_before(newest))
+        followed = self._followed_before(newest) if epoch is None else epoch.tables
+        refuse_left_out(self.source, tables, unfit, followed)
         refuse_absent(self.source, tables)
         # Where the journal was lost, marks still speak of its epochs: their numbers must not come again.
         made = Epoch(max(newest if newest and epoch is None else newest + 1, self.marked(tables) + 1), tables)
@@ -197,8 +198,8 @@ class Capture:
         return made, None
 
     def _followed_before(self, newest: int) -> Collection[str]:
-        """Return the tables of the newest epoch that began: on the main branch are rows of them."""
-        epochs = filter(None, map(self.journal.epoch, range(newest, 0, -1)))
+        """Return the tables of the newest epoch that began before one: rows of them are on `main`."""
+        epochs = filter(None, map(self.journal.epoch, range(newest - 1, 0, -1)))
         last = next(epochs, None)
         return last.tables if last is not None else ()
 

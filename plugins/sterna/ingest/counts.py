@@ -95,15 +95,16 @@ def count_states(pool: PostgresPool) -> dict[Place, Counts]:
     """
     names = [field.name for field in fields(Counts)]
     with pool.connection() as connection:
+        settled = _settled(connection)
         query = f"""
             WITH leases AS (
                 SELECT table_name, channel, worker <> '' AS owned,
                        coalesce(leased_until, '-infinity') > clock_timestamp() AS leased
                 FROM sterna_ingest_batch WHERE state IN ('closed', 'staged')),
             settled AS (
-                SELECT b.table_name, b.channel, b.state, k.rows FROM {_settled(connection)} WHERE {_REJECTED}
+                SELECT b.table_name, b.channel, b.state, k.rows FROM {settled} WHERE {_REJECTED}
                 UNION ALL
-                SELECT b.table_name, b.channel, b.state, k.rows FROM {_settled(connection)} WHERE {_DEAD})
+                SELECT b.table_name, b.channel, b.state, k.rows FROM {settled} WHERE {_DEAD})
             SELECT table_name, channel, {", ".join(f"coalesce(sum({name}), 0)" for name in names)}
             FROM (
                 SELECT table_name, channel, count(*) AS buffered, 0 AS ready, 0 AS delayed, 0 AS claimed,

@@ -7,18 +7,21 @@ The tracker is told first and the table last: whatever dies in between, saying i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sterna.edges.postgres.pool import PostgresPool
 from sterna.errors import UsageError
 from sterna.ingest.counts import ACCEPT
-from sterna.ingest.model import Lane, State, split_channel
+from sterna.ingest.model import Batch, Lane, State, split_channel
 from sterna.ingest.near import NearCatalog
 from sterna.ingest.records import BATCH, batch_of
 from sterna.ingest.work_queue import due_now
 from sterna.wap.decide import is_rewound
 from sterna.wap.model import Channel
 from sterna.wap.rewind import set_mark
+
+if TYPE_CHECKING:
+    from sterna.edges.postgres.limits import LimitedConnection
 
 
 @dataclass(frozen=True)
@@ -57,13 +60,7 @@ def replay_rejected(pool: PostgresPool, batch: str, *, act: bool) -> Replayed:
         DatabaseUnreachable, DatabaseRefused: nothing is changed.
     """
     with pool.connection() as connection, connection.transaction():
-        row = connection.execute(
-            f"SELECT {BATCH} FROM sterna_ingest_batch WHERE id = %s FOR UPDATE",  # noqa: S608
-            (batch,),
-        ).fetchone()
-        if row is None:
-            raise UsageError(f"the tracker knows no batch {batch!r}")
-        found = batch_of(row)
+        found = _locked(connection, batch)
         if found.state is not State.REJECTED:
             raise UsageError(f"batch {batch} is {found.state}: only what was rejected comes again as a new batch")
         if act:
@@ -87,20 +84,24 @@ def accept_batch(pool: PostgresPool, batch: str, *, act: bool) -> Replayed:
         DatabaseUnreachable, DatabaseRefused: nothing is changed.
     """
     with pool.connection() as connection, connection.transaction():
-        row = connection.execute(
-            f"SELECT {BATCH}, coalesce((SELECT rows FROM sterna_ingest_bad WHERE batch = id), 0) "  # noqa: S608
-            "FROM sterna_ingest_batch WHERE id = %s FOR UPDATE",
-            (batch,),
-        ).fetchone()
-        if row is None:
-            raise UsageError(f"the tracker knows no batch {batch!r}")
-        found, bad = batch_of(row[:-1]), int(row[-1])
+        found = _locked(connection, batch)
+        row = connection.execute("SELECT rows FROM sterna_ingest_bad WHERE batch = %s", (batch,)).fetchone()
+        bad = int(row[0]) if row else 0
         rows = found.rows if found.state is State.REJECTED else bad
         if found.state is not State.REJECTED and not bad:
             raise UsageError(f"batch {batch} is {found.state}, and none of its rows is in the dead letters")
         if act:
             connection.execute(ACCEPT, (batch,))
     return Replayed(found.lane.table, found.lane.channel, accepted=rows, done=act)
+
+
+def _locked(connection: LimitedConnection, batch: str) -> Batch:
+    """Return a batch that nobody else changes until the transaction ends."""
+    query = f"SELECT {BATCH} FROM sterna_ingest_batch WHERE id = %s FOR UPDATE"  # noqa: S608
+    row = connection.execute(query, (batch,)).fetchone()
+    if row is None:
+        raise UsageError(f"the tracker knows no batch {batch!r}")
+    return batch_of(row)
 
 
 def replay_rewound(

@@ -21,6 +21,7 @@ import psutil
 
 from sterna.embedded.postgres import (
     Database,
+    account_ids,
     clean_environment,
     create_database,
     find_binaries,
@@ -235,13 +236,11 @@ class _Setup:
         program = _program("patroni_raft_controller" if name == _VOTER else "patroni")
         command = [sys.executable, program, self.home / "patroni.yml"]
         env = {**clean_environment(), **self._environment(name)}
-        user, group = (self.account.pw_uid, self.account.pw_gid) if self.account else (None, None)
+        account = account_ids(self.account)
         if self.account is not None and not is_open(Path(sys.executable).resolve().parent):
-            command, user, group = [*_as_account(self.account), *command], None, None
+            command, account = [*_as_account(self.account), *command], None
         log = self.work / f"patroni-{name}.log"
-        return start_process(
-            f"Patroni's {name}", command, log=log, env=env, cwd=self.home / name, user=user, group=group
-        )
+        return start_process(f"Patroni's {name}", command, log=log, env=env, cwd=self.home / name, account=account)
 
     def _environment(self, name: str) -> dict[str, str]:
         folder = self.home / name

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
+from sterna.embedded.parent import ending_with_parent
 from sterna.embedded.process import LOOPBACK, Process, free_port, remove_folder, start_process, wait_until_ready
 from sterna.errors import EngineError
 
@@ -215,8 +216,7 @@ def _launch(
         log=log,
         cwd=folder,
         env=clean_environment(),
-        user=account.pw_uid if account else None,
-        group=account.pw_gid if account else None,
+        account=account_ids(account),
         # "Fast shutdown": the default of SIGTERM waits until every client has left.
         stop_signal=signal.SIGINT,
     )
@@ -237,6 +237,11 @@ def _answers(database: Database) -> bool:
 def unprivileged_account() -> pwd.struct_passwd | None:
     """Return the account to run as: Postgres refuses root, so root hands over to one without rights."""
     return pwd.getpwnam(_UNPRIVILEGED) if os.geteuid() == 0 else None
+
+
+def account_ids(account: pwd.struct_passwd | None) -> tuple[int, int] | None:
+    """Return the ids of an account's user and group."""
+    return (account.pw_uid, account.pw_gid) if account else None
 
 
 def clean_environment() -> dict[str, str]:
@@ -324,7 +329,7 @@ def _run_initdb(
     command: list[str], reader: int, folder: Path, account: pwd.struct_passwd | None
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command,
+        ending_with_parent(command, signal.SIGTERM, account_ids(account)),
         capture_output=True,
         text=True,
         errors="replace",
@@ -332,7 +337,4 @@ def _run_initdb(
         pass_fds=(reader,),
         cwd=folder,
         env=clean_environment(),
-        user=account.pw_uid if account else None,
-        group=account.pw_gid if account else None,
-        extra_groups=[] if account else None,
     )

@@ -113,8 +113,7 @@ def start_process(
     log: Path,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    user: int | None = None,
-    group: int | None = None,
+    account: tuple[int, int] | None = None,
     stop_signal: signal.Signals = signal.SIGTERM,
     keep_line: Callable[[bytes], bool] | None = None,
 ) -> Process:
@@ -126,8 +125,7 @@ def start_process(
         log: the file for standard output and error; its folder is made.
         env: the child's whole environment; None for a copy of this process's.
         cwd: its working folder.
-        user: the user id it runs as (root only).
-        group: the group id it runs as (root only).
+        account: ids of the user and the group that it runs as (root only).
         stop_signal: the signal that asks it to end; also sent when this process dies.
         keep_line: sees each line of output, in a thread, and says whether it goes into the log; None for all, unseen.
 
@@ -138,9 +136,8 @@ def start_process(
     words = [str(part) for part in command]
     if shutil.which(words[0], path=(os.environ if env is None else env).get("PATH")) is None:
         raise EngineError(f"{name} can't be started: there is no program {words[0]}")
-    words, ending = ending_with_parent(words, stop_signal, user)
-    account: dict[str, Any] = {"user": user, "group": group, "extra_groups": [] if user is not None else None}
-    spawn = partial(_spawn, words, log, keep_line is not None, env=env, cwd=cwd, preexec_fn=ending, **account)
+    words = ending_with_parent(words, stop_signal, account)
+    spawn = partial(_spawn, words, log, keep_line is not None, env=env, cwd=cwd)
     try:
         popen = _spawner.submit(spawn).result()
     except OSError as error:

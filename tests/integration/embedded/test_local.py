@@ -26,7 +26,7 @@ from botocore.exceptions import ClientError
 from sterna.edges.jars import Jar
 from sterna.embedded.jars import fetch_jars
 from sterna.embedded.postgres import start_postgres
-from sterna.embedded.process import start_process, start_together, wait_until_ready
+from sterna.embedded.process import remove_folder, start_process, start_together, wait_until_ready
 from sterna.embedded.s3 import CLIENT_ENVIRONMENT, Endpoint, start_s3, start_wide_s3
 from sterna.embedded.sites import kill
 from sterna.embedded.stack import deployment
@@ -179,6 +179,26 @@ def test_servers_end_with_the_process_that_started_them(tmp_path, number):
         assert len(pids) == 2
         starter.send_signal(number)
     wait_for(lambda: all(has_ended(pid) for pid in pids))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
+def test_postgres_starts_beside_handlers_of_fork_and_ends_with_its_parent(tmp_path):
+    """Handlers of fork that gRPC brings with a Spark Connect client crashed one initdb in ten; here one is fatal."""
+    script = (
+        "import ctypes, os, sys, time\nfrom pathlib import Path\n"
+        "from sterna.embedded.postgres import start_postgres\n"
+        "ending = ctypes.CFUNCTYPE(None)(lambda: os._exit(7))\n"
+        "assert ctypes.CDLL(None).__register_atfork(ending, None, None, None) == 0\n"
+        "server = start_postgres(Path(sys.argv[1]))\n"
+        "print(server.process.pid, server.folder.parent, flush=True)\ntime.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE) as starter:
+        line = starter.stdout.readline().decode()
+        starter.kill()
+    assert starter.returncode == -signal.SIGKILL
+    pid, home = line.split(maxsplit=1)
+    wait_for(lambda: has_ended(int(pid)))
+    remove_folder(Path(home.strip()))
 
 
 def test_what_came_up_is_stopped_when_something_else_does_not(tmp_path):

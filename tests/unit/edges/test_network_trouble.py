@@ -36,7 +36,7 @@ def trouble(endpoint: str) -> str:
     regions = [samples.region(name, f"s3://{name}-replica") for name in ("us", "eu")]
     registry = Registry.model_validate({"regions": regions, "locations": [lake, *roots]})
     credential = Credential(id="us", login="key", password="secret")
-    store = Objects(Mapping(registry, registry.region("eu")), lambda id: credential, timeout=2.0)
+    store = Objects(Mapping(registry, registry.region("eu")), lambda id: credential, timeout=20.0)
     with pytest.raises(StoreUnreachable) as caught:
         store.size("s3://us-lake/t/1.parquet")
     return caught.value.message

@@ -5,6 +5,7 @@ Of this kind is all that a client can't tell apart, or can't ask for: an id that
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -20,7 +21,6 @@ from sterna.services.features import View
 from sterna.services.load import parse_services
 from tests.support.gateway import Branch, Running, gateway
 
-NOW = datetime.now(UTC)
 FEATURES = {
     "entities": [
         {"name": "page", "key": {"path": "string"}},
@@ -45,22 +45,30 @@ FEATURES = {
 IDS = ["a", "/a/b", "a/b/", "a//b", "é/1?x=1&y#z%2F", "/"]
 
 
+@functools.cache
+def now() -> datetime:
+    """When the first of these tests began: a module is imported long before, in a long run."""
+    return datetime.now(UTC)
+
+
 def at(hours: float) -> str:
-    return (NOW - timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (now() - timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-ROWS: dict[str, dict[str, list[Any]]] = {
-    "page": {**{id: [number, id] for number, id in enumerate(IDS)}, "bare": [None, None], "old": [7, "o"]},
-    "seen": {"a": [0.5, at(0.5)], "bare": [None, at(0.1)], "old": [1.5, at(3)], "/": [2.5, None]},
-    "user": {"1": [30]},
-    "visit": {'["1","/a/b","2"]': [5]},
-}
+def rows() -> dict[str, dict[str, list[Any]]]:
+    return {
+        "page": {**{id: [number, id] for number, id in enumerate(IDS)}, "bare": [None, None], "old": [7, "o"]},
+        "seen": {"a": [0.5, at(0.5)], "bare": [None, at(0.1)], "old": [1.5, at(3)], "/": [2.5, None]},
+        "user": {"1": [30]},
+        "visit": {'["1","/a/b","2"]': [5]},
+    }
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    def read(rows: ReplicaRows, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
-        return SourceRows(7, 1, {id: ROWS[view.name][id] for id in ids if id in ROWS[view.name]})
+    def read(replica: ReplicaRows, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
+        present = rows()[view.name]
+        return SourceRows(7, 1, {id: present[id] for id in ids if id in present})
 
     branch = Branch(tmp_path_factory.mktemp("features"))
     branch.update("a")
@@ -96,14 +104,14 @@ def test_a_past_is_asked_for_once_and_by_a_value(told: Running, query: str) -> N
 
 
 def test_a_time_that_is_still_to_come_has_no_answer_that_stays(told: Running) -> None:
-    soon = quote((NOW + timedelta(hours=1)).isoformat())
+    soon = quote((now() + timedelta(hours=1)).isoformat())
     for answer in (
         httpx.get(f"{told.url}/features/page/a?as_of={soon}"),
         httpx.post(f"{told.url}/v1/features?as_of={soon}", json={"service": "all", "entities": [{"path": "a"}]}),
     ):
         assert answer.status_code == 400
         assert answer.json()["detail"].startswith("as_of: that time is still to come: here it is 2")
-    assert httpx.get(f"{told.url}/features/page/a?as_of={quote(NOW.isoformat())}").status_code == 200
+    assert httpx.get(f"{told.url}/features/page/a?as_of={quote(now().isoformat())}").status_code == 200
 
 
 def test_a_null_tells_why_and_since_when(told: Running) -> None:

@@ -104,8 +104,12 @@ def refuse_unapproved(approved: str, promotion: Promotion, moves: Moves | None) 
     except MalformedRecord as error:
         raise UsageError(f"what was approved can't be read: {error}", hint=again) from None
     now = approval_of(promotion, moves)
-    if (said.region, said.epoch) != (now.region, now.epoch):
+    if (said.region, said.epoch, said.old, said.planned) != (now.region, now.epoch, now.old, now.planned):
         raise UsageError(f"another promotion was approved than {begins_text(promotion)!r}", hint=again)
+    if said.newest and (now.newest is None or now.newest < said.newest):
+        raise UsageError(
+            f"since this was approved, commits went from {now.region}'s main, or can't be seen", hint=again
+        )
     if set(now.unknown) - set(said.unknown):
         lines = " ".join(unknown_lines(promotion))
         raise UsageError(f"less was seen than when this was approved: {lines}", hint=again)
@@ -130,20 +134,33 @@ class SternaApprovalOperator(ApprovalOperator):
         self.promotion = promotion
 
     def execute(self, context: TaskContext) -> Any:
-        """Ask.
+        """Ask; what is shown stays with the task while it waits.
 
         Raises:
             UsageError: there is nothing to show.
         """
+        from airflow.sdk.exceptions import TaskAwaitingInput, TaskDeferred
+
         from sterna.errors import UsageError
 
         if not (self.shown and self.promotion):
             raise UsageError("nobody has looked what would happen: there is nothing to approve", hint="clear `look`")
-        return super().execute(context)
+        try:
+            return super().execute(context)
+        except (TaskAwaitingInput, TaskDeferred) as waiting:
+            waiting.kwargs = {**(waiting.kwargs or {}), PROMOTION: self.promotion}
+            raise
 
-    def execute_complete(self, context: TaskContext, event: dict[str, Any]) -> Any:
-        """Take the answer; one that says no skips what comes behind, and returns nothing."""
-        return {**super().execute_complete(context, event), PROMOTION: self.promotion}
+    def execute_complete(self, context: TaskContext, event: dict[str, Any], promotion: str = "") -> Any:
+        """Take the answer; one that says no skips what comes behind, and returns nothing.
+
+        Args:
+            context: the task's.
+            event: the answer.
+            promotion: what the person was shown. The field of that name was rendered anew for the answer, and `look`
+                may have been cleared since.
+        """
+        return {**super().execute_complete(context, event), PROMOTION: promotion}
 
 
 def promotion_dag(

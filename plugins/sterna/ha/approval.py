@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from sterna.ha.promote import Promotion
 from sterna.ha.tables import Moves
-from sterna.json_record import TEXT, Field, Record, Unknown, many
+from sterna.json_record import FLAG, TEXT, TIME, Field, Record, Unknown, many, nullable
 from sterna.registry.model import digest
 
 
@@ -19,19 +20,33 @@ class Approval:
     Args:
         region: the primary to be.
         epoch: the epoch that begins.
+        old: the primary until then; "" for none.
+        planned: that one stops first.
+        newest: when the last commit was made that the region has; None where that isn't told.
         unknown: what nobody can tell of it, and whoever approves takes upon himself.
         tables: digest of the tables that go on, and of what each loses; "" for a promotion without tables.
     """
 
     region: str
     epoch: str
+    old: str
+    planned: bool
+    newest: datetime | None
     unknown: tuple[str, ...] = ()
     tables: str = ""
 
 
 APPROVAL: Final = Record(
     Approval,
-    (Field("region", TEXT), Field("epoch", TEXT), Field("unknown", many(TEXT)), Field("tables", TEXT)),
+    (
+        Field("region", TEXT),
+        Field("epoch", TEXT),
+        Field("old", TEXT),
+        Field("planned", FLAG),
+        Field("newest", nullable(TIME)),
+        Field("unknown", many(TEXT)),
+        Field("tables", TEXT),
+    ),
     Unknown.REFUSE,
 )
 
@@ -44,7 +59,13 @@ def approval_of(promotion: Promotion, moves: Moves | None) -> Approval:
         moves: the same of a promotion with tables.
     """
     return Approval(
-        promotion.region, str(promotion.epoch), tuple(_unknown(promotion)), "" if moves is None else _tables(moves)
+        region=promotion.region,
+        epoch=str(promotion.epoch),
+        old=promotion.old,
+        planned=promotion.planned,
+        newest=promotion.newest,
+        unknown=tuple(_unknown(promotion)),
+        tables="" if moves is None else _tables(moves),
     )
 
 

@@ -1,14 +1,21 @@
-"""What a promotion takes for a person's approval: it was shown that very promotion, and said yes."""
+"""What a promotion takes for a person's approval: it was shown that very promotion, and said yes.
+
+The kind: what may become another one between the question and the deed. `look` is cleared while `approve` waits; an
+approval is of an older sterna; the epoch is the same, and another primary is replaced, or it needn't stop first; the
+region has fewer commits than was shown; a region went silent; other tables go on.
+"""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.providers.standard.operators.hitl import ApprovalOperator, HITLOperator
+from airflow.sdk.exceptions import TaskAwaitingInput, TaskDeferred
 
 from sterna.airflow.promotion import SternaApprovalOperator, SternaPromotionOperator
 from sterna.edges.postgres.epoch import Epoch
@@ -54,7 +61,8 @@ def test_a_look_says_what_would_happen_and_does_nothing(done: list[Promotion]) -
     assert task.execute({"ti": SimpleNamespace(xcom_push=pushed.__setitem__)}) == SHOWN  # type: ignore[typeddict-item]
     assert done == []
     # Bytes that another version may read: the person may answer after an upgrade.
-    assert pushed == {"promotion": '{"region":"eu","epoch":"2-eu","unknown":[],"tables":""}'}
+    text = '{"region":"eu","epoch":"2-eu","old":"us","planned":true,"newest":null,"unknown":[],"tables":""}'
+    assert pushed == {"promotion": text}
 
 
 def test_what_was_approved_is_done_though_the_primary_went_on_meanwhile(done: list[Promotion]) -> None:
@@ -62,7 +70,22 @@ def test_what_was_approved_is_done_though_the_primary_went_on_meanwhile(done: li
     assert done == [NEXT]
 
 
-@pytest.mark.parametrize("approved", ["", approval(replace(NEXT, epoch=Epoch(1, "eu"))), "None", SHOWN])
+OF_AN_OLDER_STERNA = '{"region":"eu","epoch":"2-eu","unknown":[],"tables":""}'
+
+
+@pytest.mark.parametrize(
+    "approved",
+    [
+        "",
+        approval(replace(NEXT, epoch=Epoch(1, "eu"))),
+        approval(replace(NEXT, old="ap")),
+        approval(replace(NEXT, planned=False)),
+        approval(replace(NEXT, newest=datetime(2026, 11, 1, tzinfo=UTC))),
+        OF_AN_OLDER_STERNA,
+        "None",
+        SHOWN,
+    ],
+)
 def test_what_nobody_approved_is_not_done(done: list[Promotion], approved: str) -> None:
     with pytest.raises(UsageError, match=r"approved"):
         act(approved)
@@ -115,8 +138,29 @@ def test_a_question_without_a_look_before_it_is_not_asked(shown: str, promotion:
         SternaApprovalOperator(task_id="approve", subject="?", shown=shown, promotion=promotion).execute({})
 
 
-def test_what_is_handed_on_is_what_was_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [TaskAwaitingInput, TaskDeferred])
+def test_what_is_handed_on_is_what_was_shown_whatever_a_later_look_says(
+    kind: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow renders a task's fields anew for the answer: by then `look` may have been cleared, and say another."""
+
+    def wait(self: Any, context: Any) -> None:
+        raise kind(method_name="execute_complete", **({"trigger": None} if kind is TaskDeferred else {}))
+
+    monkeypatch.setattr(HITLOperator, "execute", wait)
+    monkeypatch.setattr(ApprovalOperator, "execute_complete", lambda self, context, event: dict(event))
+    asking = SternaApprovalOperator(task_id="approve", subject="?", shown=SHOWN, promotion=approval())
+    with pytest.raises(kind) as waiting:
+        asking.execute({})
+    later = approval(replace(NEXT, epoch=Epoch(4, "eu")))
+    answered = SternaApprovalOperator(task_id="approve", subject="?", shown="another", promotion=later)
+    answer = {"chosen_options": ["Approve"]}
+    given = {**waiting.value.kwargs, "event": answer}
+    assert answered.resume_execution(waiting.value.method_name, given, {}) == {**answer, "promotion": approval()}
+
+
+def test_an_answer_to_a_question_that_kept_nothing_approves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that an older sterna asked."""
     monkeypatch.setattr(ApprovalOperator, "execute_complete", lambda self, context, event: dict(event))
     task = SternaApprovalOperator(task_id="approve", subject="?", shown=SHOWN, promotion=approval())
-    answer = {"chosen_options": ["Approve"]}
-    assert task.execute_complete({}, answer) == {**answer, "promotion": approval()}
+    assert task.resume_execution("execute_complete", {"event": {}}, {}) == {"promotion": ""}

@@ -19,9 +19,9 @@ def status(
     services: ServicesPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show where a region stands: watermark, lag, held tables, last run. Cut off from the primary (exit 4).
+    """Show where a region stands: watermark, lag, held tables, last run; cut off from the primary what its copy says.
 
-    What its own copy says. Where the services file has a section `upkeep`, whom that waits for, too.
+    Where the services file has a section `upkeep`, whom that waits for, too. Exit 4 where some of it can't be told.
     """
     from sterna.edges.services_file import read_services
     from sterna.render.status import status_text
@@ -32,5 +32,5 @@ def status(
     Output(as_json).result(found, status_text(found))
     if found.problem:
         raise typer.Exit(exits.CHANGED)
-    if found.cut_off:
+    if found.cut_off or found.unseen or found.unread_held:
         raise typer.Exit(exits.LATER)

@@ -39,8 +39,8 @@ class Alarm:
     """One thing that somebody has to be told.
 
     Args:
-        kind: `branch`, `lag`, `transit`, `held`, `cut off`, `gc`, `slot` or `upkeep`; the run book has an entry
-            for each.
+        kind: `branch`, `lag`, `transit`, `held`, `cut off`, `gc`, `slot`, `upkeep` or `unseen`; the run book
+            has an entry for each.
         text: what is wrong, for people, in one line.
     """
 
@@ -51,8 +51,8 @@ class Alarm:
 def alarms(status: RegionStatus, limits: AlarmLimits) -> tuple[Alarm, ...]:
     """Return what is wrong with a region; empty when it needs nobody.
 
-    What is unknown is never taken for good: a branch that can't be used, and a table of which nobody knows since when
-    it is held, are alarms.
+    What is unknown is never taken for good: a branch that can't be used, a table of which nobody knows since when it
+    is held, and what could not be looked at are alarms.
 
     Args:
         status: the region's state.
@@ -67,6 +67,7 @@ def alarms(status: RegionStatus, limits: AlarmLimits) -> tuple[Alarm, ...]:
         "gc": _gc(status, limits),
         "slot": _slots(status, limits),
         "upkeep": "; ".join(item.line for item in status.silent or ()),
+        "unseen": _unseen(status),
     }
     return tuple(Alarm(kind, printable(text)) for kind, text in found.items() if text)
 
@@ -154,6 +155,12 @@ def _gc(status: RegionStatus, limits: AlarmLimits) -> str:
         f"no clean-up of {status.region} gets ahead: evidence of a run is {age:.0f} s old, and one that works deletes "
         "it when it is older than its --keep: see sterna gc"
     )
+
+
+def _unseen(status: RegionStatus) -> str:
+    if not status.unseen or status.cut_off:  # then that is the reason, and an alarm itself
+        return ""
+    return f"can't tell whether {status.region} is well; not looked at: {'; '.join(status.unseen)}"
 
 
 def _slots(status: RegionStatus, limits: AlarmLimits) -> str:

@@ -200,14 +200,16 @@ def test_a_slot_near_its_limit_fails(slot: Slot, fails: bool, look: Any, metrics
     assert metrics["sterna.slot_used"] == (slot.used or 0.0)
 
 
-def test_what_can_not_be_looked_at_is_said_and_counted_and_no_alarm(
+def test_what_can_not_be_looked_at_is_said_and_counted_and_never_called_well(
     look: Any, metrics: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
     monkeypatch.setattr(SternaLagOperator, "say", lambda self, line: said.append(line))
-    assert look(replace(SOUND, unseen=("the replication slots: refused the login",))) == 0.0
-    assert said == ["not looked at: the replication slots: refused the login"]
-    assert metrics["sterna.unseen"] == 1
+    unseen = replace(SOUND, unseen=("the replication slots: refused the login", "the evidence of runs: no answer"))
+    text = "not looked at: the replication slots: refused the login; the evidence of runs: no answer"
+    assert message(look, unseen) == f"can't tell whether eu is well; {text}"
+    assert said == [f"not looked at: {what}" for what in unseen.unseen]
+    assert (metrics["sterna.unseen"], metrics["sterna.alarms"]) == (2, 1)
     look(SOUND)
     assert metrics["sterna.unseen"] == 0
 

@@ -1,4 +1,8 @@
-"""`sterna status`: one answer with all that is known, and its exit codes."""
+"""`sterna status`: one answer with all that is known, and its exit codes.
+
+The kind: what can't be told isn't called well. A table of `main` that can't be read, a list of held tables that is
+gone, a store that doesn't answer (tests/unit/status), and a primary that is silent (tests/ha) end it with 4.
+"""
 
 from __future__ import annotations
 
@@ -55,3 +59,14 @@ def test_a_branch_that_somebody_changed_ends_it_with_6(world: World, sterna: Ste
     answer = sterna("status")
     assert answer.code == 6
     assert "lag unknown" in answer.out
+
+
+def test_what_can_not_be_looked_at_ends_it_with_4(world: World, sterna: Sterna) -> None:
+    """A table that came since the last sync, whose metadata can't be read: how long `main` keeps it nobody can tell."""
+    world.commit(a=world.write("a"))
+    run(world)
+    assert sterna("status").code == 0
+    world.commit(gone=f"file://{world.folder}/us/lake/gone/metadata/00000-x.metadata.json")
+    answer = sterna("status", "--json")
+    assert json.loads(answer.out)["unseen"] == ["how long main keeps the snapshots of 1 tables: ns.gone"]
+    assert answer.code == 4

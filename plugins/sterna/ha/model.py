@@ -55,6 +55,7 @@ class CatalogSite:
         problem: why it can't be looked at, or ""; then nothing below is known.
         refuses: that is because it answers and refuses: so it may be at work.
         unasked: that is because its credential is missing here, and it was not asked: so it may be at work.
+        slow: that is because it granted a connection and gave no answer on it: so it may be at work.
         epoch: the newest epoch that it knows.
         writable: its Nessie has the right to write references.
         main: head of `main` as it serves it, "" when it was not seeded yet.
@@ -67,6 +68,7 @@ class CatalogSite:
     problem: str = ""
     refuses: bool = False
     unasked: bool = False
+    slow: bool = False
     epoch: Epoch | None = None
     writable: bool = False
     main: str = ""
@@ -77,14 +79,15 @@ class CatalogSite:
     @property
     def silent(self) -> bool:
         """It gives no answer: it may be gone, or only out of reach from here."""
-        return bool(self.problem) and not self.refuses and not self.unasked
+        return bool(self.problem) and not (self.refuses or self.unasked or self.slow)
 
     @property
     def unseen(self) -> str:
         """In a word or two why it was not seen, "" when it was."""
         if not self.problem:
             return ""
-        return "refuses" if self.refuses else "was not asked" if self.unasked else "does not answer"
+        words = {"refuses": self.refuses, "was not asked": self.unasked, "is slow": self.slow}
+        return next((word for word, so in words.items() if so), "does not answer")
 
 
 @dataclass(frozen=True)

@@ -223,7 +223,7 @@ def _given_up(sites: Mapping[str, CatalogSite], name: str, gone: Collection[str]
         if region not in sites or region == name or not sites[region].problem:
             raise UsageError(f"{region} isn't another region whose catalog can't be seen: nobody can give it up")
     return {
-        region: replace(site, refuses=False, unasked=False) if region in gone else site
+        region: replace(site, refuses=False, unasked=False, slow=False) if region in gone else site
         for region, site in sites.items()
     }
 
@@ -283,9 +283,10 @@ def _refuse(sites: Mapping[str, CatalogSite], name: str, old: str, planned: bool
         return
     if primary.problem and not primary.silent:
         raise UsageError(
-            f"the primary {old} {'answers' if primary.refuses else 'was not asked'}, and may take commits: "
+            f"the primary {old} {'was not asked' if primary.unasked else 'answers'}, and may take commits: "
             f"{primary.problem}",
-            hint=f"mend the login, then use --planned; or, once it is certain that it takes none, --gone {old}",
+            hint=f"{'see why it is slow' if primary.slow else 'mend the login'}, then use --planned; or, once it is "
+            f"certain that it takes none, --gone {old}",
         )
     if not primary.problem and primary.writable:
         raise UsageError(

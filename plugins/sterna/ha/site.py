@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from sterna.edges.postgres.connection import look_seconds, looking, said_no
+from sterna.edges.postgres.connection import look_seconds, looking, said_no, was_slow
 from sterna.edges.postgres.epoch import LINK, Epoch, read_epoch
 from sterna.edges.secrets import Secrets
 from sterna.errors import CredentialError, DatabaseRefused, DatabaseUnreachable, SternaError, UsageError
@@ -104,7 +104,7 @@ def _seen(region: Region, secrets: Secrets, read: Callable[[Connection[Any]], Ca
 def _unseen(region: Region, error: DatabaseUnreachable | DatabaseRefused | CredentialError) -> CatalogSite:
     if isinstance(error, CredentialError):
         return CatalogSite(region.name, problem=str(error), unasked=True)
-    return CatalogSite(region.name, problem=str(error), refuses=said_no(error))
+    return CatalogSite(region.name, problem=str(error), refuses=said_no(error), slow=was_slow(error))
 
 
 def unseen_error(site: CatalogSite, before: str = "") -> SternaError:
@@ -137,7 +137,7 @@ def refuse_unread(sites: Iterable[CatalogSite], way: str) -> None:
         if site.problem and not site.silent:
             raise UsageError(
                 f"region {site.region} may be at work, and know a newer epoch: {site.problem}",
-                hint=f"mend its login here{way.format(region=site.region)}",
+                hint=f"{'see why it is slow' if site.slow else 'mend its login here'}{way.format(region=site.region)}",
             )
 
 

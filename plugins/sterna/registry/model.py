@@ -49,7 +49,7 @@ class CatalogDatabase(StrictModel):
         replication_hosts: the same servers as other regions' Postgres reach them; default: `hosts`.
         replication_credential_id: the login by which other regions subscribe; default: `credential_id`.
         sslmode: libpq's.
-        look_timeout: seconds for a look at it, connecting included; one that takes longer counts as unreachable.
+        look_timeout: seconds for a look at it, connecting included; one that takes longer counts as unseen.
         work_timeout: seconds for one statement of an operator's command (promote, rejoin, reseed).
     """
 

@@ -16,7 +16,7 @@ from sterna.ingest.came_back import CameBack
 from sterna.render.lines import joined
 from sterna.render.plain import plain
 
-_SEEN_OR_NOT = ("region", "problem", "refuses", "unasked")
+_SEEN_OR_NOT = ("region", "problem", "refuses", "unasked", "slow")
 _RUN_BOOK = 'docs/operations.md, "The primary is gone"'
 
 

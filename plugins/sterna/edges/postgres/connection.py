@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 3
 _LETS_NOBODY_IN = "answers and lets nobody in"
+_LET_IN = "let sterna in and does not answer"
 # A server's own words come as `<severity>:  <text>`, with two spaces, in whatever language `lc_messages` names.
 _SERVER_SAID = re.compile(r"failed: \w[\w ]*:  (.*)")
 _ANSWERED = re.compile(
@@ -124,11 +125,11 @@ def _connected(region: Region, secrets: Secrets, limits: PostgresLimits, **more:
             connection.limit(limits, started)
             yield connection
     except psycopg.OperationalError as error:
-        if connection is not None and connection.late:
-            raise DatabaseUnreachable(f"{where} does not answer: {connection.late}") from None
+        if connection is not None:
+            raise DatabaseUnreachable(f"{where} {_LET_IN}: {connection.late or _reason(error)}") from None
         if error.sqlstate is None and "authentication failed" in str(error):
             raise DatabaseRefused(f"{where} refused the login of credential {database.credential_id!r}") from None
-        if connection is None and (said := _fatal(error)):
+        if said := _fatal(error):
             raise DatabaseUnreachable(f"{where} {_LETS_NOBODY_IN}: {said}") from None
         raise DatabaseUnreachable(f"{where} does not answer: {_reason(error)}") from None
     except psycopg.Error as error:
@@ -138,6 +139,11 @@ def _connected(region: Region, secrets: Secrets, limits: PostgresLimits, **more:
 def said_no(error: DatabaseUnreachable | DatabaseRefused) -> bool:
     """Say whether an error comes from a Postgres that answers: so it is at work, for others if not for us."""
     return isinstance(error, DatabaseRefused) or _LETS_NOBODY_IN in error.message
+
+
+def was_slow(error: DatabaseUnreachable | DatabaseRefused) -> bool:
+    """Say whether an error comes from a Postgres that granted a connection and failed on it: it may be at work."""
+    return _LET_IN in error.message
 
 
 def _fatal(error: Exception) -> str:

@@ -9,7 +9,7 @@ from hashlib import sha256
 from sterna.errors import FlowStopped, Gap, NotAnAncestor, Rewound
 from sterna.flows.position import Position
 from sterna.services.flows import Flow
-from sterna.wap.decide import is_rewound
+from sterna.wap.decide import why_rewound
 from sterna.wap.model import Step, TableState, flow_channel
 
 
@@ -85,10 +85,9 @@ def known_position(flow: Flow, target: TableState) -> Position:
         FlowStopped: it has rows and no mark, or a rebuild isn't done.
     """
     channel = flow_channel(flow.name)
-    if is_rewound(target, channel):
+    if why := why_rewound(target, channel):
         raise Rewound(
-            f"flow {flow.name} has come up to {target.properties.get(channel.mark)!r}, and the snapshot of that is no "
-            "ancestor of the target's current one: it was rolled back or replaced",
+            f"flow {flow.name} has come up to {target.properties.get(channel.mark)!r}, and {why}",
             table=flow.into,
             hint=_rebuild(flow),
         )

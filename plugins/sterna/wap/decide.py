@@ -112,14 +112,30 @@ def is_staged(state: TableState, step: Step) -> bool:
 
 
 def is_rewound(state: TableState, channel: Channel) -> bool:
-    """Say whether a channel's mark was set with a snapshot that the table's history has lost.
+    """Say whether a channel's mark was set with a snapshot that the table's history has lost, or that can't be told.
 
     One that is expired isn't lost. History is kept from its newest end: where older snapshots are kept, the one of the
     mark would be, too.
     """
-    id, _, sequence = state.properties.get(channel.place, "").partition("/")
-    if not id.isdigit() or not sequence.isdigit():
-        return False
+    return bool(why_rewound(state, channel))
+
+
+def why_rewound(state: TableState, channel: Channel) -> str:
+    """Return what contradicts a channel's mark, or keeps it from being judged; "" where nothing does."""
+    place = state.properties.get(channel.place)
+    if place is None and not state.properties.get(channel.mark, ""):
+        return ""
+    if place == "":  # set on a table without a snapshot: there is none to be lost
+        return ""
+    id, _, sequence = (place or "").partition("/")
+    if not id.isdecimal() or not sequence.isdecimal():
+        return f"the property {channel.place} is gone or names no snapshot: whether it was rolled back can't be told"
+    if _is_lost(state, id, sequence):
+        return "the snapshot of that is no ancestor of the table's current one: it was rolled back or replaced"
+    return ""
+
+
+def _is_lost(state: TableState, id: str, sequence: str) -> bool:
     if int(id) in {snapshot.id for snapshot in state.line}:
         return False
     if not state.line or int(id) in {snapshot.id for snapshot in state.snapshots}:
@@ -131,10 +147,9 @@ def is_rewound(state: TableState, channel: Channel) -> bool:
 
 
 def _refuse_rewound(state: TableState, channel: Channel) -> None:
-    if is_rewound(state, channel):
+    if why := why_rewound(state, channel):
         raise Rewound(
-            f"channel {channel} is applied up to {state.properties.get(channel.mark, '')!r}, and the snapshot of that "
-            "is no ancestor of the table's current one: it was rolled back or replaced",
+            f"channel {channel} is applied up to {state.properties.get(channel.mark, '')!r}, and {why}",
             hint="see Rewound in the run book: replay, or accept that the rows are gone",
         )
 

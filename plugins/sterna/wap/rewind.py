@@ -21,7 +21,7 @@ def set_mark(table: SparkTable, channel: Channel, mark: str, expected: str, *, l
         lost: the number of a batch that is known to have been published; a mark below contradicts it, too.
 
     Raises:
-        UsageError: it isn't, or nothing contradicts it.
+        UsageError: it isn't, or nothing contradicts it and it can be judged.
         TableMoved: the table was changed by others each time.
     """
     for _ in range(_TRIES):

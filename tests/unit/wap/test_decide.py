@@ -1,4 +1,8 @@
-"""What follows from a look at a table, case by case."""
+"""What follows from a look at a table, case by case.
+
+The kind of a rollback that isn't seen: the snapshot of a mark is no ancestor, or expired, or the table is another one;
+and a mark that can't be judged, since the property beside it is gone, or was changed by hand.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from sterna.wap.protocol import refuse_unstageable
 
 CHANNEL = Channel("eu", "acme", "rows")
 STEP = Step.batch(CHANNEL, 3, 2)
-AT_2 = {CHANNEL.mark: "2"}
+AT_2 = {CHANNEL.mark: "2", CHANNEL.place: ""}
 FLOW = Step("flow-9", Channel("eu", "acme", "flow"), "9", "8", numbered=False, rereads=True)
 
 
@@ -45,9 +49,9 @@ STAGED = snapshot(2, 1, wap_id=STEP.id)
         (table(FIRST, STAGED, current=2, **AT_2), MarkOnly(2)),
         (table(FIRST, STAGED, snapshot(3, 1, published=STEP.id), current=3, **AT_2), MarkOnly(3)),
         # The mark says it, with the snapshot or after its expiry.
-        (table(FIRST, STAGED, current=2, **{CHANNEL.mark: "3"}), Published(2)),
-        (table(FIRST, current=1, **{CHANNEL.mark: "3"}), Published(None)),
-        (table(FIRST, current=1, **{CHANNEL.mark: "12"}), Published(None)),
+        (table(FIRST, STAGED, current=2, **{CHANNEL.mark: "3", CHANNEL.place: ""}), Published(2)),
+        (table(FIRST, current=1, **{CHANNEL.mark: "3", CHANNEL.place: ""}), Published(None)),
+        (table(FIRST, current=1, **{CHANNEL.mark: "12", CHANNEL.place: ""}), Published(None)),
         (table(snapshot(9, 8), current=9, **{CHANNEL.mark: "3", CHANNEL.place: "2/2"}), Published(None)),
     ],
 )
@@ -58,7 +62,8 @@ def test_a_batch(state: TableState, decision: object) -> None:
 @pytest.mark.parametrize(
     ("properties", "error"),
     [
-        ({CHANNEL.mark: "1"}, OutOfTurn),
+        ({CHANNEL.mark: "1", CHANNEL.place: "1/1"}, OutOfTurn),
+        ({CHANNEL.mark: "2"}, Rewound),
         ({}, OutOfTurn),
         ({CHANNEL.mark: "3", CHANNEL.place: "7/7"}, Rewound),
         ({CHANNEL.mark: "2", CHANNEL.place: "7/7"}, Rewound),
@@ -81,17 +86,19 @@ def test_after_a_rejected_batch_the_next_number_follows_the_one_before_it() -> N
 @pytest.mark.parametrize("mark", ["7", "10", "", "x"])
 def test_a_value_that_is_not_what_the_step_was_made_for(mark: str) -> None:
     with pytest.raises(MarkMoved):
-        decide(table(FIRST, current=1, **{FLOW.channel.mark: mark}), FLOW)
+        decide(table(FIRST, current=1, **{FLOW.channel.mark: mark, FLOW.channel.place: "1/1"}), FLOW)
 
 
 def test_values() -> None:
-    at = {FLOW.channel.mark: "8"}
+    at = {FLOW.channel.mark: "8", FLOW.channel.place: "1/1"}
     staged = snapshot(2, 1, wap_id=FLOW.id)
     assert decide(table(FIRST, current=1, **at), FLOW) == Stage()
     assert decide(table(FIRST, staged, current=1, **at), FLOW) == FastForward(2)
     # An append went in between: a MERGE may have to do something else now, even if it only appended.
     assert decide(table(FIRST, staged, snapshot(3, 1), current=3, **at), FLOW) == Stage((2,))
-    assert decide(table(FIRST, staged, current=2, **{FLOW.channel.mark: "9"}), FLOW) == Published(2)
+    assert decide(
+        table(FIRST, staged, current=2, **{FLOW.channel.mark: "9", FLOW.channel.place: "2/2"}), FLOW
+    ) == Published(2)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +121,17 @@ def test_values() -> None:
         # Format 1 has no sequence numbers: what can't be told isn't claimed.
         (TableState((SnapshotState(3, 2),), 3, {CHANNEL.place: "2/0"}, 1), False),
         (table(FIRST, current=1), False),
-        (table(FIRST, current=1, **{CHANNEL.place: "?"}), False),
+        # Set before the table had a snapshot.
+        (table(FIRST, current=1, **{CHANNEL.mark: "2", CHANNEL.place: ""}), False),
+        (table(current=None, **{CHANNEL.mark: "2", CHANNEL.place: ""}), False),
+        # A mark whose place is gone, or is none: that can't be judged.
+        (table(FIRST, current=1, **{CHANNEL.mark: "2"}), True),
+        (table(current=None, **{CHANNEL.mark: "2"}), True),
+        (table(FIRST, current=1, **{CHANNEL.mark: "", CHANNEL.place: "?"}), True),
+        *(
+            (table(FIRST, current=1, **{CHANNEL.mark: "2", CHANNEL.place: place}), True)
+            for place in ("?", "1", "1/", "/1", "1/x", "-1/1", "²/1")
+        ),
     ],
 )
 def test_rewound(state: TableState, rewound: bool) -> None:

@@ -26,7 +26,7 @@ class Far:
 
     Attributes:
         watermark: the number of the commit of `main` that it stands for; -1 while it has none.
-        left_out: an operator has named it in `without`.
+        left_out: an operator has named it in `gone`.
         patience: for how long upkeep waits for it without an alarm.
     """
 

@@ -184,8 +184,11 @@ class Upkeeping:
 
     def settings(self) -> Upkeep:
         """Return the section of the services file, as it is now."""
-        without = ["us", *([FAR_REGION] if self.far.left_out else [])]  # nobody syncs us here
-        return _SETTINGS.model_copy(update={"patience": self.far.patience.total_seconds(), "without": without})
+        gone = [FAR_REGION] if self.far.left_out else []
+        # Nobody syncs us here.
+        return _SETTINGS.model_copy(
+            update={"patience": self.far.patience.total_seconds(), "without": ["us"], "gone": gone}
+        )
 
     def waits_for_far(self) -> int | None:
         """Return the watermark of the far region while upkeep has to wait for it; else None."""
@@ -213,7 +216,7 @@ class Upkeeping:
         """Tell whether somebody is connected to an old primary."""
         return _catalog_of(context).old
 
-    def certain_epoch(self, context: RegionContext, without: Collection[str]) -> str:
+    def certain_epoch(self, context: RegionContext, gone: Collection[str]) -> str:
         """Do as `sterna.ha.certain.certain_epoch` does, where regions have catalogs of their own.
 
         At every other promotion the new primary does not answer an old one until a run was refused for that.
@@ -221,10 +224,10 @@ class Upkeeping:
         Raises:
             UpkeepBlocked, Busy: as that does.
         """
-        if self.is_old(context) and self._silent and FAR_REGION not in without:
+        if self.is_old(context) and self._silent and FAR_REGION not in gone:
             own, far = CatalogSite("eu", epoch=Epoch(1, "eu")), CatalogSite(FAR_REGION, problem="no answer")
             try:
-                certain.refuse_uncertain((own, far), without)
+                certain.refuse_uncertain((own, far), gone)
             except UpkeepBlocked:
                 self._silent = False
                 raise

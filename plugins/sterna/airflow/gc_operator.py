@@ -44,8 +44,8 @@ class SternaGcOperator(SternaOperator):
         from sterna.gc.run import collect
         from sterna.render.gc import collected_text
 
-        left_out = read_services(self.services or text("services")).left_out
-        options = replace(read_gc_options(self.options), without=left_out)
+        gone = read_services(self.services or text("services")).gone
+        options = replace(read_gc_options(self.options), gone=gone)
         self._cleaning = True
         try:
             found = collect(self.open(), options, self.say)

@@ -62,7 +62,7 @@ def gc(
         delete=acts(yes, dry_run),
         evict=evict,
         patience=parse_duration("--wait", wait).total_seconds(),
-        without=read_services(services).left_out,
+        gone=read_services(services).gone,
     )
     output = Output(as_json)
     with open_context(registry, region) as context, output.progress("gc") as progress:

@@ -76,7 +76,7 @@ class Deletion:
             self._reach_more(read_head(self.context.primary, self._branch).hash, look=True)
             if not garbage.more():
                 break
-            refuse_other_epoch(self.context, self.options.without, self.epoch)
+            refuse_other_epoch(self.context, self.options.gone, self.epoch)
             before, started = result.tally.tried, time.monotonic()
             self._fenced(garbage, result)
             fruitless = fruitless + 1 if result.tally.tried == before else 0

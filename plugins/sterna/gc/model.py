@@ -18,7 +18,7 @@ class GcOptions:
         delete: delete; otherwise only say what would be.
         evict: files of tables that the registry refuses go at once, without regard to `keep` and `grace`.
         patience: seconds to wait for a sync that is between its plan and its publication.
-        without: names of regions that are not waited for while they are silent (`upkeep.without`).
+        gone: names of regions that are not waited for while they are silent (`upkeep.gone`).
 
     Raises:
         UsageError: a grace that no run or query could rely on.
@@ -29,7 +29,7 @@ class GcOptions:
     delete: bool = False
     evict: bool = False
     patience: float = 600.0
-    without: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         refuse_short(self.grace)

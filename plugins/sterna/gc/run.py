@@ -60,7 +60,7 @@ def collect(
     """
     now = now or datetime.now(UTC)
     pass_id = new_id(now, COLLECT_ID)
-    epoch = certain_epoch(context, options.without)
+    epoch = certain_epoch(context, options.gone)
     heads = kept_heads(context, now - options.keep, whole_history=options.evict)
     if options.delete:
         end_holds(context, now, progress, heads.elsewhere.seen)

@@ -66,9 +66,9 @@ class Services(StrictModel):
         return self
 
     @property
-    def left_out(self) -> tuple[str, ...]:
-        """The regions that `upkeep.without` names."""
-        return tuple(self.upkeep.without) if self.upkeep else ()
+    def gone(self) -> tuple[str, ...]:
+        """The regions that `upkeep.gone` names."""
+        return tuple(self.upkeep.gone) if self.upkeep else ()
 
     @property
     def inboxes(self) -> list[str]:

@@ -53,8 +53,10 @@ class Upkeep(StrictModel):
     Args:
         tables: rules; a table that none matches is left alone.
         patience: seconds that a silent region is waited for without an alarm.
-        without: regions that are left out of the horizon, by name: they are waited for no longer, and what only their
-            watermark and their held tables need goes. Their replica branch is a reference as any other.
+        without: regions that have no replica to wait for, by name: what only their watermark and their held tables need
+            goes. Their replica branch is a reference as any other. Their catalogs still have to be seen.
+        gone: regions that are gone for good, by name: the same holds, and a catalog of theirs that gives no sign is not
+            waited for.
         grace: seconds between the two passes of a sweep.
         credential_id: Airflow connection id of whoever may commit to `main` at the catalog; none: the region's own
             `catalog.credential_id`.
@@ -67,6 +69,7 @@ class Upkeep(StrictModel):
     tables: list[UpkeepRule] = Field(min_length=1)
     patience: Duration = 604_800
     without: list[str] = Field(default_factory=list)
+    gone: list[str] = Field(default_factory=list)
     grace: Duration = 86_400
     heads: Duration = 604_800
     reproduce: dict[str, Duration] = Field(default_factory=dict)
@@ -75,6 +78,11 @@ class Upkeep(StrictModel):
     # The sections `flows` and `features` of the same file: whatever lets snapshots go has to know who follows them.
     _flows: tuple[Flow, ...] = PrivateAttr(())
     _features: Features | None = PrivateAttr(None)
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """The regions whose replicas don't count, by name."""
+        return frozenset((*self.without, *self.gone))
 
     @property
     def flows(self) -> tuple[Flow, ...]:

@@ -39,7 +39,7 @@ def _silent(context: RegionContext, upkeep: Upkeep) -> list[SilentRegion]:
     keys = _keys(context)
     for region in context.registry.regions:
         entitled = keys is None or any(not context.registry.refusal(key, region.name) for key in keys)
-        if region.name in upkeep.without or not entitled:
+        if region.name in upkeep.left_out or not entitled:
             continue
         try:
             lag = watermark_lag(context, read_head(context.primary, region.replica_branch), now)

@@ -91,7 +91,7 @@ def expire(
             if remove is None or found.problem or not found.expired:
                 done[found.key] = found
                 continue
-            refuse_other_epoch(context, settings.without, work.facts.epoch)
+            refuse_other_epoch(context, settings.gone, work.facts.epoch)
             if remove(found.key, found.metadata, found.expired):
                 progress(f"{found.key}: {len(found.expired)} of {found.snapshots} snapshots expired")
                 done[found.key] = replace(found, done=True)
@@ -124,7 +124,7 @@ def refuse_blocked(found: Expiry) -> None:
 def _look(context: RegionContext, settings: Upkeep, now: datetime) -> _Work:
     facts, _ = gather(context, settings, now)
     patience = timedelta(seconds=settings.patience)
-    return _Work(context, facts, horizon(facts, patience=patience, without=settings.without))
+    return _Work(context, facts, horizon(facts, patience=patience, without=settings.left_out))
 
 
 def _wanted(facts: Facts, settings: Upkeep, asked: Collection[str]) -> Iterator[tuple[Shown, UpkeepRule]]:

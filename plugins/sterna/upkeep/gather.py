@@ -45,7 +45,7 @@ def gather(context: RegionContext, settings: Upkeep, now: datetime) -> tuple[Fac
         BranchChanged: a replica branch was changed by somebody else.
         CatalogError, StoreError: something doesn't answer.
     """
-    epoch = certain_epoch(context, settings.without)
+    epoch = certain_epoch(context, settings.gone)
     references = References(context)
     found = references.look()
     since = now - timedelta(seconds=settings.heads)
@@ -53,12 +53,12 @@ def gather(context: RegionContext, settings: Upkeep, now: datetime) -> tuple[Fac
     regions = tuple(_region(context, region, since) for region in context.registry.regions)
     head = context.primary.reference(SOURCE_BRANCH).hash
     main = tuple(_entries(context.primary, SOURCE_BRANCH, head))
-    counted = [region for region in regions if region.name not in settings.without]
+    counted = [region for region in regions if region.name not in settings.left_out]
     commits, base = _history(context.primary, head, counted)
     keys = {shown.key for shown in (*main, *base, *(shown for commit in commits for shown in commit.put))}
     flows, unread = _followed(context, settings, main)
     viewed, untold = _views(context, settings)
-    refuse_other_epoch(context, settings.without, epoch)
+    refuse_other_epoch(context, settings.gone, epoch)
     return Facts(
         now=now,
         head=head,
@@ -108,7 +108,7 @@ def _views(context: RegionContext, settings: Upkeep) -> tuple[tuple[Followed, ..
     A view that was never filled begins with all rows, and needs nothing.
     """
     features, found, untold = settings.features, list[Followed](), list[Untold]()
-    regions = [each for each in context.registry.regions if each.name not in settings.without]
+    regions = [each for each in context.registry.regions if each.name not in settings.left_out]
     for region in regions if features else ():
         for view in features.views if features and region.name in features.online else ():
             if context.registry.refusal(view.table, region.name):

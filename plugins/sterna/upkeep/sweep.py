@@ -71,7 +71,7 @@ def sweep(
     pass_id = new_id(began, SWEEP_ID)
     began = now or min(began, store_time(context, pass_id) or began)
     facts, references = gather(context, settings, began)
-    found = horizon(facts, patience=timedelta(seconds=settings.patience), without=settings.without)
+    found = horizon(facts, patience=timedelta(seconds=settings.patience), without=settings.left_out)
     _refuse_blocked(found.blocks)
     needed = Needed(context, progress)
     needed.of(found)
@@ -83,7 +83,7 @@ def sweep(
     report = _report(context, pass_id, facts, listed, unreachable, doomed, delete=delete)
     remaining, stopped = unreachable, None
     if delete:
-        tally = _Deletion(context, settings.without, facts.epoch, references, needed, progress).run(doomed)
+        tally = _Deletion(context, settings.gone, facts.epoch, references, needed, progress).run(doomed)
         stopped = tally.stopped
         report = replace(report, deleted=tally.done, failed=tally.failed, failures=tally.failures)
         remaining = tally.remaining(unreachable, needed.files)
@@ -109,7 +109,7 @@ class _Deletion:
     """A deletion that is under way: each part of it after a fresh look at who the primary is, and at all references."""
 
     context: RegionContext
-    without: Collection[str]
+    gone: Collection[str]
     epoch: str
     references: References
     needed: Needed
@@ -118,7 +118,7 @@ class _Deletion:
     def run(self, doomed: Files) -> Tally:
         tally, garbage = Tally(), Garbage(doomed.parts(), self.needed.files)
         while garbage.more():
-            refuse_other_epoch(self.context, self.without, self.epoch)
+            refuse_other_epoch(self.context, self.gone, self.epoch)
             self.needed.news(self.references.look())
             if not garbage.more():
                 break
@@ -143,7 +143,8 @@ def _refuse_blocked(blocks: tuple[Block, ...]) -> None:
         said = "; ".join(f"{block.region}: {block.reason}" for block in blocks)
         raise UpkeepBlocked(
             f"nothing is deleted while a region has to be waited for: {said}",
-            hint="bring it up to date, or name it in upkeep.without of the services file",
+            hint="bring it up to date, or name it in the services file: in upkeep.without if it has no replica, in "
+            "upkeep.gone if it is gone for good",
         )
 
 

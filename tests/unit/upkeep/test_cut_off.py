@@ -2,11 +2,13 @@
 
 The kind: an epoch that is read from the regions that answer may be an old one. Of the same kind are a region that
 answers and lets nobody in, two regions with the same number, a primary that has lost its own epoch, one that is in no
-registry, and a region that falls silent between the decision and the deletion.
+registry, a region that falls silent between the decision and the deletion, and one that has no replica: it is out of
+the horizon, and may still become the primary.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +46,13 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
     return postgres_answers(monkeypatch)
 
 
-def settings(*without: str) -> Upkeep:
-    rule = {"match": ["**"], "keep": "1s"}
-    return Upkeep.model_validate({"tables": [rule], "without": ["us", *without], "heads": "1s", "grace": "24h"})
+def settings(*gone: str, without: Sequence[str] = ()) -> Upkeep:
+    given = {"tables": [{"match": ["**"], "keep": "1s"}], "heads": "1s", "grace": "24h"}
+    return Upkeep.model_validate({**given, "without": ["us", *without], "gone": list(gone)})
 
 
-def swept(world: World, *without: str, hours: int = 26, delete: bool = True) -> Swept:
-    return sweep(world.context("us"), settings(*without), delete=delete, now=after(hours=hours))
+def swept(world: World, *gone: str, without: Sequence[str] = (), hours: int = 26, delete: bool = True) -> Swept:
+    return sweep(world.context("us"), settings(*gone, without=without), delete=delete, now=after(hours=hours))
 
 
 def expired(context: RegionContext, done: list[Any]) -> None:
@@ -97,7 +99,7 @@ def test_where_another_may_be_the_primary_nothing_goes(world: World, answers: An
             sweep(context, settings(), delete=delete, now=after(hours=26))
     with pytest.raises(UpkeepBlocked, match=why) as found:
         expired(context, done)
-    assert "upkeep.without" in found.value.hint
+    assert "upkeep.gone" in found.value.hint
     assert (files(world), done) == (before, [])
 
 
@@ -112,6 +114,16 @@ def test_an_old_primary_that_sees_only_itself_believes_nothing(world: World, ans
     assert files(world) == before
     answers["eu"] = OURS
     assert swept(world).deleted.files == 1, "it goes on once eu answers"
+
+
+def test_one_that_has_no_replica_has_to_be_seen(world: World, answers: Answers) -> None:
+    """It may become the primary, as any other: only one that is gone for good can't."""
+    world = with_copies(world)
+    swept(world, hours=2)
+    answers["eu"] = SILENT
+    with pytest.raises(UpkeepBlocked, match="eu was not seen"):
+        swept(world, without=["eu"])
+    assert swept(world, "eu").deleted.files == 1
 
 
 def test_one_that_an_operator_left_out_may_be_silent_and_not_at_work(world: World, answers: Answers) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, TypeVar
 
 from sterna.edges.brokers.arrived import Source
-from sterna.edges.stores.writing import create, write_file
+from sterna.edges.stores.writing import create, update
 from sterna.errors import BadDrop, MessagesGone, TopicRecreated, UsageError
 from sterna.ingest.counts import Counts
 from sterna.ingest.model import TOPIC_CHANNEL, Lane, channel_name
@@ -144,17 +142,22 @@ class TopicPlaces:
         return Place(place, max(place, empty.end) if empty is not None and empty.first == place else place)
 
     def pass_over(self, partition: int, first: int, end: int) -> None:
-        """Write down that a stretch has no row; over what was written before.
+        """Write down that a stretch has no row, unless one is written down that lies behind it, or ends later.
 
         No drop is kept from beginning at `first` by it: whoever reads the same sees the same there.
 
         Raises:
             StoreUnreachable, StoreDenied: it isn't written down.
+            BadDrop: what is written down is no such stretch.
         """
-        with tempfile.TemporaryDirectory(prefix="sterna-ingest-") as folder:
-            path = Path(folder) / "empty"
-            path.write_bytes(EMPTY_FILE.dumps(EmptyStretch(first, end)))
-            write_file(self.ingest.objects, empty_uri(self.ingest.own.inbox, self.lane(partition)), path)
+        uri = empty_uri(self.ingest.own.inbox, self.lane(partition))
+
+        def newer(there: bytes | None) -> bytes | None:
+            known = None if there is None else _parsed(EMPTY_FILE, uri, there)
+            seen = known is not None and (known.first, known.end) >= (first, end)
+            return None if seen else EMPTY_FILE.dumps(EmptyStretch(first, end))
+
+        update(self.ingest.objects, uri, newer)
 
     def refuse_other(self, source: Source, partition: int) -> None:
         """See that the topic is the one that the channel reads."""
@@ -180,10 +183,14 @@ class TopicPlaces:
     def _read(self, uri: str, file: Document[_T]) -> _T | None:
         if self.ingest.objects.size(uri) is None:
             return None
-        try:
-            return file.loads(self.ingest.objects.read(uri))
-        except MalformedRecord as error:
-            raise BadDrop(f"this is no topic's file: {error}", file=uri) from None
+        return _parsed(file, uri, self.ingest.objects.read(uri))
+
+
+def _parsed(file: Document[_T], uri: str, text: bytes) -> _T:
+    try:
+        return file.loads(text)
+    except MalformedRecord as error:
+        raise BadDrop(f"this is no topic's file: {error}", file=uri) from None
 
 
 def look_at_topic(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from sterna.edges.stores.objects import Objects
 from sterna.edges.stores.open_store import OpenStore, call_store, head, refuse_altered
+from sterna.errors import ObjectMissing, StoreUnreachable
 
 _PART = 8 << 20
+_TRIES = 20
 
 
 def create(objects: Objects, uri: str, data: bytes, *, looked: bool = False) -> bool:
@@ -39,6 +42,62 @@ def create(objects: Objects, uri: str, data: bytes, *, looked: bool = False) -> 
             return False
         except NotSupportedError:
             obstore.put(store.client, key, data, use_multipart=False)
+        return True
+
+    return call_store(store, uri, put)
+
+
+def update(objects: Objects, uri: str, change: Callable[[bytes | None], bytes | None]) -> bool:
+    """Write an object by what stands there, by compare-and-swap; return whether it was written.
+
+    A store without conditional requests has the comparison alone.
+
+    Args:
+        objects: the stores.
+        uri: the object, a small one.
+        change: returns its new content by the present one, which is None where it is absent; None: it stays.
+
+    Raises:
+        StoreUnreachable, StoreDenied, UnregisteredUri, UnsafeUri: as `Objects.read`; others were first each time.
+    """
+    store, key = _find(objects, uri)
+    for _ in range(_TRIES):
+        there, tag = _tagged(store, key, uri)
+        data = change(there)
+        if data is None:
+            return False
+        if create(objects, uri, data) if there is None else _swapped(store, key, uri, data, tag):
+            return True
+    raise StoreUnreachable("the object was changed by others each time", file=uri)
+
+
+def _tagged(store: OpenStore, key: str, uri: str) -> tuple[bytes | None, str | None]:
+    import obstore
+
+    def get() -> tuple[bytes, str | None]:
+        found = obstore.get(store.client, key)
+        return bytes(found.bytes()), found.meta.get("e_tag")
+
+    try:
+        return call_store(store, uri, get)
+    except ObjectMissing:
+        return None, None
+
+
+def _swapped(store: OpenStore, key: str, uri: str, data: bytes, tag: str | None) -> bool:
+    import obstore
+    from obstore.exceptions import AlreadyExistsError, NotSupportedError, PreconditionError
+
+    def put() -> bool:
+        try:
+            if tag is not None:
+                obstore.put(store.client, key, data, mode={"e_tag": tag}, use_multipart=False)
+                return True
+        except (PreconditionError, AlreadyExistsError, FileNotFoundError):
+            return False
+        except (NotSupportedError, NotImplementedError):
+            pass  # a disk
+        obstore.put(store.client, key, data, use_multipart=False)
         return True
 
     return call_store(store, uri, put)

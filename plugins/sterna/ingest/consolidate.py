@@ -127,10 +127,11 @@ class Consolidation:
         shop: where.
         batch: the batch, which the worker has.
         worker: who he is.
+        advanced: called after each step forward, from the thread that takes it.
     """
 
-    def __init__(self, shop: Shop, batch: Batch, worker: str) -> None:
-        self._shop, self.batch, self._worker = shop, batch, worker
+    def __init__(self, shop: Shop, batch: Batch, worker: str, advanced: Callable[[], object] = lambda: None) -> None:
+        self._shop, self.batch, self._worker, self._advanced = shop, batch, worker, advanced
         self._stack = ExitStack()
         self._table: SparkTable
         self._drops: list[Drop] = []
@@ -195,7 +196,7 @@ class Consolidation:
         # Another worker may have read it, and died before the tracker knew: its file of dead letters counts.
         if self._rows is not None:
             return self._rows.report.bad
-        return dead_rows(self._shop.objects, dead_uri(self._shop.inbox, self.batch))
+        return dead_rows(self._shop.objects, dead_uri(self._shop.inbox, self.batch), self._drops)
 
     def _put(self) -> Outcome:
         look = self._table.look()
@@ -207,12 +208,17 @@ class Consolidation:
         stage_ahead(look, step, self._stage)
         # One publisher a table and region: a hint, which spares those who would lose the work of losing.
         with self._shop.queue.publishing(self.batch.lane.table):
-            return put(self._table, step, self._stage, self._audit)
+            return put(self._table, step, self._stage, self._audit, before=self._keep)
+
+    def _keep(self) -> None:
+        """Keep the batch for longer; whoever was too slow finds here that another one has it, and goes no further."""
+        self._advanced()
+        self._shop.queue.renew(self.batch.id, self._worker, LEASE)
 
     def _refuse(self, error: BatchRejected) -> Consolidated:
         shop = self._shop
         # Whoever has it no more may say so of one that another has published: then it would come a second time.
-        shop.queue.renew(self.batch.id, self._worker, LEASE)
+        self._keep()
         write_rejected_file(shop.objects, shop.inbox, self.batch, str(error), datetime.now(UTC))
         return self._reject(str(error))
 
@@ -265,7 +271,7 @@ class Consolidation:
         folder = self._folder(look)
         files: list[Any] = []
         for some in rows.slices(columns):
-            self._shop.queue.renew(self.batch.id, self._worker, LEASE)
+            self._keep()
             files += catalog.write(look, some, folder) if some.num_rows else []
         self._files = len(files)
         return _Written(look, files)
@@ -277,7 +283,6 @@ class Consolidation:
         rules = self._rule().audit
         if rules:
             audit(self._shop.catalog.rows(self._table, look, snapshot), rules, self.batch.lane.table)
-        self._shop.queue.renew(self.batch.id, self._worker, LEASE)
 
     def _gather(self, columns: Any) -> Rows:
         if self._rows is None:
@@ -285,10 +290,18 @@ class Consolidation:
             rule, shop = self._rule(), self._shop
             evolve = rule.evolve if columns else "add"
             rows = gathered(
-                shop.objects, self.batch, self._drops, columns, evolve, limits.line, shop.reading, rule.columns
+                shop.objects,
+                self.batch,
+                self._drops,
+                columns,
+                evolve,
+                limits.line,
+                shop.reading,
+                rule.columns,
+                self._advanced,
             )
             self._rows = self._stack.enter_context(rows)
-            shop.queue.renew(self.batch.id, self._worker, LEASE)  # reading takes long: another may have it by now
+            self._keep()  # reading takes long: another may have it by now
             keep_dead(shop.objects, shop.inbox, self.batch, self._rows, rule.max_bad)
         return self._rows
 

@@ -24,7 +24,7 @@ class Counts:
         ready: batches that any worker may take now.
         delayed: batches that were given back, and are taken again later, or by `run --once`.
         claimed: batches that a worker has.
-        abandoned: batches whose worker gave no sign for a whole lease; any other may take them now.
+        abandoned: batches whose worker gave no sign for a whole lease: it died, or hangs. Any other may take them now.
         rejected: batches that were rejected, and neither replayed nor accepted.
         dead: batches that were published less rows in the dead letters, and not accepted.
         dead_rows: these rows.

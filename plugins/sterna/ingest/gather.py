@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from sterna.ingest.column_types import arrow_type
 from sterna.ingest.columns import MOST_COLUMNS, Column
 from sterna.ingest.model import Batch, Drop
 from sterna.ingest.places import DEAD_LETTERS, table_folder
-from sterna.ingest.reading import DEAD, GOOD, DropFile, ReadJob, ReadReport, dead_schema
+from sterna.ingest.reading import DEAD, GOOD, WHOLE_DROP, DropFile, ReadJob, ReadReport, dead_schema
 from sterna.ingest.reading_apart import ReadLimits, read_apart
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def gathered(
     longest: int,
     limits: ReadLimits | None = None,
     most: int = MOST_COLUMNS,
+    advanced: Callable[[], object] = lambda: None,
 ) -> Iterator[Rows]:
     """Fetch and read a batch's drops; what was made for that goes at the end.
 
@@ -83,6 +84,7 @@ def gathered(
         longest: bytes of one value.
         limits: what reading may cost.
         most: columns that the table may get.
+        advanced: called after each step forward.
 
     Raises:
         BatchRejected: the table has a column that ingestion can't write.
@@ -92,8 +94,11 @@ def gathered(
     refuse_unwritable(batch.lane.table, columns)
     with tempfile.TemporaryDirectory(prefix="sterna-batch-") as name:
         folder = Path(name)
-        files = tuple(_fetched(objects, drop, folder, batch.attempts) for drop in drops)
-        report = read_apart(ReadJob(tuple(columns), evolve, longest, files, most), folder, limits)
+        files = list[DropFile]()
+        for drop in drops:
+            files.append(_fetched(objects, drop, folder, batch.attempts))
+            advanced()
+        report = read_apart(ReadJob(tuple(columns), evolve, longest, tuple(files), most), folder, limits, advanced)
         yield Rows(report, folder / GOOD)
 
 
@@ -151,12 +156,20 @@ def dead_uri(inbox: str, batch: Batch | BatchFile) -> str:
     return f"{folder}/{DEAD_LETTERS}/{batch.lane.channel}/{batch.number:012}.parquet"
 
 
-def dead_rows(objects: Objects, uri: str) -> int:
-    """Return how many rows a file of dead letters has: 0 where there is none, and 1 where it can't be read as one.
+def dead_rows(objects: Objects, uri: str, drops: Sequence[Drop]) -> int:
+    """Return how many rows a file of dead letters speaks of: 0 where there is none, 1 where it can't be read as one.
+
+    It is what `ReadReport.bad` was of that reading: a drop that is refused whole stands there once, for all its rows.
+
+    Args:
+        objects: the stores.
+        uri: of the file.
+        drops: of the batch.
 
     Raises:
         StoreUnreachable, StoreDenied: it can't be told.
     """
+    rows = {drop.id: drop.rows for drop in drops}
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -166,9 +179,11 @@ def dead_rows(objects: Objects, uri: str) -> int:
         path = Path(name) / DEAD
         read_file(objects, uri, path)
         try:
-            return int(pq.read_metadata(path).num_rows)
+            dead = pq.read_table(path, columns=["drop", "offset"]).to_pylist()
         except pa.ArrowException:
             return 1
+    whole = [each["drop"] for each in dead if each["offset"] == WHOLE_DROP]
+    return len(dead) - len(whole) + sum(max(rows.get(drop, 0), 1) for drop in whole)
 
 
 def _fetched(objects: Objects, drop: Drop, folder: Path, attempts: int) -> DropFile:

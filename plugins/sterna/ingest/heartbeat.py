@@ -1,4 +1,4 @@
-"""Workers say that they live: by that their batches stay theirs, and one that died is known by name.
+"""Workers say that they get on: by that their batches stay theirs, and one that died or hangs is known by name.
 
 All times are the tracker's database's, so that clocks of workers don't matter.
 """
@@ -22,6 +22,9 @@ LEASE: Final = 45.0
 """Seconds for which a worker has a batch since its last sign: batches of one that died are free after that."""
 BEATS: Final = 4.5
 """Signs in one lease: some may be late, or find no tracker."""
+STALL: Final = 900.0
+"""Seconds without a step forward after which a worker gives no more signs, beside what its longest step may take: one
+that hangs lives, and would keep its batches for ever."""
 _DEAD_DAYS: Final = 1  # for which a worker that died is named
 _END_SECONDS: Final = 5.0
 _TABLE: Final = "sterna_ingest_worker"

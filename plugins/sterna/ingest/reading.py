@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 JOB, REPORT, GOOD, DEAD, AT = "job.json", "report.json", "good.arrow", "dead.parquet", "at"
 _ROWS = 20_000  # that are worked on at once
+WHOLE_DROP = -1
+"""The offset in the dead letters of a drop that is refused whole."""
 _RAW = 10_000  # characters of a bad row that are kept
 _BYTES = 256 << 20  # of rows that are worked on at once
 
@@ -168,7 +170,7 @@ class _Reader:
         except _refusals() as error:
             _raise_own(error)
             del self._bad[before:]
-            self._bad.append(_Bad(drop.id, -1, _said(error)))
+            self._bad.append(_Bad(drop.id, WHOLE_DROP, _said(error)))
             self._bad_rows += max(drop.rows, 1)
             return []
         self._bad_rows += len(self._bad) - before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,13 +30,16 @@ class ReadLimits:
     deaths: int = 5
 
 
-def read_apart(job: ReadJob, folder: Path, limits: ReadLimits | None = None) -> ReadReport:
+def read_apart(
+    job: ReadJob, folder: Path, limits: ReadLimits | None = None, advanced: Callable[[], object] = lambda: None
+) -> ReadReport:
     """Read drops as `read_drops` does; one that ends the process that reads is refused, and the others are read.
 
     Args:
         job: what to read.
         folder: where to write.
         limits: what it may cost.
+        advanced: called each time that the process has ended.
 
     Raises:
         EngineError: too many drops ended the process, or it failed for another reason than a drop.
@@ -45,6 +49,7 @@ def read_apart(job: ReadJob, folder: Path, limits: ReadLimits | None = None) -> 
         (folder / AT).unlink(missing_ok=True)
         (folder / JOB).write_text(json.dumps(asdict(job)))
         died = _run(folder, limits)
+        advanced()
         if died is None:
             return _report(json.loads((folder / REPORT).read_text()))
         at = (folder / AT).read_text() if (folder / AT).exists() else ""

@@ -191,7 +191,7 @@ def _write_bad(
     for batch in found.batches:
         uri = dead_uri(inbox, batch)
         if states[batch.id] == "published" and uri in found.dead:
-            connection.execute(WRITE_BAD, (batch.id, dead_rows(objects, uri)))
+            connection.execute(WRITE_BAD, (batch.id, dead_rows(objects, uri, batch.drops)))
 
 
 def _fill(connection: LimitedConnection, lane: Lane, number: int) -> None:

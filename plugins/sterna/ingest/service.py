@@ -10,6 +10,7 @@ from sterna.errors import SternaError
 from sterna.ingest.closing import close_due
 from sterna.ingest.consolidate import Consolidated
 from sterna.ingest.counts import Counts, count_states, total
+from sterna.ingest.heartbeat import STALL
 from sterna.ingest.lost import LostLook
 from sterna.ingest.region import RegionIngest
 from sterna.ingest.shop import open_shop
@@ -44,7 +45,8 @@ def work(
     while True:
         with context.anew() as fresh, open_shop(fresh, ingest) as shop:
             own = replace(ingest, context=fresh)
-            worker = Worker(shop, done, say, lambda: close_due(ingest.pool, ingest.rules), LostLook(own))
+            close, stall = (lambda: close_due(ingest.pool, ingest.rules)), STALL + shop.reading.seconds
+            worker = Worker(shop, done, say, close, LostLook(own), stall=stall)
             worked = worker.run(None if end is None else max(end - time.monotonic(), 0.0), once=once)
         settled += worked.done
         if not worked.moved:

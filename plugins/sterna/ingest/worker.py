@@ -20,7 +20,7 @@ from random import Random
 from sterna.errors import EngineError, LeaseLost, OutOfTurn, Remedy, Rewound, SternaError
 from sterna.ingest.consolidate import Consolidated, Consolidation, Shop
 from sterna.ingest.counts import Counts
-from sterna.ingest.heartbeat import BEATS, LEASE, Sign, beating
+from sterna.ingest.heartbeat import BEATS, LEASE, STALL, Sign, beating
 from sterna.ingest.lost import Looked
 from sterna.ingest.model import Batch
 
@@ -63,6 +63,7 @@ class Worker:
         sleep: waits.
         clock: seconds.
         lease: seconds for which he has a batch since his last sign of life.
+        stall: seconds since his last step forward after which he gives no more signs, for longer than any step takes.
     """
 
     def __init__(
@@ -76,9 +77,11 @@ class Worker:
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
         lease: float = LEASE,
+        stall: float = STALL,
     ) -> None:
         self._shop, self._done, self._say, self._close, self._lost = shop, done, say, close, lost
-        self._sleep, self._clock, self._lease = sleep, clock, lease
+        self._sleep, self._clock, self._lease, self._stall = sleep, clock, lease, stall
+        self._stepped, self._stalled = clock(), False
         self._host, self._pid = socket.gethostname(), os.getpid()
         self.name = f"{self._host}-{self._pid}-{uuid.uuid4().hex[:8]}"
         self._settled: list[Consolidated] = []
@@ -106,7 +109,7 @@ class Worker:
         if once:
             queue.release()
         try:
-            with beating(lambda: queue.beat(self._sign()), self._lease / BEATS):
+            with beating(self._beat, self._lease / BEATS):
                 self._turns(end, once=once)
         except BaseException:
             # Whatever ends this process: the next worker needn't wait for the lease.
@@ -120,6 +123,20 @@ class Worker:
             for work in self._mine.values():
                 work.close()
         return Worked(tuple(self._settled), dict(self._failed), tuple(self._stopped.values()), self._moved)
+
+    def _step(self) -> None:
+        """Note a step forward: in taking batches, or on one of them."""
+        self._stepped = self._clock()
+
+    def _beat(self) -> None:
+        """Give a sign of life, unless nothing gets on: then others take the batches, and this worker counts as dead."""
+        still = self._clock() - self._stepped
+        if still <= self._stall:
+            self._stalled = False
+            self._shop.queue.beat(self._sign())
+        elif not self._stalled:
+            self._stalled = True
+            log.error("no step forward for %.0f s: batches %s are free for others", still, ", ".join(self._mine) or "-")
 
     def _sign(self) -> Sign:
         return Sign(self.name, self._host, self._pid, self._lease, tuple(self._mine))
@@ -135,6 +152,7 @@ class Worker:
             self._finish()
 
     def _round(self, publisher: ThreadPoolExecutor, *, once: bool) -> bool:
+        self._step()
         try:
             self._close()
             self._look()
@@ -147,7 +165,7 @@ class Worker:
         if batch is None:
             return self._finish()
         self._again.discard(batch.id)
-        work = self._mine[batch.id] = Consolidation(self._shop, batch, self.name)
+        work = self._mine[batch.id] = Consolidation(self._shop, batch, self.name, self._step)
         prepared = self._half(work, work.prepare)
         self._finish()
         if prepared:

@@ -72,7 +72,7 @@ def _worker(each: WorkerStanding) -> str:
     if each.alive:
         return f"{who}, since {each.begun:%Y-%m-%dT%H:%M:%SZ}: has {len(each.batches)} batches"
     left = f"; it left {printable(', '.join(each.batches), 200)}" if each.batches else ""
-    return f"{who} died: no sign since {each.seen:%Y-%m-%dT%H:%M:%SZ}, {each.silent:.0f} s{left}"
+    return f"{who} died or hangs: no sign since {each.seen:%Y-%m-%dT%H:%M:%SZ}, {each.silent:.0f} s{left}"
 
 
 def counts_text(counts: Counts) -> str:
@@ -87,7 +87,7 @@ def _states(counts: Counts) -> str:
         "ready": counts.ready,
         "tried again later": counts.delayed,
         "claimed by a worker": counts.claimed,
-        "left by a worker that died": counts.abandoned,
+        "left by a worker without a sign": counts.abandoned,
     }
     said = ", ".join(f"{number} {state}" for state, number in batches.items() if number)
     return f" ({said})" if said else ""

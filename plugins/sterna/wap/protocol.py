@@ -92,6 +92,7 @@ def put(
     stage: Callable[[Look[Base]], None],
     audit: Callable[[Look[Base], int], None],
     *,
+    before: Callable[[], object] = lambda: None,
     looks: int = LOOKS,
     rng: Random | None = None,
     sleep: Callable[[float], object] = time.sleep,
@@ -103,6 +104,7 @@ def put(
         step: the step.
         stage: loads it and stages it under its id.
         audit: looks at what is staged, by the snapshot's id, before it is published.
+        before: called right before each commit; what it raises ends all.
         looks: how often to look.
         rng: spreads the waiting of those that meet.
         sleep: waits.
@@ -115,7 +117,7 @@ def put(
         Rewound, OutOfTurn, MarkMoved: as `decide`.
         TableGone: there is no such table.
     """
-    turn = _Turn(table, step, stage, audit)
+    turn = _Turn(table, step, stage, audit, before)
     spread = rng or Random()  # noqa: S311 - spreads waiting, keeps no secret
     for number in range(1, looks + 1):
         outcome = turn.once(number)
@@ -137,8 +139,9 @@ class _Turn(Generic[Base]):
         step: Step,
         stage: Callable[[Look[Base]], None],
         audit: Callable[[Look[Base], int], None],
+        before: Callable[[], object],
     ) -> None:
-        self._table, self._step, self._stage, self._audit = table, step, stage, audit
+        self._table, self._step, self._stage, self._audit, self._before = table, step, stage, audit, before
         self._audited: set[int] = set()
         self._must_show = False
         self.staged = self.losses = 0
@@ -172,6 +175,7 @@ class _Turn(Generic[Base]):
         if change.snapshot not in self._audited and not isinstance(change, MarkOnly):
             self._audit(look, change.snapshot)
             self._audited.add(change.snapshot)
+        self._before()
         try:
             return self._table.commit(look, change, self._step)
         except (TableMoved, CatalogStateUnknown) as error:

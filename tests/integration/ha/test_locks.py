@@ -190,3 +190,15 @@ def test_a_planned_promotion_gives_up_in_time_where_a_commit_never_ends(catalog:
         assert time.monotonic() - started < 40
         assert took and max(took) < 6.0
     assert look_at(catalog.region, catalog.secrets).writable, "nothing was changed"
+
+
+def test_a_primary_whose_tables_somebody_has_locked_is_slow_and_not_silent(catalog: Catalog) -> None:
+    """It lets everybody in and takes commits: a look that waits in vain is no sign that it is gone."""
+    region = catalog.region
+    assert region.catalog.database is not None
+    database = region.catalog.database.model_copy(update={"look_timeout": 1.0})
+    hasty = region.model_copy(update={"catalog": region.catalog.model_copy(update={"database": database})})
+    with catalog.somebody("LOCK TABLE refs2 IN ACCESS EXCLUSIVE MODE"):
+        found = look_at(hasty, catalog.secrets)
+    assert found.slow and not found.silent and "let sterna in and does not answer" in found.problem
+    assert look_at(region, catalog.secrets).writable

@@ -1,9 +1,9 @@
 """A worker in a process of its own, which is killed: it is named, and its batches are free.
 
 What else falls under it: one that is slow and lives keeps its batches, also past the end of a lease that it couldn't
-renew in time; one that another has overtaken gets nothing back by a late sign; one that ends in order leaves nothing; a
-batch that the tracker gave to a worker that never heard of it is free after its lease. Clocks of hosts play no part:
-all times are the database's.
+renew in time; one that lives and hangs loses them; one that another has overtaken gets nothing back by a late sign;
+one that ends in order leaves nothing; a batch that the tracker gave to a worker that never heard of it is free after
+its lease. Clocks of hosts play no part: all times are the database's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from sterna.ingest.work_queue import PostgresQueue
 from tests.support.ingest import pool_of
 
 class Consolidation:
-    def __init__(self, shop, batch, name):
+    def __init__(self, shop, batch, name, advanced):
         self.batch = batch
     def prepare(self):
         threading.Event().wait()
@@ -45,18 +45,19 @@ class Consolidation:
 
 working.Consolidation = Consolidation
 shop = type("Shop", (), {"queue": PostgresQueue(pool_of(Database(**json.loads(sys.argv[1]))))})()
-working.Worker(shop, print, print, lease=4.5).run()
+working.Worker(shop, print, print, lease=4.5, stall=float(sys.argv[2])).run()
 """
 
 
 @pytest.fixture
-def busy(eu: Door) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker that has a batch, and never gets on with it."""
+def busy(eu: Door, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker that has a batch, and never gets on with it; it gives signs for so long."""
+    stall = getattr(request, "param", 1_000_000)
     eu.drop()
     eu.close(asked=True)
     fields = {name: getattr(eu.database, name) for name in ("host", "port", "name", "user", "password")}
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), *sys.path])}
-    process = subprocess.Popen([sys.executable, "-c", _WORKER, json.dumps(fields)], cwd=_ROOT, env=environ)
+    process = subprocess.Popen([sys.executable, "-c", _WORKER, json.dumps(fields), str(stall)], cwd=_ROOT, env=environ)
     try:
         until(lambda: total(count_states(eu.pool).values()).claimed == 1)
         yield process
@@ -109,6 +110,17 @@ def test_a_worker_that_is_killed_is_named_and_its_batch_is_free(eu: Door, busy: 
     assert only(eu).pid == busy.pid
     pass_by(eu, 2 * 86_400)
     assert workers(eu.pool) == []
+
+
+@pytest.mark.parametrize("busy", [2], indirect=True)
+def test_a_worker_that_hangs_is_named_and_its_batch_is_free(eu: Door, busy: subprocess.Popen[bytes]) -> None:
+    until(lambda: total(count_states(eu.pool).values()).abandoned == 1)
+    assert busy.poll() is None, "it lives, and would go on to say so"
+    pass_by(eu, 46)
+    found = only(eu)
+    assert (found.pid, found.alive, len(found.batches)) == (busy.pid, False, 1)
+    taken = eu.queue.take("another", 60.0)
+    assert taken is not None and taken.number == 1
 
 
 def test_a_worker_that_died_keeps_its_name_for_as_long_as_it_has_a_batch(eu: Door) -> None:

@@ -24,7 +24,7 @@ from sterna.errors import CatalogStateUnknown, LeaseLost, OutOfTurn, UsageError
 from sterna.ingest import consolidate as consolidating
 from sterna.ingest.came_back import CameBack, came_back
 from sterna.ingest.columns import Column, Evolution
-from sterna.ingest.consolidate import Consolidated, Shop, consolidate
+from sterna.ingest.consolidate import Consolidated, Consolidation, Shop, consolidate
 from sterna.ingest.counts import Counts, count_states, total
 from sterna.ingest.gather import dead_uri
 from sterna.ingest.lost import Looked, LostLook
@@ -491,6 +491,29 @@ def test_a_zombie_finds_its_batch_published(room: Room, monkeypatch: pytest.Monk
     with pytest.raises(LeaseLost):
         monkeypatch.undo()
         room.door.queue.renew(batch.id, "zombie", 1)
+
+
+def test_one_that_hung_until_another_had_its_batch_commits_nothing(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(room)
+    room.send({"id": 1})
+    room.close()
+    batch = room.door.queue.take("hung", 60.0)
+    assert batch is not None
+    taken: list[Batch | None] = []
+
+    def audit(*_: object) -> None:  # it is staged; then nothing gets on until its lease is over
+        with room.door.pool.connection() as connection:
+            connection.execute("UPDATE sterna_ingest_batch SET leased_until = clock_timestamp() - interval '1 s'")
+        taken.append(room.door.queue.take("another", 900.0))
+
+    monkeypatch.setattr(Consolidation, "_audit", audit)
+    with pytest.raises(LeaseLost):
+        consolidate(room.shop, batch, "hung")
+    monkeypatch.undo()
+    assert room.rows("id") == []
+    assert taken[0] is not None
+    assert consolidate(room.shop, taken[0], "another").state is State.PUBLISHED
+    assert room.rows("id") == [(1,)]
 
 
 def test_what_a_table_has_lost_comes_again_on_a_word(room: Room) -> None:

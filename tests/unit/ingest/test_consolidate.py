@@ -123,8 +123,30 @@ def test_dead_letters_are_those_of_the_last_reading(stores: Stores, content: byt
             keep_dead(stores.objects, inbox, BATCH, rows, None)
         kept = pq.read_table(pa.BufferReader(stores.objects.read(dead_uri(inbox, BATCH))))
         assert kept.schema.equals(dead_schema())
-        told.append((rows.report.bad, kept.num_rows, dead_rows(stores.objects, dead_uri(inbox, BATCH))))
+        told.append((rows.report.bad, kept.num_rows, dead_rows(stores.objects, dead_uri(inbox, BATCH), [drop])))
     assert told == [(1, 1, 1), (0, 0, 0), (1, 1, 1)]
+
+
+def test_bad_rows_are_counted_alike_whoever_publishes(stores: Stores) -> None:
+    """One who has read them, and one who finds what a worker that died had written: also of a drop that is no file."""
+    inbox, drops = f"{stores.eu}/inbox", []
+    for name, format, content in (
+        ("aa", Format.JSON_LINES, b'{"id": 1}\n{"id": "x"}\n{"id": "y"}\n'),
+        ("bb", Format.PARQUET, b"no Parquet"),
+        ("cc", Format.PARQUET, b"neither"),
+    ):
+        uri, rows = f"{inbox}/acme/acme.t/{name}", {"aa": 3, "bb": 40, "cc": 0}[name]
+        stores.put(uri, content)
+        digest = hashlib.sha256(content).hexdigest()
+        drops.append(Drop(name, LANE, name, "", format, len(content), rows, digest, uri, NOW))
+    with gathered(stores.objects, BATCH, drops, (Column("id", "long"),), evolve="none", longest=1_000) as rows:
+        keep_dead(stores.objects, inbox, BATCH, rows, None)
+    uri = dead_uri(inbox, BATCH)
+    assert rows.report.bad == 2 + 40 + 1
+    assert dead_rows(stores.objects, uri, drops) == rows.report.bad
+    assert dead_rows(stores.objects, uri, drops[:1]) == 4, "of a drop that nobody knows it is one at least"
+    stores.put(f"{inbox}/broken", b"no Parquet")
+    assert dead_rows(stores.objects, f"{inbox}/broken", drops) == 1, "what can't be read is no reason to be silent"
 
 
 def test_a_batch_without_bad_rows_leaves_no_file_of_dead_letters(stores: Stores) -> None:

@@ -13,7 +13,7 @@ import pytest
 from sterna.errors import DatabaseUnreachable, LeaseLost, OutOfTurn, Rewound, SternaError, StoreUnreachable
 from sterna.ingest import worker as working
 from sterna.ingest.consolidate import Consolidated
-from sterna.ingest.heartbeat import BEATS, LEASE, Sign, beating
+from sterna.ingest.heartbeat import BEATS, LEASE, STALL, Sign, beating
 from sterna.ingest.lost import Looked
 from sterna.ingest.model import Batch, Lane, State
 from sterna.ingest.worker import Worker
@@ -77,8 +77,8 @@ class Played:
         class Consolidation:
             """Ends while it is prepared or published, as it is told to."""
 
-            def __init__(self, shop: Any, each: Batch, name: str) -> None:
-                self.batch = each
+            def __init__(self, shop: Any, each: Batch, name: str, advanced: Callable[[], object]) -> None:
+                self.batch, self.advanced = each, advanced
 
             def prepare(self) -> Consolidated | None:
                 played.steps.append(f"prepare {self.batch.id}")
@@ -162,6 +162,30 @@ def test_signs_of_life_name_the_batches_that_a_worker_has_and_end_with_it(play: 
     assert {sign.name for sign in queue.signs} == {played.worker.name} == set(queue.left)
     assert (queue.signs[0].pid, queue.signs[0].batches, queue.signs[0].lease) == (os.getpid(), (), 0.01)
     assert not [thread for thread in threading.enumerate() if thread.name == "sterna-ingest-heartbeat"]
+
+
+def test_one_that_gets_no_further_gives_no_sign_until_it_does(play: Play) -> None:
+    """Its process lives and its thread for signs, too: of a batch that hangs that says nothing."""
+    queue = Queue(batch(1))
+    played = play(queue)
+    beat, told = played.worker._beat, list[tuple[str, ...] | None]()
+
+    def signs() -> None:
+        before = len(queue.signs)
+        beat()
+        told.append(queue.signs[-1].batches if len(queue.signs) > before else None)
+
+    def prepare(work: Any) -> None:
+        for seconds in (STALL, 1.0, 10_000.0):
+            queue.now += seconds
+            signs()
+        work.advanced()
+        signs()
+
+    played.early = [prepare]
+    played.worker.run(once=True)
+    assert told == [("b1",), None, None, ("b1",)]
+    assert played.done == ["b1"]
 
 
 def test_a_tracker_that_does_not_answer_ends_no_signs() -> None:

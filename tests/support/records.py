@@ -165,7 +165,7 @@ VALUES: dict[str, Any] = {
         {"server": 1, "file": "bin.000001", "begun": 5},
         "s3://eu/layouts-1.json",
         {"public.a": {"identity": "d"}},
-        {"public.b": Stop("UnfitSource", "a value of column v has no place in date")},
+        {"public.b": Stop("UnfitSource", "a value of column v has no place in date", 6)},
     ),
 }
 """By the name of its file in `tests/data/written-2026-11/records`."""

@@ -137,8 +137,7 @@ class Capture:
         self._gatherer = Gatherer(
             self._folder, placeholder, self._epoch.tables, filled, known, gone, layouts, last.stopped if last else {}
         )
-        for name, error in stops.items():
-            self._gatherer.stop(name, error)
+        self._stop(self._gatherer, stops)
         self._since = self._last_write = self.clock()
         return self._engine, self._gatherer
 
@@ -220,7 +219,13 @@ class Capture:
             except (NeedsResync, UnfitSource) as error:
                 if error.table not in gatherer.followed:
                     raise
-                gatherer.stop(error.table, error)
+                self._stop(gatherer, {error.table: error})
+
+    def _stop(self, gatherer: Gatherer, stops: Mapping[str, SternaError]) -> None:
+        """Stop tables at the end of the last drop; one whose first rows aren't complete has nothing whole."""
+        last = self._last.number if self._last is not None and not self._is_first() else 0
+        for name, error in stops.items():
+            gatherer.stop(name, error, last)
 
     def _is_first(self) -> bool:
         """Say whether the rows that the epoch begins with are still coming."""
@@ -259,8 +264,7 @@ class Capture:
         )
         if gatherer.has_other_layouts:
             self._looked(gatherer.stopped, stops, lambda tables: self.database.refuse_unfit(list(tables)))
-        for name, error in stops.items():
-            gatherer.stop(name, error)
+        self._stop(gatherer, stops)
         files = gatherer.cut()
         tables = self.journal.write(drop.epoch, drop.number, files)
         for _, path, _, _ in files:

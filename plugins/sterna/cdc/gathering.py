@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sterna.cdc.journal import File, Stop
 from sterna.cdc.layouts import changed, refuse_untold
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+T = TypeVar("T")
 SEQUENCE, OPERATION, ABSENT, COMMITTED = "_sterna_seq", "_sterna_op", "_sterna_absent", "_sterna_ts"
 """Columns of a drop's files beside the source's: the order, `u` for what the row is now, `d` for gone, `t` for all
 gone; columns whose values aren't told; and when the source committed it."""
@@ -105,6 +106,7 @@ class Gatherer:
         self._parts: list[tuple[str, _Table]] = []
         self._open: dict[str, _Table] = {}
         self._made = 0
+        self._cut = dict(self.known), dict(self.gone)
         self.is_open = False
         self.rows = self.bytes = 0
         self.committed = 0
@@ -129,15 +131,18 @@ class Gatherer:
         elif "trouble" in said:
             self._trouble(said["trouble"], said["said"])
 
-    def stop(self, table: str, error: SternaError) -> None:
+    def stop(self, table: str, error: SternaError, last: int = 0) -> None:
         """Take nothing of a table any more, nor what no drop has yet: it stays at the end of the last one.
 
         Args:
             table: its `schema.table`.
             error: why.
+            last: the last drop with all of its rows; 0: there is none.
         """
-        self.stopped[table] = Stop.of(error)
+        self.stopped[table] = Stop.of(error, last)
         self.has_other_stops = True
+        _restore(self.known, self._cut[0], table)
+        _restore(self.gone, self._cut[1], table)
         for name, part in self._parts:
             if name == table:
                 self.rows -= part.written + len(part.rows)
@@ -160,6 +165,7 @@ class Gatherer:
         self._parts, self._open, self.doubtful = [], {}, {}
         self.rows = self.bytes = 0
         self.has_other_stops = False
+        self._cut = dict(self.known), dict(self.gone)
         return made
 
     def _define(self, number: int, fields: Mapping[str, Any]) -> None:
@@ -314,6 +320,13 @@ class Gatherer:
             raise NeedsResync(f"its columns have changed: {error.message}", table=name, hint=hint) from None
         if has - had:
             self._filled(name, sorted(has - had))
+
+
+def _restore(values: dict[str, T], before: Mapping[str, T], table: str) -> None:
+    """Give a table's value back as the last drop has it."""
+    values.pop(table, None)
+    if table in before:
+        values[table] = before[table]
 
 
 def _refuse_moved(table: str, had: Sequence[str], has: Sequence[str]) -> None:

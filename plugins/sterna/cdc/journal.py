@@ -73,19 +73,22 @@ class Stop:
     Args:
         error: the name of the error's class.
         message: what it says.
+        last: the last drop with all of the table's rows up to there; 0: its first rows were never complete.
     """
 
     error: str
     message: str
+    last: int = 0
 
     @classmethod
-    def of(cls, error: SternaError) -> Stop:
+    def of(cls, error: SternaError, last: int) -> Stop:
         """Return what is kept of an error.
 
         Args:
             error: of the table.
+            last: the last drop with all of the table's rows; 0: there is none.
         """
-        return cls(type(error).__name__, error.message)
+        return cls(type(error).__name__, error.message, last)
 
     def as_error(self, table: str, source: str) -> NeedsResync | UnfitSource:
         """Return the error again.
@@ -153,7 +156,11 @@ PART: Final = Record(
     (Field("uri", TEXT), Field("rows", INTEGER), Field("bytes", INTEGER), Field("columns", many(COLUMN.kind))),
     Unknown.IGNORE,
 )
-STOP: Final = Record(Stop, (Field("error", TEXT), Field("message", TEXT)), Unknown.IGNORE)
+STOP: Final = Record(
+    Stop,
+    (Field("error", TEXT), Field("message", TEXT), Field("last", INTEGER, 0)),  # the last is newer than version 2
+    Unknown.IGNORE,
+)
 DROP: Final = Record(
     Drop,
     (

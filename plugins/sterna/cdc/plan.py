@@ -56,7 +56,14 @@ def position(mark: str, source: str) -> tuple[int, int]:
 
 
 def next_work(
-    channel: Channel, table: str, mark: str, epoch: int, drops: Sequence[Drop], *, fresh: bool = False
+    channel: Channel,
+    table: str,
+    mark: str,
+    epoch: int,
+    drops: Sequence[Drop],
+    *,
+    fresh: bool = False,
+    is_over: bool = False,
 ) -> Work | None:
     """Return a table's next step; None: there is none.
 
@@ -68,6 +75,7 @@ def next_work(
         drops: of that epoch, all that are not in every table, in their order, and the one before them; all from the
             first on, as long as one table lacks some of the rows that the epoch begins with.
         fresh: the target has no rows: nothing can have to go.
+        is_over: no drop of the table comes behind these: its mark follows to the last.
 
     Raises:
         NeedsResync: drops that the table lacks are gone from the journal.
@@ -106,7 +114,7 @@ def next_work(
                 hint=f"sterna cdc resync {channel.name}",
             )
         return _work(channel, table, mark, epoch, end, taken, keys)
-    if not taken and (fresh or len(later) < _FAR):
+    if not taken and (fresh or len(later) < (1 if is_over else _FAR)):
         return None
     return _work(channel, table, mark, epoch, last or later[-1].number, taken, None)
 

@@ -15,7 +15,7 @@ from sterna.catalog.model import ICEBERG_TABLE, parse_key
 from sterna.cdc.apply import CATALOG, Target, apply
 from sterna.cdc.capture import Capture
 from sterna.cdc.database import Database, Log
-from sterna.cdc.journal import Drop, Epoch, Journal
+from sterna.cdc.journal import Drop, Epoch, Journal, Stop
 from sterna.cdc.kinds import open_database
 from sterna.cdc.plan import channel, next_work, position
 from sterna.edges.spark.start import failures, is_connect, require_pyspark, start_classic
@@ -219,9 +219,10 @@ class Runner:
             stopped = drops[-1].stopped if drops else {}
             for table, key in epoch.tables.items() if epoch else ():
                 try:
-                    if stop := stopped.get(table):
+                    stop = stopped.get(table)
+                    did |= self._step(catalog, followed, followed.target(table, key), epoch, drops, stop)
+                    if stop is not None:
                         raise stop.as_error(table, name)
-                    did |= self._step(catalog, followed, followed.target(table, key), epoch, drops)
                     self._failed.pop(f"{name}: {table}", None)
                 except SternaError as error:  # it ends no other table
                     self._fail(f"{name}: {table}", error)
@@ -250,9 +251,19 @@ class Runner:
         return epoch, known
 
     def _step(
-        self, catalog: NearCatalog, followed: Followed, target: Target, epoch: Epoch | None, drops: Sequence[Drop]
+        self,
+        catalog: NearCatalog,
+        followed: Followed,
+        target: Target,
+        epoch: Epoch | None,
+        drops: Sequence[Drop],
+        stop: Stop | None,
     ) -> bool:
         assert epoch is not None
+        if stop is not None:
+            drops = [drop for drop in drops if drop.number <= stop.last]
+            if not drops:
+                return False
         if refused := followed.ingest.refusal(target.key):
             raise UnfitSource(refused, table=target.key)
         state = followed.state(target)
@@ -265,7 +276,7 @@ class Runner:
                 hint="name another namespace, or drop the table",
             )
         way = channel(followed.source.region, followed.source.name)
-        work = next_work(way, target.name, mark, epoch.number, drops, fresh=not has_rows)
+        work = next_work(way, target.name, mark, epoch.number, drops, fresh=not has_rows, is_over=stop is not None)
         if work is None:
             return False
         outcome = apply(catalog, followed.ingest.objects, target, work)
@@ -325,20 +336,37 @@ def refuse_unread(source: CdcSource, read: datetime | None) -> None:
 
 
 def least(followed: Followed, epoch: Epoch) -> int:
-    """Return the number of the last drop of an epoch that is in every table that goes on.
+    """Return the number of the last drop of an epoch that is in every table which needs more.
 
     One without a row yet lacks none.
     """
     newest = followed.journal.last(epoch.number)
-    stopped = newest.stopped if newest is not None else {}
-    tables = {name: key for name, key in epoch.tables.items() if name not in stopped}
-    if newest is not None and not tables:
-        return newest.number
-    found = dict(zip(tables, _positions(followed, tables), strict=True))
+    found = dict(zip(epoch.tables, _positions(followed, epoch.tables), strict=True))
+    if newest is not None:
+        found = {name: place for name, place in found.items() if not _is_over(newest, name, place)}
+        if not found:
+            return newest.number
     nothing = [name for name, place in found.items() if place == (0, 0)]
     begun = min((number if of == epoch.number else 0 for of, number in found.values() if of), default=0)
     last = followed.journal.drop(epoch.number, begun) if begun and nothing else None
     return 0 if nothing and (last is None or any(name in last.known for name in nothing)) else begun
+
+
+def _is_over(newest: Drop, table: str, place: tuple[int, int]) -> bool:
+    """Say whether a table is stopped and has all that is whole from before its stop.
+
+    Args:
+        newest: the epoch's last drop.
+        table: its `schema.table`.
+        place: what its mark says.
+    """
+    stop = newest.stopped.get(table)
+    if stop is None:
+        return False
+    epoch, number = place
+    if not epoch and table not in newest.known:
+        return True  # it never had a row
+    return (number if epoch == newest.epoch else 0) >= stop.last
 
 
 def newest_mark(followed: Followed, tables: Mapping[str, Sequence[str]]) -> int:

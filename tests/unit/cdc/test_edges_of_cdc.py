@@ -67,13 +67,23 @@ def test_of_a_table_that_is_stopped_nothing_is_taken(tmp_path: Path) -> None:
     gatherer = _gatherer(tmp_path)
     _tell(gatherer, 0, "id", "a")
     assert gatherer.rows == 1
-    gatherer.stop(_TABLE, UnfitSource("a value has no place", table=_TABLE))
+    gatherer.stop(_TABLE, UnfitSource("a value has no place", table=_TABLE), 3)
     assert (gatherer.rows, gatherer.has_other_stops, gatherer.followed) == (0, True, {})
     _tell(gatherer, 1, "id", "z")  # would be refused
     assert gatherer.cut() == []
     assert not gatherer.has_other_stops
-    assert gatherer.stopped == {_TABLE: Stop("UnfitSource", "a value has no place")}
+    assert gatherer.stopped == {_TABLE: Stop("UnfitSource", "a value has no place", 3)}
+    assert gatherer.known == {}  # no drop has a row of it
     gatherer.take({"trouble": _TABLE, "said": "a change can't be read"})
+
+
+def test_a_table_that_is_stopped_is_known_as_the_last_drop_has_it(tmp_path: Path) -> None:
+    gatherer = _gatherer(tmp_path)
+    _tell(gatherer, 0, "id", "a")
+    gatherer.cut()
+    _tell(gatherer, 1, "id")
+    gatherer.stop(_TABLE, UnfitSource("a value has no place", table=_TABLE), 1)
+    assert ([each.name for each in gatherer.known[_TABLE]], gatherer.gone) == (["id", "a"], {})
 
 
 def test_what_the_engine_can_not_read_is_told_of_its_table(tmp_path: Path) -> None:
@@ -173,17 +183,18 @@ def test_an_array_of_a_changed_row_that_is_not_told_whole_is_refused(tmp_path: P
         gatherer.take({"topic": "x", "schema": 0, "value": {**whole, "before": None}, "size": 1})
 
 
-def test_a_drop_of_a_version_that_noted_no_identities_is_read(tmp_path: Path) -> None:
+def test_a_drop_of_a_version_that_noted_less_is_read(tmp_path: Path) -> None:
     objects, inbox = make_world(tmp_path).context().objects, f"file://{tmp_path}/eu/lake/inbox"
     journal = Journal(objects, inbox, "shop")
     journal.begin(Epoch(1, {_TABLE: ("id",)}))
-    journal.add(Drop(1, 1, {}, {"lsn": 1}, identities={_TABLE: {"identity": "d"}}))
+    journal.add(Drop(1, 1, {}, {"lsn": 1}, identities={_TABLE: {"identity": "d"}}, stopped={_TABLE: Stop("A", "b", 7)}))
     ((uri, _, _),) = objects.list(f"{inbox}/_cdc/drops/shop/000001")
     told = json.loads(objects.read(uri))
     path = Path(uri.removeprefix("file://"))
     del told["identities"]
+    del told["stopped"][_TABLE]["last"]
     path.write_text(json.dumps(told))
-    assert journal.last(1) == Drop(1, 1, {}, {"lsn": 1})
+    assert journal.last(1) == Drop(1, 1, {}, {"lsn": 1}, stopped={_TABLE: Stop("A", "b")})
 
 
 @dataclass
@@ -210,27 +221,59 @@ class Unasked(Postgres):
         return {_TABLE: {"identity": "d"}}
 
 
-def test_a_drop_goes_on_behind_its_last_transaction(tmp_path: Path) -> None:
-    """The end of a transaction and its place are two lines: between them the place is an older one's."""
-    world = make_world(tmp_path)
+def reader_of(folder: Path, engine: Pipe, last: Drop | None, *tables: str) -> Capture:
+    """A reader of some tables whose engine is a script; each look at the clock is a second later."""
+    world = make_world(folder)
     source = CdcSource(
         name="shop", region="eu", hosts=["d:1"], database="d", credential_id="c", tables=["a.*"], into="a", every="1s"
     )
-    journal = Journal(world.context().objects, f"file://{tmp_path}/eu/lake/inbox", "shop")
-    assert journal.begin(Epoch(1, {_TABLE: ("id",)}))
-    begin, end = ({"topic": "shop.transaction", "schema": None, "value": {"status": each}} for each in ("BEGIN", "END"))
-    change = {"op": "c", "before": None, "after": {"id": 1}, "source": {"schema": "public", "table": "t", "ts_us": 1}}
-    row = {"topic": "shop.public.t", "schema": 0, "value": change, "size": 1}
-    places = [{"n": number, "partition": {}, "offset": {"lsn": number}} for number in (1, 2, 3)]
-    opened: list[dict[str, Any]] = [places[0], {"define": 0, "fields": _fields("id")}, begin, places[1], row, end]
-    engine = Pipe([opened, [], [places[2]]])
+    journal = Journal(world.context().objects, f"file://{folder}/eu/lake/inbox", "shop")
+    keys = dict.fromkeys(tables, ("id",))
+    assert journal.begin(Epoch(1, keys))
     seconds = itertools.count()
     reader = Capture(source, Unasked(source, environment_secrets({})), journal, clock=lambda: float(next(seconds)))
-    reader._engine, reader._gatherer = cast(Any, engine), _gatherer(tmp_path)
-    reader._epoch, reader._last = journal.epoch(1) or Epoch(0), Drop(1, 0, {}, {"lsn": 0})
+    gatherer = Gatherer(folder, "absent", keys, lambda table, added: None, {}, {})
+    reader._engine, reader._gatherer = cast(Any, engine), gatherer
+    reader._epoch, reader._last = Epoch(1, keys), last
+    return reader
+
+
+def line(table: str, id: Any = 1, operation: str = "c") -> dict[str, Any]:
+    source = {"schema": "public", "table": table, "ts_us": 1}
+    change = {"op": operation, "before": None, "after": {"id": id}, "source": source}
+    return {"topic": f"shop.public.{table}", "schema": 0, "value": change, "size": 1}
+
+
+def place(number: int, **more: Any) -> dict[str, Any]:
+    return {"n": number, "partition": {}, "offset": {"lsn": number, **more}}
+
+
+def test_a_drop_goes_on_behind_its_last_transaction(tmp_path: Path) -> None:
+    """The end of a transaction and its place are two lines: between them the place is an older one's."""
+    begin, end = ({"topic": "shop.transaction", "schema": None, "value": {"status": each}} for each in ("BEGIN", "END"))
+    opened = [place(1), {"define": 0, "fields": _fields("id")}, begin, place(2), line("t"), end]
+    engine = Pipe([opened, [], [place(3)]])
+    reader = reader_of(tmp_path, engine, Drop(1, 0, {}, {"lsn": 0}), _TABLE)
     while engine.looks:
         reader.step(9.0)
-    (drop,) = [each for each in journal.drops(1) if each.tables]
+    (drop,) = [each for each in reader.journal.drops(1) if each.tables]
     assert drop.offset == {"lsn": 3}
     assert drop.identities == {_TABLE: {"identity": "d"}}
     assert engine.durable_up_to == 3
+
+
+@pytest.mark.parametrize(("first", "last"), [(False, 1), (True, 0)])
+def test_a_stop_says_up_to_which_drop_its_table_is_whole(tmp_path: Path, first: bool, last: int) -> None:
+    """One amid the first rows leaves none that is; nor does one in the drop that completes them."""
+    looks = [[{"define": 0, "fields": _fields("id")}, line("t"), line("u"), place(1)], [line("u"), line("t", None)]]
+    looks += [[line("u", 2), place(2)], [line("t", 2), line("u", 3), place(3)]]
+    if first:
+        looks = [[*looks[0][:-1], *looks[1], place(1)], *looks[2:]]
+    reader = reader_of(tmp_path, Pipe(looks), None, _TABLE, "public.u")
+    while cast(Any, reader._engine).looks:
+        reader.step(9.0)
+    drops = reader.journal.drops(1)
+    assert [each.complete for each in drops] == [True, *[False] * (len(drops) - 1)]
+    assert [drop.stopped[_TABLE].last for drop in drops if drop.stopped] == [last] * (len(drops) - last)
+    assert [drop.number for drop in drops if _TABLE in drop.tables] == list(range(1, last + 1))
+    assert _TABLE not in drops[-1].known or last

@@ -1,4 +1,10 @@
-"""What a runner brings into tables next, and what it says of a source that isn't read."""
+"""What a runner brings into tables next, and what it says of a source that isn't read.
+
+A stopped table gets all complete data from before its stop. What else falls under it: a stop in the first rows or in
+the drop that completes them (a part of a table is never applied), a stop in the drop behind that, a table that is read
+again and became empty, one that never had a row, a mark that waits for nothing any more, a drop that the journal has
+lost, and stops of a version that didn't write down from where on.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +19,13 @@ from sterna.cdc import run
 from sterna.cdc.apply import Target
 from sterna.cdc.capture import Capture
 from sterna.cdc.journal import Drop, Epoch, Journal, Part, Stop
-from sterna.cdc.plan import MOST_BYTES, channel, next_work
+from sterna.cdc.plan import MOST_BYTES, Work, channel, next_work
 from sterna.cdc.run import Followed, Runner, least
 from sterna.errors import DatabaseUnreachable, NeedsResync, SourceUnreachable, UnfitSource
 from sterna.ingest.columns import Column
 from sterna.services.cdc import CdcSource
 from sterna.wap.model import TableState
+from sterna.wap.protocol import Outcome
 from tests.support.small_world import World, make_world
 
 _SOURCE = CdcSource(
@@ -234,6 +241,112 @@ def test_first_rows_are_read_to_their_end_though_the_time_is_over(
     capture.runner._over.clear()
     capture.runner._read(marked(world, cast(Any, None), {}))
     assert capture.steps == 30  # it was stopped
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """What a runner asks of a region's ingestion."""
+
+    objects: Any = None
+
+    def refusal(self, key: str) -> str:
+        return ""
+
+
+class Moving(Marked):
+    """A source whose tables have a snapshot as soon as they have a mark."""
+
+    def state(self, target: Target) -> TableState:
+        mark = self.marks[target.name]
+        return TableState((), 1 if mark else None, {_WAY.mark: mark} if mark else {})
+
+
+def stepped(
+    world: World, monkeypatch: pytest.MonkeyPatch, drops: list[Drop], marks: dict[str, str]
+) -> tuple[dict[str, str], Runner, Moving]:
+    """Let a runner apply a journal until nothing is left; return which drops came into each table, and the rest."""
+    journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
+    epoch = drops[0].epoch
+    assert journal.begin(Epoch(epoch, dict.fromkeys(marks, ("id",))))
+    for each in drops:
+        assert journal.add(each)
+    found: dict[str, str] = {}
+
+    def apply(catalog: Any, objects: Any, target: Target, work: Work) -> Outcome:
+        assert marks[target.name] == work.step.after
+        marks[target.name] = work.step.mark
+        numbers = " ".join(str(drop.number) for drop in work.drops)
+        found[target.name] = f"{found.get(target.name, '')} {numbers}{' cleared' if work.keys else ''}".strip()
+        return Outcome(1, "", True, 1, 1)
+
+    monkeypatch.setattr(run, "apply", apply)
+    followed = Moving(world.context(), cast(Any, Ingested()), _SOURCE, journal, marks)
+    runner = Runner([followed], lambda line: None)
+    for _ in range(20):
+        if not runner._apply(cast(Any, None)):
+            break
+    return found, runner, followed
+
+
+def told(number: int, *tables: str, epoch: int = 1, stops: Mapping[str, int] | None = None, **more: Any) -> Drop:
+    """A drop with rows of some tables; stops say the last drop that has all of a table's rows."""
+    columns = (Column("id", "int"),)
+    parts = {table: (Part(f"s3://x/{number}", 1, 1, columns),) for table in tables}
+    stopped = {table: Stop("UnfitSource", "a value has no place", last) for table, last in (stops or {}).items()}
+    return Drop(epoch, number, {}, {}, parts, complete=number == 2, stopped=stopped, **more)
+
+
+def test_what_came_before_a_tables_stop_is_applied(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"public.a": (Column("id", "int"),), "public.b": (Column("id", "int"),)}
+    drops = [told(1, "public.a", "public.b"), told(2, "public.a"), told(3, "public.b"), told(4, "public.a")]
+    drops += [told(number, "public.a", stops={"public.b": 4}, known=known) for number in (5, 6)]
+    marks = {"public.a": "", "public.b": ""}
+    found, runner, followed = stepped(world, monkeypatch, drops, marks)
+    assert (found["public.b"], marks) == ("1 3", {"public.a": "1/6", "public.b": "1/4"})
+    (error,) = runner._failed.values()
+    assert (type(error).__name__, error.table) == ("UnfitSource", "public.b")
+    # It keeps no drop any more, and no step is left.
+    assert least(followed, Epoch(1, dict.fromkeys(marks, ("id",)))) == 6
+
+
+def test_a_stopped_table_that_lacks_drops_keeps_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a run that begins later, or one of many drops, wouldn't have them any more."""
+    monkeypatch.setattr(run, "_KNOWN", 0)
+    known = {"public.a": (Column("id", "int"),), "public.b": (Column("id", "int"),)}
+    drops = [told(1, "public.a", "public.b", known=known), told(2, known=known)]
+    drops += [told(number, "public.a", "public.b", known=known) for number in (3, 4)]
+    drops += [told(number, "public.a", stops={"public.b": 4}, known=known) for number in range(5, 9)]
+    marks = {"public.a": "1/8", "public.b": "1/2"}
+    found, _, _ = stepped(world, monkeypatch, drops, marks)
+    assert (found, marks["public.b"]) == ({"public.b": "3 4"}, "1/4")
+
+
+@pytest.mark.parametrize("mark", ["", "1/9"], ids=["new", "read again"])
+@pytest.mark.parametrize("stop", [1, 2])
+def test_of_first_rows_that_were_not_complete_nothing_is_applied(
+    world: World, monkeypatch: pytest.MonkeyPatch, mark: str, stop: int
+) -> None:
+    """A part of them would be a table that never was; and of one that is read again, all other rows would go."""
+    stops = {"public.b": 0}
+    parts = ("public.a",) if stop == 1 else ("public.a", "public.b")
+    drops = [told(1, *parts, epoch=2, stops=stops if stop == 1 else {})]
+    drops += [told(2, "public.a", epoch=2, stops=stops), told(3, "public.a", epoch=2, stops=stops)]
+    marks = {"public.a": mark, "public.b": mark}
+    found, runner, followed = stepped(world, monkeypatch, drops, marks)
+    assert ("public.b" in found, marks) == (False, {"public.a": "2/3", "public.b": mark})
+    assert [str(error.table) for error in runner._failed.values()] == ["public.b"]
+    assert least(followed, Epoch(2, dict.fromkeys(marks, ("id",)))) == 3
+
+
+@pytest.mark.parametrize(("mark", "came", "became"), [("", None, ""), ("1/9", " cleared", "2/2")])
+def test_a_table_without_a_row_before_its_stop_is_as_the_source(
+    world: World, monkeypatch: pytest.MonkeyPatch, mark: str, came: str | None, became: str
+) -> None:
+    drops = [told(1, "public.a", epoch=2), told(2, epoch=2), told(3, "public.a", epoch=2, stops={"public.b": 2})]
+    marks = {"public.a": mark, "public.b": mark}
+    found, _, followed = stepped(world, monkeypatch, drops, marks)
+    assert (found.get("public.b"), marks["public.b"]) == (came and came.strip(), became)
+    assert least(followed, Epoch(2, dict.fromkeys(marks, ("id",)))) == 3
 
 
 @pytest.mark.parametrize("asked", [False, True], ids=["the epoch's first rows ended", "a resync was asked for"])

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import re
 import secrets as random_source
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from sterna.cdc.connector import mariadb_jars
-from sterna.cdc.database import Log, collected
+from sterna.cdc.database import Log, collected, leave_out_twice
 from sterna.cdc.journal import Drop
 from sterna.cdc.layouts import history
 from sterna.cdc.verbatim_binlog import FOLLOWED, settings
@@ -81,7 +81,9 @@ class Binlog:
         self._server = Mysql(server, secrets)
         self._resync = f"sterna cdc resync {source.name}"
 
-    def tables(self, unfit: dict[str, UnfitSource] | None = None) -> dict[str, tuple[str, ...]]:
+    def tables(
+        self, unfit: dict[str, UnfitSource] | None = None, followed: Collection[str] = ()
+    ) -> dict[str, tuple[str, ...]]:
         """Return the tables that the settings name, each with the columns of its key (`Database`)."""
         said = self._variables()
         _refuse_settings(self._source, str(self._server.server), said)
@@ -93,19 +95,20 @@ class Binlog:
                 f"{self._server.server} has none of the tables {', '.join(wanted)}, or shows none to this login",
                 hint="GRANT SELECT on them",
             )
-        result = {}
+        result: dict[str, tuple[str, ...]] = {}
+        filtered = self._filtered({row[0] for row in rows})
         for database, table, kind, engine, key, virtual, unread, commas in rows:
             name = f"{database}.{table}"
             with collected(unfit, name):
-                (made,) = self._server.rows(f"SHOW CREATE TABLE {_quoted(database)}.{_quoted(table)}")
-                _refuse_unfit(name, kind, engine, key, str(made[1]))
+                _refuse_filtered(name, database, filtered)
+                made = self._statement(database, table)
+                if made is None:
+                    continue  # it was dropped since its row came
+                _refuse_unfit(name, kind, engine, key, made)
                 _refuse_columns(name, virtual, unread)
                 _refuse_commas(name, commas if self._source.kind == "mysql" else "")
                 result[name] = tuple(key.split("\n"))
-        self._refuse_filtered({row[0] for row in rows})
-        names = [name.partition(".")[2] for name in result]
-        if twice := sorted({each for each in names if names.count(each) > 1}):
-            raise UnfitSource(f"two databases have a table {twice[0]}, and both would go into {self._source.into}")
+        leave_out_twice(result, unfit, followed, self._source.into)
         return result
 
     def prepare(self, epoch: int, tables: Sequence[str]) -> None:
@@ -125,7 +128,7 @@ class Binlog:
     def refuse_unfit(self, tables: Sequence[str]) -> None:
         """See that settings, rights and tables are still fit (`Database`)."""
         unfit: dict[str, UnfitSource] = {}
-        self.tables(unfit)
+        self.tables(unfit, tables)
         if found := sorted(set(tables) & set(unfit)):
             raise unfit[found[0]]
 
@@ -264,16 +267,35 @@ class Binlog:
             hint="GRANT SELECT, RELOAD, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO it",
         )
 
-    def _refuse_filtered(self, databases: set[str]) -> None:
-        """See that the log leaves none of the databases out."""
+    def _statement(self, database: str, table: str) -> str | None:
+        """Return the statement that makes a table; None: it is gone.
+
+        Raises:
+            UnfitSource: the server doesn't show it.
+        """
+        try:
+            ((_, made, *_),) = self._server.rows(f"SHOW CREATE TABLE {_quoted(database)}.{_quoted(table)}")
+        except DatabaseRefused as error:
+            if not any(row[:2] == (database, table) for row in self._server.rows(_TABLES)):
+                return None
+            raise UnfitSource(
+                f"the server doesn't show what it is like: {error.message}",
+                table=f"{database}.{table}",
+                hint="GRANT SELECT on it, or leave it out of `tables`",
+            ) from None
+        return str(made)
+
+    def _filtered(self, databases: set[str]) -> set[str]:
+        """Return databases that the log leaves out."""
         try:
             rows = self._server.rows("SHOW MASTER STATUS")
         except DatabaseRefused:  # MySQL 8.4 has another name for it
             rows = self._server.rows("SHOW BINARY LOG STATUS")
+        result: set[str] = set()
         for row in rows:
             only, never = ({each for each in str(said or "").split(",") if each} for said in row[2:4])
-            if left := sorted((databases - only if only else set()) | (databases & never)):
-                raise UnfitSource(f"{self._server.server} writes no log of database {left[0]}: its settings say so")
+            result |= (databases - only if only else set()) | (databases & never)
+        return result
 
     def _ssl_mode(self) -> str:
         mode = self._source.sslmode
@@ -336,6 +358,15 @@ def _keeps(said: Mapping[str, str]) -> float | None:
 
 def _is_named(wanted: Sequence[str], row: Sequence[Any]) -> bool:
     return row[2] != "SEQUENCE" and any(fnmatchcase(f"{row[0]}.{row[1]}", each) for each in wanted)
+
+
+def _refuse_filtered(table: str, database: str, filtered: Collection[str]) -> None:
+    if database in filtered:
+        raise UnfitSource(
+            f"the server writes no log of database {database}: its settings say so",
+            table=table,
+            hint="see its binlog-do-db and binlog-ignore-db, or leave the table out of `tables`",
+        )
 
 
 def _refuse_unfit(table: str, kind: str, engine: str, key: str | None, made: str) -> None:

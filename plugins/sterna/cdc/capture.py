@@ -184,17 +184,28 @@ class Capture:
         if epoch is not None and last is not None and last.offset is not None:
             return epoch, last
         unfit: dict[str, UnfitSource] = {}
-        tables = self.database.tables(unfit)
         followed = self._followed_before(newest) if epoch is None else epoch.tables
+        tables = self._fit(unfit, followed)
         refuse_left_out(self.source, tables, unfit, followed)
         refuse_absent(self.source, tables)
         # Where the journal was lost, marks still speak of its epochs: their numbers must not come again.
         made = Epoch(max(newest if newest and epoch is None else newest + 1, self.marked(tables) + 1), tables)
-        self._identities = self.database.identities(tables, {}, {})
         self.database.prepare(made.number, list(made.tables))
         if not self.journal.begin(made):
             raise Busy(f"somebody else begins to read the source {self.source.name}")
         return made, None
+
+    def _fit(self, unfit: dict[str, UnfitSource], followed: Collection[str]) -> dict[str, tuple[str, ...]]:
+        """Return the tables to begin with, and take note of what their rows are known by.
+
+        Args:
+            unfit: is given those that can't be followed.
+            followed: those that were before.
+        """
+        self._epoch, stops = Epoch(0, self.database.tables(unfit, followed)), dict[str, SternaError]()
+        self._identities = self._looked({}, stops, lambda tables: self.database.identities(tables, {}, {}))
+        unfit.update({name: error for name, error in stops.items() if isinstance(error, UnfitSource)})
+        return {name: key for name, key in self._epoch.tables.items() if name not in stops}
 
     def _followed_before(self, newest: int) -> Collection[str]:
         """Return the tables of the newest epoch that began before one: rows of them are on `main`."""

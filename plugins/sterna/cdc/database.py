@@ -29,11 +29,14 @@ class Log:
 class Database(Protocol):
     """One source."""
 
-    def tables(self, unfit: dict[str, UnfitSource] | None = None) -> dict[str, tuple[str, ...]]:
+    def tables(
+        self, unfit: dict[str, UnfitSource] | None = None, followed: Collection[str] = ()
+    ) -> dict[str, tuple[str, ...]]:
         """Return the tables that the settings name, each with the columns of its key.
 
         Args:
             unfit: is given those that can't be followed, by `schema.table`, which are left out then; None: one raises.
+            followed: those that are followed already: they keep their names on `main`.
 
         Raises:
             UnfitSource: the server, or one of them, can't be followed.
@@ -144,6 +147,38 @@ def collected(unfit: dict[str, UnfitSource] | None, table: str) -> Iterator[None
         if unfit is None:
             raise
         unfit[table] = error
+
+
+def leave_out_twice(
+    tables: dict[str, tuple[str, ...]], unfit: dict[str, UnfitSource] | None, followed: Collection[str], into: str
+) -> None:
+    """Take away tables of several schemas that would be one on `main`, but for the one that is followed already.
+
+    Args:
+        tables: by `schema.table`, the columns of its key.
+        unfit: is given those that are taken away; None: one raises.
+        followed: those that keep their names.
+        into: the namespace on `main`.
+
+    Raises:
+        UnfitSource: there are such.
+    """
+    for name in {each.partition(".")[2] for each in tables}:
+        same = [each for each in tables if each.partition(".")[2] == name]
+        kept = [each for each in same if each in followed] or [""]
+        for each in same:
+            if len(same) == 1 or kept == [each]:
+                continue
+            other = next(one for one in same if one != each)
+            error = UnfitSource(
+                f"{other} has the same name, and both would go into {into}.{name}",
+                table=each,
+                hint="leave one of them out of `tables`",
+            )
+            if unfit is None:
+                raise error
+            unfit[each] = error
+            del tables[each]
 
 
 def refuse_left_out(

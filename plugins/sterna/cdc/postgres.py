@@ -7,13 +7,13 @@ it, too. The slot is made by the engine, with the snapshot that the first rows a
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, LiteralString
 
-from sterna.cdc.database import Log, collected
+from sterna.cdc.database import Log, collected, leave_out_twice
 from sterna.cdc.journal import Drop
 from sterna.cdc.texts import SETTINGS
 from sterna.cdc.verbatim import settings
@@ -64,9 +64,10 @@ _SLOTS: LiteralString = """
 SELECT slot_name FROM pg_replication_slots WHERE slot_name ~ %s AND database = current_database()"""
 _PUBLISHED: LiteralString = "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s"
 _DEFAULTS: LiteralString = """
-SELECT attname::text FROM pg_attribute WHERE attrelid = %s::regclass AND attname = ANY(%s) AND NOT attisdropped
-AND (atthasdef OR atthasmissing OR attidentity <> '' OR attgenerated <> '')"""
-
+SELECT t.oid::bigint, a.attname::text FROM to_regclass(%s) AS t (oid) LEFT JOIN pg_attribute a ON a.attrelid = t.oid
+AND a.attname = ANY(%s) AND NOT a.attisdropped
+AND (a.atthasdef OR a.atthasmissing OR a.attidentity <> '' OR a.attgenerated <> '')"""
+_GONE = "the table was dropped, or renamed, in the source"
 _TRIES = 20  # seconds
 
 
@@ -110,7 +111,9 @@ class Postgres:
         self._pool = PostgresPool(database, secrets)
         self._resync = f"sterna cdc resync {source.name}"
 
-    def tables(self, unfit: dict[str, UnfitSource] | None = None) -> dict[str, tuple[str, ...]]:
+    def tables(
+        self, unfit: dict[str, UnfitSource] | None = None, followed: Collection[str] = ()
+    ) -> dict[str, tuple[str, ...]]:
         """Return the tables that the settings name, each with the columns of its key (`Database`).
 
         Raises:
@@ -133,9 +136,7 @@ class Postgres:
                 _refuse_unpublished(name, unlogged=row[14], owned=row[15])
                 _refuse_delimiters(name, row[16])
                 result[name] = tuple(row[4])
-        names = [name.partition(".")[2] for name in result]
-        if twice := sorted({each for each in names if names.count(each) > 1}):
-            raise UnfitSource(f"two schemas have a table {twice[0]}, and both would go into {self._source.into}")
+        leave_out_twice(result, unfit, followed, self._source.into)
         return result
 
     def prepare(self, epoch: int, tables: Sequence[str]) -> None:
@@ -143,13 +144,20 @@ class Postgres:
 
         Raises:
             DatabaseUnreachable, DatabaseRefused: as the pool; the latter where a slot is in use, or a right is missing.
+            Busy: a table was dropped meanwhile.
         """
+        from psycopg.errors import UndefinedTable
         from psycopg.sql import SQL, Identifier
 
         self.forget()
         named = SQL(", ").join(Identifier(*each.split(".", 1)) for each in tables)
         with self._pool.connection() as connection:
-            connection.execute(SQL("CREATE PUBLICATION {} FOR TABLE {}").format(Identifier(self.name(epoch)), named))
+            try:
+                connection.execute(
+                    SQL("CREATE PUBLICATION {} FOR TABLE {}").format(Identifier(self.name(epoch)), named)
+                )
+            except UndefinedTable:
+                raise Busy(f"a table of {self._source.name} was dropped while its reading began") from None
 
     def forget(self) -> None:
         """Take away every slot and publication of the source.
@@ -192,7 +200,7 @@ class Postgres:
         found = {}
         for name, key in tables.items():
             if name not in rows:
-                raise NeedsResync("the table was dropped, or renamed, in the source", table=name, hint=self._resync)
+                raise NeedsResync(_GONE, table=name, hint=self._resync)
             _refuse_row(rows[name])
             now = _identity(rows[name], before.get(name))
             if reason := _other_identity(now, before.get(name), key, rows[name][4], doubtful.get(name)):
@@ -248,9 +256,11 @@ class Postgres:
         """
         with self._pool.connection() as connection:
             found = connection.execute(_DEFAULTS, [_quoted(table), list(added)]).fetchall()
-        if found:
+        if any(oid is None for oid, _ in found):
+            raise NeedsResync(_GONE, table=table, hint=self._resync)
+        if filled := [name for _, name in found if name is not None]:
             raise NeedsResync(
-                f"column {found[0][0]} was added with a value for the rows that were there, which no change tells",
+                f"column {filled[0]} was added with a value for the rows that were there, which no change tells",
                 table=table,
                 hint=self._resync,
             )

@@ -161,7 +161,7 @@ def _standing(followed: Followed) -> SourceStanding:
     database = followed.database()
     try:
         others: dict[str, UnfitSource] = {}
-        there = set(database.tables(others))
+        there = set(database.tables(others, epoch.tables if epoch is not None else ()))
         new = tuple(sorted(there - set(epoch.tables))) if epoch is not None else ()
         unfit = tuple(sorted((each, error.message) for each, error in others.items()))
         log = None

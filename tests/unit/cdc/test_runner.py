@@ -40,7 +40,7 @@ class Asked:
 
     answers: bool
 
-    def tables(self, unfit: Any = None) -> dict[str, tuple[str, ...]]:
+    def tables(self, unfit: Any = None, followed: Any = ()) -> dict[str, tuple[str, ...]]:
         if not self.answers:
             raise DatabaseUnreachable("the source shop at db:1 does not answer")
         return {"public.a": ("id",), "public.b": ("id",)}
@@ -354,7 +354,7 @@ def test_a_table_that_was_followed_is_never_left_out_silently(world: World, aske
     """It would stay on `main` as it was, with every alarm green. One that never was followed may be left out."""
 
     class Unfit:
-        def tables(self, unfit: Any) -> dict[str, tuple[str, ...]]:
+        def tables(self, unfit: Any, followed: Any = ()) -> dict[str, tuple[str, ...]]:
             unfit["public.a"] = UnfitSource("a key cascades", table="public.a")
             return {"public.b": ("id",)}
 

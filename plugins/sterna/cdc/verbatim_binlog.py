@@ -236,6 +236,28 @@ _FAILED = f"""{{
   if (sternaName({{0}}).isEmpty()) throw $e;
   {_TROUBLE}.tellOf(sternaName({{0}}), $e);
   return new java.util.LinkedList(); }}"""
+# Events of rows that the reader lacks, and passes over. Each begins with the number of its table. A MariaDB's
+# compressed rows have types that the reader doesn't know: they get the name of one that no server writes any more.
+_TYPE = f"{_ROWS}.EventType"
+_UNREAD = f"""{{
+  String said = $2.getEventType() == {_TYPE}.PARTIAL_UPDATE_ROWS_EVENT
+      ? "a change tells a JSON in part: its session had binlog_row_value_options PARTIAL_JSON"
+      : $2.getEventType() == {_TYPE}.PRE_GA_WRITE_ROWS ? "a change is compressed: log_bin_compress was on" : null;
+  if (said != null) {{
+    $1.enterBlock((int) $2.getDataLength() - checksumLength);
+    Long number = Long.valueOf($1.readLong(6));
+    $1.skipToTheEndOfTheBlock();
+    $1.skip((long) checksumLength);
+    {_ROWS}.TableMapEventData map = ({_ROWS}.TableMapEventData) tableMapEventByTableId.get(number);
+    if (map == null) throw new IllegalStateException("rows of a table that the log doesn't name");
+    String name = map.getDatabase() + "." + map.getTable();
+    if ({_TROUBLE}.isFollowed(name)) {_TROUBLE}.tell(name, said);
+    return null;
+  }} }}"""
+_QUERY_COMPRESSED, _ROWS_COMPRESSED = 165, (166, 171)  # in MariaDB's log_event.h
+_NUMBER = f"""{{
+  if ($1 == {_QUERY_COMPRESSED}) throw new IllegalStateException("a statement is compressed: log_bin_compress was on");
+  if ($1 >= {_ROWS_COMPRESSED[0]} && $1 <= {_ROWS_COMPRESSED[1]}) return {_TYPE}.PRE_GA_WRITE_ROWS; }}"""
 _PARSING = f"""{{
   String database = currentSchema() == null ? "" : currentSchema();
   String said = "a statement that names it isn't understood: " + {_TROUBLE}.words($e);
@@ -325,6 +347,13 @@ def _rows(pool: Any) -> None:
     for each in (_NAME, _SKIPS):
         built.addMethod(jpype.JClass("javassist.CtMethod").make(each, built))
     _load(built, beside)
+    for name, method, body in (
+        ("EventHeaderV4Deserializer", "getEventType", _NUMBER),
+        ("EventDeserializer", "deserializeEventData", _UNREAD),
+    ):
+        built = pool.get(f"{folder}.{name}")
+        built.getDeclaredMethod(method).insertBefore(body)
+        _load(built, beside)
     error = pool.get("java.lang.Exception")
     for kind in ("Write", "Delete", "Update"):
         built = pool.get(f"{folder}.{kind}RowsEventDataDeserializer")

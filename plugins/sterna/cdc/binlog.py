@@ -57,7 +57,8 @@ _CASCADES = re.compile(r"FOREIGN KEY.*\bON (?:DELETE|UPDATE) (?:CASCADE|SET NULL
 _RIGHTS = ("RELOAD", "REPLICATION SLAVE")
 # What the server or the engine says when there is no way on; else the engine is started anew.
 _LOST = re.compile(
-    r"1236|no longer available on the server|not in the master's binlog|purged|could not find first log|"
+    r"\b1236\b|no longer available on the server|not in the master's binlog|purged (?:required )?binary logs|"
+    r"could not find first log|"
     r"Could not find GTID state|history topic or its content",
     re.IGNORECASE,
 )
@@ -205,11 +206,6 @@ class Binlog:
 
     def refuse_words(self, words: str) -> None:
         """See that what the engine said at its end isn't that reading can't go on (`Database`)."""
-        if "couldn't be parsed" in words:
-            raise UnfitSource(
-                f"a statement of {self._server.server} isn't understood: {words}",
-                hint=f"leave its table out, then {self._resync}",
-            )
         if _STATEMENT.search(words):
             raise NeedsResync(
                 f"the log of {self._server.server} has a change as a statement, without its rows",

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sterna.cdc import verbatim, verbatim_binlog
+from sterna.errors import printable
 
 BEAT = "__debezium-heartbeat"
 _OFFSETS = "offsets.dat"
-_MOST_REASONS = 8
+_MOST_REASONS, _MOST_SAID = 8, 400  # each of so many characters: one may repeat a statement, or a value
 
 
 def main() -> None:
@@ -180,7 +181,7 @@ def _reasons(error: Any) -> str:
     """Return what an error and those behind it say: the outermost often says nothing."""
     said: list[str] = []
     while error is not None and len(said) < _MOST_REASONS:
-        words = str(error.getMessage() or error.getClass().getSimpleName())
+        words = printable(str(error.getMessage() or error.getClass().getSimpleName()), _MOST_SAID)
         if not any(words in each for each in said):
             said.append(words)
         error = error.getCause()

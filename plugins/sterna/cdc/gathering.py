@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sterna.cdc.journal import File, Stop
 from sterna.cdc.layouts import changed, refuse_untold
 from sterna.cdc.values import SourceColumn, absent_columns, columns_of_schema, is_filler, read_row
-from sterna.errors import BadDrop, NeedsResync, SternaError, UnfitSource
+from sterna.errors import BadDrop, NeedsResync, SternaError, UnfitSource, printable
 from sterna.ingest.column_types import arrow_type
 from sterna.ingest.columns import Column, evolution
 
@@ -28,6 +28,7 @@ SEQUENCE, OPERATION, ABSENT, COMMITTED = "_sterna_seq", "_sterna_op", "_sterna_a
 gone; columns whose values aren't told; and when the source committed it."""
 _ROWS, _BYTES = 5_000, 16 << 20  # that are held before they go to a file
 _SHIFT = 36  # bits of a place in a drop
+_MOST_SHOWN = 100  # characters of a value in a message, which stands in each later drop
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -227,16 +228,23 @@ class Gatherer:
                 )
             values = self._values(name, table, told["after"], absent)
         if operation != "t":
-            self._refuse_no_key(name, table, values)
+            self._refuse_no_key(name, table, values, told["before" if operation == "d" else "after"])
         self._made += 1
         said = {"c": "u", "r": "u", "u": "u"}.get(operation, operation)
         when = _START + timedelta(microseconds=int(told["source"]["ts_us"]))
         return [*values, self._made, said, absent, when]
 
-    def _refuse_no_key(self, name: str, table: _Table, values: Sequence[Any]) -> None:
-        # A key that is long and wasn't changed, or a row's that is told by other columns than the key's.
+    def _refuse_no_key(self, name: str, table: _Table, values: Sequence[Any], row: Mapping[str, Any]) -> None:
         for each, value in zip(table.columns, values, strict=False):
             if value is None and each.column.name in self._tables[name]:
+                if self.layouts:  # a binary log tells all columns
+                    raise UnfitSource(
+                        f"a zero date in column {each.column.name} of the key has no place on main; the row is "
+                        f"{self._key(name, table, row)}",
+                        table=name,
+                        hint="give the row another date, or leave the table out of `tables`; then sterna cdc resync",
+                    )
+                # A key that is long and wasn't changed, or a row's that is told by other columns than the key's.
                 raise UnfitSource(
                     f"a change doesn't tell column {each.column.name} of the key",
                     table=name,
@@ -270,13 +278,9 @@ class Gatherer:
 
     def _key(self, name: str, table: _Table, row: Mapping[str, Any]) -> str:
         """Return a row's key for people."""
-        key = self._tables[name]
-        columns = [each for each in table.columns if each.column.name in key]
-        try:
-            values = [repr(each) for each in read_row(columns, row, {})]
-        except UnfitSource:  # the key's own value has no place
-            values = [str(row.get(each.column.name)) for each in columns]
-        return f"({', '.join(each.column.name for each in columns)}) = ({', '.join(values)})"
+        columns = [each for each in table.columns if each.column.name in self._tables[name]]
+        values = ", ".join(_shown(each, row) for each in columns)
+        return f"({', '.join(each.column.name for each in columns)}) = ({values})"
 
     def _beyond_key(self, name: str, table: _Table) -> list[str]:
         key = self._tables[name]
@@ -320,6 +324,16 @@ class Gatherer:
             raise NeedsResync(f"its columns have changed: {error.message}", table=name, hint=hint) from None
         if has - had:
             self._filled(name, sorted(has - had))
+
+
+def _shown(column: SourceColumn, row: Mapping[str, Any]) -> str:
+    """Return a column's value for people; as the engine tells it where it has no place in its type."""
+    raw = row.get(column.column.name)
+    try:
+        (value,) = read_row([column], row, {})
+    except UnfitSource:
+        value = None
+    return printable(str(raw) if value is None else repr(value), _MOST_SHOWN)
 
 
 def _restore(values: dict[str, T], before: Mapping[str, T], table: str) -> None:

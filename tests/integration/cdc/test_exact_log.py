@@ -318,3 +318,15 @@ def test_a_date_of_no_calendar_is_refused_by_name(source: Source, type: str, val
     said = rf"a value of column v has no place in .*\(k, id\) = \('k', 1\).*\[table {source.name}\.t\]"
     with pytest.raises(UnfitSource, match=said):
         source.settle("t")
+
+
+@pytest.mark.rare
+@BOTH
+def test_a_zero_date_in_a_key_is_refused_by_name(source: Source) -> None:
+    source.sql("CREATE TABLE t (id int, day date, n int, PRIMARY KEY (id, day))")
+    source.sql("INSERT INTO t VALUES (0, '2020-01-01', 0)")
+    source.settle("t")
+    source.sql("INSERT INTO t VALUES (1, '0000-00-00', 0)")
+    said = rf"a zero date in column day.*\(id, day\) = \(1, 0000-00-00\).*\[table {source.name}\.t\]"
+    with pytest.raises(UnfitSource, match=said):
+        source.settle("t")

@@ -13,11 +13,13 @@ from typing import Any, cast
 import pytest
 
 from sterna.cdc.capture import Capture
+from sterna.cdc.child import _reasons
 from sterna.cdc.gathering import Gatherer
 from sterna.cdc.journal import Drop, Epoch, Journal, Part, Stop
 from sterna.cdc.plan import channel, next_work
 from sterna.cdc.postgres import Postgres, _pattern
 from sterna.cdc.values import DELETED, UPDATED, absent_columns, columns_of_schema
+from sterna.cdc.verbatim import TYPE
 from sterna.edges.secrets import environment_secrets
 from sterna.errors import NeedsResync, UnfitSource
 from sterna.ingest.columns import Column
@@ -155,6 +157,53 @@ def test_a_change_that_does_not_tell_its_key_is_refused(tmp_path: Path, row: dic
     source = {"schema": "public", "table": "t", "ts_us": 1}
     with pytest.raises(UnfitSource, match="doesn't tell column id of the key"):
         gatherer.take({"topic": "shop.public.t", "schema": 0, "value": {**row, "source": source}, "size": 1})
+
+
+@pytest.mark.parametrize("operation", ["r", "c", "u", "d"])
+def test_a_zero_date_in_a_key_is_told_as_such(tmp_path: Path, operation: str) -> None:
+    """It is null on `main`, where no key may be. A MariaDB or MySQL has no replica identity to mend."""
+    layout = {"columns": [{"name": "id", "typeName": "INT"}, {"name": "day", "typeName": "DATE"}]}
+    gatherer = Gatherer(tmp_path, "absent", {_TABLE: ("id", "day")}, lambda *told: None, {}, {}, {_TABLE: layout})
+    day = {"field": "day", "type": "string", "optional": True, "parameters": {TYPE: "DATE"}}
+    fields = [{"field": "id", "type": "int32"}, day]
+    gatherer.take({"define": 0, "fields": {"fields": [{"field": "after", "fields": fields}]}})
+    row = {"id": 7, "day": "0000-00-00"}
+    change = {"op": operation, "before": row, "after": row, "source": {"db": "public", "table": "t", "ts_us": 1}}
+    with pytest.raises(UnfitSource, match=r"a zero date in column day .* \(id, day\) = \(7, 0000-00-00\)") as caught:
+        gatherer.take({"topic": "x", "schema": 0, "value": change, "size": 1})
+    assert "REPLICA IDENTITY" not in caught.value.hint
+    assert "sterna cdc resync" in caught.value.hint
+
+
+def test_a_long_key_is_cut_where_it_is_told(tmp_path: Path) -> None:
+    """A key may have megabytes, and what is told stands in each later drop."""
+    gatherer = _gatherer(tmp_path)
+    fields = [{"field": "id", "type": "string"}, {"field": "n", "type": "int32", "parameters": {TYPE: "DATE"}}]
+    gatherer.take({"define": 0, "fields": {"fields": [{"field": "after", "fields": fields}]}})
+    row = {"id": "begin" + "x" * (1 << 20) + "end", "n": "2021-02-30"}
+    change = {"op": "c", "before": None, "after": row, "source": {"schema": "public", "table": "t", "ts_us": 1}}
+    with pytest.raises(UnfitSource, match=r"\(id\) = \('beginxx.*xend'\)") as caught:
+        gatherer.take({"topic": "x", "schema": 0, "value": change, "size": 1})
+    assert len(str(caught.value)) < 1000
+
+
+def test_what_the_engine_fails_with_is_cut() -> None:
+    """Its reasons may repeat a statement or a value."""
+
+    class Reason:
+        def __init__(self, words: str, cause: Reason | None) -> None:
+            self.words, self.cause = words, cause
+
+        def getMessage(self) -> str:
+            return self.words
+
+        def getCause(self) -> Reason | None:
+            return self.cause
+
+    told = _reasons(Reason("it failed", Reason("Error code: 1236 " + "x" * (1 << 20), Reason("inner\x1b[2J", None))))
+    assert told.startswith("it failed; Error code: 1236 xxx")
+    assert told.endswith("; inner\\x1b[2J")
+    assert len(told) < 4000
 
 
 def test_deletions_whose_key_may_be_filled_in_are_noted_until_the_drop_is_made(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from sterna.cdc.binlog import Binlog
 from sterna.edges.secrets import environment_secrets
-from sterna.errors import NeedsResync, PositionLost, SternaError, UnfitSource
+from sterna.errors import NeedsResync, PositionLost, SternaError
 from sterna.services.cdc import CdcSource
 
 _SAID = {"name": "shop", "region": "eu", "kind": "mariadb", "hosts": ["db:3306"], "credential_id": "shop"}
@@ -19,7 +19,8 @@ SHOP = Binlog(CdcSource.model_validate({**_SAID, "tables": ["s.*"], "into": "a"}
         ("Error code: 1236; Could not find GTID state requested by slave in any binlog files", PositionLost),
         ("starting at binlog.000001, but this is no longer available on the server", PositionLost),
         ("Received DML 'update t' for processing, binlog contains statement or mixed events", NeedsResync),
-        ("DDL statement couldn't be parsed: 'CREATE TABLE purged (u uuid)'", UnfitSource),
+        ("Error code: 1236; The master purged required binary logs", PositionLost),
+        ("Cannot replicate because the source purged required binary logs", PositionLost),
     ],
 )
 def test_words_that_somebody_has_to_look_at(words: str, kind: type[SternaError]) -> None:
@@ -28,7 +29,13 @@ def test_words_that_somebody_has_to_look_at(words: str, kind: type[SternaError])
 
 
 @pytest.mark.parametrize(
-    "words", ["Communications link failure", "1236; A slave with the same server_uuid/server_id has connected"]
+    "words",
+    [
+        "Communications link failure",
+        "1236; A slave with the same server_uuid/server_id has connected",
+        "no place for shop.purged at binlog.000002:512360",
+        "Table 'shop.purged' doesn't exist",
+    ],
 )
 def test_words_after_which_it_is_tried_again(words: str) -> None:
     SHOP.refuse_words(words)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from sterna.edges.secrets import Secrets
 from sterna.edges.valkey.store import open_async_store, telling
-from sterna.errors import CredentialError, FeaturesError, FeatureStoreUnreachable, QueueFull, Remedy, SternaError
+from sterna.errors import CredentialError, FeaturesError, FeatureStoreUnreachable, Remedy, SternaError
 from sterna.features import scripts
 from sterna.features.codec import row_bytes
 from sterna.features.model import (
@@ -27,11 +27,12 @@ from sterna.features.model import (
     view_digest,
 )
 from sterna.features.store import mark_of
+from sterna.flights import Flight, Flights
 from sterna.services.features import Features, Online, View
 
 _DARK_SECONDS = 1.0  # for which a store that didn't answer isn't asked again
 _SOURCE_AT_ONCE = 4
-_SOURCE_MOST = 200  # questions that are asked or wait; those beyond would be answered when nobody waits any more
+_SOURCE_MOST = 200  # questions that run or wait; those beyond would be answered when nobody waits any more
 _TRIES, _PAUSE = 3, 2.0
 _T = TypeVar("_T")
 
@@ -73,8 +74,28 @@ class Source(Protocol):
     """The region's replica, for single rows."""
 
     async def rows(self, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
-        """Return rows at a time, by default as the replica shows them now."""
+        """Return rows at a time, by default as the replica shows them now; cancelled, it ends what it reads."""
         ...
+
+
+async def _to_the_end(work: Coroutine[Any, Any, SourceRows]) -> SourceRows:
+    return await work
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Who asks.
+
+    Args:
+        name: the reader; places for the replica are shared between readers.
+        waits: waits for the replica's answer, which takes its time, and cancels it when the asker goes.
+    """
+
+    name: str = ""
+    waits: Callable[[Coroutine[Any, Any, SourceRows]], Awaitable[SourceRows]] = _to_the_end
+
+
+_ANYBODY = Asker()
 
 
 @dataclass
@@ -203,38 +224,42 @@ class FeatureReader:
         self._store, self._source = store, source
         self._digests = {view.name: view_digest(view, features.entity_of(view)) for view in features.views}
         self._pause, self._clock = pause, clock
-        self._flights: dict[Any, asyncio.Task[SourceRows]] = {}
-        self._places = asyncio.Semaphore(_SOURCE_AT_ONCE)
+        self._flights = Flights[SourceRows](_SOURCE_AT_ONCE, _SOURCE_MOST - _SOURCE_AT_ONCE)
         self.counts = FeatureCounts()
 
     async def close(self) -> None:
-        """Close the store's connections."""
+        """End what the replica is asked, tell all who wait, and close the store's connections."""
+        self._flights.close()
         if self._store is not None:
             await self._store.close()
 
-    async def read(self, view: View, ids: Sequence[str], as_of: AsOf | None = None) -> Told | None:
+    async def read(
+        self, view: View, ids: Sequence[str], as_of: AsOf | None = None, asker: Asker = _ANYBODY
+    ) -> Told | None:
         """Return the rows of some ids; None where the view's table is refused here.
 
         Args:
             view: the view.
             ids: as keys spell them, each once.
             as_of: a time in the past.
+            asker: who asks.
 
         Raises:
-            QueueFull: too many questions wait for the replica.
+            QueueFull: too many questions wait for the replica, or the place was needed for another reader.
+            QueryEnded: `close` was called.
             SternaError: the replica doesn't say, at the last of three tries.
         """
-        told = await self._past(view, ids, as_of) if as_of else await self._now(view, ids)
+        told = await self._past(view, ids, as_of, asker) if as_of else await self._now(view, ids, asker)
         if told is not None:
             self.counts.told[view.name, told.how] = self.counts.told.get((view.name, told.how), 0) + len(ids)
         return told
 
-    async def _past(self, view: View, ids: Sequence[str], as_of: AsOf) -> Told:
-        found = await self._from_source(view, ids, as_of)
+    async def _past(self, view: View, ids: Sequence[str], as_of: AsOf, asker: Asker) -> Told:
+        found = await self._from_source(view, ids, as_of, asker)
         then = found.at if as_of.moment is None else as_of.moment
         return self._made(view, {id: found.rows.get(id) for id in ids}, (found.snapshot, found.at), How.BYPASS, then)
 
-    async def _now(self, view: View, ids: Sequence[str]) -> Told | None:
+    async def _now(self, view: View, ids: Sequence[str], asker: Asker) -> Told | None:
         now = int(self._clock() * 1000)
         try:
             if self._store is None:
@@ -252,7 +277,7 @@ class FeatureReader:
         if whole or not missing:
             how = How.HIT if any(row is not None for row in known.values()) else How.MISS
             return self._made(view, {id: known.get(id) for id in ids}, stands, how, now)
-        found = await self._from_source(view, missing, None)
+        found = await self._from_source(view, missing, None, asker)
         # Of another services file's columns, a row would be read as if it had this one's.
         cache = view.kept is not None and state.snapshot is not None and self._usable(view, state)
         if cache:
@@ -277,19 +302,17 @@ class FeatureReader:
             return False
         return await self._store.mark() == state.ready
 
-    async def _from_source(self, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
-        key = (view.name, tuple(ids), as_of)
-        if key not in self._flights:
-            if len(self._flights) >= _SOURCE_MOST:
-                raise QueueFull(f"{_SOURCE_MOST} questions wait for the replica already")
-            task = asyncio.create_task(self._asked(view, ids, as_of))
-            self._flights[key] = task
-            task.add_done_callback(lambda _: self._flights.pop(key, None))
-        return await asyncio.shield(self._flights[key])
+    async def _from_source(self, view: View, ids: Sequence[str], as_of: AsOf | None, asker: Asker) -> SourceRows:
+        question = repr((view.name, tuple(ids), as_of))
+        return await asker.waits(
+            self._flights.join(question, lambda flight: self._asked(view, ids, as_of, flight), asker.name)
+        )
 
-    async def _asked(self, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
+    async def _asked(
+        self, view: View, ids: Sequence[str], as_of: AsOf | None, flight: Flight[SourceRows]
+    ) -> SourceRows:
         async def once() -> SourceRows:
-            async with self._places:
+            async with self._flights.slot(flight):
                 self.counts.source += 1
                 return await self._source.rows(view, ids, as_of)
 

@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import unquote
@@ -17,13 +17,14 @@ from starlette.responses import Response
 
 from sterna.errors import OutOfTime, Remedy, SnapshotGone, SternaError
 from sterna.features.model import id_parts, joined_id, key_part, shown
-from sterna.features.online import AsOf, How, Told
+from sterna.features.online import Asker, AsOf, How, SourceRows, Told
 from sterna.gateway import features_examples as examples
 from sterna.gateway.features_room import FeaturesRoom
 from sterna.gateway.gateway import Gateway
 from sterna.gateway.logs import FIELDS
 from sterna.gateway.plain_route import admitting
-from sterna.gateway.replies import RefusedRequest
+from sterna.gateway.replies import GONE, RefusedRequest
+from sterna.gateway.stream import while_there
 from sterna.gateway.tokens import Reader
 from sterna.services.features import Entity, View
 
@@ -169,7 +170,9 @@ class FeaturesRouter:
     async def _told(self, request: Request, view: View, ids: Sequence[str], as_of: AsOf | None) -> Told:
         number = request.scope["state"]["request_id"]
         try:
-            told = await self._room.reader.read(view, ids, as_of)
+            told = await self._room.reader.read(view, ids, as_of, _asker(request))
+        except RefusedRequest:
+            raise
         except SternaError as error:
             passes = error.remedy is Remedy.RETRY or isinstance(error, OutOfTime)
             level = logging.WARNING if passes or isinstance(error, SnapshotGone) else logging.ERROR
@@ -187,6 +190,17 @@ class FeaturesRouter:
         if told is None:
             raise _refused(404, "There is no such view.")
         return told
+
+
+def _asker(request: Request) -> Asker:
+    async def waits(work: Coroutine[Any, Any, SourceRows]) -> SourceRows:
+        found = await while_there(request.receive, work)
+        if found is None:
+            raise RefusedRequest(GONE, "whoever asked has gone")
+        return found
+
+    reader: Reader = request.scope["state"]["reader"]
+    return Asker(reader.name, waits)  # what the store answers at once isn't worth two tasks
 
 
 def _split(name: str) -> tuple[str, str]:

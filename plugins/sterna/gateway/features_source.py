@@ -26,6 +26,7 @@ from sterna.query.request import SnapshotPin
 from sterna.replica.head import read_head
 from sterna.replica.region import RegionContext
 from sterna.services.features import Entity, Features, View
+from sterna.stopping import Stop
 
 _AT_ONCE = 4
 _SECONDS = 20.0
@@ -61,7 +62,7 @@ class ReplicaRows:
         self._context, self._features = context, features
         self._spark, self._pins = FromSpark(context), Pins(context)
         self._children = QueryChildren(0 if run else _AT_ONCE, self._spark.fetch)
-        self._run = run or self._children.run
+        self._run: Callable[[Job, Stop], dict[str, Any]] = (lambda job, stop: run(job)) if run else self._children.run
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sterna-features")
         self._known: OrderedDict[str, _History] = OrderedDict()
 
@@ -76,14 +77,20 @@ class ReplicaRows:
 
         Raises:
             NoSuchQuery: there is no such table here.
-        UnfitView: the table hasn't got the view's columns.
-        NotAKey: the view says `unique`, and one of the ids isn't.
+            UnfitView: the table hasn't got the view's columns.
+            NotAKey: the view says `unique`, and one of the ids isn't.
             SnapshotGone: the snapshot, or that time's, isn't here any more.
             QueryError, CatalogError, StoreError, TableError: something can't be read.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._pool, partial(self._read, view, ids, as_of))
+        stop = Stop()
+        read = partial(self._read, view, ids, as_of, stop)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, read)
+        except asyncio.CancelledError:
+            stop.set()  # the thread would go on
+            raise
 
-    def _read(self, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
+    def _read(self, view: View, ids: Sequence[str], as_of: AsOf | None, stop: Stop) -> SourceRows:
         key = parse_key(view.table)
         metadata, history = self._now(key)
         snapshot = _wanted(history, as_of, view)
@@ -97,7 +104,7 @@ class ReplicaRows:
         # What was told before a column got its present name is asked for by that name.
         pinned_table = PinnedTable(key, metadata, snapshot, own_schema=snapshot == history.current)
         fit(view, entity, history.schemas.at(history.schema_ids.get(snapshot) if pinned_table.own_schema else None))
-        found = self._run(self._job(pinned_table, view, entity, ids))
+        found = self._run(self._job(pinned_table, view, entity, ids), stop)
         if any(row.get("several") for row in found["rows"]):
             raise NotAKey(f"view {view.name} says unique, and several rows have the same key", table=view.table)
         keys = [_key_name(at) for at in range(len(entity.key))]

@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 from sterna import errors
 from sterna.catalog.model import Key, key_name
 from sterna.errors import NotAllowed, QueryFailed, SternaError, UnfitParameters
+from sterna.flights import Flight, Flights
 from sterna.query.bodies import answer_body, id_text, make_job, refuse_not_here
 from sterna.query.children import QueryChildren
 from sterna.query.counts import QueryCounts
-from sterna.query.flight import Flight, Flights, KeptAnswers
 from sterna.query.from_spark import FromSpark
 from sterna.query.job import Job, PinnedTable
+from sterna.query.kept_answers import KeptAnswers
 from sterna.query.pins import Pins
 from sterna.query.request import Question, named_query, parse_request
 from sterna.query.sql import check_sql
@@ -124,7 +125,7 @@ class QueryService:
         self._pins = Pins(context)
         self._current_of: dict[tuple[Key, ...], tuple[float, asyncio.Future[Current]]] = {}
         self._kept = KeptAnswers(limits.cache)
-        self._flights = Flights(limits.at_once, limits.queue)
+        self._flights = Flights[bytes](limits.at_once, limits.queue)
         self._runs = ThreadPoolExecutor(limits.at_once, thread_name_prefix="sterna-queries")
         self._catalog = ThreadPoolExecutor(_IN_CATALOG, thread_name_prefix="sterna-pins")
 
@@ -205,7 +206,7 @@ class QueryService:
             body = await self._flights.join(digest, lambda flight: self._work(asked, flight), reader)
         return Answer(200, body, {**headers, "Content-Type": "application/json"})
 
-    async def _work(self, asked: Question, flight: Flight) -> bytes:
+    async def _work(self, asked: Question, flight: Flight[bytes]) -> bytes:
         # Outside of the slots: a catalog or store that hangs for one table holds up no query of others.
         tables = await self._in(self._catalog, lambda: self._pins.find(asked.tables, asked.pin))
         async with self._flights.slot(flight):

@@ -1,4 +1,8 @@
-"""The replica asked in the store's place: once for all who ask the same, a few at a time, and again where it helps."""
+"""The replica asked in the store's place: once for all who ask the same, a few at a time, and again where it helps.
+
+Of the kind of `tests/unit/gateway/test_queries_shared.py`, too: a run or a place that is kept for somebody who has
+gone, or for one reader at the cost of the others.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from sterna.errors import CatalogUnreachable, QueryFailed, QueueFull, StoreUnreachable
-from sterna.features.online import AsOf, FeatureReader, How, SourceRows
+from sterna.errors import CatalogUnreachable, QueryEnded, QueryFailed, QueueFull, StoreUnreachable
+from sterna.features.online import Asker, AsOf, FeatureReader, How, SourceRows
 from sterna.services.features import Features, View
 from sterna.services.load import parse_services
 
@@ -34,10 +38,12 @@ class Replica:
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
         self.asked = self.under_way = self.most = 0
+        self.order: list[str] = []
         self.go = asyncio.Event()
 
     async def rows(self, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
         self.asked += 1
+        self.order += ids
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         try:
@@ -89,6 +95,69 @@ def test_no_more_wait_than_are_answered_in_time() -> None:
     told = asyncio.run(run())
     assert [isinstance(each, QueueFull) for each in told] == [False] * 200 + [True] * 100 + [False]
     assert (replica.asked, replica.most) == (200, 4)
+
+
+def test_the_last_who_waits_ends_the_run_by_leaving() -> None:
+    features, replica = section(), Replica()
+    reader = FeatureReader(features, None, replica, pause=0.0)
+
+    async def run() -> None:
+        first, second = (asyncio.create_task(reader.read(features.views[0], ["1"])) for _ in range(2))
+        await _turns()
+        first.cancel()
+        await _turns()
+        assert (replica.asked, replica.under_way) == (1, 1), "the second one waits for it"
+        second.cancel()
+        await _turns()
+        assert replica.under_way == 0
+        assert {type(each) for each in await asyncio.gather(first, second, return_exceptions=True)} == {
+            asyncio.CancelledError
+        }
+        again = asyncio.create_task(reader.read(features.views[0], ["1"]))
+        replica.go.set()
+        assert (await again) is not None and replica.asked == 2
+
+    asyncio.run(run())
+
+
+def test_one_reader_does_not_have_all_places() -> None:
+    """Whoever has most gives one up to who has none, and is asked for after who has fewer."""
+    features, replica = section(), Replica()
+    reader = FeatureReader(features, None, replica, pause=0.0)
+
+    async def run() -> list[Any]:
+        view = features.views[0]
+        anns = [asyncio.create_task(reader.read(view, [str(id)], asker=Asker("ann"))) for id in range(1, 201)]
+        await _turns()
+        bob = asyncio.create_task(reader.read(view, ["777"], asker=Asker("bob")))
+        await _turns()
+        replica.go.set()
+        return await asyncio.gather(bob, *anns, return_exceptions=True)
+
+    bob, *anns = asyncio.run(run())
+    assert bob.rows["777"]["age"] == 30
+    assert [type(each) for each in anns].count(QueueFull) == 1
+    assert replica.order.index("777") == 4, "behind the four that ran already"
+
+
+def test_whoever_waits_at_the_end_is_told_so() -> None:
+    features, replica = section(), Replica()
+    reader = FeatureReader(features, None, replica, pause=0.0)
+
+    async def run() -> None:
+        waiting = asyncio.create_task(reader.read(features.views[0], ["1"]))
+        await _turns()
+        await reader.close()
+        with pytest.raises(QueryEnded):
+            await waiting
+        assert replica.under_way == 0
+
+    asyncio.run(run())
+
+
+async def _turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 def test_errors_that_pass_are_tried_three_times_and_others_once() -> None:

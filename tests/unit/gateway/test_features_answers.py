@@ -19,6 +19,7 @@ from sterna.features.online import AsOf, SourceRows
 from sterna.gateway.features_source import ReplicaRows
 from sterna.services.features import View
 from sterna.services.load import parse_services
+from sterna.stopping import Stop
 from tests.support.gateway import Branch, Running, gateway
 
 FEATURES = {
@@ -66,7 +67,7 @@ def rows() -> dict[str, dict[str, list[Any]]]:
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    def read(replica: ReplicaRows, view: View, ids: Sequence[str], as_of: AsOf | None) -> SourceRows:
+    def read(replica: ReplicaRows, view: View, ids: Sequence[str], as_of: AsOf | None, stop: Stop) -> SourceRows:
         present = rows()[view.name]
         return SourceRows(7, 1, {id: present[id] for id in ids if id in present})
 

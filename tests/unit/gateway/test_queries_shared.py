@@ -21,7 +21,7 @@ import pytest
 
 from sterna.embedded.access import Access, new_access
 from sterna.errors import QueryEnded, QueueFull
-from sterna.query.flight import Flight, Flights
+from sterna.flights import Flight, Flights
 from sterna.query.sql import check_sql
 from sterna.services.load import parse_services
 from tests.support.gateway import Running, gateway
@@ -143,9 +143,9 @@ def test_whoever_has_most_places_gives_one_to_who_has_none(closed: Asked, access
 
 def test_the_next_slot_is_for_who_has_fewest() -> None:
     async def story() -> list[str]:
-        flights, order, go = Flights(1, 10), list[str](), asyncio.Event()
+        flights, order, go = Flights[bytes](1, 10), list[str](), asyncio.Event()
 
-        async def work(flight: Flight) -> bytes:
+        async def work(flight: Flight[bytes]) -> bytes:
             async with flights.slot(flight):
                 order.append(flight.digest)
                 await go.wait()
@@ -174,9 +174,9 @@ def test_slots_and_places_are_never_lost(seed: int) -> None:
     draw = random.Random(seed)
 
     async def story() -> None:
-        flights, running, most = Flights(2, 5), Counter[str](), 0
+        flights, running, most = Flights[bytes](2, 5), Counter[str](), 0
 
-        async def work(flight: Flight) -> bytes:
+        async def work(flight: Flight[bytes]) -> bytes:
             nonlocal most
             await asyncio.sleep(0)
             async with flights.slot(flight):

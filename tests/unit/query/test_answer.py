@@ -296,7 +296,7 @@ def test_every_error_has_a_status() -> None:
 
 
 def test_what_is_kept_has_an_end(synced: World) -> None:
-    from sterna.query.flight import KeptAnswers
+    from sterna.query.kept_answers import KeptAnswers
 
     kept = KeptAnswers(10)
     for name in "abc":

@@ -1,55 +1,31 @@
-"""One run for all who ask the same, answers that are kept, and a queue that ends."""
+"""One run for all who ask the same, places shared between readers, and a queue that ends."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from sterna.errors import QueryEnded, QueueFull
 
-
-class KeptAnswers:
-    """The newest answers, up to a number of bytes.
-
-    Args:
-        limit: bytes.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit, self._size = limit, 0
-        self._kept: OrderedDict[str, bytes] = OrderedDict()
-
-    def get(self, digest: str) -> bytes | None:
-        """Return an answer, None where it isn't kept."""
-        if digest in self._kept:
-            self._kept.move_to_end(digest)
-        return self._kept.get(digest)
-
-    def put(self, digest: str, answer: bytes) -> None:
-        """Keep an answer, and let go of those that nobody asked for for the longest time."""
-        if len(answer) > self._limit:
-            return
-        self._size += len(answer) - len(self._kept.pop(digest, b""))
-        self._kept[digest] = answer
-        while self._size > self._limit:
-            self._size -= len(self._kept.popitem(last=False)[1])
+R = TypeVar("R")
 
 
 @dataclass(eq=False)
-class Flight:
+class Flight(Generic[R]):
     """A question that is worked on.
 
     Args:
-        digest: of the question.
+        digest: tells the question from others.
         waiting: how many wait for it, by reader, in the order in which they came.
     """
 
     digest: str
     waiting: Counter[str] = field(default_factory=Counter)
-    task: asyncio.Task[bytes] | None = None
+    task: asyncio.Task[R] | None = None
     running: bool = False
     displaced: bool = False
 
@@ -59,10 +35,10 @@ class Flight:
         return next(iter(self.waiting), "")
 
 
-Work = Callable[[Flight], Coroutine[None, None, bytes]]
+Work = Callable[[Flight[R]], Coroutine[None, None, R]]
 
 
-class Flights:
+class Flights(Generic[R]):
     """Works on each question once at a time, whoever asks it meanwhile; used from one event loop.
 
     All places are there for any reader, until others need them: who has most gives one up to who has fewer, and of
@@ -76,8 +52,8 @@ class Flights:
     def __init__(self, at_once: int, queue: int) -> None:
         self._most = at_once + queue
         self._free = at_once
-        self._queue: list[tuple[Flight, asyncio.Future[None]]] = []
-        self._under_way: dict[str, Flight] = {}
+        self._queue: list[tuple[Flight[R], asyncio.Future[None]]] = []
+        self._under_way: dict[str, Flight[R]] = {}
         self._turns = 0
         self._last_turn: dict[str, int] = {}  # of readers with questions under way
         self._closed = False
@@ -90,13 +66,13 @@ class Flights:
         """Questions that are under way."""
         return len(self._under_way)
 
-    async def join(self, digest: str, work: Work, reader: str = "") -> bytes:
+    async def join(self, digest: str, work: Work[R], reader: str = "") -> R:
         """Return a question's answer: from the run that is under way, else from a new one.
 
         The run is cancelled when the last one who waits for it goes away.
 
         Args:
-            digest: of the question.
+            digest: tells the question from others.
             work: answers it.
             reader: who asks.
 
@@ -123,7 +99,7 @@ class Flights:
             self._leave(flight, reader)
 
     @asynccontextmanager
-    async def slot(self, flight: Flight) -> AsyncIterator[None]:
+    async def slot(self, flight: Flight[R]) -> AsyncIterator[None]:
         """Have one of the slots while the block runs; waits for one."""
         if self._free and not self._queue:
             self._take(flight)
@@ -152,10 +128,10 @@ class Flights:
         for flight in self._under_way.values():
             _cancel(flight)
 
-    def _begin(self, digest: str, work: Work, reader: str) -> Flight:
+    def _begin(self, digest: str, work: Work[R], reader: str) -> Flight[R]:
         if len(self._under_way) >= self._most:
             self._displace(reader)
-        flight = Flight(digest)
+        flight = Flight[R](digest)
         flight.task = asyncio.create_task(work(flight))
         self._under_way[digest] = flight
         flight.task.add_done_callback(lambda done: self._ended(flight, done))
@@ -191,14 +167,14 @@ class Flights:
     def _before(self, reader: str, running: Counter[str]) -> tuple[int, int]:
         return running[reader], self._last_turn.get(reader, 0)
 
-    def _take(self, flight: Flight) -> None:
+    def _take(self, flight: Flight[R]) -> None:
         self._free -= 1
         self._turns += 1
         owners = {each.owner for each in self._under_way.values()}
         self._last_turn = {name: turn for name, turn in self._last_turn.items() if name in owners}
         self._last_turn[flight.owner] = self._turns
 
-    def _leave(self, flight: Flight, reader: str) -> None:
+    def _leave(self, flight: Flight[R], reader: str) -> None:
         flight.waiting[reader] -= 1
         if not flight.waiting[reader]:
             del flight.waiting[reader]
@@ -206,16 +182,16 @@ class Flights:
             self._forget(flight)  # whoever asks from now on needs a run of his own
             _cancel(flight)
 
-    def _forget(self, flight: Flight) -> None:
+    def _forget(self, flight: Flight[R]) -> None:
         if self._under_way.get(flight.digest) is flight:
             del self._under_way[flight.digest]
 
-    def _ended(self, flight: Flight, task: asyncio.Task[bytes]) -> None:
+    def _ended(self, flight: Flight[R], task: asyncio.Task[R]) -> None:
         self._forget(flight)
         if not task.cancelled():
             task.exception()  # looked at, also where everybody who waited is gone
 
 
-def _cancel(flight: Flight) -> None:
+def _cancel(flight: Flight[R]) -> None:
     assert flight.task is not None
     flight.task.cancel()

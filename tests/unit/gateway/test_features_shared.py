@@ -1,0 +1,138 @@
+"""One who asks for features can't keep others from theirs, where the replica answers: see `test_queries_shared.py`.
+
+The kind: work that goes on for somebody who has gone. Tried here, down to the process that reads: both routes, a past
+and a miss, an asker among others, many who ask and go.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from sterna.errors import QueryEnded
+from sterna.query.children import QueryChildren
+from sterna.query.job import Job
+from sterna.services.load import parse_services
+from sterna.stopping import Stop
+from tests.support.gateway import Running, gateway
+from tests.support.small_world import make_world, run
+
+FEATURES = {
+    "entities": [{"name": "user", "key": {"id": "long"}}],
+    "views": [
+        {"name": "user", "entity": "user", "table": "ns.a", "features": ["age"], "unique": True},
+        {"name": "other", "entity": "user", "table": "ns.a", "features": ["age"], "unique": True},
+    ],
+}
+
+
+class Reading:
+    """What processes read: each goes on until it is stopped."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.under_way = 0
+
+    def run(self, children: QueryChildren, job: Job, stop: Stop | None = None) -> dict[str, Any]:
+        with self._lock:
+            self.under_way += 1
+        stopped = threading.Event()
+        with (stop or Stop()).waking(stopped.set):
+            stopped.wait(60)
+        with self._lock:
+            self.under_way -= 1
+        raise QueryEnded("nobody waits for it")
+
+    def until(self, count: int) -> None:
+        wait_for(lambda: self.under_way == count, lambda: self.under_way)
+
+
+def wait_for(there: Callable[[], bool], look: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not there():
+        assert time.monotonic() < deadline, look()
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, Reading]]:
+    import pyarrow as pa
+
+    world = make_world(tmp_path_factory.mktemp("world"))
+    rows = pa.table({"id": pa.array([1], pa.int64()), "age": pa.array([30], pa.int64())})
+    table = world.writer.create_table(("ns", "a"), rows.schema, location=f"file://{world.folder}/us/lake/a")
+    table.append(rows)
+    world.commit(a=table.metadata_location)
+    run(world)
+    services, reading = parse_services(json.dumps({"version": 1, "features": FEATURES}), "s.yaml"), Reading()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(QueryChildren, "run", lambda children, *given: reading.run(children, *given))
+        with gateway(world, services, only=["features"]) as running:  # type: ignore[arg-type]
+            yield running, reading
+
+
+def asks(running: Running, method: str, target: str, body: bytes = b"") -> socket.socket:
+    host, _, port = running.url.removeprefix("http://").partition(":")
+    asker = socket.create_connection((host, int(port)))
+    head = f"{method} {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    asker.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    return asker
+
+
+def counted_as_gone(running: Running) -> int:
+    return sum(int(line.split()[-1]) for line in running.metrics.splitlines() if 'status="499"' in line)
+
+
+def many(*names: str) -> bytes:
+    return json.dumps({"features": list(names), "entities": [{"id": 1}]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "runs"),
+    [
+        ("GET", "/features/user/1", b"", 1),
+        ("GET", "/features/user/1?as_of={now}", b"", 1),
+        ("POST", "/v1/features", many("user.age"), 1),
+        ("POST", "/v1/features", many("user.age", "other.age"), 2),
+        ("POST", "/v1/features?as_of={now}", many("user.age"), 1),
+    ],
+)
+def test_what_is_read_for_somebody_who_has_gone_ends(
+    told: tuple[Running, Reading], method: str, target: str, body: bytes, runs: int
+) -> None:
+    running, reading = told
+    target = target.format(now=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    before, asker = counted_as_gone(running), asks(running, method, target, body)
+    reading.until(runs)
+    asker.close()
+    reading.until(0)
+    wait_for(lambda: counted_as_gone(running) == before + 1, lambda: running.metrics)
+
+
+def test_it_goes_on_for_others_who_wait(told: tuple[Running, Reading]) -> None:
+    running, reading = told
+    before = counted_as_gone(running)
+    first, second = (asks(running, "GET", "/features/user/1") for _ in range(2))
+    reading.until(1)
+    first.close()
+    wait_for(lambda: counted_as_gone(running) == before + 1, lambda: running.metrics)
+    assert reading.under_way == 1
+    second.close()
+    reading.until(0)
+
+
+def test_twenty_who_have_gone_leave_all_places_free(told: tuple[Running, Reading]) -> None:
+    running, reading = told
+    askers = [asks(running, "GET", f"/features/user/{id}") for id in range(20)]
+    reading.until(4)
+    for asker in askers:
+        asker.close()
+    reading.until(0)
+    assert httpx.get(f"{running.url}/health").status_code == 200

@@ -480,13 +480,14 @@ def test_the_inspector_and_the_service_behind_it(page: Page, pages: Pages, monke
 
 def test_the_inspector_knows_more_than_one_view(page: Page, pages: Pages) -> None:
     pages.services = FEATURES
-    asked: list[tuple[str, str, str | None]] = []
+    asked: list[Any] = []
     service = FastAPI()
 
-    @service.get("/features/{view}/{id:path}")
-    def features(view: str, id: str, request: Request) -> Any:
-        asked.append((view, id, request.headers.get("authorization")))
-        return {"shop": id, "size": "12", "tags": ["a", ODD]}
+    @service.post("/v1/features")
+    def features(body: dict[str, Any], request: Request) -> Any:
+        asked.append((body["features"], body["entities"], request.headers.get("authorization")))
+        (view,) = {name.partition(".")[0] for name in body["features"]}
+        return {"rows": [{**body["entities"][0], f"{view}.size": "12", f"{view}.tags": ["a", ODD]}], "found": [True]}
 
     with served(service) as url:
         pages.settings["feature_service_url"] = url
@@ -497,7 +498,18 @@ def test_the_inspector_knows_more_than_one_view(page: Page, pages: Pages) -> Non
         page.get_by_label("shop", exact=True).fill("a/b")
         page.keyboard.press("Enter")
         expect(page.get_by_test_id("features-display")).to_contain_text(ODD)
-    assert asked == [("shop", "a/b", "Bearer a-token")]
+        page.get_by_label("View").select_option("visit")
+        expect(page.get_by_label("shop", exact=True)).to_have_value("a/b")
+        page.get_by_label("shop", exact=True).fill("..")
+        page.keyboard.press("Enter")  # the other column has no value yet: ignored
+        page.get_by_label("n", exact=True).fill("2")
+        page.get_by_role("button", name="Look up").click()
+        expect(page.get_by_test_id("features-display")).to_contain_text("..")
+    token = "Bearer a-token"
+    assert asked == [
+        (["shop.size"], [{"shop": "a/b"}], token),
+        (["visit.seconds"], [{"shop": "..", "n": "2"}], token),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -28,11 +29,16 @@ from tests.support.small_world import World, make_world, run
 ODD = "<img src=x onerror=alert(1)>"
 FEATURES = """version: 1
 features:
-  entities: [{name: user, key: {user_id: long}}, {name: shop, key: {shop: string}}]
+  entities:
+    - {name: user, key: {user_id: long}}
+    - {name: shop, key: {shop: string}}
+    - {name: visit, key: {shop: string, n: int}}
   views:
     - {name: user, entity: user, table: ns.users, features: [age], unique: true}
     - {name: shop, entity: shop, table: ns.shops, features: [size], unique: true}
+    - {name: visit, entity: visit, table: ns.visits, features: [seconds], unique: true}
 """
+VISIT = {"name": "visit", "key": ["shop", "n"]}
 OUTLETS = """version: 1
 outlets:
   pager:
@@ -64,14 +70,22 @@ def client(pages: Pages) -> Iterator[TestClient]:
         yield made
 
 
+def told(asked: dict[str, Any], token: str) -> httpx.Response:
+    """Answer as `POST /v1/features` of the gateway does: see `tests/unit/gateway/test_features_answers.py`."""
+    (entity,), (name,) = asked["entities"], asked["features"]
+    there = "404" not in entity.values()
+    row = {**entity, name: token if there else None}
+    return httpx.Response(200, json={"rows": [row], "found": [there], "snapshots": {}})
+
+
 def upstream_double(seconds: float) -> httpx.AsyncClient:
     """A feature service that knows user 123, and a gateway."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/kpi":
             return httpx.Response(200, json={"kpi": {"total_revenue": 12.5}, "snapshot_id": "1"})
-        if request.url.raw_path == b"/features/shop/a%2Fb%20%E5%8C%97":
-            return httpx.Response(200, json={"sent": request.headers.get("authorization", "")})
+        if request.url.path == "/v1/features":
+            return told(json.loads(request.content), request.headers.get("authorization", ""))
         user = request.url.path.rpartition("/")[2]
         if user == "401":
             return httpx.Response(200 if request.headers.get("authorization") == "Bearer a-token" else 401, json={})
@@ -189,18 +203,25 @@ def test_an_inspector_answers_as_its_service_does(client: TestClient, pages: Pag
 def test_an_inspector_knows_each_view_and_sends_its_token(client: TestClient, pages: Pages) -> None:
     pages.services = FEATURES
     views = client.get("/api/views").json()
-    assert views == [{"name": "user", "key": ["user_id"]}, {"name": "shop", "key": ["shop"]}]
+    assert views == [{"name": "user", "key": ["user_id"]}, {"name": "shop", "key": ["shop"]}, VISIT]
     pages.settings["feature_service_url"] = "http://features/"
     assert client.get("/api/features/401").status_code == 401
     pages.secrets = lambda id: Credential(id, password="a-token" if id == "reader" else "")
     pages.settings["feature_service_credential_id"] = "reader"
     assert client.get("/api/features/401").json() == {}
-    asked = client.get("/api/features", params={"view": "shop", "id": "a/b 北"})
-    assert asked.json() == {"sent": "Bearer a-token"}
+    for id in ("a/b 北", ".", "..", "../..", "%2e%2e", "a?b#c"):
+        asked = client.get("/api/features", params={"view": "shop", "id": id})
+        assert asked.json() == {"shop": id, "size": "Bearer a-token"}
     refused = client.get("/api/features", params={"view": "none", "id": "1"})
     assert (refused.status_code, refused.json()["statusMessage"]) == (404, "There is no such view")
     for bad in ("", "a" * 1001, "a\nb"):
         assert client.get("/api/features", params={"view": "shop", "id": bad}).status_code == 400
+    two = client.get("/api/features", params={"view": "visit", "id": ["a/b", "2"]})
+    assert two.json() == {"shop": "a/b", "n": "2", "seconds": "Bearer a-token"}
+    for too in (["a"], ["a", "2", "3"], ["a", ""]):
+        assert client.get("/api/features", params={"view": "visit", "id": too}).status_code == 400
+    gone = client.get("/api/features", params={"view": "visit", "id": ["404", "2"]})
+    assert (gone.status_code, gone.json()["statusMessage"]) == (404, "Failed to fetch features for 404, 2.")
     gone = client.get("/api/features", params={"view": "shop", "id": "404"})
     assert (gone.status_code, gone.json()["statusMessage"]) == (404, "Failed to fetch features for 404.")
 

@@ -165,6 +165,8 @@ def test_a_key_of_several_columns_is_a_segment_each_or_an_object(told: Running) 
     assert (answer.status_code, answer.json()) == (200, {**row, "seconds": 5})
     found = asked(told, features=["visit.seconds"], entities=[{"n": 2, "path": "/a/b", "user_id": 1}, {**row, "n": 3}])
     assert found["rows"] == [{**row, "visit.seconds": 5}, {**row, "n": 3, "visit.seconds": None}]
+    as_pages_ask = asked(told, features=["visit.seconds"], entities=[{"user_id": "1", "path": "..", "n": "2"}])
+    assert as_pages_ask["rows"] == [{"user_id": "1", "path": "..", "n": 2, "visit.seconds": None}]
     for path, status, said in (
         ("1/%2Fa%2Fb/3", 404, "Visit 1, /a/b, 3 not found."),
         ("1/%2Fa%2Fb/two", 400, "n: expected a whole number of 32 bits"),

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from sterna.airflow.pages import events, ingest, one_table, regions, tables, upstream
 from sterna.airflow.pages.access import Guards, refuse_other_sites
 from sterna.airflow.pages.shared import LookFailed, Looks
-from sterna.airflow.pages.source import Source, feature_views
+from sterna.airflow.pages.source import FeatureView, Source, feature_views
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
@@ -178,21 +178,22 @@ def _add_upstreams(app: FastAPI, source: Source, looks: Looks, client: upstream.
         address, credential = source.setting("feature_service_url"), source.setting("feature_service_credential_id")
         return upstream.FeatureService(address, credential, source.secrets, client)
 
-    async def known() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = await looks.look("views", lambda: feature_views(source))
+    async def known() -> list[FeatureView]:
+        found: list[FeatureView] = await looks.look("views", lambda: feature_views(source))
         return found
 
     @app.get("/api/views")
     async def views() -> Response:
-        return _fresh(await known())
+        return _fresh([{"name": view.name, "key": view.key} for view in await known()])
 
     @app.get("/api/features/{user}")
     async def features(user: str) -> Response:
         return await upstream.user_features(user, service())
 
     @app.get("/api/features")
-    async def features_of(view: str, id: str) -> Response:
-        return await upstream.view_features(view, id, [each["name"] for each in await known()], service())
+    async def features_of(view: str, id: Annotated[list[str], Query()]) -> Response:
+        named = next((each for each in await known() if each.name == view), None)
+        return await upstream.view_features(named, id, service())
 
     @app.get("/api/kpi")
     async def figure(at: Annotated[str, Query(min_length=1, max_length=200)]) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sterna.airflow.settings import seconds, text
 
@@ -56,12 +56,29 @@ class Source:
         return self.open(registry, name)
 
 
-def feature_views(source: Source) -> list[dict[str, Any]]:
-    """Return the views of features that the services file has, and the columns by which their rows are found."""
+@dataclass(frozen=True)
+class FeatureView:
+    """A view of features.
+
+    Args:
+        name: its name.
+        key: the columns by which its rows are found.
+        features: the other columns.
+    """
+
+    name: str
+    key: tuple[str, ...]
+    features: tuple[str, ...]
+
+
+def feature_views(source: Source) -> list[FeatureView]:
+    """Return the views of features that the services file has."""
     features = source.services().features
     if features is None:
         return []
-    return [{"name": view.name, "key": list(features.entity_of(view).key)} for view in features.views]
+    return [
+        FeatureView(view.name, tuple(features.entity_of(view).key), tuple(view.features)) for view in features.views
+    ]
 
 
 def airflow_source() -> Source:

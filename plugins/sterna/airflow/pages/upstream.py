@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 from starlette.responses import JSONResponse, Response
 
+from sterna.airflow.pages.source import FeatureView
 from sterna.edges.secrets import Secrets
 from sterna.errors import CredentialError
 
@@ -21,6 +21,7 @@ _USER = re.compile(r"[0-9]+")
 _LARGEST = 2**63 - 1
 _MOST_BYTES = 1 << 20
 _LONGEST_ID = 1_000
+_MOST_FEATURES = 200  # that the gateway takes at once
 Client = Callable[[float], httpx.AsyncClient]
 
 
@@ -55,40 +56,60 @@ async def user_features(user: str, service: FeatureService) -> Response:
     """
     if not _USER.fullmatch(user) or int(user[:20]) > _LARGEST or len(user.lstrip("0")) > len(str(_LARGEST)):
         return _refused(400, "Invalid user ID format")
-    return await _features("user", user, f"user {user}", service)
+    found = await _asked(service, "GET", f"features/user/{user}", f"user {user}")
+    return found if isinstance(found, Response) else JSONResponse(found)
 
 
-async def view_features(view: str, id: str, views: Collection[str], service: FeatureService) -> Response:
-    """Return an entity's features as the feature service answers them.
+async def view_features(view: FeatureView | None, ids: Sequence[str], service: FeatureService) -> Response:
+    """Return an entity's features as the gateway tells them.
+
+    They are asked for by `POST /v1/features`: a path doesn't carry each id, as `..` is one.
 
     Args:
-        view: the view of features.
-        id: the entity's id as it was typed.
-        views: those of the services file.
+        view: the view of features; None: the services file has none of that name.
+        ids: the values of its key's columns as they were typed.
         service: where they are asked for.
     """
-    if view not in views:
+    if view is None:
         return _refused(404, "There is no such view")
-    if not 1 <= len(id) <= _LONGEST_ID or not id.isprintable():
+    if len(ids) != len(view.key) or not all(1 <= len(id) <= _LONGEST_ID and id.isprintable() for id in ids):
         return _refused(400, "Invalid ID format")
-    return await _features(view, id, id, service)
+    whose, told = ", ".join(ids), dict[str, Any]()
+    entity = dict(zip(view.key, ids, strict=True))
+    for start in range(0, len(view.features), _MOST_FEATURES):
+        names = [f"{view.name}.{name}" for name in view.features[start : start + _MOST_FEATURES]]
+        found = await _asked(service, "POST", "v1/features", whose, {"features": names, "entities": [entity]})
+        if isinstance(found, Response):
+            return found
+        match found:
+            case {"rows": [dict() as row], "found": [True]}:
+                told |= {name.removeprefix(f"{view.name}."): value for name, value in row.items()}
+            case {"found": [False]}:
+                return _refused(404, _failed(whose))
+            case _:
+                return _refused(500, _failed(whose))
+    return JSONResponse(told)
 
 
-async def _features(view: str, id: str, whose: str, service: FeatureService) -> Response:
+async def _asked(
+    service: FeatureService, method: str, path: str, whose: str, body: Mapping[str, Any] | None = None
+) -> dict[str, Any] | Response:
     if not service.address:
         return _refused(500, "Feature service URL is not configured")
-    url = f"{service.address.rstrip('/')}/features/{quote(view, safe='')}/{quote(id, safe='')}"
-    failed = f"Failed to fetch features for {whose}."
     try:
         headers = {"Accept": "application/json", **await _token(service.credential, service.secrets)}
         async with asyncio.timeout(FEATURE_SECONDS), service.client(FEATURE_SECONDS) as http:
-            answer = await http.get(url, headers=headers)
+            answer = await http.request(method, f"{service.address.rstrip('/')}/{path}", headers=headers, json=body)
             found = answer.json() if answer.status_code == 200 else None
     except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, CredentialError):
-        return _refused(500, failed)
+        return _refused(500, _failed(whose))
     if not isinstance(found, dict):
-        return _refused(answer.status_code if answer.status_code >= 400 else 500, failed)
-    return JSONResponse(found)
+        return _refused(answer.status_code if answer.status_code >= 400 else 500, _failed(whose))
+    return found
+
+
+def _failed(whose: str) -> str:
+    return f"Failed to fetch features for {whose}."
 
 
 async def _token(credential: str, secrets: Secrets) -> dict[str, str]:

@@ -11,7 +11,9 @@ export class Refused extends Error {
 
 export function address(path, query = {}) {
   const url = new URL(path, BASE);
-  for (const [name, value] of Object.entries(query)) if (value !== "") url.searchParams.set(name, value);
+  for (const [name, value] of Object.entries(query)) {
+    for (const each of [value].flat()) if (each !== "") url.searchParams.append(name, each);
+  }
   return url;
 }
 

@@ -5,21 +5,34 @@ import { moment } from "./format.js";
 import { t } from "./text.js";
 
 export function open(place) {
-  const input = el("input", { id: "userId", type: "text", inputmode: "numeric", autocomplete: "off", placeholder: t("typeUser") });
   const button = el("button", { type: "button" }, t("look"));
   const result = el("div", { "aria-live": "polite" });
-  const label = el("label", { for: "userId" }, t("userId"));
+  const key = el("div", {});
   const choice = el("div", {});
+  let fields = [];
   let pending = false;
   let view = null;
   let left = false;
 
   function choose(found) {
     view = found;
-    label.textContent = found.key.join(", ");
-    input.placeholder = "";
-    input.removeAttribute("inputmode");
+    draw(found.key);
     show(result);
+  }
+
+  function draw(names, given = {}) {
+    const typed = fields.map((field) => field.value);
+    const focused = fields.indexOf(document.activeElement);
+    fields = names.map((_, at) => el("input", { id: `featureKey${at}`, type: "text", autocomplete: "off", onkeydown: entered, value: typed[at], ...given }));
+    show(key, ...names.flatMap((name, at) => [
+      el("label", { for: `featureKey${at}` }, name),
+      el("div", { class: "line" }, fields[at], at === names.length - 1 ? button : null),
+    ]));
+    fields[focused]?.focus();
+  }
+
+  function entered(event) {
+    if (event.key === "Enter" && !event.isComposing) look();
   }
 
   async function offer() {
@@ -36,15 +49,15 @@ export function open(place) {
   }
 
   async function look() {
-    const user = input.value.trim();
-    if (!user || pending) return;
+    const ids = fields.map((field) => field.value.trim());
+    if (ids.includes("") || pending) return;
     const asked = view;
     pending = true;
     button.disabled = true;
     button.setAttribute("aria-busy", "true");
     show(result, note("loading", t("loading")));
     try {
-      const found = asked ? await ask("api/features", { view: asked.name, id: user }) : await ask(`api/features/${encodeURIComponent(user)}`);
+      const found = asked ? await ask("api/features", { view: asked.name, id: ids }) : await ask(`api/features/${encodeURIComponent(ids[0])}`);
       if (asked === view) show(result, asked ? listed(found) : drawn(found));
     } catch (error) {
       show(result, el("div", { class: "note error", role: "alert" }, el("strong", {}, t("lookupFailed")), " ", el("span", {}, reason(error))));
@@ -55,12 +68,10 @@ export function open(place) {
     }
   }
 
-  input.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.isComposing) look();
-  });
   button.addEventListener("click", look);
   show(place, el("section", { class: "card narrow" }, el("h3", {}, t("inspectorTitle")),
-    choice, label, el("div", { class: "line" }, input, button), result));
+    choice, key, result));
+  draw([t("userId")], { inputmode: "numeric", placeholder: t("typeUser") });
   offer();
   return () => {
     left = true;

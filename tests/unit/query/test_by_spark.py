@@ -13,6 +13,8 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, IntegerType, LongType, NestedField, StringType
 
+from sterna.edges.spark import start as start_of_spark
+from sterna.edges.spark import tables as tables_of_spark
 from sterna.edges.spark.tables import SparkTables, TableRead
 from sterna.edges.spark.tables import _refuse_shown as refuse_shown
 from sterna.errors import BrokenMetadata, EngineError, NeedsSpark, OutOfTime, QueryEnded, QueryFailed
@@ -222,6 +224,57 @@ def test_nothing_is_begun_after_the_end() -> None:
     tables.close()
     with pytest.raises(Exception, match="ending"):
         tables.read(TableRead("file:///x", None, ("id",)), {}, lambda batch: None, 5.0)
+
+
+class LateJob:
+    """A Spark whose job begins just after it was cancelled: that cancel was for nothing."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.about, self.lost, self.begun, self.cancelled = (threading.Event() for _ in range(4))
+        session = tables_of_spark._Session(object(), {}, "")  # type: ignore[arg-type]
+        monkeypatch.setattr(SparkTables, "_session", lambda *given: session)
+        monkeypatch.setattr(SparkTables, "_end", lambda *given: None)
+        monkeypatch.setattr(tables_of_spark, "_hand_over", self.hand_over)
+        for module in (tables_of_spark, start_of_spark):
+            monkeypatch.setattr(module, "cancel", self.cancel)
+
+    def cancel(self, spark: Any, tag: str) -> None:
+        (self.cancelled if self.begun.is_set() else self.lost).set()
+
+    def hand_over(self, *given: Any) -> None:
+        self.about.set()
+        assert self.lost.wait(20)
+        self.begun.set()
+        self.cancelled.wait(20)
+        raise start_of_spark.failures()[0]("cancelled")
+
+
+@pytest.mark.parametrize("by", ["stop", "close", "deadline"])
+def test_a_cancel_that_comes_just_before_the_job_is_repeated(monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    spark, tables, stop = LateJob(monkeypatch), SparkTables("local[1]"), Stop()
+    end = {"stop": stop.set, "close": tables.close, "deadline": lambda: None}[by]
+    ending = threading.Thread(target=lambda: spark.about.wait(20) and end())
+    ending.start()
+    wanted, seconds = TableRead("file:///x", None, ("id",)), 0.1 if by == "deadline" else 60.0
+    with pytest.raises(OutOfTime if by == "deadline" else QueryEnded):
+        tables.read(wanted, {}, lambda batch: None, seconds, stop)
+    ending.join()
+    assert spark.cancelled.is_set()
+    assert tables._under_way == {}
+
+
+def test_whatever_runs_aside_is_given_up_until_it_has_ended() -> None:
+    """Ctrl-C, too, may come just before a job: `run_aside` is what all that ask Spark for one wait by."""
+    ended, asked = threading.Event(), list[int]()
+
+    def give_up() -> None:
+        asked.append(1)
+        if len(asked) == 2:
+            ended.set()
+
+    with pytest.raises(start_of_spark.Late):
+        start_of_spark.run_aside(lambda: ended.wait(20), give_up, 0.01)
+    assert ended.is_set() and len(asked) == 2
 
 
 class Shown:

@@ -8,6 +8,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +31,8 @@ _PROBE_SECONDS = 10.0
 _CONNECT_SECONDS = 60.0
 _START_SECONDS = 300.0  # a resource manager may take minutes to grant what a driver needs
 _GRACE_SECONDS = 10.0  # for a call to end after it was given up
+CANCEL_AGAIN_SECONDS = 0.5
+"""After which a job is cancelled again, while it goes on."""
 _GROUP = "spark.jobGroup.id"  # settings of a session become properties of its jobs
 _CONNECT_PORT = 15002
 _LOOPBACK = "127.0.0.1"
@@ -213,7 +216,7 @@ def run_aside(call: Callable[[], _T], give_up: Callable[[], object], seconds: fl
     Args:
         call: what to run.
         give_up: ends what the call waits for; called after the deadline, and on Ctrl-C or whatever else ends the
-            waiting.
+            waiting, and again while the call goes on.
         seconds: the deadline; None for none.
 
     Raises:
@@ -236,13 +239,21 @@ def run_aside(call: Callable[[], _T], give_up: Callable[[], object], seconds: fl
         if not ended.wait(seconds):
             raise Late
     except BaseException:
-        with suppress(*failures()):
-            give_up()
-        ended.wait(_GRACE_SECONDS)
+        _give_up(give_up, ended)
         raise
     if failed:
         raise failed[0]
     return result[0]
+
+
+def _give_up(give_up: Callable[[], object], ended: threading.Event) -> None:
+    """Give up until the call has ended, for a while: what comes just before Spark's job begins cancels nothing."""
+    until = time.monotonic() + _GRACE_SECONDS
+    while time.monotonic() < until:
+        with suppress(*failures()):
+            give_up()
+        if ended.wait(CANCEL_AGAIN_SECONDS):
+            return
 
 
 @contextmanager

@@ -15,11 +15,12 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sterna.edges.spark.start import (
+    CANCEL_AGAIN_SECONDS,
     Late,
     address,
     cancel,
@@ -128,13 +129,11 @@ class SparkTables:
                     seconds,
                 )
         except (Late, NotYet):
+            self._cancel_aside(tag)
             raise OutOfTime(f"the region's Spark, at {place}, took more than {seconds:.1f} s") from None
         except failures() as error:
             go_on()
             raise EngineError(f"Spark at {place} failed: {without_secret_values(summary(error), properties)}") from None
-        finally:
-            with self._lock:
-                self._under_way.pop(tag, None)
 
     def close(self) -> None:
         """Cancel what is under way; nothing is read any more. An application that was started ends with the process."""
@@ -142,7 +141,8 @@ class SparkTables:
             self._closed = True
             under_way = list(self._under_way)
         for tag in under_way:
-            self._cancel(tag)
+            self._cancel(tag)  # at once: the process may end
+            self._cancel_aside(tag)
 
     def _read(
         self,
@@ -154,9 +154,6 @@ class SparkTables:
         go_on: Callable[[], None],
     ) -> None:
         session = self._session(properties, end)
-        with self._lock:
-            self._under_way[tag] = session.spark
-        go_on()
 
         def taken(batch: pa.RecordBatch) -> None:
             if time.monotonic() > end:  # nobody waits for it any more
@@ -165,22 +162,41 @@ class SparkTables:
             take(batch)
 
         try:
-            _hand_over(session, wanted, taken, tag)
+            with self._cancellable(tag, session.spark):
+                go_on()
+                _hand_over(session, wanted, taken, tag)
         except BaseException:
             self._end(session)
             raise
         self._keep(session)
 
-    def _cancel(self, tag: str) -> None:
+    @contextmanager
+    def _cancellable(self, tag: str, spark: SparkSession) -> Iterator[None]:
+        with self._lock:
+            self._under_way[tag] = spark
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._under_way[tag]
+
+    def _cancel(self, tag: str) -> bool:
+        """Cancel what runs under a tag; return whether anything does."""
         with self._lock:
             spark = self._under_way.get(tag)
         if spark is not None:
             with suppress(*failures()):
                 cancel(spark, tag)
+        return spark is not None
 
     def _cancel_aside(self, tag: str) -> None:
         """Cancel from a thread of its own: whoever asks for that may not wait for Spark."""
-        threading.Thread(target=self._cancel, args=(tag,), daemon=True, name="sterna-spark-cancel").start()
+
+        def until_ended() -> None:
+            while self._cancel(tag):  # what comes just before the job begins cancels nothing
+                time.sleep(CANCEL_AGAIN_SECONDS)
+
+        threading.Thread(target=until_ended, daemon=True, name="sterna-spark-cancel").start()
 
     def _refuse_closed(self) -> None:
         if self._closed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from sterna.edges.stores.content import paced
+from sterna.edges.stores.content import content
 from sterna.edges.stores.objects import Objects
 from sterna.edges.stores.open_store import call_store
 from sterna.errors import StoreUnreachable
@@ -24,12 +24,14 @@ def sha256_of(objects: Objects, uri: str) -> tuple[int, str]:
 
     def stream() -> tuple[int, str]:
         result = obstore.get(store.client, key)
-        hashed, size = hashlib.sha256(), 0
-        for chunk in paced(store, result, _CHUNK):
+        expected, hashed, size = result.meta["size"], hashlib.sha256(), 0
+        chunks = content(store, key, uri, result, _CHUNK)
+        del result  # the chunks have it, and let go of it
+        for chunk in chunks:
             hashed.update(chunk)
             size += len(chunk)
-        if size != result.meta["size"]:
-            raise StoreUnreachable(f"{size} of {result.meta['size']} bytes came", file=uri)
+        if size != expected:
+            raise StoreUnreachable(f"{size} of {expected} bytes came", file=uri)
         return size, hashed.hexdigest()
 
     return call_store(store, uri, stream)

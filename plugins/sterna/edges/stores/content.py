@@ -8,10 +8,14 @@ from typing import Any
 
 from sterna.edges.stores.open_store import LATER, OpenStore
 from sterna.edges.stores.pace import CHUNK
+from sterna.edges.stores.parts import Parts
 from sterna.errors import StoreUnreachable
 from sterna.registry.credential import address_of
 
-_BODIES = 3  # times that an object is asked for whose content breaks off
+_BODIES = 3  # times that an object, or a part of it, is asked for whose content breaks off
+_MOST_AT_ONCE = 1 << 30  # bytes of an object that isn't paced which come by one request: the client gives it minutes
+_PART = 16 << 20  # bytes of a request for part of a larger one
+_OPEN_SECONDS = 20.0  # for which a request may be open before its content is read
 
 
 def read_whole(store: OpenStore, key: str, uri: str, timeout: float, refuse: Callable[[int], None]) -> bytes:
@@ -39,7 +43,12 @@ def read_whole(store: OpenStore, key: str, uri: str, timeout: float, refuse: Cal
         size = result.meta["size"]
         refuse(size)
         try:
-            data = bytes(result.bytes()) if store.pace is None else b"".join(paced(store, result))
+            if store.pace is None:
+                data = bytes(result.bytes())
+            else:
+                parts = content(store, key, uri, result)
+                del result  # the parts have it, and let go of it
+                data = b"".join(parts)
         except BaseError:
             if not left or time.monotonic() > end:
                 raise
@@ -51,14 +60,44 @@ def read_whole(store: OpenStore, key: str, uri: str, timeout: float, refuse: Cal
     raise StoreUnreachable(f"{address_of(store.location)} sent {len(data)} of {size} bytes; {LATER}", file=uri)
 
 
-def paced(store: OpenStore, result: Any, chunk: int = CHUNK) -> Iterator[bytes]:
-    """Yield an answer's content in parts, as fast as the store's location may be read."""
-    if store.pace is None:
+def content(store: OpenStore, key: str, uri: str, result: Any, chunk: int = CHUNK) -> Iterator[bytes]:
+    """Yield an object's content in parts, as fast as the store's location may be read.
+
+    A request that waited for its turn, or one for much, would be over before its content is there.
+
+    Args:
+        store: where it is.
+        key: what it is called there.
+        uri: what messages call it.
+        result: the store's answer, of which nothing was read.
+        chunk: bytes of a part, at least.
+
+    Raises:
+        StoreUnreachable, StoreDenied, ObjectMissing, CredentialError: a part can't be read.
+        BaseError: of the client; see `call_store`.
+    """
+    size, opened = result.meta["size"], time.monotonic()
+    at_once = size <= (_MOST_AT_ONCE if store.pace is None else CHUNK)
+    if at_once and store.pace is not None:
+        store.pace(size)
+    if at_once and time.monotonic() - opened <= _OPEN_SECONDS:
         yield from map(bytes, result.stream(min_chunk_size=chunk))
         return
-    ahead = min(result.meta["size"], CHUNK)
-    store.pace(ahead)
-    for part in result.stream(min_chunk_size=min(chunk, CHUNK)):
-        yield bytes(part)
-        store.pace(max(0, len(part) - ahead))
-        ahead = max(0, ahead - len(part))
+    parts = Parts(store, key, uri, result.meta["e_tag"])
+    del result  # its connection, that is
+    most = _PART if store.pace is None else CHUNK
+    for start in range(0, size, most):
+        yield _part(parts, start, min(most, size - start), at_once)
+
+
+def _part(parts: Parts, start: int, length: int, paid: bool) -> bytes:
+    for left in reversed(range(_BODIES)):
+        try:
+            data = parts.read(start, length, paid=paid)
+        except StoreUnreachable:
+            if not left:
+                raise
+            continue
+        if len(data) == length:
+            break
+    return data  # too short: whoever asked sees that by the whole

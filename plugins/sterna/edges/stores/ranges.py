@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from sterna.edges.stores.objects import Objects
-from sterna.edges.stores.open_store import OpenStore, call_store
+from sterna.edges.stores.pace import CHUNK
+from sterna.edges.stores.parts import Parts
 from sterna.errors import SternaError, StoreUnreachable
-from sterna.registry.credential import fileio_properties, store_address
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 _WHOLE = 1 << 20  # a smaller object is fetched in one request
-_NOT_PARTIAL = "Received non-partial response"  # obstore's words
 
 
 class ObjectReader(io.RawIOBase):
@@ -43,7 +43,7 @@ class ObjectReader(io.RawIOBase):
         self._before, self._failed = before, failed
         self._at = 0
         self._whole: bytes | None = None
-        self._file: Any = None
+        self._parts: Parts | None = None
 
     def readable(self) -> bool:
         """Say yes."""
@@ -104,43 +104,13 @@ class ObjectReader(io.RawIOBase):
     def _range(self, start: int, length: int) -> bytes:
         place = self._objects.mapping.locate(self._uri)
         store = self._objects.open(place.location)
-        if store.pace is not None:
-            store.pace(length)
-        if self._file is None:
-            try:
-                return call_store(store, self._uri, lambda: _part(store, place.path, start, length))
-            except StoreUnreachable as error:
-                if place.location.remote.type != "s3" or _NOT_PARTIAL not in error.message:
-                    raise
-            self._file = call_store(store, self._uri, lambda: _arrow_file(store, place.path))
-        file = self._file
-        return call_store(store, self._uri, lambda: bytes(file.read_at(length, start)))
+        if self._parts is None:
+            self._parts = Parts(store, store.key(place.path), self._uri)
+        most = length if store.pace is None else CHUNK
+        ends = [*range(start, start + length, most), start + length]
+        return b"".join(self._parts.read(begin, end - begin) for begin, end in pairwise(ends))
 
     def _sized(self, data: bytes, expected: int) -> bytes:
         if len(data) != expected:
             raise StoreUnreachable(f"{len(data)} of {expected} bytes came", file=self._uri)
         return data
-
-
-def _part(store: OpenStore, path: str, start: int, length: int) -> bytes:
-    import obstore
-
-    return bytes(obstore.get_range(store.client, store.key(path), start=start, length=length))
-
-
-def _arrow_file(store: OpenStore, path: str) -> Any:
-    """Open an object by Arrow's own client: it takes the part that a server sends as if it were the whole.
-
-    `rclone serve s3` does that (1.75): the right bytes, and the status of a whole object.
-    """
-    from pyarrow.fs import S3FileSystem
-
-    given = fileio_properties(store.location, store.credential)
-    keys = {"access_key": "s3.access-key-id", "secret_key": "s3.secret-access-key", "session_token": "s3.session-token"}
-    files = S3FileSystem(
-        **{name: given[key] for name, key in keys.items() if key in given},
-        endpoint_override=given["s3.endpoint"],
-        region=given["s3.region"],
-        force_virtual_addressing=given["s3.path-style-access"] != "true",
-    )
-    return files.open_input_file(f"{store_address(store.location).bucket}/{store.key(path)}")

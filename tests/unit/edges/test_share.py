@@ -2,7 +2,7 @@
 
 Of this kind is all that one process would count for itself alone: each of several takes the whole. What may go wrong
 here: two begin at once, one is slow to go lower, one dies, a lease can't be understood, the place of the leases can't
-be used.
+be used, or has no credential.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -213,6 +214,21 @@ def test_what_was_unlimited_is_limited_by_time_though_leases_fail() -> None:
     assert (share.rate, asked) == (LIMIT // CAUTIOUS, [LIMIT // CAUTIOUS])
 
 
+def test_without_a_limit_for_now_nothing_is_taken_that_no_lease_tells_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody whose clock has a limit already could not know of it."""
+    monkeypatch.setattr(shares, "_SOON_SECONDS", 0.0)
+
+    def dark() -> None:
+        raise StoreUnreachable("dark")
+
+    share = Share(Book(between=dark).of(1), "12:00,off 19:00,1M", lambda: 13 * 60)
+    with pytest.raises(StoreUnreachable):
+        share.look()
+    assert share.rate == 0
+    share.begin()
+    assert share.rate == LIMIT // CAUTIOUS
+
+
 @pytest.mark.parametrize("seconds", [float("-inf"), -3.0, 0.0])
 def test_an_order_that_has_run_out_is_one_of_no_seconds(seconds: float) -> None:
     assert _order(1, 1, seconds) == {"rate": 1, "cautious": 1, "seconds": 0.0}
@@ -307,13 +323,48 @@ def test_a_pace_is_the_shares_rate() -> None:
     assert pace._left(5000) > 100.0, "the cautious rate"
 
 
-def _two_regions(folder: Path) -> samples.Mapping:
+def test_a_replica_without_a_credential_is_no_trouble_of_what_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(shares, "_SOON_SECONDS", 0.0)
+    mapping = _two_regions(tmp_path, "s3://eu-replica", credential_id="eu_replica")
+    (tmp_path / "us/f").write_bytes(b"x")
+    assert Objects(mapping, environment_secrets()).read(f"file://{tmp_path}/us/f") == b"x"
+    (said,) = caplog.messages
+    assert said.startswith("leases on bandwidth can't be used") and "eu_replica" in said
+
+
+def test_who_comes_while_a_share_begins_waits_for_it_and_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Share] = []
+
+    class Beginning(Share):
+        def begin(self, deadline: float | None = None) -> None:
+            made.append(self)
+            end = time.monotonic() + 20
+            while pace._owed < 3:
+                assert time.monotonic() < end, "the other one can't say what it wants"
+                time.sleep(0.01)
+            if len(made) == 1:
+                raise StoreUnreachable("and whoever waits begins another one")
+            super().begin()
+
+    pace = Pace(lambda: Beginning(Book().of(1), "1M"))
+    with ThreadPoolExecutor(2) as pool:
+        paying = [pool.submit(pace.pay, size) for size in (1, 2)]
+        failed = [each.exception(60) for each in paying]
+    assert sorted(map(str, failed)) == ["None", "and whoever waits begins another one"]
+    assert len(made) == 2 and pace._paid == pace._owed
+
+
+def _two_regions(folder: Path, root: str = "", **more: str) -> samples.Mapping:
     for name in ("us", "eu"):
         (folder / name).mkdir()
-    made = samples.content(regions=[samples.region(name, f"file://{folder}/{name}/replica") for name in ("us", "eu")])
+    roots = {"us": f"file://{folder}/us/replica", "eu": root or f"file://{folder}/eu/replica"}
+    made = samples.content(regions=[samples.region(name, roots[name]) for name in ("us", "eu")])
     made["locations"] = [
         samples.location("us", f"file://{folder}/us", "us", bandwidth="100M"),
         samples.location("eu", f"file://{folder}/eu", "eu"),
+        *([samples.location("eu-root", root, "eu", **more)] if root else []),
     ]
     registry = samples.Registry.model_validate(made)
     return samples.Mapping(registry, registry.region("eu"))

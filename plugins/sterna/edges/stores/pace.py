@@ -25,6 +25,7 @@ class Pace:
     def __init__(self, share: Callable[[], Share]) -> None:
         self._make = share
         self._share: Share | None = None
+        self._beginning = False
         self._lock = threading.Lock()
         self._owed = self._paid = 0.0
         self._at = self._used = 0.0
@@ -33,19 +34,27 @@ class Pace:
         """Wait until so many bytes may be read, after all that were asked for before."""
         with self._lock:
             self._used = time.monotonic()
-            if self._share is None:
-                self._share = self._begin()
             self._owed += size
             mine = self._owed
         while (left := self._left(mine)) > 0:
-            time.sleep(min(left, _STEP_SECONDS))
+            if not self._begun():
+                time.sleep(min(left, _STEP_SECONDS))
 
-    def _begin(self) -> Share:
-        share = self._make()
-        share.begin()
-        self._at = time.monotonic()
+    def _begun(self) -> bool:
+        """Begin a share where there is none and nobody does so: it takes up to a minute, and holds no lock."""
+        with self._lock:
+            if self._share is not None or self._beginning:
+                return False
+            self._beginning = True
+        try:
+            share = self._make()
+            share.begin()
+            with self._lock:
+                self._share, self._at = share, time.monotonic()
+        finally:
+            self._beginning = False
         threading.Thread(target=self._keep, args=(share,), name="sterna-pace", daemon=True).start()
-        return share
+        return True
 
     def _keep(self, share: Share) -> None:
         with share.kept(lambda rate, cautious, seconds: True):
@@ -59,8 +68,12 @@ class Pace:
     def _left(self, mine: float) -> float:
         """Return about how many seconds are left until all bytes up to a number are paid for."""
         with self._lock:
+            if mine <= self._paid:
+                return 0.0
+            if self._share is None:
+                return _STEP_SECONDS
             now = time.monotonic()
-            rate = self._share.rate_at(now) if self._share else None
+            rate = self._share.rate_at(now)
             # What wasn't used is lost: nobody reads more for having waited.
             self._paid = self._owed if rate is None else min(self._owed, self._paid + rate * (now - self._at))
             self._at = now

@@ -2,8 +2,8 @@
 
 Each holds a lease (`sterna.edges.stores.leases`) that says how much it takes. Every few seconds it looks at the others'
 and goes towards an equal share. It lowers what it takes before its lease says so. It raises it only after its lease has
-said so, and only where all leases together, looked at after that, stay within the limit. So the sum never exceeds the
-limit, whoever is late.
+said so, and only where all leases together, looked at after that, stay within the limit. So the sum of those who see
+one another stays within it, whoever is late. docs/architecture.md says what comes on top.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
+from functools import cache
 from typing import Final, Protocol
 
 from sterna.edges.secrets import Secrets
@@ -153,8 +154,7 @@ class Share:
         self.rate = self.rate_at(begun)  # others may have taken what it had before
         limit = self._bandwidth.at(self._minute())
         if limit is None:
-            with suppress(SternaError):
-                self.leases.write(self._bandwidth.greatest)  # whose clock has a limit now waits for this one
+            self.leases.write(self._bandwidth.greatest)  # whose clock has a limit now waits for this one
             self._put(None, begun)
             self._due = begun + BEAT_SECONDS
         else:
@@ -197,19 +197,19 @@ def is_limited(location: Location) -> bool:
 
 
 def share_of(location: Location, place: Place, secrets: Secrets) -> Share:
-    """Return a new share of the bandwidth of a location that is limited.
+    """Return a new share of the bandwidth of a location that is limited; nothing is opened before it looks.
 
     Args:
         location: the location.
         place: the folder where all leases of the region are.
         secrets: finds the credential of that folder's location.
-
-    Raises:
-        CredentialError: that credential is missing, or doesn't fit the store.
     """
-    store = OpenStore(place.location, secrets, LEASE_TIMEOUT_SECONDS)
-    folder = "/".join(filter(None, (place.path, location.id)))
-    return Share(Leases(lambda: store, folder), location.bandwidth or "off")
+
+    @cache
+    def store() -> OpenStore:
+        return OpenStore(place.location, secrets, LEASE_TIMEOUT_SECONDS)
+
+    return Share(Leases(store, "/".join(filter(None, (place.path, location.id)))), location.bandwidth or "off")
 
 
 def _minute_of_week() -> int:

@@ -23,5 +23,6 @@ def verified_text(found: Verified, *, deep: bool) -> str:
     )
     faults = [f"  {item.table}: {item.kind}: {item.file}: {item.message}" for item in found.findings]
     on_main = [f"  {item.table}: on main, too: {item.file}: {item.message}" for item in found.on_main]
-    count = [f"{len(on_main)} contradictions that main has in the same words: its writers' mistakes"] if on_main else []
+    many = len(on_main) + found.on_main_more
+    count = [f"{many} contradictions that main has in the same words: its writers' mistakes"] if many else []
     return joined([first, *faults, *count, *on_main])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 MISSING = "missing"
@@ -17,7 +18,11 @@ DIFFERS = "differs"
 NOT_RESIDENT = "not resident"
 OTHER_CATALOG = "another catalog"
 
-_KEPT = 1_000  # findings of one table: whoever lost a million files needs their number, not their names
+Digest = bytes
+"""Of what is said, as short as it can be kept a million times."""
+
+# Of one table, contradictions and other findings: whoever lost a million files needs their number, not their names.
+_KEPT = 1_000
 
 
 @dataclass(frozen=True)
@@ -48,9 +53,10 @@ class Verified:
     Args:
         tables, files, bytes: looked at; files and bytes without repetition within a table.
         foreign: how many URIs outside the region were met.
-        findings: the faults, at most 1,000 a table.
+        findings: the faults, at most 1,000 contradictions and 1,000 others a table.
         faults: how many there are, those included that are not kept.
         on_main: contradictions that the source has in the same words: mistakes of its writer.
+        on_main_more: how many of these are not kept.
         compared, compared_bytes: files of the replica held against their source, and their size.
         not_comparable: files whose source is gone or can't be told, by now.
     """
@@ -65,6 +71,7 @@ class Verified:
     compared_bytes: int = 0
     not_comparable: int = 0
     on_main: tuple[Finding, ...] = ()
+    on_main_more: int = 0
 
 
 @dataclass
@@ -73,9 +80,12 @@ class Findings:
 
     Args:
         table: key name.
+        digest: of a contradiction's file and message; by it those are told apart that are not kept.
+        beyond: of these, how many there are.
     """
 
     table: str
+    digest: Callable[[str, str], Digest] = lambda file, message: b""
     files: int = 0
     bytes: int = 0
     foreign: int = 0
@@ -85,19 +95,35 @@ class Findings:
     not_comparable: int = 0
     kept: list[Finding] = field(default_factory=list)
     on_main: list[Finding] = field(default_factory=list)
+    on_main_more: int = 0
+    beyond: Counter[Digest] = field(default_factory=Counter)
+    _room: Counter[bool] = field(default_factory=lambda: Counter({True: _KEPT, False: _KEPT}))
 
     def add(self, kind: str, file: str, message: str) -> None:
         """Take down a fault."""
         self.faults += 1
-        if len(self.kept) < _KEPT:
+        contradiction = kind == DISAGREES
+        if self._room[contradiction]:
+            self._room[contradiction] -= 1
             self.kept.append(Finding(self.table, kind, file, message))
+        elif contradiction:
+            self.beyond[self.digest(file, message)] += 1
 
-    def move_to_main(self, findings: Iterable[Finding]) -> None:
-        """Count some of the faults as the source's own."""
-        for finding in findings:
-            self.kept.remove(finding)
-            self.on_main.append(finding)
-            self.faults -= 1
+    def contradictions(self) -> set[Digest]:
+        """Return the digests of all contradictions."""
+        return {self._digest(finding) for finding in self.kept if finding.kind == DISAGREES} | set(self.beyond)
+
+    def move_to_main(self, own: set[Digest]) -> None:
+        """Count the contradictions that are the source's own as such, by their digests."""
+        kept, self.kept = self.kept, []
+        for finding in kept:
+            there_too = finding.kind == DISAGREES and self._digest(finding) in own
+            (self.on_main if there_too else self.kept).append(finding)
+        self.on_main_more = sum(count for digest, count in self.beyond.items() if digest in own)
+        self.faults -= len(self.on_main) + self.on_main_more
+
+    def _digest(self, finding: Finding) -> Digest:
+        return self.digest(finding.file, finding.message)
 
     def add_foreign(self, file: str, uris: Iterable[str], region: str) -> None:
         """Take down the URIs outside the region that a file names: one fault a file, however many they are."""
@@ -122,4 +148,5 @@ def summed(parts: Iterable[Findings]) -> Verified:
         compared_bytes=sum(part.compared_bytes for part in listed),
         not_comparable=sum(part.not_comparable for part in listed),
         on_main=tuple(finding for part in listed for finding in part.on_main),
+        on_main_more=sum(part.on_main_more for part in listed),
     )

@@ -7,13 +7,15 @@ replica is at fault until somebody has looked.
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from sterna.catalog.model import Content
 from sterna.errors import CredentialError, StoreError
 from sterna.replica.region import RegionContext
-from sterna.verify.findings import DISAGREES, Finding, Findings
+from sterna.verify.findings import Findings
 from sterna.verify.origins import source_of
 from sterna.verify.places import Places
 from sterna.verify.table import check_source
@@ -34,16 +36,29 @@ def move_writers_mistakes(context: RegionContext, origin: Content | None, found:
         origin: what `main` held when the replica's version was made, None where nobody can tell any more.
         found: what the check of the replica found.
     """
-    doubtful = [finding for finding in found.kept if finding.kind == DISAGREES]
-    if not doubtful or origin is None:
+    if origin is None or not found.contradictions():
         return
-    source, places = Findings(found.table), _AllOfMain(context.mapping)
+    source = Findings(found.table, found.digest)
     try:
-        check_source(context, places, origin, source)
+        check_source(context, _AllOfMain(context.mapping), origin, source)
     except (StoreError, CredentialError):
         return
-    own = {_as_on_main(finding, places) for finding in source.kept if finding.kind == DISAGREES}
-    found.move_to_main([finding for finding in doubtful if _as_on_main(finding, places) in own])
+    found.move_to_main(source.contradictions())
+
+
+def digest_on_main(context: RegionContext) -> Callable[[str, str], bytes]:
+    """Return a function that tells contradictions apart, and is the same for one of the replica and its source's.
+
+    Args:
+        context: the region.
+    """
+    places = _AllOfMain(context.mapping)
+
+    def digest(file: str, message: str) -> bytes:
+        text = "\0".join(_as_on_main(file, message, places))
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+    return digest
 
 
 class _AllOfMain(Places):
@@ -65,11 +80,11 @@ class _AllOfMain(Places):
         return False
 
 
-def _as_on_main(finding: Finding, places: Places) -> tuple[str, str]:
+def _as_on_main(file: str, message: str, places: Places) -> tuple[str, str]:
     """Return a finding's file and message, with every URI taken back to its origin."""
 
     def origin(match: re.Match[str]) -> str:
         word = match[0].rstrip(",")
         return (source_of(word, places) or word) + match[0][len(word) :]
 
-    return source_of(finding.file, places) or finding.file, _WORD.sub(origin, finding.message)
+    return source_of(file, places) or file, _WORD.sub(origin, message)

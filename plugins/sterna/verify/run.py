@@ -13,7 +13,7 @@ from sterna.replica.head import read_head, with_held
 from sterna.replica.region import RegionContext
 from sterna.verify.deep import Comparison
 from sterna.verify.findings import Findings, Verified, summed
-from sterna.verify.on_main import move_writers_mistakes
+from sterna.verify.on_main import digest_on_main, move_writers_mistakes
 from sterna.verify.origins import find_origins
 from sterna.verify.places import Places
 from sterna.verify.residency import check_residency
@@ -74,8 +74,10 @@ def verify(
     takes = depth.sample.takes if depth.sample else lambda uri: True
     comparison = Comparison(context, places, takes, progress) if depth.deep else None
 
+    digest = digest_on_main(context)
+
     def one(name: str) -> Findings:
-        found, origin = Findings(name), origins.get(name)
+        found, origin = Findings(name, digest), origins.get(name)
         reached = check_structure(context, places, chosen[name], origin, found)
         move_writers_mistakes(context, origin, found)
         if comparison is not None:

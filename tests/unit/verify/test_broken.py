@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from sterna.render.verify import verified_text
+from sterna.verify import findings
 from sterna.verify.findings import Finding, Verified
 from sterna.verify.run import Depth, verify
 from sterna.verify.sample import parse_sample
@@ -301,6 +303,37 @@ def test_what_main_contradicts_in_the_same_words_is_its_writers_mistake(
     found = verify(world.context(), depth)
     assert (found.findings, found.faults) == ((), 0)
     assert {item.file for item in found.on_main} == {sides(world, "a")[1].uri(where)}
+
+
+@pytest.mark.parametrize("kept", [1, 2])
+def test_what_main_contradicts_too_is_no_fault_however_much_it_is(
+    world: World, kept: int, monkeypatch: pytest.MonkeyPatch
+):
+    """A writer that counts wrongly does so in each file: there are more contradictions than are named."""
+    monkeypatch.setattr(findings, "_KEPT", kept)
+    publish(world, "a", "b")
+    for side in sides(world, "a"):
+        row(DATA, added_files_count=3)(side, "")
+        row(DELETES, added_files_count=7)(side, "")
+        snapshot(**{"sequence-number": 77})(side, "")
+    found = verify(world.context(), Depth())
+    assert (found.findings, found.faults) == ((), 0)
+    assert (len(found.on_main), len(found.on_main) + found.on_main_more) == (kept, 3)
+    assert "3 contradictions that main has in the same words" in verified_text(found, deep=False)
+    row(DELETES, added_files_count=8)(sides(world, "a")[1], "")
+    sides(world, "b")[1].path(A).unlink()
+    found = verify(world.context(), Depth())
+    assert (found.faults, len(found.on_main) + found.on_main_more) == (2, 2), "one of them is another one now"
+    assert "missing" in {finding.kind for finding in found.findings}
+
+
+def test_contradictions_leave_room_for_the_names_of_other_faults(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(findings, "_KEPT", 1)
+    publish(world, "a", "b")
+    row(DATA, added_files_count=3)(sides(world, "a")[1], "")
+    sides(world, "a")[1].path(A).unlink()
+    found = verify(world.context(), Depth())
+    assert {finding.kind for finding in found.findings} >= {"disagrees", "missing"}
 
 
 def test_another_contradiction_than_mains_stays_a_fault(world: World):

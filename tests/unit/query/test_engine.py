@@ -346,6 +346,24 @@ def test_files_that_are_gone_or_elsewhere(world: World, table: str) -> None:
         rows(world, table, ALL)
 
 
+@pytest.mark.parametrize("own_schema", [True, False])
+def test_a_snapshot_of_a_schema_that_is_not_there_is_refused_by_name(
+    world: World, table: str, own_schema: bool, tmp_path: Path
+) -> None:
+    """Its columns can't be told; the current ones may be others of the same names."""
+    made = document(table)
+    made["snapshots"][-1]["schema-id"] = 77
+    other = path_of(table).parent / "99998-unknown-schema.metadata.json"
+    other.write_text(json.dumps(made))
+    pin = pinned(f"file://{other}", current(f"file://{other}"), own_schema=own_schema)
+    if not own_schema:  # by a cursor, a table is read by its current schema
+        assert run(job(world, "SELECT count(*) AS n FROM ns.sales", pin))["rows"]
+        return
+    with pytest.raises(BrokenMetadata, match="schema 77") as refused:
+        run(job(world, "SELECT count(*) AS n FROM ns.sales", pin))
+    assert refused.value.file == f"file://{other}"
+
+
 def test_values_are_told_without_loss(world: World, table: str) -> None:
     sql = """
         SELECT 12345678901234567890123::HUGEINT AS huge, 1.50::DECIMAL(5, 2) AS dec, 9007199254740993::BIGINT AS big,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sterna.errors import BrokenMetadata
 from sterna.iceberg.json_text import read_document
 from sterna.limits import DEFAULT_LIMITS, Limits
 
@@ -24,14 +25,24 @@ class Schemas:
     Args:
         current: the current one.
         by_id: all, by the id that snapshots name.
+        uri: of the metadata.json.
     """
 
     current: Columns
     by_id: Mapping[int, Columns]
+    uri: str
 
     def at(self, schema_id: int | None) -> Columns:
-        """Return the schema of an id; the current one where a snapshot names none."""
-        return self.current if schema_id is None else self.by_id.get(schema_id, self.current)
+        """Return the schema of an id; the current one where a snapshot names none.
+
+        Raises:
+            BrokenMetadata: the table has none of that id. The current one may have others of the same names.
+        """
+        if schema_id is None:
+            return self.current
+        if schema_id not in self.by_id:
+            raise BrokenMetadata(f"a snapshot names schema {schema_id}, which the table has not got", file=self.uri)
+        return self.by_id[schema_id]
 
 
 def read_schemas(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> Schemas:
@@ -43,9 +54,12 @@ def read_schemas(data: bytes, uri: str, limits: Limits = DEFAULT_LIMITS) -> Sche
     document = read_document(data, uri, limits)
     metadata = json.loads(document.text)
     try:
-        by_id = {schema["schema-id"]: _columns(schema) for schema in metadata.get("schemas", ())}
-        current = by_id.get(metadata.get("current-schema-id"))
-        return Schemas(_columns(metadata["schema"]) if current is None else current, by_id)
+        by_id = {schema["schema-id"]: _columns(schema) for schema in metadata.get("schemas") or ()}
+        current_id = metadata.get("current-schema-id")
+        if by_id and current_id is not None:
+            return Schemas(by_id[current_id], by_id, uri)
+        current = _columns(metadata["schema"])  # of version 1, where all beside it may be missing
+        return Schemas(current, by_id or {metadata["schema"].get("schema-id", 0): current}, uri)
     except (KeyError, TypeError):
         raise document.broken("it has no schema that can be read") from None
 

@@ -38,7 +38,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from sterna.errors import NeedsSpark, SnapshotGone
+from sterna.errors import BrokenMetadata, NeedsSpark, SnapshotGone
 from sterna.query.engine.by_spark import BySpark, needed
 from sterna.query.engine.files import Reading, StoresIO
 from sterna.query.job import PinnedTable
@@ -138,7 +138,7 @@ def open_table(number: int, pin: PinnedTable, reading: Reading) -> PinnedDataset
     Raises:
         NeedsSpark: nothing reads it exactly, Spark neither.
         SnapshotGone: the metadata doesn't list the snapshot.
-        BrokenMetadata: it names a file of another region.
+        BrokenMetadata: it names a file of another region, or a schema that it hasn't got.
         StoreError: a file can't be read.
     """
     io = StoresIO(reading)
@@ -148,7 +148,7 @@ def open_table(number: int, pin: PinnedTable, reading: Reading) -> PinnedDataset
         raise SnapshotGone(f"snapshot {pin.snapshot} is not listed any more", table=pin.name, file=pin.metadata)
     schema = metadata.schema()
     if pin.own_schema and snapshot is not None and snapshot.schema_id is not None:
-        schema = next(each for each in metadata.schemas if each.schema_id == snapshot.schema_id)
+        schema = _schema(metadata, snapshot.schema_id, pin)
     _refuse_what_nothing_reads(schema, pin.name)
     manifests = snapshot.manifests(io) if snapshot is not None else []
     tasks: tuple[FileScanTask, ...] = ()
@@ -162,6 +162,14 @@ def open_table(number: int, pin: PinnedTable, reading: Reading) -> PinnedDataset
         return PinnedDataset(BySpark(reading, number, pin.name, schema, places, reason))
     files = _as_they_are(pin.name, metadata, schema, tasks, reading)
     return PinnedDataset(files or _Rows(pin.name, metadata, io, reading, schema, tasks))
+
+
+def _schema(metadata: TableMetadata, id: int, pin: PinnedTable) -> Schema:
+    for schema in metadata.schemas:
+        if schema.schema_id == id:
+            return schema
+    message = f"a snapshot names schema {id}, which the table has not got"
+    raise BrokenMetadata(message, table=pin.name, file=pin.metadata)
 
 
 def _refuse_what_nothing_reads(schema: Schema, name: str) -> None:

@@ -12,7 +12,7 @@ from sterna.cleaning.passes import Pass, found_by_all, older
 from sterna.errors import TableError
 from sterna.registry import folders
 from sterna.registry.edition import split_edition
-from sterna.registry.folders import COLLECT, FEATURES, RUNS, SWEEP, own_folder, own_place, own_root
+from sterna.registry.folders import COLLECT, FEATURES, FLOWS, RUNS, SWEEP, own_folder, own_place, own_root
 from sterna.registry.mapping import Mapping
 from sterna.registry.run_names import is_working
 from sterna.replica.reach import ReachedFiles
@@ -77,9 +77,10 @@ class Rules:
         What the stages of a run hand on to one another has had its time after `grace`.
         """
         root = self.mapping.region.replica_root
-        lasting = (f"{own_folder(root, SWEEP)}/", f"{own_folder(root, FEATURES)}/", round_uri(self.mapping.region))
-        if uri.startswith(lasting):
-            # A sweep knows which of its records it needs, a view may stand still for long, a round begins any time.
+        folders_of_state = (f"{own_folder(root, name)}/" for name in (SWEEP, FEATURES, FLOWS))
+        if uri.startswith((*folders_of_state, round_uri(self.mapping.region))):
+            # A sweep knows which of its records it needs, a view may stand still for long, a flow may fail for long and
+            # would look well without its file, a round begins any time.
             return False
         if self.working(uri):
             return modified <= self.now - min(self.grace, self.keep)

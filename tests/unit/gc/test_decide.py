@@ -156,6 +156,15 @@ def test_records_that_are_still_needed_stay():
     assert uris_in(found) == [f"{ROOT}/_sterna/collect/{number}.parquet" for number in (0, 1)]
 
 
+def test_what_tells_that_something_stands_still_stays_however_old_it_is():
+    """A flow that fails for longer than `keep` would look well without its file."""
+    files = {f"{ROOT}/_sterna/{name}": (1, NOW - 4000 * HOUR) for name in ("flows/dwd.json", "features/user.json")}
+    law = rules([(NOW - 300 * HOUR, frozenset(files))])
+    found = sort_out(listed(files), law, ReachedFiles(), ReachedFiles())
+    assert found.strange == Amount()
+    assert uris_in(garbage(found.unreachable, law)) == []
+
+
 def test_dead_letters_wait_for_an_operator_and_are_no_strangers():
     letter = f"{ROOT}/_sterna/dead/pager/20260101T000000.000000Z-ab-1.json"
     law = rules([(NOW - 300 * HOUR, frozenset({letter}))])

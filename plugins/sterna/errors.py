@@ -55,7 +55,8 @@
     │   └── TableGone            there is no such table on `main`, or no longer                      stop
     ├── FlowError                a table can't follow another one
     │   ├── FlowStopped          how far it has come isn't certain                                   stop
-    │   └── NotOnlyAdded         the source took rows away, and the flow only appends                stop
+    │   ├── NotOnlyAdded         the source took rows away, and the flow only appends                stop
+    │   └── StepUnfinished       a step began, and gave no sign of life since                        retry
     ├── IngestError
     │   ├── BadDrop              what was sent can't be read as what it says it is                   stop
     │   ├── DropOverLimit        it is larger, longer or deeper than the tenant's limits allow       stop
@@ -520,6 +521,13 @@ class NotOnlyAdded(FlowError):
     """The source deleted or updated rows, and the flow only appends what is new."""
 
     exit_code = 6
+
+
+class StepUnfinished(FlowError):
+    """A flow's step began and has not come to an end: its process was killed, or can't be reached."""
+
+    remedy = Remedy.RETRY
+    exit_code = 4
 
 
 class FeaturesError(SternaError):

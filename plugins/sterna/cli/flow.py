@@ -74,9 +74,9 @@ def status(
     from sterna.flows.status import read_flows
     from sterna.render.flows import status_text
 
-    flows, _ = _flows(services, names)
+    flows, folder = _flows(services, names)
     with open_context(registry, region) as context:
-        found = read_flows(context, flows)
+        found = read_flows(context, flows, folder)
     Output(as_json).result({"region": region, "flows": list(found)}, status_text(found))
     _end([each.exit_code for each in found])
 

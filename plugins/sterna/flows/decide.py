@@ -141,8 +141,25 @@ def by_sql(step: Step, flow: Flow, sql: str) -> Step:
         flow: the flow.
         sql: its SQL.
     """
-    made = sha256("\n".join((str(flow.mode), flow.partition, sql)).encode()).hexdigest()[:12]
-    return replace(step, id=f"{step.id}-{made}")
+    return replace(step, id=f"{step.id}-{_digest(flow, sql)}")
+
+
+def other_sql(flow: Flow, target: TableState, sql: str) -> bool:
+    """Tell whether the last rows that a flow put on its target were made by other SQL than it has now.
+
+    Args:
+        flow: the flow.
+        target: its target. Where it doesn't keep the snapshot of these rows, nobody can tell: no.
+        sql: the flow's SQL.
+    """
+    begin = f"{flow_channel(flow.name)}/"
+    ids = (each.published or each.wap_id for each in target.line)
+    last = next((id for id in ids if id.startswith(begin)), "")
+    return bool(last) and not last.endswith(f"-{_digest(flow, sql)}")
+
+
+def _digest(flow: Flow, sql: str) -> str:
+    return sha256("\n".join((str(flow.mode), flow.partition, sql)).encode()).hexdigest()[:12]
 
 
 def rebuilding(mark: str) -> str:

@@ -1,36 +1,55 @@
-"""Why a flow's last step failed: written beside the replica by whoever tried it, and read by who asks how far it is.
+"""Why a flow's last step failed, or that one is at work.
+
+Whoever takes the step writes it beside the replica, and who asks how far the flow is reads it.
 
 It stands in `<replica root>/_sterna/flows/<flow>.json`, with the mark that the target had. Once that is another one,
-the flow has come further since, and what is written there counts no more. A clean-up deletes it by its age.
+the flow has come further since, and what is written there counts no more. So a step that comes to its end has nothing
+to delete, and one that is killed leaves behind that it began. No clean-up deletes the file: a flow may fail for long.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from sterna.errors import FlowError, ObjectMissing, SternaError, printable
-from sterna.json_record import INTEGER, TEXT, TIME, Field, MalformedRecord, Record, Unknown
+from sterna.errors import EngineError, FlowError, ObjectMissing, StepUnfinished, SternaError, printable, without_secrets
+from sterna.json_record import INTEGER, TEXT, TIME, Field, MalformedRecord, Record, Unknown, nullable
 from sterna.registry.folders import FLOWS, own_folder
+from sterna.repeating import repeated
 from sterna.replica.region import RegionContext
 
 _log = logging.getLogger(__name__)
 _LONGEST_REASON: Final = 2_000
+UNREAD: Final = "?"
+"""In the place of a mark that the step could not read: such a failure counts whatever the mark is."""
+_SIGN_SECONDS: Final = 30.0
+_ALIVE: Final = timedelta(minutes=2)
+_URI: Final = re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s'\"<>()\[\]]+")
+_SECRET: Final = re.compile(
+    r"(?i)eyJ[\w-]+\.[\w-]+\.[\w-]*|\b(bearer|basic)\s+[^\s\"',]+"
+    r"|((?:password|passwd|secret|token|credential|signature|api[_.-]?key|access[_.-]?key|account[_.-]?key)"
+    r"[\w.-]*[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s\"',;&)}\]]+)"
+)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A step that failed.
+    """A step that failed, or one that has begun.
 
     Args:
-        at: when.
+        at: when; of one that has begun: its last sign of life.
         mark: the target's mark then.
-        kind: the error's class name.
+        kind: the error's class name; `StepUnfinished` of one that has begun.
         reason: what it says.
         exit_code: what a command ends with for it.
+        since: when the first step at this mark failed, or when the one that has begun did so; None: an older sterna
+            wrote it.
     """
 
     at: datetime
@@ -38,6 +57,11 @@ class Failure:
     kind: str
     reason: str
     exit_code: int
+    since: datetime | None = None
+
+    def at_work(self, now: datetime) -> bool:
+        """Tell whether it is a step that gave a sign of life just now."""
+        return self.kind == StepUnfinished.__name__ and abs(now - self.at) <= _ALIVE
 
 
 FAILURE: Final = Record(
@@ -48,26 +72,51 @@ FAILURE: Final = Record(
         Field("kind", TEXT),
         Field("reason", TEXT),
         Field("exit_code", INTEGER),
+        Field("since", nullable(TIME), None),
     ),
     Unknown.IGNORE,
 )
 
 
-def write_failure(context: RegionContext, flow: str, mark: str, error: SternaError) -> None:
+def write_failure(context: RegionContext, flow: str, mark: str, error: BaseException) -> None:
     """Write down why a step failed; where the region's store doesn't take it, the log says so.
 
     Args:
         context: the region.
         flow: the flow's name.
-        mark: the target's mark.
+        mark: the target's mark; `UNREAD` where it couldn't be read.
         error: what ended the step.
     """
-    reason = printable(str(error), _LONGEST_REASON)
-    failure = Failure(datetime.now(UTC), mark, type(error).__name__, reason, error.exit_code)
-    try:
-        context.objects.overwrite(_uri(context, flow), json.dumps(FAILURE.encode(failure)).encode())
-    except SternaError as unwritten:
-        _log.warning("why flow %s failed could not be written down: %s", flow, unwritten)
+    now, earlier = datetime.now(UTC), _earlier(context, flow, mark)
+    since = (earlier.since or earlier.at) if earlier and earlier.kind != StepUnfinished.__name__ else now
+    code = error.exit_code if isinstance(error, SternaError) else EngineError.exit_code
+    _write(context, flow, Failure(now, mark, type(error).__name__, reason_of(error), code, since))
+
+
+@contextmanager
+def under_way(context: RegionContext, flow: str, mark: str) -> Iterator[None]:
+    """Say beside the replica that a step is at work while the block runs: of one that is killed that stays.
+
+    Where a step has failed at this mark already, its failure stays in its place until the flow has come further.
+
+    Args:
+        context: the region.
+        flow: the flow's name.
+        mark: the target's mark.
+    """
+    if _earlier(context, flow, mark) is not None:
+        yield
+        return
+    began = datetime.now(UTC)
+    reason = f"the step that began at {_shown(began)} has not come to an end"
+
+    def sign() -> None:
+        code = StepUnfinished.exit_code
+        _write(context, flow, Failure(datetime.now(UTC), mark, StepUnfinished.__name__, reason, code, began))
+
+    sign()
+    with repeated(sign, _SIGN_SECONDS, "sterna-flow-step"):
+        yield
 
 
 def read_failure(context: RegionContext, flow: str, mark: str) -> Failure | None:
@@ -89,9 +138,57 @@ def read_failure(context: RegionContext, flow: str, mark: str) -> Failure | None
     except MalformedRecord as error:
         raise FlowError(
             f"can't tell whether the last step of flow {flow} failed: {_uri(context, flow)} can't be read: {error}",
-            hint="delete the file; the next step that fails writes it anew",
+            hint="the next step writes it anew: sterna flow run; where a newer sterna wrote it, ask with that one",
         ) from None
-    return found if found.mark == mark else None
+    return found if found.mark in (mark, UNREAD) else None
+
+
+def failure_text(failure: Failure, now: datetime) -> str:
+    """Return, for people, what a failure says.
+
+    Args:
+        failure: it.
+        now: the time.
+    """
+    if failure.at_work(now):
+        return f"a step is at work since {_shown(failure.since or failure.at)}"
+    if failure.kind == StepUnfinished.__name__:
+        sign = f"{failure.kind}: {failure.reason}, and gave no sign of life since {_shown(failure.at)}"
+        return f"{sign}: its process was killed, or can't write to the region's store"
+    since = f", since {_shown(failure.since)}" if failure.since and failure.since < failure.at else ""
+    return f"failed at {_shown(failure.at)}{since}: {failure.kind}: {failure.reason}"
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what an error says, on one line and without what looks like a secret.
+
+    Args:
+        error: an error of sterna's, or one that nobody foresaw.
+    """
+    text = str(error)
+    if not isinstance(error, SternaError):
+        text = _SECRET.sub(lambda found: f"{found[2] or ''}***", _URI.sub(lambda uri: without_secrets(uri[0]), text))
+    return printable(text, _LONGEST_REASON)
+
+
+def _earlier(context: RegionContext, flow: str, mark: str) -> Failure | None:
+    """Return what is written down of this very mark; None also where that can't be read."""
+    try:
+        found = read_failure(context, flow, mark)
+    except SternaError:
+        return None
+    return found if found is not None and found.mark == mark else None
+
+
+def _write(context: RegionContext, flow: str, failure: Failure) -> None:
+    try:
+        context.objects.overwrite(_uri(context, flow), json.dumps(FAILURE.encode(failure)).encode())
+    except SternaError as unwritten:
+        _log.warning("why flow %s failed could not be written down: %s", flow, unwritten)
+
+
+def _shown(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _uri(context: RegionContext, flow: str) -> str:

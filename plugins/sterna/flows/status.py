@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
-from sterna.errors import SternaError, TableGone
-from sterna.flows.decide import Idle
-from sterna.flows.failure import read_failure
-from sterna.flows.look import look, next_step, source_of
+from sterna.errors import EngineError, SternaError, TableGone
+from sterna.flows.decide import Idle, Work, other_sql
+from sterna.flows.failure import failure_text, read_failure, reason_of
+from sterna.flows.look import Sides, look, next_step, source_of
 from sterna.flows.plan_of_sql import check_sql
 from sterna.flows.run import sql_of
 from sterna.flows.shop import FlowShop
@@ -17,6 +20,9 @@ from sterna.flows.write import Writing
 from sterna.replica.region import RegionContext
 from sterna.services.flows import Flow
 from sterna.wap.model import flow_channel
+
+log = logging.getLogger(__name__)
+_CHANGED_SQL: Final = "; its SQL was changed since its last rows: sterna flow rebuild makes all by the new one"
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,8 @@ class FlowStatus:
         mark: what the mark on the target says, "" for none.
         current: the source's current snapshot on this region's replica; None for none.
         behind: how many snapshots of the source there are that the target has not; None: that can't be told.
-        state: `up to date`, `behind`, why it waits or stopped, or why the last step failed that this region tried.
+        state: `up to date`, `behind`, that a step is at work, why it waits or stopped, or why the last step failed that
+            this region tried; and whether its SQL is another one than that of its last rows.
         exit_code: what a command ends with; 0 where nothing is wrong.
     """
 
@@ -61,40 +68,47 @@ class Checked:
     exit_code: int = 0
 
 
-def read_flows(context: RegionContext, flows: Sequence[Flow]) -> tuple[FlowStatus, ...]:
+def read_flows(
+    context: RegionContext, flows: Sequence[Flow], folder: Path, *, now: datetime | None = None
+) -> tuple[FlowStatus, ...]:
     """Return how far flows are, without Spark; what goes wrong with one stands in its state.
 
     Args:
         context: the region.
         flows: which.
+        folder: where the services file lies.
+        now: the time; default: the clock's.
     """
-    return tuple(_status(context, flow) for flow in flows)
+    return tuple(_status(context, flow, folder, now or datetime.now(UTC)) for flow in flows)
 
 
-def _status(context: RegionContext, flow: Flow) -> FlowStatus:
-    said = (flow.name, flow.source, flow.into, str(flow.mode))
+def _status(context: RegionContext, flow: Flow, folder: Path, now: datetime) -> FlowStatus:
+    found = FlowStatus(flow.name, flow.source, flow.into, str(flow.mode))
     try:
         sides = look(context, flow)
-    except SternaError as error:
-        return FlowStatus(*said, state=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
-    mark = sides.target.properties.get(flow_channel(flow.name).mark, "")
-    current = sides.source.current if sides.source else None
-    try:
-        work = next_step(context, flow, sides)
-    except SternaError as error:
-        return FlowStatus(*said, mark, current, state=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
-    if isinstance(work, Idle):
-        return FlowStatus(*said, mark, current, 0, work.reason)
-    line = [each.id for each in sides.source.line] if sides.source else []
-    behind = len(line) if work.start is None else line.index(work.start)
-    try:
+        mark = sides.target.properties.get(flow_channel(flow.name).mark, "")
+        found = replace(found, mark=mark, current=sides.source.current if sides.source else None)
+        work, sql = next_step(context, flow, sides), sql_of(flow, folder)
+        changed = _CHANGED_SQL if other_sql(flow, sides.target, sql) else ""
+        if isinstance(work, Idle):
+            return replace(found, behind=0, state=f"{work.reason}{changed}")
+        found = replace(found, behind=_behind(sides, work))
         failure = read_failure(context, flow.name, mark)
     except SternaError as error:
-        return FlowStatus(*said, mark, current, behind, f"{type(error).__name__}: {error}", error.exit_code)
+        return replace(found, state=f"{type(error).__name__}: {error}", exit_code=error.exit_code)
+    except Exception as error:
+        # Nobody foresaw it: of this flow nothing can be told, and of the others it can.
+        log.exception("how far flow %s is can't be told", flow.name)
+        return replace(found, state=f"{type(error).__name__}: {reason_of(error)}", exit_code=EngineError.exit_code)
     if failure is None:
-        return FlowStatus(*said, mark, current, behind, "behind")
-    state = f"failed at {failure.at:%Y-%m-%d %H:%M:%S} UTC: {failure.kind}: {failure.reason}"
-    return FlowStatus(*said, mark, current, behind, state, failure.exit_code)
+        return replace(found, state=f"behind{changed}")
+    code = 0 if failure.at_work(now) else failure.exit_code or EngineError.exit_code
+    return replace(found, state=f"{failure_text(failure, now)}{changed}", exit_code=code)
+
+
+def _behind(sides: Sides, work: Work) -> int:
+    line = [each.id for each in sides.source.line] if sides.source else []
+    return len(line) if work.start is None else line.index(work.start)
 
 
 def check_flows(context: RegionContext, flows: Sequence[Flow], folder: Path) -> tuple[Checked, ...]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from sterna.errors import MarkMoved, SternaError
+from sterna.errors import MarkMoved
 from sterna.flows.decide import Idle, Work, by_sql
-from sterna.flows.failure import write_failure
+from sterna.flows.failure import UNREAD, under_way, write_failure
 from sterna.flows.look import look, next_step
 from sterna.flows.shop import Bench, FlowShop
 from sterna.flows.write import Writing
 from sterna.replica.region import RegionContext
 from sterna.services.flows import Flow
+from sterna.wap.model import flow_channel
 from sterna.wap.protocol import Look, Outcome, put
 from sterna.wap.spark import JavaBase, move_mark
 
@@ -65,24 +66,28 @@ def step(
         TableGone, NotStaged: the target can't be written to.
         CatalogError, StoreError, EngineError: something doesn't answer.
     """
-    for turn in range(_PLANS):
-        sides = look(context, flow)
-        work = next_step(context, flow, sides)
-        if isinstance(work, Idle):
-            return Stepped(flow.name, reason=work.reason)
-        work = replace(work, step=by_sql(work.step, flow, sql))
-        try:
-            with shop.bench(context, flow, sides.metadata) as bench:
-                outcome = _done(bench, flow, sql, work, before)
-        except MarkMoved:
-            if turn == _PLANS - 1:
-                raise
-            continue  # another region has come further: what is left follows from where it is
-        except SternaError as error:
-            write_failure(context, flow.name, work.step.after, error)
-            raise
-        return Stepped(flow.name, work.start, work.end, outcome.snapshot, outcome.commit)
-    raise AssertionError("not reached")
+    mark = UNREAD
+    try:
+        for turn in range(_PLANS):
+            sides = look(context, flow)
+            mark = sides.target.properties.get(flow_channel(flow.name).mark, "")
+            work = next_step(context, flow, sides)
+            if isinstance(work, Idle):
+                return Stepped(flow.name, reason=work.reason)
+            work = replace(work, step=by_sql(work.step, flow, sql))
+            try:
+                with under_way(context, flow.name, mark), shop.bench(context, flow, sides.metadata) as bench:
+                    outcome = _done(bench, flow, sql, work, before)
+            except MarkMoved:
+                if turn == _PLANS - 1:
+                    raise
+                continue  # another region has come further: what is left follows from where it is
+            return Stepped(flow.name, work.start, work.end, outcome.snapshot, outcome.commit)
+        raise AssertionError("not reached")
+    except BaseException as error:
+        # Whoever asks for the status has no other word of it: nor of what nobody foresaw, nor of a time limit.
+        write_failure(context, flow.name, mark, error)
+        raise
 
 
 def _done(bench: Bench, flow: Flow, sql: str, work: Work, before: Callable[[str], None]) -> Outcome:

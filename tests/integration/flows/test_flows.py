@@ -173,9 +173,11 @@ def test_status_says_why_a_step_failed_until_the_flow_has_come_further(layers: L
     layers.insert(ods(1, 1, "a", 0))
     failing = layers.flow("dwd", "ods", "append", "SELECT id, id / amount AS share FROM changes")
 
+    flow = failing[0]
+
     def status() -> FlowStatus:
         with layers.world.context("eu") as context:
-            return read_flows(context, [failing[0]])[0]
+            return read_flows(context, [flow], Path())[0]
 
     layers.world.sync("eu")
     assert (status().state, status().exit_code) == ("behind", 0)
@@ -186,7 +188,10 @@ def test_status_says_why_a_step_failed_until_the_flow_has_come_further(layers: L
     assert (told.behind, told.exit_code) == (1, ServicesError.exit_code)
     assert "ServicesError: flow dwd, its SQL fails" in told.state
     assert "1 snapshots behind, failed at" in status_text([told])
-    layers.step(layers.flow("dwd", "ods", "append", "SELECT id, try_divide(id, amount) AS share FROM changes"))
+    corrected = layers.flow("dwd", "ods", "append", "SELECT id, try_divide(id, amount) AS share FROM changes")
+    layers.step(corrected)
+    assert status().state.startswith("up to date; its SQL was changed since its last rows")
+    flow = corrected[0]
     assert (status().state, status().exit_code) == ("up to date", 0)
 
 

@@ -1,0 +1,232 @@
+"""How a flow is told to be, whatever ends its steps: the kind is a status that stays green while nothing comes.
+
+What ends a step: an error of sterna's, one that nobody foresaw, a time limit (no `Exception`), a SIGKILL, and what
+comes before there is any work: a catalog that the worker alone can't reach. What hides it: a try that is at work, a
+record of another version, a damaged one, a clean-up (`tests/unit/gc/test_decide.py`), a clock that is wrong, a flow
+whose SQL is gone or was changed since, and another flow's trouble.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sterna.errors import EngineError, FlowError, ServicesError, StepUnfinished, StoreUnreachable
+from sterna.flows import step as stepping
+from sterna.flows.decide import by_sql, other_sql
+from sterna.flows.failure import read_failure, under_way
+from sterna.flows.status import FlowStatus, read_flows
+from sterna.flows.step import step
+from sterna.registry.folders import FLOWS, own_folder
+from sterna.services.flows import Flow
+from sterna.wap.model import SnapshotState, Step, TableState, flow_channel
+from tests.support.small_world import World, make_world, run
+
+SQL = "SELECT id FROM changes"
+
+
+def flow(sql: str = SQL) -> Flow:
+    said = {"name": "dwd", "from": "ns.ods", "into": "ns.dwd", "mode": "append", "sql": sql, "every": "30s"}
+    return Flow.model_validate(said)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A source that a region has, and an empty target."""
+    made = make_world(tmp_path)
+    schema = pa.schema([("id", pa.int64())])
+    made.write("ods")
+    made.writer.create_table(("ns", "dwd"), schema, location=f"file://{tmp_path}/us/lake/dwd")
+    made.commit(**{name: made.writer.load_table(("ns", name)).metadata_location for name in ("ods", "dwd")})
+    run(made)
+    return made
+
+
+def status(world: World, which: Flow | None = None, minutes: float = 0.0, folder: Path = Path()) -> FlowStatus:
+    now = datetime.now(UTC) + timedelta(minutes=minutes)
+    return read_flows(world.context(), [which or flow()], folder, now=now)[0]
+
+
+class Shop:
+    """A Spark that ends each step in some way."""
+
+    def __init__(self, ends: BaseException) -> None:
+        self.ends = ends
+
+    @contextmanager
+    def bench(self, *_: object) -> Iterator[None]:
+        raise self.ends
+        yield
+
+
+def fail(world: World, ends: BaseException) -> None:
+    with pytest.raises(type(ends)):
+        step(world.context(), flow(), SQL, Shop(ends))  # type: ignore[arg-type]
+
+
+class TimeLimit(BaseException):
+    """As Airflow's is no `Exception`."""
+
+
+@pytest.mark.parametrize("ends", [ZeroDivisionError("x / 0"), TimeLimit("1 h"), KeyboardInterrupt(), EngineError("no")])
+def test_whatever_ends_a_step_is_told(world: World, ends: BaseException) -> None:
+    assert (status(world).state, status(world).exit_code) == ("behind", 0)
+    fail(world, ends)
+    told = status(world)
+    assert told.behind == 1
+    assert told.exit_code != 0
+    assert told.state.startswith("failed at ")
+    assert f"{type(ends).__name__}: {ends}" in told.state
+
+
+def test_a_message_that_nobody_foresaw_is_told_without_secrets(world: World) -> None:
+    said = (
+        "GET https://ann:hunter2@nessie:19120/api?sig=s3cr3t, {'password': 'hunter3', \"secret_key\": \"hunter4\"} "
+        "aws.secretAccessKey=hunter5 token: hunter6 Authorization: Bearer hunter7 eyJhbGciOi.hunter8.x\x1b[2J"
+    )
+    fail(world, ValueError(said))
+    found = read_failure(world.context(), "dwd", "")
+    assert found is not None
+    for secret in ("hunter", "s3cr3t", "\x1b"):
+        assert secret not in found.reason
+    assert "https://nessie:19120/api" in found.reason
+
+
+def test_since_when_it_fails_is_told(world: World) -> None:
+    fail(world, ValueError("first"))
+    first = read_failure(world.context(), "dwd", "")
+    fail(world, KeyError("second"))
+    last = read_failure(world.context(), "dwd", "")
+    assert first is not None and last is not None
+    assert (last.kind, last.since) == ("KeyError", first.at)
+    assert last.at > first.at
+
+
+def test_a_failure_before_there_is_work_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker's catalog may be dark, and that of whoever asks be well."""
+
+    def dark(*_: object) -> None:
+        raise StoreUnreachable("dark")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stepping, "look", dark)
+        fail(world, StoreUnreachable("dark"))
+    assert "StoreUnreachable: dark" in status(world).state
+    assert status(world).exit_code == StoreUnreachable.exit_code
+    # The next step has read the mark: once it has come further, nothing of that is left.
+    fail(world, ValueError("later"))
+    assert read_failure(world.context(), "dwd", "7") is None
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from sterna.flows.failure import under_way
+from sterna.registry.model import Registry
+from tests.support.regions import injected
+registry = Registry.model_validate_json(Path(sys.argv[1]).read_text())
+with under_way(injected(registry, "eu", None, catalog=None, primary=None), "dwd", ""):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_step_that_was_killed_does_not_look_well(world: World) -> None:
+    said = world.folder / "registry.json"
+    said.write_text(world.registry.model_dump_json())
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(said)], cwd=Path(__file__).parents[3], timeout=120)
+    assert killed.returncode == -9
+    told = status(world)
+    assert told.state.startswith("a step is at work since ")
+    told = status(world, minutes=3)
+    assert "StepUnfinished: the step that began at" in told.state
+    assert "its process was killed" in told.state
+    assert told.exit_code == StepUnfinished.exit_code
+    # A clock that is far behind proves no sign of life.
+    assert status(world, minutes=-60).exit_code == StepUnfinished.exit_code
+    # The next step takes no word of it back while it is at work, and is told where it fails.
+    with under_way(world.context(), "dwd", ""):
+        assert "StepUnfinished" in status(world, minutes=3).state
+    fail(world, ValueError("again"))
+    assert "ValueError: again" in status(world).state
+
+
+def test_a_failure_stays_while_the_next_try_is_at_work(world: World) -> None:
+    fail(world, ValueError("broken"))
+    with under_way(world.context(), "dwd", ""):
+        assert "ValueError: broken" in status(world).state
+    with under_way(world.context(), "dwd", "7"):
+        assert read_failure(world.context(), "dwd", "") is None
+
+
+NEWER: dict[str, Any] = {"version": 2, "flow": "dwd", "failures": []}
+WHOLE = {"at": "2026-11-01T00:00:00+00:00", "mark": "", "kind": "Gap", "reason": "gone", "exit_code": 6}
+
+
+@pytest.mark.parametrize("written", [b"", b"{", json.dumps(NEWER).encode(), json.dumps(WHOLE | {"more": 1}).encode()])
+def test_what_cannot_be_read_is_no_good_news(world: World, written: bytes) -> None:
+    context = world.context()
+    context.objects.overwrite(f"{own_folder(context.region.replica_root, FLOWS)}/dwd.json", written)
+    told = status(world)
+    assert "FlowError: can't tell whether the last step of flow dwd failed" in told.state
+    assert told.exit_code == FlowError.exit_code
+    fail(world, ValueError("anew"))  # and the next step cures the file
+    assert "ValueError: anew" in status(world).state
+
+
+def test_what_an_older_sterna_wrote_is_read(world: World) -> None:
+    context = world.context()
+    context.objects.overwrite(
+        f"{own_folder(context.region.replica_root, FLOWS)}/dwd.json", json.dumps(WHOLE | {"exit_code": 0}).encode()
+    )
+    told = status(world)
+    assert told.state == "failed at 2026-11-01 00:00:00 UTC: Gap: gone"
+    assert told.exit_code != 0  # a failure is none that ends with 0, whatever it says
+
+
+def test_sql_that_is_gone_is_told(world: World, tmp_path: Path) -> None:
+    named = flow("dwd.sql")
+    told = status(world, named, folder=tmp_path)
+    assert "ServicesError: flow dwd: can't read dwd.sql" in told.state
+    assert told.exit_code == ServicesError.exit_code
+    (tmp_path / "dwd.sql").write_text(SQL)
+    assert status(world, named, folder=tmp_path).exit_code == 0
+    (tmp_path / "dwd.sql").write_text(" ")
+    assert "is empty" in status(world, named, folder=tmp_path).state
+
+
+def test_sql_that_was_changed_since_the_last_rows_is_told() -> None:
+    made = by_sql(Step("flow.all.dwd/start-7", flow_channel("dwd"), "7"), flow(), SQL).id
+    compacted = SnapshotState(3, 2, operation="replace")
+    for rows in (SnapshotState(2, 1, wap_id=made), SnapshotState(2, 1, published=made)):
+        target = TableState((SnapshotState(1, None), rows, compacted), 3, {})
+        assert not other_sql(flow(), target, SQL)
+        assert other_sql(flow(), target, f"{SQL} WHERE id > 3")
+        assert other_sql(flow().model_copy(update={"name": "dw"}), target, "x") is False
+    assert not other_sql(flow(), replace(target, snapshots=()), "x")
+
+
+def test_what_nobody_foresaw_of_one_flow_hides_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sterna.flows import status as told
+
+    def odd(context: object, which: Flow) -> object:
+        if which.name == "odd":
+            raise KeyError("snapshots")
+        return looked(context, which)  # type: ignore[arg-type]
+
+    looked = told.look
+    monkeypatch.setattr(told, "look", odd)
+    others = [flow().model_copy(update={"name": "odd"}), flow()]
+    first, second = read_flows(world.context(), others, Path())
+    assert first.state == "KeyError: 'snapshots'"
+    assert first.exit_code == EngineError.exit_code
+    assert (second.state, second.exit_code) == ("behind", 0)

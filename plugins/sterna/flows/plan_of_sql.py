@@ -11,6 +11,7 @@ from sterna.edges.spark.start import failures, summary
 from sterna.errors import ServicesError
 from sterna.flows.expressions import class_of, not_allowed
 from sterna.flows.origins import Origins, Unproven, items, of_place
+from sterna.iceberg.metadata.sql_tokens import Tokens
 from sterna.services.flows import Flow
 
 if TYPE_CHECKING:
@@ -34,13 +35,6 @@ _OF_ORDER = frozenset(
 _RANKS = frozenset({"Rank", "DenseRank", "PercentRank", "CumeDist"})
 _SEVERAL = _ONE_BY_ONE | {"Generate", "Union"}
 _GROUPED = _SEVERAL | {"Aggregate", "Distinct", "Join", "Sort", "Window"}
-# The words of Spark's SqlBaseLexer.g4, as far as what one of them hides from the next depends on them.
-_TOKEN = re.compile(
-    r"""--(?:\\\n|[^\r\n])*|/\*\+?|[^\W\d_]+://[\w/\-.?=&\#%]+|[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"""
-    r""""(?:[^"\\]|\\.)*"|`[^`]*`|\w+|\s+|.""",
-    re.DOTALL,
-)
-_END_OF_COMMENT = re.compile(r"/\*(?!\+)|\*/")
 _TYPES_OF_TIME = frozenset({"date", "timestamp", "timestamp_ntz", "timestamp_ltz"})
 # A time without its date is one of today.
 _CONSTANT = re.compile(r"""[rR]?['"]\s*(?:[+-]?\d{4,}\s*(?:-|['"])|epoch\b)""", re.IGNORECASE)
@@ -171,32 +165,14 @@ def names_moment(sql: str) -> bool:
 
     Spark puts a value in its place before anybody sees a plan. Comments may stand in between, and nest.
     """
-    place, after_type = 0, False
-    while place < len(sql):
-        match = _TOKEN.match(sql, place)
-        assert match is not None, "the last alternative takes any character"
-        word, place = match.group(), match.end()
-        if word == "/*":
-            place = _behind_comment(sql, place)
-            if place < 0:
-                return True
-        elif word.startswith("--") or not word.strip() or (len(word) == 1 and not word.isascii()):
-            continue
-        elif after_type and word.lstrip("rR").startswith(("'", '"')) and not _CONSTANT.match(word):
+    tokens, after_type = Tokens(sql, "spark"), False
+    for kind, text, _ in tokens.found:
+        if kind == "sign" and not text.isascii():
+            continue  # a blank by another lexer's rules
+        if after_type and kind == "text" and not _CONSTANT.match(text):
             return True
-        else:
-            after_type = word.lower() in _TYPES_OF_TIME
-    return False
-
-
-def _behind_comment(sql: str, place: int) -> int:
-    """Return where a comment ends that begins before a place; -1 where it doesn't."""
-    depth = 1
-    for match in _END_OF_COMMENT.finditer(sql, place):
-        depth += 1 if match.group() == "/*" else -1
-        if not depth:
-            return match.end()
-    return -1
+        after_type = kind == "word" and text.lower() in _TYPES_OF_TIME
+    return not tokens.closed
 
 
 def java_plan(frame: DataFrame) -> Any:

@@ -16,7 +16,7 @@ _NAME: Final = r"`(?:[^`]|``)*`|\w+"
 _SPARK: Final = (
     r"\s+|--(?:\\\n|[^\r\n])*|(?!/\*\+)" + _NESTED.format("|" + _NESTED.format("|" + _NESTED.format(""))),
     r"""[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""",
-    _NAME,
+    r"[^\W\d_]+://[\w/\-.?=&#%]+|" + _NAME,
 )
 _HIVE: Final = (r"\s+|--[^\r\n]*|/\*(?:(?!/\*).)*?\*/", r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", _NAME)
 _OTHER: Final = (r"\s+|--[^\r\n]*|/\*.*?\*/", r"'(?:[^']|'')*'", r'"(?:[^"]|"")*"|' + _NAME)
@@ -26,6 +26,7 @@ _ENDS: Final = re.compile(
     "(select|where|having|limit|offset|union|intersect|except|minus|window|qualify|with)|"
     "(?:group|order|cluster|distribute|sort) by|lateral view"
 )
+_NOT_STREAMED: Final = ("as", "values")
 _TAKES_FROM: Final = ("extract", "trim", "substring", "substr", "overlay")
 _RELATION: Final = re.compile("L*(?:n(?!a)|q)")
 
@@ -180,11 +181,26 @@ def _letter(tokens: list[_Token], at: int, start: int, function: str) -> str:
         return "J" if word == "join" else "F"
     if word == "table" and (behind.parts or behind.raw == "("):
         return "x" if behind.word() in ("as", "from") else "T"
-    if word == "values":
+    following = behind.word() or behind.raw
+    ends = following == "join" or any(_ENDS.fullmatch(clause) for clause in (following, f"{following} by"))
+    if word == "values" and not (ends or following in ("", ",", ")")):
         return "E" if at == start and at and tokens[at - 1].raw == "(" else "x"
+    if word != "select" and _ENDS.fullmatch(word) and _is_alias(tokens, at):
+        return "n"
     if _ENDS.fullmatch(word) or _ENDS.fullmatch(f"{word} {behind.word()}") or f"{before} {word}" == "lateral view":
         return "E"
-    return "L" if word in ("lateral", "only") else "n"
+    streamed = word == "stream" and (following == "(" or (behind.parts and not ends and following not in _NOT_STREAMED))
+    return "L" if streamed or word in ("lateral", "only") else "n"
+
+
+def _is_alias(tokens: list[_Token], at: int) -> bool:
+    """Tell whether a comma follows a word, or brackets and a comma, as behind no clause's; or it is a table's WITH."""
+    behind = at + 1
+    if tokens[behind:] and tokens[behind].raw == "(":
+        if tokens[at].word() == "with":
+            return True
+        behind = _end(tokens, behind) + 1
+    return behind < len(tokens) and tokens[behind].raw == ","
 
 
 def _end(tokens: list[_Token], at: int) -> int:

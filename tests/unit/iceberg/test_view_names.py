@@ -4,7 +4,8 @@ The kind: a reader of the replica reads `main`, for the view says so. By a name 
 subquery or a join; by the catalog that was current; by both. `verify` finds the same by rules of its own.
 
 The kind also has what only looks like a name: in a text, a comment or a column, by the rules of each dialect. SQL that
-can't be read with certainty stays as it is, and the view is named.
+can't be read with certainty stays as it is, and the view is named. And what looks like a word of the language: a table
+or an alias may be called `window`, `values` or `stream`, and options of a table begin with WITH.
 """
 
 from __future__ import annotations
@@ -77,6 +78,35 @@ def localized(found: dict[str, Any], own: tuple[str, ...]) -> dict[str, Any]:
         ("SELECT * FROM a WHERE id IN (SELECT id FROM one.ns.t) AND EXISTS (SELECT 1 FROM (two.ns.t))", {"one", "two"}),
         ("SELECT extract(YEAR FROM a.at), trim(BOTH FROM a.b) FROM a WHERE a.b IS DISTINCT FROM a.c", set()),
         ("SELECT * FROM ns.t UNION ALL SELECT * FROM lake.ns.t", {"lake"}),
+        # Spark's streams; `stream` may also be a table, or an alias.
+        ("SELECT * FROM STREAM lake.ns.t", {"lake"}),
+        ("SELECT * FROM a x JOIN stream lake.ns.t WITH ('a' = 'b') AS y, one.ns.u", {"lake", "one"}),
+        ("SELECT * FROM STREAM (lake.ns.t) s", {"lake"}),
+        ("SELECT * FROM STREAM(`lake`.ns.t)", {"lake"}),
+        ("SELECT * FROM ns.t stream, lake.ns.u", {"lake"}),
+        ("SELECT * FROM stream, lake.ns.u", {"lake"}),
+        ("SELECT * FROM stream AS s JOIN lake.ns.u", {"lake"}),
+        ("SELECT * FROM stream", set()),
+        ("SELECT * FROM stream WHERE id > 3", set()),
+        ("SELECT * FROM stream GROUP BY id", set()),
+        ("SELECT * FROM stream.t", {"stream"}),
+        # Words of the language that are aliases or tables, and clauses of a table that begin as a query's do.
+        ("SELECT * FROM ns.t window, lake.ns.u", {"lake"}),
+        ("SELECT * FROM ns.t limit, lake.ns.u", {"lake"}),
+        ("SELECT * FROM window, lake.ns.u", {"lake"}),
+        ("SELECT * FROM ns.t window(x, y), lake.ns.u", {"lake"}),
+        ("SELECT * FROM ns.t qualify (x), lake.ns.u", {"lake"}),
+        ("SELECT * FROM ns.t AS window (x), lake.ns.u", {"lake"}),
+        ("SELECT * FROM ns.t values, lake.ns.u", {"lake"}),
+        ("SELECT * FROM values", set()),
+        ("SELECT * FROM values JOIN lake.ns.u", {"lake"}),
+        ("SELECT * FROM ns.t with, lake.ns.u", {"lake"}),
+        ("SELECT * FROM ns.t WITH ('split-size' = '1'), lake.ns.u", {"lake"}),
+        ("SELECT * FROM ns.t WITH (`split-size` = 1) AS t JOIN one.ns.v, lake.ns.u", {"lake", "one"}),
+        ("SELECT * FROM ns.t a://b--c, lake.ns.u", {"lake"}),
+        ("SELECT window, x.y.z FROM ns.t WINDOW w AS (PARTITION BY id), v AS (ORDER BY a.b.c)", set()),
+        ("SELECT * FROM ns.t WHERE (a.b.c) LIMIT (3)", set()),
+        ("FROM ns.t SELECT (a), b.c.d", set()),
     ],
 )
 def test_catalogs_in_the_sql(sql: str, expected: set[str]):

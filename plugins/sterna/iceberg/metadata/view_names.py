@@ -3,44 +3,22 @@
 An engine reads a name without a catalog in the catalog where the view is stored, or in the version's `default-catalog`
 (Iceberg view specification, "Versions"). So a view that names neither reads the branch that its reader reads.
 
-SQL is read only as far as names need it: tokens by the dialect's lexical rules (Spark's SqlBaseLexer.g4, Trino's
-SqlBase.g4), then what stands behind FROM, JOIN and TABLE, and behind a comma among these. Where the tokens leave a
-doubt, the text stays as it is, and `Sql.certain` is false.
+SQL is read only as far as names need it: its tokens, then what stands behind FROM, JOIN and TABLE, and behind a comma
+among these. Where the tokens leave a doubt, the text stays as it is, and `Sql.certain` is false.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
+
+from sterna.iceberg.metadata.sql_tokens import Tokens
 
 UNCERTAIN: Final = "a catalog that can't be told"
 """Stands among the names of catalogs for SQL that can't be read with certainty."""
 
-_BACKSLASH: Final = frozenset({"spark", "hive"})  # a backslash escapes in texts, and double quotes are of texts
-_STANDARD: Final = frozenset({"trino", "presto", "athena", "flink", "dremio", "duckdb", "postgres", "postgresql"})
 _FOLDS: Final = frozenset({"trino", "presto", "athena"})  # names of catalogs in small letters, quoted or not
-_ESCAPED: Final = r"""(?P<skip>\s+|--(?:\\\n|[^\r\n])*)
-    |(?P<comment>/\*(?!\+))
-    |(?P<hint>/\*\+|\*/)
-    |(?P<text>{raw}'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
-    |(?P<quoted>`(?:[^`]|``)*`)"""
-_PLAIN: Final = r"""(?P<skip>\s+|--[^\r\n]*)
-    |(?P<comment>/\*)
-    |(?P<text>'(?:[^']|'')*')
-    |(?P<quoted>"(?:[^"]|"")*"|`(?:[^`]|``)*`)"""
-_OTHERS: Final = r"|(?P<word>\w+)|(?P<sign>\|>|\*/|.)"
-_TOKEN: Final = {
-    dialect: re.compile(rules + _OTHERS, re.DOTALL | re.VERBOSE)
-    for dialect, rules in {
-        "spark": _ESCAPED.format(raw=r"""[rR]'[^']*'|[rR]"[^"]*"|"""),
-        "hive": _ESCAPED.format(raw=""),
-        "": _PLAIN,
-    }.items()
-}
-_DOUBTFUL: Final = frozenset({"'", '"', "`", "\\", "$", "#", "*/"})  # nowhere in SQL outside of texts and names
-_BOUND: Final = re.compile(r"/\*\+?|\*/")
 _ENDS_FROM: Final = frozenset(
     {"WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "UNION", "INTERSECT", "EXCEPT", "MINUS", "SELECT"}
     | {"WINDOW", "CLUSTER", "DISTRIBUTE", "SORT", "QUALIFY", "WITH"}
@@ -123,76 +101,6 @@ class _Level:
     function: str = ""
 
 
-@dataclass
-class _Tokens:
-    """The words, names and signs of SQL text, as (kind, text, start)."""
-
-    sql: str
-    dialect: str
-    found: list[tuple[str, str, int]] = field(default_factory=list)
-    certain: bool = True
-
-    def __post_init__(self) -> None:
-        escaped, hint = self.dialect in _BACKSLASH, False
-        pattern, at = _TOKEN[self.dialect if escaped else ""], 0
-        while (match := pattern.match(self.sql, at)) is not None:
-            kind, text, at = match.lastgroup or "sign", match.group(), match.end()
-            if kind == "comment":
-                at = self._behind_comment(at, nested=escaped)
-            elif kind == "hint":
-                self.certain &= hint == (text == "*/")
-                hint = text != "*/"
-            elif kind != "skip":
-                self.found.append((kind, text, match.start()))
-            if kind in ("text", "quoted") and not escaped and self.dialect not in _STANDARD:
-                self.certain &= "\\" not in text and text[0] != '"'
-            self.certain &= not (kind == "sign" and text in _DOUBTFUL)
-        self.certain &= not hint
-
-    def _behind_comment(self, at: int, *, nested: bool) -> int:
-        """Return where a bracketed comment ends that is open; Spark's are nested, Hive's are not."""
-        depth = 1
-        while (bound := _BOUND.search(self.sql, at)) is not None:
-            if not nested:
-                end = self.sql.find("*/", at)
-                break
-            at = bound.end()
-            # Hints don't nest, and other readers than Spark know no nested comments.
-            self.certain &= bound.group() != "/*+" and not (bound.group() == "/*" and self.dialect != "spark")
-            depth += 1 if bound.group() == "/*" else -1 if bound.group() == "*/" else 0
-            if depth == 0:
-                return at
-        else:
-            end = -1
-        self.certain &= end >= 0
-        return end + 2 if end >= 0 else len(self.sql)
-
-    def kind(self, at: int) -> str:
-        return self.found[at][0] if 0 <= at < len(self.found) else ""
-
-    def text(self, at: int) -> str:
-        return self.found[at][1].upper() if 0 <= at < len(self.found) else ""
-
-    def chain(self, at: int) -> list[int]:
-        """Return which tokens are the parts of the dotted name that begins at one."""
-        parts = [at]
-        while self.text(parts[-1] + 1) == "." and self.kind(parts[-1] + 2) in ("word", "quoted"):
-            parts.append(parts[-1] + 2)
-        return parts
-
-    def name(self, parts: list[int], relation: bool) -> Name:
-        behind, folds = parts[-1] + 1, self.dialect in _FOLDS
-        plain = tuple(_plain(*self.found[part][:2]) for part in parts)
-        return Name(
-            tuple(part.lower() for part in plain) if folds else plain,
-            self.found[parts[0]][2],
-            self.found[parts[min(1, len(parts) - 1)]][2],
-            relation,
-            self.text(behind) == "(",
-            self.text(behind) == "AS" and self.text(behind + 1) == "(",
-        )
-
-
 def read_sql(sql: str, dialect: str) -> Sql:
     """Return what a view's SQL names.
 
@@ -200,7 +108,7 @@ def read_sql(sql: str, dialect: str) -> Sql:
         sql: a representation's text.
         dialect: its dialect.
     """
-    tokens = _Tokens(sql, dialect.lower())
+    tokens = Tokens(sql, dialect.lower())
     levels, names, at, certain = [_Level()], [], 0, tokens.certain
     while at < len(tokens.found):
         kind, text, _ = tokens.found[at]
@@ -211,8 +119,8 @@ def read_sql(sql: str, dialect: str) -> Sql:
         elif kind == "word" and _keyword(tokens, at, levels[-1]):
             at += 1
         else:
-            parts = tokens.chain(at)
-            name = tokens.name(parts, levels[-1].relation)
+            parts = _chain(tokens, at)
+            name = _name(tokens, parts, levels[-1].relation)
             names.append(name)
             certain &= not (name.called and name.parts[-1].upper() == "IDENTIFIER")
             certain &= not (name.relation and tokens.text(parts[-1] + 1) in ("-", "."))
@@ -246,6 +154,27 @@ def without_own(sql: Sql, own: Collection[str], other: Collection[str] = ()) -> 
     return text
 
 
+def _chain(tokens: Tokens, at: int) -> list[int]:
+    """Return which tokens are the parts of the dotted name that begins at one."""
+    parts = [at]
+    while tokens.text(parts[-1] + 1) == "." and tokens.kind(parts[-1] + 2) in ("word", "quoted"):
+        parts.append(parts[-1] + 2)
+    return parts
+
+
+def _name(tokens: Tokens, parts: list[int], relation: bool) -> Name:
+    behind, folds = parts[-1] + 1, tokens.dialect in _FOLDS
+    plain = tuple(_plain(*tokens.found[part][:2]) for part in parts)
+    return Name(
+        tuple(part.lower() for part in plain) if folds else plain,
+        tokens.found[parts[0]][2],
+        tokens.found[parts[min(1, len(parts) - 1)]][2],
+        relation,
+        tokens.text(behind) == "(",
+        tokens.text(behind) == "AS" and tokens.text(behind + 1) == "(",
+    )
+
+
 def _is_built_in(parts: tuple[str, ...]) -> bool:
     return len(parts) < _NAMES_TABLE and parts[0].lower() in _BUILT_IN
 
@@ -263,7 +192,7 @@ def _sign(text: str, before: str, levels: list[_Level]) -> None:
         level.from_clause = level.relation = False
 
 
-def _keyword(tokens: _Tokens, at: int, level: _Level) -> bool:
+def _keyword(tokens: Tokens, at: int, level: _Level) -> bool:
     """Take in a word of the language that says where names of relations stand; return whether it is one."""
     word, before, behind = tokens.text(at), tokens.text(at - 1), tokens.text(at + 1)
     if before == "AS" or behind == ".":
@@ -272,13 +201,41 @@ def _keyword(tokens: _Tokens, at: int, level: _Level) -> bool:
         level.from_clause = level.relation = True
     elif word == "TABLE" and (tokens.kind(at + 1) in ("word", "quoted") or behind == "("):
         level.relation = behind not in ("AS", "FROM")
+    elif _is_name(tokens, at):
+        return False
     elif word == "VALUES":
         level.from_clause, level.relation = level.from_clause and before != "(", False
     elif (word, before) == ("VIEW", "LATERAL") or (word in _ENDS_FROM and (word not in _BEFORE_BY or behind == "BY")):
         level.from_clause = level.relation = False
     else:
-        return word in _NO_NAME and level.relation
+        return level.relation and (word in _NO_NAME or (word == "STREAM" and _is_streamed(tokens, at + 1)))
     return True
+
+
+def _is_name(tokens: Tokens, at: int) -> bool:
+    """Tell whether a word that ends a FROM clause elsewhere is a table or an alias, or begins a table's options."""
+    word, behind = tokens.text(at), tokens.text(at + 1)
+    if word == "VALUES":
+        return behind in ("", ",", ")", "JOIN") or behind in _ENDS_FROM
+    if word not in _ENDS_FROM or word == "SELECT":
+        return False
+    return behind == "," or (behind == "(" and (word == "WITH" or tokens.text(_closing(tokens, at + 1) + 1) == ","))
+
+
+def _is_streamed(tokens: Tokens, at: int) -> bool:
+    """Tell whether behind the word STREAM stands what is streamed; else it is a table of that name."""
+    text = tokens.text(at)
+    return text == "(" or (tokens.kind(at) in ("word", "quoted") and text not in {*_ENDS_FROM, "AS", "JOIN", "VALUES"})
+
+
+def _closing(tokens: Tokens, at: int) -> int:
+    """Return which token closes the bracket that another one opens."""
+    depth = 0
+    for end in range(at, len(tokens.found)):
+        depth += {"(": 1, ")": -1}.get(tokens.text(end), 0)
+        if depth == 0:
+            return end
+    return len(tokens.found)
 
 
 def _plain(kind: str, text: str) -> str:

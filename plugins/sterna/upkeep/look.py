@@ -62,9 +62,8 @@ def look(
     manifests = _manifests(context, snapshot.manifest_list)
     entries = _entries(context, metadata, manifests)
     files, left = entries.live()
-    groups = tuple(
-        _placed(context, prices, table, metadata, home, files, group) for group in choose(files, rule, now_ms, parts)
-    )
+    groups, lost = _writable(metadata, choose(files, rule, now_ms, parts))
+    groups = tuple(_placed(context, prices, table, metadata, home, files, group) for group in groups)
     last = max(entries.newest(), default=0)
     quiet = now_ms - last >= rule.quiet * 1000
     merge_manifests = len(manifests) >= _most_manifests(manifests)
@@ -82,7 +81,7 @@ def look(
         # Rewritten, both are about as large as they were.
         manifests_price=_price(prices, table, beside, sum(item.length for item in manifests) * merge_manifests),
         deletes_price=_price(prices, table, _written_at(metadata), entries.delete_bytes * merge_deletes),
-        left=(*left, *_quiet_ones(groups)),
+        left=(*left, *lost, *_quiet_ones(groups)),
     )
 
 
@@ -228,6 +227,22 @@ class _Entries:
                 )
             )
         return found, (f"{lost} files lie in no location of the registry",) if lost else ()
+
+
+def _writable(metadata: TableMetadata, groups: Sequence[Group]) -> tuple[tuple[Group, ...], tuple[str, ...]]:
+    """Return the groups that Iceberg can write, and why it can't the others: they cost nothing, and start no Spark."""
+    lost = metadata.lost_fields
+    files: dict[tuple[str, int], int] = {}
+    for group in groups:
+        if group.spec_id in lost:
+            place = (group.region, group.spec_id)
+            files[place] = files.get(place, 0) + group.files
+    left = tuple(
+        f"{number} files of {region} stay as they are: the columns of their partition fields {', '.join(lost[spec])} "
+        "were dropped, and Iceberg writes no such files any more"
+        for (region, spec), number in sorted(files.items())
+    )
+    return tuple(group for group in groups if group.spec_id not in lost), left
 
 
 def _placed(

@@ -91,18 +91,6 @@ def _has_work(table: TablePlan, region: str) -> bool:
     return bool(table.now(region)) or (table.home == region and (table.merge_manifests or table.merge_deletes))
 
 
-def _writable(rewriting: Rewriting, groups: Sequence[Group]) -> tuple[tuple[Group, ...], tuple[str, ...]]:
-    """Return the groups that Iceberg can write, and why it can't the others."""
-    lost = {spec: rewriting.lost_columns(spec) for spec in {group.spec_id for group in groups}}
-    left = tuple(
-        f"{group.files} files of {group.region} stay as they are: the columns of their partition fields "
-        f"{', '.join(lost[group.spec_id])} were dropped, and Iceberg writes no such files any more"
-        for group in groups
-        if lost[group.spec_id]
-    )
-    return tuple(group for group in groups if not lost[group.spec_id]), left
-
-
 @dataclass
 class _Run:
     """One run.
@@ -160,10 +148,6 @@ class _Run:
         if not groups or ruled is None:
             return done, table
         rewriting = Rewriting(self.spark, parse_key(name), ruled.rule.sort)
-        groups, left = _writable(rewriting, groups)
-        table = replace(table, left=(*table.left, *left)) if table else None
-        if not groups:
-            return done, table
         try:
             rewriting.look_up(frozenset().union(*(group.paths for group in groups)))
         except Outdated:

@@ -90,6 +90,29 @@ def test_partitions_have_names_and_only_the_young_ones_wait(world: World) -> Non
     assert [(group.partition, group.files) for group in found.groups] == [("day=mon", 5), ("day=tue", 5)]
 
 
+def test_files_of_a_partition_whose_column_was_dropped_are_no_work_and_cost_nothing(world: World) -> None:
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "day", StringType()))
+    spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="day"))
+    place = f"file://{world.folder}/us/lake/a"
+    table = world.writer.create_table(("ns", "a"), schema, partition_spec=spec, location=place)
+    for _ in range(5):
+        table.append(pa.table({"id": [1], "day": ["mon"]}, schema=schema.as_arrow()))
+    with table.update_spec() as update:
+        update.remove_field("day")
+    with table.update_schema(allow_incompatible_changes=True) as change:
+        change.delete_column("day")
+    for _ in range(5):
+        table.append(pa.table({"id": [1]}))
+    world.commit(a=world.writer.load_table(("ns", "a")).metadata_location)
+    price = make_plan(world.context(), SETTINGS, now=later()).tables[0].groups[-1].price
+    # A day's price that does for one group isn't spent on the one that Iceberg can't write.
+    settings = Upkeep.model_validate({"tables": [{"match": ["ns.**"], "quiet": "10m", "egress_per_day": price * 1.5}]})
+    (found,) = make_plan(world.context(), settings, now=later()).tables
+    assert [(group.partition, group.files, group.when) for group in found.groups] == [("", 5, "now")]
+    (line,) = found.left
+    assert line.startswith("5 files of us stay as they are: the columns of their partition fields day were dropped")
+
+
 def test_another_region_s_files_are_its_own_and_are_written_where_they_lie(world: World) -> None:
     many(world, "a")
     table = world.writer.load_table(("ns", "a"))

@@ -89,16 +89,6 @@ class Rewriting:
         if len(self._tasks) < len(paths):
             raise Outdated(f"{len(paths) - len(self._tasks)} of the files are no longer part of the table")
 
-    def lost_columns(self, spec_id: int) -> list[str]:
-        """Return the fields of a partition spec whose columns were dropped: Iceberg writes no files by it any more."""
-
-        def lost() -> list[str]:
-            schema, fields = self._table.schema(), self._table.specs().get(spec_id).fields()
-            gone = [each for each in _items(fields) if schema.findField(each.sourceId()) is None]
-            return [str(each.name()) for each in gone if not each.transform().isVoid()]
-
-        return self._tables.call(lost)
-
     def write(self, chosen: Chosen, number: int) -> Written:
         """Write what a group of files becomes.
 

@@ -6,7 +6,8 @@ Source of the fields: Iceberg specification, "Table Metadata Fields", "Snapshots
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,8 @@ class TableMetadata:
         snapshot_log: ids of the snapshots that were current one after another, as far back as the file tells.
         metadata_log: the URIs of the table's earlier metadata.json, as far back as the file tells.
         branches: those among the refs that are no tags.
+        lost_fields: by id of a partition spec, the names of those of its fields whose columns were dropped: Iceberg
+            writes no files by such a spec any more.
     """
 
     format_version: int
@@ -101,3 +104,4 @@ class TableMetadata:
     snapshot_log: tuple[int, ...]
     metadata_log: tuple[str, ...] = ()
     branches: tuple[Branch, ...] = ()
+    lost_fields: Mapping[int, tuple[str, ...]] = field(default_factory=dict)

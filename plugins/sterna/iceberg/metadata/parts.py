@@ -14,6 +14,7 @@ from sterna.errors import BrokenMetadata, Unsupported
 from sterna.iceberg.files import NEWEST_FORMAT
 from sterna.iceberg.json_text import Document, Element, Token, is_long
 from sterna.iceberg.metadata.history import builds_on_another
+from sterna.iceberg.metadata.lost_fields import OF_COLUMNS, lost_fields
 from sterna.iceberg.metadata.model import Branch, Snapshot, StatisticsFile, TableMetadata
 
 STATISTICS: Final = ("statistics", "partition-statistics")
@@ -69,6 +70,7 @@ class TableParts:
             snapshot_log=_snapshot_log(document, members.get("snapshot-log")),
             metadata_log=_metadata_log(members.get("metadata-log")),
             branches=_branches(members.get("refs"), current),
+            lost_fields=lost_fields({name: members[name].value for name in OF_COLUMNS if name in members}),
         )
         _check_heads(document, metadata)
         return metadata

@@ -27,6 +27,7 @@ from sterna.replica.held_list import DIGEST_FORM
 from sterna.replica.news import HEAD, PARTS
 from sterna.replica.tags import hold_tag, outlet_tag
 from sterna.replica.view_position import POSITION
+from sterna.upkeep.unwritten import UNWRITTEN, UNWRITTEN_GROUP
 
 RECORDS: tuple[tuple[str, str, Record[object]], ...] = (
     (
@@ -38,6 +39,12 @@ RECORDS: tuple[tuple[str, str, Record[object]], ...] = (
     ("The parts of news", "in `sterna.news`, or in that object; a part that says nothing is left out", PARTS),
     ("How far a view of features is", "`<replica root>/_sterna/features/<view>.json`", POSITION),
     ("Why a flow failed the last time", "`<replica root>/_sterna/flows/<flow>.json`", FAILURE),
+    (
+        "Groups of files that upkeep could not write",
+        "`<replica root>/_sterna/upkeep/unwritten.json`, of the region whose files they are",
+        UNWRITTEN,
+    ),
+    ("A group of files that upkeep could not write", "in that file", UNWRITTEN_GROUP),
     ("A dead letter", "`<replica root>/_sterna/dead/<outlet>/<time>-<event id>.json`", LETTER),
 )  # type: ignore[assignment] - each is a record of some class
 

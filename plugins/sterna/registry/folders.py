@@ -24,6 +24,8 @@ FEATURES: Final = "features"
 """How far views of features are."""
 FLOWS: Final = "flows"
 """Why flows failed the last time."""
+UPKEEP: Final = "upkeep"
+"""Groups of files that upkeep couldn't write."""
 HELD: Final = "held"
 """Long lists of held keys."""
 DEAD: Final = "dead"
@@ -31,7 +33,7 @@ DEAD: Final = "dead"
 BANDWIDTH: Final = "bandwidth"
 """Leases on the bandwidth of locations."""
 
-EVIDENCE: Final = (RUNS, COLLECT, TRANSIT, PLANNING, SWEEP, FEATURES, FLOWS, BANDWIDTH)
+EVIDENCE: Final = (RUNS, COLLECT, TRANSIT, PLANNING, SWEEP, FEATURES, FLOWS, BANDWIDTH, UPKEEP)
 """What a clean-up deletes by its age, and not by what heads reach."""
 FOLDERS: Final = (*EVIDENCE, HELD, DEAD)
 

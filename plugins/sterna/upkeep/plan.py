@@ -20,6 +20,7 @@ from sterna.upkeep.choose import afford, afford_tidying
 from sterna.upkeep.look import look
 from sterna.upkeep.model import APP, PRICE, PRICE_MARK, Money, TablePlan, UpkeepPlan
 from sterna.upkeep.prices import Prices
+from sterna.upkeep.unwritten import read_unwritten, without_unwritten
 
 _TABLES_AT_ONCE = 8
 _DAY = timedelta(days=1)
@@ -70,6 +71,9 @@ def make_plan(
     prices = Prices(context.registry)
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         found = list(pool.map(lambda item: look_at(context, prices, item, now), ruled))
+    # Of all regions: what another one can't write takes nothing of the day's price, either.
+    unwritten = read_unwritten(context, now, [region.name for region in context.registry.regions])
+    found = [without_unwritten(table, item.rule, unwritten) for item, table in zip(ruled, found, strict=True)]
     planned = []
     budgets = {number: None if money.per_day is None else money.per_day - money.spent for number, money in left.items()}
     for item, table in zip(ruled, found, strict=True):

@@ -12,7 +12,7 @@ from typing import Final
 from sterna.catalog.model import parse_key
 from sterna.edges.spark.main_tables import LostRace, MainTables, Outdated
 from sterna.edges.spark.rewriting import Chosen, Rewriting, Written
-from sterna.errors import CatalogStateUnknown, SternaError
+from sterna.errors import CatalogStateUnknown, CredentialError, EngineError, SternaError, StoreError, printable
 from sterna.replica.ids import UPKEEP_ID, new_id
 from sterna.replica.region import Progress, RegionContext
 from sterna.services.upkeep import Upkeep
@@ -31,6 +31,13 @@ from sterna.upkeep.model import (
 )
 from sterna.upkeep.plan import Ruled, find_tables, look_at, make_plan, money_left, with_waiting
 from sterna.upkeep.prices import Prices
+from sterna.upkeep.unwritten import (
+    UnwrittenGroup,
+    read_unwritten,
+    unwritten_group,
+    without_unwritten,
+    write_unwritten,
+)
 from sterna.wap.main_catalog import main_catalog
 
 _LOOKS: Final = (1, 4, 16)
@@ -84,6 +91,7 @@ def upkeep(
     ) as spark:
         run = _Run(context, settings, run_id, spark, progress, clock)
         done = tuple(run.table(table.table) for table in waiting)
+        run.write_down()
     return UpkeepDone(region, run_id, dry_run, plan, done)
 
 
@@ -109,6 +117,7 @@ class _Run:
     spark: MainTables
     progress: Progress
     clock: Callable[[], datetime]
+    _unwritten: list[tuple[UnwrittenGroup, Group]] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=lambda: iter(range(1_000_000_000)))
 
     def table(self, name: str) -> TableDone:
@@ -129,6 +138,19 @@ class _Run:
         except SternaError as error:
             return replace(done, failed=f"{type(error).__name__}: {error}")
 
+    def write_down(self) -> None:
+        """Write down the groups that couldn't be written, where neither Spark nor the files' store is to blame."""
+        if not self._unwritten:
+            return
+        try:
+            self.spark.prove_alive()
+            for _, group in self._unwritten:
+                self.context.objects.size(min(group.paths))
+        except (StoreError, CredentialError, EngineError) as error:
+            self.progress(f"{len(self._unwritten)} groups that could not be written are tried at the next run: {error}")
+            return
+        write_unwritten(self.context, [told for told, _ in self._unwritten], self.clock())
+
     def _look(self, name: str, parts: int = 1) -> tuple[TablePlan | None, Ruled | None]:
         """Look at a table as it is now, with what is left of the day's price."""
         now = self.clock()
@@ -138,7 +160,14 @@ class _Run:
         table = look_at(self.context, Prices(self.context.registry), ruled[0], now, parts)
         money = money_left(self.context, self.settings, ruled, now)[ruled[0].number]
         left = None if money.per_day is None else money.per_day - money.spent
-        own = tuple(group for group in table.groups if group.region == self.context.region.name)
+        table = without_unwritten(table, ruled[0].rule, read_unwritten(self.context, now))
+        # A group that this run couldn't write isn't tried again in smaller ones: it is told once.
+        tried = frozenset[str]().union(*(group.paths for _, group in self._unwritten))
+        own = tuple(
+            group
+            for group in table.groups
+            if group.region == self.context.region.name and tried.isdisjoint(group.paths)
+        )
         groups, left = afford(own, left)
         return afford_tidying(with_waiting(replace(table, groups=groups)), left)[0], ruled[0]
 
@@ -181,7 +210,10 @@ class _Run:
             try:
                 return rewriting.write(chosen, next(self._numbers))
             except SternaError as error:
-                failed.append(f"{group.partition or 'the whole table'}: {type(error).__name__}: {error}")
+                reason = f"{type(error).__name__}: {error}"
+                failed.append(f"{group.partition or 'the whole table'}: {reason}")
+                told = unwritten_group(ruled.name, group, ruled.rule, printable(reason), self.clock())
+                self._unwritten.append((told, group))
                 return None
 
         pool = ThreadPoolExecutor(_AT_ONCE)

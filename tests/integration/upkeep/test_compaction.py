@@ -149,6 +149,17 @@ def test_a_group_that_cannot_be_written_is_its_own(space: World, monkeypatch: py
     assert (done.groups, done.failed) == (1, "part=0: EngineError: no room")
     assert rows(space, table) == before
     assert len(files(space, table)) == 6
+    # Told once: it starts no Spark again until a file of it is another.
+    again = run(space, f"{SPACE}.one_bad")
+    assert (again.tables, again.failed) == ((), False)
+    assert "part=0, could not be written" in again.plan.tables[0].left[-1]
+    add(space, table, 90_000, ROWS, part=0)
+    before = rows(space, table)
+    monkeypatch.undo()
+    done = run(space, f"{SPACE}.one_bad").tables[0]
+    assert (done.groups, done.failed, done.left) == (1, "", ())
+    assert rows(space, table) == before
+    assert len(files(space, table)) == 2
 
 
 def test_a_partition_that_is_being_written_is_left_and_named(space: World):

@@ -116,6 +116,14 @@ class MainTables:
         space = names.Namespace.of(self.array(self.jvm.java.lang.String, key[:-1]))
         return self.call(lambda: self._catalog.loadTable(names.TableIdentifier.of(space, key[-1])))
 
+    def prove_alive(self) -> None:
+        """Let Spark's executors count a row.
+
+        Raises:
+            EngineError: they don't.
+        """
+        self.call(lambda: self.spark.range(1).count())
+
     def call(self, work: Callable[[], _T]) -> _T:
         """Return what a piece of work in the driver returns; Ctrl-C cancels all jobs, and leaves the driver usable.
 

@@ -20,6 +20,10 @@ _SPLIT_OVERHEAD: Final = 5 << 20
 _LARGEST: Final = 1.4
 """Of the target: a file becomes no larger. Half of what Iceberg lets a file be beyond it (1.8)."""
 _COMMIT_TRIES: Final = 5
+_KEEP_SEQUENCE_NUMBER: Final = False
+"""Whether new files have the sequence number of the snapshot that was read. Iceberg then lets equality deletes of
+meanwhile pass, and drops them where every other data file is newer: the deleted rows are back (apache/iceberg#10312).
+"""
 _ZORDER: Final = re.compile(r"(?i)\s*zorder\s*\(([^()]+)\)\s*")
 _COLUMN: Final = re.compile(r"(?i)\s*([^\s,()]+)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?\s*")
 
@@ -109,10 +113,8 @@ class Rewriting:
             LostRace: others were faster, again and again.
             CatalogStateUnknown: the answer was lost.
         """
-        # Not under the number of the snapshot that was read: Iceberg then lets equality deletes of meanwhile pass, and
-        # drops them where every other data file is newer. The deleted rows would be back (apache/iceberg#10312).
         manager = self._java.actions.RewriteDataFilesCommitManager(
-            self._table, self.snapshot_id, False, self._tables.hash_map(marks)
+            self._table, self.snapshot_id, _KEEP_SEQUENCE_NUMBER, self._tables.hash_map(marks)
         )
         found = self._tables.jvm.java.util.HashSet()
         for written in groups:

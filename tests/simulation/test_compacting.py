@@ -1,0 +1,111 @@
+"""Compaction brings no row back and loses none, whoever deletes meanwhile; bugs put in on purpose are found.
+
+python3 run.py test tests/simulation/test_compacting.py --simulation-seeds 20000     more than the 30 of each run
+python3 run.py test tests/simulation/test_compacting.py --simulation-seed 4711       one seed again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from sterna.edges.spark import rewriting
+from sterna.edges.spark.main_tables import Outdated
+from sterna.edges.spark.rewriting import Rewriting
+from sterna.errors import CatalogStateUnknown
+from tests.simulation.compacting import CompactedWorld
+from tests.simulation.store import Violation
+
+_ENOUGH = 150  # seeds
+_SHARE = 0.3  # of the seeds that the whole simulation plays
+_BLOCKS = 2
+_HAPPENS = (
+    *("append rows", "delete values", "upsert", "delete positions", "add vector", "rewrite file", "overwrite all"),
+    *("rewrite manifests", "forget history", "a rewrite:", "a rewrite, without an answer", "thrown away"),
+    *("dies before", "dies after", "no answer", "groups were changed by others", "0 in conflict", "1 in conflict"),
+)
+
+
+def play(seed: int) -> CompactedWorld:
+    """Play a seed; what goes wrong says which it was."""
+    world = CompactedWorld(seed)
+    try:
+        world.play()
+    except Exception as error:
+        raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}") from error
+    return world
+
+
+@pytest.mark.parametrize("block", range(_BLOCKS))
+def test_rows_stay_whoever_deletes_beside_a_compaction(block: int, pytestconfig: pytest.Config) -> None:
+    only, count = pytestconfig.getoption("simulation_seed"), pytestconfig.getoption("simulation_seeds")
+    for seed in range(int(count * _SHARE)) if only is None else [only]:
+        if only is not None or seed % _BLOCKS == block:
+            play(seed)
+
+
+def under_the_number_that_was_read() -> AbstractContextManager[object]:
+    """New files are as old as the snapshot that was read, as Iceberg's default has it (apache/iceberg#10312)."""
+    return patch.object(rewriting, "_KEEP_SEQUENCE_NUMBER", True)
+
+
+def looked_for_conflicts_since_the_head() -> AbstractContextManager[object]:
+    """A commit is checked against what came since it was begun, and not since its files were read."""
+    real = Rewriting.replace_files
+
+    def replace_files(self: Rewriting, *arguments: Any) -> None:
+        self._fresh()
+        self.snapshot_id = self._table.currentSnapshot().snapshotId()
+        real(self, *arguments)
+
+    return patch.object(Rewriting, "replace_files", replace_files)
+
+
+@contextmanager
+def no_answer_counts_as_no() -> Iterator[None]:
+    """What was written is thrown away when a commit's answer is lost."""
+    real = Rewriting.replace_files
+
+    def replace_files(self: Rewriting, *arguments: Any) -> None:
+        try:
+            real(self, *arguments)
+        except CatalogStateUnknown as error:
+            raise Outdated(str(error)) from error
+
+    with patch.object(Rewriting, "replace_files", replace_files):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("bug", "broken"),
+    [
+        (under_the_number_that_was_read, "compaction: rows are back after a rewrite"),
+        (looked_for_conflicts_since_the_head, "compaction: rows are back after a rewrite"),
+        (no_answer_counts_as_no, "compaction: a file is thrown away that main shows"),
+    ],
+)
+def test_a_bug_put_in_on_purpose_is_found(bug: Callable[[], AbstractContextManager[object]], broken: str) -> None:
+    for seed in range(_ENOUGH):
+        try:
+            with bug():
+                CompactedWorld(seed).play()
+        except Violation as error:
+            if str(error).startswith(broken):
+                print(f"{bug.__name__}: seed {seed}")
+                play(seed)  # without the bug nothing is wrong with it
+                return
+    pytest.fail(f"{_ENOUGH} seeds did not find that {bug.__name__} breaks {broken!r}")
+
+
+def test_a_seed_is_the_same_each_time() -> None:
+    assert play(1).trace == play(1).trace
+
+
+def test_the_seeds_get_about() -> None:
+    """A simulation in which nothing happens finds nothing."""
+    traces = "\n".join("\n".join(play(seed).trace) for seed in range(30))
+    assert [text for text in _HAPPENS if text not in traces] == []

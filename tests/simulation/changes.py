@@ -188,12 +188,13 @@ class Changes:
         current = table.snapshot(table.current)
         return [manifest for manifest in (current.manifests if current else ()) if manifest.live]
 
-    def _next(self, table: Table, id: int, manifests: Sequence[Manifest]) -> Table:
+    def _next(self, table: Table, id: int, manifests: Sequence[Manifest], operation: str = "overwrite") -> Table:
         """Add a snapshot and make it current."""
         listed = tuple(manifests)
         path = f"{table.location}/metadata/snap-{id}.avro"
         sequence = table.sequence + 1
-        snapshot = Snapshot(id, table.current, sequence, self._now_ms(), path, tables.manifest_list(listed), listed)
+        made = tables.manifest_list(listed)
+        snapshot = Snapshot(id, table.current, sequence, self._now_ms(), path, made, listed, operation)
         return self._version(
             replace(table, sequence=sequence, current=id, snapshots=(*table.snapshots, snapshot), log=(*table.log, id))
         )

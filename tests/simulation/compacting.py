@@ -188,7 +188,7 @@ class Writers(Changes):
             for file in manifest.live
             if file.content != DATA and file.sequence < min(oldest, table.sequence)
         ]
-        return self._commit(table, added, [*gone, *deletes], sequence)
+        return self._commit(table, added, [*gone, *deletes], sequence, "replace")
 
     def data_file(self, table: Table, rows: list[Row]) -> File:
         """Return a data file that no commit has."""
@@ -231,7 +231,12 @@ class Writers(Changes):
         return self._file(table, POSITION_DELETES, 0, 0, places)
 
     def _commit(
-        self, table: Table, added: Collection[File], gone: Collection[File] = (), sequence: int | None = None
+        self,
+        table: Table,
+        added: Collection[File],
+        gone: Collection[File] = (),
+        sequence: int | None = None,
+        operation: str = "overwrite",
     ) -> Table:
         """Add a snapshot in which files come and go."""
         id, number = self.number(), table.sequence + 1
@@ -241,7 +246,7 @@ class Writers(Changes):
             for kind, data in ((DATA, True), (POSITION_DELETES, False))
             if any((file.content == DATA) == data for file in told)
         ]
-        return self._next(table, id, [*manifests, *self._without(table, gone, id)])
+        return self._next(table, id, [*manifests, *self._without(table, gone, id)], operation)
 
     def _without(self, table: Table, gone: Collection[File], id: int = 0) -> list[Manifest]:
         """Return the head's manifests; those that hold one of these files are written anew."""
@@ -444,7 +449,7 @@ class CompactedWorld:
         Raises:
             Violation: something that must always hold did not.
         """
-        with self._doubles():
+        with self.doubles():
             try:
                 for _ in range(_STEPS):
                     self.clock.go_on(self.rng.choice((1, 60)))
@@ -515,7 +520,8 @@ class CompactedWorld:
         return _Spark(self, running.turn)
 
     @contextmanager
-    def _doubles(self) -> Iterator[None]:
+    def doubles(self) -> Iterator[None]:
+        """Put the clock, and what stands in for Spark, where sterna would reach for the real ones."""
         time = self.clock.as_datetime()
         with ExitStack() as stack:
             for patched in (

@@ -68,6 +68,7 @@ class Snapshot:
     path: str
     data: bytes
     manifests: tuple[Manifest, ...]
+    operation: str = "overwrite"
 
     @property
     def live(self) -> list[File]:
@@ -160,7 +161,7 @@ def metadata(table: Table, time_ms: int) -> bytes:
             "manifest-list": item.path,
         }
         | ({} if item.parent is None else {"parent-snapshot-id": item.parent})
-        | {"summary": {"operation": "overwrite"}, "schema-id": 0}
+        | {"summary": {"operation": item.operation}, "schema-id": 0}
         for item in table.snapshots
     ]
     changing = {

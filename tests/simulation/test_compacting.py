@@ -17,8 +17,11 @@ from sterna.edges.spark import rewriting
 from sterna.edges.spark.main_tables import Outdated
 from sterna.edges.spark.rewriting import Rewriting
 from sterna.errors import CatalogStateUnknown
-from tests.simulation.compacting import CompactedWorld
+from sterna.upkeep.model import TableDone
+from tests.simulation.compacting import CompactedWorld, Row, read
 from tests.simulation.store import Violation
+from tests.simulation.tables import File
+from tests.simulation.turns import Faults
 
 _ENOUGH = 150  # seeds
 _SHARE = 0.3  # of the seeds that the whole simulation plays
@@ -109,3 +112,43 @@ def test_the_seeds_get_about() -> None:
     """A simulation in which nothing happens finds nothing."""
     traces = "\n".join("\n".join(play(seed).trace) for seed in range(30))
     assert [text for text in _HAPPENS if text not in traces] == []
+
+
+def upserted(every: int) -> tuple[CompactedWorld, TableDone]:
+    """A run over 24 small files, while rows are upserted during the first write of a group, and each so-manieth then.
+
+    A write takes longer than the table has to be quiet.
+    """
+    world = CompactedWorld(0)
+    for _ in range(24):
+        world.commit("append", world.writers.append_rows(world.table))
+    writes, write_rows = iter(range(1, 1_000)), world.write_rows
+
+    def disturbed(rows: list[Row]) -> File:
+        if next(writes) % every == 1 % every:
+            world.commit("upsert", world.writers.upsert(world.table))
+        world.clock.go_on(60)
+        return write_rows(rows)
+
+    world.clock.go_on(60)
+    world.actors[0].turn.faults = Faults()
+    with patch.object(world, "write_rows", disturbed), world.doubles():
+        (done,) = world.actors[0].once().tables
+    return world, done
+
+
+def test_a_table_that_is_upserted_all_the_time_is_compacted_between_two_upserts() -> None:
+    """Each batch is read when it is written: an upsert costs the batch that it meets, and none after it."""
+    world, done = upserted(every=2)
+    assert not done.failed
+    assert done.groups >= 3
+    assert not [line for line in done.left if "starved" in line]
+    assert read(world.table.snapshot(world.table.current)) == world.writers.rows
+
+
+def test_a_table_whose_upserts_meet_every_write_is_called_starved() -> None:
+    _, done = upserted(every=1)
+    assert done.groups == 0
+    assert done.conflicts >= 6
+    (line,) = [line for line in done.left if line.startswith("starved: ")]
+    assert f"{done.conflicts} groups were rewritten in vain" in line

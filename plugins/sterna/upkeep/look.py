@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +29,9 @@ _DELETED: Final = 2
 _MANY_MANIFESTS: Final = 20
 _MANIFEST_BYTES: Final = 8 << 20  # Iceberg's own target
 _MANY_DELETES: Final = 5
+_STARVED_MS: Final = 24 * 3_600_000
+_STARVED_FILES: Final = 1_000
+"""What waits so long, or is so many, is called starved. Files may be older than any snapshot that expiry has left."""
 
 
 def look(
@@ -81,7 +85,7 @@ def look(
         # Rewritten, both are about as large as they were.
         manifests_price=_price(prices, table, beside, sum(item.length for item in manifests) * merge_manifests),
         deletes_price=_price(prices, table, _written_at(metadata), entries.delete_bytes * merge_deletes),
-        left=(*left, *lost, *_quiet_ones(groups)),
+        left=(*left, *lost, *_quiet_ones(groups, files, now_ms)),
     )
 
 
@@ -224,6 +228,7 @@ class _Entries:
                     location=location.id,
                     deleted=share,
                     at=max(self._last[place], everywhere),
+                    written=at,
                 )
             )
         return found, (f"{lost} files lie in no location of the registry",) if lost else ()
@@ -280,6 +285,19 @@ def _folder(context: RegionContext, table: str, files: Sequence[LiveFile]) -> st
     return f"{location.prefix}/{'/'.join(inside)}"
 
 
-def _quiet_ones(groups: Iterable[Group]) -> tuple[str, ...]:
-    names = sorted({group.partition or "the whole table" for group in groups if group.when == QUIET})
-    return tuple(f"{name}: written too recently" for name in names)
+def _quiet_ones(groups: Iterable[Group], files: Iterable[LiveFile], now_ms: int) -> tuple[str, ...]:
+    """Say which partitions are written too recently, and which of them have been so for long."""
+    written = {file.path: file.written for file in files}
+    waiting: dict[str, list[int]] = {}
+    for group in groups:
+        if group.when == QUIET:
+            waiting.setdefault(group.partition or "the whole table", []).extend(written[path] for path in group.paths)
+    return tuple(f"{name}: written too recently{_starved(times, now_ms)}" for name, times in sorted(waiting.items()))
+
+
+def _starved(times: Sequence[int], now_ms: int) -> str:
+    since = min((at for at in times if at), default=now_ms)  # 0: a rewrite's, which is no write
+    if now_ms - since < _STARVED_MS and len(times) < _STARVED_FILES:
+        return ""
+    told = datetime.fromtimestamp(since / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return f", and starved: {len(times)} files wait, the oldest since {told} or longer"

@@ -34,6 +34,7 @@ class LiveFile:
         location: the id of the location that it lies in.
         deleted: the share of its rows that files of deletes take away.
         at: when it, or deletes for it, were written, in milliseconds since 1970; sterna's upkeep doesn't count.
+        written: when it was written itself, or later where the snapshot that added it has expired; 0 by a rewrite.
     """
 
     path: str
@@ -46,6 +47,7 @@ class LiveFile:
     location: str
     deleted: float
     at: int
+    written: int = 0
 
 
 @dataclass(frozen=True)

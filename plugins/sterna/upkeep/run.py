@@ -99,6 +99,16 @@ def _has_work(table: TablePlan, region: str) -> bool:
     return bool(table.now(region)) or (table.home == region and (table.merge_manifests or table.merge_deletes))
 
 
+def _starved(done: TableDone) -> tuple[str, ...]:
+    """Return a line where all that was rewritten of a table was thrown away."""
+    if done.groups or not done.conflicts:
+        return ()
+    return (
+        f"starved: {done.conflicts} groups were rewritten in vain; others deleted or upserted rows of them meanwhile, "
+        "and nothing was committed",
+    )
+
+
 @dataclass
 class _Run:
     """One run.
@@ -130,7 +140,8 @@ class _Run:
                 if done.conflicts == before:
                     break
                 self.progress(f"{name}: {done.conflicts - before} groups were changed by others meanwhile")
-            return self._tidied(name, replace(done, left=table.left if table else ()))
+            left = (*(table.left if table else ()), *_starved(done))
+            return self._tidied(name, replace(done, left=left))
         except (Outdated, LostRace) as error:
             return replace(done, failed=f"others changed it again and again: {error}")
         except CatalogStateUnknown:
@@ -176,20 +187,32 @@ class _Run:
         groups = table.now() if table else ()
         if not groups or ruled is None:
             return done, table
-        rewriting = Rewriting(self.spark, parse_key(name), ruled.rule.sort)
-        try:
-            rewriting.look_up(frozenset().union(*(group.paths for group in groups)))
-        except Outdated:
-            return replace(done, conflicts=done.conflicts + len(groups)), table
         size = -(-len(groups) // _COMMITS)
+        # Where somebody deletes rows all the time, no batch is read before it is its turn.
+        read_at_once = size if parts > 1 else len(groups)
+        opened: Rewriting | None = None
         for start in range(0, len(groups), size):
+            if start % read_at_once == 0:
+                opened = self._opened(ruled, groups[start : start + read_at_once])
             some = self._affordable(ruled, groups[start : start + size])
             if not some:
                 self.progress(f"{name}: {start} of {len(groups)} groups; others spent the rest of the day's price")
                 continue
-            done = self._batch(rewriting, ruled, some, done)
+            if opened is None:
+                done = replace(done, conflicts=done.conflicts + len(some))
+                continue
+            done = self._batch(opened, ruled, some, done)
             self.progress(f"{name}: {min(start + size, len(groups))} of {len(groups)} groups")
         return done, table
+
+    def _opened(self, ruled: Ruled, groups: Sequence[Group]) -> Rewriting | None:
+        """Open a table as it is now, to rewrite the files of some groups; None where some are no longer there."""
+        rewriting = Rewriting(self.spark, parse_key(ruled.name), ruled.rule.sort)
+        try:
+            rewriting.look_up(frozenset().union(*(group.paths for group in groups)))
+        except Outdated:
+            return None
+        return rewriting
 
     def _affordable(self, ruled: Ruled, groups: Sequence[Group]) -> tuple[Group, ...]:
         """Return what still fits the day's price: other regions' runs spend of it meanwhile."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +25,8 @@ from sterna.iceberg.metadata.table import read_table_metadata
 from sterna.registry.model import Registry
 from sterna.render.upkeep import done_facts, done_text, plan_facts, plan_text
 from sterna.services.load import parse_services
-from sterna.services.upkeep import Upkeep
+from sterna.services.upkeep import Upkeep, UpkeepRule
+from sterna.upkeep import look
 from sterna.upkeep.choose import afford_tidying
 from sterna.upkeep.model import APP, PRICE_MARK, Amounts, TableDone, TablePlan, UpkeepDone
 from sterna.upkeep.plan import make_plan
@@ -75,6 +77,19 @@ def test_what_is_being_written_is_left_and_named(world: World) -> None:
     (found,) = make_plan(world.context(), SETTINGS).tables
     assert [group.when for group in found.groups] == ["quiet"]
     assert found.left == ("the whole table: written too recently",)
+
+
+def test_a_table_that_is_never_quiet_is_called_starved(world: World) -> None:
+    """By how long its files wait; and by how many, for expiry leaves no older snapshot that would tell when."""
+    many(world, "a")
+    quiet = UpkeepRule.model_validate({"match": ["ns.**"], "quiet": "2d"})
+    settings = SETTINGS.model_copy(update={"tables": [quiet]})
+    told = {hours: make_plan(world.context(), settings, now=later(hours)).tables[0].left for hours in (23, 25)}
+    assert told[23] == ("the whole table: written too recently",)
+    (line,) = told[25]
+    assert line.startswith("the whole table: written too recently, and starved: 6 files wait, the oldest since 20")
+    with patch.object(look, "_STARVED_FILES", 6):
+        assert "and starved: 6 files wait" in make_plan(world.context(), settings, now=later(1)).tables[0].left[0]
 
 
 def test_partitions_have_names_and_only_the_young_ones_wait(world: World) -> None:

@@ -21,7 +21,7 @@ from sterna.cdc.postgres import Postgres, _pattern
 from sterna.cdc.values import DELETED, UPDATED, absent_columns, columns_of_schema
 from sterna.cdc.verbatim import TYPE
 from sterna.edges.secrets import environment_secrets
-from sterna.errors import NeedsResync, UnfitSource
+from sterna.errors import Busy, NeedsResync, StoreUnreachable, UnfitSource
 from sterna.ingest.columns import Column
 from sterna.services.cdc import CdcSource
 from tests.support.small_world import make_world
@@ -297,18 +297,47 @@ def place(number: int, **more: Any) -> dict[str, Any]:
     return {"n": number, "partition": {}, "offset": {"lsn": number, **more}}
 
 
-def test_a_drop_goes_on_behind_its_last_transaction(tmp_path: Path) -> None:
-    """The end of a transaction and its place are two lines: between them the place is an older one's."""
+def amid_a_transaction(folder: Path) -> tuple[Capture, Pipe]:
+    """A reader amid one transaction of one row, whose engine tells the place behind it at its last look."""
     begin, end = ({"topic": "shop.transaction", "schema": None, "value": {"status": each}} for each in ("BEGIN", "END"))
     opened = [place(1), {"define": 0, "fields": _fields("id")}, begin, place(2), line("t"), end]
     engine = Pipe([opened, [], [place(3)]])
-    reader = reader_of(tmp_path, engine, Drop(1, 0, {}, {"lsn": 0}), _TABLE)
+    return reader_of(folder, engine, Drop(1, 0, {}, {"lsn": 0}), _TABLE), engine
+
+
+def test_a_drop_goes_on_behind_its_last_transaction(tmp_path: Path) -> None:
+    """The end of a transaction and its place are two lines: between them the place is an older one's."""
+    reader, engine = amid_a_transaction(tmp_path)
     while engine.looks:
         reader.step(9.0)
     (drop,) = [each for each in reader.journal.drops(1) if each.tables]
     assert drop.offset == {"lsn": 3}
     assert drop.identities == {_TABLE: {"identity": "d"}}
     assert engine.durable_up_to == 3
+
+
+def test_a_reader_of_an_epoch_that_is_over_adds_no_drop_and_confirms_nothing(tmp_path: Path) -> None:
+    """The source forgets what is confirmed: that has to be in the journal, and where somebody applies it."""
+    reader, engine = amid_a_transaction(tmp_path)
+    assert reader.journal.begin(Epoch(2, {_TABLE: ("id",)}))
+    with pytest.raises(Busy, match="to be read anew"):
+        while engine.looks:
+            reader.step(9.0)
+    assert [each for each in reader.journal.drops(1) if each.tables] == []
+    assert engine.durable_up_to == 0
+
+
+def test_a_drop_that_can_not_be_written_is_not_confirmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, engine = amid_a_transaction(tmp_path)
+
+    def unreachable(drop: Drop) -> bool:
+        raise StoreUnreachable("the store is away")
+
+    monkeypatch.setattr(reader.journal, "add", unreachable)
+    with pytest.raises(StoreUnreachable):
+        while engine.looks:
+            reader.step(9.0)
+    assert engine.durable_up_to == 0
 
 
 @pytest.mark.parametrize(("first", "last"), [(False, 1), (True, 0)])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -59,6 +60,24 @@ def test_a_record_of_many_files_is_in_several_objects(world: World):
     (record,) = read_passes(context, folder, after(days=1))
     assert uris(record.uris()) == wanted
     assert uris(found_by_all(files([*wanted, "x"]), [record]).parts()) == wanted
+
+
+def test_passes_count_from_the_newest_that_is_old_enough(world: World):
+    """Where none is, there is none: what a pass of a moment ago found unreachable may still be read."""
+    context, folder = world.context(), collect_folder(world.context())
+    for number in (1, 2, 3):
+        save_pass(context, folder, f"collect-{number}", files([f"{number}"]))
+        path = f"{folder.removeprefix('file://')}/collect-{number}.parquet"
+        written = (LONG_AGO + timedelta(days=number)).timestamp()
+        os.utime(path, (written, written))
+    counted = [read_passes(context, folder, LONG_AGO + timedelta(days=days)) for days in (0, 1, 2, 3, 9)]
+    assert [[uris(record.uris()) for record in some] for some in counted] == [
+        [],
+        [["1"], ["2"], ["3"]],
+        [["2"], ["3"]],
+        [["3"]],
+        [["3"]],
+    ]
 
 
 def test_a_record_that_was_cut_off_is_none(world: World, monkeypatch: pytest.MonkeyPatch):

@@ -21,6 +21,7 @@ from sterna.gc.evidence import Runs
 from sterna.gc.fence import fence
 from sterna.gc.model import Collected, GcOptions
 from sterna.gc.run import collect
+from sterna.registry import run_names
 from sterna.replica import head as replica_head
 from sterna.replica.head import newest_commit, read_head
 from sterna.replica.ids import began, stamp
@@ -82,6 +83,20 @@ def test_nothing_is_deleted_while_a_sync_is_in_flight(world: World, monkeypatch:
     assert finish(world, f"file://{world.folder}/eu/replica/_sterna/runs/{run_id}").outcome == "published"
     assert now_clean(world).deleted.files > 0
     assert_closed(world)
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"not JSON", b"{}", b'{"version": 999}'], ids=repr)
+def test_a_sync_whose_plan_can_not_be_read_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch, text: bytes):
+    """It may be a newer version's, and about to be published."""
+    rewritten(world)
+    soon(world, monkeypatch)
+    run_id = in_flight(world).rpartition("/")[2]
+    (world.folder / "eu/replica/_sterna/runs" / run_id / run_names.PLAN).write_bytes(text)
+    before = files(world)
+    assert now_clean(world, delete=False).in_flight == (run_id,)
+    with pytest.raises(Busy, match=run_id):
+        now_clean(world)
+    assert files(world) == before
 
 
 def test_a_sync_that_was_planned_for_another_head_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch):

@@ -64,3 +64,12 @@ def test_a_table_that_need_wait_no_longer_goes_on_without_comparing_every_key(sy
     report = run(relaxed)
     assert report.published == ("ns.b",)
     assert {item.key for item in report.held} == {"ns.a"}
+
+
+def test_a_sync_of_some_tables_under_another_rule_leaves_the_others_to_be_compared(synced: World) -> None:
+    other = ruled(synced, policies=[{"tables": ["ns.b"], "replicate": False}])
+    synced.commit(a=synced.write("a"))
+    assert run(other, tables=("ns.a",)).published == ("ns.a",)
+    assert set(synced.replica()) == {"ns", "ns.a", "ns.b"}
+    run(other)
+    assert set(synced.replica()) == {"ns", "ns.a"}

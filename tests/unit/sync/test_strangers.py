@@ -142,6 +142,22 @@ def test_statistics_that_lead_nowhere_are_left_out_and_the_others_stay(world: Wo
         assert path_of(document[name][0]["statistics-path"]).read_bytes() == b"0123456789"
 
 
+def test_every_file_of_statistics_is_copied(world: World):
+    location = world.write("t")
+    names = ["0.puffin", "1.puffin", "2.puffin"]
+    for name in names:
+        path_of(location).with_name(name).write_text(name)
+
+    def change(document: Record) -> None:
+        for name in names:
+            statistics(document, f"file://{path_of(location).with_name(name)}", len(name))
+
+    world.commit(t=edit_metadata(location, change))
+    document = replicated(world)
+    for kind in ("statistics", "partition-statistics"):
+        assert [path_of(item["statistics-path"]).read_text() for item in document[kind]] == names
+
+
 def test_statistics_that_a_residency_rule_keeps_out_are_left_out(world: World):
     location = world.write("t")
     secret = world.folder / "us" / "lake" / "secret" / "s.puffin"

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from sterna.catalog.model import Content, Delete, Put, namespace_content
+from sterna.edges.postgres import epoch
 from sterna.errors import BranchChanged, CatalogUnreachable, Diverged, UsageError
 from sterna.feed.fresh import fresh_since
 from sterna.registry.policy import Policy
@@ -20,7 +21,7 @@ from sterna.sync.options import SyncOptions
 from sterna.sync.plan.make import make_plan
 from sterna.sync.run import sync
 from sterna.sync.stages import Planned, copy, localize, plan, publish
-from tests.support.small_world import World, here, planned, quiet, run, table
+from tests.support.small_world import World, here, planned, quiet, run, table, with_registry
 
 
 def test_a_first_sync_brings_everything_and_the_next_one_has_nothing_to_do(world: World):
@@ -185,6 +186,46 @@ def test_of_two_syncs_the_second_ends_quietly(world: World):
     assert len(list(world.catalog.history("main_replica_eu", operations=False))) == 1
 
 
+@pytest.fixture
+def copied_catalogs(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """The same world where each region's catalog is a copy of the primary's, which is eu's by now."""
+    monkeypatch.setattr(epoch, "find_primary", lambda regions, secrets: world.registry.region("eu"))
+    database = {"hosts": ["127.0.0.1:1"], "credential_id": "pg"}
+    regions = world.registry.model_dump(mode="json")["regions"]
+    return with_registry(
+        world, regions=[{**region, "catalog": {**region["catalog"], "database": database}} for region in regions]
+    )
+
+
+def no_failover(world: World, first: str, second: str) -> None:
+    """Leave `main` as it is."""
+
+
+def kept_on_a_branch(world: World, first: str, second: str) -> None:
+    world.catalog.create_branch("kept", second)
+    world.catalog.assign("main", first)
+
+
+def forgotten(world: World, first: str, second: str) -> None:
+    world.catalog.assign("main", first)
+    world.catalog.forget(second)
+
+
+@pytest.mark.parametrize(
+    ("failover", "outcome"), [(no_failover, "published"), (kept_on_a_branch, "superseded"), (forgotten, "superseded")]
+)
+def test_a_plan_for_a_commit_that_a_failover_took_off_main_is_not_published(
+    copied_catalogs: World, failover: Callable[[World, str, str], None], outcome: str
+):
+    world = copied_catalogs
+    first = world.commit(a=world.write("a"))
+    run(world)
+    before = world.replica()
+    second = world.commit(b=world.write("b"))
+    assert stages(world, lambda: failover(world, first, second)).outcome == outcome
+    assert (world.replica() == before) == (outcome == "superseded")
+
+
 def test_an_unreachable_catalog_publishes_nothing(world: World):
     world.commit(a=world.write("a"))
     with pytest.raises(CatalogUnreachable):
@@ -236,6 +277,19 @@ def test_a_key_that_changes_its_kind_does_so_in_two_steps(world: World):
     world.catalog.commit("main", head, [Put(("ns", "a"), namespace_content(("ns", "a")))], "a namespace now")
     assert not run(world).more
     assert world.replica()["ns.a"].kind == "NAMESPACE"
+
+
+def test_a_table_dropped_and_created_again_has_another_id_and_a_changed_one_keeps_its(world: World):
+    world.commit(a=world.write("a"), b=world.write("b"))
+    run(world)
+    before = world.replica()
+    world.commit(a=None, b=world.write("b"))
+    world.commit(a=world.write("a"))
+    run(world)
+    after = world.replica()
+    assert after["ns.a"].id not in (None, before["ns.a"].id)
+    assert after["ns.b"].id == before["ns.b"].id
+    assert after["ns.b"] != before["ns.b"]
 
 
 def test_news_are_told_once_and_none_is_lost(world: World):

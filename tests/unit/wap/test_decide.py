@@ -109,6 +109,8 @@ def test_values() -> None:
         # It is expired by now, and what is older isn't: rolled back before.
         (table(FIRST, snapshot(4, 1), current=4, **{CHANNEL.place: "2/2"}), True),
         (table(snapshot(2, 1), snapshot(4, 2), current=4, **{CHANNEL.place: "3/3"}), True),
+        # An older metadata.json was put back: the mark's number came again, for another snapshot.
+        (table(replace(snapshot(7, 1), sequence=2), current=7, **{CHANNEL.place: "2/2"}), True),
         # It is expired with all that is older.
         (table(snapshot(3, 2), snapshot(4, 3), current=4, **{CHANNEL.place: "2/2"}), False),
         (table(FIRST, snapshot(2, 1), current=2, **{CHANNEL.place: "1/1"}), False),

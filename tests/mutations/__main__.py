@@ -3,11 +3,13 @@
     .venv/bin/python -m tests.mutations                        all of them; goes on where it was ended
     .venv/bin/python -m tests.mutations --list                 their names, and what each would do to users
     .venv/bin/python -m tests.mutations --only "holds are ignored"
-    .venv/bin/python -m tests.mutations --tree ../before       in another checkout, with that one's tests
+    .venv/bin/python -m tests.mutations --first                no tests but those that are named for each
+    .venv/bin/python -m tests.mutations --tree ../before       in another checkout, with that one's tests and .venv
     .venv/bin/python -m tests.mutations --table                the results as a table, nothing is run
 
-First the tests of the component, then all that need no server, then those of the component with servers: never more
-than what CI runs. It ends with 1 when a mutation was missed, and with 2 when one could not be planted or judged.
+First the tests that are named for a mutation, then those of its component, then all that need no server, then those of
+the component with servers: never more than what CI runs. A test finds a mutation when it fails twice with it, and
+passes without. It ends with 1 when a mutation was missed, and with 2 when one could not be planted or judged.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -55,11 +58,20 @@ def main(arguments: Sequence[str] | None = None, mutations: Sequence[Mutation] =
 def _look(options: argparse.Namespace, chosen: Sequence[Mutation], results: Results) -> None:
     left = [mutation for mutation in chosen if options.again or _judged(results.of(mutation)) is None]
     print(f"{len(chosen)} mutations, {len(chosen) - len(left)} of them judged before", flush=True)
+    own = options.tree.absolute() / ".venv/bin/python"
     with copy_of(options.tree) as copy:
-        hunt = Hunt(copy, options.processes, options.minutes, _say, with_servers=not options.no_servers)
+        hunt = Hunt(
+            copy,
+            options.processes,
+            options.minutes,
+            _say,
+            with_servers=not options.no_servers,
+            only_first=options.first or options.tests is not None,
+            python=own if own.exists() else Path(sys.executable),
+        )
         for number, mutation in enumerate(left, 1):
             _say(f"{number}/{len(left)} {mutation.component}: {mutation.name}")
-            result = hunt.look_for(mutation)
+            result = hunt.look_for(replace(mutation, first=tuple(options.tests)) if options.tests else mutation)
             results.add(mutation, result)
             _say(f"  {result.verdict} after {result.seconds:.0f} s {result.by} {result.how}")
 
@@ -78,6 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tree", type=Path, default=_TREE, help="a checkout to look at (this one)")
     parser.add_argument("--results", type=Path, default=_RESULTS, help=f"where results are kept ({_RESULTS})")
     parser.add_argument("--again", action="store_true", help="also what was judged before")
+    parser.add_argument("--first", action="store_true", help="only the tests that are named for each")
+    parser.add_argument("--tests", nargs="+", metavar="PATH", help="only these, of files or tests below tests/")
     parser.add_argument("--no-servers", action="store_true", help="only tests that need no server")
     parser.add_argument("--processes", type=int, default=0, help="how many run the larger stages (0: one)")
     parser.add_argument("--minutes", type=float, default=60.0, help="how long each stage may take (60)")

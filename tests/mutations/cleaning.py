@@ -16,6 +16,7 @@ CLEAN_UP: Final = (
         old="            if reference.name != branch:\n",
         new='            if reference.name != branch and reference.kind != "TAG":\n',
         harm="files that somebody holds, or tagged, are deleted",
+        first=("unit/gc/test_hold.py::test_what_is_held_stays_until_the_hold_is_over_and_goes_then",),
     ),
     _gc(
         name="plans that can't be read are not in flight",
@@ -23,6 +24,7 @@ CLEAN_UP: Final = (
         old="if self._planned[run] in (None, replica_hash)]",
         new="if self._planned[run] == replica_hash]",
         harm="files are deleted that a sync of a newer version is about to publish",
+        first=("unit/gc/test_meanwhile.py::test_a_sync_whose_plan_can_not_be_read_is_waited_for",),
     ),
     _gc(
         name="the grace age is ignored",
@@ -30,6 +32,7 @@ CLEAN_UP: Final = (
         old="old = older(part, rules.now - rules.grace)",
         new="old = older(part, rules.now)",
         harm="files are deleted that a run has just copied",
+        first=("unit/gc/test_decide.py::test_only_garbage_is_garbage",),
     ),
     _gc(
         name="any earlier pass will do",
@@ -37,6 +40,7 @@ CLEAN_UP: Final = (
         old="return passes[start:] if start >= 0 else []",
         new="return passes[max(start, 0) :]",
         harm="what a minute-old pass found unreachable is deleted under a query that still reads it",
+        first=("unit/gc/test_files.py::test_passes_count_from_the_newest_that_is_old_enough",),
     ),
     _gc(
         name="the head at the beginning of the time to keep",
@@ -45,6 +49,7 @@ CLEAN_UP: Final = (
         "            break\n",
         new="            break\n",
         harm="what readers saw at the beginning of `keep` is deleted too early",
+        first=("unit/gc/test_collect.py::test_the_head_at_the_windows_start_is_kept",),
     ),
     _gc(
         name="what was published just before the fence",
@@ -52,6 +57,7 @@ CLEAN_UP: Final = (
         old="                    self._reach_more(parent.hash, look=False)\n",
         new="",
         harm="files of a sync that was published a moment before are deleted",
+        first=("unit/gc/test_meanwhile.py::test_an_old_file_that_a_sync_took_up_again_before_the_deletion_stays",),
     ),
     _gc(
         name="lists of held keys are garbage",
@@ -59,5 +65,6 @@ CLEAN_UP: Final = (
         old="        yield from _put(context, commit)\n        yield from _list_of(context, commit)\n",
         new="        yield from _put(context, commit)\n",
         harm="the list of what is held is deleted, and every sync compares all keys",
+        first=("unit/gc/test_held_lists.py::test_the_lists_that_kept_heads_name_stay_and_the_others_go",),
     ),
 )

@@ -12,12 +12,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Final
 
-from tests.mutations.model import Mutation, Result
+from tests.mutations.model import Mutation, Result, Verdict
 
 _ALL_NEAR: Final = ("unit", "simulation")
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - (.*))?$", re.MULTILINE)
@@ -90,6 +90,8 @@ class Hunt:
         minutes: how long one stage may take.
         say: takes lines for people.
         with_servers: whether tests that start servers run, too.
+        only_first: whether the tests that are named for a mutation are all that run.
+        python: the interpreter that runs the tests.
     """
 
     copy: Path
@@ -97,51 +99,78 @@ class Hunt:
     minutes: float
     say: Callable[[str], None]
     with_servers: bool = True
+    only_first: bool = False
+    python: Path = Path(sys.executable)
     _unreliable: set[str] = field(default_factory=set)
 
     def look_for(self, mutation: Mutation) -> Result:
-        """Run tests from the cheapest on, until one fails that passes without the mutation."""
+        """Run tests from the cheapest on, until one fails twice that passes without the mutation."""
         started = time.monotonic()
-
-        def result(**fields: object) -> Result:
-            return Result(mutation.name, seconds=round(time.monotonic() - started, 1), **fields)  # type: ignore[arg-type]
-
         try:
-            for stage, paths in enumerate(self._stages(mutation), 1):
-                while True:
-                    with planted(self.copy, mutation):
-                        code, output = self._run(paths, stage)
-                    failed = _FAILED.search(output)
-                    if code == _PASSED:
-                        break
-                    if code != _TESTS_FAILED or failed is None:
-                        verdict = "undecided" if code is None else "error"
-                        how = f"no end within {self.minutes:g} min" if code is None else _last_line(output)
-                        return result(verdict=verdict, how=f"{' '.join(paths)}: {how}", stage=stage)
-                    if self._passes_without(failed[1]):
-                        return result(verdict="found", by=failed[1], how=(failed[2] or "")[:_LONGEST], stage=stage)
-                    self.say(f"  {failed[1]} fails without the mutation, too: left out from here on")
-                    self._unreliable.add(failed[1])
+            result = self._looked_for(mutation)
         except Unplantable as error:
-            return result(verdict="error", how=str(error))
-        return result(verdict="missed", stage=0)
+            result = Result(mutation.name, "error", how=str(error))
+        return replace(result, seconds=round(time.monotonic() - started, 1))
 
-    def _stages(self, mutation: Mutation) -> Iterator[Sequence[str]]:
-        yield mutation.near
-        yield _ALL_NEAR
+    def _looked_for(self, mutation: Mutation) -> Result:
+        for stage, paths in self._stages(mutation):
+            while True:
+                with planted(self.copy, mutation):
+                    code, output = self._run(paths, stage)
+                failed = _FAILED.search(output)
+                if code == _PASSED:
+                    break
+                if code != _TESTS_FAILED or failed is None:
+                    verdict: Verdict = "undecided" if code is None else "error"
+                    how = f"no end within {self.minutes:g} min" if code is None else _last_line(output)
+                    return Result(mutation.name, verdict, how=f"{' '.join(paths)}: {how}", stage=stage)
+                if refuted := self._refuted(failed[1], mutation):
+                    self.say(f"  {failed[1]} {refuted}: left out from here on")
+                    self._unreliable.add(failed[1])
+                    continue
+                return Result(mutation.name, "found", by=failed[1], how=(failed[2] or "")[:_LONGEST], stage=stage)
+        if self.only_first:
+            return Result(mutation.name, "undecided", how="not found by the tests that were run")
+        if self._unreliable:
+            return Result(mutation.name, "undecided", how=f"left out: {', '.join(sorted(self._unreliable))}")
+        return Result(mutation.name, "missed")
+
+    def _stages(self, mutation: Mutation) -> Iterator[tuple[int, Sequence[str]]]:
+        if first := self._present(mutation.first):
+            yield 0, first
+        if self.only_first:
+            return
+        yield 1, mutation.near
+        yield 2, _ALL_NEAR
         if self.with_servers:
-            yield mutation.servers
+            yield 3, mutation.servers
 
-    def _passes_without(self, test: str) -> bool:
-        code, _ = self._run([test.removeprefix("tests/")], 0)
-        return code == _PASSED
+    def _present(self, paths: Sequence[str]) -> Sequence[str]:
+        """Return those of some files and tests that the copy has; the whole file of a test that it doesn't have."""
+        present: list[str] = []
+        for path in paths:
+            file, _, test = path.partition("::")
+            if not (self.copy / "tests" / file).exists():
+                continue
+            name = test.rpartition("::")[2].partition("[")[0]
+            is_there = not test or f"def {name}(" in (self.copy / "tests" / file).read_text()
+            present.append(path if is_there else file)
+        return list(dict.fromkeys(present))
+
+    def _refuted(self, test: str, mutation: Mutation) -> str:
+        """Return why a test's failure says nothing of a mutation; "" where it does."""
+        path = [test.removeprefix("tests/")]
+        if self._run(path, 0)[0] != _PASSED:
+            return "fails without the mutation, too"
+        with planted(self.copy, mutation):
+            return "failed once, and passes alone" if self._run(path, 0)[0] == _PASSED else ""
 
     def _run(self, paths: Sequence[str], stage: int) -> tuple[int | None, str]:
         """Run tests as CI does, up to the first failure; return pytest's exit code, None when time is up."""
         spread = ["-n", str(self.processes), "--dist", "loadfile"] if self.processes and stage > 1 else ["-n", "0"]
         left_out = [f"--deselect={test}" for test in sorted(self._unreliable)]
         wanted = [f"tests/{path}" for path in paths]
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cacheprovider"]
+        command = [str(self.python), "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cacheprovider"]
         environment = {
             **os.environ,
             "PYTHONPATH": str(self.copy / "plugins"),  # before the checkout that this Python has installed

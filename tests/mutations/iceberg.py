@@ -20,24 +20,28 @@ MAPPING: Final = (
         old="return tuple(sorted(usable, key=lambda spelling: len(spelling.prefix), reverse=True))",
         new="return tuple(usable)",
         harm="a file of a location that lies within another is copied from and to the wrong place",
+        first=("unit/registry/test_mapping.py::test_the_place_of_a_uri",),
     ),
     _mapping(
         name="an alias takes another location's own prefix",
         old="usable = [spelling for spelling in found if not spelling.alias or spelling.prefix not in own]",
         new="usable = found",
         harm="files of a location that is registered with s3a:// are taken for those of its namesake with s3://",
+        first=("unit/registry/test_mapping.py::test_a_spelling_that_is_registered_for_itself_is_no_other_locations",),
     ),
     _mapping(
         name="two spellings share a folder",
         old='return f"{location.id}~{alias}" if alias else location.id',
         new="return location.id",
         harm="two files that main tells apart become one, and position deletes hit rows that are not deleted",
+        first=("unit/registry/test_digest.py::test_order_counts_among_locations_that_are_one_place_in_two_spellings",),
     ),
     _mapping(
         name="only the region's own replica root is taken back",
         old="self.registry.regions if inside(uri, region.replica_root)), None)",
         new="(self.region,) if inside(uri, region.replica_root)), None)",
         harm="after a promotion, files below the other region's root are mapped a second time",
+        first=("unit/registry/test_mapping.py::TestAfterAPromotionWithTables",),
     ),
     _mapping(
         name="the digest forgets the policy of history",
@@ -45,6 +49,7 @@ MAPPING: Final = (
         new="",
         earlier=('                policy.history.model_dump(mode="json"),\n', ""),
         harm="a table whose history is to be shorter keeps the long one, as its metadata.json has the same name",
+        first=("unit/registry/test_digest.py::test_the_names_of_localized_metadata_stay_what_they_are",),
     ),
 )
 
@@ -59,6 +64,7 @@ MANIFESTS: Final = (
             "referenced = entry.referenced",
         ),
         harm="deletion vectors match no data file of the replica, and deleted rows come back",
+        first=("unit/iceberg/test_manifest_deletes.py",),
     ),
     _manifest(
         name="cut bounds of paths stay",
@@ -66,6 +72,7 @@ MANIFESTS: Final = (
         old="return (None, None) if moved else (entry.lower, entry.upper)",
         new="return entry.lower, entry.upper",
         harm="engines skip position deletes by bounds of paths that stand nowhere here: deleted rows come back",
+        first=("unit/iceberg/test_manifest_deletes.py::test_bounds_that_are_no_whole_path_are_dropped",),
     ),
     _manifest(
         name="equal bounds of paths are not mapped",
@@ -77,6 +84,7 @@ MANIFESTS: Final = (
             'bound = entry.lower.decode("utf-8").encode()',
         ),
         harm="engines skip the deletes of a single data file, and deleted rows come back",
+        first=("unit/iceberg/test_manifest_deletes.py",),
     ),
     _manifest(
         name="split offsets stay where the length is the same",
@@ -84,6 +92,7 @@ MANIFESTS: Final = (
         old="drop_layout = moved and entry.status != DELETED and not entry.vector",
         new="drop_layout = written.length != entry.size and entry.status != DELETED and not entry.vector",
         harm="an engine that splits a rewritten file of the old length begins in the middle of a row group",
+        first=("unit/iceberg/test_manifest_deletes.py", "unit/iceberg/test_manifest_bytes.py::test_manifests"),
     ),
     _manifest(
         name="a manifest that became shorter keeps its length",
@@ -91,6 +100,7 @@ MANIFESTS: Final = (
         old="if written.length != manifest.length:",
         new="if written.length > manifest.length:",
         harm="engines that trust the length read beyond the manifest's end",
+        first=("unit/iceberg/test_manifest_list.py::test_manifest_list_changes_paths_and_lengths",),
     ),
     _manifest(
         name="a deleted entry keeps its position deletes' path",
@@ -98,6 +108,9 @@ MANIFESTS: Final = (
         old="return Written(mapping.mapped(entry.path), entry.size)",
         new="return Written(entry.path, entry.size)",
         harm="who reads changes by deleted entries sees delete files of another region's store",
+        first=(
+            "unit/iceberg/test_manifest_deletes.py::test_a_deleted_delete_is_mapped_and_neither_looked_up_nor_refused",
+        ),
     ),
 )
 
@@ -108,6 +121,7 @@ DELETES: Final = (
         old="return np.lexsort((positions, ranks))",
         new="return np.lexsort((ranks, positions))",
         harm="readers that merge by path and position miss deletes: deleted rows come back",
+        first=("unit/iceberg/test_position_deletes.py::test_paths_change_and_nothing_else",),
     ),
     _delete(
         name="new paths in the order of the old ones",
@@ -115,6 +129,7 @@ DELETES: Final = (
         old="paths = sorted(set(new), key=str.encode)",
         new="paths = list(dict.fromkeys(new))",
         harm="position deletes are not sorted by path where the mapping changes the order",
+        first=("unit/iceberg/test_position_deletes.py::test_paths_change_and_nothing_else",),
     ),
     _delete(
         name="only the first deletion vector of a Puffin file",
@@ -122,6 +137,7 @@ DELETES: Final = (
         old="for blob in document.elements(blobs):",
         new="for blob in list(document.elements(blobs))[:1]:",
         harm="the other vectors name data files of another region's store",
+        first=("unit/iceberg/test_puffin.py::test_vectors_of_java",),
     ),
     _delete(
         name="the key-value metadata of a Parquet file is lost",
@@ -129,6 +145,7 @@ DELETES: Final = (
         old="        writer.add_key_value_metadata(source.metadata.metadata or {})\n",
         new="",
         harm="what the writer said of the file, its schema among it, is gone",
+        first=("unit/iceberg/test_position_deletes.py::test_paths_change_and_nothing_else",),
     ),
     _delete(
         name="one path is both bounds in ORC",
@@ -136,5 +153,6 @@ DELETES: Final = (
         old="put(2, used[-1].as_py())",
         new="put(2, used[0].as_py())",
         harm="readers skip deletes of all data files but the first: deleted rows come back",
+        first=("unit/iceberg/test_position_deletes_orc.py::test_statistics_of_paths_are_new_and_others_as_they_were",),
     ),
 )

@@ -22,6 +22,7 @@ class Mutation:
         near: paths below `tests` with the tests of the component that need no server.
         servers: paths below `tests` with tests that do.
         earlier: the same fault, as `old` and `new`, in the version before issue I.
+        first: paths below `tests`, of files or of single tests, that find it: they are run before all others.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Mutation:
     near: tuple[str, ...]
     servers: tuple[str, ...]
     earlier: tuple[str, str] | None = None
+    first: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,12 @@ class Result:
 
     Args:
         name: the mutation's.
-        verdict: `found`: a test failed that passes without it. `missed`: all tests passed. `undecided`: tests did not
-            end in time. `error`: the mutation can't be planted, or tests can't be run.
+        verdict: `found`: a test failed twice that passes without it. `missed`: all tests passed. `undecided`: tests did
+            not end in time, a test failed only once, or no more than the tests named for it were run. `error`: the
+            mutation can't be planted, or tests can't be run.
         by: the test that failed first.
         how: what that test said, or why there is no verdict.
-        stage: which tests found it, from the cheapest: 1 the component's, 2 all without servers, 3 with servers.
+        stage: which tests found it: 0 those named for it, 1 the component's, 2 all without servers, 3 with servers.
         seconds: how long that took.
     """
 

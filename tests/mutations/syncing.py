@@ -19,6 +19,7 @@ PLAN: Final = (
         old="if old is not None and old.before and item.source and old.before.kind == item.source.kind:",
         new="if old is not None and old.before and item.source and old.before.kind != item.source.kind:",
         harm="a renamed table is another table for who follows it by its id",
+        first=("unit/sync/test_faults.py::test_a_renamed_table_is_not_looked_at_anew",),
     ),
     _plan(
         name="held tables are not tried again",
@@ -26,6 +27,7 @@ PLAN: Final = (
         old="retried = [key for key in (parse_key(item.key) for item in head.held) if key not in changed]",
         new="retried = [key for key in (parse_key(item.key) for item in head.held) if key in changed]",
         harm="a table whose fault is mended stays behind until somebody writes to it",
+        first=("unit/sync/plan/test_in_parts.py::test_a_table_in_parts_is_published",),
     ),
     _plan(
         name="a refused table stays",
@@ -34,6 +36,7 @@ PLAN: Final = (
         "name, context.region.name, namespace=source.kind == NAMESPACE):",
         new="if source is None:",
         harm="tables that a policy or a residency rule keeps out are replicated",
+        first=("unit/sync/test_policies.py::test_a_refused_table_is_absent_and_status_says_why",),
     ),
     _plan(
         name="a table made anew is taken for the old one",
@@ -41,6 +44,9 @@ PLAN: Final = (
         old="before and before.id and before.id != source.id:",
         new="before and before.id and before.kind != source.kind:",
         harm="a table that was dropped and created again keeps the id of the one that is gone",
+        first=(
+            "unit/sync/test_sync.py::test_a_table_dropped_and_created_again_has_another_id_and_a_changed_one_keeps_its",
+        ),
     ),
     _plan(
         name="existing entries are not copied",
@@ -48,6 +54,7 @@ PLAN: Final = (
         old='live = entries.filter(pc.not_equal(entries.column("status"), DELETED))',
         new='live = entries.filter(pc.equal(entries.column("status"), 1))',
         harm="data files that a rewritten manifest has are missing in the replica",
+        first=("unit/sync/test_damaged.py::test_one_that_readers_have_is_an_alarm_and_repairs_alone",),
     ),
     _plan(
         name="manifests in the metadata are forgotten",
@@ -55,6 +62,7 @@ PLAN: Final = (
         old="inline = list(dict.fromkeys(path for snapshot in fresh for path in snapshot.manifests))",
         new="inline: list[str] = []",
         harm="tables of format 1 without manifest lists come without their data",
+        first=("unit/sync/test_poison_keys.py::test_inline_manifests",),
     ),
     _plan(
         name="a file that is too large counts as here",
@@ -62,6 +70,7 @@ PLAN: Final = (
         old='pc.not_equal(self.sizes, self.content.column("size"))',
         new='pc.less(self.sizes, self.content.column("size"))',
         harm="another file at the place of a data file is published as if it were that file",
+        first=("unit/sync/plan/test_presence.py::test_what_is_here_with_its_size_is_not_copied",),
     ),
     _plan(
         name="only the newest statistics file is copied",
@@ -73,6 +82,7 @@ PLAN: Final = (
             "new = [item for item in metadata.statistics[-1:] if (",
         ),
         harm="statistics of older snapshots are named and not there",
+        first=("unit/sync/test_strangers.py::test_every_file_of_statistics_is_copied",),
     ),
 )
 
@@ -82,18 +92,24 @@ PUBLISH: Final = (
         old="catalog, expected = writer(context), plan.replica_hash",
         new="catalog, expected = writer(context), read_head(context.primary, branch).hash",
         harm="a plan is published over what others did meanwhile, and names files that a clean-up deleted",
+        first=("unit/sync/test_faults.py::test_a_run_that_was_overtaken_is_superseded_whatever_is_left_of_it",),
     ),
     _publish(
         name="the watermark goes on before all groups are in",
         old="watermark = plan.watermark if plan.filtered or plan.more else plan.source_hash",
         new="watermark = plan.watermark if plan.filtered else plan.source_hash",
         harm="a first seed counts as complete after its first group, and the lag says zero",
+        first=("unit/sync/test_sync.py::test_a_seed_comes_in_groups_and_ends_with_the_watermark",),
     ),
     _publish(
         name="a sync of some tables stands for all",
         old='properties.DIGEST: "" if plan.filtered or plan.more else plan.digest,',
         new='properties.DIGEST: "" if plan.more else plan.digest,',
         harm="after a change of the registry the other tables stay as the old one had them",
+        first=(
+            "unit/sync/test_registry_digest.py::"
+            "test_a_sync_of_some_tables_under_another_rule_leaves_the_others_to_be_compared",
+        ),
     ),
     _publish(
         name="a commit on another branch counts as main's",
@@ -101,11 +117,13 @@ PUBLISH: Final = (
         "catalog.history(SOURCE_BRANCH, operations=False))",
         new="return False",
         harm="after a failover, what was lost there is published as if main still had it",
+        first=("unit/sync/test_sync.py::test_a_plan_for_a_commit_that_a_failover_took_off_main_is_not_published",),
     ),
     _publish(
         name="what the plan held is forgotten",
         old="return settle(plan.actions, (*plan.held, *faults), plan.together, templates, plan.relaxed)",
         new="return settle(plan.actions, tuple(faults), plan.together, templates, plan.relaxed)",
         harm="held tables leave the list: nobody is told, and they are never tried again",
+        first=("unit/sync/plan/test_in_parts.py::test_a_table_in_parts_is_published",),
     ),
 )

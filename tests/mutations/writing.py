@@ -22,6 +22,7 @@ WAP: Final = (
         old="    if mark == step.after:\n        return\n",
         new="    if mark == step.after or not step.numbered:\n        return\n",
         harm="a step is published that was made for another state, and changes are applied twice or skipped",
+        first=("unit/wap/test_decide.py",),
     ),
     _wap(
         name="fast forward from any ancestor",
@@ -29,6 +30,7 @@ WAP: Final = (
         old="if snapshot.parent == state.current:",
         new="if snapshot.parent in live:",
         harm="what others committed meanwhile is rolled back",
+        first=("unit/wap/test_decide.py",),
     ),
     _wap(
         name="a MERGE is appended",
@@ -36,6 +38,7 @@ WAP: Final = (
         old="if not step.rereads and _only_appends(each)]",
         new="if _only_appends(each)]",
         harm="rows that were computed from an older state are published on a newer one",
+        first=("unit/wap/test_decide.py",),
     ),
     _wap(
         name="what is staged anew is not audited",
@@ -43,6 +46,7 @@ WAP: Final = (
         old="if change.snapshot not in self._audited and not isinstance(change, MarkOnly):",
         new="if not self._audited and not isinstance(change, MarkOnly):",
         harm="rows that break an audit's rules are published at the second try",
+        first=("unit/wap/test_protocol.py",),
     ),
     _wap(
         name="what was cherry-picked counts as unpublished",
@@ -50,6 +54,7 @@ WAP: Final = (
         old="there = next((each for each in state.line if step.id in (each.wap_id, each.published)), None)",
         new="there = next((each for each in state.line if step.id == each.wap_id), None)",
         harm="a batch that somebody published by hand is published twice",
+        first=("unit/wap/test_decide.py",),
     ),
     _wap(
         name="a rollback to the mark's own number",
@@ -57,6 +62,7 @@ WAP: Final = (
         old="return begins or 0 < oldest.sequence <= int(sequence)",
         new="return begins or 0 < oldest.sequence < int(sequence)",
         harm="a table that was rolled back counts as whole: its lost rows are never put there again",
+        first=("unit/wap/test_decide.py",),
     ),
 )
 
@@ -67,6 +73,7 @@ CDC: Final = (
         old='f.expr(f"max_by({each}, {SEQUENCE})")',
         new='f.expr(f"max_by({each}, {COMMITTED})")',
         harm="of two changes of one row in a transaction, either may win",
+        first=("integration/cdc/test_cdc.py::test_a_random_history_comes_whole_though_the_engine_is_killed",),
     ),
     _cdc(
         name="the order of drops is forgotten",
@@ -74,6 +81,7 @@ CDC: Final = (
         old="pc.add(read[SEQUENCE], sequence(number, 0))",
         new="pc.add(read[SEQUENCE], sequence(0, 0))",
         harm="a row that changed in two drops of one step has its older value",
+        first=("integration/cdc/test_cdc.py::test_a_random_history_comes_whole_though_the_engine_is_killed",),
     ),
     _cdc(
         name="a drop is cut within a transaction",
@@ -81,6 +89,10 @@ CDC: Final = (
         old='self.is_open = told["status"] == "BEGIN" and not self.layouts',
         new='self.is_open = told["status"] == "BEGIN" and bool(self.layouts)',
         harm="half of a transaction is published",
+        first=(
+            "unit/cdc/test_edges_of_cdc.py::test_a_drop_goes_on_behind_its_last_transaction",
+            "unit/cdc/test_transactions_of_logs.py",
+        ),
     ),
     _cdc(
         name="a mark of an older reading counts",
@@ -88,6 +100,7 @@ CDC: Final = (
         old="begun = was if was_epoch == epoch else 0",
         new="begun = was",
         harm="after a resync, the first rows of the table are skipped",
+        first=("unit/cdc/test_plan.py",),
     ),
     _cdc(
         name="an empty table keeps the rows of the reading before",
@@ -95,6 +108,7 @@ CDC: Final = (
         old="keys = None if rest or fresh else",
         new="keys = None if rest or fresh or not taken else",
         harm="rows stay that are gone at the source",
+        first=("unit/cdc/test_plan.py",),
     ),
     _cdc(
         name="confirmed before it is durable",
@@ -105,6 +119,7 @@ CDC: Final = (
         new='        engine.durable(said["n"])\n        self._add(\n            gatherer,\n            Drop('
         'self._epoch.number, self._next(), said["partition"], said["offset"], complete=self._is_first()),\n        )\n',
         harm="a reader that dies at this moment loses transactions",
+        first=("unit/cdc/test_edges_of_cdc.py::test_a_drop_that_can_not_be_written_is_not_confirmed",),
     ),
     _cdc(
         name="a reader goes on after a resync",
@@ -112,6 +127,9 @@ CDC: Final = (
         old="if self.journal.newest() != drop.epoch or not self.journal.add(made):",
         new="if not self.journal.add(made):",
         harm="rows go to a reading that nobody applies any more",
+        first=(
+            "unit/cdc/test_edges_of_cdc.py::test_a_reader_of_an_epoch_that_is_over_adds_no_drop_and_confirms_nothing",
+        ),
     ),
     _cdc(
         name="long bytes that were not told are written",
@@ -119,6 +137,10 @@ CDC: Final = (
         old="signs = (placeholder, base64.b64encode(placeholder.encode()).decode(), pair)",
         new="signs = (placeholder, pair)",
         harm="a long binary value that was not changed is replaced by the engine's placeholder",
+        first=(
+            "unit/cdc/test_edges_of_cdc.py::test_a_value_that_is_not_told_is_known_in_each_form",
+            "unit/cdc/test_values.py",
+        ),
     ),
     _cdc(
         name="a deletion of a row that was never seen",
@@ -126,5 +148,6 @@ CDC: Final = (
         old="WHEN NOT MATCHED AND NOT s.{_ONLY} AND s.{OPERATION} = 'u' THEN INSERT",
         new="WHEN NOT MATCHED AND NOT s.{_ONLY} THEN INSERT",
         harm="rows that were added and deleted within a step come as rows of nulls",
+        first=("unit/cdc/test_merge.py",),
     ),
 )

@@ -49,7 +49,7 @@ CLEAN_UP: Final = (
         "            break\n",
         new="            break\n",
         harm="what readers saw at the beginning of `keep` is deleted too early",
-        first=("unit/gc/test_collect.py::test_the_head_at_the_windows_start_is_kept",),
+        first=("unit/gc/test_collect.py::test_what_the_head_at_the_windows_start_shows_stays_whichever_commit_put_it",),
     ),
     _gc(
         name="what was published just before the fence",

@@ -107,6 +107,23 @@ def test_the_head_at_the_windows_start_is_kept(world: World):
     assert 0 < found.unreachable.files < found.objects.files
 
 
+def test_what_the_head_at_the_windows_start_shows_stays_whichever_commit_put_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    world.commit(a=world.write("a"))
+    run(world)
+    world.commit(b=world.write("b"))
+    run(world)
+    monkeypatch.setattr(world.catalog, "_clock", lambda: after(days=6))
+    world.commit(a=None)
+    run(world)
+    before = files(world, "/a/")
+    for days, stay in ((9, True), (11, True), (14, True), (16, False)):
+        clean(world, after(days=days))
+        assert (files(world, "/a/") == before) == stay, days
+    assert_closed(world)
+
+
 def test_a_dry_run_deletes_nothing_and_commits_nothing(world: World):
     rewritten(world)
     clean(world)

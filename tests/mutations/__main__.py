@@ -69,9 +69,12 @@ def _look(options: argparse.Namespace, chosen: Sequence[Mutation], results: Resu
             only_first=options.first or options.tests is not None,
             python=own if own.exists() else Path(sys.executable),
         )
+        first = {each.name: tuple(options.tests) if options.tests else each.first for each in left}
+        if len(left) > 1:
+            hunt.run_without([replace(each, first=first[each.name]) for each in left])
         for number, mutation in enumerate(left, 1):
             _say(f"{number}/{len(left)} {mutation.component}: {mutation.name}")
-            result = hunt.look_for(replace(mutation, first=tuple(options.tests)) if options.tests else mutation)
+            result = hunt.look_for(replace(mutation, first=first[mutation.name]))
             results.add(mutation, result)
             _say(f"  {result.verdict} after {result.seconds:.0f} s {result.by} {result.how}")
 

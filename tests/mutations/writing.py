@@ -81,7 +81,10 @@ CDC: Final = (
         old="pc.add(read[SEQUENCE], sequence(number, 0))",
         new="pc.add(read[SEQUENCE], sequence(0, 0))",
         harm="a row that changed in two drops of one step has its older value",
-        first=("integration/cdc/test_cdc.py::test_a_random_history_comes_whole_though_the_engine_is_killed",),
+        first=(
+            "unit/cdc/test_files_of_drops.py::"
+            "test_rows_of_a_later_drop_come_after_those_of_an_earlier_one_wherever_a_reader_began_to_count",
+        ),
     ),
     _cdc(
         name="a drop is cut within a transaction",

@@ -54,7 +54,7 @@ class Scripted(Hunt):
         super().__init__(copy, 0, 1.0, lambda line: None, only_first=only_first)
         self.failing, self.runs = failing, list[tuple[bool, tuple[str, ...]]]()
 
-    def _run(self, paths: Sequence[str], stage: int) -> tuple[int | None, str]:
+    def _run(self, paths: Sequence[str], stage: int, *more: str) -> tuple[int | None, str]:
         is_planted = "wrong" in (self.copy / "plugins/sterna/a.py").read_text()
         self.runs.append((is_planted, tuple(paths)))
         failed = self.failing(is_planted, paths, len(self.runs))

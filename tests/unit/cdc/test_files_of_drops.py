@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sterna.cdc.apply import _rows
+from sterna.cdc.gathering import SEQUENCE
 from sterna.cdc.journal import Part
 from sterna.errors import BadDrop
 from sterna.ingest.columns import Column
@@ -59,3 +60,16 @@ def test_what_this_version_does_not_know_is_refused(table: pa.Table, said: str, 
         return  # of keys alone, no other column is read
     with pytest.raises(BadDrop, match=said):
         _rows(cast(Any, Stored(table)), [(1, _PART)], columns)
+
+
+@pytest.mark.parametrize("columns", [[], ["id", "_sterna_seq", "_sterna_op"]])
+def test_rows_of_a_later_drop_come_after_those_of_an_earlier_one_wherever_a_reader_began_to_count(
+    columns: list[str],
+) -> None:
+    def place(number: int, counted: int) -> int:
+        read = _rows(cast(Any, Stored(rows(_sterna_seq=[counted]))), [(number, _PART)], columns)
+        assert read is not None
+        (found,) = read[SEQUENCE].to_pylist()
+        return int(found)
+
+    assert place(1, 1 << 30) < place(2, 1)

@@ -73,7 +73,7 @@ CDC: Final = (
         old='f.expr(f"max_by({each}, {SEQUENCE})")',
         new='f.expr(f"max_by({each}, {COMMITTED})")',
         harm="of two changes of one row in a transaction, either may win",
-        first=("integration/cdc/test_cdc.py::test_a_random_history_comes_whole_though_the_engine_is_killed",),
+        first=("unit/cdc/test_merge.py",),
     ),
     _cdc(
         name="the order of drops is forgotten",

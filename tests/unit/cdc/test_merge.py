@@ -1,15 +1,20 @@
-"""What the MERGE of a step does to each kind of row, as another engine's SQL runs it."""
+"""What a step makes of the changes of each row, and what its MERGE does to the table, as another engine runs both."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from itertools import product
+from typing import Any, cast
 
 import duckdb
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import functions
 
-from sterna.cdc.apply import merge_text
-from sterna.cdc.gathering import COMMITTED, OPERATION
+from sterna.cdc.apply import _folded, merge_text
+from sterna.cdc.gathering import ABSENT, COMMITTED, OPERATION, SEQUENCE
 
 _MATCHED, _NEW = 1, 2
 _ROW = (7, "before", False)
@@ -53,3 +58,71 @@ def wanted(key: int, operation: str, *, told: bool, only: bool, soft: bool, clea
 def test_each_kind_of_row(key: int, operation: str, told: bool, only: bool, soft: bool, cleared: bool) -> None:
     case = {"told": told, "only": only, "soft": soft, "cleared": cleared}
     assert merged(key, operation, **case) == wanted(key, operation, **case)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A column of a `Frame`, as DuckDB writes it."""
+
+    text: str
+
+    def alias(self, name: str) -> Expression:
+        return Expression(f'{self.text} AS "{name}"')
+
+
+@dataclass(frozen=True)
+class Frame:
+    """As much of a Spark frame as `_folded` needs: it builds a query."""
+
+    query: str
+    keys: str = ""
+
+    def groupBy(self, *keys: Expression) -> Frame:
+        return Frame(self.query, ", ".join(key.text for key in keys))
+
+    def agg(self, *columns: Expression) -> Frame:
+        chosen = ", ".join(column.text for column in columns)
+        return Frame(f"SELECT {self.keys}, {chosen} FROM ({self.query}) GROUP BY {self.keys}")
+
+    def withColumn(self, name: str, column: Expression) -> Frame:
+        return Frame(f'SELECT *, {column.text} AS "{name}" FROM ({self.query})')
+
+
+def expression(text: str) -> Expression:
+    # Spark's max_by also takes a value that is null; DuckDB's doesn't.
+    return Expression(text.replace("`", '"').replace("max_by(", "arg_max_null("))
+
+
+_changes = st.lists(
+    st.tuples(
+        st.integers(1, 2),  # the key
+        st.sampled_from("ud"),
+        st.sampled_from(["a", "b", None]),
+        st.booleans(),  # whether the value is told
+        st.integers(1, 2),  # when the source committed it: changes of one transaction have the same time
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=30)
+@given(_changes, st.randoms(use_true_random=False))
+def test_the_last_change_of_a_row_counts_and_the_last_value_that_was_told(changes: list[Any], order: Any) -> None:
+    rows = [(*change, place) for place, change in enumerate(changes)]
+    wanted: dict[int, tuple[object, ...]] = {}
+    for key, operation, value, told, committed, _ in rows:
+        _, _, was, was_told = wanted.get(key, (None, None, None, False))
+        now = operation == "u" and told
+        wanted[key] = (operation, committed, value if now else was, was_told or now)
+    order.shuffle(rows)
+    database = duckdb.connect()
+    database.execute(f"CREATE TABLE r(id INT, {OPERATION} TEXT, n TEXT, told BOOLEAN, {COMMITTED} INT, {SEQUENCE} INT)")
+    database.executemany("INSERT INTO r VALUES (?, ?, ?, ?, ?, ?)", rows)
+    query = f"SELECT *, CASE WHEN told THEN []::TEXT[] ELSE ['n'] END AS {ABSENT} FROM r"
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("expr", "col"):
+            patch.setattr(functions, name, expression)
+        folded = cast(Any, _folded(cast(Any, Frame(query)), ["id"], ["n"]))
+    found = database.execute(f"SELECT id, {OPERATION}, {COMMITTED}, n, _sterna_told_n FROM ({folded.query})").fetchall()
+    assert {key: tuple(rest) for key, *rest in found} == wanted

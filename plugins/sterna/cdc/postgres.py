@@ -49,7 +49,12 @@ SELECT n.nspname, c.relname, c.relkind::text, c.relreplident::text,
     JOIN pg_type b ON b.oid = CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END
     JOIN pg_type e ON e.oid = b.typelem
     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND b.typcategory = 'A'
-    AND e.typdelim <> ',' AND b.oid <> 1020), '{}') AS delimited
+    AND e.typdelim <> ',' AND b.oid <> 1020), '{}') AS delimited,
+  coalesce((SELECT array_agg(a.attname::text) FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    AND CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END IN ('money'::regtype, 'money[]'::regtype)), '{}')
+    AS amounts,
+  scale('0'::money::numeric) AS places
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname !~ '^(pg_|information_schema$)'
   AND (%(names)s::text[] IS NULL OR n.nspname || '.' || c.relname = ANY(%(names)s))
@@ -69,6 +74,7 @@ AND a.attname = ANY(%s) AND NOT a.attisdropped
 AND (a.atthasdef OR a.atthasmissing OR a.attidentity <> '' OR a.attgenerated <> '')"""
 _GONE = "the table was dropped, or renamed, in the source"
 _TRIES = 20  # seconds
+_PLACES = 2  # of an amount of money where lc_monetary is C
 
 
 def own_name(source: str, epoch: int) -> str:
@@ -335,9 +341,10 @@ _EXACTLY: Mapping[str, str] = {
 
 
 def _refuse_row(row: Sequence[Any]) -> None:
-    schema, table, kind, identity, key, arrays, generated, deferrable, inherited, *_ = row
+    schema, table, kind, identity, key, arrays, generated, deferrable, inherited, *_, amounts, places = row
     _refuse_unfit(f"{schema}.{table}", kind, identity, key, arrays)
     _refuse_untold(f"{schema}.{table}", identity, generated, deferrable=deferrable, inherited=inherited)
+    _refuse_amounts(f"{schema}.{table}", amounts, places)
 
 
 def _identity(row: Sequence[Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -440,6 +447,17 @@ def _refuse_delimiters(table: str, columns: Sequence[str]) -> None:
             f"the column {columns[0]} is an array whose text has another mark than a comma, as those of PostGIS",
             table=table,
             hint="leave the table out of `tables`, or keep the column as text",
+        )
+
+
+def _refuse_amounts(table: str, columns: Sequence[str], places: int) -> None:
+    # The server keeps a whole number, whose point is where the locale has it; the engine's session has C.
+    if columns and places != _PLACES:
+        raise UnfitSource(
+            f"the column {columns[0]} has amounts of money with {places} decimal places, as lc_monetary has it, and "
+            f"only those with {_PLACES} are read",
+            table=table,
+            hint="let the column be numeric, or leave the table out of `tables`",
         )
 
 

@@ -24,7 +24,7 @@ from pyspark.errors import AnalysisException
 from sterna.cdc.postgres import Postgres
 from sterna.cdc.status import read_sources, resync
 from sterna.edges.secrets import environment_secrets
-from sterna.errors import CdcError, NeedsResync, UnfitSource
+from sterna.errors import Busy, CdcError, NeedsResync, UnfitSource
 from sterna.services.cdc import CdcSource
 from tests.integration.cdc.test_cdc import Shop, shop
 
@@ -134,6 +134,25 @@ def test_an_index_that_is_being_built_stops_nothing(source: Any, statement: str)
         blocker.execute("ROLLBACK")
         building.result(60)
     assert database.identities(tables, looks[-1], {})
+
+
+def test_a_table_that_goes_while_it_is_asked_for_is_told_by_name(source: Any) -> None:
+    """Its columns are asked for after it went, or its publication is made; a newcomer of its name is left out."""
+    database, sql = source
+    sql("ALTER TABLE a ADD COLUMN plain int, ADD COLUMN filled int DEFAULT 7")
+    database.refuse_filled("public.a", ["plain"])
+    for table, column, reason in (("a", "filled", "column filled was added"), ("b", "plain", "was dropped")):
+        with pytest.raises(NeedsResync, match=reason) as caught:
+            database.refuse_filled(f"public.{table}", [column])
+        assert caught.value.table == f"public.{table}"
+    with pytest.raises(Busy):
+        database.prepare(1, ["public.a", "public.b"])
+    sql("CREATE SCHEMA more; CREATE TABLE more.a (id int PRIMARY KEY)")
+    both = database._source.model_copy(update={"tables": ["public.*", "more.*"]})
+    other, unfit = Postgres(both, environment_secrets()), dict[str, UnfitSource]()
+    assert list(other.tables(unfit, ["public.a"])) == ["public.a"]
+    assert list(unfit) == ["more.a"]
+    other.close()
 
 
 def test_what_a_version_before_read_is_doubted_where_it_may_be_filled_in(source: Any) -> None:

@@ -8,6 +8,9 @@ databases that nobody follows; and an engine that begins anew meanwhile.
 
 from __future__ import annotations
 
+import pytest
+
+from tests.integration.cdc.reading import Reading
 from tests.integration.cdc.test_exact_log import BOTH, Source, server, source
 
 __all__ = ["server", "source"]
@@ -78,3 +81,23 @@ def test_tables_go_on_beside_those_in_trouble(source: Source) -> None:
     assert sorted(came) == [1, 2, 3]
     assert sorted(source.reading.rows()[f"{source.name}.image"]) == [1]
     assert source.reading.last().stopped == last.stopped
+
+
+@pytest.mark.rare
+@BOTH
+def test_a_newcomer_with_the_name_of_a_followed_table_stops_nothing(source: Source) -> None:
+    both = source.reading.source.model_copy(update={"tables": [f"{source.name}.*", f"{source.name}_b.*"]})
+    source.reading = Reading(both, source.folder / "both")
+    source.sql("CREATE TABLE good (id int PRIMARY KEY, n int)")
+    source.sql("INSERT INTO good VALUES (1, 0)")
+    source.settle("good")
+    source.sql(f"CREATE DATABASE {source.name}_b")
+    source.sql(f"CREATE TABLE {source.name}_b.good (id int PRIMARY KEY, n int)")
+    source.sql(f"INSERT INTO {source.name}_b.good VALUES (9, 9)")
+    source.sql("ALTER TABLE good ADD COLUMN more int")  # then it is looked whether tables are still fit
+    source.settle("good")
+    source.reading.restart()
+    source.sql("INSERT INTO good VALUES (2, 0, 2)")
+    source.settle("good")
+    assert {name: sorted(rows) for name, rows in source.reading.rows().items()} == {f"{source.name}.good": [1, 2]}
+    assert source.reading.last().stopped == {}

@@ -17,7 +17,7 @@ from sterna.cdc.child import _reasons
 from sterna.cdc.gathering import Gatherer
 from sterna.cdc.journal import Drop, Epoch, Journal, Part, Stop
 from sterna.cdc.plan import channel, next_work
-from sterna.cdc.postgres import Postgres, _pattern
+from sterna.cdc.postgres import Postgres, _pattern, _refuse_amounts
 from sterna.cdc.values import DELETED, UPDATED, absent_columns, columns_of_schema
 from sterna.cdc.verbatim import TYPE
 from sterna.edges.secrets import environment_secrets
@@ -118,6 +118,17 @@ def test_a_mark_of_an_epoch_that_the_journal_has_not_is_refused() -> None:
     with pytest.raises(NeedsResync, match="it was lost"):
         next_work(_CHANNEL, _TABLE, "2/7", 1, drops)
     assert next_work(_CHANNEL, _TABLE, "1/1", 1, drops) is not None
+
+
+@pytest.mark.parametrize(
+    ("columns", "places", "fits"), [(["v"], 2, True), ([], 0, True), (["v"], 0, False), (["v"], 3, False)]
+)
+def test_amounts_with_other_decimal_places_are_refused(columns: list[str], places: int, fits: bool) -> None:
+    if fits:
+        return _refuse_amounts(_TABLE, columns, places)
+    with pytest.raises(UnfitSource, match=r"column v .* lc_monetary .*\[table public\.t\]"):
+        _refuse_amounts(_TABLE, columns, places)
+    return None
 
 
 @pytest.mark.parametrize("name", ["public.a$b", "public.a,b", "public.a+(b)", "Public.Ünder_1", "public.a b"])

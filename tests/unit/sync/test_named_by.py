@@ -3,7 +3,8 @@
 The kinds: who names (the catalog's entry, metadata.json, a manifest list, a manifest, a position delete file), and what
 is wrong with what is named (in no location, a path that must not be followed, kept out by a residency rule, below a
 replica root, gone, of another size). Each pair that a table can have is tried. A file that is itself broken is named
-alone: whoever names it is not to blame. So is a table's own metadata.json that is gone.
+alone: whoever names it is not to blame. So is a table's own metadata.json that is gone. What a manifest names is tried
+for tables whose files one process lists, and for those that are listed in parts.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 
 import pytest
 
+from sterna.sync.plan import in_parts
 from tests.support.small_world import World, ruled, run
 from tests.unit.iceberg.delete_files import write_rows
 from tests.unit.sync.poison import Sick, with_deletes
@@ -133,6 +135,38 @@ def test_a_broken_file_is_named_alone(world: World, table: Table, kind: str):
     found, reason, file = held(world, table)
     assert (found, file) == ("BrokenMetadata", broken)
     assert "names it" not in reason
+
+
+@pytest.fixture(params=["at once", "in parts"])
+def listed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How the files of a table are listed."""
+    if request.param == "in parts":
+        monkeypatch.setattr(in_parts, "MANY_MANIFESTS", 1)
+
+
+@pytest.mark.usefixtures("listed")
+@pytest.mark.parametrize(
+    ("file", "size", "kind"),
+    [
+        ("eu/lake/x.bin", None, "SourceGone"),
+        ("eu/lake/x.bin", 3, "SizeDiffers"),
+        ("us/replica/x.bin", 3, "UnregisteredUri"),
+        ("us/lake/../x.bin", None, "UnsafeUri"),
+        ("nowhere/x.bin", None, "UnregisteredUri"),
+    ],
+)
+def test_a_content_file_that_can_not_be_what_its_manifest_says(
+    world: World, table: Table, file: str, size: int | None, kind: str
+):
+    """Of this region's own files it is seen that they are there; a table may name none below a replica root."""
+    path = world.folder / file
+    if size is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * size)
+    table.name("manifest", f"file://{path}")
+    found, reason, of = held(world, table)
+    assert (found, of) == (kind, f"file://{path}")
+    assert reason.endswith(table.expected("manifest"))
 
 
 def test_a_position_delete_file_that_names_a_data_file_elsewhere(sick: Sick):

@@ -37,7 +37,7 @@ from sterna.sync.copy import CopyFile
 from sterna.sync.engine import Engine
 from sterna.sync.options import SyncOptions
 from sterna.sync.plan.batches import MOST_BATCHES, cut, origin_starts
-from sterna.sync.plan.one_pass import none_below, prove_local, read_manifests
+from sterna.sync.plan.one_pass import named_by_manifest, none_below, prove_local, read_manifests
 from sterna.sync.plan.parts import DiskShelf, Part, RunShelf, Shelf, lost
 from sterna.sync.plan.presence import PartsFound, look_up
 from sterna.sync.working import answered, deal, error_of, objects_of
@@ -325,8 +325,9 @@ def _scan(context: RegionContext, shelf: Shelf, item: dict[str, Any]) -> dict[st
     table, local = item["table"], dict[str, int]()
     edition = edition_at(context.mapping, item["target"])
     rows = listing.joined(read_manifests(context, table, dict(item["manifests"]), local, edition))
-    none_below(context, item["uri"], rows, local)
-    prove_local(context, local)
+    with named_by_manifest(context, dict(item["manifests"])):
+        none_below(context, item["uri"], rows, local)
+        prove_local(context, local)
     content = listing.distinct(listing.with_role(rows, CONTENT))
     order = pc.sort_indices(content.column("target"))
     parts = [

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from sterna.edges.stores.fetched import fetched_uri
-from sterna.errors import SizeDiffers, SourceGone, Unsupported
+from sterna.errors import SizeDiffers, SourceGone, SternaError, TableError, Unsupported, without_secrets
 from sterna.registry.edition import Edition
 from sterna.registry.model import inside
 from sterna.replica import file_list as listing
 from sterna.replica.file_list import CONTENT, POSITION_DELETE
-from sterna.replica.named_by import named_by
+from sterna.replica.named_by import named_by, namer, naming
 from sterna.replica.region import RegionContext
 from sterna.sync.plan.reading import parsed, read_files
 from sterna.sync.sizes import MANY
@@ -203,6 +204,32 @@ def content_rows(context: RegionContext, table: str, files: pa.Table, local: dic
             paths, targets, sizes = (each.filter(foreign) for each in (paths, targets, sizes))
         parts.append(listing.columns(table, CONTENT, paths, targets, sizes, batch=0))
     return listing.joined(parts)
+
+
+@contextmanager
+def named_by_manifest(context: RegionContext, manifests: Iterable[str]) -> Iterator[None]:
+    """Let refusals of a content file say which manifest names it; for that the manifests are read once more.
+
+    Args:
+        context: the region.
+        manifests: those that may name it.
+    """
+    try:
+        yield
+    except TableError as error:
+        raise naming(error, _manifest_of(context, error.file, manifests)) from error
+
+
+def _manifest_of(context: RegionContext, file: str, manifests: Iterable[str]) -> dict[str, str]:
+    """Return a file with what names it; nothing where that can't be told any more."""
+    from sterna.iceberg.manifests.manifest import read_entries
+
+    with suppress(SternaError):
+        for uri, data in read_files(context, dict.fromkeys(manifests, -1)):
+            for path in parsed(context, uri, data, read_entries).column("file_path").to_pylist():
+                if path == file or without_secrets(path) == file:
+                    return {file: namer("the manifest", uri)}
+    return {}
 
 
 def none_below(context: RegionContext, metadata: str, files: pa.Table, local: Iterable[str]) -> None:

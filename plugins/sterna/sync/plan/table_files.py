@@ -26,7 +26,7 @@ from sterna.replica.named_by import namer, naming
 from sterna.replica.region import RegionContext
 from sterna.replica.wanted import present_statistics
 from sterna.sync.plan.in_parts import Dealing, are_many
-from sterna.sync.plan.one_pass import DELETED, content_rows, none_below, prove_local, read_manifests
+from sterna.sync.plan.one_pass import DELETED, content_rows, named_by_manifest, none_below, prove_local, read_manifests
 from sterna.sync.plan.reading import parsed, read_files
 
 if TYPE_CHECKING:
@@ -150,9 +150,10 @@ def _table_files(
     else:
         parts += read_manifests(context, table, lengths, local, edition)
     files = listing.joined(parts)
-    none_below(context, uri, files, local)
-    if prove:
-        prove_local(context, local)
+    with named_by_manifest(context, () if dealt else lengths):
+        none_below(context, uri, files, local)
+        if prove:
+            prove_local(context, local)
     return listing.distinct(files)
 
 

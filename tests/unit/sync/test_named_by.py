@@ -151,6 +151,8 @@ def listed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         ("eu/lake/x.bin", None, "SourceGone"),
         ("eu/lake/x.bin", 3, "SizeDiffers"),
         ("us/replica/x.bin", 3, "UnregisteredUri"),
+        ("eu/replica/x.bin", 3, "Damaged"),
+        ("eu/replica/us-lake/x.bin", 3, "Unsupported"),
         ("us/lake/../x.bin", None, "UnsafeUri"),
         ("nowhere/x.bin", None, "UnregisteredUri"),
     ],

@@ -146,7 +146,10 @@ class Binlog:
         names = [name for name, _ in files]
         at = names.index(last.offset["file"])
         kept = sum(size for _, size in files[at:]) - int(last.offset["pos"])
-        keeps = _keeps(self._variables())
+        said = self._variables()
+        if not {"binlog_expire_logs_seconds", "expire_logs_days"} & said.keys():
+            raise UnfitSource(f"{self._server.server} doesn't tell for how long it keeps its log")
+        keeps = _keeps(said)
         if keeps is None or at == len(files) - 1:
             return Log(max(0, kept))
         # A file may go when its last event is so old: that is when the next one was begun.
@@ -288,6 +291,8 @@ class Binlog:
         except DatabaseRefused:  # MySQL 8.4 has another name for it
             rows = self._server.rows("SHOW BINARY LOG STATUS")
         result: set[str] = set()
+        if not rows:
+            raise UnfitSource(f"{self._server.server} doesn't tell which databases its log leaves out")
         for row in rows:
             only, never = ({each for each in str(said or "").split(",") if each} for said in row[2:4])
             result |= (databases - only if only else set()) | (databases & never)

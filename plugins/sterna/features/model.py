@@ -92,6 +92,10 @@ class Value:
     row: list[Any] | None
 
 
+UNREADABLE = Value(-1, 0, 0, 0, None)
+"""Stands for a value that is there and can't be read: of no epoch, so that nothing is taken from it."""
+
+
 def state_key(view: str) -> str:
     """Return the key of a view's state."""
     return f"features.state:{view}"
@@ -159,7 +163,7 @@ def value_head(epoch: int, run: int, snapshot: int, at: int, *, gone: bool) -> b
 
 
 def read_value(data: bytes) -> Value | None:
-    """Return what a key holds; None where nobody can read it, which is as if it weren't there."""
+    """Return what a key holds; None where nobody can read it, which says nothing of its row."""
     head, _, body = data.partition(b"\n")
     parts = head.split(b" ")
     try:
@@ -168,6 +172,8 @@ def read_value(data: bytes) -> Value | None:
         epoch, run, snapshot, at = map(int, parts[1:5])
         row = json.loads(body) if parts[5] == ROW.encode() else None
     except ValueError:
+        return None
+    if parts[5] == ROW.encode() and not isinstance(row, list):
         return None
     return Value(epoch, run, snapshot, at, row)
 

@@ -16,6 +16,7 @@ from sterna.features import scripts
 from sterna.features.codec import row_bytes
 from sterna.features.model import (
     FIELDS,
+    UNREADABLE,
     State,
     Value,
     read_state,
@@ -162,7 +163,7 @@ class OnlineStore:
         await self._client.aclose()
 
     async def read(self, view: str, ids: Sequence[str]) -> tuple[State, list[Value | None]]:
-        """Return a view's state and what is there under some ids, asked for at once."""
+        """Return a view's state and what is there under some ids, asked for at once; `UNREADABLE`: it is no value."""
 
         async def asked() -> Any:
             pipeline = self._client.pipeline(transaction=True)  # the state, and values of that state
@@ -171,7 +172,7 @@ class OnlineStore:
             return await pipeline.execute()
 
         fields, values = await self._told(asked)
-        return read_state(fields), [None if data is None else read_value(data) for data in values]
+        return read_state(fields), [None if data is None else read_value(data) or UNREADABLE for data in values]
 
     async def mark(self) -> str:
         """Return the server's mark; see `FeatureStore.mark`."""
@@ -268,7 +269,9 @@ class FeatureReader:
             if state.refused:
                 return None
             known = self._known(view, state, dict(zip(ids, values, strict=True)))
-            whole = len(known) < len(ids) and await self._whole(view, state)
+            # What can't be read may be a row: of a complete view, too, the replica knows.
+            told = UNREADABLE not in values
+            whole = told and len(known) < len(ids) and await self._whole(view, state)
         except (FeaturesError, CredentialError):
             self.counts.dark += 1
             state, known, whole = State(), {}, False

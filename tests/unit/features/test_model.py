@@ -68,7 +68,8 @@ def test_values() -> None:
     assert read_value(value_head(1, 2, -3, 4, gone=True)) == Value(1, 2, -3, 4, None)
     # A word of a newer version is no deletion.
     assert read_value(value_head(1, 2, -3, 4, gone=True).replace(b"gone", b"late")) is None
-    for odd in (b"", b"x", b"2 1 1 1 1 row\n[]", b"1 1 1 1 row\n[]", head, head + b"[", b"\xff"):
+    odd_ones = (b"", b"x", b"2 1 1 1 1 row\n[]", b"1 1 1 1 row\n[]", head, head + b"[", head + b"null", b"\xff")
+    for odd in odd_ones:
         assert read_value(odd) is None
 
 

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from sterna.errors import CatalogUnreachable, QueryEnded, QueryFailed, QueueFull, StoreUnreachable
-from sterna.features.online import Asker, AsOf, FeatureReader, How, SourceRows
+from sterna.features.model import FIELDS, value_head, view_digest
+from sterna.features.online import Asker, AsOf, FeatureReader, How, OnlineStore, SourceRows
 from sterna.services.features import Features, View
 from sterna.services.load import parse_services
 
@@ -68,6 +69,48 @@ def read(replica: Replica, asked: Sequence[str], features: Features | None = Non
         return await asyncio.gather(*tasks)
 
     return asyncio.run(run())
+
+
+class Shelf(OnlineStore):
+    """A store of a complete view that has these values, as bytes."""
+
+    def __init__(self, view: View, features: Features, values: Sequence[bytes | None]) -> None:
+        given = {"epoch": "3", "run": "1", "done": "1", "snapshot": "7", "at": "5", "ready": "m"}
+        given["digest"] = f"{view_digest(view, features.entity_of(view))}/t"
+        self.state = [given[name].encode() if name in given else None for name in FIELDS]
+        self.values = values
+
+    async def _told(self, ask: Any) -> Any:
+        return self.state, self.values
+
+    async def mark(self) -> str:
+        return "m"
+
+
+ROW_OF_1 = value_head(3, 1, 7, 5, gone=False) + b'[31, "y", "2026-01-01T11:00:00Z"]'
+TORN = ROW_OF_1[:-3]
+NEWER = ROW_OF_1.replace(b"1 3", b"9 3", 1)
+
+
+@pytest.mark.parametrize(("values", "ages", "asked"), [
+    ([ROW_OF_1, None], [31, None], 0),
+    ([None, ROW_OF_1.replace(b"1 3", b"1 2", 1)], [None, None], 0),
+    ([TORN, None], [30, 30], 1),
+    ([ROW_OF_1, NEWER], [31, 30], 1),
+    ([value_head(3, 1, 7, 5, gone=False) + b"null", ROW_OF_1], [30, 31], 1),
+])  # fmt: skip
+def test_what_a_store_has_and_nobody_can_read_is_no_row_that_is_missing(
+    values: Sequence[bytes | None], ages: Sequence[int | None], asked: int
+) -> None:
+    """A complete view says of what it hasn't that there is none: a torn value, or a newer one, is there."""
+    features, replica = section(), Replica()
+    view = next(each for each in features.views if each.serve == "complete")
+    reader = FeatureReader(features, Shelf(view, features, values), replica, pause=0.0, clock=lambda: NOON / 1000)
+    replica.go.set()
+    told = asyncio.run(reader.read(view, ["1", "2"]))
+    assert told is not None
+    assert [row and row["age"] for row in told.rows.values()] == ages
+    assert replica.asked == asked
 
 
 def test_who_asks_the_same_waits_for_one_answer_and_four_run_at_once() -> None:

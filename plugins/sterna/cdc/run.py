@@ -330,7 +330,9 @@ def refuse_unread(source: CdcSource, read: datetime | None) -> None:
     Raises:
         NotRead: nobody has.
     """
-    if read is not None and (age := (datetime.now(UTC) - read).total_seconds()) > source.read_alarm:
+    if read is None:
+        raise NotRead("nobody has begun to read the source", hint="see NotRead in the run book")
+    if (age := (datetime.now(UTC) - read).total_seconds()) > source.read_alarm:
         said = f"nobody has read the source since {read:%Y-%m-%dT%H:%M:%SZ}, {int(age)} s ago, and read_alarm is"
         raise NotRead(f"{said} {source.read_alarm} s", hint="see NotRead in the run book")
 

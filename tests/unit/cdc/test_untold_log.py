@@ -1,11 +1,13 @@
 """What a MariaDB or MySQL doesn't tell of its log is never taken for good.
 
 The kind: an answer without a row. Which databases the log leaves out: all may be followed, or none. For how long it is
-kept: no alarm would come before it is purged.
+kept: no alarm would come before it is purged. And when somebody has read it last: a source that nobody ever began to
+read has no such time.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +15,8 @@ import pytest
 
 from sterna.cdc.binlog import Binlog
 from sterna.cdc.journal import Drop
-from sterna.errors import DatabaseRefused, UnfitSource
+from sterna.cdc.run import refuse_unread
+from sterna.errors import DatabaseRefused, NotRead, UnfitSource
 from sterna.services.cdc import CdcSource
 
 SOURCE = CdcSource.model_validate(
@@ -96,3 +99,10 @@ def test_a_log_of_which_nobody_tells_how_long_it_stays_has_an_alarm(told: dict[s
             made.log(last)
     else:
         assert (made.log(last).kept, made.log(last).left) == (110, left)
+
+
+@pytest.mark.parametrize("read", [None, datetime.now(UTC) - timedelta(days=1)], ids=["never", "yesterday"])
+def test_a_source_that_nobody_reads_is_an_alarm_also_before_the_first_time(read: datetime | None) -> None:
+    with pytest.raises(NotRead, match=r"nobody has (begun to )?read the source"):
+        refuse_unread(SOURCE, read)
+    refuse_unread(SOURCE, datetime.now(UTC))

@@ -38,7 +38,7 @@ def run(
     """Put closed batches on main, as few files near the writer: staged, audited, published once.
 
     Without --once and --for it goes on until it is ended. Any number may run beside one another. With --once it ends
-    with 4 where batches are left that no worker has.
+    with 4 where batches are left that no worker has; else where it can't be told what waits.
     """
     from sterna.ingest.service import work
     from sterna.render.ingest_work import consolidated_text, worked_text
@@ -51,7 +51,7 @@ def run(
     ):
         worked = work(context, ingest, lambda done: progress(consolidated_text(done)), progress, seconds, once=once)
     output.result(worked, worked_text(worked))
-    if worked.failed or (once and worked.counts is not None and worked.counts.free):
+    if worked.failed or worked.counts is None or (once and worked.counts.free):
         raise typer.Exit(exits.LATER)
 
 

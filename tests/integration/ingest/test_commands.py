@@ -144,6 +144,12 @@ def test_a_run_that_leaves_batches_which_anybody_may_take_says_so(
     assert command("run", "--for", "1s")[0] == 0
 
 
+def test_a_run_that_can_not_tell_what_waits_says_so(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sterna.ingest.service.work", lambda *_, **more: Worked((), {}, counts=None))
+    code, text, _ = command("run", "--for", "1s")
+    assert (code, "what waits can't be told" in text) == (4, True)
+
+
 def test_every_state_is_told_and_who_has_what(
     command: Command, local: Stores, database: Database, tmp_path: Path
 ) -> None:

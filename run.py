@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import venv
+from collections.abc import Mapping
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -67,13 +68,23 @@ def _installer() -> list[str | Path]:
     return [BIN / "uv", "pip", "install", "--quiet", "--python", BIN / "python"]
 
 
+def environment_of(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of what is started: .venv comes first, and bytecode is kept.
+
+    Container images often forbid bytecode. Then every process compiles all that it imports: Airflow alone takes two
+    seconds, in each of hundreds of processes.
+    """
+    kept = {name: value for name, value in variables.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PATH": f"{BIN}{os.pathsep}{variables.get('PATH', '')}", "VIRTUAL_ENV": str(VENV)}
+
+
 def main() -> int:
     if sys.version_info < (3, 11):
         sys.exit(f"sterna needs Python 3.11 or newer; this is {sys.version.split()[0]}")
     if len(sys.argv) < 2 or sys.argv[1] not in (*COMMANDS, "check"):
         sys.exit(__doc__)
     set_up()
-    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}", "VIRTUAL_ENV": str(VENV)}
+    environment = environment_of(os.environ)
     if sys.argv[1] == "check":
         started = [
             (check, subprocess.Popen([BIN / check[0], *check[1:]], cwd=HERE, env=environment)) for check in CHECKS

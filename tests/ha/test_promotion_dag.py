@@ -53,14 +53,14 @@ class Promoting:
         assert question["task_instance"]["task_id"] == "approve"
         return dict(question)
 
-    def answer(self, run: str, option: str) -> None:
-        """Answer as the page's button does, and wait until the run is over."""
+    def answer(self, run: str, option: str, end: str = "success") -> None:
+        """Answer as the page's button does, and wait until the run is over, in this state."""
         # Airflow hears from its executor that the question was asked within a second or so. An answer before that
         # queues the task again, and it takes the two together for a failure: no person is that fast.
         time.sleep(_PERSON)
         body = {"chosen_options": [option], "params_input": {}}
         self.airflow.patch(f"/dags/{DAG}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails", body)
-        self._wait(run, lambda: self._state(run) == "success")
+        self._wait(run, lambda: self._state(run) == end)
 
     def give_up(self) -> None:
         """End the runs that a test which failed left waiting.
@@ -78,6 +78,11 @@ class Promoting:
         """Clear some tasks of a run, and no others."""
         asked = {"dry_run": False, "dag_run_id": run, "only_failed": False, "task_ids": list(tasks)}
         self.airflow.post(f"/dags/{DAG}/clearTaskInstances", asked)
+
+    def look_again(self, run: str) -> None:
+        """Clear the first task alone, and wait until it has looked."""
+        self.clear(run, "look")
+        self._wait(run, lambda: self.states(run)["look"] == "success")
 
     def ended(self, run: str) -> dict[str, str | None]:
         """Wait until a run is over, and return the state of each task."""
@@ -213,5 +218,19 @@ def test_an_approval_is_good_for_that_very_promotion_and_no_later_one(promoting:
     promoting.regions.promote("us", planned=True)
     promoting.clear(run, "promote")
     assert promoting.ended(run)["promote"] == "failed"
+    assert "another promotion was approved" in promoting.said(run, "promote")
+    promoting.assert_primary("us", "eu")
+
+
+def test_an_answer_is_for_what_was_shown_though_another_look_says_something_else(promoting: Promoting) -> None:
+    run = promoting.trigger()
+    shown = promoting.wait_for_question(run)["body"]
+    promoting.regions.promote("eu", planned=True)
+    promoting.regions.promote("us", planned=True)
+    promoting.look_again(run)
+    assert promoting.returned(run, "look") not in shown
+    assert promoting.wait_for_question(run)["body"] == shown, "the page shows what it showed"
+    promoting.answer(run, "Approve", end="failed")
+    assert promoting.states(run) == {"look": "success", "approve": "success", "promote": "failed"}
     assert "another promotion was approved" in promoting.said(run, "promote")
     promoting.assert_primary("us", "eu")

@@ -22,6 +22,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from sterna.cdc import capture
+from sterna.cdc.journal import Drop
 from sterna.cdc.run import Followed, Ran, Runner, open_sources
 from sterna.cdc.status import check, read_sources, resync
 from sterna.cli.main import main
@@ -304,6 +305,35 @@ def test_a_slot_that_is_gone_is_told(shop: Shop) -> None:
     (status,) = read_sources(shop.followed())
     assert (status.problem, status.exit_code, status.epoch) == ("", 0, 2)
     assert [(each.table, each.behind) for each in status.tables] == [("public.t", 0)]
+
+
+@pytest.mark.rare
+def test_what_was_read_before_a_tables_stop_is_on_main(shop: Shop) -> None:
+    """Also where nobody applied it until the table was stopped."""
+    shop.sql("CREATE TABLE a (id int PRIMARY KEY, d date); CREATE TABLE b (id int PRIMARY KEY, d date)")
+    shop.sql("INSERT INTO a VALUES (1, '2020-01-01'); INSERT INTO b VALUES (1, '2020-01-01'), (2, '2020-01-01')")
+    followed = shop.followed()[0]
+    database = followed.database()
+    reader = capture.Capture(followed.source, database, followed.journal)
+
+    def until(done: Callable[[Drop], bool]) -> None:
+        end = time.monotonic() + _PATIENCE
+        while (last := followed.journal.last(1)) is None or not done(last):
+            assert time.monotonic() < end
+            reader.step(0.5)
+
+    until(lambda drop: drop.complete)
+    shop.sql("INSERT INTO b VALUES (3, '2020-03-03'); DELETE FROM b WHERE id = 1")
+    until(lambda drop: "public.b" in drop.tables and not drop.complete)
+    shop.sql("INSERT INTO b VALUES (4, '10000-01-01'); INSERT INTO a VALUES (2, '2020-02-02')")
+    until(lambda drop: bool(drop.stopped))
+    reader.close()
+    database.close()
+    (said,) = shop.fails().failed.values()
+    assert said.startswith("UnfitSource: a value of column d")
+    assert [[row[0] for row in shop.rows(each, "id")] for each in ("a", "b")] == [[1, 2], [2, 3]]
+    (status,) = read_sources(shop.followed())
+    assert [each.behind for each in status.tables] == [0, 0]
 
 
 def test_rows_that_are_deleted_softly_stay(shop: Shop) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import random
 
@@ -9,8 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sterna.edges.stores import content
+from sterna.edges.stores.pace import CHUNK
 from sterna.edges.stores.ranges import ObjectReader
 from sterna.errors import ObjectMissing, OutOfTime, SternaError, StoreUnreachable
+from sterna.verify.hashing import sha256_of
 from tests.support.stores import Stores
 
 SIZES = [0, 1, 1 << 20, (1 << 20) + 1, 3 << 20]
@@ -29,6 +33,22 @@ def test_any_part_is_what_stands_there(stores: Stores, size: int) -> None:
     reader.seek(0)
     buffer = bytearray(7)
     assert reader.readinto(buffer) == min(7, size) and bytes(buffer).startswith(data[:7])
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_what_waits_for_its_turn_is_the_same_content(
+    stores: Stores, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By requests of a mebibyte, and by another one where the first was open for long."""
+    uri, data, paid = f"{stores.us}/ranges/{size}", random.Random(size).randbytes(size), list[int]()
+    stores.objects.write_new(uri, data)
+    monkeypatch.setattr(stores.objects.open(stores.objects.mapping.locate(uri).location), "pace", paid.append)
+    for open_seconds in (20.0, -1.0):
+        monkeypatch.setattr(content, "_OPEN_SECONDS", open_seconds)
+        paid.clear()
+        assert stores.objects.read(uri) == data
+        assert sha256_of(stores.objects, uri) == (size, hashlib.sha256(data).hexdigest())
+        assert sum(paid) == 2 * size and max(paid, default=0) <= CHUNK
 
 
 def test_columns_are_read_by_arrow(stores: Stores) -> None:

@@ -5,6 +5,7 @@ What `sterna catalog promote` does on a terminal.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +104,8 @@ def refuse_unapproved(approved: str, promotion: Promotion, moves: Moves | None) 
         said = APPROVAL.loads(approved)
     except MalformedRecord as error:
         raise UsageError(f"what was approved can't be read: {error}", hint=again) from None
-    now = approval_of(promotion, moves)
+    # One that has begun has no primary to replace any more: the same steps again are what was approved.
+    now = approval_of(replace(promotion, old=promotion.old or said.old), moves)
     if (said.region, said.epoch, said.old, said.planned) != (now.region, now.epoch, now.old, now.planned):
         raise UsageError(f"another promotion was approved than {begins_text(promotion)!r}", hint=again)
     if said.newest and (now.newest is None or now.newest < said.newest):

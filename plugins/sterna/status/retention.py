@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 
 from sterna.catalog.model import ICEBERG_TABLE, Content, key_name, parse_key
 from sterna.edges.stores.objects import Objects
@@ -46,9 +47,9 @@ def _judged(context: RegionContext, status: RegionStatus) -> tuple[tuple[ShortRe
     except CatalogError as error:  # a watermark that the catalog has forgotten, or a catalog that is gone
         return (), f"how long main keeps what this region has not got: {error}"
     tables = {content.metadata_location: key for key, content in behind.items() if content.kind == ICEBERG_TABLE}
-    chosen = {uri: key for uri, key in tables.items() if uri}
+    chosen = dict(islice(((uri, key) for uri, key in tables.items() if uri), _LOOKED_AT))
     lag = status.watermark_lag_seconds or 0.0
-    found = dict(_properties(context, list(chosen)[:_LOOKED_AT]))
+    found = dict(_properties(context, list(chosen)))
     # What is held or in transit is told as that.
     unread = sorted(key for uri, key in chosen.items() if uri not in found and key not in lags)
     judged = (

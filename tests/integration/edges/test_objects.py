@@ -18,6 +18,7 @@ import pytest
 from sterna.edges.secrets import connection_environment
 from sterna.edges.stores.fetched import fetched_uri, read_fetched
 from sterna.edges.stores.objects import Objects
+from sterna.edges.stores.writing import update
 from sterna.errors import (
     EngineError,
     ObjectMissing,
@@ -47,6 +48,15 @@ def test_an_object_is_never_replaced(stores: Stores, here: str) -> None:
     stores.objects.write_new(f"{here}/f", b"first")
     assert stores.objects.write_new(f"{here}/f", b"another") == 5
     assert stores.objects.read(f"{here}/f") == b"first"
+
+
+def test_an_object_is_changed_again_and_again(stores: Stores, here: str) -> None:
+    """Each kind of store names an object's version in its own way."""
+    uri = f"{here}/counts"
+    for number in range(3):
+        assert update(stores.objects, uri, lambda content: (content or b"") + b"a")
+        assert stores.objects.read(uri) == b"a" * (number + 1)
+    assert not update(stores.objects, uri, lambda content: None)
 
 
 def test_an_empty_object_is_there(stores: Stores, here: str) -> None:

@@ -36,6 +36,7 @@ from tests.integration.edges.test_objects import (  # noqa: F401
     test_a_file_over_the_limit_is_refused,
     test_a_missing_object,
     test_an_empty_object_is_there,
+    test_an_object_is_changed_again_and_again,
     test_an_object_is_never_replaced,
     test_another_process_finds_the_credentials_in_its_environment,
     test_delete_stays_below_the_replica_root,

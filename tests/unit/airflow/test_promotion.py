@@ -70,6 +70,19 @@ def test_what_was_approved_is_done_though_the_primary_went_on_meanwhile(done: li
     assert done == [NEXT]
 
 
+def test_one_that_ended_in_the_middle_goes_on_by_the_same_approval(
+    done: list[Promotion], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its epoch has begun: a look finds no primary to replace any more."""
+    begun = replace(NEXT, old="", silent=("us",))
+    monkeypatch.setattr(ha_promote, "plan_promotion", lambda *_, planned: begun)
+    act(approval(replace(NEXT, silent=("us",))))
+    assert done == [begun]
+    with pytest.raises(UsageError, match="another promotion was approved"):
+        act(approval(replace(NEXT, epoch=Epoch(1, "eu"))))
+    assert done == [begun]
+
+
 OF_AN_OLDER_STERNA = '{"region":"eu","epoch":"2-eu","unknown":[],"tables":""}'
 
 

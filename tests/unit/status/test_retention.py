@@ -84,3 +84,12 @@ def test_what_could_not_be_looked_at_is_named(world: World, monkeypatch: pytest.
     monkeypatch.setattr(retention, "_behind", dark)
     found = with_short_retention(context, status)
     assert found.unseen == ("how long main keeps what this region has not got: Nessie does not answer",)
+
+
+def test_tables_beyond_those_that_are_looked_at_are_not_told_as_unseen(world: World, monkeypatch: pytest.MonkeyPatch):
+    """A region whose exit code says "can't tell" because `main` is busy would never say anything else."""
+    monkeypatch.setattr(retention, "_LOOKED_AT", 1)
+    assert len(behind(world, 100.0, {AGE: 150_000})) <= 1
+    world.commit(quiet=world.write("quiet"))
+    context = world.context()
+    assert with_short_retention(context, replace(read_status(context), watermark_lag_seconds=100.0)).unseen == ()

@@ -6,10 +6,14 @@ import hashlib
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sterna.edges.stores.objects import Objects
 from sterna.edges.stores.open_store import OpenStore, call_store, head, refuse_altered
 from sterna.errors import ObjectMissing, StoreUnreachable
+
+if TYPE_CHECKING:
+    from obstore import UpdateVersion
 
 _PART = 8 << 20
 _TRIES = 20
@@ -62,36 +66,42 @@ def update(objects: Objects, uri: str, change: Callable[[bytes | None], bytes | 
     """
     store, key = _find(objects, uri)
     for _ in range(_TRIES):
-        there, tag = _tagged(store, key, uri)
+        there, version = _versioned(store, key, uri)
         data = change(there)
         if data is None:
             return False
-        if create(objects, uri, data) if there is None else _swapped(store, key, uri, data, tag):
+        if create(objects, uri, data) if there is None else _swapped(store, key, uri, data, version):
             return True
     raise StoreUnreachable("the object was changed by others each time", file=uri)
 
 
-def _tagged(store: OpenStore, key: str, uri: str) -> tuple[bytes | None, str | None]:
+def _versioned(store: OpenStore, key: str, uri: str) -> tuple[bytes | None, UpdateVersion]:
+    """Return an object, and what names its version: Google's stores compare the version, the others the ETag."""
     import obstore
 
-    def get() -> tuple[bytes, str | None]:
+    def get() -> tuple[bytes, UpdateVersion]:
         found = obstore.get(store.client, key)
-        return bytes(found.bytes()), found.meta.get("e_tag")
+        version: UpdateVersion = {}
+        if (tag := found.meta.get("e_tag")) is not None:
+            version["e_tag"] = tag
+        if (number := found.meta.get("version")) is not None:
+            version["version"] = number
+        return bytes(found.bytes()), version
 
     try:
         return call_store(store, uri, get)
     except ObjectMissing:
-        return None, None
+        return None, {}
 
 
-def _swapped(store: OpenStore, key: str, uri: str, data: bytes, tag: str | None) -> bool:
+def _swapped(store: OpenStore, key: str, uri: str, data: bytes, version: UpdateVersion) -> bool:
     import obstore
     from obstore.exceptions import AlreadyExistsError, NotSupportedError, PreconditionError
 
     def put() -> bool:
         try:
-            if tag is not None:
-                obstore.put(store.client, key, data, mode={"e_tag": tag}, use_multipart=False)
+            if version:
+                obstore.put(store.client, key, data, mode=version, use_multipart=False)
                 return True
         except (PreconditionError, AlreadyExistsError, FileNotFoundError):
             return False

@@ -381,12 +381,28 @@ def test_ingest(page: Page) -> None:
     waiting = {"tenant": "acme", "table": "acme.events", "buffered": 3, "waiting": 1, "bytes": 10, "age": 900.0}
     told = {"configured": True, "begun": True, "states": ["closed", "rejected"], "batches": [batch]}
     told |= {"tenants": [{"name": "acme", "backlog": 10, "day": 20}]}
+    counts = {"buffered": 3, "ready": 1, "delayed": 0, "claimed": 0, "abandoned": 1, "rejected": 2, "dead": 1}
+    told |= {"counts": counts | {"dead_rows": 41, "waiting": 2}, "workers": [], "unserved": []}
+    since = {"begun": "2026-01-01T00:00:00+00:00", "seen": "2026-01-01T00:10:00+00:00"}
+    living = {"name": "a", "host": f"host-{ODD}", "pid": 12, "silent": 3.0, "alive": True, "batches": []} | since
+    hung = living | {"name": "b", "pid": 13, "silent": 900.0, "alive": False, "batches": ["acme.events eu.acme.d 7"]}
     answer(page, "**/api/ingest?*", told | {"tables": [waiting | {"alarm": True, "reason": ""}]})
     answer(page, "**/api/ingest", told | {"tables": [waiting | {"alarm": True, "reason": ""}]})
     answer(page, "**/api/ingest/find*", {"found": "batch", "batch": batch})
     page.reload()
     expect(page.locator(".badge.red", has_text="15 min")).to_be_visible()
     expect(page.get_by_text(f"acme.{ODD}")).to_be_visible()
+    expect(page.get_by_text("Batches wait, and no worker runs.")).to_be_visible()
+    expect(page.locator(".badge.red", has_text="41")).to_be_visible()
+    behind = {"region": "ap", "batches": 17, "since": "2026-01-01T00:00:00+00:00"}
+    workers = told | {"tables": [], "workers": [living, hung], "unserved": [behind]}
+    answer(page, "**/api/ingest", workers)
+    answer(page, "**/api/ingest?*", workers)
+    page.reload()
+    expect(page.locator(".badge.red", has_text="died or hangs: no sign for 15 min")).to_be_visible()
+    expect(page.locator(".badge.green", has_text="at work")).to_be_visible()
+    expect(page.get_by_text("acme.events eu.acme.d 7")).to_be_visible()
+    expect(page.get_by_text("Batches on main that the replica does not serve yet")).to_be_visible()
     page.get_by_label("Where is my upload?").fill("abc")
     page.keyboard.press("Enter")
     expect(page.locator(".card .facts")).to_contain_text("rejected")

@@ -34,7 +34,8 @@ export function open(place) {
     const tables = found.tables.length ? grid([t("tenant"), t("table"), t("drops"), t("batches"), t("bytes"), t("oldest"), t("reason")], found.tables.map((each) =>
       row(each.tenant, each.table, count(each.buffered), count(each.waiting), size(each.bytes), each.alarm ? badge("red", seconds(each.age)) : seconds(each.age), each.reason)),
     { label: t("backlog") }) : note("empty", t("nothingWaits"));
-    return [el("h3", {}, t("tenants")), tenants, el("h3", {}, t("backlog")), tables, el("h3", {}, t("batches")), filters(found), batches(found.batches)];
+    return [el("h3", {}, t("tenants")), tenants, el("h3", {}, t("backlog")), tables, states(found.counts), el("h3", {}, t("workers")), ...workers(found), ...unserved(found.unserved),
+      el("h3", {}, t("batches")), filters(found), batches(found.batches)];
   }
 
   function filters(found) {
@@ -52,6 +53,27 @@ export function open(place) {
     left = true;
     clearTimeout(timer);
   };
+}
+
+// As `sterna ingest status` counts them; what somebody has to answer is red.
+function states(counts) {
+  const told = ["buffered", "ready", "delayed", "claimed", "abandoned", "rejected", "dead_rows"];
+  const alarms = ["abandoned", "rejected", "dead_rows"];
+  return facts(told.map((name) => [t(`count_${name}`), alarms.includes(name) && counts[name] ? badge("red", count(counts[name])) : count(counts[name])]));
+}
+
+function workers(found) {
+  const none = found.counts.waiting && !found.counts.claimed && !found.workers.some((each) => each.alive);
+  const standing = (each) => (each.alive ? badge("green", t("atWork")) : badge("red", t("noSign", { time: seconds(each.silent) })));
+  const rows = found.workers.map((each) => row(`${each.host} ${each.pid}`, moment(each.begun), moment(each.seen), standing(each), each.batches.join(", ") || "–"));
+  const told = rows.length ? [grid([t("worker"), t("begun"), t("lastSign"), t("state"), t("batches")], rows, { label: t("workers") })] : [];
+  if (none) return [note("error", t("noWorker")), ...told];
+  return told.length ? told : [note("empty", t("noWorkers"))];
+}
+
+function unserved(found) {
+  if (!found.length) return [];
+  return [grid([t("region"), t("notServed"), t("since")], found.map((each) => row(each.region, count(each.batches), moment(each.since))), { label: t("notServed") })];
 }
 
 function batches(found) {

@@ -185,7 +185,7 @@ def _letter(tokens: list[_Token], at: int, start: int, function: str) -> str:
     ends = following == "join" or any(_ENDS.fullmatch(clause) for clause in (following, f"{following} by"))
     if word == "values" and not (ends or following in ("", ",", ")")):
         return "E" if at == start and at and tokens[at - 1].raw == "(" else "x"
-    if word != "select" and _ENDS.fullmatch(word) and _is_alias(tokens, at):
+    if _ENDS.fullmatch(word) and _is_alias(tokens, at):
         return "n"
     if _ENDS.fullmatch(word) or _ENDS.fullmatch(f"{word} {behind.word()}") or f"{before} {word}" == "lateral view":
         return "E"

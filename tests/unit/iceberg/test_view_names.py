@@ -106,7 +106,7 @@ def localized(found: dict[str, Any], own: tuple[str, ...]) -> dict[str, Any]:
         ("SELECT * FROM ns.t a://b--c, lake.ns.u", {"lake"}),
         ("SELECT window, x.y.z FROM ns.t WINDOW w AS (PARTITION BY id), v AS (ORDER BY a.b.c)", set()),
         ("SELECT * FROM ns.t WHERE (a.b.c) LIMIT (3)", set()),
-        ("FROM ns.t SELECT (a), b.c.d", set()),
+        ("FROM ns.t SELECT (x), lake.ns.u", {"lake"}),
     ],
 )
 def test_catalogs_in_the_sql(sql: str, expected: set[str]):

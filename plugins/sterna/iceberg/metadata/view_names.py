@@ -217,7 +217,7 @@ def _is_name(tokens: Tokens, at: int) -> bool:
     word, behind = tokens.text(at), tokens.text(at + 1)
     if word == "VALUES":
         return behind in ("", ",", ")", "JOIN") or behind in _ENDS_FROM
-    if word not in _ENDS_FROM or word == "SELECT":
+    if word not in _ENDS_FROM:
         return False
     return behind == "," or (behind == "(" and (word == "WITH" or tokens.text(_closing(tokens, at + 1) + 1) == ","))
 

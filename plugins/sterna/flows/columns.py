@@ -7,32 +7,26 @@ their ids (specification, "Schema evolution"); a snapshot names the schema that 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+Path = tuple[str, ...]
+"""A column by its name, and behind it the fields that lead to what is read of it."""
+ELEMENT: Final = "element"
+"""The step into the elements of a list."""
+VALUE: Final = "value"
+"""The step to the values of a map."""
 
 
-def changed_columns(old: Mapping[str, Any], new: Mapping[str, Any], used: Collection[str]) -> Iterator[str]:
+def changed_columns(old: Mapping[str, Any], new: Mapping[str, Any], used: Collection[Path]) -> Iterator[str]:
     """Yield, for people, which of some columns are others than they were.
 
     Args:
         old: the schema at the mark's snapshot, as Iceberg's JSON.
         new: the schema at the snapshot that a step leads to.
-        used: the columns, by their names in the new schema.
+        used: the columns and their fields, by their names in the new schema.
     """
-    before = {field["name"]: field for field in old["fields"]}
-    known = {field["id"]: field for field in old["fields"]}
-    for field in new["fields"]:
-        if field["name"] not in used:
-            continue
-        same = known.get(field["id"])
-        if same is not None and same["name"] != field["name"]:
-            yield f"{field['name']} was {same['name']}"
-        elif same is None and field["name"] in before:
-            yield f"{field['name']} was dropped and added anew"
-        elif same is None and field.get("initial-default") is not None:
-            yield f"{field['name']} came, with a value for rows from before"
-        elif same is not None and shape(same["type"]) != shape(field["type"]):
-            yield f"{field['name']} was {_said(same['type'])} and is {_said(field['type'])}"
+    yield from _changed_fields(old["fields"], new["fields"], used, "")
 
 
 def shape(kind: Any) -> Any:
@@ -42,6 +36,44 @@ def shape(kind: Any) -> Any:
     if kind["type"] == "struct":
         return [(field["id"], field["name"], shape(field["type"])) for field in kind["fields"]]
     return {name: shape(value) for name, value in kind.items() if not name.endswith("-required")}
+
+
+def _changed_fields(
+    old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]], used: Collection[Path], within: str
+) -> Iterator[str]:
+    before, known = {field["name"] for field in old}, {field["id"]: field for field in old}
+    for field in new:
+        paths = {path[1:] for path in used if path[0] == field["name"]}
+        if not paths:
+            continue
+        name, same = f"{within}{field['name']}", known.get(field["id"])
+        if same is not None and same["name"] != field["name"]:
+            yield f"{name} was {within}{same['name']}"
+        elif same is not None:
+            yield from _changed_type(same["type"], field["type"], paths, name)
+        elif field["name"] in before:
+            yield f"{name} was dropped and added anew"
+        elif field.get("initial-default") is not None:
+            yield f"{name} came, with a value for rows from before"
+
+
+def _changed_type(old: Any, new: Any, used: Collection[Path], name: str) -> Iterator[str]:
+    """Yield what is another of a type, where only what some ways lead to is read; () is all of it."""
+    if shape(old) == shape(new):
+        return
+    kinds = {kind["type"] if isinstance(kind, Mapping) else "" for kind in (old, new)}
+    if () in used or len(kinds) > 1 or "" in kinds:
+        yield f"{name} was {_said(old)} and is {_said(new)}"
+    elif kinds == {"struct"}:
+        yield from _changed_fields(old["fields"], new["fields"], used, f"{name}.")
+    else:
+        part = ELEMENT if kinds == {"list"} else VALUE
+        # What leads to a map's values are its keys.
+        fixed = [name for name in ("element-id", "value-id", "key-id", "key") if name in new]
+        if any(shape(old[each]) != shape(new[each]) for each in fixed):
+            yield f"{name} was {_said(old)} and is {_said(new)}"
+        else:
+            yield from _changed_type(old[part], new[part], {path[1:] for path in used}, name)
 
 
 def _said(kind: Any) -> str:

@@ -2,7 +2,8 @@
 
 A list of what is allowed: of each it is known that its value follows from its row alone, or from the set of rows that
 it aggregates, in whatever order these come. What isn't on it is refused by name, functions of users and of later Sparks
-among them. Sums of floating-point numbers depend on the order of their rows.
+among them. Sums of floating-point numbers depend on the order of their rows. The current time zone is no moment's: each
+flow's session has UTC.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _PLAIN: Final = """
     EqualNullSafe GreaterThan GreaterThanOrEqual LessThan LessThanOrEqual In InSet Between IsNull IsNotNull IsNaN
     AtLeastNNonNulls Like ILike RLike LikeAll LikeAny NotLikeAll NotLikeAny CaseWhen Coalesce If NaNvl NullIf
     NullIfZero Nvl Nvl2 ZeroIfNull Greatest Least BitwiseAnd BitwiseCount BitwiseGet BitwiseNot BitwiseOr BitwiseXor
-    ShiftLeft ShiftRight ShiftRightUnsigned
+    ShiftLeft ShiftRight ShiftRightUnsigned AssertTrue RaiseError
 """
 _NUMBERS: Final = """
     Acos Acosh Asin Asinh Atan Atan2 Atanh BRound Bin Cbrt Ceil Conv Cos Cosh Cot Csc EulerNumber Exp Expm1
@@ -52,7 +53,7 @@ _TIMES: Final = """
     WeekOfYear WindowTime Year YearOfWeek ExtractIntervalYears ExtractIntervalMonths ExtractIntervalDays
     ExtractIntervalHours ExtractIntervalMinutes ExtractIntervalSeconds ExtractANSIIntervalYears
     ExtractANSIIntervalMonths ExtractANSIIntervalDays ExtractANSIIntervalHours ExtractANSIIntervalMinutes
-    ExtractANSIIntervalSeconds
+    ExtractANSIIntervalSeconds CurrentTimeZone
 """
 _NESTED: Final = """
     ArrayAggregate ArrayAppend ArrayCompact ArrayContains ArrayDistinct ArrayExcept ArrayExists ArrayFilter
@@ -63,7 +64,7 @@ _NESTED: Final = """
     TransformValues TryElementAt ZipWith CsvToStructs StructsToCsv GetJsonObject JsonObjectKeys JsonToStructs
     JsonTuple LengthOfJsonArray StructsToJson IsVariantNull ParseJson ToVariantObject VariantGet XPathBoolean
     XPathDouble XPathFloat XPathInt XPathList XPathLong XPathShort XPathString XmlToStructs Explode PosExplode
-    Inline GeneratorOuter Stack
+    Inline GeneratorOuter Stack SchemaOfCsv SchemaOfJson SchemaOfVariant SchemaOfXml StructsToXml
 """
 _AGGREGATES: Final = """
     Average BitAndAgg BitOrAgg BitXorAgg BitmapAndAgg BitmapConstructAgg BitmapOrAgg BoolAnd BoolOr Count CountIf
@@ -81,6 +82,10 @@ _NO_DAY: Final = (
     "TIMESTAMP_NTZ), and a constant with its date"
 )
 _FLOATS: Final = frozenset({"float", "double"})
+
+
+_COLLECT: Final = frozenset({"CollectList", "CollectSet"})
+_ORDERLESS: Final = frozenset({"SortArray", "Size", "ArrayMax", "ArrayMin", "ArrayContains"})
 
 
 def class_of(expression: Any) -> str:
@@ -112,6 +117,28 @@ def not_allowed(expressions: Iterable[tuple[str, Any]]) -> Iterator[str]:
             yield from _of_today(name, expression)
         elif name in ("ParseToTimestamp", "ParseToDate") and class_of(expression.replacement()) == "Cast":
             yield from _of_today("Cast", expression.replacement())  # there is no format
+
+
+def parts_of(expression: Any) -> Iterator[Any]:
+    """Yield the expressions that an expression is made of, and whose own values count.
+
+    What `collect_list` and `collect_set` gather comes in any order. Where it is sorted at once, or only counted or
+    searched, that is nobody's to see: then their argument alone counts. Floating-point numbers may be equal and differ.
+
+    Args:
+        expression: Spark's own object.
+    """
+    children = expression.children()
+    for place in range(children.size()):
+        each = children.apply(place)
+        if place == 0 and class_of(expression) in _ORDERLESS and class_of(each) == "AggregateExpression":
+            function = each.aggregateFunction()
+            if class_of(function) in _COLLECT and leaf_types(function.dataType()).isdisjoint(_FLOATS):
+                yield function.child()
+                if each.filter().isDefined():
+                    yield each.filter().get()
+                continue
+        yield each
 
 
 def _function(name: str, expression: Any) -> str:

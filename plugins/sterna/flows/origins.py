@@ -6,15 +6,20 @@ in groups, windows, joins and DISTINCT. So each of these has to be by the partit
 Spark's analysis alone; what can't be shown is refused.
 
 An expression is known by a text of it, in which each column stands for what it is made of. Two equal texts are equal
-values of the same row.
+values of the same row: the text has the class of each expression and all that it was made with, and constants stand in
+quotes. Spark's own text of an expression has neither, and leaves out what is long.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from sterna.flows.expressions import class_of
+
+_EXPRESSION = "org.apache.spark.sql.catalyst.expressions.Expression"
 Made = dict[int, str]
 """By the id of a column, what it is made of."""
 
@@ -141,12 +146,42 @@ def text_of(expression: Any, made: Made) -> str:
         expression: Spark's own object.
         made: what the columns are made of that it may name.
     """
-    text, names = str(expression.toString()), {}
-    for each in items(expression.references().toSeq()):
-        names[str(each.toString())] = made.get(_id(each), f"? {_id(each)}")
-    for name in sorted(names, key=len, reverse=True):
-        text = text.replace(name, names[name])
-    return text
+    name = class_of(expression)
+    if name == "AttributeReference":
+        return made.get(_id(expression), f"? {_id(expression)}")
+    if name == "Literal":
+        return f"literal {json.dumps([str(expression.dataType().json()), str(expression.sql())])}"
+    if name == "Cast":  # its time zone is the session's: UTC
+        mode = "" if str(expression.evalMode()) == "ANSI" else f"{expression.evalMode()} "
+        return mode + cast_text(text_of(expression.child(), made), str(expression.dataType().json()))
+    parts = (expression.productElement(place) for place in range(expression.productArity()))
+    return f"{expression.getClass().getName()}({', '.join(_part(expression, part, made) for part in parts)})"
+
+
+def cast_text(text: str, kind: str) -> str:
+    """Return what a cast is made of.
+
+    Args:
+        text: what is cast.
+        kind: Spark's JSON of the type.
+    """
+    return f"cast({text} as {kind})"
+
+
+def _part(whole: Any, part: Any, made: Made) -> str:
+    """Return what one of the things is made of that an expression was made with."""
+    if part is None or isinstance(part, str | int | float):
+        return json.dumps(part)
+    if isinstance(part, bytes | bytearray):
+        return json.dumps(part.hex())
+    kind, loader = str(part.getClass().getName()), whole.getClass().getClassLoader()
+    if loader.loadClass(_EXPRESSION).isInstance(part):
+        return text_of(part, made)
+    if kind == "scala.Some":
+        return f"some {_part(whole, part.get(), made)}"
+    if loader.loadClass("scala.collection.Seq").isInstance(part):
+        return f"[{', '.join(_part(whole, each, made) for each in items(part))}]"
+    return json.dumps([kind, str(part.toString())])
 
 
 def _named(expressions: Any, made: Made) -> Made:

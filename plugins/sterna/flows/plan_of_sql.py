@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from sterna.changes.rows import is_plain
 from sterna.edges.spark.start import failures, summary
 from sterna.errors import ServicesError
-from sterna.flows.expressions import class_of, not_allowed
-from sterna.flows.origins import Origins, Unproven, items, of_place
+from sterna.flows.expressions import class_of, not_allowed, parts_of
+from sterna.flows.origins import Origins, Unproven, cast_text, of_place
 from sterna.iceberg.metadata.sql_tokens import Tokens
 from sterna.services.flows import Flow
 
@@ -24,7 +24,7 @@ _LEAVES = frozenset({"View", "CTERelationRef"})  # the one view that there is: w
 _ONE_BY_ONE = _LEAVES | {"Project", "Filter", "SubqueryAlias", "WithCTE", "CTERelationDef"}
 # Spark calls them deterministic, for within one query they are.
 _OF_NOW = frozenset(
-    {"CurrentDate", "CurrentTime", "CurrentTimestamp", "LocalTimestamp", "Now", "CurrentTimeZone"}
+    {"CurrentDate", "CurrentTime", "CurrentTimestamp", "LocalTimestamp", "Now"}
     | {"CurrentUser", "CurrentCatalog", "CurrentDatabase"}
 )
 # Of rows that tie in their order they take whichever comes first.
@@ -106,14 +106,14 @@ def _unproven(spark: SparkSession, flow: Flow, plan: Any, source: StructType) ->
 def _is_source(made: str, source: StructType, name: str) -> bool:
     """Tell whether a column of the result is one of the source's, or that as a longer integer."""
     place = of_place(source.names.index(name))
-    longer = {"tinyint": ("smallint", "int", "bigint"), "smallint": ("int", "bigint"), "int": ("bigint",)}
-    kinds = longer.get(source[name].dataType.simpleString(), ())
-    return made in (place, *(f"cast({place} as {kind})" for kind in kinds))
+    longer = {"byte": ("short", "integer", "long"), "short": ("integer", "long"), "integer": ("long",)}
+    kinds = longer.get(source[name].dataType.typeName(), ())
+    return made in (place, *(cast_text(place, f'"{kind}"') for kind in kinds))
 
 
 def _faults(mode: str, plan: Any, sql: str) -> Iterator[str]:
     """Yield why a query's steps and a rebuild may come to other rows."""
-    nodes = list(_nodes(plan))
+    nodes = list(plan_nodes(plan))
     names = {str(node.nodeName()) for node in nodes}
     leaves = {str(node.nodeName()) for node in nodes if not node.children().size()}
     if leaves - _LEAVES:
@@ -134,30 +134,6 @@ def _faults(mode: str, plan: Any, sql: str) -> Iterator[str]:
     if any(_over_all(node) for node in nodes):
         yield "a window or an aggregate goes over all rows: name what they are grouped or partitioned by"
     yield from not_allowed(expressions)
-
-
-def columns_read(spark: SparkSession, queries: Sequence[str], source: StructType) -> set[str]:
-    """Return which of the source's columns some queries over the view read, by Spark's analysis of them.
-
-    Args:
-        spark: a session of its own; the view is made in it.
-        queries: they can be analyzed.
-        source: the source's columns.
-    """
-    spark.createDataFrame([], source).createOrReplaceTempView(VIEW)
-    found: set[str] = set()
-    for query in queries:
-        plan = java_plan(spark.sql(query))
-        nodes = list(_nodes(plan))
-        names = {
-            int(each.exprId().id()): str(each.name())
-            for node in nodes
-            if str(node.nodeName()) == "View"
-            for each in items(node.output())
-        }
-        read = [each for node in nodes for each in items(node.references().toSeq()) if str(node.nodeName()) != "View"]
-        found |= {names[id] for each in (*read, *items(plan.output())) if (id := int(each.exprId().id())) in names}
-    return found
 
 
 def names_moment(sql: str) -> bool:
@@ -181,22 +157,23 @@ def java_plan(frame: DataFrame) -> Any:
     return java._jdf.queryExecution().analyzed()
 
 
-def _nodes(plan: Any) -> Iterator[Any]:
+def plan_nodes(plan: Any) -> Iterator[Any]:
+    """Yield the nodes of a plan and of its subqueries, down to the view."""
     yield plan
     if str(plan.nodeName()) == "View":
         return
     for below in (plan.children(), plan.subqueries()):
         for index in range(below.size()):
-            yield from _nodes(below.apply(index))
+            yield from plan_nodes(below.apply(index))
 
 
 def _expressions(node: Any) -> Iterator[Any]:
-    waiting = [node.expressions()]
+    some = node.expressions()
+    waiting = [some.apply(index) for index in range(some.size())]
     while waiting:
-        some = waiting.pop()
-        for index in range(some.size()):
-            yield some.apply(index)
-            waiting.append(some.apply(index).children())
+        each = waiting.pop()
+        yield each
+        waiting += parts_of(each)
 
 
 def _frame(window: Any) -> str:

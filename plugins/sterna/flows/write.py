@@ -12,9 +12,10 @@ from sterna.changes.keys import alone
 from sterna.changes.rows import CHANGE, DELETE, INSERT, NOT_A_KEY
 from sterna.edges.spark.staged_changes import Staged, schema_at, stage
 from sterna.errors import EngineError, FlowStopped, NotAKey, NotOnlyAdded, ServicesError
-from sterna.flows.columns import changed_columns
+from sterna.flows.columns import Path, changed_columns
+from sterna.flows.columns_read import columns_read
 from sterna.flows.decide import Work
-from sterna.flows.plan_of_sql import VIEW, check_sql, columns_read
+from sterna.flows.plan_of_sql import VIEW, check_sql
 from sterna.flows.shop import Bench, quoted
 from sterna.services.flows import Flow
 from sterna.wap.model import Step
@@ -74,7 +75,7 @@ class Writing:
                 table=self.flow.source,
                 hint=hint,
             )
-        if not list(changed_columns(old, new, [field["name"] for field in new["fields"]])):
+        if not list(changed_columns(old, new, [(field["name"],) for field in new["fields"]])):
             return
         found = list(changed_columns(old, new, self._columns_read(work.end)))
         if found:
@@ -85,7 +86,7 @@ class Writing:
                 hint=hint,
             )
 
-    def _columns_read(self, end: int) -> set[str]:
+    def _columns_read(self, end: int) -> set[Path]:
         source, mode = self.bench.whole(end).schema, self.flow.mode
         told = self.flow.partition or ", ".join(quoted(name) for name in mode.columns if name in source.names)
         queries = [self.sql, *([f"SELECT {told} FROM {VIEW}"] if told else [])]  # noqa: S608 - names are quoted

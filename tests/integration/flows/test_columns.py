@@ -57,3 +57,26 @@ def test_a_flow_stops_where_its_columns_are_others_and_goes_on_where_they_are_no
         layers.step(out)
     layers.rebuild(out)
     assert layers.rows("out") == sorted(layers.sql("SELECT id, a, b, id * 2 FROM {}", "src"), key=str)
+
+
+def test_fields_of_a_struct_that_a_flow_does_not_read_may_change(layers: Layers) -> None:
+    layers.create("nested", "id BIGINT, p STRUCT<x: INT, y: INT>, xs ARRAY<STRUCT<a: INT, b: INT>>")
+    layers.create("flat", "id BIGINT, x INT, a INT")
+    flow = layers.flow("flat", "nested", "append", "SELECT id, p.x, xs[0].a AS a FROM changes")
+    layers.insert("(1, struct(10, 20), array(struct(30, 40)))", "nested")
+    layers.world.sync("eu")
+    layers.step(flow)
+    for change in ("DROP COLUMN p.y", "ADD COLUMN p.z STRING", "ALTER COLUMN xs.element.b TYPE BIGINT"):
+        layers.sql(f"ALTER TABLE {{}} {change}", "nested")
+    layers.insert("(2, named_struct('x', 11, 'z', 'z'), array(struct(31, 41L)))", "nested")
+    layers.world.sync("eu")
+    assert layers.step(flow).end is not None
+    expected = sorted(layers.sql("SELECT id, p.x, xs[0].a FROM {}", "nested"), key=str)
+    assert layers.rows("flat") == expected
+    assert len(expected) == 2
+    layers.sql("ALTER TABLE {} RENAME COLUMN p.x TO w", "nested")
+    layers.sql("ALTER TABLE {} ADD COLUMN p.x INT", "nested")
+    layers.insert("(3, named_struct('w', 12, 'z', 'z', 'x', 5), array(struct(32, 42L)))", "nested")
+    layers.world.sync("eu")
+    with pytest.raises(FlowStopped, match=r"p\.x was dropped and added anew"):
+        layers.step(flow)

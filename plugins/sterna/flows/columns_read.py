@@ -1,0 +1,88 @@
+"""Which of the source's columns a flow reads, and of nested ones which fields, by Spark's analysis of its SQL.
+
+A column counts as a whole wherever the plan doesn't show that fields of it alone are read. What only hands it on reads
+nothing of it: a projection under its own name, and what its rows pass through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sterna.flows.columns import ELEMENT, VALUE, Path
+from sterna.flows.expressions import class_of
+from sterna.flows.origins import items
+from sterna.flows.plan_of_sql import VIEW, java_plan, plan_nodes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+# Of their children's columns they read what their expressions name, and others as they read their own.
+_HAND_ON = frozenset({"Project", "Filter", "SubqueryAlias", "Join", "Window", "Sort", "Aggregate", "Generate"})
+
+
+def columns_read(spark: SparkSession, queries: Sequence[str], source: StructType) -> set[Path]:
+    """Return which of the source's columns some queries over the view read, by Spark's analysis of them.
+
+    Args:
+        spark: a session of its own; the view is made in it.
+        queries: they can be analyzed.
+        source: the source's columns.
+    """
+    spark.createDataFrame([], source).createOrReplaceTempView(VIEW)
+    return {path for query in queries for path in _read(java_plan(spark.sql(query)))}
+
+
+def _read(plan: Any) -> Iterator[Path]:
+    names: dict[int, str] = {}
+    read: list[tuple[int, Path]] = [(_id(each), ()) for each in items(plan.output())]
+    for node in plan_nodes(plan):
+        kind = str(node.nodeName())
+        if kind == "View":
+            names |= {_id(each): str(each.name()) for each in items(node.output())}
+            continue
+        for each in items(node.expressions()):
+            if kind != "Project" or class_of(each) != "AttributeReference":
+                read += _paths(each)
+        if kind not in _HAND_ON:
+            read += [(_id(each), ()) for child in items(node.children()) for each in items(child.output())]
+    return ((names[id], *path) for id, path in read if id in names)
+
+
+def _paths(expression: Any) -> Iterator[tuple[int, Path]]:
+    """Yield what an expression reads: ids of columns, each with the way to a field."""
+    steps: Path = ()
+    while class_of(expression) != "AttributeReference":
+        below, step, beside = _step(expression)
+        if below is None:
+            for each in items(expression.children()):
+                yield from _paths(each)
+            return
+        for each in beside:
+            yield from _paths(each)
+        expression, steps = below, (*step, *steps)
+    yield _id(expression), steps
+
+
+def _step(expression: Any) -> tuple[Any, Path, tuple[Any, ...]]:
+    """Return what an expression takes something out of, which that is, and what else it reads; None for others."""
+    name = class_of(expression)
+    if name == "GetStructField":
+        below = expression.child()
+        return below, (str(below.dataType().fields()[expression.ordinal()].name()),), ()
+    if name == "GetArrayStructFields":
+        return expression.child(), (ELEMENT, str(expression.field().name())), ()
+    if name == "GetArrayItem":
+        return expression.child(), (ELEMENT,), (expression.ordinal(),)
+    if name == "GetMapValue":
+        return expression.child(), (VALUE,), (expression.key(),)
+    if name == "ElementAt":
+        below = expression.left()
+        step = ELEMENT if str(below.dataType().typeName()) == "array" else VALUE
+        return below, (step,), (expression.right(),)
+    return None, (), ()
+
+
+def _id(attribute: Any) -> int:
+    return int(attribute.exprId().id())

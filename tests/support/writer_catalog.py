@@ -15,7 +15,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.serializers import FromInputFile
-from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table import CommitTableResponse, Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import update_table_metadata
 from pyiceberg.utils.config import Config
 
 _read_settings = Config._from_configuration_files
@@ -32,6 +34,19 @@ def _settings() -> Any:
 
 # PyIceberg parses its settings file anew for each write.
 Config._from_configuration_files = staticmethod(_settings)  # type: ignore[method-assign]
+
+
+def _metadata_of(transaction: Transaction) -> TableMetadata:
+    base, updates = transaction._table.metadata, transaction._updates
+    kept = vars(transaction).get("_metadata")
+    if kept is None or kept[0] is not base or kept[1] is not updates:
+        kept = vars(transaction)["_metadata"] = base, updates, update_table_metadata(base, updates)
+    made: TableMetadata = kept[2]
+    return made
+
+
+# PyIceberg makes it anew, as a deep copy, whenever it is read: some 17 times in an append.
+Transaction.table_metadata = property(_metadata_of)  # type: ignore[assignment, method-assign]
 
 
 class WriterCatalog(SqlCatalog):

@@ -27,11 +27,12 @@ _SIZES: dict[str, tuple[Any, Any, Any]] = {
     "history_minutes": (None, None, 60.0),
     "fuzz_seconds": (20.0, 2.0, 1800.0),
     "poisons": (60, 6, 20_000),
-    "simulation_seeds": (100, 25, 20_000),
+    "simulation_seeds": (100, 10, 20_000),
     "soak_minutes": (1.0, 0.0, 60.0),
     "writer_rounds": (2, 0, 20),
 }
-# What tests need, by folders and files: the more marks, the dearer.
+# What tests need, by folders and files: the more marks, the dearer. A single test of a file may be marked `slow`, too:
+# it starts a process of its own, waits for a limit to pass, or plays a lane for days.
 _MARKS = {
     "server": ("integration/", "faults/", "ha/", "airflow/test_dag.py", "airflow/test_hands.py"),
     "spark": (
@@ -52,11 +53,16 @@ _MARKS = {
     "slow": (
         "simulation/test_simulation.py",
         "simulation/test_upgrade.py",
+        "unit/edges/test_pandas_import.py",
         "unit/edges/test_silent_postgres.py",
         "unit/edges/test_silent_store.py",
+        "unit/gateway/test_features_replica.py",
+        "unit/gateway/test_odd_requests.py",
         "unit/gc/test_meanwhile.py",
         "unit/iceberg/test_metadata_large.py",
         "unit/outlets/test_kafka_failures.py",
+        "unit/query/test_by_spark.py",
+        "unit/query/test_children.py",
         "unit/replica/test_many_held.py",
         "unit/sync/test_lanes.py",
     ),
@@ -81,7 +87,7 @@ settings.register_profile("quick", deadline=None, max_examples=_QUICK_EXAMPLES)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("how much")
-    group.addoption("--quick", action="store_true", help="only what needs no server, with few seeds: three minutes")
+    group.addoption("--quick", action="store_true", help="only what needs no server and little time, with few seeds")
     group.addoption("--long", action="store_true", help="only what is random, long or rare: about two hours")
     group.addoption("--regions", action="store_true", help="also the rare ways in which regions die (tests/ha)")
     group = parser.getgroup("random suites", "each with its own number; the seed of a failure plays it again")

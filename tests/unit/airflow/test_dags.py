@@ -197,6 +197,7 @@ def test_without_a_region_the_dag_file_says_what_to_set(monkeypatch: pytest.Monk
         sync_dag()
 
 
+@pytest.mark.slow
 def test_parsing_them_imports_nothing_heavy() -> None:
     heavy = (
         "pyspark",

@@ -57,6 +57,7 @@ def simulated_lag(load: Load, seed: int, syncs: int) -> float:
     ],
     ids=["quiet", "one a second", "ten a second", "a hundred a second in 21 regions", "few tables, long histories"],
 )
+@pytest.mark.slow
 def test_the_lag_is_that_of_a_lane_that_is_played(load: Load, syncs: int) -> None:
     """Of 20 regions each has its own clock, and commits of its own to begin with."""
     played = [simulated_lag(load, seed, syncs) for seed in range(20)]

@@ -24,6 +24,7 @@ def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STERNA_SERVICES", str(tmp_path / "services.yaml"))
 
 
+@pytest.mark.slow
 def test_a_query_is_answered_at_its_pin(world: World, sterna: Sterna, services: None) -> None:
     world.commit(a=world.write("a", 3))
     run(world)

@@ -192,6 +192,7 @@ def test_headers_that_never_end_are_not_kept() -> None:
 @pytest.mark.parametrize(
     "begins", [b"", b"GET /v1/tables HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: keep-alive\r\n\r\n"]
 )
+@pytest.mark.slow
 def test_whoever_sends_headers_slowly_is_cut_off(hasty: Running, begins: bytes) -> None:
     host, _, port = hasty.url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=5) as link:
@@ -204,6 +205,7 @@ def test_whoever_sends_headers_slowly_is_cut_off(hasty: Running, begins: bytes) 
                 time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_stream_outlives_the_patience_for_headers(hasty: Running) -> None:
     with Stream(hasty.url) as stream:
         started = time.monotonic()
@@ -357,6 +359,7 @@ def test_a_web_socket_without_a_token_is_refused(closed: Running) -> None:
     assert json.loads(refused.value.response.body or b"{}")["error"] == "a token is needed"
 
 
+@pytest.mark.slow
 def test_a_stream_ends_with_its_token(closed: Running, access: Access) -> None:
     address = f"{closed.url.replace('http', 'ws')}/v1/events"
     short = bearer(access.token("ann", "reader", seconds=5))

@@ -17,6 +17,7 @@ from sterna.gateway.logs import JsonLines
 from tests.support.gateway import Branch
 
 
+@pytest.mark.slow
 def test_it_begins_and_ends_in_order(branch: Branch, tmp_path: Path) -> None:
     registry = tmp_path / "registry.json"
     registry.write_text(json.dumps(branch.registry.model_dump(mode="json")))

@@ -462,6 +462,7 @@ def test_a_dark_catalog_is_503_and_kept_answers_are_served_on(tmp_path: Path) ->
         assert asked.get(snapshotId=asked.snapshot).status_code == 200
 
 
+@pytest.mark.slow
 def test_processes_of_its_own_answer_and_end_with_it_also_at_work(world: World) -> None:
     many = [f"a{number}" for number in range(24)]  # of three rows each: 3 to the power of 24 together
     endless = f"SELECT sum({' + '.join(f'{each}.id' for each in many)}) AS n FROM ns.a {', ns.a '.join(many)}"

@@ -77,6 +77,7 @@ def wait_for(running: Running, count: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_questions_whose_askers_are_gone_end_in_the_engine(world: World, engine: Running) -> None:
     at = snapshot(world)
     children = engine.server.rooms.queries._children._alive  # type: ignore[union-attr]
@@ -212,6 +213,7 @@ def test_slots_and_places_are_never_lost(seed: int) -> None:
     asyncio.run(story())
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_leaves_its_process_to_the_next(tmp_path: Path) -> None:
     from sterna.query.children import QueryChildren
     from sterna.stopping import Stop

@@ -116,6 +116,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 """
 
 
+@pytest.mark.slow
 def test_bombs_take_little_memory() -> None:
     root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, cwd=root)

@@ -239,6 +239,7 @@ def footer_of(columns: int) -> bytes:
     return b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
 
 
+@pytest.mark.slow
 def test_a_footer_that_takes_all_memory_ends_nothing_but_the_look_at_it(
     sent: Callable[..., str | int],
 ) -> None:
@@ -257,6 +258,7 @@ def test_a_footer_that_takes_too_long_is_refused_with_its_limit(sent: Callable[.
     assert "more than 0 s (limits.footer_time)" in str(sent(check_parquet, footer_of(400_000), small(footer_time=0)))
 
 
+@pytest.mark.slow
 def test_a_large_footer_that_is_honest_is_taken_and_refused_as_a_small_one(sent: Callable[..., str | int]) -> None:
     wide = parquet(pa.table({f"column_{number}": [number, number] for number in range(4_000)}))
     assert int.from_bytes(wide[-8:-4], "little") > 256 << 10

@@ -249,6 +249,7 @@ def _varint(value: int, least: int) -> bytes:
     return bytes(made)
 
 
+@pytest.mark.slow
 def test_a_bomb_is_refused_and_the_others_are_read(folder: Folder) -> None:
     folder.json({"id": 1})
     folder.add("parquet", bomb(folder), 1_000)
@@ -259,6 +260,7 @@ def test_a_bomb_is_refused_and_the_others_are_read(folder: Folder) -> None:
     assert [drop for drop, _, _ in folder.dead] == ["d1"]
 
 
+@pytest.mark.slow
 def test_what_ends_the_process_is_refused_and_the_others_are_read(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -280,6 +282,7 @@ def _hook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, instead: str) -> None
     monkeypatch.syspath_prepend(str(hook))
 
 
+@pytest.mark.slow
 def test_each_batch_has_a_process_of_its_own_forked_from_one_that_is_kept(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -301,6 +304,7 @@ def test_each_batch_has_a_process_of_its_own_forked_from_one_that_is_kept(
     assert read_apart(folder.job(), folder.path).rows == 1
 
 
+@pytest.mark.slow
 def test_one_that_reads_for_too_long_is_ended(folder: Folder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _hook(monkeypatch, tmp_path, "time.sleep(600)")
     folder.parquet(id=[5])
@@ -308,6 +312,7 @@ def test_one_that_reads_for_too_long_is_ended(folder: Folder, monkeypatch: pytes
     assert reading_apart._run(folder.path, ReadLimits(seconds=1.0)) == "took more than 1 s"
 
 
+@pytest.mark.slow
 def test_a_process_that_waits_ends_with_a_worker_that_was_killed(folder: Folder) -> None:
     folder.json({"id": 1})
     code = f"""

@@ -211,6 +211,7 @@ def test_a_run_of_one_batch_leaves_no_marks(world: World):
     assert not list((world.folder / "eu/replica/_sterna/runs").rglob("copied"))
 
 
+@pytest.mark.slow
 def test_a_killed_copy_of_many_batches_sends_nothing_again_that_arrived(two: World):
     planned = stages.plan(two.context(), ROUND, quiet)
     command = [sys.executable, "-c", _COPY, planned.run, "4"]

@@ -55,6 +55,7 @@ GROUPS: dict[str, Sequence[str]] = {
     "nessie": ("integration/catalog/",),
     "outlets": ("integration/outlets/",),
     "ingest": ("integration/ingest/",),
+    "airflow's database": ("unit/airflow/",),  # made once, and Airflow is imported once
 }
 SPARK = frozenset(name for name in GROUPS if name.startswith("spark"))
 """The groups that share a Spark: two, for one would be the longest of all by far."""

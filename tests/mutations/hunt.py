@@ -22,7 +22,7 @@ from tests.mutations.model import Mutation, Result, Verdict
 _ALL_NEAR: Final = ("unit", "simulation")
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - (.*))?$", re.MULTILINE)
 _SOUND: Final = re.compile(r"^PASSED (\S+::.*)$", re.MULTILINE)
-_PASSED, _TESTS_FAILED = 0, 1  # exit codes of pytest
+_PASSED, _TESTS_FAILED, _NO_TESTS = 0, 1, 5  # exit codes of pytest
 _AFTER_CTRL_C = 30.0  # seconds that tests get to end their servers
 _LONGEST = 200  # characters of what a test said
 
@@ -127,7 +127,7 @@ class Hunt:
                 with planted(self.copy, mutation):
                     code, output = self._run(paths, stage)
                 failed = _FAILED.search(output)
-                if code == _PASSED:
+                if code in (_PASSED, _NO_TESTS):  # none where the only one is left out
                     break
                 if code != _TESTS_FAILED or failed is None:
                     verdict: Verdict = "undecided" if code is None else "error"
@@ -162,7 +162,8 @@ class Hunt:
             if not (self.copy / "tests" / file).exists():
                 continue
             name = test.rpartition("::")[2].partition("[")[0]
-            is_there = not test or f"def {name}(" in (self.copy / "tests" / file).read_text()
+            text = (self.copy / "tests" / file).read_text() if test else ""
+            is_there = not test or re.search(rf"\b(?:def|class) {re.escape(name)}\b", text)
             present.append(path if is_there else file)
         return list(dict.fromkeys(present))
 

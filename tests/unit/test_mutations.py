@@ -57,6 +57,8 @@ class Scripted(Hunt):
     def _run(self, paths: Sequence[str], stage: int, *more: str) -> tuple[int | None, str]:
         is_planted = "wrong" in (self.copy / "plugins/sterna/a.py").read_text()
         self.runs.append((is_planted, tuple(paths)))
+        if {f"tests/{path}" for path in paths} <= self._unreliable:
+            return 5, "no tests ran"
         failed = self.failing(is_planted, paths, len(self.runs))
         return (1, f"FAILED {failed} - AssertionError: no\n") if failed not in ("", *self._unreliable) else (0, "")
 

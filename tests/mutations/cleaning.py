@@ -32,7 +32,7 @@ CLEAN_UP: Final = (
         old="old = older(part, rules.now - rules.grace)",
         new="old = older(part, rules.now)",
         harm="files are deleted that a run has just copied",
-        first=("unit/gc/test_decide.py::test_only_garbage_is_garbage",),
+        first=("unit/gc/test_decide.py::test_a_file_that_is_younger_than_the_grace_stays_whatever_passes_say",),
     ),
     _gc(
         name="any earlier pass will do",

@@ -132,6 +132,14 @@ def test_nothing_that_qualifies_is_left(files, reached):
     assert found.objects == Amount(len(files), sum(size for size, _ in files.values()))
 
 
+@pytest.mark.parametrize(("hours", "count"), [(0, 0), (23, 0), (24, 1), (25, 1)])
+def test_a_file_that_is_younger_than_the_grace_stays_whatever_passes_say(hours: int, count: int):
+    uri = f"{ROOT}/us-lake/t/f"
+    law = rules([(NOW - 30 * HOUR, frozenset({uri}))])
+    found = sort_out(listed({uri: (1, NOW - hours * HOUR)}), law, ReachedFiles(), ReachedFiles())
+    assert garbage(found.unreachable, law).amount.files == count
+
+
 def test_a_file_that_was_reachable_in_between_starts_anew():
     uri = f"{ROOT}/us-lake/t/f"
     files = {uri: (1, NOW - 100 * HOUR)}

@@ -3,8 +3,9 @@
 Whoever takes the step writes it beside the replica, and who asks how far the flow is reads it.
 
 It stands in `<replica root>/_sterna/flows/<flow>.json`, with the mark that the target had. Once that is another one,
-the flow has come further since, and what is written there counts no more. So a step that comes to its end has nothing
-to delete, and one that is killed leaves behind that it began. No clean-up deletes the file: a flow may fail for long.
+the flow has come further since, and what is written there counts no more. A step that is killed leaves behind that it
+began. No clean-up deletes the file, for a flow may fail for long: a step deletes it that has read the mark and has
+nothing to do, or that ends well where an earlier one had failed.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ def write_failure(context: RegionContext, flow: str, mark: str, error: BaseExcep
         mark: the target's mark; `UNREAD` where it couldn't be read.
         error: what ended the step.
     """
+    if mark == UNREAD and _outlasts_unread(context, flow):
+        return
     now, earlier = datetime.now(UTC), _earlier(context, flow, mark)
     since = (earlier.since or earlier.at) if earlier and earlier.kind != StepUnfinished.__name__ else now
     code = error.exit_code if isinstance(error, SternaError) else EngineError.exit_code
@@ -106,6 +109,7 @@ def under_way(context: RegionContext, flow: str, mark: str) -> Iterator[None]:
     """
     if _earlier(context, flow, mark) is not None:
         yield
+        settle(context, flow, None)
         return
     began = datetime.now(UTC)
     reason = f"the step that began at {_shown(began)} has not come to an end"
@@ -131,8 +135,13 @@ def read_failure(context: RegionContext, flow: str, mark: str) -> Failure | None
         StoreError: the region's store can't be asked.
         FlowError: what is written there can't be read, so whether the last step failed can't be told.
     """
+    found = _read(context, flow)
+    return found if found is not None and found.mark in (mark, UNREAD) else None
+
+
+def _read(context: RegionContext, flow: str) -> Failure | None:
     try:
-        found = FAILURE.loads(context.objects.read(_uri(context, flow)))
+        return FAILURE.loads(context.objects.read(_uri(context, flow)))
     except ObjectMissing:
         return None
     except MalformedRecord as error:
@@ -140,7 +149,26 @@ def read_failure(context: RegionContext, flow: str, mark: str) -> Failure | None
             f"can't tell whether the last step of flow {flow} failed: {_uri(context, flow)} can't be read: {error}",
             hint="the next step writes it anew: sterna flow run; where a newer sterna wrote it, ask with that one",
         ) from None
-    return found if found.mark in (mark, UNREAD) else None
+
+
+def settle(context: RegionContext, flow: str, mark: str | None) -> None:
+    """Delete what is written down of a flow and counts no more: also what was while the mark couldn't be read.
+
+    Args:
+        context: the region.
+        flow: the flow's name.
+        mark: the target's mark, of which a failure stays; None: nothing stays.
+    """
+    try:
+        if mark is not None:
+            written = _read(context, flow)
+            if written is None or written.mark == mark:
+                return
+        failed = context.objects.delete([_uri(context, flow)])
+    except SternaError as unread:
+        failed = {flow: unread}
+    for undeleted in failed.values():
+        _log.warning("what flow %s failed by before could not be deleted: %s", flow, undeleted)
 
 
 def failure_text(failure: Failure, now: datetime) -> str:
@@ -178,6 +206,18 @@ def _earlier(context: RegionContext, flow: str, mark: str) -> Failure | None:
     except SternaError:
         return None
     return found if found is not None and found.mark == mark else None
+
+
+def _outlasts_unread(context: RegionContext, flow: str) -> bool:
+    """Tell whether a failure with a mark is written down: it says more than one without, and is as much an alarm.
+
+    One whose mark the flow has passed is deleted by the next step that reads the mark.
+    """
+    try:
+        written = _read(context, flow)
+    except SternaError:
+        return False
+    return written is not None and written.mark != UNREAD and written.kind != StepUnfinished.__name__
 
 
 def _write(context: RegionContext, flow: str, failure: Failure) -> None:

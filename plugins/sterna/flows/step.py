@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sterna.errors import MarkMoved
 from sterna.flows.decide import Idle, Work, by_sql
-from sterna.flows.failure import UNREAD, under_way, write_failure
+from sterna.flows.failure import UNREAD, settle, under_way, write_failure
 from sterna.flows.look import look, next_step
 from sterna.flows.shop import Bench, FlowShop
 from sterna.flows.write import Writing
@@ -73,6 +73,7 @@ def step(
             mark = sides.target.properties.get(flow_channel(flow.name).mark, "")
             work = next_step(context, flow, sides)
             if isinstance(work, Idle):
+                settle(context, flow.name, mark)
                 return Stepped(flow.name, reason=work.reason)
             work = replace(work, step=by_sql(work.step, flow, sql))
             try:

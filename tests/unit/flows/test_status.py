@@ -4,6 +4,8 @@ What ends a step: an error of sterna's, one that nobody foresaw, a time limit (n
 comes before there is any work: a catalog that the worker alone can't reach. What hides it: a try that is at work, a
 record of another version, a damaged one, a clean-up (`tests/unit/gc/test_decide.py`), a clock that is wrong, a flow
 whose SQL is gone or was changed since, and another flow's trouble.
+
+The other way round falls under it, too: an alarm of what is long over, which comes back with the next row.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sterna.errors import EngineError, FlowError, ServicesError, StepUnfinished, StoreUnreachable
+from sterna.errors import CatalogUnreachable, EngineError, FlowError, ServicesError, StepUnfinished, StoreUnreachable
 from sterna.flows import step as stepping
-from sterna.flows.decide import by_sql, other_sql
-from sterna.flows.failure import read_failure, under_way
+from sterna.flows.decide import Idle, by_sql, other_sql
+from sterna.flows.failure import read_failure, under_way, write_failure
 from sterna.flows.status import FlowStatus, read_flows
 from sterna.flows.step import step
 from sterna.registry.folders import FLOWS, own_folder
@@ -126,6 +128,57 @@ def test_a_failure_before_there_is_work_is_told(world: World, monkeypatch: pytes
     # The next step has read the mark: once it has come further, nothing of that is left.
     fail(world, ValueError("later"))
     assert read_failure(world.context(), "dwd", "7") is None
+
+
+def idle(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(stepping, "next_step", lambda *_: Idle("up to date"))
+        assert step(world.context(), flow(), SQL, Shop(ValueError())).reason == "up to date"  # type: ignore[arg-type]
+
+
+def dark_catalog(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dark(*_: object) -> None:
+        raise CatalogUnreachable("dark")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stepping, "look", dark)
+        fail(world, CatalogUnreachable("dark"))
+
+
+def test_a_catalog_that_was_away_is_no_alarm_once_a_step_had_nothing_to_do(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dark_catalog(world, monkeypatch)
+    assert status(world).exit_code == CatalogUnreachable.exit_code
+    idle(world, monkeypatch)
+    assert (status(world, minutes=7200).state, status(world).exit_code) == ("behind", 0)
+
+
+def test_a_failure_that_the_flow_has_passed_hides_no_catalog_that_is_away(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_failure(world.context(), "dwd", "7", ValueError("long over"))
+    idle(world, monkeypatch)
+    dark_catalog(world, monkeypatch)
+    assert "CatalogUnreachable: dark" in status(world).state
+    fail(world, ValueError("at this mark"))
+    idle(world, monkeypatch)
+    assert "ValueError: at this mark" in status(world).state, "it stays while its mark does"
+    with under_way(world.context(), "dwd", ""):
+        pass  # a step that ends well
+    dark_catalog(world, monkeypatch)
+    assert "CatalogUnreachable: dark" in status(world).state
+
+
+def test_a_catalog_that_is_away_takes_no_failure_with_a_mark_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(world, ValueError("broken"))
+    first = read_failure(world.context(), "dwd", "")
+    dark_catalog(world, monkeypatch)
+    assert read_failure(world.context(), "dwd", "") == first
+    with under_way(world.context(), "dwd", ""):
+        assert "ValueError: broken" in status(world).state
 
 
 KILLED = """

@@ -115,8 +115,11 @@ class SternaUpkeepRunOperator(SternaUpkeepOperator):
         for line in done_text(done).splitlines():
             self.say(line)
         if done.failed:
-            failed = ", ".join(table.table for table in done.tables if table.failed)
-            raise AirflowFailException(f"upkeep failed for {failed}: the next run tries again")
+            raise AirflowFailException(
+                f"upkeep failed for {', '.join(done.failed)}: the log says why. Groups that are written down as not "
+                "writable are tried again when their files or the rule are others, or after a day; what else failed, "
+                "by the next run"
+            )
         return {
             "run_id": done.run_id,
             "groups": sum(table.groups for table in done.tables),

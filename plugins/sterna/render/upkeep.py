@@ -45,6 +45,10 @@ def done_text(done: UpkeepDone) -> str:
     if done.dry_run:
         return plan_text(done.plan) + "\n" + NOTHING_CHANGED
     lines = [line for table in done.tables for line in _done(table)]
+    touched = {table.table for table in done.tables}
+    for plan in done.plan.tables:
+        if plan.table in done.failed and plan.table not in touched:
+            lines += [f"{plan.table}: groups of {done.region} could not be written", *_left(plan.left)]
     return joined(lines or [f"{done.region}: nothing to rewrite"])
 
 

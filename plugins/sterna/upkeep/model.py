@@ -102,6 +102,7 @@ class TablePlan:
         deletes_price: the same for files of deletes.
         home: the region that the table's metadata lies in.
         left: what is left alone, and why.
+        unwritten: the regions with groups that a run couldn't write, and that none tries yet.
     """
 
     table: str
@@ -118,6 +119,7 @@ class TablePlan:
     deletes_price: float = 0.0
     home: str = ""
     left: tuple[str, ...] = ()
+    unwritten: tuple[str, ...] = ()
 
     def now(self, region: str = "") -> tuple[Group, ...]:
         """Return the groups that a run rewrites; of one region, where that is named."""
@@ -215,6 +217,9 @@ class UpkeepDone:
     tables: tuple[TableDone, ...] = ()
 
     @property
-    def failed(self) -> bool:
-        """Whether something went wrong with a table."""
-        return any(table.failed for table in self.tables)
+    def failed(self) -> tuple[str, ...]:
+        """The tables with which something went wrong, now or in an earlier run whose groups still can't be written."""
+        if self.dry_run:
+            return ()
+        failed = {table.table for table in self.tables if table.failed}
+        return tuple(sorted(failed | {table.table for table in self.plan.tables if self.region in table.unwritten}))

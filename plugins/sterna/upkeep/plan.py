@@ -72,7 +72,8 @@ def make_plan(
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         found = list(pool.map(lambda item: look_at(context, prices, item, now), ruled))
     # Of all regions: what another one can't write takes nothing of the day's price, either.
-    unwritten = read_unwritten(context, now, [region.name for region in context.registry.regions])
+    gone = set(settings.gone) - {context.region.name}
+    unwritten = read_unwritten(context, now, [each.name for each in context.registry.regions if each.name not in gone])
     found = [without_unwritten(table, item.rule, unwritten) for item, table in zip(ruled, found, strict=True)]
     planned = []
     budgets = {number: None if money.per_day is None else money.per_day - money.spent for number, money in left.items()}

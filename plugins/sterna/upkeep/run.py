@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Final
 
 from sterna.catalog.model import parse_key
@@ -127,7 +128,8 @@ class _Run:
     spark: MainTables
     progress: Progress
     clock: Callable[[], datetime]
-    _unwritten: list[tuple[UnwrittenGroup, Group]] = field(default_factory=list)
+    _unwritten: list[tuple[UnwrittenGroup, Group, str]] = field(default_factory=list)
+    _writable: set[str] = field(default_factory=set)
     _numbers: Iterator[int] = field(default_factory=lambda: iter(range(1_000_000_000)))
 
     def table(self, name: str) -> TableDone:
@@ -150,17 +152,35 @@ class _Run:
             return replace(done, failed=f"{type(error).__name__}: {error}")
 
     def write_down(self) -> None:
-        """Write down the groups that couldn't be written, where neither Spark nor the files' store is to blame."""
-        if not self._unwritten:
+        """Write down the groups that couldn't be written, where Spark and their store are proven not to be to blame.
+
+        The proof is a group that this run wrote to the same location: reads succeed also where writes are denied.
+        """
+        own = [group for _, group, location in self._unwritten if location in self._writable]
+        if other := len(self._unwritten) - len(own):
+            self.progress(
+                f"{other} groups that could not be written are tried at the next run: none was, to their store"
+            )
+        if not own:
             return
         try:
             self.spark.prove_alive()
-            for _, group in self._unwritten:
+            for group in own:
                 self.context.objects.size(min(group.paths))
         except (StoreError, CredentialError, EngineError) as error:
-            self.progress(f"{len(self._unwritten)} groups that could not be written are tried at the next run: {error}")
+            self.progress(f"{len(own)} groups that could not be written are tried at the next run: {error}")
             return
-        write_unwritten(self.context, [told for told, _ in self._unwritten], self.clock())
+        records = [record for record, _, location in self._unwritten if location in self._writable]
+        write_unwritten(self.context, records, self.clock())
+
+    @cached_property
+    def _earlier(self) -> Mapping[str, UnwrittenGroup]:
+        """The groups that earlier runs couldn't write."""
+        return read_unwritten(self.context, self.clock())
+
+    def _location(self, ruled: Ruled, group: Group) -> str:
+        """Return the id of the location that a group is written to."""
+        return self.context.mapping.locate(group.into or ruled.content.metadata_location or "").location.id
 
     def _look(self, name: str, parts: int = 1) -> tuple[TablePlan | None, Ruled | None]:
         """Look at a table as it is now, with what is left of the day's price."""
@@ -171,9 +191,9 @@ class _Run:
         table = look_at(self.context, Prices(self.context.registry), ruled[0], now, parts)
         money = money_left(self.context, self.settings, ruled, now)[ruled[0].number]
         left = None if money.per_day is None else money.per_day - money.spent
-        table = without_unwritten(table, ruled[0].rule, read_unwritten(self.context, now))
+        table = without_unwritten(table, ruled[0].rule, self._earlier)
         # A group that this run couldn't write isn't tried again in smaller ones: it is told once.
-        tried = frozenset[str]().union(*(group.paths for _, group in self._unwritten))
+        tried = frozenset[str]().union(*(group.paths for _, group, _ in self._unwritten))
         own = tuple(
             group
             for group in table.groups
@@ -231,12 +251,14 @@ class _Run:
             target = ruled.rule.target
             chosen = Chosen(group.paths, group.spec_id, group.bytes, target, group.new_files, group.into)
             try:
-                return rewriting.write(chosen, next(self._numbers))
+                written = rewriting.write(chosen, next(self._numbers))
+                self._writable.add(self._location(ruled, group))
+                return written
             except SternaError as error:
                 reason = f"{type(error).__name__}: {error}"
                 failed.append(f"{group.partition or 'the whole table'}: {reason}")
                 told = unwritten_group(ruled.name, group, ruled.rule, printable(reason), self.clock())
-                self._unwritten.append((told, group))
+                self._unwritten.append((told, group, self._location(ruled, group)))
                 return None
 
         pool = ThreadPoolExecutor(_AT_ONCE)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final
 
+from sterna.edges.stores.objects import Objects
 from sterna.errors import SternaError
 from sterna.json_record import INTEGER, TEXT, TIME, Field, MalformedRecord, Record, Unknown, many
 from sterna.registry.folders import UPKEEP, own_folder
@@ -26,6 +28,8 @@ _log = logging.getLogger(__name__)
 AGAIN: Final = timedelta(days=1)
 """After so long such a group is tried again: what was to blame may lie outside of it."""
 _MOST: Final = 1_000
+_STORE_SECONDS: Final = 10.0
+"""How long another region's store may stay silent: without its answer a plan counts a price too many."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,8 @@ def read_unwritten(context: RegionContext, now: datetime, regions: Iterable[str]
         regions: whose; none: the region's own.
     """
     names = tuple(regions) or (context.region.name,)
-    found = (group for name in names for group in _read(context, name))
+    with ThreadPoolExecutor(len(names)) as pool:
+        found = [group for groups in pool.map(lambda name: _read(context, name), names) for group in groups]
     return {group.digest: group for group in found if now - AGAIN < group.at <= now + AGAIN}
 
 
@@ -122,18 +127,19 @@ def without_unwritten(table: TablePlan, rule: UpkeepRule, unwritten: Mapping[str
         rule: the table's.
         unwritten: as `read_unwritten` returns them.
     """
-    groups, lines = [], []
+    groups, lines, regions = [], [], set(table.unwritten)
     for group in table.groups:
         known = unwritten.get(_digest(table.table, group, rule)) if unwritten else None
         if known is None:
             groups.append(group)
             continue
+        regions.add(group.region)
         lines.append(
             f"{group.files} files of {group.region}, {group.partition or 'the whole table'}, could not be written at "
             f"{known.at:%Y-%m-%d %H:%M} UTC, and are tried again a day later or when files or the rule are others: "
             f"{known.reason}"
         )
-    return replace(table, groups=tuple(groups), left=(*table.left, *lines))
+    return replace(table, groups=tuple(groups), left=(*table.left, *lines), unwritten=tuple(sorted(regions)))
 
 
 def _digest(table: str, group: Group, rule: UpkeepRule) -> str:
@@ -142,8 +148,11 @@ def _digest(table: str, group: Group, rule: UpkeepRule) -> str:
 
 
 def _read(context: RegionContext, region: str) -> tuple[UnwrittenGroup, ...]:
+    objects = context.objects
+    if region != context.region.name:
+        objects = Objects(context.mapping, context.secrets, timeout=_STORE_SECONDS)
     try:
-        return UNWRITTEN.loads(context.objects.read(_uri(context, region))).groups
+        return UNWRITTEN.loads(objects.read(_uri(context, region))).groups
     except (SternaError, MalformedRecord):
         return ()  # they are tried again: that costs time, and loses nothing
 

@@ -3,6 +3,10 @@
 The kind: work that comes to nothing each time, and is in the way of what would. It falls under it that the same files
 are told again in smaller groups of one run, that another region's take of the day's price, and that what was to blame
 was no group at all: Spark or a store that was gone. A record that can't be read costs a try.
+
+Another kind: an alarm that goes green though nothing is well. It falls under it that reads are taken for a proof that
+writes work (a denied PutObject, a quota, a full scratch disk), that another location's writes are, and that the runs
+which leave such a group alone end well.
 """
 
 from __future__ import annotations
@@ -11,15 +15,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from sterna.edges.spark.rewriting import Chosen
+from sterna.edges.stores.objects import Objects
 from sterna.errors import EngineError, StoreUnreachable
 from sterna.registry.folders import UPKEEP, own_folder
+from sterna.render.upkeep import done_text
 from sterna.services.upkeep import Upkeep
-from sterna.upkeep.model import Group, TablePlan
-from sterna.upkeep.plan import make_plan
+from sterna.upkeep.model import Group, TableDone, TablePlan, UpkeepDone
+from sterna.upkeep.plan import find_tables, make_plan
 from sterna.upkeep.run import _has_work, _Run
 from sterna.upkeep.unwritten import (
     AGAIN,
@@ -109,7 +117,8 @@ def ran(world: World, spark: Spark) -> tuple[_Run, Group]:
     (group,) = planned(world).groups
     run = _Run(world.context("us"), SETTINGS, "upkeep-1", spark, print, lambda: NOW)  # type: ignore[arg-type]
     told = unwritten_group("ns.a", group, SETTINGS.tables[0], "EngineError: broken", NOW)
-    run._unwritten.append((told, group))
+    run._unwritten.append((told, group, "us-lake"))
+    run._writable.add("us-lake")
     return run, group
 
 
@@ -118,7 +127,7 @@ def test_one_run_tries_no_file_of_it_again(world: World) -> None:
     table, _ = run._look("ns.a", 4)
     assert table is not None
     assert table.groups == ()
-    run._unwritten[0] = (run._unwritten[0][0], replace(group, paths=frozenset({"x"})))
+    run._unwritten[0] = (run._unwritten[0][0], replace(group, paths=frozenset({"x"})), "us-lake")
     table, _ = run._look("ns.a", 4)
     assert table is not None
     assert len(table.groups) == 1
@@ -148,3 +157,85 @@ def test_nothing_is_written_where_all_went_well(world: World) -> None:
     assert read_unwritten(world.context("us"), NOW) == {}
     (table,) = make_plan(world.context("us"), SETTINGS, now=NOW).tables
     assert without_unwritten(table, SETTINGS.tables[0], {}) == table
+
+
+class Written:
+    """Spark, which writes what it may."""
+
+    def __init__(self, denied: frozenset[str]) -> None:
+        self.denied = denied
+
+    def write(self, chosen: Chosen, number: int) -> SimpleNamespace:
+        if chosen.paths & self.denied:
+            raise EngineError("Access Denied (PutObject, 403)")
+        return SimpleNamespace(files=1, bytes=9)
+
+    def replace_files(self, written: object, marks: object) -> None:
+        pass
+
+
+def batch(world: World, denied: str, *, apart: str = "") -> UpkeepDone:
+    """A run over two groups, of which those named by their partition couldn't be written; and what is planned then."""
+    plan = make_plan(world.context("us"), SETTINGS, now=NOW)
+    (group,) = plan.tables[0].groups
+    groups = [replace(group, partition=name) for name in "ab"]
+    groups[1] = replace(groups[1], paths=frozenset({"x"}), into=apart)
+    _, (ruled,) = find_tables(world.context("us"), SETTINGS, ["ns.a"])
+    run = _Run(world.context("us"), SETTINGS, "upkeep-1", Spark(), print, lambda: NOW)  # type: ignore[arg-type]
+    spark: Any = Written(frozenset().union(*(group.paths for group in groups if group.partition in denied)))
+    run._batch(spark, ruled, groups, TableDone("ns.a"))
+    run.write_down()
+    return UpkeepDone("us", "upkeep-2", False, make_plan(world.context("us"), SETTINGS, now=NOW))
+
+
+def test_nothing_is_put_aside_by_a_store_that_refuses_all_writes(world: World) -> None:
+    assert batch(world, "ab").plan.tables[0].groups != ()
+    # What another location takes is no proof for this one.
+    assert batch(world, "a", apart=f"file://{world.folder}/eu/lake/a").plan.tables[0].groups != ()
+
+
+def test_runs_fail_while_a_group_stands_that_no_run_could_write(world: World) -> None:
+    done = batch(world, "a")
+    assert done.plan.tables[0].groups == ()
+    assert done.failed == ("ns.a",)
+    assert "ns.a: groups of us could not be written" in done_text(done)
+    assert "PutObject, 403" in done_text(done)
+    assert replace(done, region="eu").failed == ()
+    assert replace(done, dry_run=True).failed == ()
+    later = make_plan(world.context("us"), SETTINGS, now=NOW + AGAIN)
+    assert replace(done, plan=later).failed == ()
+
+
+def test_a_region_that_is_gone_is_not_asked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    (group,) = planned(world).groups
+    write_down(world, group)
+    gone = Upkeep.model_validate({"tables": [RULE], "gone": ["us"]})
+    assert planned(world, settings=gone, region="eu").groups != ()
+    assert planned(world, settings=gone).groups == ()
+    asked: list[float] = []
+    build = Objects.__init__
+
+    def built(self: Objects, mapping: Any, secrets: Any, *, timeout: float = 60.0, workers: int = 32) -> None:
+        asked.append(timeout)
+        build(self, mapping, secrets, timeout=timeout, workers=workers)
+
+    context = world.context("eu")
+    assert context.objects.timeout == 60.0
+    monkeypatch.setattr(Objects, "__init__", built)
+    assert len(read_unwritten(context, NOW, ["us"])) == 1
+    assert asked == [10.0]
+
+
+def test_a_run_reads_its_own_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, _ = ran(world, Spark())
+    asked: list[str] = []
+    read = run.context.objects.read
+
+    def counted(uri: str, *, limit: int | None = None) -> bytes:
+        asked.append(uri)
+        return read(uri, limit=limit)
+
+    monkeypatch.setattr(run.context.objects, "read", counted)
+    for _ in range(3):
+        run._look("ns.a")
+    assert sum(uri.endswith("unwritten.json") for uri in asked) == 1

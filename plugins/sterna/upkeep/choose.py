@@ -109,6 +109,25 @@ def outputs(size: int, target: int) -> int:
     return whole if size / whole < _SMALL_TAIL * target else whole + 1
 
 
+def enough_since(files: Iterable[LiveFile], target: int) -> int:
+    """Return when there were enough of a group's files for a rewrite, in milliseconds since 1970.
+
+    Args:
+        files: the group's.
+        target: the table's.
+
+    Returns:
+        When that file was written that made them enough. Where deleted rows alone make it pay, when the partition was
+        last written: since when so many are deleted isn't known.
+    """
+    size, last = 0, 0
+    for number, file in enumerate(sorted(files, key=lambda file: file.written), 1):
+        size, last = size + file.size, max(last, file.at)
+        if file.written and _saves(number, size, target):  # 0: a rewrite's, which is no write
+            return file.written
+    return last
+
+
 def _cut(files: list[LiveFile], target: int, parts: int) -> Iterator[list[LiveFile]]:
     some: list[LiveFile] = []
     size = 0
@@ -126,8 +145,11 @@ def _cut(files: list[LiveFile], target: int, parts: int) -> Iterator[list[LiveFi
 def _pays(files: Sequence[LiveFile], target: int) -> bool:
     if any(file.deleted >= _MANY_DELETED for file in files):
         return True
-    size = sum(file.size for file in files)
-    return outputs(size, target) < len(files) and (len(files) >= _ENOUGH_FILES or size > target)
+    return _saves(len(files), sum(file.size for file in files), target)
+
+
+def _saves(number: int, size: int, target: int) -> bool:
+    return outputs(size, target) < number and (number >= _ENOUGH_FILES or size > target)
 
 
 def _group(region: str, partition: str, spec_id: int, files: Sequence[LiveFile], target: int) -> Group:

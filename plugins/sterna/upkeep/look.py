@@ -16,7 +16,7 @@ from sterna.registry.mapping import Mapping
 from sterna.replica.region import RegionContext
 from sterna.services.upkeep import UpkeepRule
 from sterna.sync.plan.reading import parsed, read_files, read_metadata
-from sterna.upkeep.choose import choose, is_small
+from sterna.upkeep.choose import choose, enough_since, is_small
 from sterna.upkeep.model import QUIET, Group, LiveFile, TablePlan
 from sterna.upkeep.prices import Prices
 
@@ -85,7 +85,7 @@ def look(
         # Rewritten, both are about as large as they were.
         manifests_price=_price(prices, table, beside, sum(item.length for item in manifests) * merge_manifests),
         deletes_price=_price(prices, table, _written_at(metadata), entries.delete_bytes * merge_deletes),
-        left=(*left, *lost, *_quiet_ones(groups, files, now_ms)),
+        left=(*left, *lost, *_quiet_ones(groups, files, rule.target, now_ms)),
     )
 
 
@@ -285,19 +285,22 @@ def _folder(context: RegionContext, table: str, files: Sequence[LiveFile]) -> st
     return f"{location.prefix}/{'/'.join(inside)}"
 
 
-def _quiet_ones(groups: Iterable[Group], files: Iterable[LiveFile], now_ms: int) -> tuple[str, ...]:
+def _quiet_ones(groups: Iterable[Group], files: Iterable[LiveFile], target: int, now_ms: int) -> tuple[str, ...]:
     """Say which partitions are written too recently, and which of them have been so for long."""
-    written = {file.path: file.written for file in files}
-    waiting: dict[str, list[int]] = {}
+    by_path = {file.path: file for file in files}
+    waiting: dict[str, list[Group]] = {}
     for group in groups:
         if group.when == QUIET:
-            waiting.setdefault(group.partition or "the whole table", []).extend(written[path] for path in group.paths)
-    return tuple(f"{name}: written too recently{_starved(times, now_ms)}" for name, times in sorted(waiting.items()))
+            waiting.setdefault(group.partition or "the whole table", []).append(group)
+    lines = []
+    for name, some in sorted(waiting.items()):
+        since = min(enough_since([by_path[path] for path in group.paths], target) for group in some)
+        lines.append(f"{name}: written too recently{_starved(since, sum(group.files for group in some), now_ms)}")
+    return tuple(lines)
 
 
-def _starved(times: Sequence[int], now_ms: int) -> str:
-    since = min((at for at in times if at), default=now_ms)  # 0: a rewrite's, which is no write
-    if now_ms - since < _STARVED_MS and len(times) < _STARVED_FILES:
+def _starved(since: int, files: int, now_ms: int) -> str:
+    if now_ms - since < _STARVED_MS and files < _STARVED_FILES:
         return ""
-    told = datetime.fromtimestamp(since / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return f", and starved: {len(times)} files wait, the oldest since {told} or longer"
+    shown = datetime.fromtimestamp(since / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return f", and starved: {files} files wait, enough for a rewrite since {shown} or longer"

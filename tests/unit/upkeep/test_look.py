@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,8 +28,8 @@ from sterna.render.upkeep import done_facts, done_text, plan_facts, plan_text
 from sterna.services.load import parse_services
 from sterna.services.upkeep import Upkeep, UpkeepRule
 from sterna.upkeep import look
-from sterna.upkeep.choose import afford_tidying
-from sterna.upkeep.model import APP, PRICE_MARK, Amounts, TableDone, TablePlan, UpkeepDone
+from sterna.upkeep.choose import afford_tidying, choose
+from sterna.upkeep.model import APP, PRICE_MARK, Amounts, LiveFile, TableDone, TablePlan, UpkeepDone
 from sterna.upkeep.plan import make_plan
 from sterna.upkeep.run import _Run
 from tests.support.small_world import World, make_world, ruled
@@ -87,9 +88,34 @@ def test_a_table_that_is_never_quiet_is_called_starved(world: World) -> None:
     told = {hours: make_plan(world.context(), settings, now=later(hours)).tables[0].left for hours in (23, 25)}
     assert told[23] == ("the whole table: written too recently",)
     (line,) = told[25]
-    assert line.startswith("the whole table: written too recently, and starved: 6 files wait, the oldest since 20")
+    assert line.startswith(
+        "the whole table: written too recently, and starved: 6 files wait, enough for a rewrite since 20"
+    )
     with patch.object(look, "_STARVED_FILES", 6):
         assert "and starved: 6 files wait" in make_plan(world.context(), settings, now=later(1)).tables[0].left[0]
+
+
+DAY_MS = 86_400_000
+
+
+def waiting(days: Sequence[float], deleted: float = 0.0) -> tuple[str, ...]:
+    """What is said of small files of a partition that was just written, by how long ago each was written."""
+    now, rule = 100 * DAY_MS, UpkeepRule(match=["*"])
+    last = now - int(min(days) * DAY_MS)
+    file = LiveFile("", 1 << 20, 1, -1, 0, "", "eu", "l", deleted, last, 0)
+    files = [replace(file, path=f"s3://b/{ago}", written=now - int(ago * DAY_MS)) for ago in days]
+    return look._quiet_ones(choose(files, rule, now), files, rule.target, now)
+
+
+def test_starved_is_what_was_enough_for_a_rewrite_a_day_ago() -> None:
+    """A file alone that is old waits for others: so does a table that gets one a day."""
+    assert waiting([0.001, 1, 2, 3]) == ()
+    assert waiting([0.001, 1, 2, 3, 4]) == ("the whole table: written too recently",)
+    assert waiting([0.001, 0.9, 2, 3, 4, 5]) == ("the whole table: written too recently",)
+    (line,) = waiting([0.001, 1.1, 2, 3, 4, 5])
+    assert line.endswith("and starved: 6 files wait, enough for a rewrite since 1970-04-09 21:36 UTC or longer")
+    # Since when the deleted rows of old files are so many isn't known.
+    assert waiting([0.001, 3], deleted=0.5) == ("the whole table: written too recently",)
 
 
 def test_partitions_have_names_and_only_the_young_ones_wait(world: World) -> None:

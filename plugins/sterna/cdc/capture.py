@@ -201,9 +201,20 @@ class Capture:
         Args:
             unfit: is given those that can't be followed.
             followed: those that were before.
+
+        Raises:
+            Busy: one that was followed was dropped, or has another key, since the source was asked which tables it has.
         """
         self._epoch, stops = Epoch(0, self.database.tables(unfit, followed)), dict[str, SternaError]()
         self._identities = self._looked({}, stops, lambda tables: self.database.identities(tables, {}, {}))
+        if changed := [
+            name for name, error in stops.items() if name in followed and not isinstance(error, UnfitSource)
+        ]:
+            raise Busy(
+                f"a table of the source {self.source.name} is being changed while a new epoch begins",
+                table=changed[0],
+                hint="the next try asks anew which tables there are",
+            ) from stops[changed[0]]
         unfit.update({name: error for name, error in stops.items() if isinstance(error, UnfitSource)})
         return {name: key for name, key in self._epoch.tables.items() if name not in stops}
 

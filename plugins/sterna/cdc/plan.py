@@ -113,18 +113,26 @@ def next_work(
                 f"drop 1 of epoch {epoch} of {channel.name} isn't told, and {table} needs its keys",
                 hint=f"sterna cdc resync {channel.name}",
             )
-        return _work(channel, table, mark, epoch, end, taken, keys)
+        return _work(channel, table, mark, epoch, end, taken, keys, whole=not begun)
     if not taken and (fresh or len(later) < (1 if is_over else _FAR)):
         return None
-    return _work(channel, table, mark, epoch, last or later[-1].number, taken, None)
+    return _work(channel, table, mark, epoch, last or later[-1].number, taken, None, whole=not begun)
 
 
 def _work(
-    channel: Channel, table: str, mark: str, epoch: int, end: int, taken: list[Drop], keys: tuple[Drop, ...] | None
+    channel: Channel,
+    table: str,
+    mark: str,
+    epoch: int,
+    end: int,
+    taken: list[Drop],
+    keys: tuple[Drop, ...] | None,
+    *,
+    whole: bool,
 ) -> Work:
     became = f"{epoch}/{end}"
     id = f"{channel}/{table}/{mark.replace('/', '.') or '0'}-{became.replace('/', '.')}"
-    return Work(Step(id, channel, became, mark, numbered=False, rereads=True), tuple(taken), keys)
+    return Work(Step(id, channel, became, mark, numbered=False, rereads=True, whole=whole), tuple(taken), keys)
 
 
 def _limited(drops: Sequence[Drop], table: str) -> list[Drop]:

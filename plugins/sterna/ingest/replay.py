@@ -16,7 +16,7 @@ from sterna.ingest.model import Batch, Lane, State, split_channel
 from sterna.ingest.near import NearCatalog
 from sterna.ingest.records import BATCH, batch_of
 from sterna.ingest.work_queue import due_now
-from sterna.wap.decide import is_rewound
+from sterna.wap.decide import is_rewound, is_unplaced
 from sterna.wap.model import Channel
 from sterna.wap.rewind import set_mark
 
@@ -109,6 +109,8 @@ def replay_rewound(
 ) -> Replayed:
     """Settle what a table that was rolled back, or made anew, has lost.
 
+    Where it has lost nothing, and the property beside the mark is gone, both are set again.
+
     Args:
         pool: the tracker's database.
         catalog: the tables of `main`.
@@ -128,9 +130,10 @@ def replay_rewound(
     state = table.look().state
     mark = state.properties.get(channel.mark, "")
     lost = _lost(pool, lane, to, int(mark) if mark.isdigit() else 0)
-    if not lost:
+    # Where only the property beside the mark is gone, and the table has all up to the mark, that is set again.
+    if not lost and not (is_unplaced(state, channel) and mark == str(to)):
         raise UsageError(f"no batch of channel {lane.channel} behind number {to} was published")
-    target = (max(lost.values()) if accept else to) or ""
+    target = (max(lost.values()) if accept and lost else to) or ""
     if act:
         known = _published(pool, lane)  # before it is told otherwise: a mark below that contradicts it
         if not accept:

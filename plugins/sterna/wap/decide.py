@@ -78,8 +78,9 @@ def decide(state: TableState, step: Step) -> Decision:
         OutOfTurn: an earlier number has to be published first.
         MarkMoved: the mark is neither what the step sets nor what it was made for.
     """
-    _refuse_rewound(state, step.channel)
     mark = state.properties.get(step.channel.mark, "")
+    if not (step.whole and mark == step.after):
+        _refuse_rewound(state, step.channel)
     there = next((each for each in state.line if step.id in (each.wap_id, each.published)), None)
     if _reached(step, mark):
         return Published(there.id if there else None)
@@ -106,9 +107,11 @@ def is_staged(state: TableState, step: Step) -> bool:
     Raises:
         Rewound: as `decide`.
     """
-    _refuse_rewound(state, step.channel)
+    mark = state.properties.get(step.channel.mark, "")
+    if not (step.whole and mark == step.after):
+        _refuse_rewound(state, step.channel)
     known = any(step.id in (each.wap_id, each.published) for each in state.snapshots)
-    return known or _reached(step, state.properties.get(step.channel.mark, ""))
+    return known or _reached(step, mark)
 
 
 def is_rewound(state: TableState, channel: Channel) -> bool:
@@ -128,11 +131,20 @@ def why_rewound(state: TableState, channel: Channel) -> str:
     if place == "":  # set on a table without a snapshot: there is none to be lost
         return ""
     id, _, sequence = (place or "").partition("/")
-    if not id.isdecimal() or not sequence.isdecimal():
+    if is_unplaced(state, channel):
         return f"the property {channel.place} is gone or names no snapshot: whether it was rolled back can't be told"
     if _is_lost(state, id, sequence):
         return "the snapshot of that is no ancestor of the table's current one: it was rolled back or replaced"
     return ""
+
+
+def is_unplaced(state: TableState, channel: Channel) -> bool:
+    """Say whether the property beside a channel's mark is gone, or names no snapshot: the mark can't be judged."""
+    place = state.properties.get(channel.place)
+    if place is None:
+        return bool(state.properties.get(channel.mark, ""))
+    id, _, sequence = place.partition("/")
+    return place != "" and not (id.isdecimal() and sequence.isdecimal())
 
 
 def _is_lost(state: TableState, id: str, sequence: str) -> bool:

@@ -99,6 +99,8 @@ class Step:
             value that is only compared for equality: a snapshot, a position.
         rereads: what is staged depends on what the table held, as with MERGE and DELETE: it is published as it was
             staged, on top of the very snapshot that it was made for, or staged anew.
+        whole: all rows come again with it and the steps after it. So it goes on also from a mark that the table's
+            history contradicts.
     """
 
     id: str
@@ -107,6 +109,7 @@ class Step:
     after: str = ""
     numbered: bool = True
     rereads: bool = False
+    whole: bool = False
 
     @classmethod
     def batch(cls, channel: Channel, number: int, after: int, *, rereads: bool = False) -> Step:

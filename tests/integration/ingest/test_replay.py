@@ -103,3 +103,32 @@ def test_a_replay_that_died_before_the_table_was_told_goes_on_though_a_worker_tr
     assert (len(replayed.batches), replayed.mark) == (2, "")
     assert table.properties["sterna.applied.eu.acme.default"] == ""
     assert {each.state for each in eu.tracker.batches()} == {State.CLOSED}
+
+
+def test_a_mark_whose_place_is_gone_is_set_again_where_nothing_is_lost(eu: Door) -> None:
+    """The property beside the mark was removed, and no row was: no number behind the mark is there to be named."""
+    for _ in range(2):
+        eu.drop()
+        (batch,) = eu.close(asked=True)
+        eu.queue.mark_published(batch.id, 9, "")
+    mark, place = "sterna.applied.eu.acme.default", "sterna.applied-at.eu.acme.default"
+    table: Any = _RolledBack("2")
+
+    def replayed(to: int, *, accept: bool = False, act: bool = True) -> replay.Replayed:
+        return replay.replay_rewound(eu.pool, table, batch.lane, to, accept=accept, act=act)
+
+    with pytest.raises(UsageError):  # it was rolled back
+        replayed(2)
+    del table.properties[place]
+    for to, properties in ((3, {mark: "2"}), (2, {mark: "3"}), (2, {mark: "2", place: "1/1"})):
+        table.properties, before = properties, dict(properties)
+        with pytest.raises(UsageError):
+            replayed(to)
+        assert table.properties == before
+    for accept in (True, False):
+        table.properties = {mark: "2"}
+        assert replayed(2, accept=accept, act=False).done is False
+        assert table.properties == {mark: "2"}
+        assert replayed(2, accept=accept) == replay.Replayed(batch.lane.table, batch.lane.channel, mark="2", done=True)
+        assert table.properties == {mark: "2", place: "1/1"}
+    assert {each.state for each in eu.tracker.batches()} == {State.PUBLISHED}

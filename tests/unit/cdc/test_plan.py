@@ -74,6 +74,21 @@ def test_a_step_of_other_drops_is_another_step() -> None:
     assert one.step.id != other.step.id
 
 
+@pytest.mark.parametrize(
+    ("mark", "epoch", "whole"),
+    [("", 1, True), ("1/9", 2, True), ("1/1", 1, False), ("1/2", 1, False), ("2/1", 2, False)],
+)
+def test_all_rows_come_again_with_the_step_that_begins_an_epoch(mark: str, epoch: int, whole: bool) -> None:
+    for fresh in (False, True):
+        work = next_work(WAY, "a", mark, epoch, FIRST, fresh=fresh)
+        assert work is not None
+        assert work.step.whole is whole
+    # One that had no row until an epoch was long under way, of which not all drops are there.
+    late = next_work(WAY, "c", "", 1, [*FIRST[2:], drop(5, "c")], fresh=True)
+    assert late is not None
+    assert not late.step.whole
+
+
 def test_marks() -> None:
     assert (position("", "shop"), position("12/345", "shop")) == ((0, 0), (12, 345))
     with pytest.raises(UnfitSource):

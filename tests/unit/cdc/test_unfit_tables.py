@@ -19,7 +19,7 @@ from sterna.cdc.binlog import Binlog
 from sterna.cdc.capture import Capture
 from sterna.cdc.journal import Epoch, Journal
 from sterna.edges.secrets import environment_secrets
-from sterna.errors import DatabaseRefused, NeedsResync, UnfitSource
+from sterna.errors import Busy, DatabaseRefused, NeedsResync, UnfitSource
 from sterna.services.cdc import CdcSource
 from tests.support.small_world import make_world
 
@@ -157,3 +157,17 @@ def test_a_source_begins_without_tables_that_go_meanwhile(tmp_path: Path) -> Non
             journal.ask(3)
         with pytest.raises(UnfitSource, match=rf"\[table {name}\]"):
             Capture(other, cast(Any, begins), journal)._begun()
+
+
+def test_a_followed_table_that_changes_while_an_epoch_begins_is_not_left_out_of_it(tmp_path: Path) -> None:
+    """A pattern alone names it, and it may be there with another key: the next try asks anew."""
+    journal = Journal(make_world(tmp_path).context().objects, f"file://{tmp_path}/eu/lake/inbox", "shop")
+    assert journal.begin(Epoch(1, {"a.t": ("id",), "a.v": ("id",)}))
+    journal.ask(2)
+    begins = Beginning({"a.t": NeedsResync("another key", table="a.t")})
+    with pytest.raises(Busy, match=r"being changed.*\[table a\.t\]"):
+        Capture(source("a.*"), cast(Any, begins), journal)._begun()
+    assert (begins.prepared, journal.epoch(2)) == ([], None)
+    begins.troubles.clear()
+    epoch, _ = Capture(source("a.*"), cast(Any, begins), journal)._begun()
+    assert (epoch.number, sorted(epoch.tables)) == (2, ["a.t", "a.u", "a.v"])

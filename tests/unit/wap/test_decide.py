@@ -12,7 +12,7 @@ import pytest
 
 from sterna.errors import MarkMoved, NotStaged, OutOfTurn, Rewound, UsageError
 from sterna.wap.audit import broken_rules
-from sterna.wap.decide import Append, FastForward, MarkOnly, Published, Stage, decide, is_rewound, marks
+from sterna.wap.decide import Append, FastForward, MarkOnly, Published, Stage, decide, is_rewound, is_staged, marks
 from sterna.wap.model import Channel, SnapshotState, Step, TableState
 from sterna.wap.protocol import refuse_unstageable
 
@@ -99,6 +99,24 @@ def test_values() -> None:
     assert decide(
         table(FIRST, staged, current=2, **{FLOW.channel.mark: "9", FLOW.channel.place: "2/2"}), FLOW
     ) == Published(2)
+
+
+@pytest.mark.parametrize("place", [{}, {FLOW.channel.place: "7/7"}, {FLOW.channel.place: "?"}])
+def test_a_step_with_which_all_rows_come_again_goes_on_from_a_mark_that_history_contradicts(
+    place: dict[str, str],
+) -> None:
+    step = replace(FLOW, whole=True)
+    state = table(FIRST, current=1, **{FLOW.channel.mark: "8"}, **place)
+    with pytest.raises(Rewound):
+        decide(state, FLOW)
+    assert decide(state, step) == Stage()
+    assert not is_staged(state, step)
+    staged = snapshot(2, 1, wap_id=step.id)
+    assert decide(replace(state, snapshots=(FIRST, staged)), step) == FastForward(2)
+    # Once it is there, its own mark is judged as any other; and another one is no place to go on from.
+    for mark, error in (("9", Rewound), ("7", Rewound)):
+        with pytest.raises(error):
+            decide(replace(state, properties={**state.properties, FLOW.channel.mark: mark}), step)
 
 
 @pytest.mark.parametrize(

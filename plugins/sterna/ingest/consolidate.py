@@ -282,7 +282,10 @@ class Consolidation:
             raise BatchRejected("rejected before", table=self.batch.lane.table)
         rules = self._rule().audit
         if rules:
-            audit(self._shop.catalog.rows(self._table, look, snapshot), rules, self.batch.lane.table)
+            self._advanced()
+            # Where another try came to no end, one pass may take longer than a step may.
+            between = self._advanced if self.batch.attempts > 1 else None
+            audit(self._shop.catalog.rows(self._table, look, snapshot), rules, self.batch.lane.table, between)
 
     def _gather(self, columns: Any) -> Rows:
         if self._rows is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sterna.edges.spark.start import failures, summary
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def audit(rows: DataFrame, rules: Sequence[str], table: str) -> None:
-    """See that rows are as they must be, in one pass.
+def audit(rows: DataFrame, rules: Sequence[str], table: str, between: Callable[[], object] | None = None) -> None:
+    """See that rows are as they must be, in one pass; or rule by rule.
 
     Args:
         rows: what is staged.
@@ -21,19 +21,28 @@ def audit(rows: DataFrame, rules: Sequence[str], table: str) -> None:
             `count(DISTINCT id) = count(*)`. What is neither true nor false, as the smallest of no values, does not
             hold.
         table: whose they are.
+        between: called after each rule, which is a pass of its own then; None: one pass for all.
 
     Raises:
         BatchRejected: a rule doesn't hold; the message names all that don't.
         ServicesError: a rule is no condition over these columns.
     """
-    if not rules:
-        return
+    answers: list[object] = []
+    passes = [[rule] for rule in rules] if between is not None else [rules] if rules else []
+    for some in passes:
+        answers += _answers(rows, some, table)
+        if between is not None:
+            between()
+    if broken := broken_rules(rules, answers):
+        raise BatchRejected(f"the audit says no: {'; '.join(broken)}", table=table, hint="see BatchRejected")
+
+
+def _answers(rows: DataFrame, rules: Sequence[str], table: str) -> list[object]:
     try:
         answer = rows.selectExpr(*(f"({rule}) AS rule_{number}" for number, rule in enumerate(rules))).first()
     except failures() as error:
         raise ServicesError(f"audit: {summary(error, 2)}", table=table, hint="correct the table's audit") from None
-    if broken := broken_rules(rules, list(answer or [])):
-        raise BatchRejected(f"the audit says no: {'; '.join(broken)}", table=table, hint="see BatchRejected")
+    return list(answer) if answer is not None else [None] * len(rules)
 
 
 def broken_rules(rules: Sequence[str], answers: Sequence[object]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -153,3 +154,39 @@ def test_a_batch_without_bad_rows_leaves_no_file_of_dead_letters(stores: Stores)
     inbox, rows = f"{stores.eu}/inbox", SimpleNamespace(path=Path("/nowhere"), report=SimpleNamespace(bad=0, rows=1))
     keep_dead(stores.objects, inbox, BATCH, rows, 0)  # type: ignore[arg-type]
     assert stores.objects.size(dead_uri(inbox, BATCH)) is None
+
+
+@pytest.mark.parametrize("broken", ["", "b"])
+def test_a_long_audit_is_a_step_a_rule_once_a_try_came_to_no_end(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    """One pass for all rules took longer than a step may, and so did that of each worker who had the batch then."""
+    seen: list[str] = []
+
+    def select(*rules: str) -> Any:
+        seen.append(" ".join(rules))
+        return SimpleNamespace(first=lambda: [f"({broken})" not in rule for rule in rules])
+
+    rule = SimpleNamespace(audit=["a", "b", "c"])
+    monkeypatch.setattr(Consolidation, "_is_rejected", lambda _: False)
+    monkeypatch.setattr(Consolidation, "_rule", lambda _: rule)
+    shop: Any = SimpleNamespace(
+        queue=SimpleNamespace(mark_staged=lambda *_: None),
+        catalog=SimpleNamespace(rows=lambda *_: SimpleNamespace(selectExpr=select)),
+    )
+
+    def audited(attempts: int) -> list[str]:
+        seen.clear()
+        work = Consolidation(shop, replace(BATCH, attempts=attempts), "w", lambda: seen.append("-"))
+        work._table = None  # type: ignore[assignment]
+        look: Any = None
+        if broken:
+            with pytest.raises(BatchRejected, match="the audit says no: b"):
+                work._audit(look, 1)
+        else:
+            work._audit(look, 1)
+        return list(seen)
+
+    assert audited(1) == ["-", "(a) AS rule_0 (b) AS rule_1 (c) AS rule_2"]
+    assert audited(2) == ["-", "(a) AS rule_0", "-", "(b) AS rule_0", "-", "(c) AS rule_0", "-"]
+    rule.audit = []
+    if not broken:
+        assert audited(2) == []

@@ -117,9 +117,7 @@ def _connected(region: Region, secrets: Secrets, limits: PostgresLimits, **more:
 
     database, started = _database(region), time.monotonic()
     where = f"the catalog's Postgres of region {region.name} at {', '.join(database.hosts)}"
-    # A server that is slow to let somebody in has the time of a look for it: one that has let in may be at work.
-    share = max(_CONNECT_SECONDS, (limits.total or 0.0) / len(database.hosts))
-    seconds = ceil(min(share, limits.total or share))
+    seconds = min(_CONNECT_SECONDS, ceil(limits.total or _CONNECT_SECONDS))
     info = make_conninfo(conninfo(database, secrets), connect_timeout=seconds, **more)
     connection: LimitedConnection | None = None
     try:

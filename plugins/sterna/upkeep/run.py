@@ -248,17 +248,17 @@ class _Run:
         failed: list[str] = []
 
         def write(group: Group) -> Written | None:
-            target = ruled.rule.target
+            target, location = ruled.rule.target, self._location(ruled, group)
             chosen = Chosen(group.paths, group.spec_id, group.bytes, target, group.new_files, group.into)
             try:
                 written = rewriting.write(chosen, next(self._numbers))
-                self._writable.add(self._location(ruled, group))
+                self._writable.add(location)
                 return written
             except SternaError as error:
                 reason = f"{type(error).__name__}: {error}"
                 failed.append(f"{group.partition or 'the whole table'}: {reason}")
                 told = unwritten_group(ruled.name, group, ruled.rule, printable(reason), self.clock())
-                self._unwritten.append((told, group, self._location(ruled, group)))
+                self._unwritten.append((told, group, location))
                 return None
 
         pool = ThreadPoolExecutor(_AT_ONCE)

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import Final
 
 from sterna.catalog.model import parse_key
@@ -130,6 +129,7 @@ class _Run:
     clock: Callable[[], datetime]
     _unwritten: list[tuple[UnwrittenGroup, Group, str]] = field(default_factory=list)
     _writable: set[str] = field(default_factory=set)
+    _before: Mapping[str, UnwrittenGroup] | None = None
     _numbers: Iterator[int] = field(default_factory=lambda: iter(range(1_000_000_000)))
 
     def table(self, name: str) -> TableDone:
@@ -173,10 +173,11 @@ class _Run:
         records = [record for record, _, location in self._unwritten if location in self._writable]
         write_unwritten(self.context, records, self.clock())
 
-    @cached_property
     def _earlier(self) -> Mapping[str, UnwrittenGroup]:
-        """The groups that earlier runs couldn't write."""
-        return read_unwritten(self.context, self.clock())
+        """Return the groups that earlier runs couldn't write; they are read once a run."""
+        if self._before is None:
+            self._before = read_unwritten(self.context, self.clock())
+        return self._before
 
     def _location(self, ruled: Ruled, group: Group) -> str:
         """Return the id of the location that a group is written to."""
@@ -191,7 +192,7 @@ class _Run:
         table = look_at(self.context, Prices(self.context.registry), ruled[0], now, parts)
         money = money_left(self.context, self.settings, ruled, now)[ruled[0].number]
         left = None if money.per_day is None else money.per_day - money.spent
-        table = without_unwritten(table, ruled[0].rule, self._earlier)
+        table = without_unwritten(table, ruled[0].rule, self._earlier())
         # A group that this run couldn't write isn't tried again in smaller ones: it is told once.
         tried = frozenset[str]().union(*(group.paths for _, group, _ in self._unwritten))
         own = tuple(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -97,8 +96,7 @@ def read_unwritten(context: RegionContext, now: datetime, regions: Iterable[str]
         regions: whose; none: the region's own.
     """
     names = tuple(regions) or (context.region.name,)
-    with ThreadPoolExecutor(len(names)) as pool:
-        found = [group for groups in pool.map(lambda name: _read(context, name), names) for group in groups]
+    found = (group for name in names for group in _read(context, name))
     return {group.digest: group for group in found if now - AGAIN < group.at <= now + AGAIN}
 
 

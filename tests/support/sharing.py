@@ -22,6 +22,7 @@ GROUPS: dict[str, Sequence[str]] = {
         "integration/ha/",
         "integration/query/",
         "integration/catalog/test_access.py",
+        "integration/catalog/test_views_by_spark.py",
     ),
     "spark of the rooms": (
         "integration/changes/",

@@ -74,6 +74,8 @@ class SternaPromotionOperator(SternaOperator):
                 context["ti"].xcom_push(PROMOTION, APPROVAL.dumps(approval_of(promotion, moves)))
             else:
                 refuse_unapproved(self.approved, promotion, moves)
+                if not promotion.planned:  # a primary that didn't stop waits for an operator, also the second time
+                    promotion = replace(promotion, old=promotion.old or APPROVAL.loads(self.approved).old)
                 said = promoted_text(promote(opened.registry, opened.secrets, promotion, self.say, moves=moves))
         self.say(said)
         return said

@@ -82,6 +82,7 @@ _NO_DAY: Final = (
     "TIMESTAMP_NTZ), and a constant with its date"
 )
 _FLOATS: Final = frozenset({"float", "double"})
+_OBJECTS: Final = frozenset({"binary", "array", "map", "struct", "variant"})
 
 
 _COLLECT: Final = frozenset({"CollectList", "CollectSet"})
@@ -115,6 +116,8 @@ def not_allowed(expressions: Iterable[tuple[str, Any]]) -> Iterator[str]:
             yield from _of_floats(name, expression)
         elif name == "Cast" or name in _WITH_SCHEMA:
             yield from _of_today(name, expression)
+        elif name == "FormatString":
+            yield from _of_objects(expression)
         elif name in ("ParseToTimestamp", "ParseToDate") and class_of(expression.replacement()) == "Cast":
             yield from _of_today("Cast", expression.replacement())  # there is no format
 
@@ -147,7 +150,9 @@ def _function(name: str, expression: Any) -> str:
 
 def _of_floats(name: str, expression: Any) -> Iterator[str]:
     kind = str(expression.child().dataType().typeName())
-    if kind in _FLOATS:
+    if str(expression.prettyName()).startswith("try_"):
+        yield f"`{expression.prettyName()}` is NULL or not by the order of rows, where a part of the sum is too large"
+    elif kind in _FLOATS:
         yield (
             f"`{expression.prettyName()}` over {kind} depends on the order of rows in its last digits: "
             "cast to a DECIMAL"
@@ -156,12 +161,22 @@ def _of_floats(name: str, expression: Any) -> Iterator[str]:
         yield f"`avg` over {kind} sums floating-point numbers: take sum(x) / count(x), or cast to a DECIMAL"
 
 
+def _of_objects(expression: Any) -> Iterator[str]:
+    """Yield why a text has an address in memory: Java's text of a binary value or an array is one."""
+    children = expression.children()
+    for kind in (children.apply(place).dataType() for place in range(children.size())):
+        if kind.typeName() in _OBJECTS:
+            yield f"`format_string` of a {kind.catalogString()} has another text each time"
+
+
 def _of_today(name: str, expression: Any) -> Iterator[str]:
     """Yield why a text may become a time of the day on which it is read: `12:00`, and a constant such as `today`."""
     into = leaf_types(expression.dataType())
     if name in _WITH_SCHEMA:
-        if "timestamp" in into:
-            yield f"`{expression.prettyName()}` with a TIMESTAMP {_NO_DAY}"
+        # A VARIANT of a CSV's text takes each value for what it looks like.
+        dated = into & ({"timestamp", "variant"} if name == "CsvToStructs" else {"timestamp"})
+        for kind in sorted(dated):
+            yield f"`{expression.prettyName()}` with a {kind.upper()} {_NO_DAY}"
         return
     if not any(kind.startswith(("timestamp", "date")) for kind in into):
         return

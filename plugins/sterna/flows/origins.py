@@ -13,6 +13,7 @@ quotes. Spark's own text of an expression has neither, and leaves out what is lo
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,8 @@ from sterna.flows.expressions import class_of
 _EXPRESSION = "org.apache.spark.sql.catalyst.expressions.Expression"
 Made = dict[int, str]
 """By the id of a column, what it is made of."""
+_LEFT, _RIGHT = "\u2190", "\u2192"  # constants have no such letters in a text: JSON escapes them
+_PLACE = re.compile(rf"\{{(\d+)([{_LEFT}{_RIGHT}]*)\}}")
 
 
 class Unproven(Exception):
@@ -69,7 +72,7 @@ class Origins:
             Unproven: rows of several partitions may meet.
         """
         made = self._node(plan)
-        return {str(each.name()): made[_id(each)] for each in items(plan.output())}
+        return {str(each.name()): _of_one_row(made[_id(each)]) for each in items(plan.output())}
 
     def _node(self, plan: Any) -> Made:
         name = str(plan.nodeName())
@@ -104,7 +107,7 @@ class Origins:
 
     def _union(self, plan: Any, below: list[Made]) -> Made:
         sides = [
-            [made[_id(each)] for each in items(child.output())]
+            _of_one([made[_id(each)] for each in items(child.output())])
             for made, child in zip(below, items(plan.children()), strict=True)
         ]
         return {
@@ -113,6 +116,7 @@ class Origins:
         }
 
     def _join(self, plan: Any, left: Made, right: Made) -> Made:
+        left, right = _of_side(left, _LEFT), _of_side(right, _RIGHT)
         condition = plan.condition()
         parts = list(_conjuncts(condition.get())) if condition.isDefined() else []
         if self.partition and not any(self._same_partition(each, left, right) for each in parts):
@@ -126,7 +130,7 @@ class Origins:
         if str(condition.nodeName()) not in ("EqualTo", "EqualNullSafe"):
             return False
         sides = [(text_of(each, {**left, **right}), _ids(each)) for each in (condition.left(), condition.right())]
-        if any(text != self.partition for text, _ in sides):
+        if any(_of_one_row(text) != self.partition for text, _ in sides):
             return False
         (_, one), (_, other) = sides
         return (one <= left.keys() and other <= right.keys()) or (one <= right.keys() and other <= left.keys())
@@ -135,7 +139,7 @@ class Origins:
         self._has_partition(what, [text_of(each, made) for each in items(expressions)])
 
     def _has_partition(self, what: str, texts: Any) -> None:
-        if self.partition and self.partition not in texts:
+        if self.partition and self.partition not in map(_of_one_row, texts):
             raise Unproven(what)
 
 
@@ -149,6 +153,15 @@ def text_of(expression: Any, made: Made) -> str:
     name = class_of(expression)
     if name == "AttributeReference":
         return made.get(_id(expression), f"? {_id(expression)}")
+    if name == "NamedLambdaVariable":  # its id is a new one at each analysis; an inner name hides an outer one
+        return f"lambda {json.dumps(str(expression.name()))}"
+    if name == "CommonExpressionRef":
+        return made.get(_common(expression.id()), f"? common {expression.id().id()}")
+    if name == "With":  # what stands in it twice has a new id at each analysis, too
+        common = {_common(each.id()): text_of(each.child(), made) for each in items(expression.defs())}
+        return text_of(expression.child(), {**made, **common})
+    if name == "GetStructField":  # its name is as somebody typed it
+        return f"field({text_of(expression.child(), made)}, {expression.ordinal()})"
     if name == "Literal":
         return f"literal {json.dumps([str(expression.dataType().json()), str(expression.sql())])}"
     if name == "Cast":  # its time zone is the session's: UTC
@@ -175,12 +188,19 @@ def _part(whole: Any, part: Any, made: Made) -> str:
     if isinstance(part, bytes | bytearray):
         return json.dumps(part.hex())
     kind, loader = str(part.getClass().getName()), whole.getClass().getClassLoader()
-    if loader.loadClass(_EXPRESSION).isInstance(part):
+
+    def isa(name: str) -> bool:
+        return bool(loader.loadClass(name).isInstance(part))
+
+    if isa(_EXPRESSION):
         return text_of(part, made)
-    if kind == "scala.Some":
-        return f"some {_part(whole, part.get(), made)}"
-    if loader.loadClass("scala.collection.Seq").isInstance(part):
+    if isa("org.apache.spark.sql.types.DataType"):
+        return json.dumps([kind, str(part.json())])
+    if isa("scala.collection.Seq"):
         return f"[{', '.join(_part(whole, each, made) for each in items(part))}]"
+    if isa("scala.Product"):  # a tuple of CASE, an option
+        inner = (part.productElement(place) for place in range(part.productArity()))
+        return f"{json.dumps(kind)}({', '.join(_part(whole, each, made) for each in inner)})"
     return json.dumps([kind, str(part.toString())])
 
 
@@ -199,6 +219,28 @@ def _conjuncts(condition: Any) -> Iterator[Any]:
         yield from _conjuncts(condition.right())
     else:
         yield condition
+
+
+def _common(id: Any) -> int:
+    """Return where `Made` has what an expression is made of that stands in another one more than once."""
+    return -1 - int(id.id())
+
+
+def _of_side(made: Made, side: str) -> Made:
+    """Return what a join's columns are made of: those of a side are of one of its rows, and not of the other's."""
+    return {id: _PLACE.sub(rf"{{\1\2{side}}}", text) for id, text in made.items()}
+
+
+def _of_one(texts: list[str]) -> list[str]:
+    """Return texts without the rows that their columns are of, where all are of one; else as they are."""
+    rows = {match[2] for text in texts for match in _PLACE.finditer(text)}
+    return [_PLACE.sub(r"{\1}", text) for text in texts] if len(rows) < 2 else texts
+
+
+def _of_one_row(text: str) -> str:
+    """Return a text without the rows that its columns are of; "" where these are several."""
+    rows = {match[2] for match in _PLACE.finditer(text)}
+    return _PLACE.sub(r"{\1}", text) if len(rows) < 2 else ""
 
 
 def _id(attribute: Any) -> int:

@@ -83,6 +83,15 @@ def test_one_that_ended_in_the_middle_goes_on_by_the_same_approval(
     assert done == [begun]
 
 
+def test_the_second_time_too_a_primary_that_did_not_stop_is_left_to_an_operator(
+    done: list[Promotion], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = replace(NEXT, old="", planned=False)
+    monkeypatch.setattr(ha_promote, "plan_promotion", lambda *_, planned: begun)
+    act(approval(replace(NEXT, planned=False)))
+    assert done == [replace(begun, old="us")]
+
+
 OF_AN_OLDER_STERNA = '{"region":"eu","epoch":"2-eu","unknown":[],"tables":""}'
 
 

@@ -6,7 +6,8 @@ nothing of it: a projection under its own name, and what its rows pass through.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sterna.flows.columns import ELEMENT, VALUE, Path
@@ -22,7 +23,37 @@ if TYPE_CHECKING:
 _HAND_ON = frozenset({"Project", "Filter", "SubqueryAlias", "Join", "Window", "Sort", "Aggregate", "Generate"})
 
 
-def columns_read(spark: SparkSession, queries: Sequence[str], source: StructType) -> set[Path]:
+@dataclass(frozen=True)
+class Reads:
+    """Which of the source's columns some queries read.
+
+    Args:
+        named: by expressions, in their order: a `*` in one stands for what the source has.
+        passed: as they are, by the result or by a DISTINCT.
+    """
+
+    named: tuple[Path, ...]
+    passed: frozenset[Path]
+
+    @property
+    def paths(self) -> frozenset[Path]:
+        """All of them."""
+        return self.passed.union(self.named)
+
+    def changed_since(self, old: Reads) -> str:
+        """Return, for people, what a `*` stands for now that it didn't, "" where a rebuild would give the same rows.
+
+        A column that only passes, and was NULL in all rows from before, changes none of them.
+        """
+        gone = sorted(old.paths - self.paths)
+        if gone:
+            return f"{_list(gone)} went"
+        if self.named != old.named:
+            return f"`*` stands for {_list(self.named)}, and stood for {_list(old.named)}"
+        return ""
+
+
+def columns_read(spark: SparkSession, queries: Sequence[str], source: StructType) -> Reads:
     """Return which of the source's columns some queries over the view read, by Spark's analysis of them.
 
     Args:
@@ -31,12 +62,20 @@ def columns_read(spark: SparkSession, queries: Sequence[str], source: StructType
         source: the source's columns.
     """
     spark.createDataFrame([], source).createOrReplaceTempView(VIEW)
-    return {path for query in queries for path in _read(java_plan(spark.sql(query)))}
+    named, passed = list[Path](), set[Path]()
+    for query in queries:
+        _read(java_plan(spark.sql(query)), named, passed)
+    return Reads(tuple(dict.fromkeys(named)), frozenset(passed))
 
 
-def _read(plan: Any) -> Iterator[Path]:
+def _list(paths: Iterable[Path]) -> str:
+    return ", ".join(".".join(path) for path in paths)
+
+
+def _read(plan: Any, named: list[Path], passed: set[Path]) -> None:
     names: dict[int, str] = {}
-    read: list[tuple[int, Path]] = [(_id(each), ()) for each in items(plan.output())]
+    used: list[tuple[int, Path]] = []
+    through = [_id(each) for each in items(plan.output())]
     for node in plan_nodes(plan):
         kind = str(node.nodeName())
         if kind == "View":
@@ -44,10 +83,11 @@ def _read(plan: Any) -> Iterator[Path]:
             continue
         for each in items(node.expressions()):
             if kind != "Project" or class_of(each) != "AttributeReference":
-                read += _paths(each)
+                used += _paths(each)
         if kind not in _HAND_ON:
-            read += [(_id(each), ()) for child in items(node.children()) for each in items(child.output())]
-    return ((names[id], *path) for id, path in read if id in names)
+            through += [_id(each) for child in items(node.children()) for each in items(child.output())]
+    named += [(names[id], *path) for id, path in used if id in names]
+    passed |= {(names[id],) for id in through if id in names}
 
 
 def _paths(expression: Any) -> Iterator[tuple[int, Path]]:

@@ -11,9 +11,10 @@ from sterna.changes.between import show, to_frame
 from sterna.changes.keys import alone
 from sterna.changes.rows import CHANGE, DELETE, INSERT, NOT_A_KEY
 from sterna.edges.spark.staged_changes import Staged, schema_at, stage
+from sterna.edges.spark.start import failures
 from sterna.errors import EngineError, FlowStopped, NotAKey, NotOnlyAdded, ServicesError
-from sterna.flows.columns import Path, changed_columns
-from sterna.flows.columns_read import columns_read
+from sterna.flows.columns import changed_columns, shape
+from sterna.flows.columns_read import Reads, columns_read
 from sterna.flows.decide import Work
 from sterna.flows.plan_of_sql import VIEW, check_sql
 from sterna.flows.shop import Bench, quoted
@@ -24,6 +25,7 @@ from sterna.wap.spark import JavaBase, java_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 MOST_PARTITIONS = 10_000
 """Partitions that one step recomputes; a source that touches more is rebuilt."""
@@ -75,9 +77,12 @@ class Writing:
                 table=self.flow.source,
                 hint=hint,
             )
-        if not list(changed_columns(old, new, [(field["name"],) for field in new["fields"]])):
+        if shape(old) == shape(new):
             return
-        found = list(changed_columns(old, new, self._columns_read(work.end)))
+        now = self._columns_read(work.end)
+        found = list(changed_columns(old, new, now.paths))
+        if not found and (before := self._columns_read_before(work.start)):
+            found = [*filter(None, [now.changed_since(before)])]
         if found:
             raise FlowStopped(
                 f"columns that flow {self.flow.name} reads are others than those its target was made of: "
@@ -86,12 +91,23 @@ class Writing:
                 hint=hint,
             )
 
-    def _columns_read(self, end: int) -> set[Path]:
-        source, mode = self.bench.whole(end).schema, self.flow.mode
-        told = self.flow.partition or ", ".join(quoted(name) for name in mode.columns if name in source.names)
-        queries = [self.sql, *([f"SELECT {told} FROM {VIEW}"] if told else [])]  # noqa: S608 - names are quoted
+    def _columns_read(self, end: int) -> Reads:
+        source = self.bench.whole(end).schema
         check_sql(self.bench.spark, self.flow, self.sql, source, None)
-        return columns_read(self.bench.spark, queries, source)
+        return columns_read(self.bench.spark, self._queries(source), source)
+
+    def _columns_read_before(self, start: int) -> Reads | None:
+        """Return what the same SQL read at the mark; None where it couldn't: it names what the source lacked then."""
+        source = self.bench.whole(start).schema
+        try:
+            return columns_read(self.bench.spark, self._queries(source), source)
+        except failures():
+            return None
+
+    def _queries(self, source: StructType) -> list[str]:
+        mode = self.flow.mode
+        told = self.flow.partition or ", ".join(quoted(name) for name in mode.columns if name in source.names)
+        return [self.sql, *([f"SELECT {told} FROM {VIEW}"] if told else [])]  # noqa: S608 - names are quoted
 
     def stage(self, look: Look[JavaBase], work: Work, planned: Staged) -> None:
         """Write a step's rows under its id.

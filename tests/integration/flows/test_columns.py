@@ -80,3 +80,49 @@ def test_fields_of_a_struct_that_a_flow_does_not_read_may_change(layers: Layers)
     layers.world.sync("eu")
     with pytest.raises(FlowStopped, match=r"p\.x was dropped and added anew"):
         layers.step(flow)
+
+
+def test_a_star_that_stands_for_other_columns_stops_a_flow_where_a_rebuild_would_differ(layers: Layers) -> None:
+    """A partition that isn't touched keeps what was made of the columns that there were."""
+    layers.create("wide", "id BIGINT, d INT, a STRING, b STRING")
+    layers.create("texts", "d INT, n STRING", "PARTITIONED BY (d)")
+    layers.create("kinds", "d INT, n BIGINT", "PARTITIONED BY (d)")
+    layers.create("named", "id BIGINT, a STRING")
+    layers.create("all_of", "id BIGINT, d INT, a STRING, b STRING")
+    by_day = "SELECT d, {} AS n FROM {} GROUP BY d"
+    texts = layers.flow("texts", "wide", "replace(d)", by_day.format("max(to_json(struct(*)))", "changes"))
+    kinds = layers.flow("kinds", "wide", "replace(d)", by_day.format("count(*)", "(SELECT DISTINCT * FROM changes)"))
+    named = layers.flow("named", "wide", "append", "SELECT id, a FROM (SELECT * FROM changes)")
+    all_of = layers.flow("all_of", "wide", "append", "SELECT * FROM changes")
+    flows = (texts, kinds, named, all_of)
+
+    def after(change: str, row: str) -> None:
+        if change:
+            layers.sql(f"ALTER TABLE {{}} {change}", "wide")
+        layers.insert(row, "wide")
+        layers.world.sync("eu")
+
+    after("", "(1, 1, 'a', 'b')")
+    for flow in flows:
+        layers.step(flow)
+    after("ALTER COLUMN b AFTER id", "(2, 'b', 2, 'a')")
+    with pytest.raises(FlowStopped, match=r"`\*` stands for d, id, b, a, and stood for d, id, a, b"):
+        layers.step(texts)
+    for flow in flows[1:]:
+        assert layers.step(flow).end is not None
+    layers.rebuild(texts)
+    after("ADD COLUMN c STRING", "(3, 'b', 2, 'a', 'c')")
+    with pytest.raises(FlowStopped, match=r"`\*` stands for d, id, b, a, c"):
+        layers.step(texts)
+    for flow in flows[1:3]:
+        assert layers.step(flow).end is not None
+    assert layers.rows("kinds") == sorted(
+        layers.sql("SELECT d, count(*) FROM (SELECT DISTINCT * FROM {}) GROUP BY d", "wide"), key=str
+    )
+    layers.sql("ALTER TABLE {} ADD COLUMN c STRING", "all_of")
+    assert layers.step(all_of).end is not None
+    after("DROP COLUMN c", "(4, 'b', 3, 'a')")
+    for flow in (kinds, all_of):
+        with pytest.raises(FlowStopped, match="c went"):
+            layers.step(flow)
+    assert layers.step(named).end is not None

@@ -377,7 +377,7 @@ NESTED = (
     ],
 )  # fmt: skip
 def test_what_is_read_is_known_down_to_its_fields_or_read_as_a_whole(world: World, sql: str, read: str) -> None:
-    assert columns_read(world.spark, [sql], NESTED) == {tuple(path.split(".")) for path in read.split()}
+    assert columns_read(world.spark, [sql], NESTED).paths == {tuple(path.split(".")) for path in read.split()}
 
 
 def test_names_of_expressions_are_those_of_sparks_classes(world: World) -> None:

@@ -276,17 +276,20 @@ def find_binaries() -> Path:
 def readable_binaries(binaries: Path, home: Path, account: pwd.struct_passwd | None) -> Path:
     """Return the binaries where the account may run them.
 
-    A copy where they lie in a home folder that is closed to others.
+    A copy where they lie in a home folder that is closed to others, with the libraries that stand beside their package:
+    the programs look for them three folders further up.
     """
     if account is None or is_open(binaries):
         return binaries
-    copy = home / "pginstall"
-    shutil.copytree(binaries.parent, copy, symlinks=True)
-    for path in (copy, *copy.rglob("*")):
+    install, package, top = binaries.parents[0], binaries.parents[1], home / "programs"
+    shutil.copytree(install, top / package.name / install.name, symlinks=True)
+    if (libraries := package.with_name(f"{package.name}.libs")).exists():
+        shutil.copytree(libraries, top / libraries.name, symlinks=True)
+    for path in (top, *top.rglob("*")):
         if not path.is_symlink():
             mode = path.stat().st_mode
             path.chmod(mode | 0o044 | (mode & stat.S_IXUSR) >> 6 | (mode & stat.S_IXUSR) >> 3)
-    return copy / binaries.name
+    return top / binaries.relative_to(package.parent)
 
 
 def open_folder(work: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from sterna.edges.jars import Jar
+from sterna.embedded import postgres
 from sterna.embedded.jars import fetch_jars
 from sterna.embedded.postgres import start_postgres
 from sterna.embedded.process import remove_folder, start_process, start_together, wait_until_ready
@@ -199,6 +201,23 @@ def test_postgres_starts_beside_handlers_of_fork_and_ends_with_its_parent(tmp_pa
     pid, home = line.split(maxsplit=1)
     wait_for(lambda: has_ended(int(pid)))
     remove_folder(Path(home.strip()))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root hands Postgres over to another account")
+def test_postgres_starts_from_a_home_that_is_closed_to_others(tmp_path, monkeypatch):
+    """Its libraries stand beside its package, and have to come along."""
+    package = postgres.find_binaries().parents[1]
+    closed = tmp_path / "closed"
+    for folder in (package, *package.parent.glob(f"{package.name}.libs")):
+        shutil.copytree(folder, closed / folder.name, symlinks=True, ignore=shutil.ignore_patterns("pginstall18"))
+    closed.chmod(0o700)
+    monkeypatch.setattr(postgres, "find_binaries", lambda: closed / package.name / "pginstall" / "bin")
+    server = start_postgres(tmp_path / "work")
+    try:
+        with psycopg.connect(server.admin.url()) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+    finally:
+        server.stop()
 
 
 def test_what_came_up_is_stopped_when_something_else_does_not(tmp_path):

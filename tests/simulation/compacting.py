@@ -360,6 +360,9 @@ class _Spark:
         util = SimpleNamespace(util=SimpleNamespace(HashSet=set))
         self.jvm: Java = SimpleNamespace(org=SimpleNamespace(apache=iceberg), java=util)
 
+    def prove_alive(self) -> None:
+        """Spark always is."""
+
     def table(self, key: Key) -> _Loaded:
         self.turn.call(f"load {'.'.join(key)}")
         return _Loaded(self.world, self.world.table)

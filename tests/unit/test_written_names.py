@@ -40,7 +40,7 @@ def test_marks_are_written_and_read() -> None:
         assert position.mark == NAMES[f"mark {name}"] and Position.of(position.mark) == position
     reached = Reached(3, ('{"t":{"0":5}}', '"é'))
     assert reached.mark == NAMES["mark stream"] and Reached.of(reached.mark) == reached
-    work = plan._work(plan.channel("eu", "shop"), "public.a", "1/9", 2, 15, [], None)
+    work = plan._work(plan.channel("eu", "shop"), "public.a", "1/9", 2, 15, [], None, whole=False)
     assert (work.step.mark, work.step.id) == (NAMES["mark cdc"], NAMES["wap-id cdc"])
     assert plan.position(work.step.mark, "shop") == (2, 15)
 

@@ -237,7 +237,7 @@ def test_dead_letters_are_told_by_a_tracker_that_was_made_anew(eu: Door, postgre
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         if not content:
-            pq.write_table(pa.table({"error": ["a", "b"]}), path)
+            pq.write_table(pa.table({"drop": ["d", "d"], "offset": [0, 3], "error": ["a", "b"]}), path)
     anew = Door(eu.objects, eu.inbox, postgres.create_database(f"{eu.database.name}_anew"), tmp_path)
     rebuild(anew.pool, eu.objects, eu.inbox, lambda table, channel: 3)
     assert {each.batch.number: each.rows for each in dead_open(anew.pool, 9)} == {1: 2, 2: 1}

@@ -6,6 +6,7 @@ A name is looked up for real nowhere here, since a machine without a resolver ta
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import threading
@@ -70,7 +71,8 @@ def listener(tmp_path: Path) -> Iterator[socket.socket]:
 
 def test_a_certificate(listener: socket.socket) -> None:
     said = trouble(f"https://127.0.0.1:{listener.getsockname()[1]}")
-    assert "its certificate is not accepted: UnknownIssuer" in said
+    # Another authority that this process trusts may have the same name.
+    assert re.search("its certificate is not accepted: (UnknownIssuer|BadSignature)", said)
 
 
 def test_a_closed_port() -> None:

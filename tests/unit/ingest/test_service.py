@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -53,15 +54,15 @@ def test_a_worker_goes_on_at_another_primary(monkeypatch: pytest.MonkeyPatch) ->
     class Played:
         """A worker that ends as he is told to."""
 
-        def __init__(self, shop: str, *more: Any) -> None:
-            said.append(f"at {shop}")
+        def __init__(self, shop: Any, *more: Any, stall: float) -> None:
+            said.append(f"at {shop.name}")
 
         def run(self, seconds: float | None, *, once: bool) -> Worked:
             return ends.pop(0)
 
     @contextmanager
-    def open_shop(context: Region, ingest: Any) -> Iterator[str]:
-        yield context.ports.name
+    def open_shop(context: Region, ingest: Any) -> Iterator[Any]:
+        yield SimpleNamespace(name=context.ports.name, reading=SimpleNamespace(seconds=1.0))
 
     monkeypatch.setattr(service, "open_shop", open_shop)
     monkeypatch.setattr(service, "Worker", Played)
@@ -77,7 +78,7 @@ def test_a_worker_goes_on_at_another_primary(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_waits_is_not_told_where_the_tracker_went_dark_and_once_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     class Played:
-        def __init__(self, *given: Any) -> None: ...
+        def __init__(self, *given: Any, stall: float) -> None: ...
 
         def run(self, seconds: float | None, *, once: bool) -> Worked:
             return Worked((done(1),), {})
@@ -86,8 +87,8 @@ def test_what_waits_is_not_told_where_the_tracker_went_dark_and_once_says_so(mon
         raise DatabaseUnreachable("dark")
 
     @contextmanager
-    def open_shop(context: Region, ingest: Any) -> Iterator[str]:
-        yield ""
+    def open_shop(context: Region, ingest: Any) -> Iterator[Any]:
+        yield SimpleNamespace(reading=SimpleNamespace(seconds=1.0))
 
     for name, value in (("open_shop", open_shop), ("Worker", Played), ("count_states", dark)):
         monkeypatch.setattr(service, name, value)

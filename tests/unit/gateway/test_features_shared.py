@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -108,7 +109,8 @@ def test_what_is_read_for_somebody_who_has_gone_ends(
     told: tuple[Running, Reading], method: str, target: str, body: bytes, runs: int
 ) -> None:
     running, reading = told
-    target = target.format(now=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    # A whole second may be earlier than the branch's first commit.
+    target = target.format(now=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}")
     before, asker = counted_as_gone(running), asks(running, method, target, body)
     reading.until(runs)
     asker.close()

@@ -18,6 +18,7 @@ from sterna.airflow.settings import text
 if TYPE_CHECKING:
     from airflow.sdk import Context as TaskContext
 
+    from sterna.ha.approval import Approval
     from sterna.ha.promote import Promotion
     from sterna.ha.tables import Moves
 
@@ -73,16 +74,16 @@ class SternaPromotionOperator(SternaOperator):
             if self.approved is None:
                 context["ti"].xcom_push(PROMOTION, APPROVAL.dumps(approval_of(promotion, moves)))
             else:
-                refuse_unapproved(self.approved, promotion, moves)
+                approved = refuse_unapproved(self.approved, promotion, moves)
                 if not promotion.planned:  # a primary that didn't stop waits for an operator, also the second time
-                    promotion = replace(promotion, old=promotion.old or APPROVAL.loads(self.approved).old)
+                    promotion = replace(promotion, old=promotion.old or approved.old)
                 said = promoted_text(promote(opened.registry, opened.secrets, promotion, self.say, moves=moves))
         self.say(said)
         return said
 
 
-def refuse_unapproved(approved: str, promotion: Promotion, moves: Moves | None) -> None:
-    """Raise unless a person has approved the very promotion that would happen now.
+def refuse_unapproved(approved: str, promotion: Promotion, moves: Moves | None) -> Approval:
+    """Return what a person has approved, which has to be the very promotion that would happen now.
 
     A task may be cleared, or marked as success, at any time: what was approved may be long past.
 
@@ -119,6 +120,7 @@ def refuse_unapproved(approved: str, promotion: Promotion, moves: Moves | None) 
         raise UsageError(f"less was seen than when this was approved: {lines}", hint=again)
     if said.tables != now.tables:
         raise UsageError("other tables would go on, or lose something else, than was approved", hint=again)
+    return said
 
 
 class SternaApprovalOperator(ApprovalOperator):

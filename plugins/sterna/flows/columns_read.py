@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sterna.flows.columns import ELEMENT, VALUE, Path
-from sterna.flows.expressions import class_of
-from sterna.flows.origins import items
+from sterna.flows.expressions import class_of, id_of, items
 from sterna.flows.plan_of_sql import VIEW, java_plan, plan_nodes
 
 if TYPE_CHECKING:
@@ -75,17 +74,17 @@ def _list(paths: Iterable[Path]) -> str:
 def _read(plan: Any, named: list[Path], passed: set[Path]) -> None:
     names: dict[int, str] = {}
     used: list[tuple[int, Path]] = []
-    through = [_id(each) for each in items(plan.output())]
+    through = [id_of(each) for each in items(plan.output())]
     for node in plan_nodes(plan):
         kind = str(node.nodeName())
         if kind == "View":
-            names |= {_id(each): str(each.name()) for each in items(node.output())}
+            names |= {id_of(each): str(each.name()) for each in items(node.output())}
             continue
         for each in items(node.expressions()):
             if kind != "Project" or class_of(each) != "AttributeReference":
                 used += _paths(each)
         if kind not in _HAND_ON:
-            through += [_id(each) for child in items(node.children()) for each in items(child.output())]
+            through += [id_of(each) for child in items(node.children()) for each in items(child.output())]
     named += [(names[id], *path) for id, path in used if id in names]
     passed |= {(names[id],) for id in through if id in names}
 
@@ -102,7 +101,7 @@ def _paths(expression: Any) -> Iterator[tuple[int, Path]]:
         for each in beside:
             yield from _paths(each)
         expression, steps = below, (*step, *steps)
-    yield _id(expression), steps
+    yield id_of(expression), steps
 
 
 def _step(expression: Any) -> tuple[Any, Path, tuple[Any, ...]]:
@@ -122,7 +121,3 @@ def _step(expression: Any) -> tuple[Any, Path, tuple[Any, ...]]:
         step = ELEMENT if str(below.dataType().typeName()) == "array" else VALUE
         return below, (step,), (expression.right(),)
     return None, (), ()
-
-
-def _id(attribute: Any) -> int:
-    return int(attribute.exprId().id())

@@ -89,6 +89,17 @@ _COLLECT: Final = frozenset({"CollectList", "CollectSet"})
 _ORDERLESS: Final = frozenset({"SortArray", "Size", "ArrayMax", "ArrayMin", "ArrayContains"})
 
 
+def items(some: Any) -> Iterator[Any]:
+    """Yield the elements of a Scala sequence."""
+    for place in range(some.size()):
+        yield some.apply(place)
+
+
+def id_of(attribute: Any) -> int:
+    """Return the number by which a plan knows a column."""
+    return int(attribute.exprId().id())
+
+
 def class_of(expression: Any) -> str:
     """Return the simple name of an expression's class; of a Scala object without its sign."""
     return str(expression.getClass().getSimpleName()).removesuffix("$")
@@ -131,9 +142,7 @@ def parts_of(expression: Any) -> Iterator[Any]:
     Args:
         expression: Spark's own object.
     """
-    children = expression.children()
-    for place in range(children.size()):
-        each = children.apply(place)
+    for place, each in enumerate(items(expression.children())):
         if place == 0 and class_of(expression) in _ORDERLESS and class_of(each) == "AggregateExpression":
             function = each.aggregateFunction()
             if class_of(function) in _COLLECT and leaf_types(function.dataType()).isdisjoint(_FLOATS):
@@ -163,8 +172,7 @@ def _of_floats(name: str, expression: Any) -> Iterator[str]:
 
 def _of_objects(expression: Any) -> Iterator[str]:
     """Yield why a text has an address in memory: Java's text of a binary value or an array is one."""
-    children = expression.children()
-    for kind in (children.apply(place).dataType() for place in range(children.size())):
+    for kind in (child.dataType() for child in items(expression.children())):
         if kind.typeName() in _OBJECTS:
             yield f"`format_string` of a {kind.catalogString()} has another text each time"
 

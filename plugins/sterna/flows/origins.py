@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from sterna.flows.expressions import class_of
+from sterna.flows.expressions import class_of, id_of, items
 
 _EXPRESSION = "org.apache.spark.sql.catalyst.expressions.Expression"
 Made = dict[int, str]
@@ -37,12 +37,6 @@ class Unproven(Exception):
     def __init__(self, why: str) -> None:
         super().__init__(why)
         self.why = why
-
-
-def items(some: Any) -> Iterator[Any]:
-    """Yield the elements of a Scala sequence."""
-    for index in range(some.size()):
-        yield some.apply(index)
 
 
 def of_place(place: int) -> str:
@@ -72,20 +66,20 @@ class Origins:
             Unproven: rows of several partitions may meet.
         """
         made = self._node(plan)
-        return {str(each.name()): _of_one_row(made[_id(each)]) for each in items(plan.output())}
+        return {str(each.name()): _of_one_row(made[id_of(each)]) for each in items(plan.output())}
 
     def _node(self, plan: Any) -> Made:
         name = str(plan.nodeName())
         if name == "View":
-            return {_id(each): of_place(place) for place, each in enumerate(items(plan.output()))}
+            return {id_of(each): of_place(place) for place, each in enumerate(items(plan.output()))}
         if name == "WithCTE":
             for each in items(plan.cteDefs()):
                 made = self._node(each.child())
-                self._defined[int(each.id())] = [made[_id(column)] for column in items(each.child().output())]
+                self._defined[int(each.id())] = [made[id_of(column)] for column in items(each.child().output())]
             return self._node(plan.plan())
         if name == "CTERelationRef":
             texts = self._defined[int(plan.cteId())]
-            return {_id(each): text for each, text in zip(items(plan.output()), texts, strict=True)}
+            return {id_of(each): text for each, text in zip(items(plan.output()), texts, strict=True)}
         below = [self._node(each) for each in items(plan.children())]
         if name == "Union":
             return self._union(plan, below)
@@ -103,15 +97,15 @@ class Origins:
             self._by_partition("a window's PARTITION BY", plan.partitionSpec(), made)
         elif name == "Distinct":
             self._has_partition("DISTINCT", made.values())
-        return {_id(each): made.get(_id(each), f"{name} {_id(each)}") for each in items(plan.output())}
+        return {id_of(each): made.get(id_of(each), f"{name} {id_of(each)}") for each in items(plan.output())}
 
     def _union(self, plan: Any, below: list[Made]) -> Made:
         sides = [
-            _of_one([made[_id(each)] for each in items(child.output())])
+            _of_one([made[id_of(each)] for each in items(child.output())])
             for made, child in zip(below, items(plan.children()), strict=True)
         ]
         return {
-            _id(each): texts[0] if len(set(texts)) == 1 else f"union {_id(each)}"
+            id_of(each): texts[0] if len(set(texts)) == 1 else f"union {id_of(each)}"
             for each, texts in zip(items(plan.output()), zip(*sides, strict=True), strict=True)
         }
 
@@ -152,7 +146,7 @@ def text_of(expression: Any, made: Made) -> str:
     """
     name = class_of(expression)
     if name == "AttributeReference":
-        return made.get(_id(expression), f"? {_id(expression)}")
+        return made.get(id_of(expression), f"? {id_of(expression)}")
     if name == "NamedLambdaVariable":  # its id is a new one at each analysis; an inner name hides an outer one
         return f"lambda {json.dumps(str(expression.name()))}"
     if name == "CommonExpressionRef":
@@ -209,7 +203,7 @@ def _named(expressions: Any, made: Made) -> Made:
     found: Made = {}
     for each in items(expressions):
         child = each.child() if str(each.nodeName()) == "Alias" else each
-        found[_id(each)] = text_of(child, made)
+        found[id_of(each)] = text_of(child, made)
     return found
 
 
@@ -233,19 +227,22 @@ def _of_side(made: Made, side: str) -> Made:
 
 def _of_one(texts: list[str]) -> list[str]:
     """Return texts without the rows that their columns are of, where all are of one; else as they are."""
-    rows = {match[2] for text in texts for match in _PLACE.finditer(text)}
-    return [_PLACE.sub(r"{\1}", text) for text in texts] if len(rows) < 2 else texts
+    return [_plain(text) for text in texts] if len(_rows(*texts)) < 2 else texts
 
 
 def _of_one_row(text: str) -> str:
     """Return a text without the rows that its columns are of; "" where these are several."""
-    rows = {match[2] for match in _PLACE.finditer(text)}
-    return _PLACE.sub(r"{\1}", text) if len(rows) < 2 else ""
+    return _plain(text) if len(_rows(text)) < 2 else ""
 
 
-def _id(attribute: Any) -> int:
-    return int(attribute.exprId().id())
+def _rows(*texts: str) -> set[str]:
+    """Return which rows the columns in some texts are of."""
+    return {match[2] for text in texts for match in _PLACE.finditer(text)}
+
+
+def _plain(text: str) -> str:
+    return _PLACE.sub(r"{\1}", text)
 
 
 def _ids(expression: Any) -> set[int]:
-    return {_id(each) for each in items(expression.references().toSeq())}
+    return {id_of(each) for each in items(expression.references().toSeq())}

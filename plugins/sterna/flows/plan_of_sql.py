@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sterna.changes.rows import is_plain
 from sterna.edges.spark.start import failures, summary
 from sterna.errors import ServicesError
-from sterna.flows.expressions import class_of, not_allowed, parts_of
+from sterna.flows.expressions import class_of, items, not_allowed, parts_of
 from sterna.flows.origins import Origins, Unproven, cast_text, of_place
 from sterna.iceberg.metadata.sql_tokens import Tokens
 from sterna.services.flows import Flow
@@ -163,13 +163,12 @@ def plan_nodes(plan: Any) -> Iterator[Any]:
     if str(plan.nodeName()) == "View":
         return
     for below in (plan.children(), plan.subqueries()):
-        for index in range(below.size()):
-            yield from plan_nodes(below.apply(index))
+        for node in items(below):
+            yield from plan_nodes(node)
 
 
 def _expressions(node: Any) -> Iterator[Any]:
-    some = node.expressions()
-    waiting = [some.apply(index) for index in range(some.size())]
+    waiting = list(items(node.expressions()))
     while waiting:
         each = waiting.pop()
         yield each

@@ -80,13 +80,12 @@ class Writing:
         if shape(old) == shape(new):
             return
         now = self._columns_read(work.end)
-        found = list(changed_columns(old, new, now.paths))
+        found = ", ".join(changed_columns(old, new, now.paths))
         if not found and (before := self._columns_read_before(work.start)):
-            found = [*filter(None, [now.changed_since(before)])]
+            found = now.changed_since(before)
         if found:
             raise FlowStopped(
-                f"columns that flow {self.flow.name} reads are others than those its target was made of: "
-                f"{', '.join(found)}",
+                f"columns that flow {self.flow.name} reads are others than those its target was made of: {found}",
                 table=self.flow.source,
                 hint=hint,
             )

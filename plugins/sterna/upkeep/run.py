@@ -156,7 +156,7 @@ class _Run:
 
         The proof is a group that this run wrote to the same location: reads succeed also where writes are denied.
         """
-        own = [group for _, group, location in self._unwritten if location in self._writable]
+        own = [(record, group) for record, group, location in self._unwritten if location in self._writable]
         if other := len(self._unwritten) - len(own):
             self.progress(
                 f"{other} groups that could not be written are tried at the next run: none was, to their store"
@@ -165,13 +165,12 @@ class _Run:
             return
         try:
             self.spark.prove_alive()
-            for group in own:
+            for _, group in own:
                 self.context.objects.size(min(group.paths))
         except (StoreError, CredentialError, EngineError) as error:
             self.progress(f"{len(own)} groups that could not be written are tried at the next run: {error}")
             return
-        records = [record for record, _, location in self._unwritten if location in self._writable]
-        write_unwritten(self.context, records, self.clock())
+        write_unwritten(self.context, [record for record, _ in own], self.clock())
 
     def _earlier(self) -> Mapping[str, UnwrittenGroup]:
         """Return the groups that earlier runs couldn't write; they are read once a run."""

@@ -466,12 +466,18 @@ def test_one_that_is_staged_is_published_after_the_one_before_it_was_rejected(ro
     assert room.rows("id") == [(1,)]
 
 
-def test_a_zombie_finds_its_batch_published(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+def one_taken_by(room: Room, worker: str, seconds: float) -> Batch:
+    """A batch of one row, which a worker has taken."""
     create(room)
     room.send({"id": 1})
     room.close()
-    batch = room.door.queue.take("zombie", 0.001)
+    batch = room.door.queue.take(worker, seconds)
     assert batch is not None
+    return batch
+
+
+def test_a_zombie_finds_its_batch_published(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = one_taken_by(room, "zombie", 0.001)
     real = SparkTable.commit
     overtaken: list[Consolidated] = []
 
@@ -494,11 +500,7 @@ def test_a_zombie_finds_its_batch_published(room: Room, monkeypatch: pytest.Monk
 
 
 def test_one_that_hung_until_another_had_its_batch_commits_nothing(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    create(room)
-    room.send({"id": 1})
-    room.close()
-    batch = room.door.queue.take("hung", 60.0)
-    assert batch is not None
+    batch = one_taken_by(room, "hung", 60.0)
     taken: list[Batch | None] = []
 
     def audit(*_: object) -> None:  # it is staged; then nothing gets on until its lease is over

@@ -23,7 +23,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sterna.errors import CatalogUnreachable, EngineError, FlowError, ServicesError, StepUnfinished, StoreUnreachable
+from sterna.errors import (
+    CatalogUnreachable,
+    EngineError,
+    FlowError,
+    ServicesError,
+    StepUnfinished,
+    SternaError,
+    StoreUnreachable,
+)
 from sterna.flows import step as stepping
 from sterna.flows.decide import Idle, by_sql, other_sql
 from sterna.flows.failure import read_failure, under_way, write_failure
@@ -114,15 +122,18 @@ def test_since_when_it_fails_is_told(world: World) -> None:
     assert last.at > first.at
 
 
-def test_a_failure_before_there_is_work_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker's catalog may be dark, and that of whoever asks be well."""
-
+def fail_to_look(world: World, monkeypatch: pytest.MonkeyPatch, error: SternaError) -> None:
     def dark(*_: object) -> None:
-        raise StoreUnreachable("dark")
+        raise error
 
     with monkeypatch.context() as patched:
         patched.setattr(stepping, "look", dark)
-        fail(world, StoreUnreachable("dark"))
+        fail(world, error)
+
+
+def test_a_failure_before_there_is_work_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker's catalog may be dark, and that of whoever asks be well."""
+    fail_to_look(world, monkeypatch, StoreUnreachable("dark"))
     assert "StoreUnreachable: dark" in status(world).state
     assert status(world).exit_code == StoreUnreachable.exit_code
     # The next step has read the mark: once it has come further, nothing of that is left.
@@ -136,19 +147,10 @@ def idle(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         assert step(world.context(), flow(), SQL, Shop(ValueError())).reason == "up to date"  # type: ignore[arg-type]
 
 
-def dark_catalog(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dark(*_: object) -> None:
-        raise CatalogUnreachable("dark")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(stepping, "look", dark)
-        fail(world, CatalogUnreachable("dark"))
-
-
 def test_a_catalog_that_was_away_is_no_alarm_once_a_step_had_nothing_to_do(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dark_catalog(world, monkeypatch)
+    fail_to_look(world, monkeypatch, CatalogUnreachable("dark"))
     assert status(world).exit_code == CatalogUnreachable.exit_code
     idle(world, monkeypatch)
     assert (status(world, minutes=7200).state, status(world).exit_code) == ("behind", 0)
@@ -159,14 +161,14 @@ def test_a_failure_that_the_flow_has_passed_hides_no_catalog_that_is_away(
 ) -> None:
     write_failure(world.context(), "dwd", "7", ValueError("long over"))
     idle(world, monkeypatch)
-    dark_catalog(world, monkeypatch)
+    fail_to_look(world, monkeypatch, CatalogUnreachable("dark"))
     assert "CatalogUnreachable: dark" in status(world).state
     fail(world, ValueError("at this mark"))
     idle(world, monkeypatch)
     assert "ValueError: at this mark" in status(world).state, "it stays while its mark does"
     with under_way(world.context(), "dwd", ""):
         pass  # a step that ends well
-    dark_catalog(world, monkeypatch)
+    fail_to_look(world, monkeypatch, CatalogUnreachable("dark"))
     assert "CatalogUnreachable: dark" in status(world).state
 
 
@@ -175,7 +177,7 @@ def test_a_catalog_that_is_away_takes_no_failure_with_a_mark_back(
 ) -> None:
     fail(world, ValueError("broken"))
     first = read_failure(world.context(), "dwd", "")
-    dark_catalog(world, monkeypatch)
+    fail_to_look(world, monkeypatch, CatalogUnreachable("dark"))
     assert read_failure(world.context(), "dwd", "") == first
     with under_way(world.context(), "dwd", ""):
         assert "ValueError: broken" in status(world).state

@@ -16,7 +16,6 @@ from sterna.feed.log import EventLog, ShownTable
 log = logging.getLogger(__name__)
 _PATIENCE = 5.0  # seconds for a look
 _BUSY_SECONDS = 30.0  # after a commit the next one may be near
-_PORTION = 500  # commits that are read back at once; an end of the gateway waits for no more
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,7 @@ class TailOptions:
         dark: seconds between two looks at most, while the catalog gives no answer.
         ring: events that are kept in memory.
         primed: commits that are read back at the start.
+        portion: commits that are read back at once; an end of the gateway waits for no more.
     """
 
     quick: float = 0.2
@@ -36,6 +36,7 @@ class TailOptions:
     dark: float = 5.0
     ring: int = 20_000
     primed: int = 200
+    portion: int = 500
 
 
 @dataclass
@@ -91,7 +92,7 @@ class BranchTail:
         self._following = True
         while not self.stopping:
             try:
-                await self._look()
+                await self.look()
                 self._looked = self.counts.looks
                 self.problem, pause = "", self._pause()
             except SternaError as error:
@@ -163,7 +164,12 @@ class BranchTail:
                 raise CatalogUnreachable("the branch can't be read now")
             await asyncio.sleep(0.05)
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Read the branch's head once, and add the events of what is new to the ring.
+
+        Raises:
+            CatalogError, StoreError: the branch can't be read now.
+        """
         self.counts.looks += 1
         head = await asyncio.to_thread(self.source.head)
         if self.ring is not None and head == self.ring.head:
@@ -192,11 +198,11 @@ class BranchTail:
     async def _deepen(self, ring: Ring, cursor: Cursor) -> None:
         """Read a portion of the log back towards a cursor; where there is no more, or no room, do so no second time."""
         base, itself = ring.base, cursor.number is not None
-        stretch = await asyncio.to_thread(self.source.since, cursor.hash, base, _PORTION, itself=itself)
+        stretch = await asyncio.to_thread(self.source.since, cursor.hash, base, self.options.portion, itself=itself)
         if ring is not self.ring or ring.base != base:
             return
         fits = bool(stretch.told or ring.lacks(cursor)) and ring.prepend(stretch.base, stretch.told)
-        if not fits or (not stretch.whole and len(stretch.told) < _PORTION):
+        if not fits or (not stretch.whole and len(stretch.told) < self.options.portion):
             self._exhausted = ring.base
 
     def _count(self, added: list[Ready], commits: int) -> None:

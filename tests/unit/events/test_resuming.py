@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from sterna.errors import SternaError
-from sterna.events import tail as tail_module
 from sterna.events.ring import Ring
 from sterna.events.tail import BranchTail, TailOptions
 from sterna.feed.cursor import Cursor
@@ -57,7 +56,7 @@ def test_after_a_restart_an_event_s_id_is_as_good_as_its_commit(branch: Branch) 
 
     async def story() -> None:
         tail = tail_of(branch, primed=5)
-        await tail._look()
+        await tail.look()
         for at in (33, 34, 20, 0):  # 34 is the commit before those that were read back at the start
             half, whole = [f"{hashes[at]}-2", f"{hashes[at + 1]}-1"], [f"{hashes[at + 1]}-{each}" for each in (1, 2)]
             assert await follows(tail, Cursor(hashes[at], 1)) == half
@@ -72,7 +71,7 @@ def test_who_took_none_of_a_commit_s_events_gets_them_after_a_restart(branch: Br
 
     async def story() -> None:
         tail = tail_of(branch, primed=5)
-        await tail._look()
+        await tail.look()
         assert await follows(tail, Cursor(hashes[4], 0)) == [f"{hashes[4]}-1", f"{hashes[5]}-1"]
 
     play(story())
@@ -94,7 +93,7 @@ def test_one_cursor_that_is_nowhere_or_too_old_spoils_nobody_else_s(branch: Bran
 
     async def story() -> None:
         tail = tail_of(branch, primed=5, ring=50)
-        await tail._look()
+        await tail.look()
         assert await follows(tail, Cursor(hashes[first]) if isinstance(first, int) else first) is None
         assert await follows(tail, Cursor(hashes[80])) == [f"{hashes[81]}-1", f"{hashes[82]}-1"]
         assert await follows(tail, Cursor(hashes[60], 1)) == [f"{hashes[61]}-1", f"{hashes[62]}-1"]
@@ -107,7 +106,7 @@ def test_one_cursor_that_is_nowhere_or_too_old_spoils_nobody_else_s(branch: Bran
         # What comes next takes nothing off yet: whoever was let in at the old end isn't sent away at once.
         before, base = await tail.place(Cursor(hashes[60])), tail.ring.base
         branch.update("a")
-        await tail._look()
+        await tail.look()
         assert await tail.place(Cursor(hashes[60])) == before and tail.ring.base == base
 
     play(story())
@@ -118,7 +117,7 @@ def test_a_region_where_nothing_happened_for_long_is_resumed_by_its_last_event(b
 
     async def story() -> None:
         tail = tail_of(branch, keep=timedelta(0))
-        await tail._look()
+        await tail.look()
         assert await tail.place(STRANGE) is None
         assert await follows(tail, Cursor(hashes[2], 2)) == [] == await follows(tail, Cursor(hashes[2]))
         assert await tail.place(Cursor(hashes[1])) is not None  # the commit before one that was counted
@@ -132,7 +131,7 @@ def test_a_full_ring_counts_the_commit_before_it_once(branch: Branch) -> None:
 
     async def story() -> None:
         tail = tail_of(branch, primed=9, ring=20)
-        await tail._look()
+        await tail.look()
         assert await follows(tail, Cursor(hashes[20], 2)) == [f"{hashes[21]}-1", f"{hashes[21]}-2"]
         reads = reads_of(tail)
         assert [await tail.place(Cursor(hashes[20], number)) for number in (0, 1, 3)] == [None, None, None]
@@ -144,7 +143,7 @@ def test_a_full_ring_counts_the_commit_before_it_once(branch: Branch) -> None:
 def test_an_empty_branch_s_cursor_has_no_events(branch: Branch) -> None:
     async def story() -> None:
         tail = tail_of(branch)
-        await tail._look()
+        await tail.look()
         assert tail.ring is not None
         assert await tail.place(Cursor(tail.ring.base)) == 0
         assert await tail.place(Cursor(tail.ring.base, 1)) is None
@@ -165,12 +164,11 @@ def test_commits_without_events_fill_a_ring_too(branch: Branch) -> None:
 def test_reading_back_ends_between_two_portions_when_the_gateway_does(
     branch: Branch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tail_module, "_PORTION", 10, raising=False)
     hashes = [branch.update("a") for _ in range(60)]
 
     async def story() -> None:
-        tail = tail_of(branch, primed=5)
-        await tail._look()
+        tail = tail_of(branch, primed=5, portion=10)
+        await tail.look()
         reads, real = [], tail.source.since
 
         def since(*given: Any, **named: Any) -> Any:

@@ -54,13 +54,13 @@ def test_whoever_falls_behind(branch: Branch, monkeypatch: pytest.MonkeyPatch, d
 
     async def story() -> None:
         tail = tail_of(branch)
-        await tail._look()
+        await tail.look()
         one = Subscription(tail, view(branch, "ns.a", "ns.b"), delivery)
         await one.start(None)
         assert await one.next(0.01) == []
         for _ in range(10):
             branch.update("a", "b", "c")
-        await tail._look()
+        await tail.look()
         await asyncio.sleep(0.1)  # it was sent something, and took it all this time to take it
         messages = await one.next(1)
         if delivery == "all":
@@ -70,7 +70,7 @@ def test_whoever_falls_behind(branch: Branch, monkeypatch: pytest.MonkeyPatch, d
         assert tables(messages) == ["ns.a", "ns.b"]
         assert tail.ring is not None and messages[1].events[0].id == f"{tail.ring.head}-1"  # type: ignore[union-attr]
         branch.update("a")
-        await tail._look()
+        await tail.look()
         assert tables(await one.next(1)) == ["ns.a"]
 
     play(story())
@@ -81,13 +81,13 @@ def test_a_burst_is_no_reason_to_leave_anything_out(branch: Branch, monkeypatch:
 
     async def story() -> None:
         tail = tail_of(branch)
-        await tail._look()
+        await tail.look()
         one = Subscription(tail, view(branch), "all")
         await one.start(None)
         assert await one.next(0.01) == []
         for _ in range(40):
             branch.update(*(f"t{number}" for number in range(10)))
-        await tail._look()
+        await tail.look()
         got: list[str] = []
         while len(got) < 400:
             got += tables(await one.next(1))
@@ -105,7 +105,7 @@ def test_whoever_resumes_isn_t_behind(branch: Branch, monkeypatch: pytest.Monkey
 
     async def story() -> None:
         tail = tail_of(branch)
-        await tail._look()
+        await tail.look()
         one = Subscription(tail, view(branch))
         assert await one.start(Cursor(first)) is None
         got: list[str] = []
@@ -120,12 +120,12 @@ def test_a_place_that_the_ring_has_lost_is_reset(branch: Branch) -> None:
     async def story() -> None:
         first = branch.update("a")
         tail = tail_of(branch, ring=20)
-        await tail._look()
+        await tail.look()
         one = Subscription(tail, view(branch))
         await one.start(None)
         for _ in range(100):
             branch.update("a")
-        await tail._look()
+        await tail.look()
         assert tail.ring is not None and len(tail.ring) <= 20
         assert await one.next(1) == [BeginAnew(tail.ring.head, "behind")]
         again = Subscription(tail, view(branch))
@@ -143,7 +143,7 @@ def test_a_place_that_the_ring_has_lost_is_reset(branch: Branch) -> None:
 def test_a_token_s_end_is_the_stream_s(branch: Branch) -> None:
     async def story() -> None:
         tail = tail_of(branch)
-        await tail._look()
+        await tail.look()
         one = Subscription(tail, view(branch), ends=time.time() + 0.2)
         await one.start(None)
         assert await one.next(5) == [Bye("token")]

@@ -186,7 +186,7 @@ def written_elsewhere(world: World, name: str, region: str = "ap") -> str:
 def refusing(prefix: str, error: type[SternaError], files: str = "*") -> Iterator[list[str]]:
     """Let every request below a prefix fail as a store does that is dark or refuses; yields what was asked for."""
     asked: list[str] = []
-    real = open_store._call
+    real = open_store.call_once
 
     def call(store: Any, uri: str, function: Callable[[], Any]) -> Any:
         if uri.startswith(prefix) and fnmatch(uri, files):
@@ -194,7 +194,7 @@ def refusing(prefix: str, error: type[SternaError], files: str = "*") -> Iterato
             raise error("says no", file=uri)
         return real(store, uri, function)
 
-    with patch.object(open_store, "_call", call):
+    with patch.object(open_store, open_store.call_once.__name__, call):
         yield asked
 
 

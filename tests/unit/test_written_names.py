@@ -40,7 +40,7 @@ def test_marks_are_written_and_read() -> None:
         assert position.mark == NAMES[f"mark {name}"] and Position.of(position.mark) == position
     reached = Reached(3, ('{"t":{"0":5}}', '"é'))
     assert reached.mark == NAMES["mark stream"] and Reached.of(reached.mark) == reached
-    work = plan._work(plan.channel("eu", "shop"), "public.a", "1/9", 2, 15, [], None, whole=False)
+    work = plan.work_of(plan.channel("eu", "shop"), "public.a", "1/9", 2, 15, [], None, whole=False)
     assert (work.step.mark, work.step.id) == (NAMES["mark cdc"], NAMES["wap-id cdc"])
     assert plan.position(work.step.mark, "shop") == (2, 15)
 
@@ -49,8 +49,8 @@ def test_names_and_ids_are_the_same() -> None:
     channels = {"cdc": plan.channel("eu", "shop"), "flow": flow_channel("orders")}
     for name, channel in channels.items():
         assert (channel.mark, channel.place) == (NAMES[f"property {name}"], NAMES[f"place-property {name}"])
-    source: Any = SimpleNamespace(_source=SimpleNamespace(name="shop"))
-    assert Postgres.name(source, 2) == NAMES["slot"]
+    source: Any = SimpleNamespace(name="shop", hosts=["db:1"], database="d", credential_id="c", sslmode="disable")
+    assert Postgres(source, lambda id: None).name(2) == NAMES["slot"]  # type: ignore[arg-type, return-value]
     assert (NAMES["column updated"], NAMES["column deleted"]) == (UPDATED, DELETED)
     assert (APP, consumer_group("eu", "clicks")) == (NAMES["app flow"], NAMES["group"])
     assert drop_id("eu", "acme.events", "eu.acme.clicks", "key:é") == NAMES["id drop"]

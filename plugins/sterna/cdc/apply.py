@@ -110,7 +110,7 @@ def _prepare(catalog: NearCatalog, table: SparkTable, target: Target, had: Seque
 
 
 def _merge(catalog: NearCatalog, look: Look[JavaBase], objects: Objects, target: Target, work: Work) -> None:
-    rows = _rows(objects, parts(work.drops, target.name))
+    rows = read_rows(objects, parts(work.drops, target.name))
     spark = catalog.spark
     cleared = work.keys is not None
     if rows is None:
@@ -124,7 +124,7 @@ def _merge(catalog: NearCatalog, look: Look[JavaBase], objects: Objects, target:
         # What is left of nothing has no type for Spark.
         rows, cleared = kept if kept.num_rows else rows.schema.empty_table(), True
     names = [name for name in rows.column_names if not name.startswith("_sterna_") and name not in target.columns]
-    frame = _folded(spark.createDataFrame(rows), target.columns, names)
+    frame = folded(spark.createDataFrame(rows), target.columns, names)
     if work.keys is not None and truncated is None:
         frame = _with_keys(catalog, frame, objects, target, work)
     frame.createOrReplaceTempView(_ROWS)
@@ -161,7 +161,7 @@ def merge_text(table: str, key: Sequence[str], names: Sequence[str], *, soft: bo
     )
 
 
-def _folded(frame: DataFrame, key: Sequence[str], names: Sequence[str]) -> DataFrame:
+def folded(frame: DataFrame, key: Sequence[str], names: Sequence[str]) -> DataFrame:
     """Return one row a key: the last value that was told of each column, and whether any was."""
     from pyspark.sql import functions as f
 
@@ -180,17 +180,26 @@ def _with_keys(catalog: NearCatalog, frame: DataFrame, objects: Objects, target:
     from pyspark.sql import functions as f
 
     wanted = [*target.columns, SEQUENCE, OPERATION]
-    rows = _rows(objects, parts(work.keys or (), target.name), wanted)
+    rows = read_rows(objects, parts(work.keys or (), target.name), wanted)
     if rows is None:
         return frame
-    kept = _folded(catalog.spark.createDataFrame(rows), target.columns, [])
+    kept = folded(catalog.spark.createDataFrame(rows), target.columns, [])
     kept = kept.where(f"{OPERATION} = 'u'").withColumn(_ONLY, f.expr("true"))
     kept = kept.join(frame, list(target.columns), "left_anti")
     return frame.unionByName(kept, allowMissingColumns=True)
 
 
-def _rows(objects: Objects, wanted: Sequence[tuple[int, Part]], columns: Sequence[str] = ()) -> pa.Table | None:
-    """Return the rows of some files in their order; a column that one lacks counts as not told in it."""
+def read_rows(objects: Objects, wanted: Sequence[tuple[int, Part]], columns: Sequence[str] = ()) -> pa.Table | None:
+    """Return the rows of some files in their order; a column that one lacks counts as not told in it.
+
+    Args:
+        objects: the stores.
+        wanted: the files, each with its drop's number.
+        columns: that are read; none: all.
+
+    Raises:
+        BadDrop: a file isn't what its drop says.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq

@@ -73,13 +73,14 @@ class Binlog:
     Args:
         source: its settings.
         secrets: finds its credential.
+        connection: to the server; None: a new one.
     """
 
-    def __init__(self, source: CdcSource, secrets: Secrets) -> None:
+    def __init__(self, source: CdcSource, secrets: Secrets, connection: Mysql | None = None) -> None:
         self._source, self._secrets = source, secrets
         what = f"the source {source.name}"
         server = MysqlServer(what, source.hosts[0], source.credential_id, source.sslmode)
-        self._server = Mysql(server, secrets)
+        self._server = connection or Mysql(server, secrets)
         self._resync = f"sterna cdc resync {source.name}"
 
     def tables(
@@ -97,7 +98,7 @@ class Binlog:
                 hint="GRANT SELECT on them",
             )
         result: dict[str, tuple[str, ...]] = {}
-        filtered = self._filtered({row[0] for row in rows})
+        filtered = self.filtered_databases({row[0] for row in rows})
         for database, table, kind, engine, key, virtual, unread, commas in rows:
             name = f"{database}.{table}"
             with collected(unfit, name):
@@ -284,8 +285,12 @@ class Binlog:
             ) from None
         return str(made)
 
-    def _filtered(self, databases: set[str]) -> set[str]:
-        """Return databases that the log leaves out."""
+    def filtered_databases(self, databases: set[str]) -> set[str]:
+        """Return which of some databases the log leaves out.
+
+        Raises:
+            UnfitSource: the server doesn't tell.
+        """
         try:
             rows = self._server.rows("SHOW MASTER STATUS")
         except DatabaseRefused:  # MySQL 8.4 has another name for it

@@ -23,7 +23,6 @@ from sterna.services.cdc import CdcSource
 
 T = TypeVar("T")
 _MOST_ROWS, _MOST_BYTES = 100_000, 256 << 20  # of one drop, but for larger transactions
-_IDLE = 60.0  # seconds after which it is written down how far the source is, though nothing changed
 _SLICE = 0.2
 
 
@@ -37,6 +36,7 @@ class Capture:
         journal: where what was read is kept.
         marked: returns the newest epoch that some tables on `main` have rows of; 0: none.
         clock: seconds.
+        idle_seconds: after which it is written down how far the source is, though nothing changed.
     """
 
     source: CdcSource
@@ -44,6 +44,7 @@ class Capture:
     journal: Journal
     marked: Callable[[Mapping[str, tuple[str, ...]]], int] = lambda tables: 0
     clock: Callable[[], float] = time.monotonic
+    idle_seconds: float = 60.0
     _engine: Engine | None = None
     _folder: Path | None = None
     _gatherer: Gatherer | None = None
@@ -112,7 +113,7 @@ class Capture:
     def _opened(self) -> tuple[Engine, Gatherer]:
         if self._engine is not None and self._gatherer is not None:
             return self._engine, self._gatherer
-        self._epoch, self._last = self._begun()
+        self._epoch, self._last = self.begin_epoch()
         number, last, place = self._epoch.number, self._last, None
         stops: dict[str, SternaError] = {}
         stopped = last.stopped if last is not None else {}
@@ -132,14 +133,26 @@ class Capture:
         known, gone, layouts = ({}, {}, {}) if self._last is None else self._told_before(self._last)
         if place is not None:
             self.database.remember(self._folder, layouts, place[1])
-        self._engine = Engine(properties, place, self._folder, self.database.jars())
+        engine = Engine(properties, place, self._folder, self.database.jars())
         filled = self.database.refuse_filled
-        self._gatherer = Gatherer(
+        gatherer = Gatherer(
             self._folder, placeholder, self._epoch.tables, filled, known, gone, layouts, last.stopped if last else {}
         )
-        self._stop(self._gatherer, stops)
+        self.follow(engine, gatherer, self._epoch, last)
+        self._stop(gatherer, stops)
+        return engine, gatherer
+
+    def follow(self, engine: Engine, gatherer: Gatherer, epoch: Epoch, last: Drop | None) -> None:
+        """Read on with an engine that runs.
+
+        Args:
+            engine: tells the source's changes from behind the last drop on.
+            gatherer: takes them.
+            epoch: of the drops to come.
+            last: the epoch's last drop; None: there is none yet.
+        """
+        self._engine, self._gatherer, self._epoch, self._last = engine, gatherer, epoch, last
         self._since = self._last_write = self.clock()
-        return self._engine, self._gatherer
 
     def _looked(
         self,
@@ -176,8 +189,13 @@ class Capture:
                 hint=f"sterna cdc resync {self.source.name}",
             ) from None
 
-    def _begun(self) -> tuple[Epoch, Drop | None]:
-        """Return the epoch to go on with; one whose first rows never were complete is begun anew, as the next."""
+    def begin_epoch(self) -> tuple[Epoch, Drop | None]:
+        """Return the epoch to go on with; one whose first rows never were complete is begun anew, as the next.
+
+        Raises:
+            UnfitSource: the source, or a table that can't be left out, can't be followed.
+            Busy: somebody else begins one, or changes a table meanwhile.
+        """
         newest = self.journal.newest()
         epoch = self.journal.epoch(newest) if newest else None
         last = self.journal.last(newest) if epoch is not None else None
@@ -261,7 +279,7 @@ class Capture:
         now = self.clock()
         if gatherer.rows or gatherer.has_other_stops:
             return now - self._since >= self.source.every
-        return now - self._last_write >= _IDLE
+        return now - self._last_write >= self.idle_seconds
 
     def _written(self, engine: Engine, gatherer: Gatherer) -> int:
         """Make what was read durable if it is time to; return how many drops that made."""

@@ -92,7 +92,7 @@ class _Engine:
 
     def handle(self, success: bool, message: Any, error: Any) -> None:
         """Take the engine's last words (`CompletionCallback`)."""
-        self.tell({"ended": str(message or ""), "error": _reasons(error)})
+        self.tell({"ended": str(message or ""), "error": reasons(error)})
 
     def handleBatch(self, records: Any, committer: Any) -> None:
         """Pass changes on (`ChangeConsumer`)."""
@@ -177,7 +177,7 @@ def _class_path(shipped: Sequence[str], own: Sequence[str]) -> list[str]:
     return [*own, *(each for each in shipped if not (own and Path(each).name.startswith("debezium-")))]
 
 
-def _reasons(error: Any) -> str:
+def reasons(error: Any) -> str:
     """Return what an error and those behind it say: the outermost often says nothing."""
     said: list[str] = []
     while error is not None and len(said) < _MOST_REASONS:

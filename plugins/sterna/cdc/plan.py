@@ -113,13 +113,13 @@ def next_work(
                 f"drop 1 of epoch {epoch} of {channel.name} isn't told, and {table} needs its keys",
                 hint=f"sterna cdc resync {channel.name}",
             )
-        return _work(channel, table, mark, epoch, end, taken, keys, whole=not begun)
+        return work_of(channel, table, mark, epoch, end, taken, keys, whole=not begun)
     if not taken and (fresh or len(later) < (1 if is_over else _FAR)):
         return None
-    return _work(channel, table, mark, epoch, last or later[-1].number, taken, None, whole=not begun)
+    return work_of(channel, table, mark, epoch, last or later[-1].number, taken, None, whole=not begun)
 
 
-def _work(
+def work_of(
     channel: Channel,
     table: str,
     mark: str,
@@ -130,6 +130,18 @@ def _work(
     *,
     whole: bool,
 ) -> Work:
+    """Return the work that brings a table from its mark to a drop's end.
+
+    Args:
+        channel: the source's.
+        table: by its name there.
+        mark: where the table is; empty: it has none of it.
+        epoch: of the drops.
+        end: the number of the last drop that the table then has.
+        taken: drops whose rows come in.
+        keys: drops that have the keys of all rows; None: no other row goes.
+        whole: the table is made of these drops alone.
+    """
     became = f"{epoch}/{end}"
     id = f"{channel}/{table}/{mark.replace('/', '.') or '0'}-{became.replace('/', '.')}"
     return Work(Step(id, channel, became, mark, numbered=False, rereads=True, whole=whole), tuple(taken), keys)

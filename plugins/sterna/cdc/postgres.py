@@ -304,7 +304,7 @@ class Postgres:
             "publication.name": self.name(epoch),
             "publication.autocreate.mode": "disabled",
             "snapshot.mode": "initial",
-            "table.include.list": ",".join(map(_pattern, tables)),
+            "table.include.list": ",".join(map(table_pattern, tables)),
             # What is moved on for tables that aren't read, too: else the server would keep its log for them.
             "heartbeat.interval.ms": "5000",
             "heartbeat.action.query": "SELECT pg_logical_emit_message(false, 'sterna', '')",
@@ -344,7 +344,7 @@ def _refuse_row(row: Sequence[Any]) -> None:
     schema, table, kind, identity, key, arrays, generated, deferrable, inherited, *_, amounts, places = row
     _refuse_unfit(f"{schema}.{table}", kind, identity, key, arrays)
     _refuse_untold(f"{schema}.{table}", identity, generated, deferrable=deferrable, inherited=inherited)
-    _refuse_amounts(f"{schema}.{table}", amounts, places)
+    refuse_amounts(f"{schema}.{table}", amounts, places)
 
 
 def _identity(row: Sequence[Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -450,7 +450,12 @@ def _refuse_delimiters(table: str, columns: Sequence[str]) -> None:
         )
 
 
-def _refuse_amounts(table: str, columns: Sequence[str], places: int) -> None:
+def refuse_amounts(table: str, columns: Sequence[str], places: int) -> None:
+    """See that amounts of money have the decimal places that are read.
+
+    Raises:
+        UnfitSource: they have others.
+    """
     # The server keeps a whole number, whose point is where the locale has it; the engine's session has C.
     if columns and places != _PLACES:
         raise UnfitSource(
@@ -476,7 +481,7 @@ def _refuse_unpublished(table: str, *, unlogged: bool, owned: bool) -> None:
         )
 
 
-def _pattern(table: str) -> str:
+def table_pattern(table: str) -> str:
     """Return a regular expression of the engine's for one table; its list is cut at commas."""
     return "".join(each if each.isalnum() or each == "_" else f"\\{each}" for each in table)
 

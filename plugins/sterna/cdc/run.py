@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
 from sterna.catalog.model import ICEBERG_TABLE, parse_key
 from sterna.cdc.apply import CATALOG, Target, apply
@@ -38,13 +39,12 @@ from sterna.replica.region import RegionContext
 from sterna.services.cdc import CdcSource
 from sterna.services.model import Services
 from sterna.wap.model import TableState
+from sterna.wap.protocol import Outcome
 from sterna.wap.state import read_state
 
 log = logging.getLogger(__name__)
-_TROUBLE = 5.0  # seconds before a source is read again that failed
 _SLICE = 1.0
 _REPEATS = 3  # ends of an engine with the same words, after which it isn't started again
-_KNOWN = 1_000  # drops that are remembered before it is looked which of them are in all tables
 _SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "8"}
 
 
@@ -112,13 +112,24 @@ class Runner:
     Args:
         followed: which.
         say: called with lines for people.
+        capture: makes a reader of a source, as `Capture` does.
+        put: brings work into a table, as `apply` does.
+        pause_seconds: before a source is read again that failed.
+        most_drops: that are remembered before it is looked which of them are in all tables.
+
+    Attributes:
+        failed: what went wrong last, by source and what was done with it.
     """
 
     followed: Sequence[Followed]
     say: Callable[[str], object]
+    capture: Callable[..., Capture] = Capture
+    put: Callable[..., Outcome] = apply
+    pause_seconds: float = 5.0
+    most_drops: int = 1_000
+    failed: dict[str, SternaError] = field(default_factory=dict)
     _drops: int = 0
     _steps: int = 0
-    _failed: dict[str, SternaError] = field(default_factory=dict)
     _ends: dict[str, tuple[str, int]] = field(default_factory=dict)
     _journals: dict[str, tuple[int, list[Drop]]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -130,47 +141,52 @@ class Runner:
 
         Rows that a reading begins with are read to their end, however long that takes: who ends it begins anew.
         """
-        readers = [threading.Thread(target=self._read, args=(each,), daemon=True) for each in self.followed]
+        readers = [threading.Thread(target=self.read, args=(each,), daemon=True) for each in self.followed]
         end = time.monotonic() + seconds
         try:
             for reader in readers:
                 reader.start()
             with _shop(self.followed) as catalog:
                 while time.monotonic() < end and not self._over.is_set():
-                    if not self._apply(catalog):
+                    if not self.apply(catalog):
                         self._over.wait(min(_SLICE, max(0.0, end - time.monotonic())))
-                self._over.set()
+                self.end()
                 for reader in readers:
                     reader.join()
-                while self._apply(catalog):
+                while self.apply(catalog):
                     pass
             for each in self.followed:
-                if f"{each.source.name}: reading" not in self._failed:
+                if f"{each.source.name}: reading" not in self.failed:
                     self._look_at_log(each)
         finally:
             self.stop()
             for reader in readers:
                 reader.join()
-        codes = [error.exit_code for error in self._failed.values()]
-        failed = {name: f"{type(error).__name__}: {error}" for name, error in self._failed.items()}
+        codes = [error.exit_code for error in self.failed.values()]
+        failed = {name: f"{type(error).__name__}: {error}" for name, error in self.failed.items()}
         return Ran(self._drops, self._steps, failed, codes[0] if codes else 0)
+
+    def end(self) -> None:
+        """Let `run` come to its end once first rows that are being read have come, and all is in its tables."""
+        self._over.set()
 
     def stop(self) -> None:
         """Let `run` come to its end now."""
         self._stopped.set()
         self._over.set()
 
-    def _read(self, followed: Followed) -> None:
-        """Read one source, until the run is over or somebody has to look at it."""
+    def read(self, followed: Followed) -> None:
+        """Read one source into its journal, until the run is over or somebody has to look at it."""
         name = followed.source.name
         while not self._over.is_set():
             database = followed.database()
-            capture = Capture(followed.source, database, followed.journal, lambda tables: newest_mark(followed, tables))
+            mark = partial(newest_mark, followed)
+            capture = self.capture(followed.source, database, followed.journal, mark)
             try:
                 while not self._over.is_set() or (capture.is_beginning and not self._stopped.is_set()):
                     made = capture.step(_SLICE)
                     if capture.is_heard:  # an engine that only starts, and then ends again, is no better than none
-                        self._failed.pop(f"{name}: reading", None)
+                        self.failed.pop(f"{name}: reading", None)
                     if made:
                         self._ends.pop(name, None)
                         with self._lock:
@@ -185,7 +201,7 @@ class Runner:
             finally:
                 capture.close()
                 database.close()
-            self._over.wait(_TROUBLE)
+            self._over.wait(self.pause_seconds)
 
     def _unless_again(self, name: str, database: Database, error: SternaError) -> SternaError:
         """Return an error, or another one where an engine ends again as before although the source answers."""
@@ -208,14 +224,14 @@ class Runner:
             hint=f"leave out of `tables` what it names, then sterna cdc resync {name}",
         )
 
-    def _apply(self, catalog: NearCatalog) -> bool:
+    def apply(self, catalog: NearCatalog) -> bool:
         """Take one step for each table that has one; say whether there was any."""
         return sum(self._apply_source(catalog, each) for each in self.followed) > 0
 
     def _apply_source(self, catalog: NearCatalog, followed: Followed) -> bool:
         name, did = followed.source.name, False
         try:
-            epoch, drops = self._newest(followed)
+            epoch, drops = self.newest(followed)
             stopped = drops[-1].stopped if drops else {}
             for table, key in epoch.tables.items() if epoch else ():
                 try:
@@ -223,15 +239,15 @@ class Runner:
                     did |= self._step(catalog, followed, followed.target(table, key), epoch, drops, stop)
                     if stop is not None:
                         raise stop.as_error(table, name)
-                    self._failed.pop(f"{name}: {table}", None)
+                    self.failed.pop(f"{name}: {table}", None)
                 except SternaError as error:  # it ends no other table
                     self._fail(f"{name}: {table}", error)
-            self._failed.pop(f"{name}: applying", None)
+            self.failed.pop(f"{name}: applying", None)
         except SternaError as error:
             self._fail(f"{name}: applying", error)
         return did
 
-    def _newest(self, followed: Followed) -> tuple[Epoch | None, list[Drop]]:
+    def newest(self, followed: Followed) -> tuple[Epoch | None, list[Drop]]:
         """Return a source's newest epoch that was begun, and its drops that aren't in every table."""
         number = followed.journal.newest()
         epoch = followed.journal.epoch(number) if number else None
@@ -240,7 +256,7 @@ class Runner:
         began, known = self._journals.get(followed.source.name, (0, []))
         if began != number:
             known = []
-        if len(known) > _KNOWN:
+        if len(known) > self.most_drops:
             known = _needed(known, least(followed, epoch))
         # With the last one that is in every table: it tells which tables had no row until then.
         after = known[-1].number if known else max(0, least(followed, epoch) - 1)
@@ -279,7 +295,7 @@ class Runner:
         work = next_work(way, target.name, mark, epoch.number, drops, fresh=not has_rows, is_over=stop is not None)
         if work is None:
             return False
-        outcome = apply(catalog, followed.ingest.objects, target, work)
+        outcome = self.put(catalog, followed.ingest.objects, target, work)
         with self._lock:
             self._steps += 1
         self.say(f"{followed.source.name}: {target.key} has come up to {work.step.mark}, snapshot {outcome.snapshot}")
@@ -300,9 +316,9 @@ class Runner:
 
     def _fail(self, what: str, error: SternaError) -> bool:
         """Take note of an error; say whether somebody has to look at it."""
-        if str(self._failed.get(what)) != str(error):
+        if str(self.failed.get(what)) != str(error):
             self.say(f"{what}: {type(error).__name__}: {error}")
-        self._failed[what] = error
+        self.failed[what] = error
         return error.remedy is not Remedy.RETRY
 
 

@@ -15,7 +15,7 @@ from sterna.replica.reach import ReachedFiles
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_AT_ONCE = 10_000
+AT_ONCE = 10_000
 
 Listed = tuple[str, int, datetime]
 """URI, size and time of last change of an object, as the store lists it."""
@@ -67,7 +67,7 @@ def table(files: Sequence[Listed]) -> pa.Table:
 def chunks(listing: Iterable[Listed]) -> Iterator[list[Listed]]:
     """Yield a listing in parts that are looked at at once."""
     items = iter(listing)
-    while chunk := list(islice(items, _AT_ONCE)):
+    while chunk := list(islice(items, AT_ONCE)):
         yield chunk
 
 

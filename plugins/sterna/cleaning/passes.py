@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ENDING = ".parquet"
-_AT_ONCE = 250_000  # files in one object of a record
+OBJECT_FILES = 250_000  # files in one object of a record
 _SORTED_AT_ONCE = 50_000  # an older version's record is one object, in no order
 
 
@@ -47,7 +47,7 @@ def save_pass(context: RegionContext, folder: str, pass_id: str, unreachable: Fi
     """
     parts, waiting, number = unreachable.parts(), [schema().empty_table()], 0
     for part in parts:
-        if sum(map(len, waiting)) + len(part) > _AT_ONCE:
+        if sum(map(len, waiting)) + len(part) > OBJECT_FILES:
             number += 1
             _write(context, f"{folder}/{pass_id}.{number}{_ENDING}", waiting)
             waiting = []

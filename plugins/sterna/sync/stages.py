@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 # Seconds that a sync waits for a clean-up, which deletes for half a minute at a time: enough to see that one is dead.
-_PATIENCE = 1.25 * COLLECTING_SECONDS
+PATIENCE_SECONDS = 1.25 * COLLECTING_SECONDS
 # Says why a plan is not to be carried out by who made it; "" where it is.
 Refuses = Callable[[RegionContext, Plan, "pa.Table | None"], str]
 
@@ -323,7 +323,7 @@ def summarize(made: Plan) -> str:
 
 def _when_nothing_is_deleted(make: Callable[[], T], progress: Progress) -> T:
     """Do something once no clean-up deletes files; wait for it a while."""
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             return make()

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ class Shop:
     said: dict[str, Any]
     namespace: str
     lines: list[str]
+    capture: Callable[..., capture.Capture] = capture.Capture
 
     def __post_init__(self) -> None:
         self.services = Services.model_validate(self.said)
@@ -70,7 +72,7 @@ class Shop:
         return open_sources(self.world.context("eu"), self.services)
 
     def runner(self) -> Runner:
-        return Runner(self.followed(), self.lines.append)
+        return Runner(self.followed(), self.lines.append, self.capture)
 
     def run(self, seconds: float = 8.0) -> Ran:
         return self.runner().run(seconds)
@@ -382,9 +384,9 @@ def test_a_table_with_rows_of_others_is_left_alone(shop: Shop) -> None:
     assert shop.rows("t") == [(7,)]
 
 
-def test_a_source_that_is_idle_keeps_no_log(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_is_idle_keeps_no_log(shop: Shop) -> None:
     """Others write to the same server all the time, and to this source nobody does."""
-    monkeypatch.setattr(capture, "_IDLE", 1.0)
+    shop.capture = partial(capture.Capture, idle_seconds=1.0)
     shop.sql("CREATE TABLE t (id int PRIMARY KEY); CREATE SCHEMA other; CREATE TABLE other.o (v text)")
     shop.until(lambda: read_sources(shop.followed())[0].drops > 0)
     shop.sql("INSERT INTO other.o SELECT repeat(md5(g::text), 60) FROM generate_series(1, 20000) g")

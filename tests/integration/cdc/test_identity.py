@@ -40,18 +40,25 @@ Identities = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def source(server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Postgres, Callable[[str], None]]]:
+def place(server: Any) -> Any:
+    """A database without a table."""
+    return server.create_database(f"known_{uuid.uuid4().hex[:8]}")
+
+
+def settings(place: Any, *tables: str) -> CdcSource:
+    told = {"name": place.name, "region": "eu", "hosts": [f"{place.host}:{place.port}"], "database": place.name}
+    return CdcSource.model_validate({**told, "credential_id": "known", "tables": tables, "into": place.name})
+
+
+@pytest.fixture
+def source(place: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Postgres, Callable[[str], None]]]:
     """A Postgres without a reader, and what runs SQL in it."""
-    name = f"known_{uuid.uuid4().hex[:8]}"
-    database = server.create_database(name)
-    login = {"conn_type": "postgres", "login": database.user, "password": database.password}
+    login = {"conn_type": "postgres", "login": place.user, "password": place.password}
     monkeypatch.setenv("AIRFLOW_CONN_KNOWN", json.dumps(login))
-    told = {"name": name, "region": "eu", "hosts": [f"{database.host}:{database.port}"], "database": database.name}
-    told |= {"credential_id": "known", "tables": ["public.*"], "into": name}
-    opened = Postgres(CdcSource.model_validate(told), environment_secrets())
+    opened = Postgres(settings(place, "public.*"), environment_secrets())
 
     def sql(text: str) -> None:
-        with psycopg.connect(database.url(), autocommit=True) as connection:
+        with psycopg.connect(place.url(), autocommit=True) as connection:
             connection.execute(text.encode())
 
     sql(_A)
@@ -117,12 +124,12 @@ def test_what_tells_rows_as_before_stops_nothing(source: Any, statements: str) -
 @pytest.mark.parametrize(
     "statement", ["CREATE UNIQUE INDEX CONCURRENTLY more ON a (n)", "REINDEX TABLE CONCURRENTLY a"]
 )
-def test_an_index_that_is_being_built_stops_nothing(source: Any, statement: str) -> None:
+def test_an_index_that_is_being_built_stops_nothing(source: Any, place: Any, statement: str) -> None:
     """It waits for a transaction that is open, half made: so long drops go on."""
     database, sql = source
     tables = {"public.a": ("id",)}
     looks = [database.identities(tables, {}, {})]
-    with database._pool.connection() as blocker, ThreadPoolExecutor(1) as pool:
+    with psycopg.connect(place.url(), autocommit=True) as blocker, ThreadPoolExecutor(1) as pool:
         blocker.execute("BEGIN")
         blocker.execute("LOCK TABLE a IN ROW EXCLUSIVE MODE")
         building = pool.submit(sql, statement)
@@ -136,7 +143,7 @@ def test_an_index_that_is_being_built_stops_nothing(source: Any, statement: str)
     assert database.identities(tables, looks[-1], {})
 
 
-def test_a_table_that_goes_while_it_is_asked_for_is_told_by_name(source: Any) -> None:
+def test_a_table_that_goes_while_it_is_asked_for_is_told_by_name(source: Any, place: Any) -> None:
     """Its columns are asked for after it went, or its publication is made; a newcomer of its name is left out."""
     database, sql = source
     sql("ALTER TABLE a ADD COLUMN plain int, ADD COLUMN filled int DEFAULT 7")
@@ -148,8 +155,7 @@ def test_a_table_that_goes_while_it_is_asked_for_is_told_by_name(source: Any) ->
     with pytest.raises(Busy):
         database.prepare(1, ["public.a", "public.b"])
     sql("CREATE SCHEMA more; CREATE TABLE more.a (id int PRIMARY KEY)")
-    both = database._source.model_copy(update={"tables": ["public.*", "more.*"]})
-    other, unfit = Postgres(both, environment_secrets()), dict[str, UnfitSource]()
+    other, unfit = Postgres(settings(place, "public.*", "more.*"), environment_secrets()), dict[str, UnfitSource]()
     assert list(other.tables(unfit, ["public.a"])) == ["public.a"]
     assert list(unfit) == ["more.a"]
     other.close()

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from sterna.edges.rclone.transfer import Folder, copy_files
+from sterna.edges.stores import share
 from sterna.edges.stores.leases import LEASE
 from sterna.errors import EngineError
 from sterna.registry.model import Location, Remote
@@ -137,7 +138,7 @@ def test_two_copies_share_the_limit_and_the_last_one_has_all_of_it_again(world: 
 
 
 def test_a_copy_whose_leases_cant_be_written_goes_on_cautiously(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sterna.edges.stores.share.PATIENCE_SECONDS", 4.0)
+    monkeypatch.setattr(share, "PATIENCE_SECONDS", 4.0)
     with world.copy("a"):
         wait_for(lambda: world.rates() == [LIMIT])
         shutil.rmtree(world.folder / "eu/us")

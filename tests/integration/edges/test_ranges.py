@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sterna.edges.stores import content
+from sterna.edges.stores.open_store import ContentLimits
 from sterna.edges.stores.pace import CHUNK
 from sterna.edges.stores.ranges import ObjectReader
 from sterna.errors import ObjectMissing, OutOfTime, SternaError, StoreUnreachable
@@ -42,9 +42,10 @@ def test_what_waits_for_its_turn_is_the_same_content(
     """By requests of a mebibyte, and by another one where the first was open for long."""
     uri, data, paid = f"{stores.us}/ranges/{size}", random.Random(size).randbytes(size), list[int]()
     stores.objects.write_new(uri, data)
-    monkeypatch.setattr(stores.objects.open(stores.objects.mapping.locate(uri).location), "pace", paid.append)
+    opened = stores.objects.open(stores.objects.mapping.locate(uri).location)
+    monkeypatch.setattr(opened, "pace", paid.append)
     for open_seconds in (20.0, -1.0):
-        monkeypatch.setattr(content, "_OPEN_SECONDS", open_seconds)
+        monkeypatch.setattr(opened, "limits", ContentLimits(open_seconds=open_seconds))
         paid.clear()
         assert stores.objects.read(uri) == data
         assert sha256_of(stores.objects, uri) == (size, hashlib.sha256(data).hexdigest())

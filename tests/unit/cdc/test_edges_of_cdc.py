@@ -13,11 +13,11 @@ from typing import Any, cast
 import pytest
 
 from sterna.cdc.capture import Capture
-from sterna.cdc.child import _reasons
+from sterna.cdc.child import reasons
 from sterna.cdc.gathering import Gatherer
 from sterna.cdc.journal import Drop, Epoch, Journal, Part, Stop
 from sterna.cdc.plan import channel, next_work
-from sterna.cdc.postgres import Postgres, _pattern, _refuse_amounts
+from sterna.cdc.postgres import Postgres, refuse_amounts, table_pattern
 from sterna.cdc.values import DELETED, UPDATED, absent_columns, columns_of_schema
 from sterna.cdc.verbatim import TYPE
 from sterna.edges.secrets import environment_secrets
@@ -125,15 +125,15 @@ def test_a_mark_of_an_epoch_that_the_journal_has_not_is_refused() -> None:
 )
 def test_amounts_with_other_decimal_places_are_refused(columns: list[str], places: int, fits: bool) -> None:
     if fits:
-        return _refuse_amounts(_TABLE, columns, places)
+        return refuse_amounts(_TABLE, columns, places)
     with pytest.raises(UnfitSource, match=r"column v .* lc_monetary .*\[table public\.t\]"):
-        _refuse_amounts(_TABLE, columns, places)
+        refuse_amounts(_TABLE, columns, places)
     return None
 
 
 @pytest.mark.parametrize("name", ["public.a$b", "public.a,b", "public.a+(b)", "Public.Ünder_1", "public.a b"])
 def test_a_tables_pattern_matches_it_alone(name: str) -> None:
-    pattern = _pattern(name)
+    pattern = table_pattern(name)
     assert re.fullmatch(pattern, name)
     assert not re.fullmatch(pattern, name.replace(".", "x"))
     assert not re.search(r"(?<!\\),", pattern)
@@ -211,7 +211,7 @@ def test_what_the_engine_fails_with_is_cut() -> None:
         def getCause(self) -> Reason | None:
             return self.cause
 
-    told = _reasons(Reason("it failed", Reason("Error code: 1236 " + "x" * (1 << 20), Reason("inner\x1b[2J", None))))
+    told = reasons(Reason("it failed", Reason("Error code: 1236 " + "x" * (1 << 20), Reason("inner\x1b[2J", None))))
     assert told.startswith("it failed; Error code: 1236 xxx")
     assert told.endswith("; inner\\x1b[2J")
     assert len(told) < 4000
@@ -293,8 +293,7 @@ def reader_of(folder: Path, engine: Pipe, last: Drop | None, *tables: str) -> Ca
     seconds = itertools.count()
     reader = Capture(source, Unasked(source, environment_secrets({})), journal, clock=lambda: float(next(seconds)))
     gatherer = Gatherer(folder, "absent", keys, lambda table, added: None, {}, {})
-    reader._engine, reader._gatherer = cast(Any, engine), gatherer
-    reader._epoch, reader._last = Epoch(1, keys), last
+    reader.follow(cast(Any, engine), gatherer, Epoch(1, keys), last)
     return reader
 
 
@@ -358,8 +357,9 @@ def test_a_stop_says_up_to_which_drop_its_table_is_whole(tmp_path: Path, first: 
     looks += [[line("u", 2), place(2)], [line("t", 2), line("u", 3), place(3)]]
     if first:
         looks = [[*looks[0][:-1], *looks[1], place(1)], *looks[2:]]
-    reader = reader_of(tmp_path, Pipe(looks), None, _TABLE, "public.u")
-    while cast(Any, reader._engine).looks:
+    engine = Pipe(looks)
+    reader = reader_of(tmp_path, engine, None, _TABLE, "public.u")
+    while engine.looks:
         reader.step(9.0)
     drops = reader.journal.drops(1)
     assert [each.complete for each in drops] == [True, *[False] * (len(drops) - 1)]

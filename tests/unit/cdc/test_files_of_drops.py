@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sterna.cdc.apply import _rows
+from sterna.cdc.apply import read_rows
 from sterna.cdc.gathering import SEQUENCE
 from sterna.cdc.journal import Part
 from sterna.errors import BadDrop
@@ -41,7 +41,7 @@ def rows(operation: str = "u", **more: Any) -> pa.Table:
 
 @pytest.mark.parametrize("operation", ["u", "d", "t"])
 def test_known_operations_are_taken(operation: str) -> None:
-    found = _rows(cast(Any, Stored(rows(operation))), [(1, _PART)])
+    found = read_rows(cast(Any, Stored(rows(operation))), [(1, _PART)])
     assert found is not None
     assert found.num_rows == 1
 
@@ -59,7 +59,7 @@ def test_what_this_version_does_not_know_is_refused(table: pa.Table, said: str, 
     if columns and "column" in said:
         return  # of keys alone, no other column is read
     with pytest.raises(BadDrop, match=said):
-        _rows(cast(Any, Stored(table)), [(1, _PART)], columns)
+        read_rows(cast(Any, Stored(table)), [(1, _PART)], columns)
 
 
 @pytest.mark.parametrize("columns", [[], ["id", "_sterna_seq", "_sterna_op"]])
@@ -67,7 +67,7 @@ def test_rows_of_a_later_drop_come_after_those_of_an_earlier_one_wherever_a_read
     columns: list[str],
 ) -> None:
     def place(number: int, counted: int) -> int:
-        read = _rows(cast(Any, Stored(rows(_sterna_seq=[counted]))), [(number, _PART)], columns)
+        read = read_rows(cast(Any, Stored(rows(_sterna_seq=[counted]))), [(number, _PART)], columns)
         assert read is not None
         (found,) = read[SEQUENCE].to_pylist()
         return int(found)

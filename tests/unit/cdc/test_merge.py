@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions
 
-from sterna.cdc.apply import _folded, merge_text
+from sterna.cdc.apply import folded, merge_text
 from sterna.cdc.gathering import ABSENT, COMMITTED, OPERATION, SEQUENCE
 
 _MATCHED, _NEW = 1, 2
@@ -72,7 +72,7 @@ class Expression:
 
 @dataclass(frozen=True)
 class Frame:
-    """As much of a Spark frame as `_folded` needs: it builds a query."""
+    """As much of a Spark frame as `folded` needs: it builds a query."""
 
     query: str
     keys: str = ""
@@ -123,6 +123,6 @@ def test_the_last_change_of_a_row_counts_and_the_last_value_that_was_told(change
     with pytest.MonkeyPatch.context() as patch:
         for name in ("expr", "col"):
             patch.setattr(functions, name, expression)
-        folded = cast(Any, _folded(cast(Any, Frame(query)), ["id"], ["n"]))
-    found = database.execute(f"SELECT id, {OPERATION}, {COMMITTED}, n, _sterna_told_n FROM ({folded.query})").fetchall()
+        made = cast(Any, folded(cast(Any, Frame(query)), ["id"], ["n"]))
+    found = database.execute(f"SELECT id, {OPERATION}, {COMMITTED}, n, _sterna_told_n FROM ({made.query})").fetchall()
     assert {key: tuple(rest) for key, *rest in found} == wanted

@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import pytest
 
-from sterna.cdc import run
 from sterna.cdc.apply import Target
 from sterna.cdc.capture import Capture
 from sterna.cdc.journal import Drop, Epoch, Journal, Part, Stop
@@ -86,20 +85,17 @@ def journal_of(world: World, drops: int, complete: int, size: int = MOST_BYTES) 
 
 
 @pytest.mark.parametrize("known", [1_000, 0])
-def test_a_runner_that_begins_amid_the_first_rows_takes_none_of_them_away(
-    world: World, monkeypatch: pytest.MonkeyPatch, known: int
-) -> None:
+def test_a_runner_that_begins_amid_the_first_rows_takes_none_of_them_away(world: World, known: int) -> None:
     """The last of several steps takes away what no first drop has: so it has to know all of them."""
-    monkeypatch.setattr(run, "_KNOWN", known)
-    journal, runner = journal_of(world, 4, complete=3), Runner([], lambda line: None)
+    journal, runner = journal_of(world, 4, complete=3), Runner([], lambda line: None, most_drops=known)
     for mark in ("1/1", "1/2"):
-        epoch, drops = runner._newest(marked(world, journal, {"public.a": mark}))
+        epoch, drops = runner.newest(marked(world, journal, {"public.a": mark}))
         assert epoch is not None
     work = next_work(_WAY, "public.a", "1/2", 1, drops)
     assert work is not None
     assert work.keys is not None
     assert [drop.number for drop in work.keys] == [1, 2, 3]
-    _, drops = runner._newest(marked(world, journal, {"public.a": "1/3"}))
+    _, drops = runner.newest(marked(world, journal, {"public.a": "1/3"}))
     assert [drop.number for drop in drops] == ([3, 4] if not known else [1, 2, 3, 4])
 
 
@@ -119,7 +115,7 @@ def test_a_table_that_never_had_a_row_needs_no_old_drop(world: World) -> None:
         (world.folder / "eu" / "lake" / "inbox" / "_cdc" / "drops" / "shop" / "000001" / name).unlink()
     followed = marked(world, journal, {"public.a": "1/6", "public.void": ""})
     assert least(followed, Epoch(1, keys)) == 6
-    _, drops = Runner([], lambda line: None)._newest(followed)
+    _, drops = Runner([], lambda line: None).newest(followed)
     assert [drop.number for drop in drops] == [6, 7]
     work = next_work(_WAY, "public.void", "", 1, drops, fresh=True)
     assert work is not None
@@ -169,13 +165,13 @@ class Scripted:
 
     def step(self, seconds: float) -> int:
         self.steps += 1
-        self.failed.append(bool(self.runner._failed))
+        self.failed.append(bool(self.runner.failed))
         if self.steps == 30:
             self.runner.stop()
         if self.ends and self.steps % 3 == 0:
             raise SourceUnreachable(f"the engine that reads the source ended: {self.words} at {self.steps}")
         if not self.ends:
-            self.runner._over.set()  # its time is over at once
+            self.runner.end()  # its time is over at once
             self.is_heard, self.is_beginning = True, self.steps < self.over
         return 0
 
@@ -183,30 +179,25 @@ class Scripted:
         pass
 
 
-def scripted(monkeypatch: pytest.MonkeyPatch, **said: Any) -> Scripted:
-    capture = Scripted(runner=Runner([], lambda line: None), **said)
-    monkeypatch.setattr(run, "Capture", capture)
-    monkeypatch.setattr(run, "_TROUBLE", 0.0)
+def scripted(**said: Any) -> Scripted:
+    capture = Scripted(runner=Runner([], lambda line: None, pause_seconds=0.0), **said)
+    capture.runner.capture = cast(Any, capture)
     return capture
 
 
-def test_an_engine_that_starts_and_ends_again_is_told_all_the_time(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    capture = scripted(monkeypatch, ends=True)
-    capture.runner._read(marked(world, cast(Any, None), {}))
+def test_an_engine_that_starts_and_ends_again_is_told_all_the_time(world: World) -> None:
+    capture = scripted(ends=True)
+    capture.runner.read(marked(world, cast(Any, None), {}))
     assert capture.failed == [False] * 3 + [True] * 27
-    assert list(capture.runner._failed) == ["shop: reading"]
+    assert list(capture.runner.failed) == ["shop: reading"]
 
 
-def test_an_engine_that_ends_again_at_the_same_place_needs_a_person(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_that_ends_again_at_the_same_place_needs_a_person(world: World) -> None:
     """Where the source itself answers, another start cures nothing; the table is named where the engine names it."""
-    capture = scripted(monkeypatch, ends=True, words="no place for public.b")
+    capture = scripted(ends=True, words="no place for public.b")
     followed = Marked(world.context(), cast(Any, None), _SOURCE, cast(Any, None), {}, answers=True)
-    capture.runner._read(followed)
-    (error,) = capture.runner._failed.values()
+    capture.runner.read(followed)
+    (error,) = capture.runner.failed.values()
     assert capture.steps == 9
     assert (type(error).__name__, error.table) == ("UnfitSource", "public.b")
     assert "ended 3 times at the same place" in str(error)
@@ -224,22 +215,19 @@ def test_a_table_that_is_stopped_keeps_no_old_drop(world: World) -> None:
         assert journal.add(told)
     followed = marked(world, journal, {"public.a": "1/6", "public.b": "1/2"})
     assert least(followed, Epoch(1, keys)) == 6
-    (drop,) = Runner([], lambda line: None)._newest(followed)[1][-1:]
+    (drop,) = Runner([], lambda line: None).newest(followed)[1][-1:]
     error = drop.stopped["public.b"].as_error("public.b", "shop")
     assert (type(error).__name__, error.exit_code, error.table) == ("UnfitSource", 2, "public.b")
     assert "sterna cdc resync shop" in str(error)
 
 
-def test_first_rows_are_read_to_their_end_though_the_time_is_over(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_rows_are_read_to_their_end_though_the_time_is_over(world: World) -> None:
     """Who ends before begins anew: a source that takes longer than a run would never come."""
-    capture = scripted(monkeypatch, ends=False, over=20)
-    capture.runner._read(marked(world, cast(Any, None), {}))
+    capture = scripted(ends=False, over=20)
+    capture.runner.read(marked(world, cast(Any, None), {}))
     assert capture.steps == 20
-    capture.steps, capture.over = 0, 100
-    capture.runner._over.clear()
-    capture.runner._read(marked(world, cast(Any, None), {}))
+    capture = scripted(ends=False, over=100)
+    capture.runner.read(marked(world, cast(Any, None), {}))
     assert capture.steps == 30  # it was stopped
 
 
@@ -262,7 +250,7 @@ class Moving(Marked):
 
 
 def stepped(
-    world: World, monkeypatch: pytest.MonkeyPatch, drops: list[Drop], marks: dict[str, str]
+    world: World, drops: list[Drop], marks: dict[str, str], **options: Any
 ) -> tuple[dict[str, str], Runner, Moving]:
     """Let a runner apply a journal until nothing is left; return which drops came into each table, and the rest."""
     journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
@@ -279,11 +267,10 @@ def stepped(
         found[target.name] = f"{found.get(target.name, '')} {numbers}{' cleared' if work.keys else ''}".strip()
         return Outcome(1, "", True, 1, 1)
 
-    monkeypatch.setattr(run, "apply", apply)
     followed = Moving(world.context(), cast(Any, Ingested()), _SOURCE, journal, marks)
-    runner = Runner([followed], lambda line: None)
+    runner = Runner([followed], lambda line: None, put=apply, **options)
     for _ in range(20):
-        if not runner._apply(cast(Any, None)):
+        if not runner.apply(cast(Any, None)):
             break
     return found, runner, followed
 
@@ -296,55 +283,52 @@ def told(number: int, *tables: str, epoch: int = 1, stops: Mapping[str, int] | N
     return Drop(epoch, number, {}, {}, parts, complete=number == 2, stopped=stopped, **more)
 
 
-def test_what_came_before_a_tables_stop_is_applied(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_came_before_a_tables_stop_is_applied(world: World) -> None:
     known = {"public.a": (Column("id", "int"),), "public.b": (Column("id", "int"),)}
     drops = [told(1, "public.a", "public.b"), told(2, "public.a"), told(3, "public.b"), told(4, "public.a")]
     drops += [told(number, "public.a", stops={"public.b": 4}, known=known) for number in (5, 6)]
     marks = {"public.a": "", "public.b": ""}
-    found, runner, followed = stepped(world, monkeypatch, drops, marks)
+    found, runner, followed = stepped(world, drops, marks)
     assert (found["public.b"], marks) == ("1 3", {"public.a": "1/6", "public.b": "1/4"})
-    (error,) = runner._failed.values()
+    (error,) = runner.failed.values()
     assert (type(error).__name__, error.table) == ("UnfitSource", "public.b")
     # It keeps no drop any more, and no step is left.
     assert least(followed, Epoch(1, dict.fromkeys(marks, ("id",)))) == 6
 
 
-def test_a_stopped_table_that_lacks_drops_keeps_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_table_that_lacks_drops_keeps_them(world: World) -> None:
     """Else a run that begins later, or one of many drops, wouldn't have them any more."""
-    monkeypatch.setattr(run, "_KNOWN", 0)
     known = {"public.a": (Column("id", "int"),), "public.b": (Column("id", "int"),)}
     drops = [told(1, "public.a", "public.b", known=known), told(2, known=known)]
     drops += [told(number, "public.a", "public.b", known=known) for number in (3, 4)]
     drops += [told(number, "public.a", stops={"public.b": 4}, known=known) for number in range(5, 9)]
     marks = {"public.a": "1/8", "public.b": "1/2"}
-    found, _, _ = stepped(world, monkeypatch, drops, marks)
+    found, _, _ = stepped(world, drops, marks, most_drops=0)
     assert (found, marks["public.b"]) == ({"public.b": "3 4"}, "1/4")
 
 
 @pytest.mark.parametrize("mark", ["", "1/9"], ids=["new", "read again"])
 @pytest.mark.parametrize("stop", [1, 2])
-def test_of_first_rows_that_were_not_complete_nothing_is_applied(
-    world: World, monkeypatch: pytest.MonkeyPatch, mark: str, stop: int
-) -> None:
+def test_of_first_rows_that_were_not_complete_nothing_is_applied(world: World, mark: str, stop: int) -> None:
     """A part of them would be a table that never was; and of one that is read again, all other rows would go."""
     stops = {"public.b": 0}
     parts = ("public.a",) if stop == 1 else ("public.a", "public.b")
     drops = [told(1, *parts, epoch=2, stops=stops if stop == 1 else {})]
     drops += [told(2, "public.a", epoch=2, stops=stops), told(3, "public.a", epoch=2, stops=stops)]
     marks = {"public.a": mark, "public.b": mark}
-    found, runner, followed = stepped(world, monkeypatch, drops, marks)
+    found, runner, followed = stepped(world, drops, marks)
     assert ("public.b" in found, marks) == (False, {"public.a": "2/3", "public.b": mark})
-    assert [str(error.table) for error in runner._failed.values()] == ["public.b"]
+    assert [str(error.table) for error in runner.failed.values()] == ["public.b"]
     assert least(followed, Epoch(2, dict.fromkeys(marks, ("id",)))) == 3
 
 
 @pytest.mark.parametrize(("mark", "came", "became"), [("", None, ""), ("1/9", " cleared", "2/2")])
 def test_a_table_without_a_row_before_its_stop_is_as_the_source(
-    world: World, monkeypatch: pytest.MonkeyPatch, mark: str, came: str | None, became: str
+    world: World, mark: str, came: str | None, became: str
 ) -> None:
     drops = [told(1, "public.a", epoch=2), told(2, epoch=2), told(3, "public.a", epoch=2, stops={"public.b": 2})]
     marks = {"public.a": mark, "public.b": mark}
-    found, _, followed = stepped(world, monkeypatch, drops, marks)
+    found, _, followed = stepped(world, drops, marks)
     assert (found.get("public.b"), marks["public.b"]) == (came and came.strip(), became)
     assert least(followed, Epoch(2, dict.fromkeys(marks, ("id",)))) == 3
 
@@ -365,10 +349,10 @@ def test_a_table_that_was_followed_is_never_left_out_silently(world: World, aske
             pass
 
     fresh = Journal(world.context().objects, f"file://{world.folder}/eu/lake/other", "shop")
-    assert list(Capture(_SOURCE, cast(Any, Unfit()), fresh)._begun()[0].tables) == ["public.b"]
+    assert list(Capture(_SOURCE, cast(Any, Unfit()), fresh).begin_epoch()[0].tables) == ["public.b"]
     journal = Journal(world.context().objects, f"file://{world.folder}/eu/lake/inbox", "shop")
     assert journal.begin(Epoch(1, {"public.a": ("id",), "public.b": ("id",)}))
     if asked:
         journal.ask(2)
     with pytest.raises(UnfitSource, match="cascades"):
-        Capture(_SOURCE, cast(Any, Unfit()), journal)._begun()
+        Capture(_SOURCE, cast(Any, Unfit()), journal).begin_epoch()

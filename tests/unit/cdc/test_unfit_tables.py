@@ -70,9 +70,7 @@ def source(*tables: str) -> CdcSource:
 
 
 def database(server: Server, *tables: str) -> Binlog:
-    made = Binlog(source(*tables), environment_secrets({}))
-    made._server = cast(Any, server)
-    return made
+    return Binlog(source(*tables), environment_secrets({}), cast(Any, server))
 
 
 def left_out(found: Binlog, followed: Sequence[str] = ()) -> tuple[list[str], dict[str, str]]:
@@ -147,7 +145,7 @@ class Beginning:
 def test_a_source_begins_without_tables_that_go_meanwhile(tmp_path: Path) -> None:
     journal = Journal(make_world(tmp_path).context().objects, f"file://{tmp_path}/eu/lake/inbox", "shop")
     begins = Beginning({"a.t": NeedsResync("dropped", table="a.t"), "a.u": UnfitSource("no key", table="a.u")})
-    epoch, _ = Capture(source("a.*"), cast(Any, begins), journal)._begun()
+    epoch, _ = Capture(source("a.*"), cast(Any, begins), journal).begin_epoch()
     assert (list(epoch.tables), begins.prepared) == (["a.v"], ["a.v"])
     assert journal.epoch(1) == Epoch(1, {"a.v": ("id",)})
     # One that the settings name as it is has to be there; one that was followed before is never left out.
@@ -156,7 +154,7 @@ def test_a_source_begins_without_tables_that_go_meanwhile(tmp_path: Path) -> Non
             journal.begin(Epoch(2, {"a.u": ("id",)}))
             journal.ask(3)
         with pytest.raises(UnfitSource, match=rf"\[table {name}\]"):
-            Capture(other, cast(Any, begins), journal)._begun()
+            Capture(other, cast(Any, begins), journal).begin_epoch()
 
 
 def test_a_followed_table_that_changes_while_an_epoch_begins_is_not_left_out_of_it(tmp_path: Path) -> None:
@@ -166,8 +164,8 @@ def test_a_followed_table_that_changes_while_an_epoch_begins_is_not_left_out_of_
     journal.ask(2)
     begins = Beginning({"a.t": NeedsResync("another key", table="a.t")})
     with pytest.raises(Busy, match=r"being changed.*\[table a\.t\]"):
-        Capture(source("a.*"), cast(Any, begins), journal)._begun()
+        Capture(source("a.*"), cast(Any, begins), journal).begin_epoch()
     assert (begins.prepared, journal.epoch(2)) == ([], None)
     begins.troubles.clear()
-    epoch, _ = Capture(source("a.*"), cast(Any, begins), journal)._begun()
+    epoch, _ = Capture(source("a.*"), cast(Any, begins), journal).begin_epoch()
     assert (epoch.number, sorted(epoch.tables)) == (2, ["a.t", "a.u", "a.v"])

@@ -51,9 +51,8 @@ class Server:
 
 
 def binlog(**answers: Any) -> Any:
-    made = Binlog(SOURCE, lambda id: SimpleNamespace())  # type: ignore[arg-type, return-value]
-    made._server = Server({name.replace("_", " "): rows for name, rows in answers.items()})  # type: ignore[assignment]
-    return made
+    server = Server({name.replace("_", " "): rows for name, rows in answers.items()})
+    return Binlog(SOURCE, lambda id: SimpleNamespace(), server)  # type: ignore[arg-type, return-value]
 
 
 @pytest.mark.parametrize("newer", [False, True], ids=["SHOW MASTER STATUS", "SHOW BINARY LOG STATUS"])
@@ -72,12 +71,12 @@ def test_a_log_that_may_leave_a_database_out_is_refused(rows: list[Any], fit: bo
     asked = {"SHOW_MASTER": DatabaseRefused("no such statement") if newer else rows, "SHOW_BINARY_LOG_STATUS": rows}
     made = binlog(**asked)
     if fit:
-        assert made._filtered({"shop"}) == set()
+        assert made.filtered_databases({"shop"}) == set()
     elif rows:
-        assert made._filtered({"shop"}) == {"shop"}
+        assert made.filtered_databases({"shop"}) == {"shop"}
     else:
         with pytest.raises(UnfitSource, match="doesn't tell which databases"):
-            made._filtered({"shop"})
+            made.filtered_databases({"shop"})
 
 
 @pytest.mark.parametrize(

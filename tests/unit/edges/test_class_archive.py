@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from sterna.edges import class_archive
 from sterna.edges.class_archive import archive_options
 from sterna.edges.java import Java
 from sterna.errors import EngineError
@@ -129,7 +130,7 @@ def test_an_archive_of_somebody_else_is_used(rehearsals: Rehearsals, monkeypatch
 
 
 def test_a_full_disk_is_left_alone(rehearsals: Rehearsals, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(class_archive, "_ROOM", 1 << 60)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=1 << 20))
     assert rehearsals.options() == []
     assert rehearsals.asked == []
 

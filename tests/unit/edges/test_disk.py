@@ -17,10 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sterna.edges.disk import numbers as numbers_module
-from sterna.edges.disk import rows as rows_module
 from sterna.edges.disk.numbers import Numbers
-from sterna.edges.disk.rows import Rows
+from sterna.edges.disk.rows import RowLimits, Rows
 from sterna.edges.disk.scratch import Scratch
 from sterna.errors import EngineError, Remedy
 
@@ -33,8 +31,16 @@ def table(part: list[tuple[str, int]]) -> pa.Table:
     return pa.table({"uri": pa.array(keys, pa.large_string()), "size": pa.array(sizes, pa.int64())})
 
 
-def filled(parts: list[list[tuple[str, int]]]) -> Rows:
-    rows = Rows("uri")
+class DiskRows(Rows):
+    limits = RowLimits(memory_bytes=0)
+
+
+class DiskNumbers(Numbers):
+    in_memory = 0
+
+
+def filled(parts: list[list[tuple[str, int]]], kind: type[Rows] = Rows) -> Rows:
+    rows = kind("uri")
     for part in parts:
         rows.add(table(part))
     return rows
@@ -56,42 +62,42 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 @given(parts=PARTS)
 def test_rows_come_back_in_order(in_memory: int, batch: int, runs: int, stretch: int, parts: list) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows_module, "_IN_MEMORY", in_memory)
-        patch.setattr(rows_module, "_BATCH", batch)
-        patch.setattr(rows_module, "_RUNS", runs)
-        patch.setattr(rows_module, "_STRETCH", stretch)
-        rows = filled(parts)
-        expected = sorted((row for part in parts for row in part), key=lambda row: row[0])
-        assert read(rows) == expected  # rows of one key in the order of their coming
-        tables = list(rows.sorted())
-        assert [len(part) > 0 for part in tables] == [True] * len(tables)
-        for one, next_one in pairwise(tables):
-            assert one.column("uri")[-1].as_py() < next_one.column("uri")[0].as_py()
-        rows.add(table([("b", 9)]))
-        assert read(rows) == sorted([*expected, ("b", 9)], key=lambda row: row[0])
+    class Few(Rows):
+        limits = RowLimits(in_memory, batch, runs, stretch)
+
+    rows = filled(parts, Few)
+    expected = sorted((row for part in parts for row in part), key=lambda row: row[0])
+    assert read(rows) == expected  # rows of one key in the order of their coming
+    tables = list(rows.sorted())
+    assert [len(part) > 0 for part in tables] == [True] * len(tables)
+    for one, next_one in pairwise(tables):
+        assert one.column("uri")[-1].as_py() < next_one.column("uri")[0].as_py()
+    rows.add(table([("b", 9)]))
+    assert read(rows) == sorted([*expected, ("b", 9)], key=lambda row: row[0])
 
 
 @given(parts=st.lists(st.lists(st.integers(-20, 20), max_size=8), max_size=12), most=st.integers(0, 12))
 def test_numbers_are_there_or_not(parts: list[list[int]], most: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(numbers_module, "_IN_MEMORY", most)
-        numbers, there = Numbers(), set[int]()
-        asked = [*range(-21, 22), 0, -(1 << 63), (1 << 63) - 1]
-        for part in parts:
-            numbers.add(np.array(part, np.int64))
-            there |= set(part)
-        assert numbers.has(np.array(asked, np.int64)).tolist() == [number in there for number in asked]
-        assert numbers.has(np.array([], np.int64)).tolist() == []
+    class Few(Numbers):
+        in_memory = most
+
+    numbers, there = Few(), set[int]()
+    asked = [*range(-21, 22), 0, -(1 << 63), (1 << 63) - 1]
+    for part in parts:
+        numbers.add(np.array(part, np.int64))
+        there |= set(part)
+    assert numbers.has(np.array(asked, np.int64)).tolist() == [number in there for number in asked]
+    assert numbers.has(np.array([], np.int64)).tolist() == []
 
 
-def test_numbers_that_are_on_disk_are_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numbers_module, "_IN_MEMORY", 100)
-    numbers = Numbers()
+def test_numbers_that_are_on_disk_are_not_written_again(folder: Path) -> None:
+    class Few(Numbers):
+        in_memory = 100
+
+    numbers = Few()
     for _ in range(50):
         numbers.add(np.arange(200, dtype=np.int64))
-    assert numbers._file is not None
-    assert numbers._file._length == 200 * 8
+    assert open_below(folder) == [200 * 8]
 
 
 def test_few_rows_touch_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,12 +108,9 @@ def test_few_rows_touch_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     assert numbers.has(np.arange(2000, dtype=np.int64)).sum() == 1000
 
 
-def test_no_file_is_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_module, "_IN_MEMORY", 0)
-    monkeypatch.setattr(numbers_module, "_IN_MEMORY", 0)
-
+def test_no_file_is_left(folder: Path) -> None:
     def interrupted() -> None:
-        rows, numbers = filled([[("a", 1), ("b", 2)]] * 3), Numbers()
+        rows, numbers = filled([[("a", 1), ("b", 2)]] * 3, DiskRows), DiskNumbers()
         numbers.add(np.arange(10, dtype=np.int64))
         for _ in rows.sorted():
             assert open_below(folder)
@@ -121,15 +124,15 @@ def test_no_file_is_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert open_below(folder) == []
 
 
-def open_below(folder: Path) -> list[str]:
-    """The files of a folder that this process has open; those that others opened or closed meanwhile don't count."""
-    return [name for name in map(_name_of, os.listdir("/proc/self/fd")) if name.startswith(str(folder))]
-
-
-def _name_of(descriptor: str) -> str:
-    with suppress(OSError):  # the listing's own
-        return os.readlink(f"/proc/self/fd/{descriptor}")
-    return ""
+def open_below(folder: Path) -> list[int]:
+    """The sizes of a folder's files that this process has open; those that others opened or closed don't count."""
+    sizes = {}
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the listing's own
+            if os.readlink(f"/proc/self/fd/{descriptor}").startswith(str(folder)):
+                status = os.stat(f"/proc/self/fd/{descriptor}")
+                sizes[status.st_ino] = status.st_size
+    return list(sizes.values())
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from sterna.edges.stores.objects import Objects
-from sterna.edges.stores.open_store import _network_trouble
+from sterna.edges.stores.open_store import network_trouble
 from sterna.embedded.certificate import make_certificate
 from sterna.errors import StoreUnreachable
 from sterna.registry.credential import Credential
@@ -82,5 +82,5 @@ def test_a_closed_port() -> None:
 
 
 def test_a_name() -> None:
-    said = _network_trouble(_UNKNOWN_NAME)
+    said = network_trouble(_UNKNOWN_NAME)
     assert said == ": its name can't be looked up: failed to lookup address information: Name or service not known"

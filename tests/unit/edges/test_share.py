@@ -17,10 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from sterna.edges.rclone import rclone_child
-from sterna.edges.rclone.transfer import _order
+from sterna.edges.rclone.rclone_child import watch
+from sterna.edges.rclone.transfer import order
 from sterna.edges.secrets import environment_secrets
-from sterna.edges.stores import share as shares
 from sterna.edges.stores.leases import EXPIRY_SECONDS, LEASE, Leases
 from sterna.edges.stores.objects import Objects
 from sterna.edges.stores.open_store import OpenStore
@@ -99,7 +98,7 @@ class Crowd:
 
     def begin(self, number: int) -> None:
         made = Process(Share(self.book.of(number), "1M"), slow=self.chance.random() < 0.3)
-        made.share._apply = made.apply
+        made.share.apply = made.apply
         self.processes[number] = made
 
     def end(self) -> None:
@@ -157,9 +156,8 @@ def test_after_a_minute_without_room_a_newcomer_begins_cautiously(monkeypatch: p
 
 
 def test_a_place_that_cant_be_used_leaves_the_cautious_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "_SOON_SECONDS", 0.0)
     book = Book()
-    share = Share(book.of(1), "1M")
+    share = Share(book.of(1), "1M", pause_seconds=0.0)
     share.begin()
 
     def dark() -> None:
@@ -170,7 +168,7 @@ def test_a_place_that_cant_be_used_leaves_the_cautious_share(monkeypatch: pytest
     now = time.monotonic()
     assert share.rate_at(now) == LIMIT
     assert share.rate_at(now + PATIENCE_SECONDS) == LIMIT // CAUTIOUS
-    late = Share(book.of(2), "1M")
+    late = Share(book.of(2), "1M", pause_seconds=0.0)
     late.begin()
     assert late.rate == LIMIT // CAUTIOUS
 
@@ -208,7 +206,7 @@ def test_what_was_unlimited_is_limited_by_time_though_leases_fail() -> None:
         asked.append(rate)
         return True
 
-    share._apply = apply
+    share.apply = apply
     with pytest.raises(StoreUnreachable):
         share.look()
     assert (share.rate, asked) == (LIMIT // CAUTIOUS, [LIMIT // CAUTIOUS])
@@ -216,12 +214,11 @@ def test_what_was_unlimited_is_limited_by_time_though_leases_fail() -> None:
 
 def test_without_a_limit_for_now_nothing_is_taken_that_no_lease_tells_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody whose clock has a limit already could not know of it."""
-    monkeypatch.setattr(shares, "_SOON_SECONDS", 0.0)
 
     def dark() -> None:
         raise StoreUnreachable("dark")
 
-    share = Share(Book(between=dark).of(1), "12:00,off 19:00,1M", lambda: 13 * 60)
+    share = Share(Book(between=dark).of(1), "12:00,off 19:00,1M", lambda: 13 * 60, pause_seconds=0.0)
     with pytest.raises(StoreUnreachable):
         share.look()
     assert share.rate == 0
@@ -231,7 +228,7 @@ def test_without_a_limit_for_now_nothing_is_taken_that_no_lease_tells_of(monkeyp
 
 @pytest.mark.parametrize("seconds", [float("-inf"), -3.0, 0.0])
 def test_an_order_that_has_run_out_is_one_of_no_seconds(seconds: float) -> None:
-    assert _order(1, 1, seconds) == {"rate": 1, "cautious": 1, "seconds": 0.0}
+    assert order(1, 1, seconds) == {"rate": 1, "cautious": 1, "seconds": 0.0}
 
 
 @pytest.mark.parametrize("seconds", [float("-inf"), -3.0])
@@ -244,11 +241,9 @@ def test_a_watch_outlives_an_order_that_has_run_out(seconds: float, monkeypatch:
     def end() -> None:
         raise Over
 
-    monkeypatch.setattr(rclone_child, "_end_group", end)
-    monkeypatch.setattr(rclone_child._Throttle, "want", lambda throttle, rate: os.close(writer))
     reader, writer = os.pipe()
     with pytest.raises(Over):
-        rclone_child._watch(reader, {"rate": 2, "cautious": 1, "seconds": seconds})
+        watch(reader, {"rate": 2, "cautious": 1, "seconds": seconds}, lambda rate: os.close(writer), end)
     os.close(reader)
 
 
@@ -265,7 +260,7 @@ def test_leases_of_two_hosts_are_seen_and_one_that_isnt_understood_counts_as_all
     assert (first.others(), second.others()) == ([0], [7])
     second.write(9)
     assert first.others() == [9], "what changed is read anew"
-    (tmp_path / "leases/us" / second._name).write_text("{")
+    (tmp_path / "leases/us" / second.name).write_text("{")
     assert first.others() == [None]
     share = Share(first, "1M")
     assert share.look() == 0
@@ -277,9 +272,9 @@ def test_a_lease_runs_out_by_the_stores_clock(tmp_path: Path) -> None:
     first, second = leases(tmp_path), leases(tmp_path)
     second.write(7)
     first.write(7)
-    path = tmp_path / "leases/us" / second._name
+    path = tmp_path / "leases/us" / second.name
     for age, found in ((EXPIRY_SECONDS - 5, [7]), (EXPIRY_SECONDS + 5, [])):
-        at = (tmp_path / "leases/us" / first._name).stat().st_mtime - age
+        at = (tmp_path / "leases/us" / first.name).stat().st_mtime - age
         os.utime(path, (at, at))
         assert first.others() == found
     assert 2 * BEAT_SECONDS < PATIENCE_SECONDS < EXPIRY_SECONDS / 1.5, "who is late goes lower before others take it"
@@ -313,20 +308,27 @@ def test_each_way_of_reading_another_region_is_paced_and_holds_a_lease(
 
 
 def test_a_pace_is_the_shares_rate() -> None:
-    """By the bucket's own account: what isn't paid for is waited for."""
-    share = Share(Book({1: 0}).of(2), "2k")
-    share.rate, share.valid_until = 1000, float("inf")
-    pace = Pace(lambda: share)
-    pace._share, pace._at, pace._owed = share, time.monotonic(), 5000.0
-    assert 4.0 < pace._left(5000) <= 5.0
+    """What isn't paid for is waited for, by the pace's own clock."""
+
+    class Held(Share):
+        def begin(self, deadline: float | None = None) -> None:
+            self.rate, self.valid_until = 1000, float("inf")
+
+        def look_when_due(self) -> None:
+            pass
+
+    share, slept = Held(Book({1: 0}).of(2), "2k"), [0.0]
+    pace = Pace(lambda: share, lambda: sum(slept), slept.append)
+    pace.pay(5000)
+    assert sum(slept) == pytest.approx(5.0, abs=1.0)
     share.valid_until = float("-inf")
-    assert pace._left(5000) > 100.0, "the cautious rate"
+    pace.pay(5000)
+    assert sum(slept) > 100.0, "the cautious rate"
 
 
 def test_a_replica_without_a_credential_is_no_trouble_of_what_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(shares, "_SOON_SECONDS", 0.0)
     mapping = _two_regions(tmp_path, "s3://eu-replica", credential_id="eu_replica")
     (tmp_path / "us/f").write_bytes(b"x")
     assert Objects(mapping, environment_secrets()).read(f"file://{tmp_path}/us/f") == b"x"
@@ -341,7 +343,7 @@ def test_who_comes_while_a_share_begins_waits_for_it_and_holds_up_nobody(monkeyp
         def begin(self, deadline: float | None = None) -> None:
             made.append(self)
             end = time.monotonic() + 20
-            while pace._owed < 3:
+            while pace.unpaid < 3:
                 assert time.monotonic() < end, "the other one can't say what it wants"
                 time.sleep(0.01)
             if len(made) == 1:
@@ -353,7 +355,7 @@ def test_who_comes_while_a_share_begins_waits_for_it_and_holds_up_nobody(monkeyp
         paying = [pool.submit(pace.pay, size) for size in (1, 2)]
         failed = [each.exception(60) for each in paying]
     assert sorted(map(str, failed)) == ["None", "and whoever waits begins another one"]
-    assert len(made) == 2 and pace._paid == pace._owed
+    assert len(made) == 2 and pace.unpaid == 0
 
 
 def _two_regions(folder: Path, root: str = "", **more: str) -> samples.Mapping:

@@ -16,8 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from sterna.edges.stores import content, open_store
+from sterna.edges.stores import open_store
 from sterna.edges.stores.objects import Objects
+from sterna.edges.stores.open_store import ContentLimits
 from sterna.edges.stores.pace import CHUNK
 from sterna.edges.stores.ranges import ObjectReader
 from sterna.errors import StoreUnreachable
@@ -84,8 +85,7 @@ def store() -> Iterator[Store]:
 @pytest.fixture
 def objects(store: Store, monkeypatch: pytest.MonkeyPatch) -> Objects:
     """A client whose requests have the time of three turns, and no more."""
-    monkeypatch.setattr(open_store, "_WHOLE_CALL", 1)
-    monkeypatch.setattr(content, "_OPEN_SECONDS", _TURN_SECONDS / 2)
+    monkeypatch.setattr(open_store, "WHOLE_CALL_TIMEOUTS", 1)
     lake = samples.location("us-lake", "s3://us-lake", "us")
     options = {"endpoint": f"http://127.0.0.1:{store.server.server_port}", "region": "us-east-1", "provider": "Other"}
     lake["remote"], lake["credential_id"] = {"type": "s3", "options": options}, "us"
@@ -93,7 +93,9 @@ def objects(store: Store, monkeypatch: pytest.MonkeyPatch) -> Objects:
     regions = [samples.region(name, f"s3://{name}-replica") for name in ("us", "eu")]
     registry = Registry.model_validate({"regions": regions, "locations": [lake, *roots]})
     credential = Credential(id="us", login="key", password="secret")
-    return Objects(Mapping(registry, registry.region("eu")), lambda id: credential, timeout=_TIMEOUT)
+    made = Objects(Mapping(registry, registry.region("eu")), lambda id: credential, timeout=_TIMEOUT)
+    made.open(made.mapping.locate(URI).location).limits = ContentLimits(open_seconds=_TURN_SECONDS / 2)
+    return made
 
 
 def paced(objects: Objects, turn: float = _TURN_SECONDS) -> list[int]:
@@ -152,7 +154,7 @@ def test_parts_are_of_one_version(objects: Objects, store: Store) -> None:
 def test_what_is_too_large_for_one_request_comes_by_several(
     objects: Objects, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(content, "_MOST_AT_ONCE", 1 << 20)
-    monkeypatch.setattr(content, "_PART", 2 << 20)
+    opened = objects.open(objects.mapping.locate(URI).location)
+    opened.limits = ContentLimits(at_once_bytes=1 << 20, part_bytes=2 << 20)
     assert sha256_of(objects, URI) == (len(LARGE), hashlib.sha256(LARGE).hexdigest())
     assert store.lengths == [2 << 20, len(LARGE) - (2 << 20)]

@@ -61,7 +61,7 @@ def test_evidence_goes_last_so_that_its_age_tells_whether_clean_ups_get_to_their
         return iter(sorted(listing(self, uri, **given), key=lambda item: "/_sterna/" not in item[0]))
 
     monkeypatch.setattr(Objects, "list", evidence_first)
-    monkeypatch.setattr(cleaning_files, "_AT_ONCE", 3)
+    monkeypatch.setattr(cleaning_files, "AT_ONCE", 3)
     monkeypatch.setattr(
         Objects, "delete", lambda self, uris, **given: asked.extend(uris) or delete(self, uris, **given)
     )

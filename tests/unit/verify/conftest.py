@@ -1,12 +1,10 @@
 import pytest
 
-from sterna.edges.disk import rows
+from sterna.edges.disk.rows import RowLimits, Rows
 
 
 @pytest.fixture(autouse=True)
 def on_disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep no row in memory, in some modules: what verify finds is the same."""
     if request.path.stem in ("test_broken", "test_synced"):
-        monkeypatch.setattr(rows, "_IN_MEMORY", 0)
-        monkeypatch.setattr(rows, "_BATCH", 1)
-        monkeypatch.setattr(rows, "_STRETCH", 2)
+        monkeypatch.setattr(Rows, "limits", RowLimits(memory_bytes=0, batch_bytes=1, part_rows=2))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from sterna.edges.disk.scratch import Scratch
-
-_IN_MEMORY = 4 << 20  # numbers, of eight bytes, before they go to disk; sorting them takes three times that
 
 
 class Numbers:
@@ -15,6 +13,9 @@ class Numbers:
     While they are few they stay in memory, and no disk is touched. What is more is written to a temporary file, sorted,
     a *run* at a time, and looked up there: the kernel has as much of it in memory as there is room for.
     """
+
+    in_memory: ClassVar[int] = 4 << 20
+    """Numbers before they go to disk; sorting them takes three times that."""
 
     def __init__(self) -> None:
         import numpy as np
@@ -37,7 +38,7 @@ class Numbers:
         if len(new):
             self._new.append(new)
             self._count += len(new)
-        if self._count > _IN_MEMORY:
+        if self._count > self.in_memory:
             self._spill()
 
     def has(self, asked: Any) -> Any:
@@ -62,7 +63,7 @@ class Numbers:
         self._settle()
         self._sorted = self._sorted[~_among(self._sorted, self._runs)]
         self._count = len(self._sorted)
-        if self._count > _IN_MEMORY // 2:
+        if self._count > self.in_memory // 2:
             self._file = self._file or Scratch()
             self._runs.append(self._file.numbers(self._file.append(self._sorted.tobytes()), self._count))
             self._sorted, self._count = self._sorted[:0].copy(), 0

@@ -13,18 +13,31 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from sterna.edges.disk.scratch import Scratch
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_IN_MEMORY = 32 << 20  # bytes of rows before they go to disk; sorting them takes three times that
-_BATCH = 512 << 10  # bytes of rows that are read at once of a run
-_RUNS = 64  # that are merged at once; more become one
-_STRETCH = 50_000  # rows that a reader gets at once
 _CODEC = "lz4"
+
+
+@dataclass(frozen=True)
+class RowLimits:
+    """How much of `Rows` is where.
+
+    Args:
+        memory_bytes: of rows before they go to disk; sorting them takes three times that.
+        batch_bytes: of rows that are read at once of a run.
+        runs: that are merged at once; more become one.
+        part_rows: that a reader gets at once.
+    """
+
+    memory_bytes: int = 32 << 20
+    batch_bytes: int = 512 << 10
+    runs: int = 64
+    part_rows: int = 50_000
 
 
 @dataclass(frozen=True)
@@ -43,6 +56,8 @@ class Rows:
         key: the column of strings that they are sorted by; it has no nulls.
     """
 
+    limits: ClassVar[RowLimits] = RowLimits()
+
     def __init__(self, key: str) -> None:
         self._key = key
         self._waiting: list[pa.Table] = []
@@ -60,7 +75,7 @@ class Rows:
         self._schema = rows.schema
         self._waiting.append(rows)
         self._bytes += rows.nbytes
-        if self._bytes > _IN_MEMORY:
+        if self._bytes > self.limits.memory_bytes:
             self._spill()
 
     def sorted(self) -> Iterator[pa.Table]:
@@ -71,7 +86,8 @@ class Rows:
         """
         if self._runs and self._waiting:
             self._spill()
-        yield from self._merged(self._runs, _STRETCH) if self._runs else self._cut(self._in_order(), _STRETCH)
+        most = self.limits.part_rows
+        yield from self._merged(self._runs, most) if self._runs else self._cut(self._in_order(), most)
 
     def _in_order(self) -> pa.Table:
         """Sort what is in memory, and keep it so."""
@@ -93,9 +109,9 @@ class Rows:
 
     def _spill(self) -> None:
         """Write what is in memory as a run."""
-        if len(self._runs) >= _RUNS:
+        if len(self._runs) >= self.limits.runs:
             file = Scratch()
-            self._runs = [self._written(file, self._merged(self._runs, _STRETCH))]
+            self._runs = [self._written(file, self._merged(self._runs, self.limits.part_rows))]
             self._file = file
         self._file = self._file or Scratch()
         rows = self._in_order()
@@ -107,7 +123,7 @@ class Rows:
 
         codec, run = pa.Codec(_CODEC), []
         for table in tables:
-            for part in self._cut(table, max(1, _BATCH * len(table) // max(table.nbytes, 1))):
+            for part in self._cut(table, max(1, self.limits.batch_bytes * len(table) // max(table.nbytes, 1))):
                 data = part.combine_chunks().to_batches()[0].serialize()
                 stored = codec.compress(data)
                 run.append(_Batch(file.append(stored), stored.size, data.size))

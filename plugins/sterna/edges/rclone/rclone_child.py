@@ -21,6 +21,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
@@ -37,7 +38,7 @@ def main() -> None:
     watched = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     job = json.loads(line)
-    threading.Thread(target=_watch, args=(watched, job.get("throttle")), daemon=True).start()
+    threading.Thread(target=watch, args=(watched, job.get("throttle")), daemon=True).start()
 
     from rclone_python import rclone, utils
 
@@ -76,23 +77,36 @@ def _read_line() -> bytes:
     return line
 
 
-def _watch(descriptor: int, wanted: dict[str, Any] | None) -> None:
+def watch(
+    descriptor: int,
+    wanted: dict[str, Any] | None,
+    want: Callable[[int | None], None] | None = None,
+    end: Callable[[], object] | None = None,
+) -> None:
+    """Do what the parent says on a pipe: set rates, each for its time, and end with the pipe's end.
+
+    Args:
+        descriptor: of the pipe.
+        wanted: the first rate, and for how long; None: no limit.
+        want: sets a rate soon; None: rclone's.
+        end: ends this process; None: with all that it started.
+    """
     rest, seconds = b"", wanted["seconds"] if wanted else None
-    throttle = _Throttle(wanted["rate"] if wanted else None)
+    want = want or _Throttle(wanted["rate"] if wanted else None).want
     while True:
         # A time below zero would end this thread, and with it the watch for the parent's end.
         if not select.select([descriptor], [], [], None if seconds is None else max(0.0, seconds))[0]:
-            throttle.want(wanted["cautious"] if wanted else None)
+            want(wanted["cautious"] if wanted else None)
             seconds = None
             continue
         data = os.read(descriptor, 4096)
         if not data:
-            _end_group()
+            (end or _end_group)()
         *lines, rest = (rest + data).split(b"\n")
         if lines:
             wanted = json.loads(lines[-1])
             seconds = wanted["seconds"]
-            throttle.want(wanted["rate"])
+            want(wanted["rate"])
 
 
 class _Throttle:

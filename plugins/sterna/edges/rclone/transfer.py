@@ -139,7 +139,7 @@ def copy_files(
         "source": f"{_ORIGIN}:",
         "target": f"{_REPLICA}:",
         "args": [*_ARGS, *_limits(origin.location, len(names)), *(_throttled(share.rate) if share else ())],
-        "throttle": _order(share.rate, share.cautious, share.valid_until - time.monotonic()) if share else None,
+        "throttle": order(share.rate, share.cautious, share.valid_until - time.monotonic()) if share else None,
     }
     with tempfile.TemporaryDirectory(prefix="sterna-copy-") as folder:
         Path(folder, _LIST).write_text("".join(f"{name}\n" for name in names), encoding="utf-8", newline="")
@@ -262,7 +262,14 @@ def _throttled(rate: int | None) -> list[str]:
     return [f"--bwlimit {'off' if rate is None else f'{rate}B'}", "--rc --rc-no-auth", f"--rc-addr unix://{_SOCKET}"]
 
 
-def _order(rate: int | None, cautious: int, seconds: float) -> dict[str, Any]:
+def order(rate: int | None, cautious: int, seconds: float) -> dict[str, Any]:
+    """Return what a copy's process is told of the rate that it may take.
+
+    Args:
+        rate: bytes a second; None: no limit.
+        cautious: the rate once the seconds are over.
+        seconds: for which the rate holds.
+    """
     # A share that begins without a look at the others has run out before: JSON has no -Infinity.
     return {"rate": rate, "cautious": cautious, "seconds": max(0.0, seconds)}
 
@@ -282,7 +289,7 @@ class _Throttle:
     def apply(self, rate: int | None, cautious: int, seconds: float) -> bool:
         """Set a rate; see `Apply`."""
         with self._changed:
-            _send(self._child, _order(rate, cautious, seconds))
+            _send(self._child, order(rate, cautious, seconds))
             return self._changed.wait_for(lambda: self._confirmed == rate, _CONFIRM_SECONDS)
 
     def confirm(self, rate: int | None) -> None:

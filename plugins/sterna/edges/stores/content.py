@@ -13,9 +13,6 @@ from sterna.errors import StoreUnreachable
 from sterna.registry.credential import address_of
 
 _BODIES = 3  # times that an object, or a part of it, is asked for whose content breaks off
-_MOST_AT_ONCE = 1 << 30  # bytes of an object that isn't paced which come by one request: the client gives it minutes
-_PART = 16 << 20  # bytes of a request for part of a larger one
-_OPEN_SECONDS = 20.0  # for which a request may be open before its content is read
 
 
 def read_whole(store: OpenStore, key: str, uri: str, timeout: float, refuse: Callable[[int], None]) -> bytes:
@@ -77,15 +74,15 @@ def content(store: OpenStore, key: str, uri: str, result: Any, chunk: int = CHUN
         BaseError: of the client; see `call_store`.
     """
     size, opened = result.meta["size"], time.monotonic()
-    at_once = size <= (_MOST_AT_ONCE if store.pace is None else CHUNK)
+    at_once = size <= (store.limits.at_once_bytes if store.pace is None else CHUNK)
     if at_once and store.pace is not None:
         store.pace(size)
-    if at_once and time.monotonic() - opened <= _OPEN_SECONDS:
+    if at_once and time.monotonic() - opened <= store.limits.open_seconds:
         yield from map(bytes, result.stream(min_chunk_size=chunk))
         return
     parts = Parts(store, key, uri, result.meta["e_tag"])
     del result  # its connection, that is
-    most = _PART if store.pace is None else CHUNK
+    most = store.limits.part_bytes if store.pace is None else CHUNK
     for start in range(0, size, most):
         yield _part(parts, start, min(most, size - start), at_once)
 

@@ -40,11 +40,12 @@ class Leases:
     Args:
         store: returns the region's store; it is asked for at each look.
         folder: where the leases on one location are: a path below the store's prefix.
+        name: of this process's lease.
     """
 
     store: Callable[[], OpenStore]
     folder: str
-    _name: str = field(default_factory=lambda: f"{secrets.token_hex(8)}.json")
+    name: str = field(default_factory=lambda: f"{secrets.token_hex(8)}.json")
     _seen: dict[tuple[str, Any], int | None] = field(default_factory=dict)
     _dropped: bool = False
 
@@ -59,7 +60,7 @@ class Leases:
         if self._dropped:
             return  # by a look that was under way
         store, data = self.store(), LEASE.dumps(Lease(rate)).encode()
-        key = store.key(f"{self.folder}/{self._name}")
+        key = store.key(f"{self.folder}/{self.name}")
         call_store(store, self._uri(store), lambda: obstore.put(store.client, key, data, use_multipart=False))
 
     def others(self) -> list[int | None]:
@@ -74,7 +75,7 @@ class Leases:
             for page in list_pages(store, self._uri(store), store.key(self.folder))
             for item in page
         }
-        own = listed.pop(self._name, None)
+        own = listed.pop(self.name, None)
         if own is None:
             raise StoreUnreachable("the lease just written isn't listed", file=self._uri(store))
         living = [
@@ -92,7 +93,7 @@ class Leases:
         self._dropped = True
         with suppress(SternaError):
             store = self.store()
-            key = store.key(f"{self.folder}/{self._name}")
+            key = store.key(f"{self.folder}/{self.name}")
             call_store(store, self._uri(store), lambda: obstore.delete(store.client, key))
 
     def _rate(self, store: OpenStore, item: dict[str, Any]) -> dict[tuple[str, Any], int | None]:
@@ -111,4 +112,4 @@ class Leases:
             return {tag: None}
 
     def _uri(self, store: OpenStore) -> str:
-        return f"{store.location.prefix}/{self.folder}/{self._name}"
+        return f"{store.location.prefix}/{self.folder}/{self.name}"

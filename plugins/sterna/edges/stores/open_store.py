@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -29,7 +30,9 @@ LATER = "a later run resumes"
 PAGE = 1000
 _CONNECT_SECONDS = 5
 _RETRIES = 6  # over a second: as long as some stores show a file that was just written with another size
-_WHOLE_CALL = 10  # times the timeout: a large body that keeps flowing may take longer than one that stalls
+WHOLE_CALL_TIMEOUTS = (
+    10  # that a request may take: a large body that keeps flowing may take longer than one that stalls
+)
 # Variables that obstore takes for more than a service account's key, and no option turns off.
 _RIVALS = ("GOOGLE_BEARER_TOKEN", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "SERVICE_ACCOUNT")
 _REFUSED = re.compile(r"status code: 40[13]\b|<Code>ExpiredToken</Code>")
@@ -50,6 +53,21 @@ _BAD_REQUEST = re.compile(r"status code: 400\b|\b400 Bad Request\b")
 _R = TypeVar("_R")
 
 
+@dataclass(frozen=True)
+class ContentLimits:
+    """By which requests the content of an object comes.
+
+    Args:
+        at_once_bytes: of an object that isn't paced which come by one request: the client gives it minutes.
+        part_bytes: of a request for part of a larger one.
+        open_seconds: for which a request may be open before its content is read.
+    """
+
+    at_once_bytes: int = 1 << 30
+    part_bytes: int = 16 << 20
+    open_seconds: float = 20.0
+
+
 class OpenStore:
     """An opened location; nothing is sent until it is used.
 
@@ -65,6 +83,7 @@ class OpenStore:
         credential: what the client was made with; None for the machine's own.
         silence: whether it has kept silent.
         pace: waits until so many bytes may be read, where they are limited.
+        limits: by which requests content comes.
 
     Raises:
         CredentialError: the credential is missing, or doesn't fit the store.
@@ -77,6 +96,7 @@ class OpenStore:
         self._renewing = threading.Lock()
         self.silence = Silence()
         self.pace: Callable[[int], None] | None = None
+        self.limits = ContentLimits()
         self.credential = self._credential()
         self.client = _client(location, self.credential, timeout)
 
@@ -116,7 +136,7 @@ def _client(location: Location, credential: Credential | None, timeout: float) -
     client = {
         "connect_timeout": timedelta(seconds=min(_CONNECT_SECONDS, timeout)),
         "read_timeout": timedelta(seconds=timeout),
-        "timeout": timedelta(seconds=_WHOLE_CALL * timeout),
+        "timeout": timedelta(seconds=WHOLE_CALL_TIMEOUTS * timeout),
         "allow_http": any(str(options.get(name, "")).startswith("http://") for name in ("endpoint", "base_url")),
     }
     kinds: dict[str, Any] = {"s3": S3Store, "google cloud storage": GCSStore, "azureblob": AzureStore}
@@ -214,12 +234,12 @@ def call_store(store: OpenStore, uri: str, function: Callable[[], _R]) -> _R:
     """
     used = store.credential
     try:
-        return _call(store, uri, function)
+        return call_once(store, uri, function)
     except (StoreDenied, StoreUnreachable) as error:
         # S3 says of a session that is over: 400, and of a HEAD no more than that.
         if not (isinstance(error, StoreDenied) or _BAD_REQUEST.search(error.message)) or not _renewed(store, used, uri):
             raise
-    return _call(store, uri, function)
+    return call_once(store, uri, function)
 
 
 def _renewed(store: OpenStore, refused: Credential | None, uri: str) -> bool:
@@ -234,7 +254,8 @@ def about(error: CredentialError, uri: str) -> CredentialError:
     return CredentialError(error.message, file=uri, hint=error.hint)
 
 
-def _call(store: OpenStore, uri: str, function: Callable[[], _R]) -> _R:
+def call_once(store: OpenStore, uri: str, function: Callable[[], _R]) -> _R:
+    """Call a function that uses a store, with the credential that it has; see `call_store`."""
     from obstore.exceptions import BaseError, InvalidPathError, PermissionDeniedError, UnauthenticatedError
 
     where, used, began = address_of(store.location), store.credential, time.monotonic()
@@ -285,18 +306,18 @@ def list_pages(store: OpenStore, uri: str, prefix: str, offset: str = "") -> Ite
     while page is not None:
         yield page
         # Never called once more: a listing that broke off says, when it is asked again, that it is at its end.
-        page = _call(store, uri, lambda: next(pages, None))
+        page = call_once(store, uri, lambda: next(pages, None))
 
 
 def _reason(credential: Credential | None, error: BaseException) -> str:
     # The first paragraph; what follows is the client's own debugging output. A signed request's query is a secret.
     text, _, debug = str(error).partition("\n\nDebug source")
     text = " ".join(word.partition("?")[0] if word.startswith("http") else word for word in text.split())
-    text += _network_trouble(debug) if _NOT_SENT.search(text) else ""
+    text += network_trouble(debug) if _NOT_SENT.search(text) else ""
     return credential.scrub(text) if credential else text
 
 
-def _network_trouble(debug: str) -> str:
+def network_trouble(debug: str) -> str:
     """Return what kept a request from being sent: name, certificate and connection have one text without it."""
     for words, pattern in _NETWORK.items():
         if match := pattern.search(debug):

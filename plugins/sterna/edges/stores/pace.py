@@ -20,25 +20,38 @@ class Pace:
 
     Args:
         share: makes a share.
+        clock: seconds.
+        sleep: waits for seconds.
     """
 
-    def __init__(self, share: Callable[[], Share]) -> None:
-        self._make = share
+    def __init__(
+        self,
+        share: Callable[[], Share],
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._make, self._clock, self._sleep = share, clock, sleep
         self._share: Share | None = None
         self._beginning = False
         self._lock = threading.Lock()
         self._owed = self._paid = 0.0
         self._at = self._used = 0.0
 
+    @property
+    def unpaid(self) -> float:
+        """Bytes that are waited for."""
+        with self._lock:
+            return self._owed - self._paid
+
     def pay(self, size: int) -> None:
         """Wait until so many bytes may be read, after all that were asked for before."""
         with self._lock:
-            self._used = time.monotonic()
+            self._used = self._clock()
             self._owed += size
             mine = self._owed
         while (left := self._left(mine)) > 0:
             if not self._begun():
-                time.sleep(min(left, _STEP_SECONDS))
+                self._sleep(min(left, _STEP_SECONDS))
 
     def _begun(self) -> bool:
         """Begin a share where there is none and nobody does so: it takes up to a minute, and holds no lock."""
@@ -50,7 +63,7 @@ class Pace:
             share = self._make()
             share.begin()
             with self._lock:
-                self._share, self._at = share, time.monotonic()
+                self._share, self._at = share, self._clock()
         finally:
             self._beginning = False
         threading.Thread(target=self._keep, args=(share,), name="sterna-pace", daemon=True).start()
@@ -61,7 +74,7 @@ class Pace:
             while True:
                 time.sleep(_STEP_SECONDS)
                 with self._lock:
-                    if self._paid >= self._owed and time.monotonic() - self._used > _IDLE_SECONDS:
+                    if self._paid >= self._owed and self._clock() - self._used > _IDLE_SECONDS:
                         self._share = None
                         return
 
@@ -72,7 +85,7 @@ class Pace:
                 return 0.0
             if self._share is None:
                 return _STEP_SECONDS
-            now = time.monotonic()
+            now = self._clock()
             rate = self._share.rate_at(now)
             # What wasn't used is lost: nobody reads more for having waited.
             self._paid = self._owed if rate is None else min(self._owed, self._paid + rate * (now - self._at))

@@ -34,7 +34,6 @@ CAUTIOUS: Final = 64
 """Part of the limit that a process takes which can't see the others."""
 LEASE_TIMEOUT_SECONDS: Final = 5.0
 """How long the region's store may stay silent about leases; a copy goes on without them, cautiously."""
-_SOON_SECONDS: Final = 1.0
 _START_SECONDS: Final = 60.0
 _TRIES: Final = 3
 
@@ -65,14 +64,23 @@ class Share:
         leases: its lease, and the others'.
         bandwidth: the location's limit, as the registry has it.
         minute: returns the minute of the week, from Sunday's midnight on, in the machine's time.
+        pause_seconds: until the next look, where there is no equal share yet or the region's store can't be used.
 
     Attributes:
         rate: bytes a second that it takes at most; None: no limit.
         valid_until: when that runs out, by the monotonic clock.
         cautious: bytes a second that are taken without a look at the others.
+        apply: puts a rate in force.
     """
 
-    def __init__(self, leases: LeaseBook, bandwidth: str, minute: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        leases: LeaseBook,
+        bandwidth: str,
+        minute: Callable[[], int] | None = None,
+        *,
+        pause_seconds: float = 1.0,
+    ) -> None:
         self.leases = leases
         self.rate: int | None = 0
         self.valid_until = float("-inf")
@@ -82,7 +90,8 @@ class Share:
         self._claim = 0
         self._warned = False
         self._due = float("-inf")
-        self._apply: Apply = lambda rate, cautious, seconds: True
+        self._pause_seconds = pause_seconds
+        self.apply: Apply = lambda rate, cautious, seconds: True
 
     def begin(self, deadline: float | None = None) -> None:
         """Wait until there is room for a share. Begin with the cautious one where there is none within a minute, or
@@ -103,7 +112,7 @@ class Share:
                 if failures == _TRIES or time.monotonic() >= end:
                     self.rate = self.cautious
                     return
-                time.sleep(_SOON_SECONDS)
+                time.sleep(self._pause_seconds)
 
     def rate_at(self, now: float) -> int | None:
         """Return the rate at a time by the monotonic clock: the cautious one, where nobody has looked for long."""
@@ -119,9 +128,9 @@ class Share:
         Args:
             apply: puts a rate in force.
         """
-        self._apply = apply
+        self.apply = apply
         try:
-            with repeated(self.look_when_due, _SOON_SECONDS, "sterna-share", 1.0):
+            with repeated(self.look_when_due, self._pause_seconds, "sterna-share", 1.0):
                 yield
         finally:
             self.leases.drop()
@@ -133,7 +142,7 @@ class Share:
         try:
             self.look()
         except SternaError as error:
-            self._due = time.monotonic() + _SOON_SECONDS
+            self._due = time.monotonic() + self._pause_seconds
             self._warn(error)
 
     def _warn(self, error: SternaError) -> None:
@@ -177,14 +186,14 @@ class Share:
         if not lower:
             taken = sum(limit if other is None else other for other in others)
             self._put(fair if fair + taken <= limit else self.rate, begun)
-        self._due = begun + (BEAT_SECONDS if self.rate == fair else _SOON_SECONDS)
+        self._due = begun + (BEAT_SECONDS if self.rate == fair else self._pause_seconds)
 
     def _put(self, rate: int | None, begun: float) -> None:
         """Put a rate in force; a lower one counts once it is confirmed."""
         seconds = PATIENCE_SECONDS - (time.monotonic() - begun)
         if seconds <= 0:
             return
-        holds = self._apply(rate, self.cautious, seconds)
+        holds = self.apply(rate, self.cautious, seconds)
         lower = rate is not None and (self.rate is None or rate < self.rate)
         self.valid_until = begun + PATIENCE_SECONDS
         if holds or not lower:
